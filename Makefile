@@ -1,0 +1,261 @@
+# nginx-kv-router: build, test, install.  "make help" lists the targets.
+#
+# Everything is built in build/, as any user; the source tree and nginx's stay
+# as they are.  Variables to override on the command line:
+#
+#     NGINX_SRC    nginx's source tree             (that of Debian's nginx-dev)
+#     NGINX_FLAGS  its configure arguments, when the tree has no conf_flags
+#     CFLAGS       optimisation and debugging                         (-O2 -g)
+#     BUILD        where everything is built                           (build)
+#     T            make check: run these files only, e.g. T=t/010-events.t
+#     V            make check: 1 shows every assertion, make: every command
+#     KEEP         make demo: 1 leaves the demo running
+#     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
+
+NGINX_SRC   = /usr/share/nginx/src
+NGINX_FLAGS = --with-compat --with-http_ssl_module --with-threads
+CC          = cc
+CFLAGS      = -O2 -g
+BUILD       = build
+PYTHON      = /usr/bin/python3
+
+DESTDIR     =
+MODULES_DIR = /usr/lib/nginx/modules
+LOAD_DIR    = /usr/share/nginx/modules-available
+LUA_DIR     = /usr/share/lua/5.1
+DOC_DIR     = /usr/share/doc/nginx-kv-router
+
+MODULE      = ngx_http_kv_router_module
+LOAD_FILE   = mod-http-kv-router.conf
+
+out        := $(abspath $(BUILD))
+Q           = $(if $(V),,@)
+
+
+# src/ needs C11 and asks for GNU extensions where it uses them, so that it is
+# the same code here and under nginx's flags.  No -march: one binary runs on
+# every machine of an architecture; what is faster is chosen at run time.
+
+WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
+KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
+KVR_LIBS    = -lmpack -lyajl -lm -pthread
+SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
+              -fno-omit-frame-pointer
+
+rooms      := $(wildcard src/*/.)
+srcs       := $(sort $(wildcard src/*.c src/*/*.c))
+tests      := $(sort $(wildcard t/unit/test_*.c))
+helpers    := $(filter-out $(tests),$(sort $(wildcard t/unit/*.c)))
+files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*.[ch]))
+
+objs       := $(srcs:%.c=$(BUILD)/obj/%.o)
+objs_asan  := $(srcs:%.c=$(BUILD)/obj-asan/%.o)
+unit       := $(tests:t/unit/%.c=$(BUILD)/unit/%)
+unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%)
+
+.DELETE_ON_ERROR:
+.PHONY: all module lib unit check lint demo bench install uninstall clean help
+.PHONY: FORCE deps-build deps-check deps-demo
+
+
+## make             the module, build/ngx_http_kv_router_module.so, and libkvr
+
+all: module lib
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+
+# What Debian packages a target needs: checked each time, in milliseconds.
+
+deps-build deps-check deps-demo: deps-%:
+	@util/deps $*
+
+
+# A stamp changes when its text does; what depends on it is then made again.
+
+define stamp
+@mkdir -p $(@D)
+@printf '%s\n' $(1) | cmp -s - $@ || printf '%s\n' $(1) > $@
+endef
+
+
+## make module      only the module
+
+# nginx's configure runs when config, the list of files or the flags changed;
+# the Makefile that it generates knows what to compile again.  conf_flags is
+# Debian's: the arguments its nginx was configured with, as a bash array.
+
+module: $(BUILD)/$(MODULE).so
+
+$(BUILD)/nginx/stamp: FORCE | deps-build
+	$(call stamp,'$(NGINX_SRC)' '$(NGINX_FLAGS)' '$(CC) $(CFLAGS)' $(files))
+
+$(BUILD)/nginx/Makefile: config $(BUILD)/nginx/stamp
+	@echo "configure: $(MODULE) in $(NGINX_SRC)"
+	$(Q)cd $(NGINX_SRC) && bash -ec ' \
+	    if [ -e conf_flags ]; then . ./conf_flags; \
+	    else NGX_CONF_FLAGS=( $(NGINX_FLAGS) ); fi; \
+	    $$([ -x configure ] && echo ./configure || echo auto/configure) \
+	        --with-cc="$(CC)" \
+	        --with-cc-opt="$(CFLAGS) -fPIC $(WARNINGS)" \
+	        --with-ld-opt=-fPIC \
+	        "$${NGX_CONF_FLAGS[@]}" \
+	        --builddir="$(out)/nginx" \
+	        --add-dynamic-module="$(CURDIR)"' \
+	    > $(out)/nginx/configure.log 2>&1 \
+	    || { tail -n 20 $(out)/nginx/configure.log; rm -f $(out)/nginx/Makefile; exit 1; }
+	$(Q)touch $@
+
+$(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
+	$(Q)$(MAKE) --no-print-directory -f $(out)/nginx/Makefile \
+	    -C $(NGINX_SRC) modules > $(out)/nginx/make.log 2>&1 \
+	    || { grep -v '^[[:space:]]*-[ID]' $(out)/nginx/make.log; exit 1; }
+	@cmp -s $(BUILD)/nginx/$(MODULE).so $@ \
+	    || { cp -f $(BUILD)/nginx/$(MODULE).so $@.new && mv $@.new $@ \
+	         && echo "built: $@"; }
+
+
+## make lib         build/libkvr.so and build/libkvr.a: src/ without nginx
+
+lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a
+
+$(BUILD)/flags $(BUILD)/flags-asan: $(BUILD)/flags%: FORCE
+	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE))')
+
+$(BUILD)/sources: FORCE
+	$(call stamp,$(srcs))
+
+define compile
+@mkdir -p $(@D)
+@echo "  CC      $@"
+$(Q)$(CC) $(KVR_CFLAGS) $(1) -MMD -MP -c -o $@ $<
+endef
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps-build
+	$(call compile)
+
+$(BUILD)/obj-asan/%.o: %.c $(BUILD)/flags-asan | deps-build
+	$(call compile,$(SANITIZE))
+
+$(BUILD)/libkvr.so: $(objs) $(BUILD)/sources
+	@echo "  LD      $@"
+	$(Q)$(CC) -shared -Wl,-z,defs -o $@ $(objs) $(KVR_LIBS)
+
+$(BUILD)/libkvr.a: $(objs) $(BUILD)/sources
+	@echo "  AR      $@"
+	$(Q)rm -f $@ && ar rcs $@ $(objs)
+
+$(BUILD)/libkvr-asan.a: $(objs_asan) $(BUILD)/sources
+	@echo "  AR      $@"
+	$(Q)rm -f $@ && ar rcs $@ $(objs_asan)
+
+
+## make unit        the unit tests t/unit/test_*.c, plain and with sanitizers
+
+# Every t/unit/test_NAME.c is a program that speaks TAP.  The other .c files
+# there are helpers, linked into each.
+
+unit: $(unit) $(unit_asan)
+
+define link
+@mkdir -p $(@D)
+@echo "  LD      $@"
+$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(KVR_LIBS)
+endef
+
+$(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
+                 $(helpers:%.c=$(BUILD)/obj/%.o) $(BUILD)/libkvr.a
+	$(call link)
+
+$(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
+                 $(helpers:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE))
+
+.SECONDARY:
+
+-include $(shell find $(BUILD)/obj $(BUILD)/obj-asan -name '*.d' 2>/dev/null)
+
+
+## make check       all tests; T="FILE..." runs only these, V=1 shows more
+
+check: deps-check all unit
+	@t/run $(if $(V),-v) --build $(BUILD) $(T)
+
+
+## make lint        style, luacheck, syntax and the direction of includes
+
+lint: deps-check
+	@t/run $(if $(V),-v) --build $(BUILD) util/lint
+
+
+## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on
+
+demo: deps-demo all
+	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so $(if $(KEEP),--keep)
+
+
+# bench/ has a Makefile of its own
+
+ifneq ($(wildcard bench/Makefile),)
+
+## make bench       benchmarks, see bench/
+
+bench: deps-check all
+	$(MAKE) -C bench BUILD=$(out)
+
+endif
+
+
+## make install     as root: the module, its load file, Lua and samples
+
+lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
+                      | sed 's,^\./,,' | sort)
+samples    := $(sort $(shell find conf -type f 2>/dev/null))
+
+# $(DESTDIR) may not exist; the Lua files keep their folders
+
+install: all
+	install -d "$(DESTDIR)$(MODULES_DIR)" "$(DESTDIR)$(LOAD_DIR)" \
+	    "$(DESTDIR)$(LUA_DIR)" "$(DESTDIR)$(DOC_DIR)/examples"
+	install -m 644 $(BUILD)/$(MODULE).so "$(DESTDIR)$(MODULES_DIR)/"
+	echo "load_module modules/$(MODULE).so;" \
+	    > "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)"
+	for f in $(lua_files); do \
+	    install -D -m 644 "lua/$$f" "$(DESTDIR)$(LUA_DIR)/$$f" || exit; \
+	done
+	for f in $(samples:conf/%=%); do \
+	    install -D -m 644 "conf/$$f" \
+	        "$(DESTDIR)$(DOC_DIR)/examples/$$f" || exit; \
+	done
+	@echo
+	@echo "Add at the top of nginx.conf (both Lua lines only if absent):"
+	@echo
+	@echo "    load_module modules/ndk_http_module.so;"
+	@echo "    load_module modules/ngx_http_lua_module.so;"
+	@echo "    load_module modules/$(MODULE).so;"
+	@echo
+	@echo "or, on Debian, where the Lua module is enabled already:"
+	@echo
+	@echo "    ln -s $(LOAD_DIR)/$(LOAD_FILE)" \
+	      "/etc/nginx/modules-enabled/60-$(LOAD_FILE)"
+	@echo
+	@echo "Restart nginx: a reload doesn't load a replaced module."
+	@echo "Samples are in $(DOC_DIR)/examples."
+
+
+## make uninstall   as root: what make install put there
+
+uninstall:
+	rm -f "$(DESTDIR)$(MODULES_DIR)/$(MODULE).so" \
+	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)"
+	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
+	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
+	    || true
+	rm -rf "$(DESTDIR)$(DOC_DIR)"
+
+
+## make clean       removes build/
+
+clean:
+	rm -rf $(BUILD) t/servroot*
