@@ -1,0 +1,129 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_hash.h"
+
+#define XXH_STATIC_LINKING_ONLY
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "tokens are hashed as they lie in memory: little-endian machines only"
+#endif
+
+
+#define KVR_HASH_MM_MAX      64         /* multimodal hashes of one block */
+
+
+uint64_t
+kvr_hash_seed(const char *lora_name, size_t lora_len, const char *cache_salt,
+    size_t salt_len)
+{
+    uint64_t  seed;
+
+    seed = KVR_HASH_SEED;
+
+    if (lora_len) {
+        seed += XXH3_64bits_withSeed(lora_name, lora_len, 0);
+    }
+
+    if (salt_len) {
+        seed += XXH3_64bits_withSeed(cache_salt, salt_len, 1);
+    }
+
+    return seed;
+}
+
+
+void
+kvr_hasher_init(kvr_hasher_t *h, uint64_t seed)
+{
+    if (h->ready && h->seed == seed) {
+        return;
+    }
+
+    XXH3_generateSecret_fromSeed(h->secret, seed);
+    h->seed = seed;
+    h->ready = true;
+}
+
+
+size_t
+kvr_hash_blocks(const kvr_hasher_t *h, const uint32_t *tokens, size_t ntokens,
+    uint32_t block_size, uint64_t *out)
+{
+    size_t  i, n, bytes;
+
+    n = ntokens / block_size;
+    bytes = block_size * sizeof(uint32_t);
+
+    for (i = 0; i < n; i++) {
+        out[i] = XXH3_64bits_withSecretandSeed(tokens + i * block_size, bytes,
+                                               h->secret, KVR_HASH_SECRET,
+                                               h->seed);
+    }
+
+    return n;
+}
+
+
+uint64_t
+kvr_hash_block_mm(const kvr_hasher_t *h, const uint32_t *tokens,
+    uint32_t block_size, const uint64_t *mm, size_t n)
+{
+    size_t    i, k, bytes;
+    uint64_t  v;
+    uint64_t  sorted[KVR_HASH_MM_MAX];
+    uint8_t   buf[KVR_BLOCK_SIZE_MAX * 4 + sizeof(sorted)];
+
+    n = kvr_min(n, KVR_HASH_MM_MAX);
+    block_size = kvr_min(block_size, KVR_BLOCK_SIZE_MAX);
+
+    for (i = 0; i < n; i++) {
+        v = mm[i];
+
+        for (k = i; k > 0 && sorted[k - 1] > v; k--) {
+            sorted[k] = sorted[k - 1];
+        }
+
+        sorted[k] = v;
+    }
+
+    bytes = block_size * sizeof(uint32_t);
+    memcpy(buf, tokens, bytes);
+    memcpy(buf + bytes, sorted, n * sizeof(uint64_t));
+
+    return XXH3_64bits_withSecretandSeed(buf, bytes + n * sizeof(uint64_t),
+                                         h->secret, KVR_HASH_SECRET, h->seed);
+}
+
+
+void
+kvr_hash_sequence(const uint64_t *local, size_t n, uint64_t *out)
+{
+    size_t    i;
+    uint64_t  pair[2];
+
+    if (n == 0) {
+        return;
+    }
+
+    pair[0] = local[0];
+    out[0] = local[0];
+
+    for (i = 1; i < n; i++) {
+        pair[1] = local[i];
+        pair[0] = XXH3_64bits_withSeed(pair, sizeof(pair), KVR_HASH_SEED);
+        out[i] = pair[0];
+    }
+}
+
+
+uint64_t
+kvr_hash_bytes(const void *data, size_t len, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, len, seed);
+}

@@ -1,0 +1,194 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_lock.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+
+#define KVR_LOCK_SPINS       64         /* about a microsecond */
+#define KVR_LOCK_YIELDS      32
+#define KVR_LOCK_SLEEP_NS    50000
+#define KVR_LOCK_LOOKS       16         /* sleeps between looks at the owner */
+
+#define KVR_OWNER_TICKS      ((UINT64_C(1) << 40) - 1)
+
+
+static uint64_t kvr_owner_start(pid_t pid, char *state);
+static uint64_t kvr_lock_now_ms(void);
+
+
+kvr_owner_t
+kvr_owner_self(void)
+{
+    char   state;
+    pid_t  pid;
+
+    pid = getpid();
+
+    return (kvr_owner_t) pid << 40 | kvr_owner_start(pid, &state);
+}
+
+
+bool
+kvr_owner_alive(kvr_owner_t owner)
+{
+    char      state;
+    uint64_t  start;
+
+    start = kvr_owner_start(kvr_owner_pid(owner), &state);
+
+    return start != 0 && start == (owner & KVR_OWNER_TICKS)
+           && state != 'Z' && state != 'X' && state != 'x';
+}
+
+
+/* The process's start time, at least 1; 0 when there is no such process. */
+
+static uint64_t
+kvr_owner_start(pid_t pid, char *state)
+{
+    int        fd, i;
+    char       path[32], buf[1024], *p;
+    ssize_t    n;
+    uint64_t   start;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
+
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1) {
+        return 0;
+    }
+
+    n = read(fd, buf, sizeof(buf) - 1);
+    close(fd);
+
+    if (n <= 0) {
+        return 0;
+    }
+
+    buf[n] = '\0';
+
+    /* the command may hold anything, parentheses and blanks too */
+
+    p = strrchr(buf, ')');
+    if (p == NULL || p[1] != ' ') {
+        return 0;
+    }
+
+    p += 2;
+    *state = *p;
+
+    /* from field 3, the state, to field 22 */
+
+    for (i = 3; i < 22; i++) {
+        p = strchr(p, ' ');
+        if (p == NULL) {
+            return 0;
+        }
+        p++;
+    }
+
+    start = strtoull(p, NULL, 10) & KVR_OWNER_TICKS;
+
+    return start ? start : 1;
+}
+
+
+kvr_rc_t
+kvr_lock_acquire(kvr_lock_t *lock, kvr_owner_t self, uint32_t timeout_ms,
+    bool *broken)
+{
+    uint32_t         n;
+    uint64_t         deadline;
+    kvr_owner_t      owner;
+    struct timespec  ts;
+
+    *broken = false;
+    deadline = 0;
+
+    for (n = 0; /* void */ ; n++) {
+
+        owner = 0;
+
+        if (__atomic_compare_exchange_n(&lock->owner, &owner, self, false,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        {
+            return KVR_OK;
+        }
+
+        if (n < KVR_LOCK_SPINS) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+            continue;
+        }
+
+        if (n < KVR_LOCK_SPINS + KVR_LOCK_YIELDS) {
+            sched_yield();
+            continue;
+        }
+
+        if ((n - KVR_LOCK_SPINS - KVR_LOCK_YIELDS) % KVR_LOCK_LOOKS == 0
+            && !kvr_owner_alive(owner))
+        {
+            if (__atomic_compare_exchange_n(&lock->owner, &owner, self, false,
+                                            __ATOMIC_ACQUIRE,
+                                            __ATOMIC_RELAXED))
+            {
+                *broken = true;
+                return KVR_OK;
+            }
+
+            continue;
+        }
+
+        if (deadline == 0) {
+            deadline = kvr_lock_now_ms() + timeout_ms;
+
+        } else if (kvr_lock_now_ms() >= deadline) {
+            return KVR_BUSY;
+        }
+
+        ts.tv_sec = 0;
+        ts.tv_nsec = KVR_LOCK_SLEEP_NS;
+        nanosleep(&ts, NULL);
+    }
+}
+
+
+void
+kvr_lock_release(kvr_lock_t *lock, kvr_owner_t self)
+{
+    (void) __atomic_compare_exchange_n(&lock->owner, &self, 0, false,
+                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+
+bool
+kvr_lock_orphaned(const kvr_lock_t *lock)
+{
+    kvr_owner_t  owner;
+
+    owner = __atomic_load_n(&lock->owner, __ATOMIC_RELAXED);
+
+    return owner != 0 && !kvr_owner_alive(owner);
+}
+
+
+static uint64_t
+kvr_lock_now_ms(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
+}

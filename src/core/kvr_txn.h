@@ -1,0 +1,194 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Transactions over shared memory, by an undo log that is in the memory too.
+ *
+ *     kvr_txn_begin(m);
+ *     kvr_set32(m, &thing->count, thing->count + 1);     logs, then stores
+ *     …
+ *     kvr_txn_commit(m);            or kvr_txn_rollback(m): as if nothing was
+ *
+ * Before a word is changed, its place and old value go to the log.  A commit
+ * empties the log by one store.  When the writer dies, whoever takes its lock
+ * finds the log not empty and rolls back: kvr_txn_rollback() works the same
+ * in another process.  The log of a transaction that did not come to its
+ * commit is all there is to know, so a rollback may itself be killed and
+ * begun again.
+ *
+ * Not logged are: memory that was allocated in this very transaction (nobody
+ * can reach it after a rollback), and versions.
+ *
+ * VERSIONS (seqlocks).  kvr_version_lock() makes a version odd and notes that
+ * in the log; kvr_version_unlock() makes it even again.  Versions are never
+ * rolled back, they only advance: a reader that saw the torn state must find
+ * the version changed.  A rollback leaves every version noted even, and
+ * higher than any reader may have seen.
+ *
+ * The log has KVR_TXN_RECORDS places.  A writer keeps its transactions below
+ * that: kvr_txn_room() tells.  Running over is an error in this program and
+ * aborts the process; the next owner then rolls back.
+ *
+ * A process's death loses none of its stores, and every later reader sees
+ * them in program order (the kernel's switch away from it is a full barrier),
+ * so that the order in which log and memory are written is the compiler's
+ * affair alone.  A power failure loses the whole memory anyway.
+ *
+ * All functions are for the owner of the zone's lock.
+ */
+
+
+#ifndef KVR_TXN_H_INCLUDED
+#define KVR_TXN_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_TXN_RECORDS      16384      /* 256 KiB; a slice needs some 3,000 */
+
+
+typedef struct {
+    uint64_t    where;              /* offset from the base << 2 | kind */
+    uint64_t    old;
+} kvr_undo_t;
+
+
+typedef struct {
+    uint64_t    n;                  /* records; 0: at rest */
+    kvr_undo_t  records[KVR_TXN_RECORDS];
+} kvr_journal_t;
+
+
+/* A word of whatever lies there. */
+typedef uint64_t __attribute__((may_alias))  kvr_word_t;
+typedef uint32_t __attribute__((may_alias))  kvr_half_t;
+typedef uint16_t __attribute__((may_alias))  kvr_quarter_t;
+
+
+/* A piece of memory with its log, as one process maps it. */
+typedef struct {
+    char           *base;
+    size_t          size;
+    kvr_journal_t  *journal;
+} kvr_mem_t;
+
+
+/* Kinds of undo records. */
+#define KVR_UNDO_64          0u
+#define KVR_UNDO_32          1u
+#define KVR_UNDO_16          2u
+#define KVR_UNDO_VERSION     3u
+
+
+#define kvr_txn_barrier()    __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
+#define kvr_load32(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
+#define kvr_load64(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
+#define kvr_load16(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
+
+
+/* Undoes what the log holds, newest first, and empties it; returns how many
+ * records there were. */
+uint64_t kvr_txn_rollback(kvr_mem_t *m);
+
+/* Aborts the process: the log is full, or the memory can't be as it is. */
+void kvr_txn_overflow(void) __attribute__((noreturn, cold));
+void kvr_txn_damaged(const char *what) __attribute__((noreturn, cold));
+
+
+/* How many more records fit. */
+static inline uint64_t
+kvr_txn_room(const kvr_mem_t *m)
+{
+    return KVR_TXN_RECORDS - m->journal->n;
+}
+
+
+static inline void
+kvr_txn_commit(kvr_mem_t *m)
+{
+    kvr_txn_barrier();
+    __atomic_store_n(&m->journal->n, 0, __ATOMIC_RELAXED);
+    kvr_txn_barrier();
+}
+
+
+static inline void
+kvr_txn_log(kvr_mem_t *m, const void *p, uint32_t kind, uint64_t old)
+{
+    uint64_t        n;
+    kvr_journal_t  *j;
+
+    j = m->journal;
+    n = j->n;
+
+    if (__builtin_expect(n == KVR_TXN_RECORDS, 0)) {
+        kvr_txn_overflow();
+    }
+
+    j->records[n].where = (uint64_t) ((const char *) p - m->base) << 2 | kind;
+    j->records[n].old = old;
+
+    kvr_txn_barrier();
+    __atomic_store_n(&j->n, n + 1, __ATOMIC_RELAXED);
+    kvr_txn_barrier();
+}
+
+
+static inline void
+kvr_set64(kvr_mem_t *m, uint64_t *p, uint64_t v)
+{
+    kvr_txn_log(m, p, KVR_UNDO_64, *p);
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+
+static inline void
+kvr_set32(kvr_mem_t *m, uint32_t *p, uint32_t v)
+{
+    kvr_txn_log(m, p, KVR_UNDO_32, *p);
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+
+static inline void
+kvr_set16(kvr_mem_t *m, uint16_t *p, uint16_t v)
+{
+    kvr_txn_log(m, p, KVR_UNDO_16, *p);
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+
+/* The i-th word of a struct, whatever is in it. */
+static inline void
+kvr_set_word(kvr_mem_t *m, void *p, uint32_t i, uint64_t v)
+{
+    kvr_word_t  *w;
+
+    w = (kvr_word_t *) p + i;
+
+    kvr_txn_log(m, w, KVR_UNDO_64, *w);
+    __atomic_store_n(w, v, __ATOMIC_RELAXED);
+}
+
+
+/* A reader that sees an odd version, or another at the end than at the
+ * beginning, has read torn memory. */
+
+static inline void
+kvr_version_lock(kvr_mem_t *m, uint32_t *version)
+{
+    kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
+    __atomic_store_n(version, *version + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+
+static inline void
+kvr_version_unlock(uint32_t *version)
+{
+    __atomic_store_n(version, *version + 1, __ATOMIC_RELEASE);
+}
+
+
+#endif /* KVR_TXN_H_INCLUDED */

@@ -1,0 +1,345 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_decoder.h"
+
+#include <stdlib.h>
+
+
+static bool kvr_json_text(const kvr_msgpack_t *in);
+static void kvr_scratch_free(kvr_scratch_t *s);
+
+
+static const char *const  kvr_why_names[KVR_WHYS] = {
+    [KVR_WHY_NONE] = "none",
+    [KVR_WHY_MEDIUM] = "medium",
+    [KVR_WHY_LOCALITY] = "locality",
+    [KVR_WHY_GROUP] = "group",
+    [KVR_WHY_EXTRA_KEY] = "extra_key",
+    [KVR_WHY_LORA_ID] = "lora_id",
+    [KVR_WHY_BIGRAM] = "bigram",
+    [KVR_WHY_PARTIAL] = "partial",
+    [KVR_WHY_SYNTAX] = "syntax",
+    [KVR_WHY_TYPE] = "type",
+    [KVR_WHY_LENGTH] = "length",
+    [KVR_WHY_BLOCK_SIZE] = "block_size",
+    [KVR_WHY_LIMIT] = "limit",
+    [KVR_WHY_PARENT] = "parent",
+    [KVR_WHY_RANK] = "rank",
+    [KVR_WHY_WORKER] = "worker",
+    [KVR_WHY_FULL] = "full"
+};
+
+
+kvr_decoder_t *
+kvr_decoder_create(void)
+{
+    kvr_decoder_t  *d;
+
+    d = calloc(1, sizeof(kvr_decoder_t));
+    if (d == NULL) {
+        return NULL;
+    }
+
+    d->end = KVR_DONE;
+    d->detail = "";
+
+    return d;
+}
+
+
+void
+kvr_decoder_destroy(kvr_decoder_t *d)
+{
+    if (d == NULL) {
+        return;
+    }
+
+    kvr_router_event_close(d);
+
+    kvr_scratch_free(&d->handles);
+    kvr_scratch_free(&d->locals);
+    kvr_scratch_free(&d->tokens);
+    kvr_scratch_free(&d->remaining);
+    kvr_scratch_free(&d->mm);
+    kvr_scratch_free(&d->mm_start);
+
+    free(d);
+}
+
+
+void
+kvr_decoder_salted(kvr_decoder_t *d, bool salted)
+{
+    d->salted = salted;
+}
+
+
+kvr_rc_t
+kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
+    kvr_message_t *msg, kvr_why_t *why, const char **detail)
+{
+    kvr_rc_t            rc;
+    kvr_msgpack_t       peek;
+    kvr_msgpack_item_t  frame, first;
+
+    kvr_router_event_close(d);
+
+    d->next = NULL;
+    d->detail = "";
+    d->at = 0;
+    d->rank = 0;
+    d->left = 0;
+    d->in.pos = bytes;
+    d->in.left = len;
+
+    memset(msg, 0, sizeof(kvr_message_t));
+    msg->form = KVR_FORM_BARE;
+    *why = KVR_WHY_NONE;
+
+    if (len > KVR_MESSAGE_MAX) {
+        rc = kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "message too long");
+        goto done;
+    }
+
+    peek = d->in;
+
+    if (kvr_msgpack_read(&peek, &frame) == KVR_OK
+        && frame.type == MPACK_TOKEN_ARRAY
+        && frame.count != 0
+        && kvr_msgpack_read(&peek, &first) == KVR_OK
+        && kvr_msgpack_equals(&first, "kvr1"))
+    {
+        rc = kvr_envelope_open(d, msg, why);
+
+    } else {
+        rc = kvr_batch_open(d, msg, why);
+    }
+
+done:
+
+    if (rc != KVR_OK) {
+        d->next = NULL;
+    }
+
+    d->end = (rc == KVR_OK) ? KVR_DONE : KVR_INVALID;
+    *detail = d->detail;
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
+{
+    kvr_msgpack_t       peek;
+    kvr_msgpack_item_t  frame, first;
+
+    if (kvr_json_text(&d->in)) {
+        if (msg->form == KVR_FORM_BARE) {
+            msg->form = KVR_FORM_ROUTER_EVENT;
+        }
+
+        msg->counted = true;
+        return kvr_router_event_open(d, why);
+    }
+
+    peek = d->in;
+
+    if (kvr_msgpack_read(&peek, &frame) != KVR_OK) {
+        return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "broken msgpack");
+    }
+
+    if (frame.type == MPACK_TOKEN_MAP) {
+        return kvr_engine_batch_open(d, why);
+    }
+
+    if (frame.type != MPACK_TOKEN_ARRAY) {
+        return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "not a batch");
+    }
+
+    if (frame.count != 0) {
+        if (kvr_msgpack_read(&peek, &first) != KVR_OK) {
+            return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX,
+                                     "broken msgpack");
+        }
+
+        /* an engine's batch begins with its time */
+
+        if (first.type == MPACK_TOKEN_FLOAT
+            || first.type == MPACK_TOKEN_UINT)
+        {
+            return kvr_engine_batch_open(d, why);
+        }
+
+        if (first.type != MPACK_TOKEN_ARRAY) {
+            return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "not a batch");
+        }
+    }
+
+    if (msg->form == KVR_FORM_BARE) {
+        msg->form = KVR_FORM_NORMALISED;
+    }
+
+    msg->counted = true;
+
+    return kvr_normalised_open(d, why);
+}
+
+
+kvr_rc_t
+kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    kvr_rc_t  rc;
+
+    if (d->next == NULL) {
+        return d->end;
+    }
+
+    d->detail = "";
+
+    memset(ev, 0, sizeof(kvr_event_t));
+    ev->rank = d->rank;
+    ev->at = d->at;
+
+    rc = d->next(d, ev);
+
+    if (rc != KVR_OK) {
+        d->next = NULL;
+        d->end = rc;
+
+        if (rc == KVR_INVALID && d->detail[0] == '\0') {
+            d->detail = "the message is broken";
+        }
+
+        return rc;
+    }
+
+    d->at++;
+
+    return KVR_OK;
+}
+
+
+const char *
+kvr_decoder_detail(const kvr_decoder_t *d)
+{
+    return d->detail;
+}
+
+
+const char *
+kvr_why_name(kvr_why_t why)
+{
+    if ((unsigned) why >= KVR_WHYS) {
+        return "unknown";
+    }
+
+    return kvr_why_names[why];
+}
+
+
+void *
+kvr_scratch_reserve(kvr_scratch_t *s, size_t size)
+{
+    void    *data;
+    size_t   room;
+
+    if (size <= s->size) {
+        return s->data;
+    }
+
+    room = (s->size == 0) ? 4096 : s->size;
+
+    while (room < size) {
+        room *= 2;
+    }
+
+    data = realloc(s->data, room);
+    if (data == NULL) {
+        return NULL;
+    }
+
+    s->data = data;
+    s->size = room;
+
+    return data;
+}
+
+
+kvr_rc_t
+kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
+    const char *detail)
+{
+    ev->verdict = KVR_FILTERED;
+    ev->why = why;
+    d->detail = detail;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
+    const char *detail)
+{
+    ev->verdict = KVR_REFUSED;
+    ev->why = why;
+    d->detail = detail;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
+    const char *detail)
+{
+    *why = reason;
+    d->detail = detail;
+
+    return KVR_INVALID;
+}
+
+
+/*
+ * Braces, brackets and spaces are integers in msgpack, and no message of ours
+ * or of an engine is a bare integer: the first byte decides.
+ */
+static bool
+kvr_json_text(const kvr_msgpack_t *in)
+{
+    size_t  i;
+
+    for (i = 0; i < in->left; i++) {
+
+        switch (in->pos[i]) {
+
+        case ' ':
+        case '\t':
+        case '\r':
+        case '\n':
+            continue;
+
+        case '{':
+        case '[':
+            return true;
+
+        default:
+            return false;
+        }
+    }
+
+    return false;
+}
+
+
+static void
+kvr_scratch_free(kvr_scratch_t *s)
+{
+    free(s->data);
+    s->data = NULL;
+    s->size = 0;
+}

@@ -1,0 +1,463 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Batches as engines publish them: vLLM, SGLang, and what shares their form
+ * (EVENTS.md sections 3 and 4).  A batch is [ts, events, rank] or a map of
+ * these; an event is an array, its fields told by position, or a map, its
+ * fields told by name.
+ */
+
+
+#include "kvr_engine_event.h"
+
+
+typedef enum {
+    KVR_BATCH_EVENTS,
+    KVR_BATCH_RANK,
+    KVR_BATCH_OTHER
+} kvr_batch_part_t;
+
+
+typedef struct {
+    const char          *name;
+    kvr_field_pt         read;
+} kvr_field_t;
+
+
+static kvr_rc_t kvr_engine_batch_part(kvr_decoder_t *d,
+    const kvr_msgpack_item_t *frame, uint32_t i, kvr_batch_part_t *part);
+static kvr_rc_t kvr_engine_batch_next(kvr_decoder_t *d, kvr_event_t *ev);
+static kvr_rc_t kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e,
+    uint32_t n);
+static kvr_rc_t kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e,
+    uint32_t n);
+static kvr_rc_t kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e);
+static kvr_rc_t kvr_engine_store_verdict(kvr_decoder_t *d,
+    kvr_engine_event_t *e);
+
+
+/* Fields after the tag, by position. */
+
+static const kvr_field_pt  kvr_stored_fields[] = {
+    kvr_field_handles, kvr_field_parent, kvr_field_tokens,
+    kvr_field_block_size, kvr_field_lora_id, kvr_field_medium,
+    kvr_field_seventh, kvr_field_extra_keys, kvr_field_group,
+    kvr_field_group_kind, NULL
+};
+
+static const kvr_field_pt  kvr_removed_fields[] = {
+    kvr_field_handles, kvr_field_medium, kvr_field_group, NULL
+};
+
+static const kvr_field_pt  kvr_cleared_fields[] = { NULL };
+
+
+/* Fields by name; RFC 1527's own names come last. */
+
+static const kvr_field_t  kvr_named_fields[] = {
+    { "type", kvr_field_tag },
+    { "event_type", kvr_field_tag },
+    { "block_hashes", kvr_field_handles },
+    { "parent_block_hash", kvr_field_parent },
+    { "token_ids", kvr_field_tokens },
+    { "block_size", kvr_field_block_size },
+    { "lora_id", kvr_field_lora_id },
+    { "medium", kvr_field_medium },
+    { "lora_name", kvr_field_lora_name },
+    { "metadata", kvr_field_metadata },
+    { "extra_keys", kvr_field_extra_keys },
+    { "group_idx", kvr_field_group },
+    { "kv_cache_spec_kind", kvr_field_group_kind },
+    { "spec_kind", kvr_field_group_kind },
+    { "locality", kvr_field_locality },
+    { "remaining_copy_counts", kvr_field_remaining },
+    { "data_parallel_rank", kvr_field_rank },
+    { "dp_rank", kvr_field_rank },
+    { "seq_hashes", kvr_field_handles },
+    { "parent_hash", kvr_field_parent },
+    { "additional_salt", kvr_field_salt },
+    { "base_block_idx", kvr_field_base },
+    { NULL, NULL }
+};
+
+
+kvr_rc_t
+kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why)
+{
+    bool                found;
+    uint32_t            i;
+    kvr_batch_part_t    part;
+    kvr_msgpack_t       events;
+    kvr_msgpack_item_t  frame, item;
+
+    if (kvr_msgpack_read(&d->in, &frame) != KVR_OK) {
+        goto broken;
+    }
+
+    found = false;
+    memset(&events, 0, sizeof(kvr_msgpack_t));
+
+    for (i = 0; i < frame.count; i++) {
+
+        if (kvr_engine_batch_part(d, &frame, i, &part) != KVR_OK
+            || kvr_msgpack_read(&d->in, &item) != KVR_OK)
+        {
+            goto broken;
+        }
+
+        if (part == KVR_BATCH_RANK) {
+            if (item.type == MPACK_TOKEN_UINT && item.number < KVR_RANKS_MAX) {
+                d->rank = (uint32_t) item.number;
+
+            } else if (item.type != MPACK_TOKEN_NIL) {
+                return kvr_frame_invalid(d, why, KVR_WHY_RANK,
+                                         "rank out of range");
+            }
+        }
+
+        if (part == KVR_BATCH_EVENTS) {
+            if (item.type != MPACK_TOKEN_ARRAY) {
+                return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX,
+                                         "events are not an array");
+            }
+
+            found = true;
+            events = d->in;
+            d->left = item.count;
+
+            /* a rank comes after the events; where none can, go at once */
+
+            if (frame.type == MPACK_TOKEN_ARRAY && frame.count == 2) {
+                d->in.left = 0;
+                break;
+            }
+        }
+
+        if (kvr_msgpack_skip_rest(&d->in, &item, KVR_MSGPACK_DEPTH - 1)
+            == KVR_INVALID)
+        {
+            goto broken;
+        }
+
+        if (part == KVR_BATCH_EVENTS) {
+            events.left = (size_t) (d->in.pos - events.pos);
+        }
+    }
+
+    if (!found) {
+        return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX,
+                                 "a batch without events");
+    }
+
+    if (d->in.left != 0) {
+        return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX,
+                                 "bytes after the batch");
+    }
+
+    d->in = events;
+    d->next = kvr_engine_batch_next;
+
+    return KVR_OK;
+
+broken:
+
+    return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "broken msgpack");
+}
+
+
+/* Tells what the next value of a batch is, having read a map's key. */
+static kvr_rc_t
+kvr_engine_batch_part(kvr_decoder_t *d, const kvr_msgpack_item_t *frame,
+    uint32_t i, kvr_batch_part_t *part)
+{
+    kvr_msgpack_item_t  key;
+
+    *part = KVR_BATCH_OTHER;
+
+    if (frame->type == MPACK_TOKEN_ARRAY) {
+        if (i == 1) {
+            *part = KVR_BATCH_EVENTS;
+
+        } else if (i == 2) {
+            *part = KVR_BATCH_RANK;
+        }
+
+        return KVR_OK;
+    }
+
+    if (kvr_msgpack_read(&d->in, &key) != KVR_OK) {
+        return KVR_INVALID;
+    }
+
+    if (kvr_msgpack_equals(&key, "events")) {
+        *part = KVR_BATCH_EVENTS;
+
+    } else if (kvr_msgpack_equals(&key, "data_parallel_rank")) {
+        *part = KVR_BATCH_RANK;
+    }
+
+    return kvr_msgpack_skip_rest(&d->in, &key, KVR_MSGPACK_DEPTH - 1)
+           == KVR_INVALID ? KVR_INVALID : KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_engine_batch_next(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    kvr_rc_t            rc;
+    kvr_msgpack_item_t  item;
+    kvr_engine_event_t  e;
+
+    if (d->left == 0) {
+        return d->in.left == 0 ? KVR_DONE : KVR_INVALID;
+    }
+
+    d->left--;
+
+    if (kvr_msgpack_read(&d->in, &item) != KVR_OK) {
+        return KVR_INVALID;
+    }
+
+    memset(&e, 0, sizeof(kvr_engine_event_t));
+    e.ev = ev;
+
+    switch (item.type) {
+
+    case MPACK_TOKEN_ARRAY:
+        rc = kvr_engine_array(d, &e, item.count);
+        break;
+
+    case MPACK_TOKEN_MAP:
+        rc = kvr_engine_map(d, &e, item.count);
+        break;
+
+    default:
+        return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                "event is neither an array nor a map");
+    }
+
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    return kvr_engine_verdict(d, &e);
+}
+
+
+static kvr_rc_t
+kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
+{
+    uint32_t             i;
+    kvr_field_pt         read;
+    kvr_msgpack_item_t   item;
+    const kvr_field_pt  *field;
+
+    field = kvr_cleared_fields;
+
+    for (i = 0; i < n; i++) {
+
+        if (kvr_msgpack_read(&d->in, &item) != KVR_OK) {
+            return KVR_INVALID;
+        }
+
+        if (i == 0) {
+            read = kvr_field_tag;
+
+        } else {
+            read = (*field != NULL) ? *field++ : kvr_field_unknown;
+        }
+
+        if (read(d, e, &item) != KVR_OK) {
+            return KVR_INVALID;
+        }
+
+        if (i == 0 && e->tagged) {
+            switch (e->ev->kind) {
+
+            case KVR_STORE:
+                field = kvr_stored_fields;
+                break;
+
+            case KVR_REMOVE:
+                field = kvr_removed_fields;
+                break;
+
+            default:
+                break;
+            }
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
+{
+    uint32_t             i;
+    kvr_field_pt         read;
+    kvr_msgpack_item_t   key, item;
+    const kvr_field_t   *field;
+
+    for (i = 0; i < n; i++) {
+
+        if (kvr_msgpack_read(&d->in, &key) != KVR_OK
+            || kvr_field_skip(d, e, &key) != KVR_OK
+            || kvr_msgpack_read(&d->in, &item) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+
+        read = kvr_field_unknown;
+
+        for (field = kvr_named_fields; field->name != NULL; field++) {
+            if (kvr_msgpack_equals(&key, field->name)) {
+                read = field->read;
+                break;
+            }
+        }
+
+        if (read(d, e, &item) != KVR_OK) {
+            return KVR_INVALID;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
+{
+    kvr_event_t  *ev;
+
+    ev = e->ev;
+
+    if (!e->tagged) {
+        return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                "event type is missing or unknown");
+    }
+
+    if (ev->kind != KVR_CLEAR) {
+
+        if (e->foreign_medium) {
+            return kvr_event_filter(d, ev, KVR_WHY_MEDIUM, "unknown medium");
+        }
+
+        if (e->foreign_locality) {
+            return kvr_event_filter(d, ev, KVR_WHY_LOCALITY,
+                                    "locality is not LOCAL");
+        }
+
+        if (ev->group_kind == KVR_GROUP_OTHER
+            || (ev->group_kind == KVR_GROUP_UNSAID && ev->group != 0))
+        {
+            return kvr_event_filter(d, ev, KVR_WHY_GROUP,
+                                    "KV cache group is not indexed");
+        }
+    }
+
+    if (ev->kind == KVR_STORE) {
+        return kvr_engine_store_verdict(d, e);
+    }
+
+    if (e->wrong != KVR_WHY_NONE) {
+        return kvr_event_refuse(d, ev, e->wrong, e->detail);
+    }
+
+    if (ev->kind == KVR_REMOVE) {
+
+        if (!e->has_handles) {
+            return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                    "a removal without block hashes");
+        }
+
+        if (ev->nhandles == 0 || e->nremaining != ev->nhandles) {
+            ev->remaining = NULL;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
+{
+    uint64_t      whole;
+    kvr_why_t     why;
+    kvr_event_t  *ev;
+
+    ev = e->ev;
+    ev->remaining = NULL;
+
+    if (e->bigrams) {
+        return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
+                                "token pairs (EAGLE) are not indexed");
+    }
+
+    if (ev->ntokens != 0) {
+
+        if (e->has_lora_id && ev->lora_len == 0) {
+            return kvr_event_filter(d, ev, KVR_WHY_LORA_ID,
+                                    "lora_id without lora_name");
+        }
+
+        whole = e->block_size * ev->nhandles;
+
+        if (ev->nhandles != 0 && ev->ntokens < whole
+            && ev->ntokens > whole - e->block_size)
+        {
+            return kvr_event_filter(d, ev, KVR_WHY_PARTIAL,
+                                    "the last block is partial");
+        }
+
+        if (e->has_extra_keys) {
+            why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys);
+
+            if (why == KVR_WHY_EXTRA_KEY) {
+                return kvr_event_filter(d, ev, why,
+                                        "an extra key can't be classified");
+            }
+
+            if (why != KVR_WHY_NONE) {
+                kvr_engine_wrong(e, why, "extra_keys don't fit the blocks");
+            }
+        }
+    }
+
+    if (e->wrong != KVR_WHY_NONE) {
+        return kvr_event_refuse(d, ev, e->wrong, e->detail);
+    }
+
+    if (!e->has_handles || !e->has_parent || !e->has_tokens
+        || !e->has_block_size)
+    {
+        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                "a store without a required field");
+    }
+
+    if (ev->ntokens == 0) {
+        ev->block_size = 0;
+        return KVR_OK;
+    }
+
+    if (e->block_size > KVR_BLOCK_SIZE_MAX) {
+        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "block_size too large");
+    }
+
+    if (e->block_size == 0
+        || ev->ntokens != e->block_size * ev->nhandles)
+    {
+        return kvr_event_refuse(d, ev, KVR_WHY_LENGTH,
+                                "tokens are not block_size a block hash");
+    }
+
+    if (e->off_root && !ev->has_parent) {
+        return kvr_event_refuse(d, ev, KVR_WHY_PARENT,
+                                "not a chain's first block, and no parent");
+    }
+
+    return KVR_OK;
+}

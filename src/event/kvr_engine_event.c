@@ -1,0 +1,629 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_engine_event.h"
+
+
+/* The batch, its events, and the event enclose what a field contains. */
+#define KVR_FIELD_ROOM  (KVR_MSGPACK_DEPTH - 3)
+
+
+typedef struct {
+    const char          *name;
+    uint32_t             value;
+} kvr_word_t;
+
+
+static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item, const char *detail);
+static bool kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash);
+static bool kvr_word_find(const kvr_word_t *words,
+    const kvr_msgpack_item_t *item, uint32_t *value);
+static char kvr_upper(char c);
+
+
+static const kvr_word_t  kvr_tags[] = {
+    { "BlockStored", KVR_STORE },
+    { "BlockRemoved", KVR_REMOVE },
+    { "AllBlocksCleared", KVR_CLEAR },
+    { "stored", KVR_STORE },
+    { "removed", KVR_REMOVE },
+    { "cleared", KVR_CLEAR },
+    { NULL, 0 }
+};
+
+
+static const kvr_word_t  kvr_media[] = {
+    { "", KVR_DEVICE },
+    { "GPU", KVR_DEVICE },
+    { "DEVICE", KVR_DEVICE },
+    { "CPU", KVR_HOST },
+    { "CPU_PINNED", KVR_HOST },
+    { "CPU_TIER1", KVR_HOST },
+    { "CPU_TIER2", KVR_DISK },
+    { "DISK", KVR_DISK },
+    { "NVME", KVR_DISK },
+    { "STORAGE", KVR_DISK },
+    { "FS", KVR_DISK },
+    { "EXTERNAL", KVR_EXTERNAL },
+    { "NETWORK", KVR_EXTERNAL },
+    { "REMOTE", KVR_EXTERNAL },
+    { "SHARED", KVR_EXTERNAL },
+    { "OBJ", KVR_EXTERNAL },
+    { NULL, 0 }
+};
+
+
+static const kvr_word_t  kvr_local_localities[] = {
+    { "", 0 },
+    { "LOCAL", 0 },
+    { NULL, 0 }
+};
+
+
+static const kvr_word_t  kvr_indexed_kinds[] = {
+    { "full_attention", 0 },
+    { "mla_attention", 0 },
+    { "sink_full_attention", 0 },
+    { NULL, 0 }
+};
+
+
+kvr_rc_t
+kvr_field_tag(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  kind;
+
+    if (kvr_word_find(kvr_tags, item, &kind)) {
+        e->tagged = true;
+        e->ev->kind = (kvr_event_kind_t) kind;
+    }
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_handles(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i;
+    uint64_t           *handles;
+    kvr_msgpack_item_t  hash;
+
+    if (item->type != MPACK_TOKEN_ARRAY) {
+        return kvr_field_mistyped(d, e, item, "block hashes are not an array");
+    }
+
+    if (item->count > KVR_EVENT_BLOCKS_MAX) {
+        kvr_engine_wrong(e, KVR_WHY_LIMIT, "too many blocks");
+        return kvr_field_skip(d, e, item);
+    }
+
+    handles = kvr_scratch_reserve(&d->handles,
+                                  item->count * sizeof(uint64_t));
+    if (handles == NULL && item->count != 0) {
+        kvr_engine_wrong(e, KVR_WHY_LIMIT, "out of memory");
+        return kvr_field_skip(d, e, item);
+    }
+
+    for (i = 0; i < item->count; i++) {
+
+        if (kvr_msgpack_read(&d->in, &hash) != KVR_OK) {
+            return KVR_INVALID;
+        }
+
+        if (!kvr_engine_hash(&hash, &handles[i])) {
+            handles[i] = 0;
+
+            if (kvr_field_mistyped(d, e, &hash, "not a block hash")
+                != KVR_OK)
+            {
+                return KVR_INVALID;
+            }
+        }
+    }
+
+    e->has_handles = true;
+    e->ev->handles = handles;
+    e->ev->nhandles = item->count;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_parent(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    e->has_parent = true;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (!kvr_engine_hash(item, &e->ev->parent)) {
+        return kvr_field_mistyped(d, e, item, "parent is not a block hash");
+    }
+
+    e->ev->has_parent = true;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i, n, *tokens;
+    kvr_msgpack_item_t  token;
+
+    /* a map may name a field twice, and the buffer may move */
+
+    e->ev->tokens = NULL;
+    e->ev->ntokens = 0;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        e->has_tokens = true;
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_ARRAY) {
+        return kvr_field_mistyped(d, e, item, "token_ids are not an array");
+    }
+
+    if (item->count > KVR_EVENT_TOKENS_MAX) {
+        kvr_engine_wrong(e, KVR_WHY_LIMIT, "too many tokens");
+        return kvr_field_skip(d, e, item);
+    }
+
+    tokens = kvr_scratch_reserve(&d->tokens, item->count * sizeof(uint32_t));
+    if (tokens == NULL && item->count != 0) {
+        kvr_engine_wrong(e, KVR_WHY_LIMIT, "out of memory");
+        return kvr_field_skip(d, e, item);
+    }
+
+    e->has_tokens = true;
+    n = kvr_msgpack_u32s(&d->in, tokens, item->count);
+
+    if (n == item->count) {
+        e->ev->tokens = tokens;
+        e->ev->ntokens = n;
+        return KVR_OK;
+    }
+
+    for (i = n; i < item->count; i++) {
+
+        if (kvr_msgpack_read(&d->in, &token) != KVR_OK
+            || kvr_field_skip(d, e, &token) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+
+        if (n == 0 && token.type == MPACK_TOKEN_ARRAY && token.count == 2) {
+            e->bigrams = true;
+            continue;
+        }
+
+        if (token.type != MPACK_TOKEN_UINT || token.number > UINT32_MAX) {
+            kvr_engine_wrong(e, KVR_WHY_SYNTAX, "not a token id");
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_block_size(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    e->has_block_size = true;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_UINT || item->number > UINT32_MAX) {
+        return kvr_field_mistyped(d, e, item, "block_size is not a number");
+    }
+
+    e->block_size = item->number;
+    e->ev->block_size = (uint32_t) item->number;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_lora_id(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    e->has_lora_id = (item->type != MPACK_TOKEN_NIL);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_medium(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  tier;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (kvr_word_find(kvr_media, item, &tier)) {
+        e->ev->tier = (kvr_tier_t) tier;
+        return KVR_OK;
+    }
+
+    e->foreign_medium = true;
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* The seventh field after the tag: vLLM's lora_name, SGLang's metadata. */
+kvr_rc_t
+kvr_field_seventh(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_MAP) {
+        return kvr_field_metadata(d, e, item);
+    }
+
+    return kvr_field_lora_name(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_lora_name(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_STR) {
+        return kvr_field_mistyped(d, e, item, "lora_name is not a string");
+    }
+
+    e->ev->lora_name = item->bytes;
+    e->ev->lora_len = item->count;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i;
+    kvr_field_pt        read;
+    kvr_msgpack_item_t  key, value;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_MAP) {
+        return kvr_field_mistyped(d, e, item, "metadata is not a map");
+    }
+
+    for (i = 0; i < item->count; i++) {
+
+        if (kvr_msgpack_read(&d->in, &key) != KVR_OK
+            || kvr_field_skip(d, e, &key) != KVR_OK
+            || kvr_msgpack_read(&d->in, &value) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+
+        read = kvr_msgpack_equals(&key, "cache_salt") ? kvr_field_salt
+                                                      : kvr_field_unknown;
+
+        if (read(d, e, &value) != KVR_OK) {
+            return KVR_INVALID;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_STR) {
+        return kvr_field_mistyped(d, e, item, "cache salt is not a string");
+    }
+
+    e->ev->cache_salt = item->bytes;
+    e->ev->salt_len = item->count;
+
+    return KVR_OK;
+}
+
+
+/* What they mean depends on other fields: read once these are known. */
+kvr_rc_t
+kvr_field_extra_keys(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type != MPACK_TOKEN_NIL) {
+        e->has_extra_keys = true;
+        e->extra_keys_item = *item;
+        e->extra_keys = d->in;
+    }
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_UINT || item->number > UINT32_MAX) {
+        return kvr_field_mistyped(d, e, item, "group_idx is not a number");
+    }
+
+    e->ev->group = (uint32_t) item->number;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  unused;
+
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    e->ev->group_kind = kvr_word_find(kvr_indexed_kinds, item, &unused)
+                        ? KVR_GROUP_INDEXED : KVR_GROUP_OTHER;
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  unused;
+
+    e->foreign_locality = item->type != MPACK_TOKEN_NIL
+                          && !kvr_word_find(kvr_local_localities, item,
+                                            &unused);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* Advice to who counts copies: what doesn't fit is passed over. */
+kvr_rc_t
+kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i, n, *remaining;
+    kvr_msgpack_item_t  count;
+
+    e->ev->remaining = NULL;
+
+    if (item->type != MPACK_TOKEN_ARRAY
+        || item->count > KVR_EVENT_BLOCKS_MAX)
+    {
+        return kvr_field_skip(d, e, item);
+    }
+
+    remaining = kvr_scratch_reserve(&d->remaining,
+                                    item->count * sizeof(uint32_t));
+    if (remaining == NULL) {
+        return kvr_field_skip(d, e, item);
+    }
+
+    n = kvr_msgpack_u32s(&d->in, remaining, item->count);
+
+    for (i = n; i < item->count; i++) {
+        if (kvr_msgpack_read(&d->in, &count) != KVR_OK
+            || kvr_field_skip(d, e, &count) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+    }
+
+    e->ev->remaining = remaining;
+    e->nremaining = n;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_NIL) {
+        return KVR_OK;
+    }
+
+    if (item->type != MPACK_TOKEN_UINT || item->number >= KVR_RANKS_MAX) {
+        kvr_engine_wrong(e, KVR_WHY_RANK, "rank out of range");
+        return kvr_field_skip(d, e, item);
+    }
+
+    e->ev->rank = (uint32_t) item->number;
+
+    return KVR_OK;
+}
+
+
+/* RFC 1527: the first block's place in its chain, null when unknown. */
+kvr_rc_t
+kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    e->off_root = (item->type == MPACK_TOKEN_UINT && item->number != 0);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* A later version's field. */
+kvr_rc_t
+kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    switch (kvr_msgpack_skip_rest(&d->in, item, KVR_FIELD_ROOM)) {
+
+    case KVR_OK:
+        return KVR_OK;
+
+    case KVR_FULL:
+        kvr_engine_wrong(e, KVR_WHY_LIMIT, "nested too deep");
+        return KVR_OK;
+
+    default:
+        return KVR_INVALID;
+    }
+}
+
+
+static kvr_rc_t
+kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item, const char *detail)
+{
+    kvr_engine_wrong(e, KVR_WHY_SYNTAX, detail);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+void
+kvr_engine_wrong(kvr_engine_event_t *e, kvr_why_t why, const char *detail)
+{
+    if (e->wrong == KVR_WHY_NONE) {
+        e->wrong = why;
+        e->detail = detail;
+    }
+}
+
+
+/*
+ * An integer is taken as it is, a signed one by its bits.  Of bytes the last
+ * eight count, big-endian; a string of hexadecimal digits stands for bytes.
+ */
+static bool
+kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash)
+{
+    uint32_t  i;
+
+    switch (item->type) {
+
+    case MPACK_TOKEN_UINT:
+    case MPACK_TOKEN_SINT:
+        *hash = item->number;
+        return true;
+
+    case MPACK_TOKEN_STR:
+        if (item->count != 0
+            && kvr_hex_digits(item->bytes, item->count) == item->count)
+        {
+            i = item->count - kvr_min(item->count, 16);
+            *hash = kvr_hex_value(item->bytes + i, item->count - i);
+            return true;
+        }
+
+        if (item->count < 8) {
+            return false;
+        }
+
+        break;
+
+    case MPACK_TOKEN_BIN:
+        if (item->count == 0) {
+            return false;
+        }
+
+        break;
+
+    default:
+        return false;
+    }
+
+    *hash = 0;
+
+    for (i = item->count - kvr_min(item->count, 8); i < item->count; i++) {
+        *hash = *hash << 8 | (uint8_t) item->bytes[i];
+    }
+
+    return true;
+}
+
+
+/* Case doesn't matter. */
+static bool
+kvr_word_find(const kvr_word_t *words, const kvr_msgpack_item_t *item,
+    uint32_t *value)
+{
+    uint32_t  i;
+
+    if (item->type != MPACK_TOKEN_STR) {
+        return false;
+    }
+
+    for ( /* void */ ; words->name != NULL; words++) {
+
+        for (i = 0; i < item->count; i++) {
+            if (words->name[i] == '\0'
+                || kvr_upper(words->name[i]) != kvr_upper(item->bytes[i]))
+            {
+                break;
+            }
+        }
+
+        if (i == item->count && words->name[i] == '\0') {
+            *value = words->value;
+            return true;
+        }
+    }
+
+    return false;
+}
+
+
+static char
+kvr_upper(char c)
+{
+    return (c >= 'a' && c <= 'z') ? (char) (c - 'a' + 'A') : c;
+}

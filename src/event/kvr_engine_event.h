@@ -1,0 +1,100 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * An engine's event while it is read: the fields that were found, and what
+ * is wrong with them.
+ *
+ * Each field has one reader, whether it was found by position or by name.  A
+ * reader never gives up: it notes the first thing that is wrong and consumes
+ * the value, so that the verdict is given on the whole event, filters first.
+ */
+
+
+#ifndef KVR_ENGINE_EVENT_H_INCLUDED
+#define KVR_ENGINE_EVENT_H_INCLUDED
+
+
+#include "kvr_decoder.h"
+
+
+typedef struct {
+    kvr_event_t         *ev;
+
+    bool                 tagged;
+    bool                 has_handles;
+    bool                 has_parent;    /* the field; nil is a parent too */
+    bool                 has_tokens;
+    bool                 has_block_size;
+    bool                 has_lora_id;
+    bool                 has_extra_keys;
+    bool                 off_root;      /* not at its chain's beginning */
+
+    bool                 foreign_medium;
+    bool                 foreign_locality;
+    bool                 bigrams;
+
+    uint64_t             block_size;
+    uint32_t             nremaining;
+    kvr_msgpack_t        extra_keys;    /* what the item contains */
+    kvr_msgpack_item_t   extra_keys_item;
+
+    kvr_why_t            wrong;         /* the first */
+    const char          *detail;
+} kvr_engine_event_t;
+
+
+typedef kvr_rc_t (*kvr_field_pt)(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+
+
+/*
+ * Readers: the item was read already, what it contains was not.  They return
+ * KVR_OK, or KVR_INVALID for broken msgpack.
+ */
+
+kvr_rc_t kvr_field_tag(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_handles(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_parent(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_block_size(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_lora_id(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_medium(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_seventh(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_lora_name(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_extra_keys(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+
+void kvr_engine_wrong(kvr_engine_event_t *e, kvr_why_t why,
+    const char *detail);
+
+
+#endif /* KVR_ENGINE_EVENT_H_INCLUDED */

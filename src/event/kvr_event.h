@@ -1,0 +1,223 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * KV events: from the bytes of a message, in any dialect of EVENTS.md, to a
+ * row of events that all look alike.
+ *
+ *     kvr_decoder_t *d = kvr_decoder_create();
+ *
+ *     if (kvr_message_open(d, bytes, len, &msg, &why) == KVR_OK) {
+ *         while (kvr_decoder_next(d, &ev) == KVR_OK) {
+ *             if (ev.verdict == KVR_KEEP) { … } else { count ev.why }
+ *         }
+ *     }
+ *
+ * Decoding is pure: no I/O, no clock, no shared memory.  An event that can't
+ * be used never hides the next one: it comes out with its verdict and reason.
+ *
+ * Ownership: the bytes must stay until the decoder is opened again; what an
+ * event points at belongs to the decoder and holds until the next call of
+ * kvr_decoder_next().  A decoder is for one thread; it grows its buffers up to
+ * the bounds of kvr.h and keeps them.
+ */
+
+
+#ifndef KVR_EVENT_H_INCLUDED
+#define KVR_EVENT_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+typedef struct kvr_decoder_s  kvr_decoder_t;
+
+
+typedef enum {
+    KVR_FORM_ENVELOPE,      /* msgpack ["kvr1", …], what kv-relay sends */
+    KVR_FORM_ROUTER_EVENT,  /* JSON, one RouterEvent or an array of them */
+    KVR_FORM_BARE,          /* an engine's batch as it left the engine */
+    KVR_FORM_NORMALISED     /* a normalised batch without an envelope: a part
+                               of a snapshot */
+} kvr_form_t;
+
+
+/* What is known of a message before its events are looked at. */
+typedef struct {
+    kvr_form_t   form;
+
+    /* the envelope's own fields; zero in other forms */
+    const char  *worker;            /* not terminated; its characters and
+                                       length were validated */
+    size_t       worker_len;
+    uint64_t     epoch;
+    uint64_t     seq;
+    bool         complete;          /* the publisher's mirror is whole */
+    bool         heartbeat;         /* no payload: seq is the last one sent */
+    bool         counted;           /* events are idempotent sets: normalised
+                                       batches and RouterEvents; false for
+                                       bare batches, inside an envelope too */
+} kvr_message_t;
+
+
+typedef enum {
+    KVR_STORE,
+    KVR_REMOVE,
+    KVR_CLEAR
+} kvr_event_kind_t;
+
+
+typedef enum {
+    KVR_KEEP,
+    KVR_FILTERED,           /* not ours to index; no harm to confidence */
+    KVR_REFUSED             /* wrong; DEGRADED with the reason */
+} kvr_verdict_t;
+
+
+/* What an engine says of the KV cache group of an event. */
+typedef enum {
+    KVR_GROUP_UNSAID = 0,
+    KVR_GROUP_INDEXED,      /* full attention of some kind */
+    KVR_GROUP_OTHER         /* sliding window, Mamba, … */
+} kvr_group_kind_t;
+
+
+/* Why an event was not kept; counted by kind. */
+typedef enum {
+    KVR_WHY_NONE = 0,
+
+    /* filtered */
+    KVR_WHY_MEDIUM,         /* a medium that we do not know */
+    KVR_WHY_LOCALITY,       /* a locality other than LOCAL */
+    KVR_WHY_GROUP,          /* a KV cache group that is not indexed */
+    KVR_WHY_EXTRA_KEY,      /* an extra key that can't be classified */
+    KVR_WHY_LORA_ID,        /* a LoRA known by number only */
+    KVR_WHY_BIGRAM,         /* tokens in pairs, hashed in windows (EAGLE) */
+    KVR_WHY_PARTIAL,        /* a partial block */
+
+    /* refused */
+    KVR_WHY_SYNTAX,         /* not what the dialect says */
+    KVR_WHY_TYPE,           /* event type missing or unknown */
+    KVR_WHY_LENGTH,         /* tokens, hashes and block size don't fit */
+    KVR_WHY_BLOCK_SIZE,     /* not a multiple of the index's */
+    KVR_WHY_LIMIT,          /* over a bound of kvr.h */
+    KVR_WHY_PARENT,         /* parent unknown to this holder */
+    KVR_WHY_RANK,           /* rank out of range, or no room for it */
+    KVR_WHY_WORKER,         /* worker id invalid, or not the channel's */
+    KVR_WHY_FULL,           /* the zone is full */
+
+    KVR_WHYS
+} kvr_why_t;
+
+
+typedef struct {
+    kvr_event_kind_t  kind;
+    kvr_verdict_t     verdict;
+    kvr_why_t         why;
+
+    kvr_tier_t        tier;         /* store, remove */
+    uint32_t          rank;         /* the event's or batch's own, else the
+                                       envelope's, else 0 */
+
+    bool              has_parent;   /* store */
+    uint64_t          parent;       /* handle */
+
+    const uint64_t   *handles;      /* store, remove; one an engine block */
+    uint32_t          nhandles;
+
+    /*
+     * A store carries either ready local hashes, nlocals of them (the same
+     * number as handles, or a multiple of it), or tokens to be hashed, or
+     * neither: an offload event that adds a tier to known handles.
+     */
+    const uint64_t   *locals;
+    uint32_t          nlocals;
+    const uint32_t   *tokens;
+    uint32_t          ntokens;
+    uint32_t          block_size;   /* engine's, with tokens; 0 otherwise */
+
+    const char       *lora_name;    /* with tokens; not terminated */
+    size_t            lora_len;
+    const char       *cache_salt;
+    size_t            salt_len;
+
+    /*
+     * Multimodal hashes, with tokens: mm[mm_start[i] .. mm_start[i + 1]) are
+     * those of engine block i; mm_start is NULL when there are none at all.
+     */
+    const uint64_t   *mm;
+    const uint32_t   *mm_start;
+
+    /*
+     * Engine batches only: the KV cache group, 0 when none is named, and its
+     * kind, which only stores say.  A removal in a group other than 0 comes
+     * out FILTERED, KVR_WHY_GROUP, with all its fields: who remembers the
+     * group's kind from its stores (per worker and rank) knows better, and
+     * should, for group 0 too.
+     */
+    uint32_t          group;
+    kvr_group_kind_t  group_kind;
+
+    /* Engine batches only, removals: copies left of each handle, or NULL. */
+    const uint32_t   *remaining;
+
+    /* RouterEvents only */
+    const char       *worker;       /* id, not terminated; NULL otherwise */
+    size_t            worker_len;
+    bool              has_event_id;
+    uint64_t          event_id;
+
+    /* where in the message: index of the event, for error messages */
+    uint32_t          at;
+} kvr_event_t;
+
+
+/* NULL when out of memory. */
+kvr_decoder_t *kvr_decoder_create(void);
+void kvr_decoder_destroy(kvr_decoder_t *d);
+
+/*
+ * Says whether the worker whose messages come next runs with cache salts of
+ * its own (salted=on): then one extra key that is nothing else, on the first
+ * block of a chain, is the salt.  Off at first; holds until said otherwise.
+ */
+void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
+
+/*
+ * Reads the message's frame and makes the decoder ready for its events.
+ * KVR_INVALID with *why and *detail (a static string for logs and API
+ * answers) when the frame itself can't be read: then there are no events.
+ * An engine's batch that is a map, or names a rank after its events, is
+ * framed as a whole: broken anywhere, it has no events, for no rank is sure.
+ */
+kvr_rc_t kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
+    kvr_message_t *msg, kvr_why_t *why, const char **detail);
+
+/*
+ * The next event: KVR_OK, KVR_DONE at the end, KVR_INVALID when the rest of
+ * the message can't be read any more (why and detail as of the last event,
+ * which kvr_decoder_detail() gives).
+ */
+kvr_rc_t kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev);
+
+/* Says in words what was wrong with the last event; static, never NULL. */
+const char *kvr_decoder_detail(const kvr_decoder_t *d);
+
+/* A reason as a short word for metrics: "parent", "block_size", … */
+const char *kvr_why_name(kvr_why_t why);
+
+/* True for 1..63 bytes of [A-Za-z0-9._:-]. */
+bool kvr_worker_id_valid(const char *id, size_t len);
+
+
+/* Encoders, for the relay, tests and /dump. */
+
+/*
+ * Writes one RouterEvent as JSON, without a newline or a terminating zero.
+ * Returns the length, or 0 when size is too small, the worker's id is not
+ * valid, or the form can't say it: tokens, or several locals to a handle.
+ */
+size_t kvr_router_event_print(char *out, size_t size, const char *worker,
+    size_t worker_len, uint64_t event_id, const kvr_event_t *ev);
+
+
+#endif /* KVR_EVENT_H_INCLUDED */

@@ -1,0 +1,107 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_decoder.h"
+
+
+bool
+kvr_worker_id_valid(const char *id, size_t len)
+{
+    char    c;
+    size_t  i;
+
+    if (len == 0 || len > KVR_WORKER_ID_MAX) {
+        return false;
+    }
+
+    for (i = 0; i < len; i++) {
+        c = id[i];
+
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+            || (c >= '0' && c <= '9')
+            || c == '.' || c == '_' || c == ':' || c == '-')
+        {
+            continue;
+        }
+
+        return false;
+    }
+
+    return true;
+}
+
+
+bool
+kvr_u64_parse(const char *text, size_t len, uint64_t *value)
+{
+    size_t    i;
+    uint64_t  n, digit;
+
+    n = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return false;
+        }
+
+        digit = (uint64_t) (text[i] - '0');
+
+        if (n > (UINT64_MAX - digit) / 10) {
+            return false;
+        }
+
+        n = n * 10 + digit;
+    }
+
+    *value = n;
+
+    return len != 0;
+}
+
+
+size_t
+kvr_hex_digits(const char *text, size_t len)
+{
+    char    c;
+    size_t  i;
+
+    for (i = 0; i < len; i++) {
+        c = text[i];
+
+        if ((c < '0' || c > '9') && (c < 'a' || c > 'f')
+            && (c < 'A' || c > 'F'))
+        {
+            break;
+        }
+    }
+
+    return i;
+}
+
+
+uint64_t
+kvr_hex_value(const char *text, size_t len)
+{
+    char      c;
+    size_t    i;
+    uint64_t  value;
+
+    value = 0;
+
+    for (i = 0; i < len; i++) {
+        c = text[i];
+        value <<= 4;
+
+        if (c <= '9') {
+            value |= (uint64_t) (c - '0');
+
+        } else {
+            value |= (uint64_t) ((c | 0x20) - 'a' + 10);
+        }
+    }
+
+    return value;
+}

@@ -1,0 +1,489 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_fleet.h"
+
+
+#define KVR_FLEET_ATTEMPTS   1000       /* of a reader beside a writer */
+
+static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
+static void kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
+    const kvr_worker_conf_t *conf);
+
+
+/* Some workers have several ranks, and cleared views linger for a while. */
+
+void
+kvr_fleet_bounds(uint32_t max_workers, uint32_t *holders, uint32_t *views)
+{
+    *holders = kvr_min(max_workers * 2 + 64, KVR_VIEWS_MAX);
+    *views = kvr_min(*holders * 2, KVR_VIEWS_MAX);
+}
+
+
+size_t
+kvr_fleet_size(uint32_t max_workers)
+{
+    uint32_t  holders, views;
+
+    kvr_fleet_bounds(max_workers, &holders, &views);
+
+    return max_workers * sizeof(kvr_worker_t)
+           + holders * sizeof(kvr_holder_t)
+           + views * sizeof(uint32_t) + 3 * 64;
+}
+
+
+void
+kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
+    uint32_t max_workers)
+{
+    uint32_t       i;
+    uint32_t      *views;
+    kvr_worker_t  *workers;
+    kvr_holder_t  *holders;
+
+    memset(z, 0, sizeof(kvr_fleet_zone_t));
+
+    z->max_workers = max_workers;
+    kvr_fleet_bounds(max_workers, &z->max_holders, &z->max_views);
+
+    z->off_workers = at;
+    at += (max_workers * sizeof(kvr_worker_t) + 63) & ~(size_t) 63;
+    z->off_holders = at;
+    at += (z->max_holders * sizeof(kvr_holder_t) + 63) & ~(size_t) 63;
+    z->off_views = at;
+
+    workers = (kvr_worker_t *) (mem->base + z->off_workers);
+    memset(workers, 0, max_workers * sizeof(kvr_worker_t));
+
+    holders = (kvr_holder_t *) (mem->base + z->off_holders);
+    memset(holders, 0, z->max_holders * sizeof(kvr_holder_t));
+
+    for (i = 0; i < z->max_holders; i++) {
+        holders[i].worker = UINT32_MAX;
+    }
+
+    views = (uint32_t *) (mem->base + z->off_views);
+
+    for (i = 0; i < z->max_views; i++) {
+        views[i] = UINT32_MAX;
+    }
+}
+
+
+void
+kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z)
+{
+    f->mem = mem;
+    f->zone = z;
+    f->workers = (kvr_worker_t *) (mem->base + z->off_workers);
+    f->holders = (kvr_holder_t *) (mem->base + z->off_holders);
+    f->view_holder = (uint32_t *) (mem->base + z->off_views);
+}
+
+
+/* ---- workers --------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
+    uint32_t *worker)
+{
+    uint32_t             i, n;
+    const kvr_worker_t  *w;
+
+    if (len == 0 || len > KVR_WORKER_ID_MAX) {
+        return KVR_DECLINED;
+    }
+
+    n = kvr_min(kvr_load32(&f->zone->nworkers), f->zone->max_workers);
+
+    for (i = 0; i < n; i++) {
+        w = &f->workers[i];
+
+        /* a slot's id never changes while the slot is in use */
+
+        if (kvr_load32(&w->flags) & KVR_WORKER_USED
+            && memcmp(w->conf.id, id, len) == 0 && w->conf.id[len] == '\0')
+        {
+            *worker = i;
+            return KVR_OK;
+        }
+    }
+
+    return KVR_DECLINED;
+}
+
+
+kvr_rc_t
+kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
+    uint32_t *flags, uint32_t *generation)
+{
+    uint32_t             i, version;
+    const kvr_worker_t  *w;
+
+    if (worker >= f->zone->max_workers) {
+        return KVR_DECLINED;
+    }
+
+    w = &f->workers[worker];
+
+    for (i = 0; i < KVR_FLEET_ATTEMPTS; i++) {
+
+        version = __atomic_load_n(&w->version, __ATOMIC_ACQUIRE);
+
+        if (version & 1) {
+            continue;
+        }
+
+        memcpy(conf, &w->conf, sizeof(kvr_worker_conf_t));
+        *flags = kvr_load32(&w->flags);
+        *generation = kvr_load32(&w->generation);
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+
+        if (kvr_load32(&w->version) != version) {
+            continue;
+        }
+
+        /* whatever a reader does with them: they end */
+
+        conf->id[KVR_WORKER_ID_MAX] = '\0';
+        conf->address[KVR_ADDRESS_MAX] = '\0';
+        conf->model[KVR_MODEL_MAX] = '\0';
+
+        return *flags & KVR_WORKER_USED ? KVR_OK : KVR_DECLINED;
+    }
+
+    return KVR_BUSY;
+}
+
+
+kvr_rc_t
+kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
+    uint32_t *worker)
+{
+    uint32_t       i, keep;
+    kvr_worker_t  *w;
+
+    if (kvr_fleet_find(f, conf->id, strlen(conf->id), &i) == KVR_OK) {
+        w = &f->workers[i];
+        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED);
+
+    } else {
+        i = kvr_fleet_slot(f);
+
+        if (i == UINT32_MAX) {
+            return KVR_FULL;
+        }
+
+        w = &f->workers[i];
+        keep = 0;
+    }
+
+    kvr_version_lock(f->mem, &w->version);
+    kvr_fleet_copy_conf(f, w, conf);
+    kvr_set32(f->mem, &w->flags, KVR_WORKER_USED | flags | keep);
+    kvr_version_unlock(&w->version);
+
+    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+
+    *worker = i;
+
+    return KVR_OK;
+}
+
+
+/*
+ * A slot for a new worker: a fresh one, or, when there are no more, that of a
+ * deleted worker, with its holders.  What requests still run there is given
+ * back to the same rows that it was taken from, so that the load stays right.
+ */
+
+static uint32_t
+kvr_fleet_slot(kvr_fleet_t *f)
+{
+    uint32_t       i, k, h;
+    kvr_worker_t  *w;
+
+    i = f->zone->nworkers;
+
+    if (i < f->zone->max_workers) {
+        w = &f->workers[i];
+        kvr_set32(f->mem, &w->first_holder, KVR_HOLDER_NONE);
+        kvr_set32(f->mem, &w->generation, w->generation + 1);
+        kvr_set32(f->mem, &f->zone->nworkers, i + 1);
+
+        return i;
+    }
+
+    for (i = 0; i < f->zone->nworkers; i++) {
+        w = &f->workers[i];
+
+        if ((w->flags & KVR_WORKER_DELETED) == 0) {
+            continue;
+        }
+
+        kvr_set32(f->mem, &w->generation, w->generation + 1);
+
+        for (k = 0; k < sizeof(kvr_stream_t) / 8; k++) {
+            kvr_set_word(f->mem, &w->stream, k, 0);
+        }
+
+        for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
+            kvr_set_word(f->mem, &w->counters, k, 0);
+        }
+
+        for (h = w->first_holder; h != KVR_HOLDER_NONE;
+             h = f->holders[h].next)
+        {
+            kvr_set32(f->mem, &f->holders[h].generation, w->generation);
+            kvr_set64(f->mem, &f->holders[h].event_id, 0);
+        }
+
+        return i;
+    }
+
+    return UINT32_MAX;
+}
+
+
+/* Word by word, so that the log can undo it. */
+
+static void
+kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
+    const kvr_worker_conf_t *conf)
+{
+    uint32_t           i;
+    kvr_worker_conf_t  copy;
+
+    _Static_assert(sizeof(kvr_worker_conf_t) % 8 == 0, "whole words");
+    _Static_assert(offsetof(kvr_worker_t, conf) % 8 == 0, "aligned");
+
+    copy = *conf;
+
+    for (i = 0; i < sizeof(copy) / 8; i++) {
+        kvr_set_word(f->mem, &w->conf, i, ((kvr_word_t *) &copy)[i]);
+    }
+}
+
+
+void
+kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
+    uint32_t clear)
+{
+    uint32_t       flags;
+    kvr_worker_t  *w;
+
+    w = &f->workers[worker];
+    flags = (w->flags & ~clear) | set;
+
+    if (flags == w->flags) {
+        return;
+    }
+
+    kvr_version_lock(f->mem, &w->version);
+    kvr_set32(f->mem, &w->flags, flags);
+    kvr_version_unlock(&w->version);
+
+    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+}
+
+
+/* ---- holders and views ----------------------------------------------------- */
+
+kvr_rc_t
+kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker, uint32_t rank,
+    uint32_t *holder)
+{
+    uint32_t             h, steps;
+    const kvr_holder_t  *holders;
+
+    holders = f->holders;
+    h = kvr_load32(&f->workers[worker].first_holder);
+
+    for (steps = 0; steps < KVR_RANKS_MAX && h < f->zone->max_holders;
+         steps++)
+    {
+        if (kvr_load32(&holders[h].rank) == rank
+            && kvr_load32(&holders[h].worker) == worker)
+        {
+            *holder = h;
+            return KVR_OK;
+        }
+
+        h = kvr_load32(&holders[h].next);
+    }
+
+    return KVR_DECLINED;
+}
+
+
+kvr_rc_t
+kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
+    uint32_t *holder)
+{
+    uint32_t       h;
+    kvr_holder_t  *p;
+    kvr_worker_t  *w;
+
+    if (rank >= KVR_RANKS_MAX) {
+        return KVR_FULL;
+    }
+
+    if (kvr_fleet_holder_find(f, worker, rank, holder) == KVR_OK) {
+        return KVR_OK;
+    }
+
+    h = f->zone->nholders;
+
+    if (h == f->zone->max_holders) {
+        return KVR_FULL;
+    }
+
+    w = &f->workers[worker];
+    p = &f->holders[h];
+
+    kvr_set32(f->mem, &p->worker, worker);
+    kvr_set32(f->mem, &p->rank, rank);
+    kvr_set32(f->mem, &p->view, KVR_VIEW_NONE);
+    kvr_set32(f->mem, &p->next, w->first_holder);
+    kvr_set32(f->mem, &p->generation, w->generation);
+    kvr_set64(f->mem, &p->event_id, 0);
+
+    kvr_set32(f->mem, &w->first_holder, h);
+    kvr_set32(f->mem, &f->zone->nholders, h + 1);
+    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+
+    *holder = h;
+
+    return KVR_OK;
+}
+
+
+/* The lowest free number: arrays indexed by view stay short. */
+
+kvr_rc_t
+kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
+{
+    uint32_t  v;
+
+    if (f->holders[holder].view != KVR_VIEW_NONE) {
+        *view = f->holders[holder].view;
+        return KVR_OK;
+    }
+
+    for (v = 0; v < f->zone->max_views; v++) {
+        if (f->view_holder[v] == UINT32_MAX) {
+            break;
+        }
+    }
+
+    if (v == f->zone->max_views) {
+        return KVR_FULL;
+    }
+
+    kvr_set32(f->mem, &f->view_holder[v], holder);
+    kvr_set32(f->mem, &f->holders[holder].view, v);
+
+    if (v >= f->zone->nviews) {
+        kvr_set32(f->mem, &f->zone->nviews, v + 1);
+    }
+
+    *view = v;
+
+    return KVR_OK;
+}
+
+
+uint32_t
+kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder)
+{
+    uint32_t  view;
+
+    view = f->holders[holder].view;
+
+    if (view != KVR_VIEW_NONE) {
+        kvr_set32(f->mem, &f->view_holder[view], KVR_VIEW_DYING);
+        kvr_set32(f->mem, &f->holders[holder].view, KVR_VIEW_NONE);
+        kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying + 1);
+    }
+
+    return view;
+}
+
+
+void
+kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view)
+{
+    kvr_set32(f->mem, &f->view_holder[view], UINT32_MAX);
+    kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying - 1);
+}
+
+
+/* ---- words ----------------------------------------------------------------- */
+
+kvr_confidence_t
+kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
+    uint64_t stale_ms)
+{
+    uint64_t          last;
+    kvr_confidence_t  c;
+
+    c = kvr_load32(&w->stream.confidence);
+    last = kvr_load64(&w->stream.last_ms);
+
+    if (kvr_load32(&w->stream.heartbeats)
+        && now_ms > last && now_ms - last > stale_ms)
+    {
+        return KVR_STALE;
+    }
+
+    return c;
+}
+
+
+const char *
+kvr_confidence_name(kvr_confidence_t c)
+{
+    static const char  *names[] = {
+        "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE", "UNVERIFIED",
+        "EXTERNAL"
+    };
+
+    return c <= KVR_EXTERNALLY_FED ? names[c] : "UNKNOWN";
+}
+
+
+const char *
+kvr_degraded_name(uint32_t reason)
+{
+    static const char  *names[] = {
+        "none", "gap_not_filled", "log_trimmed", "publisher_incomplete",
+        "event_refused", "zone_full"
+    };
+
+    return reason <= KVR_DEG_FULL ? names[reason] : "unknown";
+}
+
+
+const char *
+kvr_role_name(uint32_t role)
+{
+    static const char  *names[] = { "both", "prefill", "decode" };
+
+    return role <= KVR_ROLE_DECODE ? names[role] : "both";
+}
+
+
+const char *
+kvr_source_name(uint32_t source)
+{
+    static const char  *names[] = {
+        "none", "envelope", "router_event", "bare", "api"
+    };
+
+    return source <= KVR_SOURCE_API ? names[source] : "none";
+}

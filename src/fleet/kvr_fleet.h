@@ -1,0 +1,262 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The fleet: which workers there are, which (worker, rank) pairs hold blocks,
+ * and what is known of each worker's event stream.
+ *
+ *     worker   one engine behind one address, found by its id
+ *     holder   (worker, rank): what load and matches are counted for; its
+ *              number stays as long as the worker does
+ *     view     the column of the index that belongs to a holder at present.
+ *              A clear gives the holder an empty view at once and leaves the
+ *              old one to be reclaimed in slices: clearing is O(1)
+ *
+ * Everything lives in the zone.  Writers hold the zone's lock and have a
+ * transaction open.  Readers take no lock: each worker has a version (even
+ * when it is at rest), and fleet->version changes with every change of
+ * membership, so that a process keeps a copy and looks for a newer one by
+ * one load.  Counters are written by the lock's holder only and read at any
+ * time.
+ */
+
+
+#ifndef KVR_FLEET_H_INCLUDED
+#define KVR_FLEET_H_INCLUDED
+
+
+#include "../kvr.h"
+#include "../core/kvr_txn.h"
+#include "../event/kvr_event.h"
+
+
+#define KVR_HOLDER_NONE      UINT32_MAX
+#define KVR_VIEW_NONE        0xffffu
+#define KVR_VIEWS_MAX        0xfff0u     /* 16 bits in the index, as
+                                            KVR_VIEWS_LIMIT says there */
+
+
+typedef enum {
+    KVR_ROLE_BOTH = 0,
+    KVR_ROLE_PREFILL = 1,
+    KVR_ROLE_DECODE = 2
+} kvr_role_t;
+
+
+/* How far a worker's view can be trusted (EVENTS.md section 7, rule 8). */
+typedef enum {
+    KVR_UNKNOWN = 0,         /* no event was ever seen */
+    KVR_EXACT,
+    KVR_DEGRADED,
+    KVR_SYNCING,
+    KVR_STALE,
+    KVR_UNVERIFIED,
+    KVR_EXTERNALLY_FED       /* API, Lua: "EXTERNAL" */
+} kvr_confidence_t;
+
+
+/* Flags of a worker. */
+#define KVR_WORKER_USED      0x0001u
+#define KVR_WORKER_STATIC    0x0002u     /* from the configuration */
+#define KVR_WORKER_API       0x0004u     /* put by the API; overrides static */
+#define KVR_WORKER_DRAINING  0x0008u
+#define KVR_WORKER_DELETED   0x0010u     /* tombstone until restart: nothing
+                                            but the API brings it back */
+#define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
+#define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it: zone full */
+
+
+/* What a person sets of a worker. */
+typedef struct {
+    char        id[KVR_WORKER_ID_MAX + 1];
+    char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
+    char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
+    uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
+    uint32_t    role;                           /* kvr_role_t */
+    uint32_t    weight;                         /* thousandths; 1000 = 1 */
+    uint32_t    max_active;                     /* requests; 0 = no bound */
+} kvr_worker_conf_t;
+
+
+/* Counters of a worker, all since the zone was made. */
+typedef struct {
+    uint64_t    messages;           /* that were applied */
+    uint64_t    heartbeats;
+    uint64_t    duplicates;         /* messages with a seq already applied */
+    uint64_t    gaps;
+    uint64_t    repairs;            /* finished */
+    uint64_t    restarts;           /* higher epochs */
+    uint64_t    stores;             /* events */
+    uint64_t    removes;
+    uint64_t    clears;
+    uint64_t    blocks_stored;
+    uint64_t    blocks_removed;
+    uint64_t    blocks_unknown;     /* removals of handles not held */
+    uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
+} kvr_worker_counters_t;
+
+
+/* A worker's event stream. */
+typedef struct {
+    uint64_t    epoch;              /* 0: no envelope was ever applied */
+    uint64_t    seq;                /* last message applied as a whole */
+    uint32_t    at;                 /* events of seq + 1 applied already */
+    uint32_t    source;             /* kvr_source_t */
+    uint32_t    whole;              /* contiguous since a complete start */
+    uint32_t    confidence;         /* kvr_confidence_t, but for STALE, which
+                                       depends on the clock */
+    uint32_t    heartbeats;         /* has ever sent one */
+    uint32_t    reason;             /* kvr_degraded_t */
+    uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
+} kvr_stream_t;
+
+
+typedef enum {
+    KVR_SOURCE_NONE = 0,
+    KVR_SOURCE_ENVELOPE,
+    KVR_SOURCE_ROUTER_EVENT,
+    KVR_SOURCE_BARE,
+    KVR_SOURCE_API
+} kvr_source_t;
+
+
+/* Why a view is DEGRADED. */
+typedef enum {
+    KVR_FINE = 0,
+    KVR_DEG_GAP,                /* a gap that the log did not fill */
+    KVR_DEG_LOG_TRIMMED,        /* the log begins after the stream's start */
+    KVR_DEG_INCOMPLETE,         /* the publisher says so */
+    KVR_DEG_REFUSED,            /* an event had to be refused */
+    KVR_DEG_FULL                /* a hole could not be written down: the view
+                                   was dropped */
+} kvr_degraded_t;
+
+
+/* A worker in the zone. */
+typedef struct {
+    uint32_t               version;     /* odd while conf is being changed */
+    uint32_t               flags;
+    uint32_t               generation;  /* changes when the slot is reused */
+    uint32_t               first_holder;/* its holders, linked by next */
+    kvr_worker_conf_t      conf;
+    kvr_stream_t           stream;
+    kvr_worker_counters_t  counters;
+} kvr_worker_t;
+
+
+typedef struct {
+    uint32_t    worker;             /* slot; UINT32_MAX when free */
+    uint32_t    rank;
+    uint32_t    view;               /* KVR_VIEW_NONE until it stores */
+    uint32_t    next;               /* holder of the same worker */
+    uint32_t    generation;
+    uint32_t    pad;
+    uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
+} kvr_holder_t;
+
+
+typedef struct {
+    uint32_t    version;            /* of the membership */
+    uint32_t    max_workers;
+    uint32_t    max_holders;
+    uint32_t    max_views;
+    uint32_t    nworkers;           /* slots ever used: 0 .. nworkers - 1 */
+    uint32_t    nholders;
+    uint32_t    nviews;             /* views ever used */
+    uint32_t    ndying;             /* views that wait for their reclaim */
+    uint64_t    off_workers;        /* of arrays, from the zone's base */
+    uint64_t    off_holders;
+    uint64_t    off_views;
+} kvr_fleet_zone_t;
+
+
+/*
+ * view_holder[v]: the holder whose view v is; UINT32_MAX when v is free,
+ * KVR_VIEW_DYING when it waits for its reclaim.
+ */
+#define KVR_VIEW_DYING       (UINT32_MAX - 1)
+
+
+/* A process's handle on the fleet. */
+typedef struct {
+    kvr_mem_t         *mem;
+    kvr_fleet_zone_t  *zone;
+    kvr_worker_t      *workers;
+    kvr_holder_t      *holders;
+    uint32_t          *view_holder;
+} kvr_fleet_t;
+
+
+/* How many holders and views a fleet of so many workers may have. */
+void kvr_fleet_bounds(uint32_t max_workers, uint32_t *holders,
+    uint32_t *views);
+
+/* Bytes that a fleet of these bounds takes in the zone. */
+size_t kvr_fleet_size(uint32_t max_workers);
+
+/* Lays the arrays out at offset `at`, in kvr_fleet_size() bytes. */
+void kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
+    uint32_t max_workers);
+void kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z);
+
+/*
+ * Finds a worker's slot by id, deleted ones included.  Any process, no lock;
+ * with the lock the answer stays true.  KVR_DECLINED when there is none.
+ */
+kvr_rc_t kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
+    uint32_t *worker);
+
+/*
+ * Copies what a person sets and the flags of a worker, consistently, without
+ * the lock.  KVR_DECLINED when the slot is free, KVR_BUSY when a writer did
+ * not come to an end in a bounded number of attempts.
+ */
+kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
+    kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
+
+/*
+ * The functions below are for the lock's holder, inside a transaction.
+ *
+ * put: makes the worker, or changes what it is.  KVR_FULL when all slots are
+ * taken.  flags are those that kvr_worker_conf_t's origin stands for (STATIC,
+ * API or SEEN).
+ */
+kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
+    uint32_t flags, uint32_t *worker);
+void kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
+    uint32_t clear);
+
+/* The holder (worker, rank), made when it is new; KVR_FULL. */
+kvr_rc_t kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
+    uint32_t *holder);
+
+/* The same, but never made: KVR_DECLINED.  No lock needed. */
+kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
+    uint32_t rank, uint32_t *holder);
+
+/* The holder's view, made when it has none; KVR_FULL. */
+kvr_rc_t kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view);
+
+/*
+ * Takes the holder's view away, marking it KVR_VIEW_DYING for the reclaim;
+ * returns it, or KVR_VIEW_NONE when there was none.
+ */
+uint32_t kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder);
+
+/* A reclaimed view may be used again. */
+void kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view);
+
+/*
+ * What a reader may rely on at now_ms (monotonic): the stream's confidence,
+ * but STALE when a publisher of heartbeats was silent for stale_ms.
+ */
+kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
+    uint64_t stale_ms);
+
+/* "EXACT", "DEGRADED", …; "gap not filled", …; "both", "prefill", … */
+const char *kvr_confidence_name(kvr_confidence_t c);
+const char *kvr_degraded_name(uint32_t reason);
+const char *kvr_role_name(uint32_t role);
+const char *kvr_source_name(uint32_t source);
+
+
+#endif /* KVR_FLEET_H_INCLUDED */

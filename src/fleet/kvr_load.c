@@ -1,0 +1,285 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_load.h"
+
+
+static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
+    uint32_t holder);
+static void kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
+    int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
+static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
+
+
+size_t
+kvr_load_size(uint32_t max_holders)
+{
+    return max_holders * sizeof(kvr_load_row_t);
+}
+
+
+/* at: the shared table; the processes' own come from the arena. */
+
+void
+kvr_load_format(kvr_mem_t *mem, kvr_load_zone_t *z, uint64_t at,
+    uint32_t max_holders)
+{
+    memset(z, 0, sizeof(kvr_load_zone_t));
+
+    z->max_holders = max_holders;
+    z->procs[KVR_LOAD_SHARED].table = at;
+
+    memset(mem->base + at, 0, kvr_load_size(max_holders));
+}
+
+
+void
+kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
+    kvr_load_zone_t *z)
+{
+    l->mem = mem;
+    l->arena = arena;
+    l->zone = z;
+    l->slot = KVR_LOAD_SHARED;
+}
+
+
+void
+kvr_load_join(kvr_load_t *l, kvr_owner_t self)
+{
+    uint32_t          i, piece;
+    kvr_load_proc_t  *p;
+    kvr_load_zone_t  *z;
+
+    z = l->zone;
+    l->slot = KVR_LOAD_SHARED;
+
+    for (i = 0; i < KVR_LOAD_PROCS; i++) {
+        if (z->procs[i].owner == 0) {
+            break;
+        }
+    }
+
+    if (i == KVR_LOAD_PROCS) {
+        kvr_set64(l->mem, &z->overflow, z->overflow + 1);
+        return;
+    }
+
+    p = &z->procs[i];
+
+    if (p->table == 0) {
+        piece = kvr_arena_alloc(l->arena, (uint32_t)
+                                (kvr_load_size(z->max_holders) / 8));
+        if (piece == 0) {
+            kvr_set64(l->mem, &z->overflow, z->overflow + 1);
+            return;
+        }
+
+        memset(kvr_arena_at(l->arena, piece), 0,
+               kvr_load_size(z->max_holders));
+
+        kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
+                  + kvr_arena_rounded((uint32_t)
+                                      (kvr_load_size(z->max_holders) / 8)));
+        kvr_set64(l->mem, &p->table,
+                  (uint64_t) ((char *) kvr_arena_at(l->arena, piece)
+                              - l->mem->base));
+    }
+
+    kvr_set64(l->mem, &p->owner, self);
+
+    if (i >= z->nprocs) {
+        kvr_set32(l->mem, &z->nprocs, i + 1);
+    }
+
+    l->slot = i;
+}
+
+
+void
+kvr_load_leave(kvr_load_t *l)
+{
+    if (l->slot == KVR_LOAD_SHARED) {
+        return;
+    }
+
+    kvr_load_zero(l, l->slot);
+    kvr_set64(l->mem, &l->zone->procs[l->slot].owner, 0);
+
+    l->slot = KVR_LOAD_SHARED;
+}
+
+
+bool
+kvr_load_orphaned(const kvr_load_t *l)
+{
+    uint32_t     i, n;
+    kvr_owner_t  owner;
+
+    n = kvr_load32(&l->zone->nprocs);
+
+    for (i = 0; i < n; i++) {
+        owner = kvr_load64(&l->zone->procs[i].owner);
+
+        if (owner && i != l->slot && !kvr_owner_alive(owner)) {
+            return true;
+        }
+    }
+
+    return false;
+}
+
+
+uint32_t
+kvr_load_reclaim(kvr_load_t *l)
+{
+    uint32_t          i, n;
+    kvr_load_proc_t  *p;
+
+    n = 0;
+
+    for (i = 0; i < l->zone->nprocs; i++) {
+        p = &l->zone->procs[i];
+
+        if (p->owner == 0 || i == l->slot || kvr_owner_alive(p->owner)) {
+            continue;
+        }
+
+        /* zeroing twice is the same as once: it needs no log */
+
+        kvr_load_zero(l, i);
+
+        kvr_set64(l->mem, &p->owner, 0);
+        kvr_set64(l->mem, &l->zone->reclaimed, l->zone->reclaimed + 1);
+        n++;
+    }
+
+    return n;
+}
+
+
+static void
+kvr_load_zero(const kvr_load_t *l, uint32_t slot)
+{
+    uint32_t         i;
+    kvr_load_row_t  *row;
+
+    for (i = 0; i < l->zone->max_holders; i++) {
+        row = kvr_load_row(l, slot, i);
+
+        __atomic_store_n(&row->active, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&row->prefills, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&row->prefill_tokens, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&row->decode_blocks, 0, __ATOMIC_RELAXED);
+    }
+}
+
+
+static kvr_load_row_t *
+kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
+{
+    return (kvr_load_row_t *) (l->mem->base + l->zone->procs[slot].table)
+           + holder;
+}
+
+
+static void
+kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
+    int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks)
+{
+    kvr_load_row_t  *row;
+
+    if (holder >= l->zone->max_holders) {
+        return;
+    }
+
+    row = kvr_load_row(l, l->slot, holder);
+
+    (void) __atomic_fetch_add(&row->active, active, __ATOMIC_RELAXED);
+    (void) __atomic_fetch_add(&row->prefills, prefills, __ATOMIC_RELAXED);
+    (void) __atomic_fetch_add(&row->prefill_tokens, prefill_tokens,
+                              __ATOMIC_RELAXED);
+    (void) __atomic_fetch_add(&row->decode_blocks, decode_blocks,
+                              __ATOMIC_RELAXED);
+}
+
+
+void
+kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
+{
+    kvr_load_add(l, r->holder, 1, r->prefilling ? 1 : 0,
+                 r->prefilling ? r->prefill_tokens : 0, r->decode_blocks);
+}
+
+
+void
+kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
+{
+    if (!r->prefilling) {
+        return;
+    }
+
+    r->prefilling = 0;
+
+    kvr_load_add(l, r->holder, 0, -1, -r->prefill_tokens, 0);
+}
+
+
+void
+kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks)
+{
+    r->decode_blocks += blocks;
+
+    kvr_load_add(l, r->holder, 0, 0, 0, blocks);
+}
+
+
+void
+kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
+{
+    if (r->holder == UINT32_MAX) {
+        return;
+    }
+
+    kvr_load_prefilled(l, r);
+    kvr_load_add(l, r->holder, -1, 0, 0, -r->decode_blocks);
+
+    r->holder = UINT32_MAX;
+}
+
+
+void
+kvr_load_read(const kvr_load_t *l, uint32_t holder, kvr_load_row_t *out)
+{
+    uint32_t               i, n;
+    const kvr_load_row_t  *row;
+
+    memset(out, 0, sizeof(kvr_load_row_t));
+
+    if (holder >= l->zone->max_holders) {
+        return;
+    }
+
+    n = kvr_load32(&l->zone->nprocs);
+
+    for (i = 0; i <= n; i++) {
+
+        row = kvr_load_row(l, i < n ? i : KVR_LOAD_SHARED, holder);
+
+        out->active += __atomic_load_n(&row->active, __ATOMIC_RELAXED);
+        out->prefills += __atomic_load_n(&row->prefills, __ATOMIC_RELAXED);
+        out->prefill_tokens += __atomic_load_n(&row->prefill_tokens,
+                                               __ATOMIC_RELAXED);
+        out->decode_blocks += __atomic_load_n(&row->decode_blocks,
+                                              __ATOMIC_RELAXED);
+    }
+
+    /* fields are read one by one: a moment's difference is not a load */
+
+    out->active = kvr_max(out->active, 0);
+    out->prefills = kvr_max(out->prefills, 0);
+    out->prefill_tokens = kvr_max(out->prefill_tokens, 0);
+    out->decode_blocks = kvr_max(out->decode_blocks, 0);
+}

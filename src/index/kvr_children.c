@@ -1,0 +1,102 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_children.h"
+
+
+static uint64_t kvr_children_key_of(const kvr_radix_t *x, uint32_t child);
+
+
+static uint64_t
+kvr_children_key_of(const kvr_radix_t *x, uint32_t child)
+{
+    const kvr_run_t  *r;
+
+    r = kvr_radix_run(x, child);
+
+    return kvr_children_key(x, r->parent, r->offset, r->hashes[0]);
+}
+
+
+kvr_rc_t
+kvr_children_add(kvr_radix_t *x, uint32_t child)
+{
+    uint64_t  i, key;
+
+    if (x->zone->children_used >= x->zone->children_limit) {
+        return KVR_FULL;
+    }
+
+    key = kvr_children_key_of(x, child);
+    i = kvr_table_home(key, x->zone->nchildren);
+
+    while (x->children[i]) {
+        i = kvr_table_next(i, x->zone->nchildren);
+    }
+
+    kvr_txn_log(x->mem, &x->children[i], KVR_UNDO_64, 0);
+    __atomic_store_n(&x->children[i], (uint64_t) child << 32 | (uint32_t) key,
+                     __ATOMIC_RELEASE);
+
+    kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used + 1);
+
+    return KVR_OK;
+}
+
+
+uint64_t
+kvr_children_slot(const kvr_radix_t *x, uint32_t child)
+{
+    uint64_t  i;
+
+    i = kvr_table_home(kvr_children_key_of(x, child), x->zone->nchildren);
+
+    while ((uint32_t) (x->children[i] >> 32) != child) {
+        if (x->children[i] == 0) {
+            kvr_txn_damaged("a run is not in its table");
+        }
+
+        i = kvr_table_next(i, x->zone->nchildren);
+    }
+
+    return i;
+}
+
+
+void
+kvr_children_delete(kvr_radix_t *x, uint32_t child)
+{
+    uint64_t  gap, j, n, slot, home;
+
+    n = x->zone->nchildren;
+    gap = kvr_children_slot(x, child);
+
+    kvr_version_lock(x->mem, &x->zone->children_version);
+
+    j = gap;
+
+    for ( ;; ) {
+        j = kvr_table_next(j, n);
+        slot = x->children[j];
+
+        if (slot == 0) {
+            break;
+        }
+
+        home = kvr_table_home(kvr_children_key_of(x, (uint32_t) (slot >> 32)),
+                              n);
+
+        if (kvr_table_moves(gap, j, home)) {
+            kvr_set64(x->mem, &x->children[gap], slot);
+            gap = j;
+        }
+    }
+
+    kvr_set64(x->mem, &x->children[gap], 0);
+
+    kvr_version_unlock(&x->zone->children_version);
+
+    kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used - 1);
+}

@@ -1,0 +1,832 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_run.h"
+
+
+static kvr_pair_t *kvr_cover_pairs(const kvr_cover_t *c, const kvr_run_t *run);
+static kvr_pair_t *kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view);
+static uint16_t *kvr_cover_dense(const kvr_cover_t *c, const kvr_run_t *run);
+static kvr_rc_t kvr_cover_insert(kvr_cover_t *c, kvr_run_t *run,
+    uint32_t view, uint32_t depth);
+static kvr_rc_t kvr_cover_make_dense(kvr_cover_t *c, kvr_run_t *run,
+    uint32_t views);
+static void kvr_cover_remove(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
+static void kvr_cover_free_ext(kvr_cover_t *c, kvr_run_t *run);
+
+static kvr_detail_t *kvr_detail_find(const kvr_cover_t *c,
+    const kvr_run_t *run, uint32_t view);
+static kvr_rc_t kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    kvr_detail_t **detail);
+static kvr_rc_t kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run,
+    kvr_detail_t *d, uint32_t offset);
+static kvr_rc_t kvr_detail_count(kvr_cover_t *c, kvr_detail_t *d,
+    uint32_t offset, kvr_tier_t tier);
+static void kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d);
+static void kvr_detail_settle(kvr_cover_t *c, kvr_run_t *run,
+    kvr_detail_t *d);
+static uint32_t kvr_detail_lead(const uint64_t *bits, uint32_t words,
+    uint32_t rows);
+
+
+#define kvr_detail_bits(c, d)                                                 \
+    ((uint64_t *) kvr_arena_at((c)->arena, (d)->bits))
+#define kvr_detail_counts(c, d)                                               \
+    ((uint16_t *) kvr_arena_at((c)->arena, (d)->counts))
+#define kvr_detail_bits_words(d)    ((uint32_t) (d)->words * KVR_TIERS)
+#define kvr_detail_counts_words(d)  ((uint32_t) (d)->words * KVR_TIERS * 16)
+
+
+/* ---- pairs ---------------------------------------------------------------- */
+
+static kvr_pair_t *
+kvr_cover_pairs(const kvr_cover_t *c, const kvr_run_t *run)
+{
+    return run->cap ? kvr_arena_at(c->arena, run->cover.ext)
+                    : (kvr_pair_t *) run->cover.pairs;
+}
+
+
+static uint16_t *
+kvr_cover_dense(const kvr_cover_t *c, const kvr_run_t *run)
+{
+    return kvr_arena_at(c->arena, run->cover.ext);
+}
+
+
+static kvr_pair_t *
+kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    uint32_t     i;
+    kvr_pair_t  *pairs;
+
+    pairs = kvr_cover_pairs(c, run);
+
+    for (i = 0; i < run->npairs; i++) {
+        if (pairs[i].view == view) {
+            return &pairs[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+uint32_t
+kvr_cover_depth(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    kvr_pair_t  *pair;
+
+    if (run->npairs == KVR_COVER_DENSE) {
+        return view < run->cap * 64u ? kvr_cover_dense(c, run)[view] : 0;
+    }
+
+    pair = kvr_cover_pair(c, run, view);
+
+    return pair ? pair->depth : 0;
+}
+
+
+kvr_rc_t
+kvr_cover_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint32_t depth)
+{
+    uint16_t    *p;
+    kvr_pair_t  *pair;
+
+    if (depth == 0) {
+        kvr_cover_remove(c, run, view);
+        return KVR_OK;
+    }
+
+    p = NULL;
+
+    if (run->npairs == KVR_COVER_DENSE) {
+        if (view < run->cap * 64u && kvr_cover_dense(c, run)[view]) {
+            p = &kvr_cover_dense(c, run)[view];
+        }
+
+    } else {
+        pair = kvr_cover_pair(c, run, view);
+        p = pair ? &pair->depth : NULL;
+    }
+
+    if (p == NULL) {
+        return kvr_cover_insert(c, run, view, depth);
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+    kvr_set16(c->mem, p, depth);
+    kvr_version_unlock(&run->version);
+
+    return KVR_OK;
+}
+
+
+/* A view that has nothing yet. */
+
+static kvr_rc_t
+kvr_cover_insert(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint32_t depth)
+{
+    uint32_t     n, cap, piece;
+    kvr_rc_t     rc;
+    kvr_pair_t  *pairs, *pair;
+
+    n = run->npairs;
+    cap = run->cap ? run->cap : KVR_COVER_INLINE;
+
+    if (n == KVR_COVER_DENSE) {
+        if (view >= run->cap * 64u) {
+            rc = kvr_cover_make_dense(c, run, view + 1);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+        }
+
+    } else if (n == cap) {
+
+        if (n >= KVR_COVER_DENSE_AT && n >= view / 8) {
+            rc = kvr_cover_make_dense(c, run, view + 1);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+
+        } else {
+            cap = n < 4 ? 8 : cap * 2;
+
+            piece = kvr_arena_alloc(c->arena, cap / 2);
+            if (piece == 0) {
+                return KVR_FULL;
+            }
+
+            pairs = kvr_arena_at(c->arena, piece);
+            memcpy(pairs, kvr_cover_pairs(c, run), n * sizeof(kvr_pair_t));
+
+            kvr_version_lock(c->mem, &run->version);
+            kvr_cover_free_ext(c, run);
+            kvr_set32(c->mem, &run->cover.ext, piece);
+            kvr_set16(c->mem, &run->cap, cap);
+            kvr_version_unlock(&run->version);
+        }
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+
+    if (run->npairs == KVR_COVER_DENSE) {
+        kvr_set16(c->mem, &kvr_cover_dense(c, run)[view], depth);
+
+    } else {
+        pair = &kvr_cover_pairs(c, run)[n];
+        kvr_set16(c->mem, &pair->view, view);
+        kvr_set16(c->mem, &pair->depth, depth);
+        kvr_set16(c->mem, &run->npairs, n + 1);
+    }
+
+    kvr_version_unlock(&run->version);
+
+    kvr_set32(c->mem, &c->view_runs[view], c->view_runs[view] + 1);
+
+    return KVR_OK;
+}
+
+
+/* From pairs, or from a shorter array, to one that has place for `views`. */
+
+static kvr_rc_t
+kvr_cover_make_dense(kvr_cover_t *c, kvr_run_t *run, uint32_t views)
+{
+    uint32_t     i, cap, piece;
+    uint16_t    *depths;
+    kvr_pair_t  *pairs;
+
+    /* room to grow: views come one after another while a fleet starts */
+
+    cap = (views + 63) / 64;
+
+    if (run->npairs == KVR_COVER_DENSE) {
+        cap = kvr_max(cap, run->cap + run->cap / 2u);
+
+    } else {
+        pairs = kvr_cover_pairs(c, run);
+
+        for (i = 0; i < run->npairs; i++) {
+            cap = kvr_max(cap, pairs[i].view / 64u + 1);
+        }
+    }
+
+    piece = kvr_arena_alloc(c->arena, cap * 16);
+    if (piece == 0) {
+        return KVR_FULL;
+    }
+
+    depths = kvr_arena_at(c->arena, piece);
+    memset(depths, 0, cap * 128);
+
+    if (run->npairs == KVR_COVER_DENSE) {
+        memcpy(depths, kvr_cover_dense(c, run), run->cap * 128u);
+
+    } else {
+        pairs = kvr_cover_pairs(c, run);
+
+        for (i = 0; i < run->npairs; i++) {
+            depths[pairs[i].view] = pairs[i].depth;
+        }
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+    kvr_cover_free_ext(c, run);
+    kvr_set32(c->mem, &run->cover.ext, piece);
+    kvr_set16(c->mem, &run->cap, cap);
+    kvr_set16(c->mem, &run->npairs, KVR_COVER_DENSE);
+    kvr_version_unlock(&run->version);
+
+    return KVR_OK;
+}
+
+
+static void
+kvr_cover_free_ext(kvr_cover_t *c, kvr_run_t *run)
+{
+    if (run->cap == 0) {
+        return;
+    }
+
+    kvr_arena_free(c->arena, run->cover.ext,
+                   run->npairs == KVR_COVER_DENSE ? run->cap * 16u
+                                                  : run->cap / 2u);
+}
+
+
+static void
+kvr_cover_remove(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
+{
+    uint32_t     i, n;
+    uint16_t    *depths;
+    kvr_pair_t  *pair, *last;
+
+    if (run->npairs == KVR_COVER_DENSE) {
+
+        depths = kvr_cover_dense(c, run);
+
+        if (view >= run->cap * 64u || depths[view] == 0) {
+            return;
+        }
+
+        kvr_version_lock(c->mem, &run->version);
+        kvr_set16(c->mem, &depths[view], 0);
+
+        n = run->cap * 64u;
+
+        for (i = 0; i < n && depths[i] == 0; i++) { /* void */ }
+
+        if (i == n) {
+            kvr_cover_free_ext(c, run);
+            kvr_set16(c->mem, &run->cap, 0);
+            kvr_set16(c->mem, &run->npairs, 0);
+        }
+
+        kvr_version_unlock(&run->version);
+
+    } else {
+
+        pair = kvr_cover_pair(c, run, view);
+
+        if (pair == NULL) {
+            return;
+        }
+
+        n = run->npairs - 1u;
+        last = &kvr_cover_pairs(c, run)[n];
+
+        kvr_version_lock(c->mem, &run->version);
+
+        if (pair != last) {
+            kvr_set16(c->mem, &pair->view, last->view);
+            kvr_set16(c->mem, &pair->depth, last->depth);
+        }
+
+        kvr_set16(c->mem, &run->npairs, n);
+
+        if (n == 0 && run->cap) {
+            kvr_cover_free_ext(c, run);
+            kvr_set16(c->mem, &run->cap, 0);
+        }
+
+        kvr_version_unlock(&run->version);
+    }
+
+    kvr_set32(c->mem, &c->view_runs[view], c->view_runs[view] - 1);
+}
+
+
+uint32_t
+kvr_cover_next(const kvr_cover_t *c, const kvr_run_t *run, uint32_t *i)
+{
+    uint16_t  *depths;
+
+    if (run->npairs != KVR_COVER_DENSE) {
+        return *i < run->npairs ? kvr_cover_pairs(c, run)[*i].view
+                                : UINT32_MAX;
+    }
+
+    depths = kvr_cover_dense(c, run);
+
+    for ( /* void */ ; *i < run->cap * 64u; (*i)++) {
+        if (depths[*i]) {
+            return *i;
+        }
+    }
+
+    return UINT32_MAX;
+}
+
+
+uint32_t
+kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run)
+{
+    uint32_t        i, k, n, top, depth;
+    uint64_t        any, *bits;
+    kvr_detail_t   *d;
+    kvr_details_t  *details;
+
+    top = 0;
+    n = run->npairs == KVR_COVER_DENSE ? run->cap * 64u : run->npairs;
+
+    for (i = 0; i < n; i++) {
+        depth = run->npairs == KVR_COVER_DENSE
+                ? kvr_cover_dense(c, run)[i] : kvr_cover_pairs(c, run)[i].depth;
+
+        if (depth != KVR_COVER_DETAIL && depth > top) {
+            top = depth;
+        }
+    }
+
+    if (run->detail == 0) {
+        return top;
+    }
+
+    details = kvr_arena_at(c->arena, run->detail);
+
+    for (i = 0; i < details->n; i++) {
+        d = &details->items[i];
+        bits = kvr_detail_bits(c, d);
+
+        for (k = d->words; k-- > 0; /* void */ ) {
+            any = bits[k] | bits[d->words + k] | bits[2 * d->words + k]
+                  | bits[3 * d->words + k];
+
+            if (any) {
+                top = kvr_max(top, k * 64
+                                   + 64 - (uint32_t) __builtin_clzll(any));
+                break;
+            }
+        }
+    }
+
+    return top;
+}
+
+
+void
+kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
+{
+    if (kvr_cover_depth(c, run, view) == KVR_COVER_DETAIL) {
+        kvr_detail_drop(c, run, kvr_detail_find(c, run, view));
+    }
+
+    kvr_cover_remove(c, run, view);
+}
+
+
+/* ---- one block ------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
+    kvr_tier_t tier)
+{
+    uint32_t       depth;
+    uint64_t      *word, bit;
+    kvr_rc_t       rc;
+    kvr_detail_t  *d;
+
+    depth = kvr_cover_depth(c, run, view);
+
+    if (depth != KVR_COVER_DETAIL) {
+
+        if (tier == KVR_DEVICE && offset == depth) {
+            return kvr_cover_set_depth(c, run, view, depth + 1);
+        }
+
+        rc = kvr_detail_make(c, run, view, &d);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+    } else {
+        d = kvr_detail_find(c, run, view);
+    }
+
+    rc = kvr_detail_widen(c, run, d, offset);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    word = kvr_detail_bits(c, d) + tier * d->words + offset / 64;
+    bit = UINT64_C(1) << (offset & 63);
+
+    if (*word & bit) {
+        return kvr_detail_count(c, d, offset, tier);
+    }
+
+    kvr_set64(c->mem, word, *word | bit);
+    kvr_detail_settle(c, run, d);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
+    kvr_tier_t tier)
+{
+    uint32_t       depth;
+    uint64_t      *word, bit;
+    uint16_t      *count;
+    kvr_rc_t       rc;
+    kvr_detail_t  *d;
+
+    depth = kvr_cover_depth(c, run, view);
+
+    if (depth != KVR_COVER_DETAIL) {
+
+        if (tier != KVR_DEVICE || offset >= depth) {
+            return KVR_DECLINED;
+        }
+
+        if (offset == depth - 1) {
+            return kvr_cover_set_depth(c, run, view, offset);
+        }
+
+        rc = kvr_detail_make(c, run, view, &d);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+    } else {
+        d = kvr_detail_find(c, run, view);
+    }
+
+    if (offset / 64 >= d->words) {
+        return KVR_DECLINED;
+    }
+
+    word = kvr_detail_bits(c, d) + tier * d->words + offset / 64;
+    bit = UINT64_C(1) << (offset & 63);
+
+    if ((*word & bit) == 0) {
+        return KVR_DECLINED;
+    }
+
+    if (d->counts) {
+        count = kvr_detail_counts(c, d) + tier * d->words * 64 + offset;
+
+        if (*count) {
+            kvr_set16(c->mem, count, *count - 1);
+
+            if (*count == 0) {
+                kvr_set16(c->mem, &d->counted, d->counted - 1);
+                kvr_detail_settle(c, run, d);
+            }
+
+            return KVR_OK;
+        }
+    }
+
+    kvr_set64(c->mem, word, *word & ~bit);
+    kvr_detail_settle(c, run, d);
+
+    return KVR_OK;
+}
+
+
+/* ---- details --------------------------------------------------------------- */
+
+static kvr_detail_t *
+kvr_detail_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    uint32_t        i;
+    kvr_details_t  *details;
+
+    details = kvr_arena_at(c->arena, run->detail);
+
+    for (i = 0; i < details->n; i++) {
+        if (details->items[i].view == view) {
+            return &details->items[i];
+        }
+    }
+
+    /* a pair says KVR_COVER_DETAIL: there is one, or the zone is damaged */
+    kvr_txn_damaged("a view's detail is missing");
+}
+
+
+/* Gives a view with a depth, or nothing, a detail that says the same. */
+
+static kvr_rc_t
+kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    kvr_detail_t **detail)
+{
+    uint32_t        i, n, cap, depth, words, bits, piece;
+    uint64_t       *row;
+    kvr_rc_t        rc;
+    kvr_detail_t   *d;
+    kvr_details_t  *details, *old;
+
+    depth = kvr_cover_depth(c, run, view);
+    words = (kvr_max(run->len, 1u) + 63) / 64;
+
+    bits = kvr_arena_alloc(c->arena, words * KVR_TIERS);
+    if (bits == 0) {
+        return KVR_FULL;
+    }
+
+    row = kvr_arena_at(c->arena, bits);
+    memset(row, 0, words * KVR_TIERS * 8);
+
+    for (i = 0; i < depth; i++) {
+        row[i / 64] |= UINT64_C(1) << (i & 63);
+    }
+
+    old = run->detail ? kvr_arena_at(c->arena, run->detail) : NULL;
+    n = old ? old->n : 0;
+    cap = old ? old->cap : 0;
+
+    if (n == cap) {
+        cap = cap ? cap * 2 : 2;
+
+        piece = kvr_arena_alloc(c->arena, kvr_details_words(cap));
+        if (piece == 0) {
+            return KVR_FULL;
+        }
+
+        details = kvr_arena_at(c->arena, piece);
+        details->n = n;
+        details->cap = cap;
+
+        if (old) {
+            memcpy(details->items, old->items, n * sizeof(kvr_detail_t));
+        }
+
+        kvr_version_lock(c->mem, &run->version);
+
+        if (old) {
+            kvr_arena_free(c->arena, run->detail,
+                           kvr_details_words(old->cap));
+        }
+
+        kvr_set32(c->mem, &run->detail, piece);
+        kvr_version_unlock(&run->version);
+    }
+
+    details = kvr_arena_at(c->arena, run->detail);
+    d = &details->items[n];
+
+    rc = kvr_cover_set_depth(c, run, view, KVR_COVER_DETAIL);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+
+    /* a place behind the last item is nobody's: it may have been somebody's
+       in this transaction, though, and must come back with a rollback */
+
+    for (i = 0; i < 3; i++) {
+        kvr_set_word(c->mem, d, i, ((kvr_word_t *) d)[i]);
+    }
+
+    d->view = view;
+    d->depth[0] = depth;
+    d->depth[1] = depth;
+    d->depth[2] = depth;
+    d->bits = bits;
+    d->words = words;
+    d->counted = 0;
+    d->counts = 0;
+    d->pad = 0;
+
+    kvr_set32(c->mem, &details->n, n + 1);
+    kvr_version_unlock(&run->version);
+
+    *detail = d;
+
+    return KVR_OK;
+}
+
+
+/* The run has grown beyond the rows. */
+
+static kvr_rc_t
+kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
+    uint32_t offset)
+{
+    uint32_t   t, words, bits, counts;
+    uint16_t  *to, *from;
+    uint64_t  *new, *old;
+
+    if (offset / 64 < d->words) {
+        return KVR_OK;
+    }
+
+    words = (kvr_max(run->len, offset + 1) + 63) / 64;
+    counts = 0;
+
+    bits = kvr_arena_alloc(c->arena, words * KVR_TIERS);
+    if (bits == 0) {
+        return KVR_FULL;
+    }
+
+    new = kvr_arena_at(c->arena, bits);
+    old = kvr_detail_bits(c, d);
+    memset(new, 0, words * KVR_TIERS * 8);
+
+    for (t = 0; t < KVR_TIERS; t++) {
+        memcpy(new + t * words, old + t * d->words, d->words * 8u);
+    }
+
+    if (d->counts) {
+        counts = kvr_arena_alloc(c->arena, words * KVR_TIERS * 16);
+        if (counts == 0) {
+            return KVR_FULL;
+        }
+
+        to = kvr_arena_at(c->arena, counts);
+        from = kvr_detail_counts(c, d);
+        memset(to, 0, words * KVR_TIERS * 128);
+
+        for (t = 0; t < KVR_TIERS; t++) {
+            memcpy(to + t * words * 64, from + t * d->words * 64,
+                   d->words * 128u);
+        }
+
+        kvr_arena_free(c->arena, d->counts, kvr_detail_counts_words(d));
+        kvr_set32(c->mem, &d->counts, counts);
+    }
+
+    kvr_arena_free(c->arena, d->bits, kvr_detail_bits_words(d));
+    kvr_set32(c->mem, &d->bits, bits);
+    kvr_set16(c->mem, &d->words, words);
+
+    return KVR_OK;
+}
+
+
+/* One handle more for a block that the view has in that tier already. */
+
+static kvr_rc_t
+kvr_detail_count(kvr_cover_t *c, kvr_detail_t *d, uint32_t offset,
+    kvr_tier_t tier)
+{
+    uint32_t   piece;
+    uint16_t  *count;
+
+    if (d->counts == 0) {
+        piece = kvr_arena_alloc(c->arena, kvr_detail_counts_words(d));
+        if (piece == 0) {
+            return KVR_FULL;
+        }
+
+        memset(kvr_arena_at(c->arena, piece), 0,
+               kvr_detail_counts_words(d) * 8);
+        kvr_set32(c->mem, &d->counts, piece);
+    }
+
+    count = kvr_detail_counts(c, d) + tier * d->words * 64 + offset;
+
+    if (*count == UINT16_MAX) {
+        return KVR_FULL;
+    }
+
+    if (*count == 0) {
+        kvr_set16(c->mem, &d->counted, d->counted + 1);
+    }
+
+    kvr_set16(c->mem, count, *count + 1);
+
+    return KVR_OK;
+}
+
+
+static void
+kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
+{
+    uint32_t        i;
+    kvr_detail_t   *last;
+    kvr_details_t  *details;
+
+    details = kvr_arena_at(c->arena, run->detail);
+    last = &details->items[details->n - 1];
+
+    kvr_arena_free(c->arena, d->bits, kvr_detail_bits_words(d));
+
+    if (d->counts) {
+        kvr_arena_free(c->arena, d->counts, kvr_detail_counts_words(d));
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+
+    if (d != last) {
+        for (i = 0; i < 3; i++) {
+            kvr_set_word(c->mem, d, i, ((kvr_word_t *) last)[i]);
+        }
+    }
+
+    kvr_set32(c->mem, &details->n, details->n - 1);
+
+    if (details->n == 0) {
+        kvr_arena_free(c->arena, run->detail, kvr_details_words(details->cap));
+        kvr_set32(c->mem, &run->detail, 0);
+    }
+
+    kvr_version_unlock(&run->version);
+}
+
+
+/*
+ * The bits have changed: works the depths out, and goes back to a plain depth,
+ * or to nothing, where that says it all.
+ */
+
+static void
+kvr_detail_settle(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
+{
+    uint32_t   i, k, ones, lead, other, depth[3];
+    uint64_t  *bits;
+
+    bits = kvr_detail_bits(c, d);
+
+    for (i = 0; i < 3; i++) {
+        depth[i] = kvr_detail_lead(bits, d->words, i + 1);
+    }
+
+    ones = 0;
+    other = 0;
+    lead = depth[0];
+
+    for (k = 0; k < d->words; k++) {
+        ones += (uint32_t) __builtin_popcountll(bits[k]);
+        other |= (bits[d->words + k] | bits[2 * d->words + k]
+                  | bits[3 * d->words + k]) != 0;
+    }
+
+    if (!other && ones == lead && d->counted == 0) {
+        k = d->view;
+        kvr_detail_drop(c, run, d);
+
+        /* the view has its pair: this takes no memory */
+        (void) kvr_cover_set_depth(c, run, k, lead);
+        return;
+    }
+
+    if (depth[0] == d->depth[0] && depth[1] == d->depth[1]
+        && depth[2] == d->depth[2])
+    {
+        return;
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+
+    for (i = 0; i < 3; i++) {
+        kvr_set16(c->mem, &d->depth[i], depth[i]);
+    }
+
+    kvr_version_unlock(&run->version);
+}
+
+
+/* Blocks from the start that any of the first `rows` tiers has, no break. */
+
+static uint32_t
+kvr_detail_lead(const uint64_t *bits, uint32_t words, uint32_t rows)
+{
+    uint32_t  k, t;
+    uint64_t  any;
+
+    for (k = 0; k < words; k++) {
+        any = 0;
+
+        for (t = 0; t < rows; t++) {
+            any |= bits[t * words + k];
+        }
+
+        if (~any) {
+            return k * 64 + (uint32_t) __builtin_ctzll(~any);
+        }
+    }
+
+    return words * 64;
+}

@@ -1,0 +1,404 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The lookup: kvr_radix_find(), for readers without a lock.
+ *
+ * Everything here may read memory that a writer changes at this moment: each
+ * number is checked before it is used as a place, and nothing is believed
+ * until the versions say so.
+ */
+
+
+#include "kvr_children.h"
+
+
+#define KVR_FIND_SPINS       64         /* while a run's version is odd */
+
+
+typedef struct {
+    uint32_t    run;
+    uint32_t    version;
+    uint32_t    pos;                    /* of the prompt, where it begins */
+} kvr_step_t;
+
+
+static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
+    uint32_t n, kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps,
+    uint32_t *best);
+static uint32_t kvr_find_same(const kvr_radix_t *x, const kvr_run_t *r,
+    const uint64_t *hashes, uint32_t n);
+static uint32_t kvr_find_compare(const uint64_t *a, const uint64_t *b,
+    uint32_t n);
+static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
+    uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best);
+static void kvr_find_tiered(kvr_depths_t *out);
+
+
+uint32_t
+kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
+    kvr_depths_t *out)
+{
+    bool        whole;
+    uint32_t    i, k, t, best, nsteps, attempts;
+    kvr_step_t  steps[KVR_RADIX_HOPS];
+
+    out->torn = false;
+
+    for (attempts = 1; /* void */ ; attempts++) {
+
+        memset(out->depths[2], 0, out->nviews * sizeof(uint32_t));
+        out->tiered = false;
+        best = 0;
+        nsteps = 0;
+
+        if (n == 0) {
+            return 0;
+        }
+
+        whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
+
+        /* was all that was read true at one moment? */
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+
+        for (i = 0; i < nsteps; i++) {
+            if (kvr_load32(&kvr_radix_run(x, steps[i].run)->version)
+                != steps[i].version)
+            {
+                break;
+            }
+        }
+
+        if (whole && i == nsteps) {
+            return best;
+        }
+
+        if (attempts == KVR_RADIX_ATTEMPTS) {
+            break;
+        }
+    }
+
+    /* the prefix that no writer has touched */
+
+    out->torn = true;
+    k = i < nsteps ? steps[i].pos : best;
+
+    for (t = out->tiered ? 0 : 2; t < 3; t++) {
+        for (i = 0; i < out->nviews; i++) {
+            out->depths[t][i] = kvr_min(out->depths[t][i], k);
+        }
+    }
+
+    (void) __atomic_fetch_add(&x->zone->torn, 1, __ATOMIC_RELAXED);
+
+    return kvr_min(best, k);
+}
+
+
+/*
+ * One way down.  Notes each run in steps before anything of it is used.  False
+ * when a writer was in the way: then what was read up to there may be good
+ * (the versions will tell), and the match goes no further.
+ */
+
+static bool
+kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
+    kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps, uint32_t *best)
+{
+    bool              torn;
+    uint32_t          i, k, m, pos, run, next, parent, offset, version;
+    const kvr_run_t  *r;
+
+    torn = false;
+    parent = 0;
+    offset = 0;
+    pos = 0;
+    next = 0;
+
+    while (*nsteps < KVR_RADIX_HOPS) {
+
+        run = 0;
+
+        if (next && offset == KVR_RUN_MAX) {
+            r = kvr_radix_run(x, next);
+
+            if (kvr_load32(&r->parent) == parent
+                && kvr_load16(&r->offset) == offset
+                && kvr_load64(&r->hashes[0]) == hashes[pos])
+            {
+                run = next;
+            }
+        }
+
+        if (run == 0) {
+            run = kvr_children_find(x, parent, offset, hashes[pos], &torn);
+
+            if (run == 0) {
+                return !torn;
+            }
+        }
+
+        r = kvr_radix_run(x, run);
+
+        for (i = 0; /* void */ ; i++) {
+            version = __atomic_load_n(&r->version, __ATOMIC_ACQUIRE);
+
+            if ((version & 1) == 0) {
+                break;
+            }
+
+            if (i == KVR_FIND_SPINS) {
+                return false;
+            }
+        }
+
+        steps[*nsteps].run = run;
+        steps[*nsteps].version = version;
+        steps[*nsteps].pos = pos;
+        (*nsteps)++;
+
+        m = kvr_load16(&r->len);
+
+        if (m > KVR_RUN_MAX || kvr_load32(&r->parent) != parent
+            || kvr_load16(&r->offset) != offset)
+        {
+            return false;
+        }
+
+        next = kvr_load32(&r->next);
+
+        if (next && m == KVR_RUN_MAX && n - pos > KVR_RUN_MAX
+            && kvr_arena_valid(&x->arena, next, KVR_ARENA_RUN_WORDS))
+        {
+            __builtin_prefetch(kvr_radix_run(x, next));
+            __builtin_prefetch(kvr_radix_run(x, next)->hashes);
+
+        } else {
+            next = 0;
+        }
+
+        m = kvr_min(m, n - pos);
+
+        k = kvr_find_same(x, r, hashes + pos, m);
+
+        if (!kvr_find_cover(x, r, pos, k, out, best)) {
+            return false;
+        }
+
+        pos += k;
+
+        /* nobody has all of it, the prompt ends, or nothing hangs here */
+
+        if (k == 0 || *best < pos || pos == n
+            || kvr_load32(&r->nchildren) == 0)
+        {
+            return true;
+        }
+
+        parent = run;
+        offset = k;
+    }
+
+    return true;
+}
+
+
+static uint32_t
+kvr_find_same(const kvr_radix_t *x, const kvr_run_t *r,
+    const uint64_t *hashes, uint32_t n)
+{
+    uint32_t         i, k, p, piece;
+    const uint64_t  *page;
+
+    i = kvr_min(n, KVR_RUN_INLINE);
+    k = kvr_find_compare(r->hashes, hashes, i);
+
+    if (k < i) {
+        return k;
+    }
+
+    for (p = 0; i < n; p++) {
+        piece = kvr_load32(&r->pages[p]);
+
+        if (!kvr_arena_valid(&x->arena, piece, KVR_RUN_PAGE)) {
+            break;                      /* torn: the version will tell */
+        }
+
+        page = kvr_arena_at(&x->arena, piece);
+        k = kvr_find_compare(page, hashes + i, kvr_min(n - i, KVR_RUN_PAGE));
+        i += k;
+
+        if (k < KVR_RUN_PAGE) {
+            break;
+        }
+    }
+
+    return i;
+}
+
+
+/* The C library compares with the widest instructions that the CPU has. */
+
+static uint32_t
+kvr_find_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+    uint32_t  i;
+
+    if (memcmp(a, b, n * sizeof(uint64_t)) == 0) {
+        return n;
+    }
+
+    for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
+
+    return i;
+}
+
+
+/*
+ * k blocks of this run match, behind pos blocks of others: who had all of the
+ * pos blocks has at least as many of these as its depth says.
+ */
+
+static bool
+kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
+    uint32_t k, kvr_depths_t *out, uint32_t *best)
+{
+    uint32_t              i, t, n, cap, ext, view, depth, detail, nviews;
+    uint32_t             *any;
+    const uint16_t       *dense;
+    const kvr_pair_t     *pairs;
+    const kvr_detail_t   *d;
+    const kvr_details_t  *details;
+
+    any = out->depths[2];
+    nviews = out->nviews;
+    detail = kvr_load32(&r->detail);
+
+    if (detail && !out->tiered) {
+        kvr_find_tiered(out);
+    }
+
+    n = kvr_load16(&r->npairs);
+    cap = kvr_load16(&r->cap);
+    ext = kvr_load32(&r->cover.ext);
+
+    if (n == KVR_COVER_DENSE) {
+
+        if (!kvr_arena_valid(&x->arena, ext, cap * 16)) {
+            return false;
+        }
+
+        dense = kvr_arena_at(&x->arena, ext);
+        n = kvr_min(cap * 64, nviews);
+
+        for (view = 0; view < n; view++) {
+            depth = kvr_load16(&dense[view]);
+
+            if (depth == 0 || any[view] != pos || depth == KVR_COVER_DETAIL) {
+                continue;
+            }
+
+            depth = pos + kvr_min(depth, k);
+            *best = kvr_max(*best, depth);
+
+            if (out->tiered) {
+                for (t = 0; t < 2; t++) {
+                    if (out->depths[t][view] == pos) {
+                        out->depths[t][view] = depth;
+                    }
+                }
+            }
+
+            any[view] = depth;
+        }
+
+    } else {
+
+        if (cap) {
+            if (n > cap || !kvr_arena_valid(&x->arena, ext, cap / 2)) {
+                return false;
+            }
+
+            pairs = kvr_arena_at(&x->arena, ext);
+
+        } else {
+            if (n > KVR_COVER_INLINE) {
+                return false;
+            }
+
+            pairs = r->cover.pairs;
+        }
+
+        for (i = 0; i < n; i++) {
+            view = kvr_load16(&pairs[i].view);
+            depth = kvr_load16(&pairs[i].depth);
+
+            if (view >= nviews || any[view] != pos
+                || depth == KVR_COVER_DETAIL)
+            {
+                continue;
+            }
+
+            depth = pos + kvr_min(depth, k);
+            *best = kvr_max(*best, depth);
+
+            if (out->tiered) {
+                for (t = 0; t < 2; t++) {
+                    if (out->depths[t][view] == pos) {
+                        out->depths[t][view] = depth;
+                    }
+                }
+            }
+
+            any[view] = depth;
+        }
+    }
+
+    if (detail == 0) {
+        return true;
+    }
+
+    if (!kvr_arena_valid(&x->arena, detail, 1)) {
+        return false;
+    }
+
+    details = kvr_arena_at(&x->arena, detail);
+    n = kvr_load32(&details->n);
+
+    if (n > KVR_VIEWS_LIMIT
+        || !kvr_arena_valid(&x->arena, detail, kvr_details_words(n)))
+    {
+        return false;
+    }
+
+    for (i = 0; i < n; i++) {
+        d = &details->items[i];
+        view = kvr_load16(&d->view);
+
+        if (view >= nviews || any[view] != pos) {
+            continue;
+        }
+
+        for (t = 0; t < 3; t++) {
+            if (out->depths[t][view] == pos) {
+                depth = pos + kvr_min(kvr_load16(&d->depth[t]), k);
+                out->depths[t][view] = depth;
+                *best = kvr_max(*best, depth);
+            }
+        }
+    }
+
+    return true;
+}
+
+
+/* From here on the tiers differ; up to here they did not. */
+
+static void
+kvr_find_tiered(kvr_depths_t *out)
+{
+    memcpy(out->depths[0], out->depths[2], out->nviews * sizeof(uint32_t));
+    memcpy(out->depths[1], out->depths[2], out->nviews * sizeof(uint32_t));
+
+    out->tiered = true;
+}

@@ -1,0 +1,187 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The radix index: which view holds how much of which prompt.
+ *
+ *                   children: (run, offset, hash) -> run
+ *     prompt's      ┌────────┐
+ *     hashes ──────►│ root,0 │──► run ──compare──► where it ends: child ──► …
+ *                   └────────┘     │ coverage: view, depth
+ *                                  ▼
+ *                   handles:  (view, engine's hash) -> (run, offset), tiers
+ *                                  ▲
+ *     events ──────────────────────┘
+ *
+ * kvr_run.h draws the runs, kvr_handles.h the handles, kvr_arena.h the memory.
+ *
+ *     find      one table access a run, one comparison a block
+ *     store     as find, and one entry of the handle table a block
+ *     remove    one entry a block, one change of coverage a run
+ *
+ * READERS AND WRITERS.  One writer, the owner of the zone's lock; any number
+ * of readers without one.  A lookup notes the version of every run on its
+ * way, and looks at all of them again at the end: when none has changed, all
+ * that it read was true at one moment.  When one has, it begins anew, a
+ * bounded number of times, and then answers the prefix that has not changed.
+ *
+ * ALLOCATE, THEN CHANGE.  A writer that finds no room rolls its transaction
+ * back.  Long events are cut into transactions of some 100 blocks, each of
+ * which leaves the index whole.
+ */
+
+
+#ifndef KVR_RADIX_H_INCLUDED
+#define KVR_RADIX_H_INCLUDED
+
+
+#include "../core/kvr_arena.h"
+#include "kvr_handles.h"
+#include "kvr_run.h"
+
+
+#define KVR_RADIX_HOPS       2048       /* runs that one lookup follows; a
+                                           longer way ends the match there */
+#define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
+#define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
+
+
+typedef struct {
+    uint64_t            children;       /* offset: u64 slots, run << 32 | tag */
+    uint64_t            nchildren;      /* slots */
+    uint64_t            children_used;
+    uint64_t            children_limit;
+    uint64_t            view_runs;      /* offset: u32 a view */
+    uint64_t            view_handles;   /* offset: u32 a view */
+    uint32_t            max_views;
+    uint32_t            children_version;   /* odd while entries move */
+    uint64_t            secret[2];
+    uint64_t            blocks;         /* positions in the tree */
+    uint64_t            torn;           /* lookups cut short; relaxed adds */
+    uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
+    uint32_t            reclaim_phase;  /* 0: children, 1: handles */
+    uint32_t            pad;
+    kvr_handles_zone_t  handles;
+    kvr_arena_zone_t    arena;
+} kvr_radix_zone_t;
+
+
+/* A process's handle. */
+typedef struct {
+    kvr_mem_t          *mem;
+    kvr_radix_zone_t   *zone;
+    kvr_arena_t         arena;
+    kvr_handles_t       handles;
+    kvr_cover_t         cover;
+    uint64_t           *children;
+    uint32_t           *view_handles;
+} kvr_radix_t;
+
+
+/* Bytes of the fixed tables that max_views views need. */
+size_t kvr_radix_views_size(uint32_t max_views);
+
+/*
+ * Lays the index out in the bytes [at, at + size) of the zone: tables and
+ * arena by fixed shares.  secret: 4 random words.
+ */
+void kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
+    uint64_t size, uint32_t max_views, const uint64_t secret[4]);
+void kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z);
+
+
+/* ---- readers --------------------------------------------------------------- */
+
+/*
+ * What find fills: depths[t][v] for views v < nviews, t = 0 device, 1 host,
+ * 2 disk, cumulative.  When tiered is false, rows 0 and 1 were not written,
+ * and are the same as row 2.
+ */
+typedef struct {
+    uint32_t   *depths[3];
+    uint32_t    nviews;
+    bool        tiered;
+    bool        torn;                   /* cut short beside a writer */
+} kvr_depths_t;
+
+/* The deepest match of any view; no lock.  n hashes of a prompt. */
+uint32_t kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes,
+    uint32_t n, kvr_depths_t *out);
+
+
+/* ---- writers: under the zone's lock ---------------------------------------- */
+
+/*
+ * Opens a transaction: the log must be empty.  Everything below is called in
+ * one, commits and goes on where its work is long, and leaves the last part
+ * to the caller's commit, so that a cursor can go with it.
+ */
+void kvr_radix_begin(kvr_radix_t *x);
+
+/*
+ * The view holds the blocks with these local hashes under these handles, as
+ * a chain behind parent (handle; without has_parent from the root).  seed of
+ * the chain when the hashes were made from tokens here, else 0.
+ *
+ * KVR_DECLINED: parent unknown to the view; nothing changed.
+ * KVR_FULL: no room; what was not committed is rolled back, the log is empty;
+ * *done blocks were stored.
+ */
+kvr_rc_t kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
+    bool has_parent, uint64_t parent, const uint64_t *handles,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done);
+
+/*
+ * Adds a tier to handles that the view knows; *unknown counts the others.
+ * KVR_FULL as above.
+ */
+kvr_rc_t kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+
+/*
+ * Takes handles out of a tier, each alone; *unknown counts those that were not
+ * there.  KVR_FULL: a hole could not be written down for want of room, and
+ * some of the handles are still there: the caller must drop the whole view,
+ * which takes no memory, for it would over-report.
+ */
+kvr_rc_t kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+
+/* The seed of the chain that a handle of the view belongs to; 0: unknown. */
+kvr_rc_t kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    uint64_t *seed);
+
+/*
+ * Reclaims what views hold for which dying[v] is not 0, looking at `slots`
+ * slots of the tables.  True when a whole round over both tables is done: a
+ * view of which kvr_radix_view_empty() is true by then may be used again.
+ */
+bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
+    void *data, uint32_t slots);
+
+static inline bool
+kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)
+{
+    return x->cover.view_runs[view] == 0 && x->view_handles[view] == 0;
+}
+
+
+/* ---- for the dump and the tests -------------------------------------------- */
+
+static inline kvr_run_t *
+kvr_radix_run(const kvr_radix_t *x, uint32_t run)
+{
+    return kvr_arena_at(&x->arena, run);
+}
+
+/* The hash at an offset below the run's len. */
+uint64_t kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run,
+    uint32_t offset);
+
+/*
+ * Looks at every invariant of the structure; NULL, or what is wrong.  Under
+ * the lock, log empty; slow.
+ */
+const char *kvr_radix_check(const kvr_radix_t *x);
+
+
+#endif /* KVR_RADIX_H_INCLUDED */

@@ -1,0 +1,166 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Runs: the edges of the radix tree, and who holds how much of each.
+ *
+ * A trie of blocks has one node a block.  Long chains without a branch are
+ * the rule, so a chain is kept as one run, an array of local hashes:
+ *
+ *     blocks    a─b─c─d─e─f        runs    [a b c d e f]
+ *                   └─g─h                       └─────[g h]   at offset 3
+ *                   └─i                         └─────[i]     at offset 3
+ *
+ * A run is never split: its children hang at any offset of it, found in one
+ * hash table by (run, offset, first hash).  So what lies in a run never moves,
+ * and names of blocks, (run, offset), stay true for good.
+ *
+ *     run, 192 bytes   header, one cache line │ seed │ 15 hashes inline
+ *     pages            up to 6 of 64 hashes each, as the run grows
+ *     a longer chain   goes on in the child at offset KVR_RUN_MAX
+ *
+ * COVERAGE.  Most holders hold a run from its start to some depth, in device
+ * memory: a pair (view, depth), 4 bytes.  Up to three pairs are in the header,
+ * more in a piece of the arena, and when they are many, an array of depths
+ * indexed by view ("dense").  Whoever has holes, other tiers, or more than one
+ * handle for a block has a detail instead: a bitmap for each tier and the
+ * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
+ *
+ * WHAT READERS SEE.  Everything that a lookup reads of a run is changed under
+ * the run's version (kvr_txn.h).  Bitmaps and counts are the writers' own.
+ */
+
+
+#ifndef KVR_RUN_H_INCLUDED
+#define KVR_RUN_H_INCLUDED
+
+
+#include "../core/kvr_arena.h"
+
+
+#define KVR_RUN_INLINE       15
+#define KVR_RUN_PAGES        6
+#define KVR_RUN_PAGE         64
+#define KVR_RUN_MAX          (KVR_RUN_INLINE + KVR_RUN_PAGES * KVR_RUN_PAGE)
+
+#define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
+
+#define KVR_COVER_INLINE     3
+#define KVR_COVER_DENSE      0xffffu    /* npairs: ext is uint16_t[cap * 64] */
+#define KVR_COVER_DETAIL     0x8000u    /* depth: look in the details */
+#define KVR_COVER_DENSE_AT   16         /* pairs, at least, before dense */
+
+
+typedef struct {
+    uint16_t    view;
+    uint16_t    depth;
+} kvr_pair_t;
+
+
+typedef struct {
+    uint32_t    version;                /* seqlock; outlives the run */
+    uint32_t    parent;                 /* run; 0: the root */
+    uint16_t    offset;                 /* hashes of the parent before us */
+    uint16_t    len;                    /* 1 .. KVR_RUN_MAX; 0: free */
+    uint16_t    npairs;                 /* or KVR_COVER_DENSE */
+    uint16_t    cap;                    /* of ext: pairs, or 64 views; 0: none */
+    uint32_t    detail;                 /* piece: kvr_details_t; 0: none */
+    uint32_t    nchildren;
+    uint32_t    next;                   /* child at KVR_RUN_MAX: a prefetch's
+                                           hint, not more; 0: none */
+    uint32_t    pages[KVR_RUN_PAGES];   /* pieces */
+    union {
+        kvr_pair_t  pairs[KVR_COVER_INLINE];
+        uint32_t    ext;                /* piece, when cap is not 0 */
+    } cover;
+
+    uint64_t    seed;                   /* of the chain's hashes; 0: unknown */
+    uint64_t    hashes[KVR_RUN_INLINE];
+} kvr_run_t;
+
+_Static_assert(sizeof(kvr_run_t) == KVR_ARENA_RUN_WORDS * 8, "run");
+_Static_assert(offsetof(kvr_run_t, seed) == 64, "header: one cache line");
+
+
+/* One view's coverage of a run, when a depth does not say it all. */
+typedef struct {
+    uint16_t    view;
+    uint16_t    depth[3];               /* device; device or host; any of
+                                           device, host, disk */
+    uint32_t    bits;                   /* piece: KVR_TIERS rows of `words` */
+    uint16_t    words;                  /* of 64 blocks each */
+    uint16_t    counted;                /* blocks with more handles than one */
+    uint32_t    counts;                 /* piece: uint16_t[KVR_TIERS]
+                                           [words * 64], handles beyond the
+                                           first; 0: none */
+    uint32_t    pad;
+} kvr_detail_t;
+
+_Static_assert(sizeof(kvr_detail_t) == 24, "detail");
+
+
+typedef struct {
+    uint32_t      n;
+    uint32_t      cap;
+    kvr_detail_t  items[];
+} kvr_details_t;
+
+#define kvr_details_words(cap)  (1 + 3 * (cap))
+
+
+static inline uint32_t
+kvr_run_npages(uint32_t len)
+{
+    return len <= KVR_RUN_INLINE
+           ? 0 : (len - KVR_RUN_INLINE + KVR_RUN_PAGE - 1) / KVR_RUN_PAGE;
+}
+
+
+/* What the coverage functions work on; for the owner of the zone's lock. */
+typedef struct {
+    kvr_mem_t    *mem;
+    kvr_arena_t  *arena;
+    uint32_t     *view_runs;            /* runs a view has a pair in */
+} kvr_cover_t;
+
+
+/*
+ * view has offset of the run in tier, by one handle more, or one less.
+ * KVR_FULL: the caller rolls back.  del never fails for a block that is held.
+ */
+kvr_rc_t kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint32_t offset, kvr_tier_t tier);
+kvr_rc_t kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint32_t offset, kvr_tier_t tier);
+
+/* The depth of a view without details; KVR_COVER_DETAIL; 0. */
+uint32_t kvr_cover_depth(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view);
+
+/* Sets it; only where there is no detail.  0 takes the view out. */
+kvr_rc_t kvr_cover_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint32_t depth);
+
+/* Takes a view out, with all it has. */
+void kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
+
+/* One after the last block that anybody has. */
+uint32_t kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run);
+
+/* Nobody has anything. */
+static inline bool
+kvr_cover_empty(const kvr_run_t *run)
+{
+    return run->npairs == 0;
+}
+
+
+/*
+ * The view with a pair at place *i or behind it, *i being moved there;
+ * UINT32_MAX when there is none.  When that view is dropped the next one comes
+ * to the same place; otherwise go on with *i + 1.
+ */
+uint32_t kvr_cover_next(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t *i);
+
+
+#endif /* KVR_RUN_H_INCLUDED */

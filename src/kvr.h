@@ -1,0 +1,60 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What every room of src/ shares: result codes, tiers, bounds.
+ */
+
+
+#ifndef KVR_H_INCLUDED
+#define KVR_H_INCLUDED
+
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+
+/*
+ * Result codes.  A function that answers anything but KVR_OK has changed
+ * nothing, unless its comment says otherwise.
+ */
+typedef enum {
+    KVR_OK = 0,
+    KVR_ERROR = -1,         /* programmer error, or the zone is damaged */
+    KVR_DECLINED = -2,      /* not there: unknown worker, handle, parent */
+    KVR_FULL = -3,          /* a fixed table or the zone has no room left */
+    KVR_BUSY = -4,          /* the lock was not to be had in time */
+    KVR_INVALID = -5,       /* bad input; the reason goes with it */
+    KVR_DONE = -6,          /* an iterator has nothing more */
+    KVR_LOST = -7           /* the lease is another process's by now */
+} kvr_rc_t;
+
+
+/* Where a block is cached (EVENTS.md section 1). */
+typedef enum {
+    KVR_DEVICE = 0,
+    KVR_HOST = 1,
+    KVR_DISK = 2,
+    KVR_EXTERNAL = 3,       /* stored, never scored */
+    KVR_TIERS = 4
+} kvr_tier_t;
+
+
+/* Bounds, each with its reason. */
+
+#define KVR_WORKER_ID_MAX    63          /* bytes; EVENTS.md section 1 */
+#define KVR_ADDRESS_MAX      255         /* bytes; a DNS name and a port fit */
+#define KVR_MODEL_MAX        127         /* bytes; hub names are below 100 */
+#define KVR_MESSAGE_MAX      (16u << 20) /* bytes; the relay splits above */
+#define KVR_EVENT_BLOCKS_MAX (64u << 10) /* blocks in one event */
+#define KVR_EVENT_TOKENS_MAX (1u << 20)  /* tokens in one event or prompt */
+#define KVR_BLOCK_SIZE_MAX   1024        /* tokens; engines use 1..256 */
+#define KVR_RANKS_MAX        1024        /* data-parallel ranks of a worker */
+
+
+#define kvr_min(a, b)   ((a) < (b) ? (a) : (b))
+#define kvr_max(a, b)   ((a) > (b) ? (a) : (b))
+
+
+#endif /* KVR_H_INCLUDED */

@@ -1,0 +1,343 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * From an event to the index: kvr_zone_apply(), and kvr_router_write() for
+ * those who have no event stream.
+ */
+
+
+#include "kvr_zone.h"
+
+
+static kvr_rc_t kvr_apply_store(kvr_router_t *k, kvr_worker_t *w,
+    uint32_t holder, const kvr_event_t *ev, uint32_t *unknown,
+    kvr_why_t *why);
+static kvr_rc_t kvr_apply_hash(kvr_router_t *k, uint32_t view,
+    const kvr_event_t *ev, uint64_t *seed, kvr_why_t *why);
+static const char *kvr_apply_detail(kvr_why_t why);
+static kvr_rc_t kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w,
+    uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
+
+
+#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
+
+
+void
+kvr_zone_clear(kvr_router_t *k, uint32_t holder)
+{
+    uint32_t  view;
+
+    view = kvr_fleet_drop_view(&k->fleet, holder);
+
+    if (view != KVR_VIEW_NONE && kvr_radix_view_empty(&k->index, view)) {
+        kvr_fleet_free_view(&k->fleet, view);
+    }
+}
+
+
+void
+kvr_zone_clear_worker(kvr_router_t *k, uint32_t worker)
+{
+    uint32_t  h;
+
+    for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
+         h = k->fleet.holders[h].next)
+    {
+        kvr_zone_clear(k, h);
+    }
+}
+
+
+kvr_rc_t
+kvr_zone_apply(kvr_router_t *k, uint32_t worker, const kvr_event_t *ev,
+    uint32_t *unknown, kvr_why_t *why)
+{
+    uint32_t       holder;
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    *unknown = 0;
+    *why = KVR_WHY_NONE;
+
+    w = &k->fleet.workers[worker];
+
+    rc = kvr_fleet_holder(&k->fleet, worker, ev->rank, &holder);
+
+    if (rc != KVR_OK) {
+        *why = KVR_WHY_RANK;
+        rc = KVR_INVALID;
+
+    } else {
+
+        switch (ev->kind) {
+
+        case KVR_STORE:
+            rc = kvr_apply_store(k, w, holder, ev, unknown, why);
+            break;
+
+        case KVR_REMOVE:
+            rc = kvr_apply_remove(k, w, holder, ev, unknown);
+            break;
+
+        default: /* KVR_CLEAR */
+            kvr_zone_clear(k, holder);
+            kvr_count(k, &w->counters.clears, 1);
+            rc = KVR_OK;
+            break;
+        }
+    }
+
+    if (rc == KVR_FULL) {
+        *why = KVR_WHY_FULL;
+        kvr_count(k, &k->zone->stores_full, 1);
+        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_TRUNCATED, 0);
+    }
+
+    if (*why != KVR_WHY_NONE) {
+        kvr_count(k, &w->counters.why[*why], 1);
+    }
+
+    return rc;
+}
+
+
+static kvr_rc_t
+kvr_apply_store(kvr_router_t *k, kvr_worker_t *w, uint32_t holder,
+    const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why)
+{
+    uint32_t         view, done;
+    uint64_t         seed;
+    kvr_rc_t         rc;
+    const uint64_t  *hashes;
+
+    rc = kvr_fleet_view(&k->fleet, holder, &view);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    /* the index begins its transactions with an empty log */
+
+    kvr_txn_commit(&k->mem);
+    kvr_radix_begin(&k->index);
+
+    if (ev->ntokens == 0 && ev->nlocals == 0) {
+
+        rc = kvr_radix_add_tier(&k->index, view, ev->tier, ev->handles,
+                                ev->nhandles, unknown);
+        done = ev->nhandles - *unknown;
+
+        goto done;
+    }
+
+    if (ev->ntokens) {
+        rc = kvr_apply_hash(k, view, ev, &seed, why);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        hashes = k->hashes;
+
+    } else {
+
+        if (ev->nlocals != ev->nhandles) {
+            *why = KVR_WHY_LENGTH;
+            return KVR_INVALID;
+        }
+
+        hashes = ev->locals;
+        seed = 0;
+    }
+
+    rc = kvr_radix_store(&k->index, view, ev->tier, ev->has_parent,
+                         ev->parent, ev->handles, hashes, ev->nhandles, seed,
+                         &done);
+
+    if (rc == KVR_DECLINED) {
+        *why = KVR_WHY_PARENT;
+        return KVR_INVALID;
+    }
+
+done:
+
+    kvr_count(k, &w->counters.stores, 1);
+    kvr_count(k, &w->counters.blocks_stored, done);
+    kvr_count(k, &w->counters.blocks_unknown, *unknown);
+
+    return rc;
+}
+
+
+/* Local hashes of an event that came with tokens, into k->hashes. */
+
+static kvr_rc_t
+kvr_apply_hash(kvr_router_t *k, uint32_t view, const kvr_event_t *ev,
+    uint64_t *seed, kvr_why_t *why)
+{
+    uint32_t  i, block_size;
+
+    block_size = k->zone->params.block_size;
+
+    if (ev->block_size != block_size) {
+        *why = KVR_WHY_BLOCK_SIZE;
+        return KVR_INVALID;
+    }
+
+    if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
+        *why = KVR_WHY_LIMIT;
+        return KVR_INVALID;
+    }
+
+    if (ev->ntokens != (uint64_t) ev->nhandles * block_size) {
+        *why = KVR_WHY_LENGTH;
+        return KVR_INVALID;
+    }
+
+    /* salt and LoRA come with a chain's first block, and hold for all of it */
+
+    *seed = 0;
+
+    if (ev->has_parent
+        && kvr_radix_seed(&k->index, view, ev->parent, seed) != KVR_OK)
+    {
+        *why = KVR_WHY_PARENT;
+        return KVR_INVALID;
+    }
+
+    if (*seed == 0) {
+        *seed = kvr_hash_seed(ev->lora_name, ev->lora_len, ev->cache_salt,
+                              ev->salt_len);
+    }
+
+    kvr_hasher_init(&k->hasher, *seed);
+
+    if (ev->mm_start == NULL) {
+        (void) kvr_hash_blocks(&k->hasher, ev->tokens, ev->ntokens,
+                               block_size, k->hashes);
+        return KVR_OK;
+    }
+
+    for (i = 0; i < ev->nhandles; i++) {
+        k->hashes[i] = kvr_hash_block_mm(&k->hasher,
+                                         ev->tokens + i * block_size,
+                                         block_size, ev->mm + ev->mm_start[i],
+                                         ev->mm_start[i + 1]
+                                         - ev->mm_start[i]);
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w, uint32_t holder,
+    const kvr_event_t *ev, uint32_t *unknown)
+{
+    uint32_t  view;
+    kvr_rc_t  rc;
+
+    view = k->fleet.holders[holder].view;
+    rc = KVR_OK;
+
+    if (view == KVR_VIEW_NONE) {
+        *unknown = ev->nhandles;
+
+    } else {
+        kvr_txn_commit(&k->mem);
+        kvr_radix_begin(&k->index);
+
+        rc = kvr_radix_remove(&k->index, view, ev->tier, ev->handles,
+                              ev->nhandles, unknown);
+
+        if (rc == KVR_FULL) {
+            /* a hole that can't be written down: nothing is better than
+               more than there is */
+            kvr_zone_clear(k, holder);
+            kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
+        }
+    }
+
+    kvr_count(k, &w->counters.removes, 1);
+    kvr_count(k, &w->counters.blocks_removed, ev->nhandles - *unknown);
+    kvr_count(k, &w->counters.blocks_unknown, *unknown);
+
+    return rc;
+}
+
+
+static const char *
+kvr_apply_detail(kvr_why_t why)
+{
+    switch (why) {
+
+    case KVR_WHY_PARENT:
+        return "the parent is not held by this worker and rank";
+
+    case KVR_WHY_BLOCK_SIZE:
+        return "the block size is not the zone's";
+
+    case KVR_WHY_LENGTH:
+        return "hashes, tokens and block size don't fit together";
+
+    case KVR_WHY_LIMIT:
+        return "too many blocks in one event";
+
+    case KVR_WHY_RANK:
+        return "the rank is out of range, or there is no room for it";
+
+    case KVR_WHY_FULL:
+        return "the zone is full";
+
+    default:
+        return "";
+    }
+}
+
+
+kvr_rc_t
+kvr_router_write(kvr_router_t *k, const char *id, size_t len,
+    const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
+    const char **detail)
+{
+    uint32_t       worker;
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    *why = KVR_WHY_NONE;
+    *detail = "";
+    *unknown = 0;
+
+    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (kvr_fleet_find(&k->fleet, id, len, &worker) != KVR_OK
+        || k->fleet.workers[worker].flags & KVR_WORKER_DELETED)
+    {
+        kvr_zone_unlock(k);
+        return KVR_DECLINED;
+    }
+
+    w = &k->fleet.workers[worker];
+
+    if (w->stream.source != KVR_SOURCE_NONE
+        && w->stream.source != KVR_SOURCE_API)
+    {
+        kvr_zone_unlock(k);
+        return KVR_LOST;
+    }
+
+    rc = kvr_zone_apply(k, worker, ev, unknown, why);
+
+    kvr_set32(&k->mem, &w->stream.source, KVR_SOURCE_API);
+    kvr_set32(&k->mem, &w->stream.confidence, KVR_EXTERNALLY_FED);
+    kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+
+    kvr_zone_unlock(k);
+
+    if (*why != KVR_WHY_NONE) {
+        *detail = kvr_apply_detail(*why);
+    }
+
+    return rc;
+}

@@ -1,0 +1,587 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The dump: RouterEvents that make the same index again.
+ *
+ * For each holder:
+ *
+ *     1. its chains, parents first, stored in device; a block that it does
+ *        not hold but that lies before one it holds gets a name of ours
+ *     2. further tiers, and further handles of blocks
+ *     3. removals in device of what it does not have there
+ */
+
+
+#include "kvr_zone.h"
+
+#include <stdlib.h>
+
+
+#define KVR_DUMP_BLOCKS      512        /* of one line, some 30 KB */
+#define KVR_DUMP_LINE        (KVR_DUMP_BLOCKS * 80 + 1024)
+
+
+/* a handle of the holder */
+typedef struct {
+    uint64_t    handle;
+    uint64_t    place;
+} kvr_dump_entry_t;
+
+
+/* a run that the holder has something of, or behind */
+typedef struct {
+    uint32_t    run;
+    uint32_t    top;                    /* blocks to be named */
+    uint32_t    depth;                  /* blocks before the run */
+    uint32_t    parent;                 /* index of the parent's + 1; 0: none */
+    uint64_t   *names;
+    uint8_t    *tiers;                  /* of the name */
+} kvr_dump_run_t;
+
+
+typedef struct {
+    kvr_router_t      *router;
+    kvr_rc_t         (*put)(void *data, const char *line, size_t len);
+    void              *data;
+    char              *line;
+
+    kvr_dump_entry_t  *entries;         /* of all holders, sorted by view */
+    size_t             nentries;
+
+    kvr_dump_run_t    *runs;            /* of one holder */
+    uint32_t           nruns;
+    uint32_t           size;
+    uint32_t          *map;             /* run -> index + 1 */
+    uint32_t           nmap;
+
+    const char        *worker;
+    uint32_t           rank;
+    uint64_t           event_id;
+} kvr_dump_t;
+
+
+static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
+static int kvr_dump_compare(const void *one, const void *two);
+static int kvr_dump_compare_depth(const void *one, const void *two);
+static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n);
+static uint32_t kvr_dump_run(kvr_dump_t *d, uint32_t run);
+static uint32_t *kvr_dump_slot(kvr_dump_t *d, uint32_t run);
+static kvr_rc_t kvr_dump_name(kvr_dump_t *d, uint32_t view,
+    kvr_dump_entry_t *e, size_t n);
+static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);
+static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n);
+static kvr_rc_t kvr_dump_holes(kvr_dump_t *d);
+static kvr_rc_t kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r,
+    uint32_t offset, uint32_t n, const uint64_t *handles, kvr_tier_t tier);
+static kvr_rc_t kvr_dump_event(kvr_dump_t *d, kvr_event_t *ev);
+static void kvr_dump_free_runs(kvr_dump_t *d);
+
+
+kvr_rc_t
+kvr_router_dump(kvr_router_t *k,
+    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
+{
+    size_t      i, first;
+    uint32_t    view;
+    kvr_rc_t    rc;
+    kvr_dump_t  d;
+
+    memset(&d, 0, sizeof(d));
+
+    d.router = k;
+    d.put = put;
+    d.data = data;
+
+    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    d.line = malloc(KVR_DUMP_LINE);
+    rc = d.line ? kvr_dump_collect(&d) : KVR_ERROR;
+
+    for (i = 0; rc == KVR_OK && i < d.nentries; /* void */ ) {
+
+        first = i;
+        view = kvr_place_view(d.entries[i].place);
+
+        while (i < d.nentries && kvr_place_view(d.entries[i].place) == view) {
+            i++;
+        }
+
+        rc = kvr_dump_holder(&d, &d.entries[first], i - first);
+    }
+
+    kvr_zone_unlock(k);
+
+    kvr_dump_free_runs(&d);
+    free(d.entries);
+    free(d.runs);
+    free(d.map);
+    free(d.line);
+
+    return rc;
+}
+
+
+/* All handles of views that are alive, a view's together. */
+
+static kvr_rc_t
+kvr_dump_collect(kvr_dump_t *d)
+{
+    uint32_t              view;
+    uint64_t              i;
+    kvr_router_t         *k;
+    const kvr_handle_t   *h;
+
+    k = d->router;
+
+    d->entries = malloc((k->zone->index.handles.used + 1)
+                        * sizeof(kvr_dump_entry_t));
+    if (d->entries == NULL) {
+        return KVR_ERROR;
+    }
+
+    for (i = 0; i < k->zone->index.handles.nslots; i++) {
+        h = &k->index.handles.slots[i];
+
+        if (h->place == 0) {
+            continue;
+        }
+
+        view = kvr_place_view(h->place);
+
+        if (k->fleet.view_holder[view] < k->zone->fleet.max_holders) {
+            d->entries[d->nentries].handle = h->handle;
+            d->entries[d->nentries++].place = h->place;
+        }
+    }
+
+    qsort(d->entries, d->nentries, sizeof(kvr_dump_entry_t),
+          kvr_dump_compare);
+
+    return KVR_OK;
+}
+
+
+static int
+kvr_dump_compare(const void *one, const void *two)
+{
+    uint64_t  a, b;
+
+    const kvr_dump_entry_t *x = one;
+    const kvr_dump_entry_t *y = two;
+
+    /* view, then run and offset; the handle makes the order one and only */
+
+    a = kvr_place_view(x->place);
+    b = kvr_place_view(y->place);
+
+    if (a == b) {
+        a = x->place >> 23;
+        b = y->place >> 23;
+    }
+
+    if (a == b) {
+        a = x->handle;
+        b = y->handle;
+    }
+
+    return a < b ? -1 : a > b;
+}
+
+
+static int
+kvr_dump_compare_depth(const void *one, const void *two)
+{
+    const kvr_dump_run_t *x = *(kvr_dump_run_t *const *) one;
+    const kvr_dump_run_t *y = *(kvr_dump_run_t *const *) two;
+
+    if (x->depth != y->depth) {
+        return x->depth < y->depth ? -1 : 1;
+    }
+
+    return x->run < y->run ? -1 : x->run > y->run;
+}
+
+
+static kvr_rc_t
+kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
+{
+    size_t         i;
+    uint32_t       r, up, view, holder;
+    kvr_rc_t       rc;
+    kvr_run_t     *run;
+    kvr_router_t  *k;
+
+    k = d->router;
+    view = kvr_place_view(e[0].place);
+    holder = k->fleet.view_holder[view];
+
+    d->worker = k->fleet.workers[k->fleet.holders[holder].worker].conf.id;
+    d->rank = k->fleet.holders[holder].rank;
+    d->event_id = 0;
+
+    kvr_dump_free_runs(d);
+
+    /* the runs that it has something of, and all that they hang on */
+
+    for (i = 0; i < n; i++) {
+
+        r = kvr_dump_run(d, kvr_place_run(e[i].place));
+        if (r == 0) {
+            return KVR_ERROR;
+        }
+
+        d->runs[r - 1].top = kvr_max(d->runs[r - 1].top,
+                                     kvr_place_offset(e[i].place) + 1);
+    }
+
+    for (i = 0; i < d->nruns; i++) {
+
+        run = kvr_radix_run(&k->index, d->runs[i].run);
+
+        if (run->parent == 0) {
+            continue;
+        }
+
+        up = kvr_dump_run(d, run->parent);      /* may move d->runs */
+        if (up == 0) {
+            return KVR_ERROR;
+        }
+
+        d->runs[i].parent = up;
+        d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, run->offset);
+    }
+
+    for (i = 0; i < d->nruns; i++) {
+        for (r = d->runs[i].run; r; r = run->parent) {
+            run = kvr_radix_run(&k->index, r);
+            d->runs[i].depth += run->offset;
+        }
+    }
+
+    rc = kvr_dump_name(d, view, e, n);
+
+    if (rc == KVR_OK) {
+        rc = kvr_dump_chains(d);
+    }
+
+    if (rc == KVR_OK) {
+        rc = kvr_dump_others(d, e, n);
+    }
+
+    if (rc == KVR_OK) {
+        rc = kvr_dump_holes(d);
+    }
+
+    return rc;
+}
+
+
+static uint32_t *
+kvr_dump_slot(kvr_dump_t *d, uint32_t run)
+{
+    uint32_t  i;
+
+    i = (run * 0x9e3779b1u) & (d->nmap - 1);
+
+    while (d->map[i] && d->runs[d->map[i] - 1].run != run) {
+        i = (i + 1) & (d->nmap - 1);
+    }
+
+    return &d->map[i];
+}
+
+
+/* Index + 1 of a run's record, made when it is new; 0: out of memory. */
+
+static uint32_t
+kvr_dump_run(kvr_dump_t *d, uint32_t run)
+{
+    uint32_t         i, n, *slot, *map;
+    kvr_dump_run_t  *runs;
+
+    if (d->nruns == d->size) {
+
+        n = d->size ? d->size * 2 : 1024;
+
+        runs = realloc(d->runs, n * sizeof(kvr_dump_run_t));
+        if (runs == NULL) {
+            return 0;
+        }
+
+        d->runs = runs;
+        d->size = n;
+
+        map = calloc(n * 2, sizeof(uint32_t));
+        if (map == NULL) {
+            return 0;
+        }
+
+        free(d->map);
+        d->map = map;
+        d->nmap = n * 2;
+
+        for (i = 0; i < d->nruns; i++) {
+            *kvr_dump_slot(d, d->runs[i].run) = i + 1;
+        }
+    }
+
+    slot = kvr_dump_slot(d, run);
+
+    if (*slot == 0) {
+        memset(&d->runs[d->nruns], 0, sizeof(kvr_dump_run_t));
+        d->runs[d->nruns].run = run;
+        *slot = ++d->nruns;
+    }
+
+    return *slot;
+}
+
+
+/* A name for each block: its first handle, or one of ours. */
+
+static kvr_rc_t
+kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_dump_entry_t *e, size_t n)
+{
+    size_t           i;
+    uint32_t         k, o;
+    uint64_t         name, slot;
+    kvr_dump_run_t  *r;
+
+    for (i = 0; i < d->nruns; i++) {
+        r = &d->runs[i];
+
+        r->names = calloc(r->top + 1, sizeof(uint64_t));
+        r->tiers = calloc(r->top + 1, 1);
+
+        if (r->names == NULL || r->tiers == NULL) {
+            return KVR_ERROR;
+        }
+    }
+
+    for (i = 0; i < n; i++) {
+        r = &d->runs[*kvr_dump_slot(d, kvr_place_run(e[i].place)) - 1];
+        o = kvr_place_offset(e[i].place);
+
+        if (r->tiers[o] == 0) {
+            r->names[o] = e[i].handle;
+            r->tiers[o] = (uint8_t) kvr_place_tiers(e[i].place);
+        }
+    }
+
+    for (i = 0; i < d->nruns; i++) {
+        r = &d->runs[i];
+
+        for (k = 0; k < r->top; k++) {
+
+            if (r->tiers[k]) {
+                continue;
+            }
+
+            /* different for all (run, offset); not a handle of the view */
+
+            name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
+
+            while (kvr_handles_find(&d->router->index.handles, name, view,
+                                    &slot))
+            {
+                name += UINT64_C(1) << 41;
+            }
+
+            r->names[k] = name;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_dump_chains(kvr_dump_t *d)
+{
+    uint32_t          i;
+    kvr_rc_t          rc;
+    kvr_dump_run_t  **order;
+
+    order = malloc((d->nruns + 1) * sizeof(kvr_dump_run_t *));
+    if (order == NULL) {
+        return KVR_ERROR;
+    }
+
+    for (i = 0; i < d->nruns; i++) {
+        order[i] = &d->runs[i];
+    }
+
+    qsort(order, d->nruns, sizeof(kvr_dump_run_t *), kvr_dump_compare_depth);
+
+    rc = KVR_OK;
+
+    for (i = 0; rc == KVR_OK && i < d->nruns; i++) {
+        rc = kvr_dump_store(d, order[i], 0, order[i]->top, order[i]->names,
+                            KVR_DEVICE);
+    }
+
+    free(order);
+
+    return rc;
+}
+
+
+/* Tiers beside device, and handles beside the first of a block. */
+
+static kvr_rc_t
+kvr_dump_others(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
+{
+    size_t           i;
+    uint32_t         o, t, first;
+    kvr_rc_t         rc;
+    kvr_dump_run_t  *r;
+
+    for (i = 0; i < n; i++) {
+
+        r = &d->runs[*kvr_dump_slot(d, kvr_place_run(e[i].place)) - 1];
+        o = kvr_place_offset(e[i].place);
+        first = r->names[o] == e[i].handle;
+
+        for (t = first ? KVR_HOST : KVR_DEVICE; t < KVR_TIERS; t++) {
+
+            if ((kvr_place_tiers(e[i].place) & 1u << t) == 0) {
+                continue;
+            }
+
+            rc = kvr_dump_store(d, r, o, 1, &e[i].handle, t);
+
+            if (rc != KVR_OK) {
+                return rc;
+            }
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_dump_holes(kvr_dump_t *d)
+{
+    uint32_t         i, k, n;
+    uint64_t         gone[KVR_RUN_MAX];
+    kvr_rc_t         rc;
+    kvr_event_t      ev;
+    kvr_dump_run_t  *r;
+
+    for (i = 0; i < d->nruns; i++) {
+
+        r = &d->runs[i];
+        n = 0;
+
+        for (k = 0; k < r->top; k++) {
+            if ((r->tiers[k] & 1u << KVR_DEVICE) == 0) {
+                gone[n++] = r->names[k];
+            }
+        }
+
+        if (n == 0) {
+            continue;
+        }
+
+        memset(&ev, 0, sizeof(ev));
+        ev.kind = KVR_REMOVE;
+        ev.tier = KVR_DEVICE;
+        ev.handles = gone;
+        ev.nhandles = n;
+
+        rc = kvr_dump_event(d, &ev);
+
+        if (rc != KVR_OK) {
+            return rc;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* Stores n blocks of a run from an offset on, under these handles. */
+
+static kvr_rc_t
+kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
+    const uint64_t *handles, kvr_tier_t tier)
+{
+    uint32_t      i, k, m;
+    uint64_t      locals[KVR_RUN_MAX];
+    kvr_rc_t      rc;
+    kvr_run_t    *run;
+    kvr_event_t   ev;
+
+    run = kvr_radix_run(&d->router->index, r->run);
+
+    for (i = 0; i < n; i += m) {
+
+        m = kvr_min(n - i, KVR_DUMP_BLOCKS);
+
+        for (k = 0; k < m; k++) {
+            locals[k] = kvr_radix_hash(&d->router->index, run,
+                                       offset + i + k);
+        }
+
+        memset(&ev, 0, sizeof(ev));
+        ev.kind = KVR_STORE;
+        ev.tier = tier;
+        ev.handles = handles + i;
+        ev.nhandles = m;
+        ev.locals = locals;
+        ev.nlocals = m;
+
+        if (offset + i) {
+            ev.has_parent = true;
+            ev.parent = r->names[offset + i - 1];
+
+        } else if (r->parent) {
+            ev.has_parent = true;
+            ev.parent = d->runs[r->parent - 1].names[run->offset - 1];
+        }
+
+        rc = kvr_dump_event(d, &ev);
+
+        if (rc != KVR_OK) {
+            return rc;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_dump_event(kvr_dump_t *d, kvr_event_t *ev)
+{
+    size_t  len;
+
+    ev->rank = d->rank;
+
+    len = kvr_router_event_print(d->line, KVR_DUMP_LINE, d->worker,
+                                 strlen(d->worker), ++d->event_id, ev);
+
+    return len ? d->put(d->data, d->line, len) : KVR_ERROR;
+}
+
+
+static void
+kvr_dump_free_runs(kvr_dump_t *d)
+{
+    uint32_t  i;
+
+    for (i = 0; i < d->nruns; i++) {
+        free(d->runs[i].names);
+        free(d->runs[i].tiers);
+    }
+
+    d->nruns = 0;
+
+    if (d->map) {
+        memset(d->map, 0, d->nmap * sizeof(uint32_t));
+    }
+}

@@ -1,0 +1,672 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_ingest.h"
+#include "kvr_zone.h"
+
+#include <stdlib.h>
+
+
+struct kvr_ingest_s {
+    kvr_router_t    *router;
+    kvr_decoder_t   *decoder;
+    kvr_message_t    msg;
+    uint32_t         worker;        /* slot, of the message opened */
+    uint32_t         generation;
+    uint32_t         refused;       /* events of the message */
+};
+
+
+static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
+    kvr_worker_t *w, const char **detail);
+static kvr_rc_t kvr_ingest_lock(kvr_ingest_t *in);
+static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
+    size_t len);
+static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
+    kvr_why_t why);
+static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
+static void kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w);
+
+
+#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
+
+
+kvr_ingest_t *
+kvr_ingest_create(kvr_router_t *k)
+{
+    kvr_ingest_t  *in;
+
+    in = calloc(1, sizeof(kvr_ingest_t));
+    if (in == NULL) {
+        return NULL;
+    }
+
+    in->router = k;
+    in->decoder = kvr_decoder_create();
+
+    if (in->decoder == NULL) {
+        free(in);
+        return NULL;
+    }
+
+    return in;
+}
+
+
+void
+kvr_ingest_destroy(kvr_ingest_t *in)
+{
+    if (in) {
+        kvr_decoder_destroy(in->decoder);
+        free(in);
+    }
+}
+
+
+/* ---- messages --------------------------------------------------------------- */
+
+/* The lock, and the lease still ours. */
+
+static kvr_rc_t
+kvr_ingest_lock(kvr_ingest_t *in)
+{
+    kvr_rc_t       rc;
+    kvr_router_t  *k;
+
+    k = in->router;
+
+    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (k->token == 0 || k->zone->lease.token != k->token
+        || k->zone->lease.owner != k->self)
+    {
+        k->token = 0;
+        kvr_zone_unlock(k);
+        return KVR_LOST;
+    }
+
+    return KVR_OK;
+}
+
+
+/*
+ * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
+ * was deleted, KVR_FULL when there is no room for another.
+ */
+
+static kvr_rc_t
+kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t           rc;
+    kvr_router_t      *k;
+    kvr_worker_conf_t  conf;
+
+    k = in->router;
+
+    rc = kvr_fleet_find(&k->fleet, worker, len, &in->worker);
+
+    if (rc != KVR_OK) {
+
+        memset(&conf, 0, sizeof(conf));
+        memcpy(conf.id, worker, len);
+        conf.ranks = 1;
+        conf.weight = 1000;
+
+        rc = kvr_fleet_put(&k->fleet, &conf, KVR_WORKER_SEEN, &in->worker);
+
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        kvr_txn_commit(&k->mem);
+    }
+
+    in->generation = k->fleet.workers[in->worker].generation;
+
+    return k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED
+           ? KVR_DECLINED : KVR_OK;
+}
+
+
+kvr_ingest_verdict_t
+kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
+    const void *bytes, size_t n, bool live, uint64_t now_ms,
+    const char **detail)
+{
+    kvr_rc_t              rc;
+    kvr_why_t             why;
+    kvr_worker_t         *w;
+    kvr_router_t         *k;
+    const char           *text;
+    kvr_ingest_verdict_t  verdict;
+
+    *detail = NULL;
+    text = NULL;
+    why = KVR_WHY_NONE;
+    k = in->router;
+
+    in->refused = 0;
+    memset(&in->msg, 0, sizeof(kvr_message_t));
+
+    if (!kvr_worker_id_valid(worker, len)) {
+        *detail = "the channel names no valid worker id";
+        return KVR_INGEST_DROP;
+    }
+
+    rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
+
+    if (rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
+        && (in->msg.worker_len != len
+            || memcmp(in->msg.worker, worker, len) != 0))
+    {
+        rc = KVR_INVALID;
+        why = KVR_WHY_WORKER;
+        text = "the envelope's worker is not the channel's";
+    }
+
+    switch (kvr_ingest_lock(in)) {
+
+    case KVR_OK:
+        break;
+
+    case KVR_LOST:
+        return KVR_INGEST_LOST;
+
+    default:
+        return KVR_INGEST_BUSY;
+    }
+
+    verdict = KVR_INGEST_DROP;
+
+    switch (kvr_ingest_worker(in, worker, len)) {
+
+    case KVR_OK:
+        break;
+
+    case KVR_DECLINED:
+        kvr_zone_unlock(k);
+        return KVR_INGEST_DROP;
+
+    default:
+        kvr_zone_unlock(k);
+        *detail = "no room for another worker";
+        return KVR_INGEST_DROP;
+    }
+
+    w = &k->fleet.workers[in->worker];
+
+    kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+
+    if (rc != KVR_OK) {
+        *detail = text;
+        kvr_ingest_refuse(in, w, why);
+
+    } else if (in->msg.form == KVR_FORM_ENVELOPE) {
+        verdict = kvr_ingest_envelope(in, w, detail);
+
+    } else if (!live || w->stream.source == KVR_SOURCE_ENVELOPE) {
+        /* one worker, one kind of source: two would contradict each other */
+        *detail = "a message without an envelope on an enveloped stream";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+
+    } else {
+        kvr_set32(&k->mem, &w->stream.source,
+                  in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
+                                                : KVR_SOURCE_ROUTER_EVENT);
+        verdict = KVR_INGEST_APPLY;
+    }
+
+    kvr_zone_unlock(k);
+
+    return verdict;
+}
+
+
+/* EVENTS.md section 7, rule 7. */
+
+static kvr_ingest_verdict_t
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
+{
+    kvr_router_t   *k;
+    kvr_stream_t   *s;
+    kvr_message_t  *m;
+
+    k = in->router;
+    s = &w->stream;
+    m = &in->msg;
+
+    if (m->epoch == 0) {
+        *detail = "an epoch of 0";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        return KVR_INGEST_DROP;
+    }
+
+    if (m->epoch < s->epoch) {
+        kvr_count(k, &w->counters.duplicates, 1);
+        return KVR_INGEST_DROP;
+    }
+
+    if (m->heartbeat) {
+        kvr_count(k, &w->counters.heartbeats, 1);
+
+        if (!s->heartbeats) {
+            kvr_set32(&k->mem, &s->heartbeats, 1);
+        }
+
+        if (m->seq == 0 || (m->epoch == s->epoch && m->seq <= s->seq)) {
+            return KVR_INGEST_DROP;
+        }
+
+        kvr_count(k, &w->counters.gaps, 1);
+        return KVR_INGEST_GAP;
+    }
+
+    if (m->epoch == s->epoch && m->seq <= s->seq) {
+        kvr_count(k, &w->counters.duplicates, 1);
+        return KVR_INGEST_DROP;
+    }
+
+    if (m->epoch == s->epoch && m->seq == s->seq + 1) {
+        return KVR_INGEST_APPLY;
+    }
+
+    if (m->epoch > s->epoch && m->seq == 1) {
+
+        /* the publisher begins anew, and so does the view, in one step */
+
+        if (s->epoch) {
+            kvr_count(k, &w->counters.restarts, 1);
+        }
+
+        kvr_zone_clear_worker(k, in->worker);
+
+        kvr_set64(&k->mem, &s->epoch, m->epoch);
+        kvr_set64(&k->mem, &s->seq, 0);
+        kvr_set32(&k->mem, &s->at, 0);
+        kvr_set32(&k->mem, &s->whole, 1);
+        kvr_set32(&k->mem, &s->reason, KVR_FINE);
+        kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+
+        return KVR_INGEST_APPLY;
+    }
+
+    kvr_count(k, &w->counters.gaps, 1);
+
+    return KVR_INGEST_GAP;
+}
+
+
+kvr_rc_t
+kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
+{
+    uint32_t       used;
+    kvr_rc_t       rc;
+    kvr_event_t    ev;
+    kvr_worker_t  *w;
+    kvr_router_t  *k;
+
+    k = in->router;
+
+    rc = kvr_ingest_lock(in);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    w = &k->fleet.workers[in->worker];
+
+    if (w->generation != in->generation || w->flags & KVR_WORKER_DELETED) {
+        kvr_zone_unlock(k);
+        return KVR_DONE;
+    }
+
+    for (used = 0; used < blocks; /* void */ ) {
+
+        rc = kvr_decoder_next(in->decoder, &ev);
+
+        if (rc == KVR_DONE) {
+            kvr_ingest_finish(in, w);
+            break;
+        }
+
+        if (rc != KVR_OK) {
+            /* the rest can't be read */
+            kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+            kvr_ingest_finish(in, w);
+            rc = KVR_DONE;
+            break;
+        }
+
+        if (in->msg.form == KVR_FORM_ENVELOPE && ev.at < w->stream.at) {
+            /* applied by a process that did not come to the end */
+            used += 1 + ev.nhandles / 16;
+            continue;
+        }
+
+        rc = kvr_ingest_event(in, w, &ev);
+        used += 1 + ev.nhandles;
+
+        if (in->msg.form == KVR_FORM_ENVELOPE) {
+            kvr_set32(&k->mem, &w->stream.at, ev.at + 1);
+        }
+
+        kvr_txn_commit(&k->mem);
+    }
+
+    kvr_zone_unlock(k);
+
+    return rc == KVR_DONE ? KVR_DONE : KVR_OK;
+}
+
+
+/* One event; what is wrong with it is counted and ends with it. */
+
+static kvr_rc_t
+kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    uint32_t       unknown;
+    kvr_rc_t       rc;
+    kvr_why_t      why;
+    kvr_router_t  *k;
+
+    k = in->router;
+
+    if (ev->verdict == KVR_FILTERED) {
+        kvr_count(k, &w->counters.why[ev->why], 1);
+        return KVR_OK;
+    }
+
+    if (ev->verdict == KVR_REFUSED) {
+        kvr_ingest_refuse(in, w, ev->why);
+        return KVR_OK;
+    }
+
+    if (ev->worker
+        && (strlen(w->conf.id) != ev->worker_len
+            || memcmp(w->conf.id, ev->worker, ev->worker_len) != 0))
+    {
+        kvr_ingest_refuse(in, w, KVR_WHY_WORKER);
+        return KVR_OK;
+    }
+
+    if (ev->has_event_id && in->msg.form == KVR_FORM_ROUTER_EVENT
+        && !kvr_ingest_numbered(in, w, ev))
+    {
+        return KVR_OK;
+    }
+
+    rc = kvr_zone_apply(k, in->worker, ev, &unknown, &why);
+
+    if (rc == KVR_INVALID
+        && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
+    {
+        in->refused++;
+    }
+
+    return rc;
+}
+
+
+/*
+ * RouterEvents are numbered for each (worker, rank).  True when the event is
+ * to be applied.  There is no log for them: what is missing stays missing.
+ */
+
+static bool
+kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    uint32_t       holder;
+    uint64_t       next;
+    kvr_router_t  *k;
+    kvr_holder_t  *h;
+
+    k = in->router;
+
+    if (kvr_fleet_holder(&k->fleet, in->worker, ev->rank, &holder)
+        != KVR_OK)
+    {
+        return true;            /* kvr_zone_apply() says what is wrong */
+    }
+
+    h = &k->fleet.holders[holder];
+    next = h->event_id;         /* 0 at first */
+
+    if (next && ev->event_id < next) {
+
+        if (ev->event_id > 1 || ev->event_id + 1 == next) {
+            kvr_count(k, &w->counters.duplicates, 1);
+            return false;
+        }
+
+        /* the numbers begin anew, and so does the rank */
+
+        kvr_count(k, &w->counters.restarts, 1);
+        kvr_zone_clear(k, holder);
+        kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
+
+    } else if (next && ev->event_id > next) {
+        kvr_count(k, &w->counters.gaps, 1);
+        kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_GAP);
+    }
+
+    kvr_set64(&k->mem, &h->event_id, ev->event_id + 1);
+
+    return true;
+}
+
+
+static void
+kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
+{
+    in->refused++;
+
+    kvr_count(in->router, &w->counters.why[why], 1);
+}
+
+
+/* The message is applied as a whole: the cursor moves on. */
+
+static void
+kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_router_t  *k;
+    kvr_stream_t  *s;
+
+    k = in->router;
+    s = &w->stream;
+
+    if (in->msg.form == KVR_FORM_ENVELOPE) {
+        kvr_set64(&k->mem, &s->seq, in->msg.seq);
+        kvr_set32(&k->mem, &s->at, 0);
+
+        if (!in->msg.complete) {
+            kvr_set32(&k->mem, &s->reason, KVR_DEG_INCOMPLETE);
+
+        } else if (s->reason == KVR_DEG_INCOMPLETE) {
+            kvr_set32(&k->mem, &s->reason, KVR_FINE);
+        }
+    }
+
+    if (in->refused) {
+        kvr_set32(&k->mem, &s->reason, KVR_DEG_REFUSED);
+    }
+
+    kvr_count(k, &w->counters.messages, 1);
+
+    if (s->confidence != KVR_SYNCING) {
+        kvr_ingest_confidence(k, w);
+    }
+}
+
+
+static void
+kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w)
+{
+    uint32_t  c;
+
+    switch (w->stream.source) {
+
+    case KVR_SOURCE_NONE:
+        c = KVR_UNKNOWN;
+        break;
+
+    case KVR_SOURCE_API:
+        c = KVR_EXTERNALLY_FED;
+        break;
+
+    case KVR_SOURCE_ENVELOPE:
+        c = w->stream.whole && w->stream.reason == KVR_FINE ? KVR_EXACT
+                                                            : KVR_DEGRADED;
+        break;
+
+    default:
+        c = w->stream.reason == KVR_FINE ? KVR_UNVERIFIED : KVR_DEGRADED;
+        break;
+    }
+
+    if (w->stream.confidence != c) {
+        kvr_set32(&k->mem, &w->stream.confidence, c);
+    }
+}
+
+
+/* ---- repair ----------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
+    kvr_cursor_t *cursor)
+{
+    uint32_t       i;
+    kvr_worker_t  *w;
+
+    if (kvr_fleet_find(&in->router->fleet, worker, len, &i) != KVR_OK) {
+        return KVR_DECLINED;
+    }
+
+    w = &in->router->fleet.workers[i];
+
+    cursor->epoch = kvr_load64(&w->stream.epoch);
+    cursor->seq = kvr_load64(&w->stream.seq);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last)
+{
+    if (in->msg.epoch == 0 || in->msg.seq == 0) {
+        return KVR_DECLINED;
+    }
+
+    last->epoch = in->msg.epoch;
+    last->seq = in->msg.heartbeat ? in->msg.seq : in->msg.seq - 1;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t       rc;
+    kvr_router_t  *k;
+
+    k = in->router;
+
+    rc = kvr_ingest_lock(in);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_ingest_worker(in, worker, len);
+
+    if (rc == KVR_OK) {
+        kvr_set32(&k->mem,
+                  &k->fleet.workers[in->worker].stream.confidence,
+                  KVR_SYNCING);
+    }
+
+    kvr_zone_unlock(k);
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t       rc;
+    kvr_router_t  *k;
+    kvr_worker_t  *w;
+
+    k = in->router;
+
+    rc = kvr_ingest_lock(in);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_ingest_worker(in, worker, len);
+
+    if (rc == KVR_OK) {
+        w = &k->fleet.workers[in->worker];
+        kvr_count(k, &w->counters.repairs, 1);
+        kvr_ingest_confidence(k, w);
+    }
+
+    kvr_zone_unlock(k);
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
+    uint64_t epoch, uint64_t seq)
+{
+    kvr_rc_t       rc;
+    kvr_router_t  *k;
+    kvr_stream_t  *s;
+    kvr_worker_t  *w;
+
+    k = in->router;
+
+    rc = kvr_ingest_lock(in);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_ingest_worker(in, worker, len);
+
+    if (rc == KVR_OK) {
+        w = &k->fleet.workers[in->worker];
+        s = &w->stream;
+
+        /* cursors never go back within an epoch */
+
+        if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
+            kvr_set32(&k->mem, &s->reason, s->epoch ? KVR_DEG_GAP
+                                                    : KVR_DEG_LOG_TRIMMED);
+            kvr_set64(&k->mem, &s->epoch, epoch);
+            kvr_set64(&k->mem, &s->seq, seq);
+            kvr_set32(&k->mem, &s->at, 0);
+            kvr_set32(&k->mem, &s->whole, 0);
+            kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+        }
+
+        kvr_ingest_confidence(k, w);
+    }
+
+    kvr_zone_unlock(k);
+
+    return rc;
+}

@@ -1,0 +1,726 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_json.h"
+#include "kvr_json_word.h"
+
+
+static inline void
+kvr_json_space(kvr_json_t *j)
+{
+    while (j->pos < j->end
+           && (*j->pos == ' ' || *j->pos == '\n' || *j->pos == '\r'
+               || *j->pos == '\t'))
+    {
+        j->pos++;
+    }
+}
+
+
+bool
+kvr_json_fail(kvr_json_t *j, const char *at, const char *error)
+{
+    if (j->error == NULL) {
+        j->error = error;
+        j->error_at = at - j->start;
+    }
+
+    return false;
+}
+
+
+/* What was expected is not there: is the text at its end? */
+
+static bool
+kvr_json_unexpected(kvr_json_t *j, const char *error)
+{
+    return kvr_json_fail(j, j->pos, (j->pos == j->end) ? "unexpected end"
+                                                       : error);
+}
+
+
+void
+kvr_json_init(kvr_json_t *j, const char *text, size_t len)
+{
+    j->start = text;
+    j->pos = text;
+    j->end = text + len;
+    j->maps = 0;
+    j->depth = 0;
+    j->first = true;
+    j->error = NULL;
+    j->error_at = 0;
+}
+
+
+int
+kvr_json_peek(kvr_json_t *j)
+{
+    if (j->error) {
+        return 0;
+    }
+
+    kvr_json_space(j);
+
+    return (j->pos < j->end) ? (unsigned char) *j->pos : 0;
+}
+
+
+/* ---- objects and arrays ------------------------------------------------- */
+
+bool
+kvr_json_open(kvr_json_t *j, int bracket)
+{
+    uint64_t  bit;
+
+    if (kvr_json_peek(j) != bracket) {
+        return kvr_json_unexpected(j, (bracket == '{')
+                                      ? "an object was expected"
+                                      : "an array was expected");
+    }
+
+    if (j->depth == KVR_JSON_DEPTH) {
+        return kvr_json_fail(j, j->pos, "nested too deep");
+    }
+
+    bit = 1ull << j->depth++;
+    j->maps = (bracket == '{') ? (j->maps | bit) : (j->maps & ~bit);
+    j->first = true;
+    j->pos++;
+
+    return true;
+}
+
+
+static bool
+kvr_json_close(kvr_json_t *j)
+{
+    j->pos++;
+    j->depth--;
+    j->first = false;
+
+    return false;
+}
+
+
+bool
+kvr_json_key(kvr_json_t *j, kvr_json_text_t *key)
+{
+    int  c;
+
+    c = kvr_json_peek(j);
+
+    if (j->error) {
+        return false;
+    }
+
+    if (c == '}') {
+        return kvr_json_close(j);
+    }
+
+    if (!j->first) {
+        if (c != ',') {
+            return kvr_json_unexpected(j, "a comma or } was expected");
+        }
+
+        j->pos++;
+        c = kvr_json_peek(j);
+    }
+
+    if (c != '"') {
+        return kvr_json_unexpected(j, "a key was expected");
+    }
+
+    if (!kvr_json_string(j, key)) {
+        return false;
+    }
+
+    if (kvr_json_peek(j) != ':') {
+        return kvr_json_unexpected(j, "a colon was expected");
+    }
+
+    j->pos++;
+    j->first = false;
+
+    return true;
+}
+
+
+bool
+kvr_json_next(kvr_json_t *j)
+{
+    int  c;
+
+    c = kvr_json_peek(j);
+
+    if (j->error) {
+        return false;
+    }
+
+    if (c == ']') {
+        return kvr_json_close(j);
+    }
+
+    if (!j->first) {
+        if (c != ',') {
+            return kvr_json_unexpected(j, "a comma or ] was expected");
+        }
+
+        j->pos++;
+    }
+
+    j->first = false;
+
+    return true;
+}
+
+
+bool
+kvr_json_skip(kvr_json_t *j)
+{
+    bool             b;
+    uint32_t         base;
+    kvr_json_text_t  text;
+
+    base = j->depth;
+
+    for ( ;; ) {
+
+        switch (kvr_json_peek(j)) {
+
+        case '{':
+            kvr_json_open(j, '{');
+            break;
+
+        case '[':
+            kvr_json_open(j, '[');
+            break;
+
+        case '"':
+            kvr_json_string(j, &text);
+            break;
+
+        case 't':
+        case 'f':
+            kvr_json_bool(j, &b);
+            break;
+
+        case 'n':
+            kvr_json_null(j);
+            break;
+
+        default:
+            kvr_json_number(j, &text);
+        }
+
+        /* to the next value, leaving what is at its end */
+
+        for ( ;; ) {
+
+            if (j->error) {
+                return false;
+            }
+
+            if (j->depth == base) {
+                return true;
+            }
+
+            if ((j->maps >> (j->depth - 1)) & 1) {
+                if (kvr_json_key(j, &text)) {
+                    break;
+                }
+
+            } else if (kvr_json_next(j)) {
+                break;
+            }
+        }
+    }
+}
+
+
+bool
+kvr_json_end(kvr_json_t *j)
+{
+    (void) kvr_json_peek(j);
+
+    if (j->error) {
+        return false;
+    }
+
+    if (j->pos != j->end) {
+        return kvr_json_fail(j, j->pos, "nothing more was expected");
+    }
+
+    return true;
+}
+
+
+/* ---- scalars ------------------------------------------------------------ */
+
+static bool
+kvr_json_escape(kvr_json_t *j, const char **pos)
+{
+    int          i;
+    const char  *p;
+
+    p = *pos + 1;
+
+    if (p == j->end) {
+        return kvr_json_fail(j, p, "unexpected end");
+    }
+
+    switch (*p++) {
+
+    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r':
+    case 't':
+        break;
+
+    case 'u':
+        for (i = 0; i < 4; i++, p++) {
+            if (p == j->end) {
+                return kvr_json_fail(j, p, "unexpected end");
+            }
+
+            if (!kvr_json_is_digit(*p)
+                && (unsigned) (*p | 0x20) - 'a' >= 6)
+            {
+                return kvr_json_fail(j, p, "four hex digits were expected");
+            }
+        }
+
+        break;
+
+    default:
+        return kvr_json_fail(j, p - 1, "unknown escape");
+    }
+
+    *pos = p;
+
+    return true;
+}
+
+
+bool
+kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
+{
+    bool         escaped;
+    uint64_t     w, hits;
+    const char  *p;
+
+    if (kvr_json_peek(j) != '"') {
+        return kvr_json_unexpected(j, "a string was expected");
+    }
+
+    p = j->pos + 1;
+    escaped = false;
+
+    for ( ;; ) {
+
+#if (KVR_JSON_WORDS)
+
+        /* bytes below 0x20, quotes, backslashes: the lowest hit is exact */
+
+        while (j->end - p >= 8) {
+            w = kvr_json_word(p);
+
+            hits = (w - kvr_json_each(0x20)) & ~w;
+            w ^= kvr_json_each('"');
+            hits |= (w - kvr_json_each(1)) & ~w;
+            w ^= kvr_json_each('"' ^ '\\');
+            hits |= (w - kvr_json_each(1)) & ~w;
+            hits &= kvr_json_each(0x80);
+
+            if (hits) {
+                p += __builtin_ctzll(hits) / 8;
+                break;
+            }
+
+            p += 8;
+        }
+
+#else
+        (void) w;
+        (void) hits;
+#endif
+
+        if (p == j->end) {
+            return kvr_json_fail(j, p, "unexpected end");
+        }
+
+        if (*p == '"') {
+            break;
+        }
+
+        if (*p == '\\') {
+            escaped = true;
+
+            if (!kvr_json_escape(j, &p)) {
+                return false;
+            }
+
+            continue;
+        }
+
+        if ((unsigned char) *p < 0x20) {
+            return kvr_json_fail(j, p, "a control character in a string");
+        }
+
+        p++;
+    }
+
+    s->data = j->pos + 1;
+    s->len = p - s->data;
+    s->escaped = escaped;
+
+    j->pos = p + 1;
+
+    return true;
+}
+
+
+/* At least one digit. */
+
+static const char *
+kvr_json_run_of_digits(kvr_json_t *j, const char *p)
+{
+    const char  *start;
+
+    start = p;
+
+    while (p < j->end && kvr_json_is_digit(*p)) {
+        p++;
+    }
+
+    if (p == start) {
+        kvr_json_fail(j, p, (p == j->end) ? "unexpected end"
+                                          : "a digit was expected");
+        return NULL;
+    }
+
+    return p;
+}
+
+
+bool
+kvr_json_number(kvr_json_t *j, kvr_json_text_t *n)
+{
+    int          c;
+    const char  *p;
+
+    c = kvr_json_peek(j);
+
+    if (c != '-' && !kvr_json_is_digit(c)) {
+        return kvr_json_unexpected(j, "a value was expected");
+    }
+
+    p = j->pos;
+
+    if (c == '-') {
+        p++;
+    }
+
+    if (p < j->end && *p == '0') {
+        p++;
+
+        if (p < j->end && kvr_json_is_digit(*p)) {
+            return kvr_json_fail(j, j->pos, "a number begins with 0");
+        }
+
+    } else {
+        p = kvr_json_run_of_digits(j, p);
+        if (p == NULL) {
+            return false;
+        }
+    }
+
+    if (p < j->end && *p == '.') {
+        p = kvr_json_run_of_digits(j, p + 1);
+        if (p == NULL) {
+            return false;
+        }
+    }
+
+    if (p < j->end && (*p == 'e' || *p == 'E')) {
+        p++;
+
+        if (p < j->end && (*p == '+' || *p == '-')) {
+            p++;
+        }
+
+        p = kvr_json_run_of_digits(j, p);
+        if (p == NULL) {
+            return false;
+        }
+    }
+
+    n->data = j->pos;
+    n->len = p - j->pos;
+    n->escaped = false;
+
+    j->pos = p;
+
+    return true;
+}
+
+
+static bool
+kvr_json_literal(kvr_json_t *j, const char *word)
+{
+    size_t  i;
+
+    for (i = 0; word[i]; i++) {
+
+        if (j->pos + i == j->end) {
+            return kvr_json_fail(j, j->end, "unexpected end");
+        }
+
+        if (j->pos[i] != word[i]) {
+            return kvr_json_fail(j, j->pos, "a value was expected");
+        }
+    }
+
+    j->pos += i;
+
+    return true;
+}
+
+
+bool
+kvr_json_bool(kvr_json_t *j, bool *value)
+{
+    int  c;
+
+    c = kvr_json_peek(j);
+
+    if (c != 't' && c != 'f') {
+        return kvr_json_unexpected(j, "true or false was expected");
+    }
+
+    if (!kvr_json_literal(j, (c == 't') ? "true" : "false")) {
+        return false;
+    }
+
+    *value = (c == 't');
+
+    return true;
+}
+
+
+bool
+kvr_json_null(kvr_json_t *j)
+{
+    if (kvr_json_peek(j) != 'n') {
+        return kvr_json_unexpected(j, "null was expected");
+    }
+
+    return kvr_json_literal(j, "null");
+}
+
+
+bool
+kvr_json_digits(const char *s, size_t len, uint64_t *value)
+{
+    size_t    i;
+    uint64_t  n;
+
+    if (len == 0 || len > 20 || (s[0] == '0' && len > 1)) {
+        return false;
+    }
+
+    n = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (!kvr_json_is_digit(s[i])
+            || __builtin_mul_overflow(n, 10, &n)
+            || __builtin_add_overflow(n, s[i] - '0', &n))
+        {
+            return false;
+        }
+    }
+
+    *value = n;
+
+    return true;
+}
+
+
+bool
+kvr_json_u64(kvr_json_t *j, uint64_t *value)
+{
+    int              c;
+    bool             ok;
+    const char      *at;
+    kvr_json_text_t  text;
+
+    c = kvr_json_peek(j);
+    at = j->pos;
+
+    ok = (c == '"') ? kvr_json_string(j, &text) : kvr_json_number(j, &text);
+
+    if (!ok) {
+        return false;
+    }
+
+    if (!kvr_json_digits(text.data, text.len, value)) {
+        return kvr_json_fail(j, at, "an integer 0..18446744073709551615 "
+                                    "was expected");
+    }
+
+    return true;
+}
+
+
+/* ---- strings ------------------------------------------------------------ */
+
+static uint32_t
+kvr_json_hex4(const char *p)
+{
+    int       i;
+    uint32_t  c;
+
+    c = 0;
+
+    for (i = 0; i < 4; i++) {
+        c = c * 16 + (kvr_json_is_digit(p[i]) ? p[i] - '0'
+                                              : (p[i] | 0x20) - 'a' + 10);
+    }
+
+    return c;
+}
+
+
+/* Decodes the escape at p; returns the number of UTF-8 bytes. */
+
+static size_t
+kvr_json_decode_escape(const char **pos, const char *end, char out[4])
+{
+    uint32_t     c, low;
+    const char  *p;
+
+    p = *pos + 1;
+
+    switch (*p++) {
+    case 'b':
+        c = '\b';
+        break;
+    case 'f':
+        c = '\f';
+        break;
+    case 'n':
+        c = '\n';
+        break;
+    case 'r':
+        c = '\r';
+        break;
+    case 't':
+        c = '\t';
+        break;
+    case 'u':
+        c = kvr_json_hex4(p);
+        p += 4;
+
+        if (c >= 0xd800 && c < 0xdc00 && end - p >= 6 && p[0] == '\\'
+            && p[1] == 'u')
+        {
+            low = kvr_json_hex4(p + 2);
+
+            if (low >= 0xdc00 && low < 0xe000) {
+                c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+                p += 6;
+            }
+        }
+
+        if (c >= 0xd800 && c < 0xe000) {
+            c = 0xfffd;
+        }
+
+        break;
+    default:                        /* ", \, / */
+        c = p[-1];
+    }
+
+    *pos = p;
+
+    if (c < 0x80) {
+        out[0] = (char) c;
+        return 1;
+    }
+
+    if (c < 0x800) {
+        out[0] = (char) (0xc0 | (c >> 6));
+        out[1] = (char) (0x80 | (c & 0x3f));
+        return 2;
+    }
+
+    if (c < 0x10000) {
+        out[0] = (char) (0xe0 | (c >> 12));
+        out[1] = (char) (0x80 | ((c >> 6) & 0x3f));
+        out[2] = (char) (0x80 | (c & 0x3f));
+        return 3;
+    }
+
+    out[0] = (char) (0xf0 | (c >> 18));
+    out[1] = (char) (0x80 | ((c >> 12) & 0x3f));
+    out[2] = (char) (0x80 | ((c >> 6) & 0x3f));
+    out[3] = (char) (0x80 | (c & 0x3f));
+
+    return 4;
+}
+
+
+size_t
+kvr_json_decode(const kvr_json_text_t *s, char *out, size_t size)
+{
+    char         buf[4];
+    size_t       i, n, len;
+    const char  *p, *end;
+
+    p = s->data;
+    end = p + s->len;
+    len = 0;
+
+    while (p < end) {
+
+        if (*p == '\\') {
+            n = kvr_json_decode_escape(&p, end, buf);
+
+        } else {
+            buf[0] = *p++;
+            n = 1;
+        }
+
+        for (i = 0; i < n; i++, len++) {
+            if (len < size) {
+                out[len] = buf[i];
+            }
+        }
+    }
+
+    return len;
+}
+
+
+bool
+kvr_json_is(const kvr_json_text_t *s, const char *with)
+{
+    char    buf[64];
+    size_t  len;
+
+    len = strlen(with);
+
+    if (!s->escaped) {
+        return s->len == len && memcmp(s->data, with, len) == 0;
+    }
+
+    /* six bytes of text a character at the most */
+
+    if (len > sizeof(buf) || s->len > len * 6) {
+        return false;
+    }
+
+    return kvr_json_decode(s, buf, sizeof(buf)) == len
+           && memcmp(buf, with, len) == 0;
+}

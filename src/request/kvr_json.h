@@ -1,0 +1,112 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A cursor over JSON text in memory: the caller walks through the values that
+ * it wants and skips the others.  No tree, no allocation, no recursion.
+ *
+ *     kvr_json_init(&j, text, len);
+ *
+ *     if (kvr_json_open(&j, '{')) {
+ *         while (kvr_json_key(&j, &key)) {
+ *             if (kvr_json_is(&key, "tokens")) {
+ *                 kvr_json_ids(&j, tokens, cap, &n);
+ *             } else {
+ *                 kvr_json_skip(&j);
+ *             }
+ *         }
+ *     }
+ *
+ *     if (!kvr_json_end(&j)) { … j.error, j.error_at … }
+ *
+ * After an error every function answers false and changes nothing, so that
+ * one check at the end is enough.  The whole text is checked by RFC 8259, the
+ * skipped values too, with two exceptions: bytes above 0x7f in strings are
+ * taken as they are (whether they are UTF-8 is not looked at), and nesting is
+ * bounded.  Nothing is converted to a double.
+ */
+
+
+#ifndef KVR_JSON_H_INCLUDED
+#define KVR_JSON_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_JSON_DEPTH       64          /* levels; one bit each in a u64 */
+
+
+typedef struct {
+    const char  *start;
+    const char  *pos;
+    const char  *end;
+    uint64_t     maps;          /* bit d: level d + 1 is an object */
+    uint32_t     depth;
+    bool         first;         /* nothing was read at this level yet */
+
+    const char  *error;         /* static sentence; NULL: all is well */
+    size_t       error_at;      /* byte offset */
+} kvr_json_t;
+
+
+/* A string or number as it stands in the text, without its quotes. */
+typedef struct {
+    const char  *data;
+    size_t       len;
+    bool         escaped;       /* a string with backslashes */
+} kvr_json_text_t;
+
+
+void kvr_json_init(kvr_json_t *j, const char *text, size_t len);
+
+/* First byte of the next value: one of {["-0123456789tfn, or 0. */
+int kvr_json_peek(kvr_json_t *j);
+
+/* Enters an object ('{') or array ('['); false when the value is no such. */
+bool kvr_json_open(kvr_json_t *j, int bracket);
+
+/* The next key of the object; false after leaving it, at its end. */
+bool kvr_json_key(kvr_json_t *j, kvr_json_text_t *key);
+
+/* Is there another element in the array?  False after leaving it. */
+bool kvr_json_next(kvr_json_t *j);
+
+/* The values. */
+bool kvr_json_string(kvr_json_t *j, kvr_json_text_t *s);
+bool kvr_json_number(kvr_json_t *j, kvr_json_text_t *n);
+bool kvr_json_bool(kvr_json_t *j, bool *value);
+bool kvr_json_null(kvr_json_t *j);
+
+/* A number, or a string of a number: 0 .. 2^64 - 1, without loss. */
+bool kvr_json_u64(kvr_json_t *j, uint64_t *value);
+
+/*
+ * An array of integers 0 .. 2^32 - 1, the whole of it, as fast as it goes.
+ * *n is their number; at most cap of them are written to out.
+ */
+bool kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n);
+
+/* Skips a value, whatever it is. */
+bool kvr_json_skip(kvr_json_t *j);
+
+/* Nothing but white space is left, and no error has been met. */
+bool kvr_json_end(kvr_json_t *j);
+
+/* Reports an error in the value that begins at `at`; answers false. */
+bool kvr_json_fail(kvr_json_t *j, const char *at, const char *error);
+
+
+/* Compares a string with a terminated one, escapes decoded. */
+bool kvr_json_is(const kvr_json_text_t *s, const char *with);
+
+/*
+ * Decodes a string; lone surrogates become U+FFFD.  Writes at most size bytes
+ * and returns how many there are, so that more than size means: too long.
+ */
+size_t kvr_json_decode(const kvr_json_text_t *s, char *out, size_t size);
+
+/* 1 .. 20 digits without leading zeros, as a u64; false when they aren't. */
+bool kvr_json_digits(const char *s, size_t len, uint64_t *value);
+
+
+#endif /* KVR_JSON_H_INCLUDED */

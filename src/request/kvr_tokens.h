@@ -1,0 +1,83 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the body of an inference request says that routing wants to know: the
+ * prompt's token ids, the model, the cache salt.  One pass over the text.
+ *
+ *     {"model": "m", "prompt": [1, 2, 3], "stream": true}
+ *
+ * Token ids are looked for, at the top level, under
+ *
+ *     "prompt"              OpenAI's completions: [1, 2], [[1, 2]]
+ *     "prompt_token_ids"    vLLM, the same forms
+ *     "input_ids"           SGLang, the same forms
+ *
+ * in this order.  A key that comes twice counts as it comes last, as JSON
+ * parsers have it.
+ */
+
+
+#ifndef KVR_TOKENS_H_INCLUDED
+#define KVR_TOKENS_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_PROMPT_STRING_MAX  1024      /* bytes of a decoded string that had
+                                            escapes; others have no bound */
+
+
+typedef enum {
+    KVR_PROMPT_NONE = 0,        /* no token ids */
+    KVR_PROMPT_PROMPT,
+    KVR_PROMPT_TOKEN_IDS,
+    KVR_PROMPT_INPUT_IDS,
+    KVR_PROMPT_KINDS
+} kvr_prompt_kind_t;
+
+
+typedef struct {
+    kvr_prompt_kind_t  kind;        /* where the ids were found */
+    uint32_t          *tokens;      /* the caller's buffer */
+    size_t             ntokens;
+
+    bool               several;     /* more than one prompt: this is the
+                                       first */
+    bool               text;        /* "prompt" is a string, or strings */
+    bool               messages;    /* "messages" is an array */
+    bool               stream;
+    bool               has_max_tokens;
+    uint64_t           max_tokens;
+
+    /*
+     * Not terminated, decoded; in the body or in the buffers below; NULL when
+     * not there.
+     */
+    const char        *model;
+    size_t             model_len;
+    const char        *salt;        /* "cache_salt" */
+    size_t             salt_len;
+
+    const char        *error;       /* static sentence; NULL: none */
+    size_t             error_at;    /* byte offset in the body */
+
+    char               model_buf[KVR_PROMPT_STRING_MAX];
+    char               salt_buf[KVR_PROMPT_STRING_MAX];
+} kvr_prompt_t;
+
+
+/*
+ * Scans a body.  At most cap ids are written to tokens; an id takes at least
+ * two bytes of text, so that len / 2 + 1 is always enough.
+ *
+ * KVR_INVALID: not JSON, not an object, or the ids are no ids: p->error and
+ * p->error_at.  KVR_FULL: more than cap ids; p->ntokens is their number and
+ * the first cap are there.  Everything else that was found is valid with
+ * KVR_OK and KVR_FULL.
+ */
+kvr_rc_t kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
+    uint32_t *tokens, size_t cap);
+
+
+#endif /* KVR_TOKENS_H_INCLUDED */
