@@ -1,0 +1,756 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_consumer.h"
+
+
+/* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
+#define NGX_HTTP_KV_ROUTER_LEASE_MIN      150
+#define NGX_HTTP_KV_ROUTER_LEASE_JITTER   200
+#define NGX_HTTP_KV_ROUTER_BUSY           5
+
+/* messages that wait: what a burst of seconds takes; behind it, the log */
+#define NGX_HTTP_KV_ROUTER_QUEUE_BYTES    (64 * 1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_QUEUE_COUNT    65536
+#define NGX_HTTP_KV_ROUTER_MESSAGE_COST   512     /* bytes beside the body */
+
+/* messages of a turn, and bytes of a message that stand for one block */
+#define NGX_HTTP_KV_ROUTER_TURN           64
+#define NGX_HTTP_KV_ROUTER_BLOCK_BYTES    16
+
+
+static void ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev);
+static void ngx_http_kv_router_consumer_take(ngx_http_kv_router_consumer_t *c);
+static void ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c);
+static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
+static void ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r);
+
+static void ngx_http_kv_router_consumer_connected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_disconnected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply);
+static ngx_int_t ngx_http_kv_router_consumer_push(
+    ngx_http_kv_router_consumer_t *c, redisReply *reply);
+
+static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
+static ngx_int_t ngx_http_kv_router_consumer_work(
+    ngx_http_kv_router_consumer_t *c);
+static ngx_int_t ngx_http_kv_router_consumer_next(
+    ngx_http_kv_router_consumer_t *c);
+static ngx_int_t ngx_http_kv_router_consumer_gap(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_message_t *m);
+static void ngx_http_kv_router_consumer_free(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_message_t *m);
+static ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
+    ngx_http_kv_router_consumer_t *c, ngx_str_t *worker);
+
+
+ngx_int_t
+ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone)
+{
+    ngx_http_kv_router_redis_t     *r;
+    ngx_http_kv_router_consumer_t  *c;
+
+    if (zone->redis == NULL || zone->consumer) {
+        return NGX_OK;
+    }
+
+    c = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_consumer_t));
+    if (c == NULL) {
+        return NGX_ERROR;
+    }
+
+    c->zone = zone;
+    c->log = cycle->log;
+
+    ngx_queue_init(&c->messages);
+
+    c->dummy.fd = (ngx_socket_t) -1;
+    c->dummy.data = c;
+
+    c->lease.handler = ngx_http_kv_router_consumer_lease_handler;
+    c->lease.data = &c->dummy;
+    c->lease.log = c->log;
+    c->lease.cancelable = 1;
+
+    c->work.handler = ngx_http_kv_router_consumer_work_handler;
+    c->work.data = &c->dummy;
+    c->work.log = c->log;
+
+    c->busy = c->work;
+    c->busy.cancelable = 1;
+
+    r = &c->subscriber;
+    r->zone = zone;
+    r->data = c;
+    r->connected = ngx_http_kv_router_consumer_connected;
+    r->disconnected = ngx_http_kv_router_consumer_disconnected;
+    r->exiting = ngx_http_kv_router_consumer_exiting;
+    r->reply = ngx_http_kv_router_consumer_reply;
+
+    r = &c->repairer;
+    r->zone = zone;
+    r->data = c;
+    r->exiting = ngx_http_kv_router_consumer_exiting;
+
+    ngx_http_kv_router_log_init(c);
+
+    zone->consumer = c;
+
+    ngx_add_timer(&c->lease, 1 + ngx_random() % 20);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
+{
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = zone->consumer;
+
+    if (c == NULL) {
+        return;
+    }
+
+    zone->consumer = NULL;
+
+    if (c->lease.timer_set) {
+        ngx_del_timer(&c->lease);
+    }
+
+    if (c->leased) {
+        ngx_http_kv_router_consumer_drop(c);
+        zone->sh->redis_up = 0;
+
+        kvr_router_lease_release(&zone->router);
+
+        ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                      "kv_router zone \"%V\": lease is released",
+                      &zone->name);
+    }
+}
+
+
+static void
+ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev)
+{
+    kvr_rc_t                        rc;
+    ngx_connection_t               *dummy;
+    ngx_http_kv_router_consumer_t  *c;
+
+    dummy = ev->data;
+    c = dummy->data;
+
+    if (ngx_exiting || ngx_terminate || ngx_quit) {
+        ngx_http_kv_router_consumer_stop(c->zone);
+        return;
+    }
+
+    rc = kvr_router_lease(&c->zone->router, ngx_current_msec);
+
+    if (rc == KVR_OK) {
+
+        if (!c->leased) {
+            ngx_http_kv_router_consumer_take(c);
+
+        } else if (c->nactive || c->nwanted) {
+            ngx_http_kv_router_consumer_wake(c);
+        }
+
+    } else if (rc != KVR_BUSY && c->leased) {
+        ngx_http_kv_router_consumer_lost(c);
+    }
+
+    ngx_add_timer(&c->lease, NGX_HTTP_KV_ROUTER_LEASE_MIN
+                             + ngx_random() % NGX_HTTP_KV_ROUTER_LEASE_JITTER);
+}
+
+
+static void
+ngx_http_kv_router_consumer_take(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_uint_t  i;
+
+    c->nslots = c->zone->router.fleet.zone->max_workers;
+
+    c->slots = ngx_calloc(c->nslots * sizeof(ngx_http_kv_router_slot_t),
+                          c->log);
+    c->ingest = kvr_ingest_create(&c->zone->router);
+
+    if (c->slots == NULL || c->ingest == NULL) {
+        ngx_log_error(NGX_LOG_ALERT, c->log, 0,
+                      "kv_router zone \"%V\": no memory to consume events",
+                      &c->zone->name);
+
+        ngx_http_kv_router_consumer_drop(c);
+        kvr_router_lease_release(&c->zone->router);
+        return;
+    }
+
+    for (i = 0; i < c->nslots; i++) {
+        ngx_queue_init(&c->slots[i].parked);
+    }
+
+    c->leased = 1;
+    c->zone->sh->redis_up = 0;
+
+    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                  "kv_router zone \"%V\": lease is taken", &c->zone->name);
+
+    ngx_http_kv_router_redis_open(&c->subscriber);
+}
+
+
+/* another process consumes by now: it owns the zone's redis_up as well */
+
+static void
+ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                  "kv_router zone \"%V\": lease is lost, %ui messages dropped",
+                  &c->zone->name, c->count);
+
+    ngx_http_kv_router_consumer_drop(c);
+}
+
+
+static void
+ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_uint_t                     i;
+    ngx_queue_t                   *q;
+    ngx_http_kv_router_message_t  *m;
+
+    c->leased = 0;
+
+    /* before the bytes that it has open */
+
+    if (c->ingest) {
+        kvr_ingest_destroy(c->ingest);
+        c->ingest = NULL;
+    }
+
+    ngx_http_kv_router_redis_close(&c->subscriber);
+    ngx_http_kv_router_repair_stop(c);
+
+    if (c->work.posted) {
+        ngx_delete_posted_event(&c->work);
+    }
+
+    if (c->busy.timer_set) {
+        ngx_del_timer(&c->busy);
+    }
+
+    if (c->message) {
+        ngx_http_kv_router_consumer_free(c, c->message);
+        c->message = NULL;
+    }
+
+    if (c->slots) {
+
+        for (i = 0; i < c->nslots; i++) {
+            if (!ngx_queue_empty(&c->slots[i].parked)) {
+                ngx_http_kv_router_consumer_unpark(c, &c->slots[i]);
+            }
+        }
+
+        ngx_free(c->slots);
+        c->slots = NULL;
+    }
+
+    while (!ngx_queue_empty(&c->messages)) {
+        q = ngx_queue_head(&c->messages);
+        ngx_queue_remove(q);
+
+        m = ngx_queue_data(q, ngx_http_kv_router_message_t, queue);
+        ngx_http_kv_router_consumer_free(c, m);
+    }
+
+    c->full = 0;
+    c->detail = NULL;
+}
+
+
+static void
+ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_consumer_stop(r->zone);
+}
+
+
+static void
+ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
+{
+    ngx_str_t                       args[2];
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = r->data;
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_connects, 1);
+
+    args[1] = c->zone->redis->channel;
+
+    if (args[1].data[args[1].len - 1] == '*') {
+        ngx_str_set(&args[0], "PSUBSCRIBE");
+
+    } else {
+        ngx_str_set(&args[0], "SUBSCRIBE");
+    }
+
+    if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+        ngx_http_kv_router_redis_reset(r, "no subscription was sent to redis",
+                                       NULL);
+        return;
+    }
+
+    r->pushes = 1;
+}
+
+
+static void
+ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = r->data;
+
+    c->zone->sh->redis_up = 0;
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
+}
+
+
+static void
+ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply)
+{
+    char                           *kind;
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = r->data;
+
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements >= 3
+        && reply->element[0]->type == REDIS_REPLY_STRING)
+    {
+        kind = reply->element[0]->str;
+
+        if (ngx_strcmp(kind, "pmessage") == 0
+            || ngx_strcmp(kind, "message") == 0)
+        {
+            if (ngx_http_kv_router_consumer_push(c, reply) == NGX_OK) {
+                return;
+            }
+
+        } else if (ngx_strcmp(kind, "psubscribe") == 0
+                   || ngx_strcmp(kind, "subscribe") == 0)
+        {
+            c->zone->sh->redis_up = 1;
+            ngx_http_kv_router_redis_works(r);
+
+            ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                          "kv_router zone \"%V\": subscribed to \"%V\" at "
+                          "\"%V\"", &c->zone->name, &c->zone->redis->channel,
+                          ngx_http_kv_router_redis_url(r));
+
+            ngx_http_kv_router_repair_all(c);
+        }
+
+    } else if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_http_kv_router_redis_reset(r, "redis refused to subscribe",
+                                       reply->str);
+    }
+
+    freeReplyObject(reply);
+}
+
+
+/* NGX_OK: the reply is in the queue */
+
+static ngx_int_t
+ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
+    redisReply *reply)
+{
+    size_t                         size;
+    ngx_str_t                      worker, *prefix;
+    redisReply                    *channel, *body;
+    ngx_http_kv_router_slot_t     *slot;
+    ngx_http_kv_router_message_t  *m;
+
+    prefix = &c->zone->redis->prefix;
+
+    channel = reply->element[reply->elements - 2];
+    body = reply->element[reply->elements - 1];
+
+    if (channel->type != REDIS_REPLY_STRING
+        || body->type != REDIS_REPLY_STRING
+        || (size_t) channel->len < prefix->len)
+    {
+        return NGX_DECLINED;
+    }
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body->len);
+
+    worker.data = (u_char *) channel->str + prefix->len;
+    worker.len = channel->len - prefix->len;
+
+    if (!kvr_worker_id_valid((char *) worker.data, worker.len)) {
+        worker.len = ngx_min(worker.len, KVR_WORKER_ID_MAX);
+        ngx_http_kv_router_consumer_refused(c, NULL, &worker,
+                                            "not a worker's id");
+        return NGX_DECLINED;
+    }
+
+    size = body->len + NGX_HTTP_KV_ROUTER_MESSAGE_COST;
+
+    if (c->count >= NGX_HTTP_KV_ROUTER_QUEUE_COUNT
+        || c->bytes + size > NGX_HTTP_KV_ROUTER_QUEUE_BYTES)
+    {
+        m = NULL;
+
+    } else {
+        m = ngx_alloc(sizeof(ngx_http_kv_router_message_t), c->log);
+    }
+
+    if (m == NULL) {
+        (void) ngx_atomic_fetch_add(&c->zone->sh->redis_dropped, 1);
+
+        if (!c->full) {
+            c->full = 1;
+            ngx_log_error(NGX_LOG_WARN, c->log, 0,
+                          "kv_router zone \"%V\": %ui messages of %uz bytes "
+                          "wait, dropping more", &c->zone->name, c->count,
+                          c->bytes);
+        }
+
+        slot = ngx_http_kv_router_consumer_slot(c, &worker);
+        if (slot) {
+            ngx_http_kv_router_repair_want(c, slot);
+        }
+
+        return NGX_DECLINED;
+    }
+
+    m->reply = reply;
+    m->worker = worker;
+    m->body.len = body->len;
+    m->body.data = (u_char *) body->str;
+    m->gaps = 0;
+
+    ngx_queue_insert_tail(&c->messages, &m->queue);
+
+    c->bytes += size;
+    c->count++;
+
+    ngx_http_kv_router_consumer_wake(c);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c)
+{
+    if (!c->busy.timer_set) {
+        ngx_post_event(&c->work, &ngx_posted_next_events);
+    }
+}
+
+
+static void
+ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
+{
+    ngx_int_t                       rc;
+    ngx_connection_t               *dummy;
+    ngx_http_kv_router_consumer_t  *c;
+
+    dummy = ev->data;
+    c = dummy->data;
+
+    if (!c->leased) {
+        return;
+    }
+
+    rc = ngx_http_kv_router_consumer_work(c);
+
+    switch (rc) {
+
+    case NGX_AGAIN:
+        ngx_http_kv_router_consumer_wake(c);
+        break;
+
+    case NGX_BUSY:
+        ngx_add_timer(&c->busy, NGX_HTTP_KV_ROUTER_BUSY);
+        break;
+
+    case NGX_ABORT:
+        ngx_http_kv_router_consumer_lost(c);
+        break;
+
+    default: /* NGX_DECLINED */
+        c->full = 0;
+        break;
+    }
+}
+
+
+/* a turn: so much that requests do not notice */
+
+static ngx_int_t
+ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
+{
+    kvr_rc_t    krc;
+    ngx_int_t   rc, blocks;
+    ngx_uint_t  n;
+
+    blocks = c->zone->batch;
+
+    for (n = 0; n < NGX_HTTP_KV_ROUTER_TURN && blocks > 0; n++) {
+
+        if (c->message == NULL && c->repair == NULL) {
+            rc = ngx_http_kv_router_consumer_next(c);
+
+            if (rc == NGX_AGAIN) {
+                continue;
+            }
+
+            if (rc != NGX_OK) {
+                return rc;
+            }
+        }
+
+        krc = kvr_ingest_step(c->ingest, c->zone->batch);
+
+        switch (krc) {
+
+        case KVR_OK:
+            return NGX_AGAIN;
+
+        case KVR_DONE:
+            break;
+
+        case KVR_BUSY:
+            return NGX_BUSY;
+
+        case KVR_LOST:
+            return NGX_ABORT;
+
+        default:
+            ngx_log_error(NGX_LOG_ALERT, c->log, 0,
+                          "kv_router zone \"%V\": message failed: %d",
+                          &c->zone->name, (int) krc);
+            break;
+        }
+
+        if (c->message) {
+            blocks -= 1 + c->message->body.len
+                          / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
+
+            ngx_http_kv_router_consumer_free(c, c->message);
+            c->message = NULL;
+
+        } else {
+            blocks -= 1 + ngx_http_kv_router_repair_applied(c)
+                          / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
+        }
+    }
+
+    return NGX_AGAIN;
+}
+
+
+/* repairs and live messages take turns */
+
+static ngx_int_t
+ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_int_t                      rc;
+    const char                    *detail;
+    ngx_queue_t                   *q;
+    ngx_http_kv_router_slot_t     *slot;
+    ngx_http_kv_router_message_t  *m;
+
+    if ((c->nactive || c->nwanted)
+        && (c->turn++ % 2 == 0 || ngx_queue_empty(&c->messages)))
+    {
+        rc = ngx_http_kv_router_repair_run(c);
+
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    if (ngx_queue_empty(&c->messages)) {
+        return NGX_DECLINED;
+    }
+
+    q = ngx_queue_head(&c->messages);
+    m = ngx_queue_data(q, ngx_http_kv_router_message_t, queue);
+
+    slot = NULL;
+
+    if (c->nactive || c->nwanted) {
+        slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
+
+        if (slot && (slot->active || !ngx_queue_empty(&slot->parked))) {
+            ngx_queue_remove(q);
+            ngx_queue_insert_tail(&slot->parked, q);
+            return NGX_AGAIN;
+        }
+    }
+
+    detail = NULL;
+
+    switch (kvr_ingest_open(c->ingest, (char *) m->worker.data, m->worker.len,
+                            m->body.data, m->body.len, 1, ngx_current_msec,
+                            &detail))
+    {
+    case KVR_INGEST_APPLY:
+        ngx_queue_remove(q);
+        c->message = m;
+        return NGX_OK;
+
+    case KVR_INGEST_GAP:
+        return ngx_http_kv_router_consumer_gap(c, m);
+
+    case KVR_INGEST_BUSY:
+        return NGX_BUSY;
+
+    case KVR_INGEST_LOST:
+        return NGX_ABORT;
+
+    default: /* KVR_INGEST_DROP */
+
+        if (detail) {
+            if (slot == NULL) {
+                slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
+            }
+
+            ngx_http_kv_router_consumer_refused(c, slot, &m->worker, detail);
+        }
+
+        ngx_queue_remove(q);
+        ngx_http_kv_router_consumer_free(c, m);
+        return NGX_AGAIN;
+    }
+}
+
+
+/*
+ * The first time the log is asked, the second time what is missing is given
+ * up; a third time there is none.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_message_t *m)
+{
+    ngx_int_t                   rc;
+    kvr_cursor_t                missing;
+    ngx_http_kv_router_slot_t  *slot;
+
+    slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
+
+    if (m->gaps > 1
+        || kvr_ingest_missing(c->ingest, &missing) != KVR_OK)
+    {
+        ngx_http_kv_router_consumer_refused(c, slot, &m->worker,
+                                            "no place in the stream");
+        ngx_queue_remove(&m->queue);
+        ngx_http_kv_router_consumer_free(c, m);
+        return NGX_AGAIN;
+    }
+
+    if (m->gaps == 0 && slot && c->zone->redis->replay) {
+        m->gaps = 1;
+        slot->missing = missing;
+
+        ngx_queue_remove(&m->queue);
+        ngx_queue_insert_tail(&slot->parked, &m->queue);
+
+        ngx_http_kv_router_repair_want(c, slot);
+        return NGX_AGAIN;
+    }
+
+    rc = ngx_http_kv_router_repair_lost(c, &m->worker, missing.epoch,
+                                        missing.seq);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    m->gaps = 2;
+
+    return NGX_AGAIN;
+}
+
+
+void
+ngx_http_kv_router_consumer_unpark(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&slot->parked)) {
+        q = ngx_queue_last(&slot->parked);
+        ngx_queue_remove(q);
+        ngx_queue_insert_head(&c->messages, q);
+    }
+}
+
+
+void
+ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail)
+{
+    ngx_uint_t    level;
+    const char  **said;
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_refused, 1);
+
+    said = slot ? &slot->detail : &c->detail;
+
+    level = *said == detail ? NGX_LOG_INFO : NGX_LOG_WARN;
+
+    ngx_log_error(level, c->log, 0,
+                  "kv_router zone \"%V\": message of worker \"%V\" refused: "
+                  "%s", &c->zone->name, worker, detail);
+
+    *said = detail;
+}
+
+
+static void
+ngx_http_kv_router_consumer_free(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_message_t *m)
+{
+    c->bytes -= m->body.len + NGX_HTTP_KV_ROUTER_MESSAGE_COST;
+    c->count--;
+
+    freeReplyObject(m->reply);
+    ngx_free(m);
+}
+
+
+static ngx_http_kv_router_slot_t *
+ngx_http_kv_router_consumer_slot(ngx_http_kv_router_consumer_t *c,
+    ngx_str_t *worker)
+{
+    uint32_t  n;
+
+    if (kvr_fleet_find(&c->zone->router.fleet, (char *) worker->data,
+                       worker->len, &n)
+        != KVR_OK || n >= c->nslots)
+    {
+        return NULL;
+    }
+
+    return &c->slots[n];
+}

@@ -1,0 +1,183 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The consumer of a zone's events, in the process that has the lease.
+ *
+ *     subscriber ──► messages ──► kvr_ingest ──► zone
+ *                       │  ▲           ▲
+ *             a gap,    ▼  │ repaired  │ entries of pages
+ *             in repair: parked        │
+ *     repairer   ──► XREVRANGE, XRANGE of kv-log:{worker}
+ *
+ * Messages of a worker in repair are parked until the log was read to its
+ * end; then those that the log held are duplicates, and the rest follows
+ * without a gap, since the log is written together with the publication.
+ *
+ * One message at a time is open in kvr_ingest, and is applied in slices, a
+ * slice in each turn of the event loop.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_CONSUMER_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_CONSUMER_H_INCLUDED_
+
+
+#include "ngx_http_kv_router_redis.h"
+
+
+/* workers in repair at the same time, EVENTS.md section 7, rule 9 */
+#define NGX_HTTP_KV_ROUTER_REPAIRS  4
+
+
+typedef struct {
+    ngx_queue_t                     queue;
+    redisReply                     *reply;
+    ngx_str_t                       worker;    /* in the reply */
+    ngx_str_t                       body;      /* in the reply */
+    ngx_uint_t                      gaps;      /* times it came too early */
+} ngx_http_kv_router_message_t;
+
+
+/* a worker, by its slot in the fleet */
+
+typedef struct {
+    ngx_queue_t                     parked;    /* …_message_t */
+    kvr_cursor_t                    missing;   /* the gap goes up to here */
+    const char                     *detail;    /* last refusal logged */
+    unsigned                        wanted:1;  /* a repair */
+    unsigned                        active:1;  /* in repair */
+} ngx_http_kv_router_slot_t;
+
+
+typedef enum {
+    ngx_http_kv_router_repair_free = 0,
+    ngx_http_kv_router_repair_begin,
+    ngx_http_kv_router_repair_ask_last,
+    ngx_http_kv_router_repair_wait_last,
+    ngx_http_kv_router_repair_last,
+    ngx_http_kv_router_repair_ask_page,
+    ngx_http_kv_router_repair_wait_page,
+    ngx_http_kv_router_repair_page,
+    ngx_http_kv_router_repair_end
+} ngx_http_kv_router_repair_state_e;
+
+
+typedef struct {
+    ngx_http_kv_router_repair_state_e  state;
+
+    uint32_t                        slot;
+    ngx_str_t                       worker;
+    u_char                          id[KVR_WORKER_ID_MAX + 1];
+
+    kvr_cursor_t                    last;      /* of the log */
+    uint64_t                        seq;       /* applied, of last.epoch */
+    uint64_t                        gap;       /* entry that met a gap */
+
+    redisReply                     *page;
+    size_t                          entry;     /* the next one of the page */
+    ngx_uint_t                      count;     /* entries asked for */
+
+    ngx_msec_t                      after;     /* when to ask again */
+    ngx_uint_t                      errors;
+
+    unsigned                        begun:1;
+    unsigned                        failed:1;  /* messages are lost */
+    unsigned                        broken:1;  /* the log can't be read */
+    unsigned                        skip:1;    /* the entry is too big */
+} ngx_http_kv_router_repair_t;
+
+
+struct ngx_http_kv_router_consumer_s {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_log_t                      *log;
+
+    ngx_event_t                     lease;     /* timer */
+    ngx_event_t                     work;      /* posted */
+    ngx_event_t                     busy;      /* timer, instead of work */
+    ngx_connection_t                dummy;     /* of the timers */
+
+    ngx_http_kv_router_redis_t      subscriber;
+    ngx_http_kv_router_redis_t      repairer;
+
+    /* with the lease only */
+
+    kvr_ingest_t                   *ingest;
+    ngx_http_kv_router_message_t   *message;   /* open in ingest, or */
+    ngx_http_kv_router_repair_t    *repair;    /* its entry is */
+
+    ngx_queue_t                     messages;  /* …_message_t */
+    size_t                          bytes;     /* of them and the parked */
+    ngx_uint_t                      count;
+
+    ngx_http_kv_router_slot_t      *slots;
+    ngx_uint_t                      nslots;
+    const char                     *detail;    /* of workers without slot */
+
+    ngx_http_kv_router_repair_t     repairs[NGX_HTTP_KV_ROUTER_REPAIRS];
+    ngx_http_kv_router_repair_t    *asked[NGX_HTTP_KV_ROUTER_REPAIRS];
+    ngx_uint_t                      nasked;    /* replies to come, in order */
+    ngx_uint_t                      nactive;
+    ngx_uint_t                      nwanted;
+    ngx_uint_t                      turn;
+    ngx_uint_t                      repaired;  /* since last logged */
+    ngx_uint_t                      unrepaired;
+
+    unsigned                        leased:1;
+    unsigned                        full:1;    /* said that it is */
+};
+
+
+/* consumer */
+
+/* there is work: go on with it in the next turn */
+void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
+
+/* puts messages that waited for a repair before all others */
+void ngx_http_kv_router_consumer_unpark(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot);
+
+/* counts a message refused as a whole; says why, once for each reason */
+void ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail);
+
+
+/* repair */
+
+void ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c);
+void ngx_http_kv_router_repair_all(ngx_http_kv_router_consumer_t *c);
+void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot);
+
+/*
+ * Goes on with some repair:  NGX_OK: an entry is open, c->repair is set;
+ * NGX_AGAIN: there may be more to do; NGX_DECLINED: nothing to do now;
+ * NGX_BUSY: the lock; NGX_ABORT: the lease is lost.
+ */
+ngx_int_t ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c);
+
+/* the entry of c->repair was applied; answers its bytes */
+size_t ngx_http_kv_router_repair_applied(ngx_http_kv_router_consumer_t *c);
+
+/* goes on behind messages that are lost; NGX_OK, NGX_BUSY or NGX_ABORT */
+ngx_int_t ngx_http_kv_router_repair_lost(ngx_http_kv_router_consumer_t *c,
+    ngx_str_t *worker, uint64_t epoch, uint64_t seq);
+
+
+/* log */
+
+void ngx_http_kv_router_log_init(ngx_http_kv_router_consumer_t *c);
+
+/*
+ * Asks for the last entry, or for a page, as the repair's state says; the
+ * state moves on, and once more with the answer.  NGX_AGAIN: asked;
+ * NGX_DECLINED: not now; NGX_BUSY; NGX_ABORT.
+ */
+ngx_int_t ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+
+/* NGX_ERROR: not an entry of a log; body may be NULL */
+ngx_int_t ngx_http_kv_router_log_entry(redisReply *entry, kvr_cursor_t *id,
+    ngx_str_t *body);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_CONSUMER_H_INCLUDED_ */

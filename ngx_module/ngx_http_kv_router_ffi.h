@@ -1,0 +1,209 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The functions that Lua calls by FFI; lua/resty/kv_router/ffi.lua declares
+ * the same.  All of them are for the nginx worker that runs the request, from
+ * any phase that the comment does not exclude.  They answer
+ *
+ *     NGX_OK        0    done
+ *     NGX_ERROR    -1    *err says in a static sentence what is wrong
+ *     NGX_BUSY     -3    the zone's lock was not to be had; try again later
+ *     NGX_DECLINED -5    not there; *err says what
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_
+
+
+#include "ngx_http_kv_router_module.h"
+
+
+/*
+ * Why a request was routed as it was, when no policy said anything better;
+ * also the index of the counter in the status page.
+ */
+
+#define NGX_HTTP_KV_ROUTER_BY_POLICY     0  /* the policy's own reason */
+#define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
+#define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
+#define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
+#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_tokens */
+#define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
+#define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
+#define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
+#define NGX_HTTP_KV_ROUTER_NO_WORKER     8  /* none at all */
+#define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
+#define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
+                                               were candidates */
+
+
+/*
+ * A holder that the request may go to.  Numbers are doubles where Lua does
+ * arithmetic with them.  Valid as long as the request.
+ */
+
+typedef struct {
+    double      active_requests;
+    double      active_prefills;
+    double      prefill_tokens;     /* not yet prefilled, all requests */
+    double      decode_blocks;
+    double      additional_blocks;  /* that this request would add */
+    double      weight;             /* 1 is usual */
+    double      age;                /* s since the last message; -1: never */
+    uint32_t    holder;
+    uint32_t    generation;
+    uint32_t    rank;
+    uint32_t    device;             /* cumulative: device <= host <= disk */
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    role;               /* kvr_role_t */
+    uint32_t    confidence;         /* kvr_confidence_t */
+    uint32_t    max_active;         /* 0: no bound */
+    uint32_t    worker_len;
+    uint32_t    address_len;
+    uint32_t    model_len;
+    const char *worker;             /* id */
+    const char *address;            /* "host:port" or "unix:/path" */
+    const char *model;
+} ngx_http_kv_router_candidate_t;
+
+
+typedef struct {
+    uint32_t    prompt_tokens;
+    uint32_t    prompt_blocks;
+    uint32_t    block_size;
+    uint32_t    n;                  /* candidates */
+    uint32_t    best;               /* largest device overlap of any */
+    uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when matched */
+    const ngx_http_kv_router_candidate_t  *candidates;
+} ngx_http_kv_router_match_t;
+
+
+/* The zone of that name; NULL when the configuration has none. */
+void *ngx_http_kv_router_ffi_zone(const u_char *name, size_t len);
+
+/* The clock that ages and times are of: microseconds, monotonic. */
+double ngx_http_kv_router_ffi_now_us(void);
+
+
+/* ---- the request path ------------------------------------------------------ */
+
+/*
+ * access, after the body was read: finds token ids in the body, hashes them,
+ * looks them up and fills the candidates.  *out belongs to the request.
+ *
+ * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
+ * taken.  model: only workers of that model, or of
+ * none, are eligible; NULL: the body's "model".
+ *
+ * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
+ * overlaps are 0, and there are candidates as long as there are workers.
+ * NGX_DECLINED: no worker at all.
+ */
+int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
+    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
+    const u_char *model, size_t model_len,
+    const ngx_http_kv_router_match_t **out, char **err);
+
+/* The same for tokens that are there already (u32, native order). */
+int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens,
+    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
+    const u_char *model, size_t model_len,
+    const ngx_http_kv_router_match_t **out, char **err);
+
+/*
+ * access: the decision.  Reserves the load at candidates[i] of the request's
+ * last match and sets the variables.  ranked: indices of candidates in the
+ * order in which retries follow, without i; copied.  When they are used up, or
+ * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason: the policy's word, copied.
+ * us: microseconds spent deciding.  A second call moves the reservation.
+ */
+int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
+    uint32_t i, const uint32_t *ranked, size_t nranked,
+    const u_char *policy, size_t policy_len, uint32_t why,
+    const u_char *reason, size_t reason_len, double us, char **err);
+
+/* NGX_OK when r, or the request that it was redirected from, has one. */
+int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
+
+/*
+ * balancer: the peer of the reservation for the first try; for each later try
+ * (failed: how the last one ended is known to the caller) the next candidate,
+ * whose load is taken over, never one that failed.  The strings belong to the
+ * request.  *left: how many further candidates there are.  NGX_DECLINED: no
+ * more, or no reservation.
+ */
+int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
+    ngx_uint_t failed, const char **host, size_t *host_len, uint32_t *port,
+    uint32_t *left, char **err);
+
+/* log: the worker that served, tries, and whether a first byte came. */
+typedef struct {
+    uint32_t    holder;
+    uint32_t    rank;
+    uint32_t    tries;
+    uint32_t    status;
+    double      first_byte_us;      /* since the decision; -1: none came */
+    double      total_us;
+    uint32_t    worker_len;
+    const char *worker;
+} ngx_http_kv_router_outcome_t;
+
+int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
+    ngx_http_kv_router_outcome_t *out);
+
+
+/* ---- the index ------------------------------------------------------------- */
+
+/* One holder's match, with its worker's id; out of Lua's reach after the
+ * next call with the same buffer. */
+typedef struct {
+    uint32_t    rank;
+    uint32_t    device;
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    worker_len;
+    char        worker[KVR_WORKER_ID_MAX + 1];
+} ngx_http_kv_router_found_t;
+
+/* Bounds for buffers: block_size, max_holders of the zone. */
+uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
+uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
+
+/*
+ * Local and sequence hashes of ntokens / block_size blocks; either out may be
+ * NULL.  Returns the number of blocks.
+ */
+size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
+    size_t ntokens, const u_char *lora, size_t lora_len, const u_char *salt,
+    size_t salt_len, uint64_t *local, uint64_t *sequence);
+
+/* Writes at most cap matches; returns their number. */
+size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
+    ngx_http_kv_router_found_t *out, size_t cap);
+
+/* tier: 0..3 as kvr_tier_t; parent may be NULL. */
+int ngx_http_kv_router_ffi_store(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
+    const uint64_t *handles, const uint64_t *locals, size_t n, char **err);
+int ngx_http_kv_router_ffi_remove(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *handles,
+    size_t n, uint32_t *unknown, char **err);
+int ngx_http_kv_router_ffi_clear(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, char **err);
+int ngx_http_kv_router_ffi_remove_worker(void *zone, const u_char *worker,
+    size_t worker_len, char **err);
+
+/*
+ * JSON and dumps: what is "stats", "workers" or "dump".  *out is malloc()ed,
+ * to be freed by ngx_http_kv_router_ffi_free().
+ */
+int ngx_http_kv_router_ffi_text(void *zone, const char *what, char **out,
+    size_t *len, char **err);
+void ngx_http_kv_router_ffi_free(char *text);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_ */

@@ -1,0 +1,227 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A process's copy of the fleet.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+static ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_make(
+    ngx_http_kv_router_zone_t *zone, uint32_t version);
+static ngx_int_t ngx_http_kv_router_fleet_worker(
+    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
+    uint32_t slot);
+static ngx_int_t ngx_http_kv_router_fleet_string(ngx_pool_t *pool,
+    ngx_str_t *s, const char *from);
+static void ngx_http_kv_router_fleet_split(ngx_http_kv_router_holder_t *h);
+
+
+ngx_http_kv_router_fleet_t *
+ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
+{
+    uint32_t                     version;
+    ngx_http_kv_router_fleet_t  *fleet;
+
+    version = __atomic_load_n(&zone->router.fleet.zone->version,
+                              __ATOMIC_ACQUIRE);
+
+    if (zone->fleet == NULL || zone->fleet->version != version) {
+
+        fleet = ngx_http_kv_router_fleet_make(zone, version);
+
+        if (fleet) {
+            if (zone->fleet) {
+                ngx_http_kv_router_fleet_put(zone->fleet);
+            }
+
+            zone->fleet = fleet;
+        }
+
+        /* without memory for a new copy the old one has to do */
+    }
+
+    if (zone->fleet) {
+        zone->fleet->refs++;
+    }
+
+    return zone->fleet;
+}
+
+
+void
+ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet)
+{
+    if (--fleet->refs == 0) {
+        ngx_destroy_pool(fleet->pool);
+    }
+}
+
+
+static ngx_http_kv_router_fleet_t *
+ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
+    uint32_t version)
+{
+    uint32_t                     i, n, max;
+    ngx_pool_t                  *pool;
+    ngx_http_kv_router_fleet_t  *fleet;
+
+    pool = ngx_create_pool(16384, ngx_cycle->log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    max = zone->router.fleet.zone->max_holders;
+
+    fleet = ngx_pcalloc(pool, sizeof(ngx_http_kv_router_fleet_t));
+    if (fleet == NULL) {
+        goto failed;
+    }
+
+    fleet->version = version;
+    fleet->refs = 1;
+    fleet->pool = pool;
+
+    n = kvr_load32(&zone->router.fleet.zone->nholders);
+    n = ngx_min(n, max);
+
+    fleet->holders = ngx_pcalloc(pool, (n + 1)
+                                 * sizeof(ngx_http_kv_router_holder_t));
+    fleet->by_holder = ngx_pcalloc(pool, max * sizeof(uint32_t));
+
+    if (fleet->holders == NULL || fleet->by_holder == NULL) {
+        goto failed;
+    }
+
+    n = kvr_load32(&zone->router.fleet.zone->nworkers);
+    n = ngx_min(n, zone->router.fleet.zone->max_workers);
+
+    for (i = 0; i < n; i++) {
+        if (ngx_http_kv_router_fleet_worker(fleet, zone, i) != NGX_OK) {
+            goto failed;
+        }
+    }
+
+    return fleet;
+
+failed:
+
+    ngx_destroy_pool(pool);
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_zone_t *zone, uint32_t slot)
+{
+    uint32_t                      rank, id, flags, generation;
+    ngx_str_t                     name, address, model;
+    kvr_fleet_t                  *f;
+    kvr_worker_conf_t             conf;
+    ngx_http_kv_router_holder_t  *h;
+
+    f = &zone->router.fleet;
+
+    if (kvr_fleet_read(f, slot, &conf, &flags, &generation) != KVR_OK
+        || flags & KVR_WORKER_DELETED
+        || conf.address[0] == '\0')
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_kv_router_fleet_string(fleet->pool, &name, conf.id)
+        != NGX_OK
+        || ngx_http_kv_router_fleet_string(fleet->pool, &address,
+                                           conf.address)
+           != NGX_OK
+        || ngx_http_kv_router_fleet_string(fleet->pool, &model, conf.model)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    for (rank = 0; rank < conf.ranks; rank++) {
+
+        if (kvr_fleet_holder_find(f, slot, rank, &id) != KVR_OK
+            || fleet->by_holder[id])
+        {
+            continue;
+        }
+
+        h = &fleet->holders[fleet->n++];
+
+        h->holder = id;
+        h->generation = generation;
+        h->worker = slot;
+        h->rank = rank;
+        h->role = conf.role;
+        h->max_active = conf.max_active;
+        h->weight = conf.weight / 1000.0;
+        h->id = name;
+        h->address = address;
+        h->model = model;
+        h->draining = (flags & KVR_WORKER_DRAINING) ? 1 : 0;
+
+        ngx_http_kv_router_fleet_split(h);
+
+        fleet->by_holder[id] = fleet->n;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_fleet_string(ngx_pool_t *pool, ngx_str_t *s,
+    const char *from)
+{
+    s->len = ngx_strlen(from);
+    s->data = ngx_pnalloc(pool, s->len + 1);
+
+    if (s->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(s->data, from, s->len + 1);
+
+    return NGX_OK;
+}
+
+
+/* "host:port", "[v6]:port"; the brackets stay: the balancer wants them */
+
+static void
+ngx_http_kv_router_fleet_split(ngx_http_kv_router_holder_t *h)
+{
+    u_char     *p;
+    ngx_int_t   port;
+
+    h->host = h->address;
+    h->port = 0;
+
+    if (ngx_strncmp(h->address.data, "unix:", 5) == 0) {
+        return;
+    }
+
+    for (p = h->address.data + h->address.len; p > h->address.data; p--) {
+
+        if (p[-1] == ':') {
+            port = ngx_atoi(p, h->address.data + h->address.len - p);
+
+            if (port > 0 && port < 65536) {
+                h->port = (in_port_t) port;
+                h->host.len = p - 1 - h->address.data;
+            }
+
+            return;
+        }
+
+        if (p[-1] == ']') {
+            return;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <kvr_router.h>
+#include <kvr_ingest.h>
+
+#include <yajl/yajl_gen.h>
+
+
+typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
+
+
+/* of "zone=": the fixed tables of 1024 workers, and some index */
+#define NGX_HTTP_KV_ROUTER_ZONE_MIN  (8 * 1024 * 1024)
+
+
+/* one URL of kv_router_redis */
+
+typedef struct {
+    ngx_str_t                       url;       /* without the password */
+    ngx_addr_t                     *addrs;     /* resolved at start */
+    ngx_uint_t                      naddrs;
+    ngx_str_t                       user;
+    ngx_str_t                       password;
+    ngx_int_t                       db;        /* 0: no SELECT is sent */
+    ngx_uint_t                      down;      /* of this process: a failure
+                                                  was logged */
+} ngx_http_kv_router_redis_server_t;
+
+
+typedef struct {
+    ngx_array_t                     servers;   /* …_redis_server_t */
+    ngx_str_t                       channel;   /* "kv-events:*" */
+    ngx_str_t                       prefix;    /* before the worker's id */
+    ngx_flag_t                      replay;    /* repair from the log */
+} ngx_http_kv_router_redis_conf_t;
+
+
+/*
+ * A zone as one process knows it.  Made by kv_router_zone; the router handle
+ * is attached by the zone's init and joined by each worker process.
+ */
+
+typedef struct {
+    ngx_str_t                       name;
+    kvr_params_t                    params;
+    ngx_shm_zone_t                 *shm_zone;
+    ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
+
+    ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
+    ngx_http_kv_router_consumer_t  *consumer;  /* of this process, or NULL */
+
+    ngx_msec_t                      stale;     /* silence that makes STALE */
+    ngx_uint_t                      batch;     /* blocks of a slice */
+    ngx_uint_t                      max_tokens;/* of a prompt */
+
+    kvr_router_t                    router;
+    struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
+    ngx_event_t                     tend;
+    ngx_connection_t                tend_conn; /* dummy for the timer's log */
+
+    /* lives in the zone, beside kvr's memory: all processes add to it */
+    struct ngx_http_kv_router_shctx_s  *sh;
+} ngx_http_kv_router_zone_t;
+
+
+/*
+ * What the processes of nginx share beside the kvr zone; each field is
+ * changed by ngx_atomic_fetch_add() alone, and read at any time.
+ */
+
+#define NGX_HTTP_KV_ROUTER_REASONS  16
+
+typedef struct ngx_http_kv_router_shctx_s {
+    ngx_atomic_t                    requests;      /* routed */
+    ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
+    ngx_atomic_t                    prompt_blocks;
+    ngx_atomic_t                    overlap_blocks;
+    ngx_atomic_t                    best_blocks;
+    ngx_atomic_t                    decide_us;     /* sum */
+    ngx_atomic_t                    retries;
+    ngx_atomic_t                    policy_errors;
+    ngx_atomic_t                    redis_up;      /* lease holder's: 0, 1 */
+    ngx_atomic_t                    redis_connects;
+    ngx_atomic_t                    redis_disconnects;
+    ngx_atomic_t                    redis_messages;
+    ngx_atomic_t                    redis_bytes;
+    ngx_atomic_t                    redis_refused;
+    ngx_atomic_t                    redis_dropped;
+    ngx_atomic_t                    repairs_started;
+    ngx_atomic_t                    repairs_done;
+    ngx_atomic_t                    repairs_failed;
+
+    void                           *base;          /* the kvr zone */
+    size_t                          size;
+} ngx_http_kv_router_shctx_t;
+
+
+typedef struct {
+    ngx_array_t                     zones;     /* …_zone_t * */
+
+    ngx_int_t                       batch;
+    ngx_int_t                       max_tokens;
+    ngx_msec_t                      stale;
+} ngx_http_kv_router_main_conf_t;
+
+
+typedef struct {
+    ngx_http_kv_router_zone_t      *status;    /* kv_router_status */
+    ngx_http_kv_router_zone_t      *api;       /* kv_router_api */
+} ngx_http_kv_router_loc_conf_t;
+
+
+/* module: the zone of that name, or NULL */
+
+ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
+    ngx_str_t *name);
+
+
+/* redis: directive and consumer */
+
+char *ngx_http_kv_router_redis_parse(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+ngx_int_t ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* location handlers */
+
+ngx_int_t ngx_http_kv_router_api_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_kv_router_status_handler(ngx_http_request_t *r);
+
+
+/*
+ * JSON for the status page, the API and Lua: the object that "stats" stands
+ * for, the array of workers.
+ */
+
+void ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+void ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+
+/* NGX_HTTP_KV_ROUTER_BY_POLICY … of the FFI in a word; NULL: no such */
+
+const char *ngx_http_kv_router_why_name(ngx_uint_t why);
+
+
+extern ngx_module_t  ngx_http_kv_router_module;
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_ */

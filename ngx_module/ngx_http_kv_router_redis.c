@@ -1,0 +1,752 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_redis.h"
+
+
+#define NGX_HTTP_KV_ROUTER_REDIS_ARGS      8
+
+/* milliseconds */
+#define NGX_HTTP_KV_ROUTER_CONNECT         5000
+#define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* then PING */
+#define NGX_HTTP_KV_ROUTER_PONG            5000
+#define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
+#define NGX_HTTP_KV_ROUTER_DELAY_MAX       3000
+
+/* bytes; hiredis moves what is left in its buffer after each few replies */
+#define NGX_HTTP_KV_ROUTER_READ            16384
+/* bytes read in one turn of the event loop, about 0.2 ms of work */
+#define NGX_HTTP_KV_ROUTER_READ_TURN       (256 * 1024)
+/* bytes of its buffer that hiredis keeps when it is empty */
+#define NGX_HTTP_KV_ROUTER_READER_KEEP     (256 * 1024)
+
+
+static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
+static void ngx_http_kv_router_redis_established(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_handshake(ngx_http_kv_router_redis_t *r,
+    redisReply *reply);
+static void ngx_http_kv_router_redis_write_handler(ngx_event_t *wev);
+static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
+static ngx_int_t ngx_http_kv_router_redis_parse_replies(
+    ngx_http_kv_router_redis_t *r);
+static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
+    ngx_err_t err, char *reason, ngx_str_t *detail);
+static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
+static ngx_http_kv_router_redis_server_t *
+    ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r);
+static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
+    size_t len);
+
+
+static u_char  ngx_http_kv_router_redis_buf[NGX_HTTP_KV_ROUTER_READ];
+
+
+void
+ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r)
+{
+    if (r->opened) {
+        return;
+    }
+
+    r->opened = 1;
+    r->delay = 0;
+
+    r->log = *ngx_cycle->log;
+    r->log.handler = ngx_http_kv_router_redis_log_error;
+    r->log.data = r;
+    r->log.connection = 0;
+
+    ngx_memzero(&r->dummy, sizeof(ngx_connection_t));
+    r->dummy.fd = (ngx_socket_t) -1;
+    r->dummy.data = r;
+
+    ngx_memzero(&r->reconnect, sizeof(ngx_event_t));
+    r->reconnect.handler = ngx_http_kv_router_redis_reconnect_handler;
+    r->reconnect.data = &r->dummy;
+    r->reconnect.log = &r->log;
+    r->reconnect.cancelable = 1;
+
+    ngx_http_kv_router_redis_connect(r);
+}
+
+
+void
+ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
+{
+    if (!r->opened) {
+        return;
+    }
+
+    r->opened = 0;
+
+    if (r->reconnect.timer_set) {
+        ngx_del_timer(&r->reconnect);
+    }
+
+    ngx_http_kv_router_redis_disconnect(r);
+}
+
+
+void
+ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r, char *reason,
+    char *detail)
+{
+    ngx_str_t  text;
+
+    if (r->peer.connection == NULL) {
+        return;
+    }
+
+    if (detail == NULL) {
+        ngx_http_kv_router_redis_failed(r, 0, reason, NULL);
+        return;
+    }
+
+    text.len = ngx_strlen(detail);
+    text.data = (u_char *) detail;
+
+    ngx_http_kv_router_redis_failed(r, 0, reason, &text);
+}
+
+
+void
+ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    if (server->down) {
+        ngx_log_error(NGX_LOG_NOTICE, &r->log, 0, "redis is back");
+    }
+
+    server->down = 0;
+
+    r->works = 1;
+    r->delay = 0;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r, int argc,
+    ngx_str_t *argv)
+{
+    int          i;
+    char        *cmd;
+    size_t       lens[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
+    ssize_t      len;
+    const char  *args[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
+
+    if (!r->established || argc > NGX_HTTP_KV_ROUTER_REDIS_ARGS) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < argc; i++) {
+        args[i] = (char *) argv[i].data;
+        lens[i] = argv[i].len;
+    }
+
+    len = redisFormatCommandArgv(&cmd, argc, args, lens);
+    if (len < 0) {
+        return NGX_ERROR;
+    }
+
+    if ((size_t) len > NGX_HTTP_KV_ROUTER_OUT_MAX - r->out_len) {
+        redisFreeCommand(cmd);
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(r->out + r->out_len, cmd, len);
+    r->out_len += len;
+    r->outstanding++;
+
+    redisFreeCommand(cmd);
+
+    /* written by the event, so that no caller finds the connection closed */
+
+    ngx_post_event(r->peer.connection->write, &ngx_posted_events);
+
+    return NGX_OK;
+}
+
+
+ngx_str_t *
+ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r)
+{
+    return &ngx_http_kv_router_redis_current(r)->url;
+}
+
+
+static void
+ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
+{
+    ngx_int_t                           rc;
+    ngx_addr_t                         *addr;
+    ngx_connection_t                   *c;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+    addr = &server->addrs[r->addr];
+
+    r->handshake = 0;
+    r->outstanding = 0;
+    r->partial = 0;
+    r->out_len = 0;
+    r->established = 0;
+    r->ready = 0;
+    r->ping = 0;
+    r->pushes = 0;
+    r->too_big = 0;
+    r->works = 0;
+
+    r->log.action = "connecting to redis";
+
+    r->reader = redisReaderCreate();
+    if (r->reader == NULL) {
+        ngx_http_kv_router_redis_failed(r, 0, "no memory for redis", NULL);
+        return;
+    }
+
+    r->reader->maxbuf = NGX_HTTP_KV_ROUTER_READER_KEEP;
+
+    ngx_memzero(&r->peer, sizeof(ngx_peer_connection_t));
+
+    r->peer.sockaddr = addr->sockaddr;
+    r->peer.socklen = addr->socklen;
+    r->peer.name = &addr->name;
+    r->peer.get = ngx_event_get_peer;
+    r->peer.log = &r->log;
+    r->peer.log_error = NGX_ERROR_INFO;
+
+    /* nginx logs by itself what fails here: once is enough */
+
+    if (server->down) {
+        r->log.log_level = NGX_LOG_EMERG;
+    }
+
+    rc = ngx_event_connect_peer(&r->peer);
+
+    r->log.log_level = ngx_cycle->log->log_level;
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+
+        server->down = 1;
+        ngx_http_kv_router_redis_failed(r, 0, "redis can't be reached", NULL);
+        return;
+    }
+
+    c = r->peer.connection;
+
+    c->data = r;
+    c->idle = 1;
+    c->read->handler = ngx_http_kv_router_redis_read_handler;
+    c->write->handler = ngx_http_kv_router_redis_write_handler;
+    c->read->cancelable = 1;
+    c->write->cancelable = 1;
+
+    if (rc == NGX_AGAIN) {
+        ngx_add_timer(c->write, NGX_HTTP_KV_ROUTER_CONNECT);
+        return;
+    }
+
+    ngx_http_kv_router_redis_established(r);
+}
+
+
+static void
+ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev)
+{
+    ngx_connection_t            *c;
+    ngx_http_kv_router_redis_t  *r;
+
+    c = ev->data;
+    r = c->data;
+
+    if (ngx_exiting || ngx_terminate) {
+        r->exiting(r);
+        return;
+    }
+
+    ngx_http_kv_router_redis_connect(r);
+}
+
+
+static void
+ngx_http_kv_router_redis_established(ngx_http_kv_router_redis_t *r)
+{
+    int                                 err, n;
+    u_char                              db[NGX_INT_T_LEN];
+    socklen_t                           len;
+    ngx_str_t                           args[3];
+    ngx_connection_t                   *c;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    c = r->peer.connection;
+    server = ngx_http_kv_router_redis_current(r);
+
+    err = 0;
+    len = sizeof(int);
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, (void *) &err, &len) == -1) {
+        err = ngx_socket_errno;
+    }
+
+    if (err) {
+        ngx_http_kv_router_redis_failed(r, err, "connect() failed", NULL);
+        return;
+    }
+
+    if (c->write->timer_set) {
+        ngx_del_timer(c->write);
+    }
+
+    if (ngx_tcp_nodelay(c) != NGX_OK) {
+        ngx_http_kv_router_redis_failed(r, 0, "no nodelay for redis", NULL);
+        return;
+    }
+
+    r->established = 1;
+    r->log.action = NULL;
+
+    ngx_add_timer(c->read, NGX_HTTP_KV_ROUTER_CONNECT);
+
+    if (server->password.len) {
+        n = 0;
+        ngx_str_set(&args[n], "AUTH");
+
+        if (server->user.len) {
+            args[++n] = server->user;
+        }
+
+        args[++n] = server->password;
+
+        if (ngx_http_kv_router_redis_send(r, n + 1, args) != NGX_OK) {
+            goto failed;
+        }
+    }
+
+    if (server->db) {
+        ngx_str_set(&args[0], "SELECT");
+        args[1].data = db;
+        args[1].len = ngx_sprintf(db, "%i", server->db) - db;
+
+        if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+            goto failed;
+        }
+    }
+
+    /* answered by an error when a password is missing or data is loaded */
+
+    ngx_str_set(&args[0], "PING");
+
+    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
+        goto failed;
+    }
+
+    r->handshake = r->outstanding;
+
+    return;
+
+failed:
+
+    ngx_http_kv_router_redis_failed(r, 0, "too much to say to redis", NULL);
+}
+
+
+static void
+ngx_http_kv_router_redis_handshake(ngx_http_kv_router_redis_t *r,
+    redisReply *reply)
+{
+    u_char                             *p;
+    ngx_str_t                           text;
+    ngx_uint_t                          auth;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    auth = (server->password.len
+            && r->handshake == 2 + (server->db ? 1 : 0));
+
+    r->handshake--;
+    r->outstanding--;
+
+    if (reply->type == REDIS_REPLY_ERROR
+        && !(r->handshake == 0
+             && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
+    {
+        text.data = (u_char *) reply->str;
+        text.len = ngx_strlen(reply->str);
+
+        if (auth) {
+
+            /* an answer to AUTH may repeat the password: the code only */
+
+            p = ngx_strlchr(text.data, text.data + text.len, ' ');
+            if (p) {
+                text.len = p - text.data;
+            }
+        }
+
+        ngx_http_kv_router_redis_failed(r, 0,
+                                        auth ? "redis refused the password"
+                                             : "redis refused the connection",
+                                        &text);
+        freeReplyObject(reply);
+        return;
+    }
+
+    freeReplyObject(reply);
+
+    if (r->handshake) {
+        return;
+    }
+
+    r->ready = 1;
+
+    r->connected(r);
+}
+
+
+static void
+ngx_http_kv_router_redis_write_handler(ngx_event_t *wev)
+{
+    ngx_connection_t            *c;
+    ngx_http_kv_router_redis_t  *r;
+
+    c = wev->data;
+    r = c->data;
+
+    if (wev->timedout) {
+        wev->timedout = 0;
+        ngx_http_kv_router_redis_failed(r, NGX_ETIMEDOUT, "connect() failed",
+                                        NULL);
+        return;
+    }
+
+    if (!r->established) {
+        ngx_http_kv_router_redis_established(r);
+        return;
+    }
+
+    (void) ngx_http_kv_router_redis_flush(r);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r)
+{
+    ssize_t            n;
+    ngx_connection_t  *c;
+
+    c = r->peer.connection;
+
+    while (r->out_len) {
+
+        n = c->send(c, r->out, r->out_len);
+
+        if (n == NGX_AGAIN) {
+            break;
+        }
+
+        if (n == NGX_ERROR) {
+            ngx_http_kv_router_redis_failed(r, ngx_socket_errno,
+                                            "redis closed the connection",
+                                            NULL);
+            return NGX_ERROR;
+        }
+
+        r->out_len -= n;
+        ngx_memmove(r->out, r->out + n, r->out_len);
+    }
+
+    if (ngx_handle_write_event(c->write, 0) != NGX_OK) {
+        ngx_http_kv_router_redis_failed(r, 0, "no events of redis", NULL);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
+{
+    size_t                       left;
+    ssize_t                      n;
+    ngx_str_t                    ping;
+    ngx_connection_t            *c;
+    ngx_http_kv_router_redis_t  *r;
+
+    c = rev->data;
+    r = c->data;
+
+    if (c->close) {
+        r->exiting(r);
+        return;
+    }
+
+    if (rev->timedout) {
+        rev->timedout = 0;
+
+        ngx_str_set(&ping, "PING");
+
+        if (!r->ready || r->ping || (r->outstanding && !r->pushes)
+            || ngx_http_kv_router_redis_send(r, 1, &ping) != NGX_OK)
+        {
+            ngx_http_kv_router_redis_failed(r, NGX_ETIMEDOUT,
+                                            "redis does not answer", NULL);
+            return;
+        }
+
+        r->ping = 1;
+
+        ngx_add_timer(rev, NGX_HTTP_KV_ROUTER_PONG);
+        return;
+    }
+
+    if (!r->established) {
+
+        /* a connection refused: the write event says it as well */
+
+        ngx_http_kv_router_redis_established(r);
+
+        if (c != r->peer.connection) {
+            return;
+        }
+    }
+
+    left = NGX_HTTP_KV_ROUTER_READ_TURN;
+
+    for ( ;; ) {
+
+        if (left < NGX_HTTP_KV_ROUTER_READ) {
+            ngx_post_event(rev, &ngx_posted_next_events);
+            break;
+        }
+
+        n = c->recv(c, ngx_http_kv_router_redis_buf, NGX_HTTP_KV_ROUTER_READ);
+
+        if (n == NGX_AGAIN) {
+            break;
+        }
+
+        if (n == 0 || n == NGX_ERROR) {
+            ngx_http_kv_router_redis_failed(r, n ? ngx_socket_errno : 0,
+                                            "redis closed the connection",
+                                            NULL);
+            return;
+        }
+
+        left -= n;
+        r->partial += n;
+
+        if (redisReaderFeed(r->reader, (char *) ngx_http_kv_router_redis_buf,
+                            n)
+            != REDIS_OK)
+        {
+            ngx_http_kv_router_redis_failed(r, 0, "no memory for redis", NULL);
+            return;
+        }
+
+        if (ngx_http_kv_router_redis_parse_replies(r) != NGX_OK) {
+            return;
+        }
+    }
+
+    if (ngx_handle_read_event(rev, 0) != NGX_OK) {
+        ngx_http_kv_router_redis_failed(r, 0, "no events of redis", NULL);
+        return;
+    }
+
+    if (r->ready && left != NGX_HTTP_KV_ROUTER_READ_TURN) {
+        ngx_add_timer(rev, NGX_HTTP_KV_ROUTER_SILENCE);
+    }
+}
+
+
+/* NGX_DONE: the connection is gone */
+
+static ngx_int_t
+ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
+{
+    void              *reply;
+    ngx_uint_t         ping;
+    redisReply        *rr;
+    ngx_connection_t  *c;
+
+    c = r->peer.connection;
+
+    for ( ;; ) {
+
+        if (redisReaderGetReply(r->reader, &reply) != REDIS_OK) {
+            ngx_http_kv_router_redis_failed(r, 0, "redis does not speak RESP",
+                                            NULL);
+            return NGX_DONE;
+        }
+
+        if (reply == NULL) {
+            break;
+        }
+
+        r->partial = 0;
+        rr = reply;
+
+        if (r->handshake) {
+            ngx_http_kv_router_redis_handshake(r, rr);
+
+        } else {
+            ping = r->ping;
+
+            /* what answers PING among pushes is an array, or an error */
+
+            if (ping && r->pushes) {
+                ping = (rr->type != REDIS_REPLY_ARRAY
+                        || (rr->elements
+                            && rr->element[0]->type == REDIS_REPLY_STRING
+                            && ngx_strcmp(rr->element[0]->str, "pong") == 0));
+            }
+
+            if (r->outstanding) {
+                r->outstanding--;
+            }
+
+            if (ping) {
+                r->ping = 0;
+                freeReplyObject(rr);
+
+            } else {
+                r->reply(r, rr);
+            }
+        }
+
+        if (c != r->peer.connection) {
+            return NGX_DONE;
+        }
+    }
+
+    if (r->partial > NGX_HTTP_KV_ROUTER_REPLY_MAX) {
+        r->too_big = 1;
+        ngx_http_kv_router_redis_failed(r, 0, "redis sent too big a reply",
+                                        NULL);
+        return NGX_DONE;
+    }
+
+    return NGX_OK;
+}
+
+
+/* says why, once until the server is there again, and plans the next try */
+
+static void
+ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
+    char *reason, ngx_str_t *detail)
+{
+    ngx_uint_t                          ready, works, level;
+    ngx_msec_t                          delay;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+    ready = r->ready;
+    works = r->works;
+
+    level = server->down ? NGX_LOG_INFO : NGX_LOG_ERR;
+
+    if (detail) {
+        ngx_log_error(level, &r->log, err, "%s: \"%V\"", reason,
+                      detail);
+
+    } else {
+        ngx_log_error(level, &r->log, err, "%s", reason);
+    }
+
+    server->down = 1;
+
+    ngx_http_kv_router_redis_disconnect(r);
+
+    if (!works) {
+
+        if (++r->addr == server->naddrs) {
+            r->addr = 0;
+
+            if (++r->server == r->zone->redis->servers.nelts) {
+                r->server = 0;
+                r->delay = ngx_min(r->delay * 2, NGX_HTTP_KV_ROUTER_DELAY_MAX);
+            }
+        }
+    }
+
+    r->delay = ngx_max(r->delay, NGX_HTTP_KV_ROUTER_DELAY_MIN);
+
+    /* between a half and the whole, so that a fleet does not come at once */
+
+    delay = r->delay / 2 + ngx_random() % (r->delay / 2 + 1);
+
+    if (!works && (r->addr || r->server)) {
+        delay = 1;
+    }
+
+    ngx_add_timer(&r->reconnect, delay);
+
+    if (ready) {
+        r->disconnected(r);
+    }
+}
+
+
+static void
+ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r)
+{
+    ngx_connection_t  *c;
+
+    c = r->peer.connection;
+
+    if (c) {
+        r->peer.connection = NULL;
+        ngx_close_connection(c);
+    }
+
+    if (r->reader) {
+        redisReaderFree(r->reader);
+        r->reader = NULL;
+    }
+
+    r->established = 0;
+    r->ready = 0;
+}
+
+
+static ngx_http_kv_router_redis_server_t *
+ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_redis_server_t  *servers;
+
+    servers = r->zone->redis->servers.elts;
+
+    return &servers[r->server];
+}
+
+
+static u_char *
+ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf, size_t len)
+{
+    u_char                      *p;
+    ngx_http_kv_router_redis_t  *r;
+
+    p = buf;
+    r = log->data;
+
+    if (log->action) {
+        p = ngx_snprintf(p, len, " while %s", log->action);
+        len -= p - buf;
+        buf = p;
+    }
+
+    return ngx_snprintf(p, len, ", zone: \"%V\", redis: \"%V\"",
+                        &r->zone->name, ngx_http_kv_router_redis_url(r));
+}

@@ -1,0 +1,566 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Repair: what live messages did not bring is read from the workers' logs.
+ */
+
+
+#include "ngx_http_kv_router_consumer.h"
+
+
+/* entries of a page; fewer when they are too big for one reply */
+#define NGX_HTTP_KV_ROUTER_PAGE  128
+
+
+static void ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+static ngx_int_t ngx_http_kv_router_repair_step(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+static void ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, kvr_cursor_t *cursor);
+static ngx_int_t ngx_http_kv_router_repair_begin_worker(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+static ngx_int_t ngx_http_kv_router_repair_last_entry(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+static ngx_int_t ngx_http_kv_router_repair_entry(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+static ngx_int_t ngx_http_kv_router_repair_finish(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+static void ngx_http_kv_router_repair_free_page(
+    ngx_http_kv_router_repair_t *r);
+static ngx_int_t ngx_http_kv_router_repair_rc(kvr_rc_t rc);
+static ngx_int_t ngx_http_kv_router_repair_behind(kvr_cursor_t *a,
+    kvr_cursor_t *b);
+
+
+void
+ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_uint_t  i;
+
+    ngx_http_kv_router_redis_close(&c->repairer);
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_REPAIRS; i++) {
+        ngx_http_kv_router_repair_free_page(&c->repairs[i]);
+        c->repairs[i].state = ngx_http_kv_router_repair_free;
+    }
+
+    c->repair = NULL;
+    c->nasked = 0;
+    c->nactive = 0;
+    c->nwanted = 0;
+    c->repaired = 0;
+    c->unrepaired = 0;
+}
+
+
+/* after a subscription: what was published before it is in the logs */
+
+void
+ngx_http_kv_router_repair_all(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t           i, flags, generation;
+    kvr_fleet_t       *fleet;
+    kvr_worker_conf_t  conf;
+
+    if (!c->zone->redis->replay) {
+        return;
+    }
+
+    fleet = &c->zone->router.fleet;
+
+    for (i = 0; i < fleet->zone->nworkers && i < c->nslots; i++) {
+
+        if (kvr_fleet_read(fleet, i, &conf, &flags, &generation)
+            == KVR_DECLINED
+            || (flags & KVR_WORKER_DELETED))
+        {
+            continue;
+        }
+
+        ngx_http_kv_router_repair_want(c, &c->slots[i]);
+    }
+}
+
+
+void
+ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_slot_t *slot)
+{
+    if (!c->zone->redis->replay) {
+        return;
+    }
+
+    if (!slot->wanted) {
+        slot->wanted = 1;
+        c->nwanted++;
+    }
+
+    ngx_http_kv_router_consumer_wake(c);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_int_t                     rc;
+    ngx_uint_t                    i;
+    ngx_http_kv_router_repair_t  *r;
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_REPAIRS; i++) {
+
+        /* each time another one is the first */
+
+        r = &c->repairs[(c->turn / 2 + i) % NGX_HTTP_KV_ROUTER_REPAIRS];
+
+        if (r->state == ngx_http_kv_router_repair_free) {
+
+            if (c->nwanted) {
+                ngx_http_kv_router_repair_start(c, r);
+            }
+
+            if (r->state == ngx_http_kv_router_repair_free) {
+                continue;
+            }
+        }
+
+        rc = ngx_http_kv_router_repair_step(c, r);
+
+        if (rc == NGX_DECLINED) {
+            continue;
+        }
+
+        if (rc == NGX_OK) {
+            c->repair = r;
+        }
+
+        return rc;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    size_t                      len;
+    uint32_t                    flags, generation;
+    kvr_rc_t                    rc;
+    ngx_uint_t                  i;
+    kvr_worker_conf_t           conf;
+    ngx_http_kv_router_slot_t  *slot;
+
+    for (i = 0; i < c->nslots; i++) {
+
+        slot = &c->slots[i];
+
+        if (!slot->wanted || slot->active) {
+            continue;
+        }
+
+        rc = kvr_fleet_read(&c->zone->router.fleet, i, &conf, &flags,
+                            &generation);
+        if (rc == KVR_BUSY) {
+            continue;
+        }
+
+        slot->wanted = 0;
+        c->nwanted--;
+
+        if (rc != KVR_OK || (flags & KVR_WORKER_DELETED)) {
+            ngx_http_kv_router_consumer_unpark(c, slot);
+            continue;
+        }
+
+        ngx_memzero(r, sizeof(ngx_http_kv_router_repair_t));
+
+        len = ngx_strlen(conf.id);
+        ngx_memcpy(r->id, conf.id, len);
+
+        r->worker.len = len;
+        r->worker.data = r->id;
+        r->slot = i;
+        r->count = NGX_HTTP_KV_ROUTER_PAGE;
+        r->state = ngx_http_kv_router_repair_begin;
+
+        slot->active = 1;
+        c->nactive++;
+
+        (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_started, 1);
+
+        /* lazily: there may be nothing to repair for days */
+
+        ngx_http_kv_router_redis_open(&c->repairer);
+
+        return;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    ngx_int_t     rc;
+    kvr_cursor_t  cursor;
+
+    switch (r->state) {
+
+    case ngx_http_kv_router_repair_begin:
+
+        ngx_http_kv_router_repair_cursor(c, r, &cursor);
+
+        /* of a worker that never sent envelopes only the log tells */
+
+        if (cursor.epoch || c->slots[r->slot].missing.epoch) {
+            rc = ngx_http_kv_router_repair_begin_worker(c, r);
+            if (rc != NGX_OK) {
+                return rc;
+            }
+        }
+
+        r->state = ngx_http_kv_router_repair_ask_last;
+
+        /* fall through */
+
+    case ngx_http_kv_router_repair_ask_last:
+    case ngx_http_kv_router_repair_ask_page:
+        return ngx_http_kv_router_log_ask(c, r);
+
+    case ngx_http_kv_router_repair_last:
+        return ngx_http_kv_router_repair_last_entry(c, r);
+
+    case ngx_http_kv_router_repair_page:
+        return ngx_http_kv_router_repair_entry(c, r);
+
+    case ngx_http_kv_router_repair_end:
+        return ngx_http_kv_router_repair_finish(c, r);
+
+    default:
+        return NGX_DECLINED;
+    }
+}
+
+
+static void
+ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, kvr_cursor_t *cursor)
+{
+    if (kvr_ingest_cursor(c->ingest, (char *) r->worker.data, r->worker.len,
+                          cursor)
+        != KVR_OK)
+    {
+        ngx_memzero(cursor, sizeof(kvr_cursor_t));
+    }
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_begin_worker(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    ngx_int_t  rc;
+
+    if (r->begun) {
+        return NGX_OK;
+    }
+
+    rc = ngx_http_kv_router_repair_rc(
+             kvr_ingest_repair_begin(c->ingest, (char *) r->worker.data,
+                                     r->worker.len));
+    if (rc == NGX_OK) {
+        r->begun = 1;
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_last_entry(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    ngx_int_t     rc;
+    kvr_cursor_t  cursor;
+
+    if (r->page->elements == 0
+        || ngx_http_kv_router_log_entry(r->page->element[0], &r->last,
+                                           NULL)
+           != NGX_OK)
+    {
+        goto end;
+    }
+
+    ngx_http_kv_router_repair_cursor(c, r, &cursor);
+
+    if (!ngx_http_kv_router_repair_behind(&cursor, &r->last)) {
+        goto end;
+    }
+
+    rc = ngx_http_kv_router_repair_begin_worker(c, r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    /* a new epoch is read from its first message on */
+
+    r->seq = cursor.epoch == r->last.epoch ? cursor.seq : 0;
+    r->state = ngx_http_kv_router_repair_ask_page;
+
+    ngx_http_kv_router_repair_free_page(r);
+
+    return NGX_AGAIN;
+
+end:
+
+    r->state = ngx_http_kv_router_repair_end;
+
+    ngx_http_kv_router_repair_free_page(r);
+
+    return NGX_AGAIN;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    ngx_int_t                   rc;
+    ngx_str_t                   body;
+    const char                 *detail;
+    kvr_cursor_t                id;
+    ngx_http_kv_router_slot_t  *slot;
+
+    if (r->entry == r->page->elements) {
+
+        r->state = r->entry < r->count ? ngx_http_kv_router_repair_end
+                                       : ngx_http_kv_router_repair_ask_page;
+
+        ngx_http_kv_router_repair_free_page(r);
+
+        return NGX_AGAIN;
+    }
+
+    slot = &c->slots[r->slot];
+
+    if (ngx_http_kv_router_log_entry(r->page->element[r->entry], &id,
+                                        &body)
+        != NGX_OK)
+    {
+        ngx_http_kv_router_consumer_refused(c, slot, &r->worker,
+                                            "not an entry of a log");
+        r->entry++;
+        return NGX_AGAIN;
+    }
+
+    if (id.epoch != r->last.epoch || id.seq <= r->seq) {
+        r->entry++;
+        return NGX_AGAIN;
+    }
+
+    if (id.seq != r->seq + 1) {
+        rc = ngx_http_kv_router_repair_lost(c, &r->worker, id.epoch,
+                                            id.seq - 1);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        r->seq = id.seq - 1;
+        r->failed = 1;
+    }
+
+    detail = NULL;
+
+    switch (kvr_ingest_open(c->ingest, (char *) r->worker.data, r->worker.len,
+                            body.data, body.len, 0, ngx_current_msec,
+                            &detail))
+    {
+    case KVR_INGEST_APPLY:
+        return NGX_OK;
+
+    case KVR_INGEST_BUSY:
+        return NGX_BUSY;
+
+    case KVR_INGEST_LOST:
+        return NGX_ABORT;
+
+    case KVR_INGEST_GAP:
+
+        /* the entry before it was refused */
+
+        r->failed = 1;
+
+        if (r->gap != id.seq) {
+            rc = ngx_http_kv_router_repair_lost(c, &r->worker, id.epoch,
+                                                id.seq - 1);
+            if (rc == NGX_OK) {
+                r->gap = id.seq;
+                rc = NGX_AGAIN;
+            }
+
+            return rc;
+        }
+
+        detail = "no place in the stream";
+
+        /* fall through */
+
+    default: /* KVR_INGEST_DROP */
+
+        if (detail) {
+            ngx_http_kv_router_consumer_refused(c, slot, &r->worker, detail);
+        }
+
+        r->seq = id.seq;
+        r->entry++;
+        return NGX_AGAIN;
+    }
+}
+
+
+size_t
+ngx_http_kv_router_repair_applied(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_str_t                     body;
+    kvr_cursor_t                  id;
+    ngx_http_kv_router_repair_t  *r;
+
+    r = c->repair;
+    c->repair = NULL;
+
+    (void) ngx_http_kv_router_log_entry(r->page->element[r->entry], &id,
+                                           &body);
+    r->seq = id.seq;
+    r->entry++;
+
+    return body.len;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_repair_lost(ngx_http_kv_router_consumer_t *c,
+    ngx_str_t *worker, uint64_t epoch, uint64_t seq)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_kv_router_repair_rc(
+             kvr_ingest_repair_failed(c->ingest, (char *) worker->data,
+                                      worker->len, epoch, seq));
+    if (rc == NGX_OK) {
+        ngx_log_error(NGX_LOG_WARN, c->log, 0,
+                      "kv_router zone \"%V\": messages of worker \"%V\" up to "
+                      "%uL-%uL are lost", &c->zone->name, worker, epoch, seq);
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r)
+{
+    ngx_int_t                   rc;
+    kvr_cursor_t                cursor, *end;
+    ngx_http_kv_router_slot_t  *slot;
+
+    slot = &c->slots[r->slot];
+
+    ngx_http_kv_router_repair_cursor(c, r, &cursor);
+
+    rc = NGX_OK;
+    end = &cursor;
+
+    if (ngx_http_kv_router_repair_behind(&cursor, &slot->missing)) {
+
+        /* not in the log either */
+
+        end = &slot->missing;
+        r->broken = 1;
+    }
+
+    if (r->broken && end->epoch) {
+        rc = ngx_http_kv_router_repair_lost(c, &r->worker, end->epoch,
+                                            end->seq);
+
+    } else if (r->begun && !r->failed) {
+        rc = ngx_http_kv_router_repair_rc(
+                 kvr_ingest_repair_end(c->ingest, (char *) r->worker.data,
+                                       r->worker.len));
+    }
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (r->failed || r->broken) {
+        (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_failed, 1);
+        c->unrepaired++;
+
+    } else {
+        (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_done, 1);
+        c->repaired++;
+    }
+
+    ngx_memzero(&slot->missing, sizeof(kvr_cursor_t));
+    slot->active = 0;
+
+    ngx_http_kv_router_consumer_unpark(c, slot);
+
+    r->state = ngx_http_kv_router_repair_free;
+    c->nactive--;
+
+    if (c->nactive == 0 && c->nwanted == 0) {
+        ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                      "kv_router zone \"%V\": repair of %ui workers finished, "
+                      "%ui with messages lost", &c->zone->name,
+                      c->repaired + c->unrepaired, c->unrepaired);
+
+        c->repaired = 0;
+        c->unrepaired = 0;
+    }
+
+    return NGX_AGAIN;
+}
+
+
+static void
+ngx_http_kv_router_repair_free_page(ngx_http_kv_router_repair_t *r)
+{
+    if (r->page) {
+        freeReplyObject(r->page);
+        r->page = NULL;
+    }
+
+    r->entry = 0;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_rc(kvr_rc_t rc)
+{
+    switch (rc) {
+
+    case KVR_BUSY:
+        return NGX_BUSY;
+
+    case KVR_LOST:
+        return NGX_ABORT;
+
+    default:
+
+        /* a worker removed in the meantime needs no repair */
+
+        return NGX_OK;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_repair_behind(kvr_cursor_t *a, kvr_cursor_t *b)
+{
+    return a->epoch < b->epoch || (a->epoch == b->epoch && a->seq < b->seq);
+}

@@ -1,0 +1,100 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A request on its way: from its body to a decision, from the decision to an
+ * engine, and everything that it reserved given back.
+ *
+ * The context belongs to the request's pool and is found again by the pool's
+ * cleanup, so that an internal redirect, which forgets module contexts, does
+ * not lose it.  The load is released when the last byte of the answer has
+ * passed, or else when the request ends, whichever comes first, once.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_
+
+
+#include "ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_ffi.h"
+
+
+/* a holder, as a process remembers it from the zone */
+
+typedef struct {
+    uint32_t                        holder;
+    uint32_t                        generation;
+    uint32_t                        worker;    /* slot */
+    uint32_t                        rank;
+    uint32_t                        role;
+    uint32_t                        max_active;
+    double                          weight;
+    ngx_str_t                       id;
+    ngx_str_t                       address;
+    ngx_str_t                       host;      /* of address; "unix:/path" */
+    ngx_str_t                       model;
+    in_port_t                       port;
+    unsigned                        draining:1;
+} ngx_http_kv_router_holder_t;
+
+
+/*
+ * The routable holders of a zone, copied when the fleet's version changes.
+ * Never changed once it is made; a request that uses it holds a reference.
+ */
+
+typedef struct ngx_http_kv_router_fleet_s {
+    uint32_t                        version;
+    ngx_uint_t                      refs;
+    ngx_pool_t                     *pool;
+    ngx_uint_t                      n;
+    ngx_http_kv_router_holder_t    *holders;
+    uint32_t                       *by_holder; /* index + 1; 0: none */
+} ngx_http_kv_router_fleet_t;
+
+/* the current one, with a reference taken; NULL when out of memory */
+ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_get(
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
+
+
+typedef struct {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_http_kv_router_fleet_t     *fleet;
+
+    ngx_http_kv_router_match_t      match;
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n */
+    uint64_t                       *hashes;        /* match.prompt_blocks */
+
+    kvr_reservation_t               reservation;
+    ngx_http_kv_router_candidate_t *chosen;
+    uint32_t                       *ranked;        /* for retries */
+    uint32_t                        nranked;
+    uint32_t                        next;          /* in ranked */
+    u_char                         *tried;         /* of each candidate */
+    ngx_uint_t                      tries;
+
+    ngx_str_t                       policy;
+    ngx_str_t                       reason;
+    ngx_uint_t                      why;
+    double                          us;            /* spent deciding */
+    double                          decided_us;    /* when */
+    double                          first_byte_us; /* when; 0: not yet */
+
+    unsigned                        matched:1;
+    unsigned                        reserved:1;    /* a decision was made */
+} ngx_http_kv_router_ctx_t;
+
+
+/* the request's context, or that of the one it was redirected from; NULL */
+ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
+
+
+double ngx_http_kv_router_now_us(void);
+
+void ngx_http_kv_router_filter_init(void);
+ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_ */

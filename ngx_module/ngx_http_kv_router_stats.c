@@ -1,0 +1,513 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_answer.h"
+#include "ngx_http_kv_router_ffi.h"
+
+
+#define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 0, 0 }
+
+#define ngx_http_kv_router_counter(type, field, key, metric, help)           \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 1, 0 }
+
+#define ngx_http_kv_router_fields_end  { NULL, NULL, NULL, 0, 0, 0, 0 }
+
+
+static void ngx_http_kv_router_fields_json(
+    const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
+static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
+    ngx_uint_t from, ngx_uint_t to, yajl_gen g);
+
+
+#define gauge(field, metric, help)                                           \
+    ngx_http_kv_router_gauge(kvr_stats_t, field, #field, metric, help)
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_stats_t, field, #field, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[] = {
+    gauge(zone_bytes, "zone_size_bytes", "Size of the zone."),
+    gauge(used_bytes, "zone_used_bytes",
+          "Bytes in use of all that can run out."),
+    gauge(arena_bytes, "arena_size_bytes",
+          "Size of the arena that blocks are kept in."),
+    gauge(arena_used, "arena_used_bytes", "Bytes in use of the arena."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
+    gauge(workers, "workers", "Workers that are known."),
+    gauge(holders, "holders", "Pairs of a worker and a rank."),
+    gauge(blocks, "blocks", "Block positions in the index."),
+    gauge(handles, "handles", "Pairs of a holder and a handle of a block."),
+    gauge(handles_max, "handles_max", "Handles that there is room for."),
+    gauge(runs, "runs", "Runs of blocks in the index."),
+    gauge(runs_max, "runs_max", "Runs that there is room for."),
+    gauge(holes, "holes", "Pairs of a run and a holder with holes or tiers."),
+    gauge(views_dying, "views_dying",
+          "Cleared views that are not reclaimed yet."),
+    counter(stores_full, "stores_full_total",
+            "Stores refused because the zone was full."),
+    counter(lookups_torn, "lookups_torn_total",
+            "Lookups cut short because a writer was in the way."),
+    counter(rollbacks, "rollbacks_total",
+            "Transactions of dead writers that were undone."),
+    counter(lock_breaks, "lock_breaks_total",
+            "Locks taken over from dead processes."),
+    counter(load_reclaimed, "load_tables_reclaimed_total",
+            "Load tables of dead processes that were zeroed."),
+    counter(load_overflow, "load_tables_overflow_total",
+            "Processes that found no load table of their own."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(ngx_http_kv_router_shctx_t, field, key, metric, \
+                             help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(ngx_http_kv_router_shctx_t, field, key,       \
+                               metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
+    counter(requests, "routed", "requests_total", "Requests routed."),
+    counter(retries, "retries", "retries_total",
+            "Attempts after a worker failed."),
+    counter(policy_errors, "policy_errors", "policy_errors_total",
+            "Requests whose policy failed."),
+    counter(prompt_blocks, "prompt_blocks", "prompt_blocks_total",
+            "Complete blocks of the prompts."),
+    counter(overlap_blocks, "overlap_blocks", "overlap_blocks_total",
+            "Blocks of the prompts that the chosen worker had."),
+    counter(best_blocks, "best_overlap_blocks", "best_overlap_blocks_total",
+            "Blocks of the prompts that the best worker had."),
+    { "decide_seconds", "decide_seconds_total", "Time spent deciding.",
+      offsetof(ngx_http_kv_router_shctx_t, decide_us),
+      sizeof(ngx_atomic_t) * 8, 1, 1 },
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
+    gauge(redis_up, "up", "redis_up",
+          "Whether the subscription to Redis stands."),
+    counter(redis_connects, "connects", "redis_connects_total",
+            "Connections to Redis made."),
+    counter(redis_disconnects, "disconnects", "redis_disconnects_total",
+            "Connections to Redis lost."),
+    counter(redis_messages, "messages", "redis_messages_total",
+            "Messages received."),
+    counter(redis_bytes, "bytes", "redis_received_bytes_total",
+            "Bytes of the messages received."),
+    counter(redis_refused, "refused", "redis_messages_refused_total",
+            "Messages refused as a whole."),
+    counter(redis_dropped, "dropped", "redis_messages_dropped_total",
+            "Messages dropped because the queue was full."),
+    counter(repairs_started, "repairs_started", "repairs_started_total",
+            "Repairs from the log begun."),
+    counter(repairs_done, "repairs_done", "repairs_done_total",
+            "Repairs that filled their gap."),
+    counter(repairs_failed, "repairs_failed", "repairs_failed_total",
+            "Repairs that did not."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define counter(field, help)                                                 \
+    ngx_http_kv_router_counter(kvr_worker_counters_t, field, #field,         \
+                               "worker_" #field "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
+    counter(messages, "Messages applied."),
+    counter(heartbeats, "Heartbeats received."),
+    counter(duplicates, "Messages that had been applied before."),
+    counter(gaps, "Gaps in the sequence of messages."),
+    counter(repairs, "Repairs finished."),
+    counter(restarts, "Restarts of the publisher."),
+    counter(stores, "Store events applied."),
+    counter(removes, "Remove events applied."),
+    counter(clears, "Clear events applied."),
+    counter(blocks_stored, "Blocks stored."),
+    counter(blocks_removed, "Blocks removed."),
+    counter(blocks_unknown, "Blocks to be removed that were not held."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define gauge(field, key, help)                                              \
+    ngx_http_kv_router_gauge(kvr_load_row_t, field, key, "worker_" key, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
+    gauge(active, "active_requests", "Requests sent and not ended."),
+    gauge(prefills, "active_prefills", "Requests before their first byte."),
+    gauge(prefill_tokens, "prefill_tokens",
+          "Uncached prompt tokens of the requests before their first byte."),
+    gauge(decode_blocks, "decode_blocks", "KV blocks of the requests."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+
+
+/* by NGX_HTTP_KV_ROUTER_BY_POLICY and the following */
+
+static const char  *ngx_http_kv_router_why_names[] = {
+    "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
+    "tokenizer", "policy_error", "no_worker", "retry", "no_eligible"
+};
+
+
+const char *
+ngx_http_kv_router_why_name(ngx_uint_t why)
+{
+    if (why >= sizeof(ngx_http_kv_router_why_names) / sizeof(char *)) {
+        return NULL;
+    }
+
+    return ngx_http_kv_router_why_names[why];
+}
+
+
+const char *
+ngx_http_kv_router_origin(uint32_t flags)
+{
+    if (flags & KVR_WORKER_API) {
+        return "api";
+    }
+
+    return (flags & KVR_WORKER_STATIC) ? "static" : "events";
+}
+
+
+/* Others may be adding to it. */
+
+uint64_t
+ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
+{
+    const u_char  *p;
+
+    p = (const u_char *) base + f->offset;
+
+    return (f->bits == 32) ? *(const volatile uint32_t *) p
+                           : *(const volatile uint64_t *) p;
+}
+
+
+uint32_t
+ngx_http_kv_router_slots(ngx_http_kv_router_zone_t *zone)
+{
+    kvr_fleet_t  *f;
+
+    f = &zone->router.fleet;
+
+    return kvr_min(kvr_load32(&f->zone->nworkers), f->zone->max_workers);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
+    ngx_http_kv_router_worker_t *w)
+{
+    uint64_t             now;
+    kvr_rc_t             rc;
+    kvr_fleet_t         *f;
+    const kvr_worker_t  *s;
+
+    f = &zone->router.fleet;
+
+    if (slot >= ngx_http_kv_router_slots(zone)) {
+        return NGX_DECLINED;
+    }
+
+    rc = kvr_fleet_read(f, slot, &w->conf, &w->flags, &w->generation);
+
+    if (rc == KVR_BUSY) {
+        return NGX_BUSY;
+    }
+
+    if (rc != KVR_OK || (w->flags & KVR_WORKER_DELETED)) {
+        return NGX_DECLINED;
+    }
+
+    s = &f->workers[slot];
+
+    /* numbers of their own each: one may be newer than another */
+
+    w->slot = slot;
+    w->stream = s->stream;
+    w->counters = s->counters;
+
+    now = ngx_current_msec;
+
+    w->confidence = kvr_fleet_confidence(s, now, zone->stale);
+    w->age = -1;
+
+    if (w->stream.last_ms) {
+        w->age = (now > w->stream.last_ms) ? now - w->stream.last_ms : 0;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_next_holder(ngx_http_kv_router_zone_t *zone, uint32_t slot,
+    uint32_t *holder, uint32_t *steps)
+{
+    uint32_t      h;
+    kvr_fleet_t  *f;
+
+    f = &zone->router.fleet;
+
+    h = (*holder == KVR_HOLDER_NONE)
+        ? kvr_load32(&f->workers[slot].first_holder)
+        : kvr_load32(&f->holders[*holder].next);
+
+    if (h >= f->zone->max_holders
+        || (*steps)++ >= KVR_RANKS_MAX
+        || kvr_load32(&f->holders[h].worker) != slot)
+    {
+        *holder = KVR_HOLDER_NONE;
+        return 0;
+    }
+
+    *holder = h;
+
+    return 1;
+}
+
+
+void
+ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
+    kvr_load_row_t *row)
+{
+    kvr_load_read(&zone->router.load, holder, row);
+
+    /* while others count, the sum may be below zero for a moment */
+
+    row->active = ngx_max(row->active, 0);
+    row->prefills = ngx_max(row->prefills, 0);
+    row->prefill_tokens = ngx_max(row->prefill_tokens, 0);
+    row->decode_blocks = ngx_max(row->decode_blocks, 0);
+}
+
+
+static void
+ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
+    const void *base, yajl_gen g)
+{
+    for ( /* void */ ; f->key; f++) {
+        ngx_http_kv_router_gen_decimal(g, f->key,
+                                       ngx_http_kv_router_field(f, base),
+                                       f->us ? 6 : 0);
+    }
+}
+
+
+static void
+ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c, ngx_uint_t from,
+    ngx_uint_t to, yajl_gen g)
+{
+    ngx_uint_t  i;
+
+    yajl_gen_map_open(g);
+
+    for (i = from; i < to; i++) {
+        if (c->why[i]) {
+            ngx_http_kv_router_gen_u64(g, kvr_why_name(i), c->why[i]);
+        }
+    }
+
+    yajl_gen_map_close(g);
+}
+
+
+void
+ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, yajl_gen g)
+{
+    uint32_t        holder, steps;
+    kvr_load_row_t  load;
+
+    yajl_gen_map_open(g);
+
+    ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
+    ngx_http_kv_router_gen_str(g, "address", w->conf.address);
+    ngx_http_kv_router_gen_str(g, "model", w->conf.model);
+    ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
+    ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
+    ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
+    ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
+
+    ngx_http_kv_router_gen_str(g, "origin",
+                               ngx_http_kv_router_origin(w->flags));
+    ngx_http_kv_router_gen_bool(g, "draining",
+                                w->flags & KVR_WORKER_DRAINING);
+    ngx_http_kv_router_gen_bool(g, "truncated",
+                                w->flags & KVR_WORKER_TRUNCATED);
+
+    ngx_http_kv_router_gen_str(g, "confidence",
+                               kvr_confidence_name(w->confidence));
+    ngx_http_kv_router_gen_str(g, "reason",
+                               kvr_degraded_name(w->stream.reason));
+    ngx_http_kv_router_gen_str(g, "source",
+                               kvr_source_name(w->stream.source));
+    ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);
+    ngx_http_kv_router_gen_u64(g, "seq", w->stream.seq);
+
+    if (w->age >= 0) {
+        ngx_http_kv_router_gen_decimal(g, "age", w->age, 3);
+
+    } else {
+        ngx_http_kv_router_gen_key(g, "age");
+        yajl_gen_null(g);
+    }
+
+    ngx_http_kv_router_gen_key(g, "counters");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_counter_fields,
+                                   &w->counters, g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_key(g, "filtered");
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_NONE + 1,
+                                 KVR_WHY_SYNTAX, g);
+
+    ngx_http_kv_router_gen_key(g, "refused");
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_SYNTAX, KVR_WHYS, g);
+
+    ngx_http_kv_router_gen_key(g, "load");
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (ngx_http_kv_router_next_holder(zone, w->slot, &holder, &steps)) {
+
+        ngx_http_kv_router_read_load(zone, holder, &load);
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank",
+                            kvr_load32(&zone->router.fleet.holders[holder]
+                                       .rank));
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
+                                       g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+    yajl_gen_map_close(g);
+}
+
+
+void
+ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    uint32_t                     i, n;
+    ngx_http_kv_router_worker_t  w;
+
+    yajl_gen_array_open(g);
+
+    n = ngx_http_kv_router_slots(zone);
+
+    for (i = 0; i < n; i++) {
+
+        /* one that is just being changed is there the next time */
+
+        if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
+            ngx_http_kv_router_worker_json(zone, &w, g);
+        }
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
+void
+ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    ngx_uint_t            i;
+    const char           *name;
+    kvr_stats_t           stats;
+    const kvr_params_t   *params;
+
+    ngx_memzero(&stats, sizeof(kvr_stats_t));
+    kvr_router_stats(&zone->router, &stats);
+
+    params = kvr_router_params(&zone->router);
+
+    yajl_gen_map_open(g);
+
+    ngx_http_kv_router_gen_key(g, "zone");
+    yajl_gen_string(g, zone->name.data, zone->name.len);
+
+    ngx_http_kv_router_gen_str(g, "model", params->model);
+    ngx_http_kv_router_gen_u64(g, "block_size", params->block_size);
+    ngx_http_kv_router_gen_u64(g, "max_workers", params->max_workers);
+
+    ngx_http_kv_router_gen_key(g, "memory");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_memory_fields, &stats,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_key(g, "index");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_index_fields, &stats,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_key(g, "lease");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "pid", stats.lease_pid);
+    ngx_http_kv_router_gen_u64(g, "token", stats.lease_token);
+    yajl_gen_map_close(g);
+
+    if (zone->sh) {
+        ngx_http_kv_router_gen_key(g, "requests");
+        yajl_gen_map_open(g);
+
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_request_fields,
+                                       zone->sh, g);
+
+        ngx_http_kv_router_gen_key(g, "by_reason");
+        yajl_gen_map_open(g);
+
+        for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
+            name = ngx_http_kv_router_why_name(i);
+
+            if (name) {
+                ngx_http_kv_router_gen_u64(g, name, zone->sh->by_reason[i]);
+            }
+        }
+
+        yajl_gen_map_close(g);
+        yajl_gen_map_close(g);
+    }
+
+    if (zone->sh && zone->redis) {
+        ngx_http_kv_router_gen_key(g, "redis");
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
+                                       zone->sh, g);
+        yajl_gen_map_close(g);
+    }
+
+    ngx_http_kv_router_gen_key(g, "workers");
+    ngx_http_kv_router_workers_json(zone, g);
+
+    yajl_gen_map_close(g);
+}

@@ -1,0 +1,85 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What is counted, under the names that JSON and Prometheus have for it.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
+
+
+#include "ngx_http_kv_router_module.h"
+
+
+/* one number: a field of a structure */
+
+typedef struct {
+    const char                     *key;       /* JSON; NULL ends the table */
+    const char                     *metric;    /* after "kv_router_"; NULL:
+                                                  not for Prometheus */
+    const char                     *help;
+    size_t                          offset;
+    unsigned                        bits:8;    /* 32, 64 */
+    unsigned                        counter:1; /* "_total"; else a gauge */
+    unsigned                        us:1;      /* microseconds, shown as s */
+} ngx_http_kv_router_field_t;
+
+
+/* a worker as it is at one moment */
+
+typedef struct {
+    uint32_t                        slot;
+    uint32_t                        flags;
+    uint32_t                        generation;
+    kvr_confidence_t                confidence;
+    int64_t                         age;       /* ms; -1: no message yet */
+    kvr_worker_conf_t               conf;
+    kvr_stream_t                    stream;
+    kvr_worker_counters_t           counters;
+} ngx_http_kv_router_worker_t;
+
+
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
+
+
+uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,
+    const void *base);
+
+/*
+ * Reads the worker in a slot.  NGX_DECLINED: none is there, or it was taken
+ * out; NGX_BUSY: it is just being changed.
+ */
+ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, ngx_http_kv_router_worker_t *w);
+
+/* the number of slots that may be read */
+uint32_t ngx_http_kv_router_slots(ngx_http_kv_router_zone_t *zone);
+
+/*
+ * The holders of a worker: *holder is KVR_HOLDER_NONE before the first and
+ * after the last, when the answer is 0.  *steps is 0 at first; it bounds a
+ * list that is changed meanwhile.
+ */
+ngx_uint_t ngx_http_kv_router_next_holder(ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, uint32_t *holder, uint32_t *steps);
+
+/* the load of a holder over all processes, never negative */
+void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_load_row_t *row);
+
+/* the object of one worker, as in "workers" */
+void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, yajl_gen g);
+
+/* where a worker is known from: "api", "static", "events" */
+const char *ngx_http_kv_router_origin(uint32_t flags);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_ */

@@ -1,0 +1,520 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_answer.h"
+
+
+/* what a scrape is made of: read once, written metric by metric */
+
+typedef struct {
+    ngx_uint_t                      worker;    /* index of the array */
+    uint32_t                        rank;
+    kvr_load_row_t                  row;
+} ngx_http_kv_router_load_t;
+
+
+typedef struct {
+    ngx_http_kv_router_answer_t    *answer;
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_array_t                     workers;   /* …_worker_t */
+    ngx_array_t                     loads;     /* …_load_t */
+} ngx_http_kv_router_scrape_t;
+
+
+static ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+static ngx_int_t ngx_http_kv_router_scrape(ngx_http_request_t *r,
+    ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *type, const char *help);
+static void ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s,
+    const char *name, const ngx_http_kv_router_worker_t *w);
+static void ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s,
+    const char *name, const u_char *value, size_t len);
+static void ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *value);
+static void ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s,
+    uint64_t value);
+static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base);
+static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
+static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
+
+
+ngx_int_t
+ngx_http_kv_router_status_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                       rc;
+    ngx_str_t                       format;
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_http_kv_router_answer_t    *a;
+    ngx_http_kv_router_loc_conf_t  *klcf;
+
+    static ngx_str_t  allow = ngx_string("GET, HEAD");
+
+    klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
+    zone = klcf->status;
+
+    rc = ngx_http_discard_request_body(r);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    a = ngx_http_kv_router_answer(r);
+    if (a == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+
+        if (ngx_http_kv_router_answer_header(r, "Allow", &allow) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_kv_router_answer_error(a, NGX_HTTP_NOT_ALLOWED,
+                                               "the status page is read by "
+                                               "GET or HEAD");
+    }
+
+    if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK
+        || (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0))
+    {
+        ngx_http_kv_router_stats_json(zone, a->gen);
+        ngx_http_kv_router_answer_write(a, "\n", 1);
+
+        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
+                                              "application/json");
+    }
+
+    if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
+
+        if (ngx_http_kv_router_prometheus(r, zone, a) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
+                                              "text/plain; version=0.0.4");
+    }
+
+    return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
+                                           "unknown format \"%V\": it is "
+                                           "\"json\" or \"prometheus\"",
+                                           &format);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_prometheus(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
+{
+    kvr_stats_t                  stats;
+    ngx_http_kv_router_scrape_t  s;
+
+    s.answer = a;
+    s.zone = zone;
+
+    if (ngx_http_kv_router_scrape(r, &s) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(&stats, sizeof(kvr_stats_t));
+    kvr_router_stats(&zone->router, &stats);
+
+    ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_memory_fields,
+                                      &stats);
+    ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_index_fields,
+                                      &stats);
+
+    ngx_http_kv_router_metric(&s, "lease_pid", "gauge",
+                              "Process that consumes events; 0: none.");
+    ngx_http_kv_router_labels(&s, "lease_pid", NULL);
+    ngx_http_kv_router_value(&s, stats.lease_pid);
+
+    if (zone->sh) {
+        ngx_http_kv_router_fields_metrics(&s,
+                                          ngx_http_kv_router_request_fields,
+                                          zone->sh);
+        ngx_http_kv_router_reasons_metric(&s);
+    }
+
+    if (zone->sh && zone->redis) {
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_redis_fields,
+                                          zone->sh);
+    }
+
+    ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_loads_metrics(&s);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_scrape(ngx_http_request_t *r,
+    ngx_http_kv_router_scrape_t *s)
+{
+    uint32_t                      i, n, holder, steps;
+    ngx_http_kv_router_load_t    *load;
+    ngx_http_kv_router_worker_t   w, *worker;
+
+    if (ngx_array_init(&s->workers, r->pool, 16,
+                       sizeof(ngx_http_kv_router_worker_t))
+        != NGX_OK
+        || ngx_array_init(&s->loads, r->pool, 16,
+                          sizeof(ngx_http_kv_router_load_t))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    n = ngx_http_kv_router_slots(s->zone);
+
+    for (i = 0; i < n; i++) {
+
+        if (ngx_http_kv_router_read_worker(s->zone, i, &w) != NGX_OK) {
+            continue;
+        }
+
+        worker = ngx_array_push(&s->workers);
+        if (worker == NULL) {
+            return NGX_ERROR;
+        }
+
+        *worker = w;
+
+        holder = KVR_HOLDER_NONE;
+        steps = 0;
+
+        while (ngx_http_kv_router_next_holder(s->zone, i, &holder, &steps)) {
+
+            load = ngx_array_push(&s->loads);
+            if (load == NULL) {
+                return NGX_ERROR;
+            }
+
+            load->worker = s->workers.nelts - 1;
+            load->rank = kvr_load32(&s->zone->router.fleet.holders[holder]
+                                    .rank);
+            ngx_http_kv_router_read_load(s->zone, holder, &load->row);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
+    const char *type, const char *help)
+{
+    ngx_http_kv_router_answer_printf(s->answer,
+                                     "# HELP kv_router_%s %s\n"
+                                     "# TYPE kv_router_%s %s\n",
+                                     name, help, name, type);
+}
+
+
+/* Writes the name and the labels that all have; more of them may follow. */
+
+static void
+ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
+    const ngx_http_kv_router_worker_t *w)
+{
+    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
+
+    ngx_http_kv_router_label(s, "zone", s->zone->name.data,
+                             s->zone->name.len);
+
+    if (w) {
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "worker", w->conf.id);
+    }
+}
+
+
+static void
+ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
+    const u_char *value, size_t len)
+{
+    size_t                        i;
+    ngx_http_kv_router_answer_t  *a;
+
+    a = s->answer;
+
+    ngx_http_kv_router_answer_printf(a, "%s=\"", name);
+
+    for (i = 0; i < len; i++) {
+
+        switch (value[i]) {
+
+        case '\\':
+        case '"':
+            ngx_http_kv_router_answer_printf(a, "\\%c", value[i]);
+            break;
+
+        case '\n':
+            ngx_http_kv_router_answer_write(a, "\\n", 2);
+            break;
+
+        default:
+            ngx_http_kv_router_answer_write(a, &value[i], 1);
+        }
+    }
+
+    ngx_http_kv_router_answer_write(a, "\"", 1);
+}
+
+
+static void
+ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
+    const char *value)
+{
+    ngx_http_kv_router_label(s, name, (const u_char *) value,
+                             ngx_strlen(value));
+}
+
+
+static void
+ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s, uint64_t value)
+{
+    ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
+}
+
+
+static void
+ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base)
+{
+    uint64_t  value;
+
+    for ( /* void */ ; f->key; f++) {
+
+        value = ngx_http_kv_router_field(f, base);
+
+        ngx_http_kv_router_metric(s, f->metric,
+                                  f->counter ? "counter" : "gauge", f->help);
+        ngx_http_kv_router_labels(s, f->metric, NULL);
+
+        if (f->us) {
+            ngx_http_kv_router_answer_printf(s->answer, "} %uL.%06uL\n",
+                                             value / 1000000,
+                                             value % 1000000);
+            continue;
+        }
+
+        ngx_http_kv_router_value(s, value);
+    }
+}
+
+
+static void
+ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
+{
+    ngx_uint_t   i;
+    const char  *name;
+
+    ngx_http_kv_router_metric(s, "decisions_total", "counter",
+                              "Requests routed, by what decided.");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
+
+        name = ngx_http_kv_router_why_name(i);
+
+        if (name == NULL) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, "decisions_total", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "reason", name);
+        ngx_http_kv_router_value(s, s->zone->sh->by_reason[i]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
+{
+    ngx_uint_t                         i, c;
+    ngx_http_kv_router_answer_t       *a;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_info", "gauge",
+                              "What is known of a worker; always 1.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_info", &w[i]);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "address", w[i].conf.address);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "model", w[i].conf.model);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "role",
+                                     kvr_role_name(w[i].conf.role));
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "origin",
+                                     ngx_http_kv_router_origin(w[i].flags));
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "source",
+                                     kvr_source_name(w[i].stream.source));
+        ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_draining", "gauge",
+                              "Whether nothing new goes to the worker.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_draining", &w[i]);
+        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_DRAINING) != 0);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_truncated", "gauge",
+                              "Whether blocks of the worker were forgotten.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_truncated", &w[i]);
+        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_TRUNCATED) != 0);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_confidence", "gauge",
+                              "How far the worker's view can be trusted: 1 "
+                              "for the state that it is in.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (c = KVR_UNKNOWN; c <= KVR_EXTERNALLY_FED; c++) {
+            ngx_http_kv_router_labels(s, "worker_confidence", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "state", kvr_confidence_name(c));
+            ngx_http_kv_router_value(s, c == w[i].confidence);
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_degraded", "gauge",
+                              "Why the worker's view is degraded.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (w[i].stream.reason) {
+            ngx_http_kv_router_labels(s, "worker_degraded", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "reason",
+                                   kvr_degraded_name(w[i].stream.reason));
+            ngx_http_kv_router_value(s, 1);
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_message_age_seconds", "gauge",
+                              "Time since the worker's last message.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (w[i].age >= 0) {
+            ngx_http_kv_router_labels(s, "worker_message_age_seconds", &w[i]);
+            ngx_http_kv_router_answer_printf(a, "} %L.%03L\n",
+                                             w[i].age / 1000,
+                                             w[i].age % 1000);
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_epoch", "gauge",
+                              "Incarnation of the worker's publisher.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_epoch", &w[i]);
+        ngx_http_kv_router_value(s, w[i].stream.epoch);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_seq", "gauge",
+                              "Last message of the epoch that was applied.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_seq", &w[i]);
+        ngx_http_kv_router_value(s, w[i].stream.seq);
+    }
+
+    for (f = ngx_http_kv_router_counter_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                            ngx_http_kv_router_field(f, &w[i].counters));
+        }
+    }
+
+    ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
+                                   "Events that are not for the index.",
+                                   KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
+    ngx_http_kv_router_whys_metric(s, "worker_events_refused_total",
+                                   "Events that were wrong.",
+                                   KVR_WHY_SYNTAX, KVR_WHYS);
+}
+
+
+/* A reason that never occurred has no sample: there are many. */
+
+static void
+ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *help, ngx_uint_t from, ngx_uint_t to)
+{
+    ngx_uint_t                    i, why;
+    ngx_http_kv_router_worker_t  *w;
+
+    ngx_http_kv_router_metric(s, name, "counter", help);
+
+    w = s->workers.elts;
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        for (why = from; why < to; why++) {
+
+            if (w[i].counters.why[why] == 0) {
+                continue;
+            }
+
+            ngx_http_kv_router_labels(s, name, &w[i]);
+            ngx_http_kv_router_answer_write(s->answer, ",", 1);
+            ngx_http_kv_router_label_str(s, "reason", kvr_why_name(why));
+            ngx_http_kv_router_value(s, w[i].counters.why[why]);
+        }
+    }
+}
+
+
+static void
+ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
+{
+    ngx_uint_t                         i;
+    ngx_http_kv_router_load_t         *l;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    w = s->workers.elts;
+    l = s->loads.elts;
+
+    for (f = ngx_http_kv_router_load_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "gauge", f->help);
+
+        for (i = 0; i < s->loads.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[l[i].worker]);
+            ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"",
+                                             l[i].rank);
+            ngx_http_kv_router_value(s,
+                                     ngx_http_kv_router_field(f, &l[i].row));
+        }
+    }
+}

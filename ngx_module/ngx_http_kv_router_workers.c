@@ -1,0 +1,444 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * API: /workers, membership.
+ */
+
+
+#include "ngx_http_kv_router_api.h"
+#include "ngx_http_kv_router_stats.h"
+
+
+#define NGX_HTTP_KV_ROUTER_WEIGHT_MAX  1000000
+
+
+static ngx_int_t ngx_http_kv_router_worker_answer(
+    ngx_http_kv_router_call_t *c, ngx_uint_t status);
+static void ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c,
+    kvr_json_t *j, kvr_json_text_t *key, kvr_worker_conf_t *conf);
+static void ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c,
+    kvr_json_t *j, char *value, size_t size);
+static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
+    uint32_t min, uint32_t max, const char *error);
+static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
+static void ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight);
+static const char *ngx_http_kv_router_address_wrong(
+    ngx_http_kv_router_call_t *c, const char *address);
+static ngx_int_t ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c);
+
+
+ngx_int_t
+ngx_http_kv_router_call_workers(ngx_http_kv_router_call_t *c)
+{
+    ngx_http_kv_router_workers_json(c->zone, c->answer->gen);
+
+    return ngx_http_kv_router_call_ok(c);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c)
+{
+    kvr_rc_t                      rc;
+    uint32_t                      slot;
+    ngx_uint_t                    status;
+    kvr_json_t                    j;
+    const char                   *wrong;
+    kvr_json_text_t               key;
+    kvr_worker_conf_t             conf;
+    ngx_http_kv_router_worker_t   w;
+
+    if (!kvr_worker_id_valid((char *) c->id.data, c->id.len)) {
+        return ngx_http_kv_router_bad_id(c);
+    }
+
+    ngx_memzero(&conf, sizeof(kvr_worker_conf_t));
+
+    ngx_memcpy(conf.id, c->id.data, c->id.len);
+
+    conf.ranks = 1;
+    conf.role = KVR_ROLE_BOTH;
+    conf.weight = 1000;
+
+    kvr_json_init(&j, (char *) c->body.data, c->body.len);
+    kvr_json_open(&j, '{');
+
+    while (kvr_json_key(&j, &key)) {
+        ngx_http_kv_router_worker_field(c, &j, &key, &conf);
+    }
+
+    if (!kvr_json_end(&j)) {
+        return ngx_http_kv_router_call_bad_body(c, &j);
+    }
+
+    wrong = ngx_http_kv_router_address_wrong(c, conf.address);
+
+    if (wrong) {
+        return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
+                                               "body: \"address\": %s", wrong);
+    }
+
+    status = NGX_HTTP_CREATED;
+
+    if (kvr_fleet_find(&c->zone->router.fleet, conf.id, c->id.len, &slot)
+        == KVR_OK
+        && ngx_http_kv_router_read_worker(c->zone, slot, &w) != NGX_DECLINED)
+    {
+        status = NGX_HTTP_OK;
+    }
+
+    rc = kvr_router_put_worker(&c->zone->router, &conf, KVR_WORKER_API);
+
+    if (rc != KVR_OK) {
+        return ngx_http_kv_router_call_failed(c, rc);
+    }
+
+    return ngx_http_kv_router_worker_answer(c, status);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_call_delete_worker(ngx_http_kv_router_call_t *c)
+{
+    kvr_rc_t  rc;
+
+    if (!kvr_worker_id_valid((char *) c->id.data, c->id.len)) {
+        return ngx_http_kv_router_bad_id(c);
+    }
+
+    rc = kvr_router_remove_worker(&c->zone->router, (char *) c->id.data,
+                                  c->id.len);
+
+    if (rc != KVR_OK) {
+        return ngx_http_kv_router_call_failed(c, rc);
+    }
+
+    yajl_gen_map_open(c->answer->gen);
+    ngx_http_kv_router_gen_key(c->answer->gen, "worker_id");
+    yajl_gen_string(c->answer->gen, c->id.data, c->id.len);
+    ngx_http_kv_router_gen_bool(c->answer->gen, "deleted", 1);
+    yajl_gen_map_close(c->answer->gen);
+
+    return ngx_http_kv_router_call_ok(c);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_call_drain(ngx_http_kv_router_call_t *c)
+{
+    bool             on;
+    kvr_rc_t         rc;
+    kvr_json_t       j;
+    kvr_json_text_t  key;
+
+    if (!kvr_worker_id_valid((char *) c->id.data, c->id.len)) {
+        return ngx_http_kv_router_bad_id(c);
+    }
+
+    on = true;
+
+    if (c->body.len) {
+        kvr_json_init(&j, (char *) c->body.data, c->body.len);
+        kvr_json_open(&j, '{');
+
+        while (kvr_json_key(&j, &key)) {
+
+            if (kvr_json_is(&key, "drain")) {
+                kvr_json_bool(&j, &on);
+
+            } else {
+                ngx_http_kv_router_call_unknown(c, &j, &key);
+            }
+        }
+
+        if (!kvr_json_end(&j)) {
+            return ngx_http_kv_router_call_bad_body(c, &j);
+        }
+    }
+
+    rc = kvr_router_drain(&c->zone->router, (char *) c->id.data, c->id.len,
+                          on);
+
+    if (rc != KVR_OK) {
+        return ngx_http_kv_router_call_failed(c, rc);
+    }
+
+    return ngx_http_kv_router_worker_answer(c, NGX_HTTP_OK);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_worker_answer(ngx_http_kv_router_call_t *c,
+    ngx_uint_t status)
+{
+    uint32_t                     slot;
+    ngx_http_kv_router_worker_t  w;
+
+    if (kvr_fleet_find(&c->zone->router.fleet, (char *) c->id.data,
+                       c->id.len, &slot)
+        != KVR_OK)
+    {
+        return ngx_http_kv_router_call_failed(c, KVR_DECLINED);
+    }
+
+    switch (ngx_http_kv_router_read_worker(c->zone, slot, &w)) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_BUSY:
+
+        /* what was asked is done, and somebody changes the worker again */
+
+        return ngx_http_kv_router_call_failed(c, KVR_BUSY);
+
+    default:
+        return ngx_http_kv_router_call_failed(c, KVR_DECLINED);
+    }
+
+    ngx_http_kv_router_worker_json(c->zone, &w, c->answer->gen);
+    ngx_http_kv_router_answer_write(c->answer, "\n", 1);
+
+    return ngx_http_kv_router_answer_send(c->answer, status,
+                                          "application/json");
+}
+
+
+static void
+ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
+    kvr_json_text_t *key, kvr_worker_conf_t *conf)
+{
+    if (kvr_json_is(key, "address")) {
+        ngx_http_kv_router_worker_string(c, j, conf->address,
+                                         sizeof(conf->address));
+
+    } else if (kvr_json_is(key, "model")) {
+        ngx_http_kv_router_worker_string(c, j, conf->model,
+                                         sizeof(conf->model));
+
+    } else if (kvr_json_is(key, "ranks")) {
+        ngx_http_kv_router_worker_number(j, &conf->ranks, 1, KVR_RANKS_MAX,
+                                         "\"ranks\" must be 1..1024");
+
+    } else if (kvr_json_is(key, "max_active")) {
+        ngx_http_kv_router_worker_number(j, &conf->max_active, 0, UINT32_MAX,
+                                         "\"max_active\" must be "
+                                         "0..4294967295");
+
+    } else if (kvr_json_is(key, "role")) {
+        ngx_http_kv_router_worker_role(j, &conf->role);
+
+    } else if (kvr_json_is(key, "weight")) {
+        ngx_http_kv_router_worker_weight(j, &conf->weight);
+
+    } else {
+        ngx_http_kv_router_call_unknown(c, j, key);
+    }
+}
+
+
+static void
+ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c, kvr_json_t *j,
+    char *value, size_t size)
+{
+    size_t       i;
+    ngx_str_t    s;
+    const char  *at;
+
+    (void) kvr_json_peek(j);
+    at = j->pos;
+
+    ngx_http_kv_router_call_string(c, j, &s);
+
+    if (j->error) {
+        return;
+    }
+
+    if (s.len >= size) {
+        kvr_json_fail(j, at, "the string is too long");
+        return;
+    }
+
+    for (i = 0; i < s.len; i++) {
+        if (s.data[i] < 0x20 || s.data[i] == 0x7f) {
+            kvr_json_fail(j, at, "a control character in the string");
+            return;
+        }
+    }
+
+    if (ngx_utf8_length(s.data, s.len) > s.len) {
+        kvr_json_fail(j, at, "the string is not UTF-8");
+        return;
+    }
+
+    ngx_memzero(value, size);
+    ngx_memcpy(value, s.data, s.len);
+}
+
+
+static void
+ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value, uint32_t min,
+    uint32_t max, const char *error)
+{
+    uint64_t          n;
+    const char       *at;
+    kvr_json_text_t   text;
+
+    (void) kvr_json_peek(j);
+    at = j->pos;
+
+    if (!kvr_json_number(j, &text)) {
+        return;
+    }
+
+    if (!kvr_json_digits(text.data, text.len, &n) || n < min || n > max) {
+        kvr_json_fail(j, at, error);
+        return;
+    }
+
+    *value = (uint32_t) n;
+}
+
+
+static void
+ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
+{
+    uint32_t          i;
+    const char       *at;
+    kvr_json_text_t   text;
+
+    (void) kvr_json_peek(j);
+    at = j->pos;
+
+    if (!kvr_json_string(j, &text)) {
+        return;
+    }
+
+    for (i = KVR_ROLE_BOTH; i <= KVR_ROLE_DECODE; i++) {
+        if (kvr_json_is(&text, kvr_role_name(i))) {
+            *role = i;
+            return;
+        }
+    }
+
+    kvr_json_fail(j, at, "\"role\" must be \"both\", \"prefill\" or "
+                         "\"decode\"");
+}
+
+
+static void
+ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight)
+{
+    char              buf[32];
+    double            w;
+    const char       *at;
+    kvr_json_text_t   text;
+
+    (void) kvr_json_peek(j);
+    at = j->pos;
+
+    if (!kvr_json_number(j, &text)) {
+        return;
+    }
+
+    w = 0;
+
+    if (text.len < sizeof(buf)) {
+        ngx_cpystrn((u_char *) buf, (u_char *) text.data, text.len + 1);
+        w = strtod(buf, NULL);
+    }
+
+    if (!(w >= 0.001 && w <= NGX_HTTP_KV_ROUTER_WEIGHT_MAX)) {
+        kvr_json_fail(j, at, "\"weight\" must be 0.001..1000000");
+        return;
+    }
+
+    *weight = (uint32_t) (w * 1000 + 0.5);
+}
+
+
+/*
+ * An address has to be one that needs no resolver: "127.0.0.1:8000",
+ * "[::1]:8000", "unix:/path".  NULL: it is.
+ */
+
+static const char *
+ngx_http_kv_router_address_wrong(ngx_http_kv_router_call_t *c,
+    const char *address)
+{
+    size_t     len;
+    u_char    *p, *last, *colon;
+    ngx_int_t  port;
+    ngx_addr_t addr;
+
+    len = ngx_strlen(address);
+
+    if (len == 0) {
+        return "is missing";
+    }
+
+    p = (u_char *) address;
+    last = p + len;
+
+    if (ngx_strncmp(p, "unix:", 5) == 0) {
+
+        if (p[5] != '/') {
+            return "the path of a unix: address must be absolute";
+        }
+
+        return (len - 5 < sizeof(((struct sockaddr_un *) 0)->sun_path))
+               ? NULL : "the path of the unix: address is too long";
+    }
+
+    for (colon = last; colon > p && colon[-1] != ':'; colon--) {
+        /* void */
+    }
+
+    if (colon == p) {
+        return "the port is missing: \"host:port\" was expected";
+    }
+
+    port = ngx_atoi(colon, last - colon);
+
+    if (port < 1 || port > 65535 || last - colon > 5) {
+        return "the port must be 1..65535";
+    }
+
+    len = colon - 1 - p;
+
+    if (len && *p == '[') {
+
+        if (p[len - 1] != ']') {
+            return "the IPv6 address needs a ] at its end";
+        }
+
+        return (ngx_parse_addr(c->request->pool, &addr, p + 1, len - 2)
+                == NGX_OK
+                && addr.sockaddr->sa_family == AF_INET6)
+               ? NULL : "no valid IPv6 address";
+    }
+
+    if (ngx_strlchr(p, p + len, ':')) {
+        return "an IPv6 address needs brackets: \"[::1]:8000\"";
+    }
+
+    if (ngx_parse_addr(c->request->pool, &addr, p, len) != NGX_OK
+        || addr.sockaddr->sa_family != AF_INET)
+    {
+        return "host names are not supported here yet, use an address: "
+               "\"127.0.0.1:8000\", \"[::1]:8000\" or \"unix:/path\"";
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c)
+{
+    return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
+                                           "invalid worker id \"%V\": 1..63 "
+                                           "characters A-Z a-z 0-9 . _ : - "
+                                           "were expected", &c->id);
+}
