@@ -1,0 +1,360 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Routes LLM requests to the engine where they cost the least.
+--
+--     local kv = require "resty.kv_router"
+--     local router = kv.new("main", { policy = "kv_cost",
+--                                     tokenizer = "remote" })
+--
+--     access_by_lua_block   { router:access() }
+--     balancer_by_lua_block { router:balance() }
+--     log_by_lua_block      { router:log() }
+--
+-- Policies: resty.kv_router.policy.  The index: resty.kv_router.index.
+
+
+local balancer = require "ngx.balancer"
+local checked = require "resty.kv_router.conf".check
+local get_request = require "resty.core.base".get_request
+local index = require "resty.kv_router.index"
+local lib = require "resty.kv_router.ffi"
+local limited = require "resty.kv_router.log".limited
+local log = require "resty.kv_router.log"
+local new_random = require "resty.kv_router.random".new
+local policy = require "resty.kv_router.policy"
+local request = require "resty.kv_router.request"
+local tokenizer = require "resty.kv_router.tokenizer"
+
+local ERR = ngx.ERR
+local WARN = ngx.WARN
+local WHY = lib.WHY
+local error = error
+local get_last_failure = balancer.get_last_failure
+local min = math.min
+local ngx = ngx
+local ngx_exit = ngx.exit
+local ngx_log = ngx.log
+local now_us = lib.now_us
+local pcall = pcall
+local pid = ngx.worker.pid
+local print = ngx.print
+local read_body = ngx.req.read_body
+local set_current_peer = balancer.set_current_peer
+local set_more_tries = balancer.set_more_tries
+local setmetatable = setmetatable
+local tostring = tostring
+local type = type
+
+
+local _M = {}
+local router = {}
+local mt = { __index = router }
+
+
+local SETTINGS = {
+    policy = { default = "kv_cost" },
+    policy_conf = {},
+    tokenizer = { type = "string", default = "none" },
+    tokenizer_timeout = { type = "number", default = 2, min = 0.001,
+                          max = 3600 },
+    tokenizer_cache = { type = "number", default = 32 * 2^20,
+                        max = 2^32 },
+    max_tries = { type = "number", default = 2, max = 100, integer = true },
+}
+
+local REQUEST_SETTINGS = {
+    lora_name = { type = "string" },
+    cache_salt = { type = "string" },
+    model = { type = "string" },
+    params = { type = "table" },
+}
+
+local NOTHING = {}
+
+local RETRY_AFTER = 1            -- seconds
+local NO_WORKER = '{"error":{"message":"no worker is available",'
+                  .. '"type":"service_unavailable","param":null,'
+                  .. '"code":"no_worker"}}\n'
+
+
+-- Random numbers of this process: made by its first request, after the fork.
+local random
+
+
+-- ---- making -----------------------------------------------------------------
+
+-- A router for the zone of that name.  Only checks and keeps its arguments, so
+-- that it may be called in init_by_lua; raises an error when one is wrong.
+--
+--     policy             a name, or a table with pick(): resty.kv_router.policy
+--                        ("kv_cost")
+--     policy_conf        the settings of a policy that is named
+--     tokenizer          "remote": text prompts are tokenized by an engine;
+--                        "none": they are routed by load ("none")
+--     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
+--     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
+--     max_tries          further candidates tried when one fails, 0 to 100 (2)
+function _M.new(zone_name, opts)
+    if type(zone_name) ~= "string" then
+        error("bad argument #1 to 'new' (string expected, got "
+              .. type(zone_name) .. ")", 2)
+    end
+
+    local conf, err = checked(opts, SETTINGS)
+    if not conf then
+        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+    end
+
+    local chosen
+
+    chosen, err = policy.load(conf.policy, conf.policy_conf)
+    if not chosen then
+        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+    end
+
+    local remote
+
+    if conf.tokenizer == "remote" then
+        remote = tokenizer.new(conf.tokenizer_timeout, conf.tokenizer_cache)
+
+    elseif conf.tokenizer ~= "none" then
+        error("bad argument #2 to 'new' (\"tokenizer\" must be \"remote\" or "
+              .. '"none", not "' .. conf.tokenizer .. '")', 2)
+    end
+
+    return setmetatable({ name = zone_name, policy = chosen,
+                          tokenizer = remote, max_tries = conf.max_tries },
+                        mt)
+end
+
+
+-- The index of the zone of that name: resty.kv_router.index.
+function _M.index(zone_name)
+    if type(zone_name) ~= "string" then
+        error("bad argument #1 to 'index' (string expected, got "
+              .. type(zone_name) .. ")", 2)
+    end
+
+    return index.new(zone_name)
+end
+
+
+-- ---- access -----------------------------------------------------------------
+
+local function zone_of(self)
+    local zone = self.zone
+
+    if not zone then
+        zone = lib.zone(self.name)
+        self.zone = zone
+        random = random or new_random(now_us() + pid())
+    end
+
+    return zone
+end
+
+
+local function unavailable()
+    ngx.status = 503
+    ngx.header["Retry-After"] = RETRY_AFTER
+    ngx.header["Content-Type"] = "application/json"
+    print(NO_WORKER)
+
+    return ngx_exit(503)
+end
+
+
+-- Candidates without any overlap: what is left when matching failed.
+local function match_nothing(self, r, zone, model)
+    local found, err, none = lib.match_tokens(r, zone, nil, 0, nil, nil, model)
+
+    if not found and not none then
+        limited("match_tokens", log.MINUTE, ERR,
+                'zone "' .. self.name .. '": no candidates: ' .. err)
+    end
+
+    return found
+end
+
+
+-- Has the text tokenized and matches again.  Returns a match, found itself
+-- when there is no other, and WHY.TOKENIZER when it failed.
+local function match_text(self, r, zone, req, found, given)
+    local ok, tokens, n = pcall(self.tokenizer.tokenize, self.tokenizer, req,
+                                found, random)
+    if not ok then
+        n = tokens
+        tokens = nil
+    end
+
+    if tokens then
+        local again, err = lib.match_tokens(r, zone, tokens, n,
+                                            given.lora_name, req.salt,
+                                            given.model)
+        if again then
+            return again
+        end
+
+        n = err
+    end
+
+    -- there was nothing to tokenize
+    if n == nil then
+        return found
+    end
+
+    limited("tokenizer", log.MINUTE, WARN,
+            "tokenizer: " .. tostring(n) .. ", routed by load")
+
+    return found, WHY.TOKENIZER
+end
+
+
+-- Asks the policy and reserves what it chose.
+local function decide(self, r, zone, req, found, given, why, started)
+    local chosen = self.policy
+    local ctx = policy.context(found, req, given.params, random,
+                               started / 1e6, self.max_tries + 1)
+    local list, k, reason, failed = policy.decide(chosen, ctx)
+
+    if chosen.done then
+        ngx.ctx[self] = ctx
+    end
+
+    -- from the second on: what retries follow
+    return lib.reserve(r, zone, list[0], k > 1 and list + 1 or nil, k - 1,
+                       chosen.name, failed or why or found.why, reason,
+                       now_us() - started)
+end
+
+
+-- In the access phase: reads the body, finds what is cached where, asks the
+-- policy and reserves.  Called again for the same request (error_page, an
+-- internal redirect) it does nothing.  Without any worker it answers 503.
+--
+-- given: for this request, all optional: lora_name and cache_salt (the prompt's
+-- namespaces), model (only workers of that model, or of none), params (for the
+-- policy: ctx.params).
+--
+-- The time that is recorded is that of deciding: neither the body's nor the
+-- tokenizer's.
+function router:access(given)
+    local r = get_request()
+    local zone = zone_of(self)
+
+    if lib.reserved(r, zone) then
+        return
+    end
+
+    if given then
+        local ok, err = checked(given, REQUEST_SETTINGS)
+        if not ok then
+            error("bad argument #1 to 'access' (" .. err .. ")", 2)
+        end
+    end
+
+    -- newer Lua modules refuse HTTP/2 bodies of unknown length
+    local read, refusal = pcall(read_body)
+    if not read then
+        limited("body", log.MINUTE, WARN,
+                "no body, routed by load: " .. tostring(refusal))
+    end
+
+    local started = now_us()
+
+    given = given or NOTHING
+
+    local req = request.new(given.lora_name, given.cache_salt)
+    local found, err, none = lib.match(r, zone, given.lora_name,
+                                       given.cache_salt, given.model)
+
+    if not found then
+        if none then
+            return unavailable()
+        end
+
+        limited("match", log.MINUTE, ERR, 'zone "' .. self.name
+                .. '": no match, routed by load: ' .. err)
+
+        found = match_nothing(self, r, zone, given.model)
+
+        if not found then
+            return unavailable()
+        end
+    end
+
+    local why
+
+    if found.why == WHY.NO_TOKENS and self.tokenizer then
+        local before = now_us()
+
+        found, why = match_text(self, r, zone, req, found, given)
+        started = started + (now_us() - before)
+    end
+
+    local ok
+
+    ok, err = decide(self, r, zone, req, found, given, why, started)
+    if ok then
+        return
+    end
+
+    -- the worker may be gone by now: once more, with what there is
+    limited("reserve", log.MINUTE, WARN,
+            'zone "' .. self.name .. '": not reserved: ' .. err)
+
+    found = match_nothing(self, r, zone, given.model)
+
+    if not found
+       or not decide(self, r, zone, req, found, given, why, started)
+    then
+        return unavailable()
+    end
+end
+
+
+-- ---- balancer and log -------------------------------------------------------
+
+-- In the balancer phase: the peer that was reserved; on a retry the next best,
+-- never one that failed.  Whether there is a retry is for
+-- proxy_next_upstream to say; here only how many candidates there are.
+function router:balance()
+    local r = get_request()
+    local failed = get_last_failure() ~= nil
+    local host, port, left = lib.peer(r, zone_of(self), failed)
+
+    if not host then
+        ngx_log(ERR, 'kv_router: zone "', self.name, '": no peer: ', port)
+        return ngx_exit(502)
+    end
+
+    if not failed and left > 0 and self.max_tries > 0 then
+        set_more_tries(min(left, self.max_tries))
+    end
+
+    local ok, err = set_current_peer(host, port)
+    if not ok then
+        ngx_log(ERR, 'kv_router: zone "', self.name, '": peer ', host, ": ",
+                err)
+        return ngx_exit(502)
+    end
+end
+
+
+-- In the log phase: tells the policy's done() what came of the request.
+function router:log()
+    local chosen = self.policy
+
+    if not chosen.done then
+        return
+    end
+
+    local outcome = lib.outcome(get_request(), zone_of(self))
+
+    if outcome then
+        policy.finish(chosen, ngx.ctx[self], outcome)
+    end
+end
+
+
+return _M

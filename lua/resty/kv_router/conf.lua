@@ -1,0 +1,85 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Checks the tables of settings that people write.
+
+
+local pairs = pairs
+local tostring = tostring
+local type = type
+
+
+local _M = {}
+
+
+-- Bound of every number, so that no formula of them overflows.
+local HUGE = 1e9
+
+
+-- The value of one setting, or nil and what is wrong with it.
+local function value(name, given, spec)
+    if spec.type and type(given) ~= spec.type then
+        return nil, 'the value of "' .. name .. '" must be a ' .. spec.type
+                    .. ", not " .. type(given)
+    end
+
+    if spec.type ~= "number" then
+        return given
+    end
+
+    local min, max = spec.min or 0, spec.max or HUGE
+
+    -- so written, it refuses NaN
+    if not (given >= min and given <= max) then
+        return nil, 'the value of "' .. name .. '" must be from ' .. min
+                    .. " to " .. max .. ", not " .. tostring(given)
+    end
+
+    if spec.integer and given % 1 ~= 0 then
+        return nil, 'the value of "' .. name .. '" must be a whole number'
+    end
+
+    return given
+end
+
+
+-- Returns a table with every setting of specs: those given, and from base (a
+-- table of complete settings) or spec.default the others.  nil and a sentence
+-- when a setting is unknown, of the wrong type or out of range.
+--
+-- specs: name -> { type = "number" | "boolean" | "string" | ... (any), default,
+-- and for numbers min (0), max (1e9), integer (false) }
+function _M.check(given, specs, base)
+    if given ~= nil and type(given) ~= "table" then
+        return nil, "a table is expected, not " .. type(given)
+    end
+
+    local conf = {}
+
+    for name, spec in pairs(specs) do
+        if base then
+            conf[name] = base[name]
+        else
+            conf[name] = spec.default
+        end
+    end
+
+    for name, v in pairs(given or {}) do
+        local spec = specs[name]
+
+        if not spec then
+            return nil, 'unknown setting "' .. tostring(name) .. '"'
+        end
+
+        local checked, err = value(name, v, spec)
+        if err then
+            return nil, err
+        end
+
+        conf[name] = checked
+    end
+
+    return conf
+end
+
+
+return _M

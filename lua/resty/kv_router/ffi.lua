@@ -1,0 +1,469 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
+-- function for each of its functions.  Nothing else in lua/ touches ffi.C.
+--
+-- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
+-- few fields have another name here, so that what a policy reads are Lua
+-- values: a candidate's worker_data, address_data, model_data, role_id and
+-- confidence_id stand behind worker, address, model (strings), role ("both",
+-- "prefill", "decode") and confidence ("EXACT", ...).
+--
+-- Functions that can fail return nil and a sentence, or what they are for.
+
+
+local ffi = require "ffi"
+
+local C = ffi.C
+local error = error
+local ffi_new = ffi.new
+local ffi_string = ffi.string
+local metatype = ffi.metatype
+local pcall = pcall
+local tonumber = tonumber
+local type = type
+local typeof = ffi.typeof
+
+
+if not pcall(typeof, "ngx_http_request_t") then
+    ffi.cdef "typedef struct ngx_http_request_s  ngx_http_request_t;"
+end
+
+ffi.cdef [[
+typedef struct {
+    double      active_requests;
+    double      active_prefills;
+    double      prefill_tokens;
+    double      decode_blocks;
+    double      additional_blocks;
+    double      weight;
+    double      age;
+    uint32_t    holder;
+    uint32_t    generation;
+    uint32_t    rank;
+    uint32_t    device;
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    role_id;
+    uint32_t    confidence_id;
+    uint32_t    max_active;
+    uint32_t    worker_len;
+    uint32_t    address_len;
+    uint32_t    model_len;
+    const char *worker_data;
+    const char *address_data;
+    const char *model_data;
+} ngx_http_kv_router_candidate_t;
+
+typedef struct {
+    uint32_t    prompt_tokens;
+    uint32_t    prompt_blocks;
+    uint32_t    block_size;
+    uint32_t    n;
+    uint32_t    best;
+    uint32_t    why;
+    const ngx_http_kv_router_candidate_t  *candidates;
+} ngx_http_kv_router_match_t;
+
+typedef struct {
+    uint32_t    holder;
+    uint32_t    rank;
+    uint32_t    tries;
+    uint32_t    status;
+    double      first_byte_us;
+    double      total_us;
+    uint32_t    worker_len;
+    const char *worker_data;
+} ngx_http_kv_router_outcome_t;
+
+typedef struct {
+    uint32_t    rank;
+    uint32_t    device;
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    worker_len;
+    char        worker_data[64];
+} ngx_http_kv_router_found_t;
+
+void *ngx_http_kv_router_ffi_zone(const unsigned char *name, size_t len);
+double ngx_http_kv_router_ffi_now_us(void);
+
+int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
+    const unsigned char *lora, size_t lora_len,
+    const unsigned char *salt, size_t salt_len,
+    const unsigned char *model, size_t model_len,
+    const ngx_http_kv_router_match_t **out, char **err);
+int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens,
+    const unsigned char *lora, size_t lora_len,
+    const unsigned char *salt, size_t salt_len,
+    const unsigned char *model, size_t model_len,
+    const ngx_http_kv_router_match_t **out, char **err);
+int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
+    uint32_t i, const uint32_t *ranked, size_t nranked,
+    const unsigned char *policy, size_t policy_len, uint32_t why,
+    const unsigned char *reason, size_t reason_len, double us, char **err);
+int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
+int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
+    uintptr_t failed, const char **host, size_t *host_len, uint32_t *port,
+    uint32_t *left, char **err);
+int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
+    ngx_http_kv_router_outcome_t *out);
+
+uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
+uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
+size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
+    size_t ntokens, const unsigned char *lora, size_t lora_len,
+    const unsigned char *salt, size_t salt_len, uint64_t *local,
+    uint64_t *sequence);
+size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
+    ngx_http_kv_router_found_t *out, size_t cap);
+int ngx_http_kv_router_ffi_store(void *zone, const unsigned char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
+    const uint64_t *handles, const uint64_t *locals, size_t n, char **err);
+int ngx_http_kv_router_ffi_remove(void *zone, const unsigned char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *handles,
+    size_t n, uint32_t *unknown, char **err);
+int ngx_http_kv_router_ffi_clear(void *zone, const unsigned char *worker,
+    size_t worker_len, uint32_t rank, char **err);
+int ngx_http_kv_router_ffi_remove_worker(void *zone,
+    const unsigned char *worker, size_t worker_len, char **err);
+int ngx_http_kv_router_ffi_text(void *zone, const char *what, char **out,
+    size_t *len, char **err);
+void ngx_http_kv_router_ffi_free(char *text);
+]]
+
+
+local _M = {}
+
+
+local OK = 0
+local BUSY = -3
+local DECLINED = -5
+
+
+-- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
+local WHY = {
+    BY_POLICY = 0,
+    NO_TOKENS = 1,
+    NO_BODY = 2,
+    BAD_BODY = 3,
+    TOO_LONG = 4,
+    SHORT = 5,
+    TOKENIZER = 6,
+    POLICY_ERROR = 7,
+    NO_WORKER = 8,
+    RETRY = 9,
+    NO_ELIGIBLE = 10,
+}
+
+_M.WHY = WHY
+
+-- kvr_role_t, kvr_confidence_t and kvr_tier_t of src/.
+local ROLES = { [0] = "both", "prefill", "decode" }
+
+local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
+                      "STALE", "UNVERIFIED", "EXTERNAL" }
+
+_M.CONFIDENCES = CONFIDENCES
+
+_M.TIERS = { device = 0, host = 1, disk = 2, external = 3 }
+
+
+-- ---- the types that Lua sees ------------------------------------------------
+
+metatype("ngx_http_kv_router_candidate_t", {
+    __index = function(self, key)
+        if key == "worker" then
+            return ffi_string(self.worker_data, self.worker_len)
+        end
+
+        if key == "address" then
+            return ffi_string(self.address_data, self.address_len)
+        end
+
+        if key == "model" then
+            return ffi_string(self.model_data, self.model_len)
+        end
+
+        if key == "role" then
+            return ROLES[self.role_id]
+        end
+
+        if key == "confidence" then
+            return CONFIDENCES[self.confidence_id]
+        end
+
+        return nil
+    end
+})
+
+-- A match as a list: #m candidates, m[1] to m[#m], and nil beyond, so that
+-- no policy can read where no candidate is.
+metatype("ngx_http_kv_router_match_t", {
+    __len = function(self)
+        return self.n
+    end,
+
+    __index = function(self, i)
+        if type(i) == "number" and i >= 1 and i <= self.n then
+            return self.candidates[i - 1]
+        end
+
+        return nil
+    end
+})
+
+local function worker_of(self, key)
+    if key == "worker" then
+        return ffi_string(self.worker_data, self.worker_len)
+    end
+
+    return nil
+end
+
+metatype("ngx_http_kv_router_outcome_t", { __index = worker_of })
+metatype("ngx_http_kv_router_found_t", { __index = worker_of })
+
+
+-- ---- out buffers: read before anything can yield ----------------------------
+
+local err_out = ffi_new("char *[1]")
+local match_out = ffi_new("const ngx_http_kv_router_match_t *[1]")
+local host_out = ffi_new("const char *[1]")
+local text_out = ffi_new("char *[1]")
+local len_out = ffi_new("size_t[1]")
+local u32_out = ffi_new("uint32_t[2]")
+local u64_in = ffi_new("uint64_t[1]")
+local outcome_out = ffi_new("ngx_http_kv_router_outcome_t")
+
+
+-- The sentence that C left, or one for the code.
+local function failure(rc)
+    local err = err_out[0]
+
+    if err ~= nil then
+        err_out[0] = nil
+        return ffi_string(err)
+    end
+
+    if rc == BUSY then
+        return "the zone is busy"
+    end
+
+    if rc == DECLINED then
+        return "not found"
+    end
+
+    return "internal error"
+end
+
+
+local function len_of(s)
+    return s and #s or 0
+end
+
+
+-- ---- zone and clock ---------------------------------------------------------
+
+-- The zone of that name; raises an error when there is none: that is a mistake
+-- in the configuration, to be seen at once.
+function _M.zone(name)
+    local ok, zone = pcall(function()
+        return C.ngx_http_kv_router_ffi_zone(name, #name)
+    end)
+
+    if not ok then
+        error("ngx_http_kv_router_module is not loaded", 0)
+    end
+
+    if zone == nil then
+        error('there is no kv_router_zone "' .. name .. '"', 0)
+    end
+
+    return zone
+end
+
+
+-- Microseconds, monotonic: the clock that ages are of.
+function _M.now_us()
+    return C.ngx_http_kv_router_ffi_now_us()
+end
+
+
+-- ---- the request path -------------------------------------------------------
+
+local function matched(rc)
+    if rc ~= OK then
+        return nil, failure(rc), rc == DECLINED
+    end
+
+    return match_out[0][0]
+end
+
+
+-- Token ids of the request's body, looked up.  lora, salt, model: strings or
+-- nil.  Returns the match (#m candidates, m[i], m.why, ...), which lives as
+-- long as the request, or nil, err, and true when there is no worker at all.
+function _M.match(r, zone, lora, salt, model)
+    return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
+                                                  salt, len_of(salt), model,
+                                                  len_of(model), match_out,
+                                                  err_out))
+end
+
+
+-- The same for tokens: a uint32_t array of n, or nil and 0.
+function _M.match_tokens(r, zone, tokens, n, lora, salt, model)
+    return matched(C.ngx_http_kv_router_ffi_match_tokens(r, zone, tokens, n,
+                                                  lora, len_of(lora), salt,
+                                                  len_of(salt), model,
+                                                  len_of(model), match_out,
+                                                  err_out))
+end
+
+
+-- Reserves candidate i (from 0) of the last match; ranked: a uint32_t array of
+-- the n candidates (from 0) that retries follow, or nil.  us: microseconds.
+function _M.reserve(r, zone, i, ranked, n, policy, why, reason, us)
+    local rc = C.ngx_http_kv_router_ffi_reserve(r, zone, i, ranked, n, policy,
+                                                len_of(policy), why, reason,
+                                                len_of(reason), us, err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+function _M.reserved(r, zone)
+    return C.ngx_http_kv_router_ffi_reserved(r, zone) == OK
+end
+
+
+-- Returns host, port and how many candidates are left after this one.
+function _M.peer(r, zone, failed)
+    local rc = C.ngx_http_kv_router_ffi_peer(r, zone, failed and 1 or 0,
+                                             host_out, len_out, u32_out,
+                                             u32_out + 1, err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return ffi_string(host_out[0], len_out[0]), u32_out[0], u32_out[1]
+end
+
+
+-- What came of the request, valid until the next call; nil when it has none.
+function _M.outcome(r, zone)
+    if C.ngx_http_kv_router_ffi_outcome(r, zone, outcome_out) ~= OK then
+        return nil
+    end
+
+    return outcome_out
+end
+
+
+-- ---- the index --------------------------------------------------------------
+
+function _M.block_size(zone)
+    return C.ngx_http_kv_router_ffi_block_size(zone)
+end
+
+
+function _M.max_holders(zone)
+    return C.ngx_http_kv_router_ffi_max_holders(zone)
+end
+
+
+-- Writes hashes of whole blocks to local_out and sequence_out (uint64_t
+-- arrays, or nil) and returns their number.
+function _M.hash(zone, tokens, n, lora, salt, local_out, sequence_out)
+    return tonumber(C.ngx_http_kv_router_ffi_hash(zone, tokens, n, lora,
+                                                  len_of(lora), salt,
+                                                  len_of(salt), local_out,
+                                                  sequence_out))
+end
+
+
+function _M.find(zone, locals, n, out, cap)
+    return tonumber(C.ngx_http_kv_router_ffi_find(zone, locals, n, out, cap))
+end
+
+
+-- parent: cdata uint64_t or nil.
+function _M.store(zone, worker, rank, tier, parent, handles, locals, n)
+    local up
+
+    if parent then
+        u64_in[0] = parent
+        up = u64_in
+    end
+
+    local rc = C.ngx_http_kv_router_ffi_store(zone, worker, #worker, rank,
+                                              tier, up, handles, locals, n,
+                                              err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- Returns how many of the handles were not held.
+function _M.remove(zone, worker, rank, tier, handles, n)
+    u32_out[0] = 0
+
+    local rc = C.ngx_http_kv_router_ffi_remove(zone, worker, #worker, rank,
+                                               tier, handles, n, u32_out,
+                                               err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return u32_out[0]
+end
+
+
+function _M.clear(zone, worker, rank)
+    local rc = C.ngx_http_kv_router_ffi_clear(zone, worker, #worker, rank,
+                                              err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+function _M.remove_worker(zone, worker)
+    local rc = C.ngx_http_kv_router_ffi_remove_worker(zone, worker, #worker,
+                                                      err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- what: "stats", "workers" or "dump".
+function _M.text(zone, what)
+    local rc = C.ngx_http_kv_router_ffi_text(zone, what, text_out, len_out,
+                                             err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    local text = ffi_string(text_out[0], len_out[0])
+
+    C.ngx_http_kv_router_ffi_free(text_out[0])
+    text_out[0] = nil
+
+    return text
+end
+
+
+return _M

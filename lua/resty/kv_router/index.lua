@@ -1,0 +1,480 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- A zone's index for Lua: what resty.kv_router's index() returns.
+--
+-- tokens      a table of numbers, a packed string (u32, little endian), or
+--             cdata uint32_t with opts.n (arrays may go without)
+-- hashes      a table of hashes, or cdata uint64_t and their number after it
+-- a hash      cdata uint64_t, a decimal string, or a number up to 2^53:
+--             beyond, Lua numbers are not exact, and are refused
+-- worker      the id, a string; rank: a number, 0 when nil
+-- tier        "device" (when nil), "host", "disk" or "external"
+--
+-- Arguments of a wrong type are errors; wrong values in them, and what goes
+-- wrong in the zone, give nil and a sentence.  Nothing is then half-applied.
+-- Nothing here yields; results are the caller's own and live as long as it
+-- likes.
+
+
+local decode = require "cjson.safe".decode
+local ffi = require "ffi"
+local lib = require "resty.kv_router.ffi"
+local matches = require "resty.kv_router.matches"
+
+local cast = ffi.cast
+local copy = ffi.copy
+local error = error
+local find = string.find
+local getinfo = debug.getinfo
+local istype = ffi.istype
+local setmetatable = setmetatable
+local sizeof = ffi.sizeof
+local sub = string.sub
+local tonumber = tonumber
+local tostring = tostring
+local type = type
+local typeof = ffi.typeof
+local TIERS = lib.TIERS
+
+
+local _M = {}
+local mt = { __index = _M }
+
+local u32s = typeof("uint32_t[?]")
+local u64s = typeof("uint64_t[?]")
+local founds = typeof("ngx_http_kv_router_found_t[?]")
+local found_size = sizeof("ngx_http_kv_router_found_t")
+local u64 = typeof("uint64_t")
+local i64 = typeof("int64_t")
+
+local EXACT = 2^53
+local MAX_U32 = 2^32 - 1
+local MAX_U64 = "18446744073709551615"
+
+
+-- name: of a zone; not looked up until it is needed, so that this may be
+-- called in init_by_lua.
+function _M.new(name)
+    return setmetatable({ name = name }, mt)
+end
+
+
+local function zone_of(self)
+    local zone = self.zone
+
+    if not zone then
+        zone = lib.zone(self.name)
+        self.zone = zone
+    end
+
+    return zone
+end
+
+
+-- ---- arguments --------------------------------------------------------------
+
+-- Raises the error of a wrong argument, in who called into this file.
+local function bad(n, what, wanted, got)
+    local level = 1
+    local here = getinfo(level, "S").source
+
+    while getinfo(level + 1, "S") and getinfo(level, "S").source == here do
+        level = level + 1
+    end
+
+    error("bad argument #" .. n .. " to '" .. what .. "' (" .. wanted
+          .. " expected, got " .. type(got) .. ")", level)
+end
+
+
+local function check_worker(what, worker, rank)
+    if type(worker) ~= "string" then
+        bad(1, what, "string", worker)
+    end
+
+    if rank ~= nil and (type(rank) ~= "number" or rank < 0 or rank % 1 ~= 0
+                        or rank > MAX_U32)
+    then
+        bad(2, what, "rank", rank)
+    end
+end
+
+
+local function check_tier(n, what, tier)
+    if tier ~= nil and not TIERS[tier] then
+        bad(n, what, "tier", tier)
+    end
+
+    return TIERS[tier or "device"]
+end
+
+
+-- { lora_name, cache_salt, n, early_exit }
+local function check_opts(what, opts)
+    if opts == nil then
+        return nil, nil
+    end
+
+    if type(opts) ~= "table" then
+        bad(2, what, "table", opts)
+    end
+
+    local lora, salt = opts.lora_name, opts.cache_salt
+
+    if lora ~= nil and type(lora) ~= "string" then
+        bad(2, what, "string in lora_name", lora)
+    end
+
+    if salt ~= nil and type(salt) ~= "string" then
+        bad(2, what, "string in cache_salt", salt)
+    end
+
+    return lora, salt
+end
+
+
+-- The number of elements of cdata, arrays and pointers of that C type alone.
+local function count_cdata(arg, what, values, n, ctype, size)
+    local name = tostring(typeof(values))
+
+    if n ~= nil and (type(n) ~= "number" or n < 0 or n % 1 ~= 0) then
+        bad(arg, what, "a number of elements", n)
+    end
+
+    if find(name, "^ctype<" .. ctype .. " %[") then
+        local all = sizeof(values) / size
+
+        if n and n > all then
+            bad(arg, what, "an array of " .. n, values)
+        end
+
+        return n or all
+    end
+
+    if not n or not find(name, "^ctype<c?o?n?s?t? ?" .. ctype .. " %*>") then
+        bad(arg, what, ctype .. " and their number", values)
+    end
+
+    return n
+end
+
+
+-- tokens as const uint32_t * and their number, or nil and a sentence; the
+-- third is what keeps the memory alive.
+local function read_tokens(what, tokens, opts)
+    local t = type(tokens)
+
+    if t == "string" then
+        if #tokens % 4 ~= 0 then
+            return nil, "a packed string of tokens has 4 bytes for each"
+        end
+
+        local n = #tokens / 4
+        local out = u32s(n)
+
+        -- a string needn't be aligned
+        copy(out, tokens, #tokens)
+
+        return out, n
+    end
+
+    if t == "cdata" then
+        return tokens, count_cdata(1, what, tokens, opts and opts.n,
+                                   "unsigned int", 4)
+    end
+
+    if t ~= "table" then
+        bad(1, what, "table, cdata or string", tokens)
+    end
+
+    local n = #tokens
+    local out = u32s(n)
+
+    for i = 1, n do
+        local token = tokens[i]
+
+        if type(token) ~= "number" or not (token >= 0 and token <= MAX_U32)
+           or token % 1 ~= 0
+        then
+            return nil, "token " .. i .. " is no number from 0 to 2^32 - 1: "
+                        .. tostring(token)
+        end
+
+        out[i - 1] = token
+    end
+
+    return out, n
+end
+
+
+-- A decimal string as uint64_t, or nil.
+local function parse_u64(s)
+    if not find(s, "^%d+$") or #s > #MAX_U64
+       or (#s == #MAX_U64 and s > MAX_U64)
+    then
+        return nil
+    end
+
+    -- two halves, each exact as a number
+    return cast(u64, tonumber(sub(s, 1, -11)) or 0) * 10000000000ULL
+           + cast(u64, tonumber(sub(s, -10)))
+end
+
+
+-- One hash as cdata uint64_t, or nil and a sentence that begins with where.
+local function read_hash(value, where)
+    local t = type(value)
+
+    if t == "number" then
+        if value >= 0 and value <= EXACT and value % 1 == 0 then
+            return cast(u64, value)
+        end
+
+        return nil, where .. ": a number has to be whole and at most 2^53; "
+                    .. "pass larger hashes as decimal strings or cdata"
+    end
+
+    if t == "string" then
+        local hash = parse_u64(value)
+
+        if hash then
+            return hash
+        end
+
+        return nil, where .. ': "' .. value .. '" is no decimal u64'
+    end
+
+    if istype(u64, value) or istype(i64, value) then
+        return cast(u64, value)
+    end
+
+    return nil, where .. ": no hash, but a " .. t
+end
+
+
+-- hashes as an array of uint64_t and their number, or nil and a sentence.
+local function read_hashes(arg, what, hashes, n)
+    if type(hashes) == "cdata" then
+        return hashes, count_cdata(arg, what, hashes, n, "uint64_t", 8)
+    end
+
+    if type(hashes) ~= "table" then
+        bad(arg, what, "table or cdata", hashes)
+    end
+
+    n = #hashes
+
+    local out = u64s(n)
+
+    for i = 1, n do
+        local hash, err = read_hash(hashes[i], "hash " .. i)
+        if not hash then
+            return nil, err
+        end
+
+        out[i - 1] = hash
+    end
+
+    return out, n
+end
+
+
+-- ---- reading ----------------------------------------------------------------
+
+-- Looks hashes up, in a buffer for all there may be, and keeps what was found.
+local function find_locals(self, zone, locals, n)
+    local cap = self.cap
+
+    if not cap then
+        cap = lib.max_holders(zone)
+        self.cap = cap
+        self.buffer = founds(cap)
+    end
+
+    local found = lib.find(zone, locals, n, self.buffer, cap)
+    local list = founds(found)
+
+    copy(list, self.buffer, found * found_size)
+
+    return matches.new(list, found, n)
+end
+
+
+-- Local hashes, sequence hashes, of the whole blocks of tokens.
+local function hash(self, what, tokens, opts, sequence)
+    local lora, salt = check_opts(what, opts)
+    local data, n = read_tokens(what, tokens, opts)
+    if not data then
+        return nil, n
+    end
+
+    local zone = zone_of(self)
+    local out = u64s(n / lib.block_size(zone) + 1)
+
+    if sequence then
+        return out, lib.hash(zone, data, n, lora, salt, nil, out)
+    end
+
+    return out, lib.hash(zone, data, n, lora, salt, out, nil)
+end
+
+
+-- opts: { lora_name, cache_salt, n, early_exit }; early_exit allows an answer
+-- below the exact one when a single holder is left, and is never needed here.
+-- Returns resty.kv_router.matches.
+function _M:find_matches(tokens, opts)
+    local locals, n = hash(self, "find_matches", tokens, opts, false)
+    if not locals then
+        return nil, n
+    end
+
+    return find_locals(self, zone_of(self), locals, n)
+end
+
+
+-- hashes: local ones, from the prompt's beginning.
+function _M:find_matches_by_hash(hashes, n)
+    local locals
+
+    locals, n = read_hashes(1, "find_matches_by_hash", hashes, n)
+    if not locals then
+        return nil, n
+    end
+
+    return find_locals(self, zone_of(self), locals, n)
+end
+
+
+-- Local hashes of the whole blocks: cdata uint64_t, from 0, and their number.
+function _M:block_hashes(tokens, opts)
+    return hash(self, "block_hashes", tokens, opts, false)
+end
+
+
+-- The same, of the chain up to and with each block.
+function _M:sequence_hashes(tokens, opts)
+    return hash(self, "sequence_hashes", tokens, opts, true)
+end
+
+
+-- ---- writing ----------------------------------------------------------------
+
+-- (worker, rank) now holds blocks, an array of { block_hash, tokens_hash }:
+-- the engine's name for the block and its local hash; they follow the block
+-- named parent_hash, or begin a prompt when that is nil.  Returns true.
+function _M:store(worker, rank, parent_hash, blocks, tier)
+    check_worker("store", worker, rank)
+
+    if type(blocks) ~= "table" then
+        bad(4, "store", "table", blocks)
+    end
+
+    tier = check_tier(5, "store", tier)
+
+    local parent, err
+
+    if parent_hash ~= nil then
+        parent, err = read_hash(parent_hash, "parent")
+        if not parent then
+            return nil, err
+        end
+    end
+
+    local n = #blocks
+    local handles = u64s(n)
+    local locals = u64s(n)
+
+    for i = 1, n do
+        local block = blocks[i]
+
+        if type(block) ~= "table" then
+            return nil, "block " .. i .. " is no pair of hashes"
+        end
+
+        local value
+
+        value, err = read_hash(block[1], "block_hash " .. i)
+        if not value then
+            return nil, err
+        end
+
+        handles[i - 1] = value
+
+        value, err = read_hash(block[2], "tokens_hash " .. i)
+        if not value then
+            return nil, err
+        end
+
+        locals[i - 1] = value
+    end
+
+    return lib.store(zone_of(self), worker, rank or 0, tier, parent, handles,
+                     locals, n)
+end
+
+
+-- (worker, rank) no longer holds the blocks of those block hashes (a table,
+-- or cdata and opts n last).  Returns how many of them it didn't hold.
+function _M:remove(worker, rank, hashes, tier, n)
+    check_worker("remove", worker, rank)
+    tier = check_tier(4, "remove", tier)
+
+    local handles
+
+    handles, n = read_hashes(3, "remove", hashes, n)
+    if not handles then
+        return nil, n
+    end
+
+    return lib.remove(zone_of(self), worker, rank or 0, tier, handles, n)
+end
+
+
+-- (worker, rank) holds nothing any more.  Returns true.
+function _M:clear(worker, rank)
+    check_worker("clear", worker, rank)
+
+    return lib.clear(zone_of(self), worker, rank or 0)
+end
+
+
+-- The worker is gone, with all that its ranks held.  Returns true.
+function _M:remove_worker(worker)
+    check_worker("remove_worker", worker)
+
+    return lib.remove_worker(zone_of(self), worker)
+end
+
+
+-- ---- for people -------------------------------------------------------------
+
+-- RouterEvents, one a line, which replayed into an empty index give the same
+-- answers.  May take tens of milliseconds.
+function _M:dump()
+    return lib.text(zone_of(self), "dump")
+end
+
+
+local function decoded(self, what)
+    local text, err = lib.text(zone_of(self), what)
+    if not text then
+        return nil, err
+    end
+
+    return decode(text)
+end
+
+
+-- What the status page shows, a table.
+function _M:stats()
+    return decoded(self, "stats")
+end
+
+
+-- The fleet, an array of tables.
+function _M:workers()
+    return decoded(self, "workers")
+end
+
+
+return _M

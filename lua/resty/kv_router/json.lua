@@ -1,0 +1,166 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Finds the fields of a JSON object without decoding it: their values stay
+-- the client's own bytes.  What is passed on (a chat, its tools) is then
+-- exactly what was received, which decoding and encoding would not give:
+-- cjson makes objects of empty arrays and rounds large numbers.
+--
+-- Not a validator: who gets a value judges it.
+
+
+local byte = string.byte
+local find = string.find
+local sub = string.sub
+
+
+local _M = {}
+
+
+local QUOTE = byte '"'
+local BACKSLASH = byte '\\'
+local OPEN_OBJECT = byte '{'
+local OPEN_ARRAY = byte '['
+
+
+-- The position after the string that begins at pos, or nil.
+local function after_string(text, pos)
+    pos = pos + 1
+
+    while true do
+        pos = find(text, '["\\]', pos)
+
+        if not pos then
+            return nil
+        end
+
+        if byte(text, pos) ~= BACKSLASH then
+            return pos + 1
+        end
+
+        pos = pos + 2
+    end
+end
+
+
+-- The position after the value that begins at pos, or nil.
+local function after_value(text, pos)
+    local b = byte(text, pos)
+
+    if b == QUOTE then
+        return after_string(text, pos)
+    end
+
+    if b ~= OPEN_OBJECT and b ~= OPEN_ARRAY then
+        local _, last = find(text, "^[%w%.%+%-]+", pos)
+
+        return last and last + 1
+    end
+
+    local depth = 0
+
+    while true do
+        pos = find(text, '["%[%]{}]', pos)
+
+        if not pos then
+            return nil
+        end
+
+        b = byte(text, pos)
+
+        if b == QUOTE then
+            pos = after_string(text, pos)
+
+            if not pos then
+                return nil
+            end
+
+        else
+            if b == OPEN_OBJECT or b == OPEN_ARRAY then
+                depth = depth + 1
+            else
+                depth = depth - 1
+            end
+
+            pos = pos + 1
+
+            if depth == 0 then
+                return pos
+            end
+        end
+    end
+end
+
+
+-- Returns a table, name -> the text of the value, of the object that text is;
+-- of a name that occurs twice the last; names with escapes as they are
+-- written.  nil when text is no object.
+function _M.fields(text)
+    local found = {}
+    local _, pos = find(text, "^%s*{%s*")
+
+    if not pos then
+        return nil
+    end
+
+    pos = pos + 1
+
+    if find(text, "^}%s*$", pos) then
+        return found
+    end
+
+    while true do
+        if byte(text, pos) ~= QUOTE then
+            return nil
+        end
+
+        local stop = after_string(text, pos)
+        if not stop then
+            return nil
+        end
+
+        local _, colon = find(text, "^%s*:%s*", stop)
+        if not colon then
+            return nil
+        end
+
+        local start = colon + 1
+        local name = sub(text, pos + 1, stop - 2)
+
+        stop = after_value(text, start)
+        if not stop then
+            return nil
+        end
+
+        found[name] = sub(text, start, stop - 1)
+
+        if find(text, "^%s*}%s*$", stop) then
+            return found
+        end
+
+        _, pos = find(text, "^%s*,%s*", stop)
+        if not pos then
+            return nil
+        end
+
+        pos = pos + 1
+    end
+end
+
+
+-- The text of a string, or of the first string of an array that begins with
+-- one; nil when value is neither.
+function _M.first_string(value)
+    local pos = find(value, '^%[?%s*"')
+    if not pos then
+        return nil
+    end
+
+    pos = find(value, '"', pos, true)
+
+    local stop = after_string(value, pos)
+
+    return stop and sub(value, pos, stop - 1)
+end
+
+
+return _M

@@ -1,0 +1,47 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Log lines that don't flood: one per kind and period, per nginx process.
+
+
+local ngx = ngx
+local ngx_log = ngx.log
+local ngx_now = ngx.now
+
+
+local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
+
+
+-- A kind may hold text from outside (an error message), so that there may be
+-- any number of kinds; above this many all are forgotten, and may log again.
+local MAX_KINDS = 256
+
+local silent_until = {}
+local kinds = 0
+
+
+-- Logs the message unless one of this kind was logged less than period
+-- seconds ago.
+function _M.limited(kind, period, level, message)
+    local now = ngx_now()
+    local till = silent_until[kind]
+
+    if till and now < till then
+        return
+    end
+
+    if not till then
+        if kinds == MAX_KINDS then
+            silent_until = {}
+            kinds = 0
+        end
+
+        kinds = kinds + 1
+    end
+
+    silent_until[kind] = now + period
+
+    ngx_log(level, "kv_router: ", message)
+end
+
+
+return _M

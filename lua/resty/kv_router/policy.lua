@@ -1,0 +1,359 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- The door to policies: loads them, asks them, and makes the best of what
+-- they answer.
+--
+-- WHAT A POLICY IS
+--
+-- A Lua module, named by opts.policy of resty.kv_router's new(): "kv_cost" is
+-- resty.kv_router.policy.kv_cost, a name with a dot is a module's full name.
+-- The module has
+--
+--     new(conf)                 conf: opts.policy_conf, or nil.  Returns the
+--                               policy; nil and a sentence, or an error, when
+--                               conf is wrong.  Called once, perhaps before
+--                               nginx forks
+--
+-- and what it returns, or a table given as opts.policy itself, has
+--
+--     pick(self, ctx)           chooses; may not yield, and should do linear
+--                               work in the number of candidates
+--     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
+--                               during the call: worker, rank, tries, status
+--                               (of the last try), first_byte_us (since the
+--                               decision; -1: none came), total_us.  ctx is
+--                               nil when an internal redirect dropped it
+--
+-- WHAT pick() IS GIVEN
+--
+--     ctx.candidates            a list: #candidates, candidates[1] and so on,
+--                               nil beyond.  Each has
+--         worker, rank          id (string), data-parallel rank (number)
+--         device, host, disk    blocks of the prompt cached there; cumulative:
+--                               device <= host <= disk
+--         active_requests, active_prefills, prefill_tokens (not yet done),
+--         decode_blocks         the load that all of nginx has put there
+--         additional_blocks     that this request would add to decode_blocks
+--         weight                1 is usual
+--         max_active            bound of active requests; 0: none
+--         role                  "both", "prefill" or "decode"
+--         confidence            how far its view is to be trusted: "UNKNOWN",
+--                               "EXACT", "DEGRADED", "SYNCING", "STALE",
+--                               "UNVERIFIED" or "EXTERNAL"; confidence_id is
+--                               the same as a number, from 0, for hot loops
+--         age                   seconds since its last message; -1: never
+--         address, model        strings; model "" when not said
+--         holder, generation    numbers that name (worker, rank): the pair is
+--                               never used again for another
+--                               (worker, address, model: each read makes a Lua
+--                               string; keep them out of loops over all)
+--     ctx.prompt_tokens, ctx.prompt_blocks, ctx.block_size
+--     ctx.best                  the largest device of all candidates
+--     ctx.matches               the overlaps again, as resty.kv_router.matches
+--     ctx.request               read lazily: resty.kv_router.request
+--     ctx.random()              a number in [0, 1)
+--     ctx.now                   seconds, monotonic, the clock of age
+--     ctx.params                the table given to router:access() for this
+--                               request, or nil
+--     ctx.wanted                how many candidates, ranked, routing can use:
+--                               the choice and those that retries follow
+--
+-- All of it is good until the request ends, and read-only.
+--
+-- WHAT pick() RETURNS
+--
+--     worker, rank, reason      rank: 0 when nil.  reason: a short string for
+--                               the log, or nil
+--     i, nil, reason            candidate number i, from 1
+--     list, nil, reason         a table of candidate numbers, the best first:
+--                               retries follow it
+--     list, k, reason           the same as an array of uint32_t, from 0, of
+--                               length k: what order.lowest() returns
+--
+-- An error, or an answer that is none of these, is logged once per kind with
+-- a traceback and counted, and the least loaded candidate is taken.
+
+
+local ffi = require "ffi"
+local least_loaded = require "resty.kv_router.policy.least_loaded"
+local log = require "resty.kv_router.log"
+local matches = require "resty.kv_router.matches"
+local why = require "resty.kv_router.ffi".WHY
+
+local ERR = ngx.ERR
+local ffi_new = ffi.new
+local find = string.find
+local istype = ffi.istype
+local limited = log.limited
+local match = string.match
+local max = math.max
+local pcall = pcall
+local rawset = rawset
+local require = require
+local setmetatable = setmetatable
+local sizeof = ffi.sizeof
+local tostring = tostring
+local traceback = debug.traceback
+local type = type
+local typeof = ffi.typeof
+local xpcall = xpcall
+
+
+local _M = {}
+
+
+-- ---- loading ----------------------------------------------------------------
+
+local function named(name, conf)
+    local module = name
+
+    if not find(name, ".", 1, true) then
+        module = "resty.kv_router.policy." .. name
+    end
+
+    local ok, loaded = pcall(require, module)
+
+    if not ok then
+        loaded = tostring(loaded)
+
+        if find(loaded, "module '" .. module .. "' not found", 1, true) then
+            return nil, 'unknown policy "' .. name .. '"'
+        end
+
+        return nil, 'policy "' .. name .. '": ' .. loaded
+    end
+
+    if type(loaded) ~= "table" or type(loaded.new) ~= "function" then
+        return nil, 'policy "' .. name .. '" has no function new(conf)'
+    end
+
+    local policy, err = loaded.new(conf)
+
+    if not policy then
+        return nil, 'policy "' .. name .. '": ' .. tostring(err)
+    end
+
+    return policy
+end
+
+
+-- Loads the policy of that name, or takes the table; conf: settings for a
+-- named one.  Returns { name, policy, pick, done }, or nil and a sentence.
+function _M.load(what, conf)
+    local policy, err, name
+
+    if type(what) == "string" then
+        name = what
+        policy, err = named(what, conf)
+        if not policy then
+            return nil, err
+        end
+
+    elseif type(what) == "table" then
+        if conf ~= nil then
+            return nil, '"policy_conf" goes with the name of a policy, not '
+                        .. "with a table"
+        end
+
+        name = type(what.name) == "string" and what.name or "custom"
+        policy = what
+
+    else
+        return nil, '"policy" must be a string or a table, not ' .. type(what)
+    end
+
+    if type(policy) ~= "table" or type(policy.pick) ~= "function" then
+        return nil, 'policy "' .. name .. '" has no function pick(self, ctx)'
+    end
+
+    if policy.done ~= nil and type(policy.done) ~= "function" then
+        return nil, 'policy "' .. name .. '": "done" is not a function'
+    end
+
+    return { name = name, policy = policy, pick = policy.pick,
+             done = policy.done }
+end
+
+
+-- ---- asking -----------------------------------------------------------------
+
+local ctx_mt = {
+    __index = function(ctx, key)
+        if key ~= "matches" then
+            return nil
+        end
+
+        local found = ctx.candidates
+        local m = matches.new(found.candidates, found.n, ctx.prompt_blocks)
+
+        rawset(ctx, "matches", m)
+
+        return m
+    end
+}
+
+
+-- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds.
+function _M.context(found, request, params, random, now, wanted)
+    return setmetatable({
+        candidates = found,
+        prompt_tokens = found.prompt_tokens,
+        prompt_blocks = found.prompt_blocks,
+        block_size = found.block_size,
+        best = found.best,
+        request = request,
+        params = params,
+        random = random,
+        now = now,
+        wanted = wanted,
+    }, ctx_mt)
+end
+
+
+local list_t = typeof("uint32_t[?]")
+local MIN_SIZE = 64
+local capacity = 0
+local ranked
+
+
+-- A buffer for n candidate numbers as C counts them, from 0.
+local function room(n)
+    if n > capacity then
+        capacity = max(2 * n, MIN_SIZE)
+        ranked = ffi_new(list_t, capacity)
+    end
+
+    return ranked
+end
+
+
+-- Copies list[from] and so on, k candidate numbers, to ranked.
+local function copy(list, from, k, n)
+    if k < 1 then
+        return nil, "an empty list"
+    end
+
+    -- nobody tries more than there are
+    if k > n then
+        k = n
+    end
+
+    local out = room(k)
+
+    for i = 0, k - 1 do
+        local c = list[from + i]
+
+        if type(c) ~= "number" or c < 1 or c > n or c % 1 ~= 0 then
+            return nil, "candidate " .. tostring(c) .. " of " .. n
+        end
+
+        out[i] = c - 1
+    end
+
+    return k
+end
+
+
+-- Puts into ranked what pick() returned; returns the length, or nil and what
+-- is wrong with the answer.
+local function resolve(candidates, a, b, reason)
+    local n = #candidates
+
+    if reason ~= nil and type(reason) ~= "string" then
+        return nil, "a reason that is a " .. type(reason)
+    end
+
+    if type(a) == "cdata" then
+        if not istype(list_t, a) or type(b) ~= "number"
+           or b * 4 > sizeof(a)
+        then
+            return nil, "a cdata that is no list of that length"
+        end
+
+        return copy(a, 0, b, n)
+    end
+
+    if type(a) == "table" then
+        return copy(a, 1, #a, n)
+    end
+
+    if type(a) == "number" then
+        if a < 1 or a > n or a % 1 ~= 0 then
+            return nil, "candidate " .. a .. " of " .. n
+        end
+
+        room(1)[0] = a - 1
+        return 1
+    end
+
+    if type(a) ~= "string" then
+        return nil, "a worker that is a " .. type(a)
+    end
+
+    local rank = b or 0
+
+    for i = 1, n do
+        local c = candidates[i]
+
+        if c.rank == rank and c.worker_len == #a and c.worker == a then
+            room(1)[0] = i - 1
+            return 1
+        end
+    end
+
+    return nil, 'worker "' .. a .. '" rank ' .. tostring(rank)
+                .. ", which is no candidate"
+end
+
+
+-- Logs a policy's failure, once for its first line.
+local function complain(self, what, message)
+    local first = match(message, "^[^\n]*")
+
+    limited("policy " .. self.name .. what .. first, log.ONCE, ERR,
+            'policy "' .. self.name .. '": ' .. what .. ": " .. message)
+end
+
+
+local function with_traceback(err)
+    return traceback(tostring(err), 2)
+end
+
+
+-- Asks a policy that load() returned.  Returns an array of candidate numbers
+-- as C counts them (from 0, good until the next call), its length, the reason
+-- (a string or nil), and ffi.WHY.POLICY_ERROR when the policy failed.
+function _M.decide(self, ctx)
+    local ok, a, b, reason = xpcall(self.pick, with_traceback, self.policy,
+                                    ctx)
+    if ok then
+        local k, err = resolve(ctx.candidates, a, b, reason)
+
+        if k then
+            return ranked, k, reason
+        end
+
+        complain(self, "pick", "it returned " .. err)
+
+    else
+        complain(self, "pick", a)
+    end
+
+    local list, k = least_loaded.least(ctx.candidates, ctx.block_size,
+                                       ctx.wanted, ctx.random)
+
+    return ranked, copy(list, 0, k, #ctx.candidates), nil, why.POLICY_ERROR
+end
+
+
+-- Tells a policy with a done() what came of the request.
+function _M.finish(self, ctx, outcome)
+    local ok, err = xpcall(self.done, with_traceback, self.policy, ctx,
+                           outcome)
+    if not ok then
+        complain(self, "done", err)
+    end
+end
+
+
+return _M

@@ -1,0 +1,215 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- kv_cost: the worker where the request costs the least, counting what it
+-- must prefill there, what it finds cached, and what already runs.  The
+-- formula and its defaults are those of Dynamo's KV router.
+--
+-- Lower is better; bs is the block size, isl the prompt's tokens, device, host
+-- and disk the blocks of the prompt cached there (host and disk: those beyond
+-- the tier above), each times the discount of the worker's confidence:
+--
+--     cached_tokens = round(bs * (device + HOST * host + DISK * disk))
+--     uncached      = isl - min(cached_tokens, isl)
+--     raw_prefill   = (prefill_tokens + uncached + cached_tokens) / bs
+--     decay         = 1 / (1 + DECAY * ((prefill_tokens - min prefill_tokens)
+--                                       / bs) / ceil(isl / bs))
+--     credit        = OVERLAP_CREDIT * decay * device + HOST * host
+--                     + DISK * disk
+--     decode        = decode_blocks + additional_blocks
+--     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
+--                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
+--
+-- Settings (policy_conf; every one also for one request, by
+-- router:access { params = { ... } }):
+--
+--     overlap_credit         1      worth of a block cached in device memory
+--     host                   0.75   of one in host memory
+--     disk                   0.25   of one on disk
+--     prefill_load_scale     1      weight of prefill against decode
+--     track_prefill          true   false: raw_prefill is 0
+--     decay                  0      how fast credit fades as prefill queues up
+--     active_request_weight  0      blocks that a running request counts for
+--     temperature            0      0: the smallest cost, ties at random;
+--                                   above: softmax over normalised costs
+--     discount               by confidence, 0 to 1, those not named keep their
+--                            default: { EXACT = 1, UNVERIFIED = 1,
+--                            EXTERNAL = 1, UNKNOWN = 1, DEGRADED = 0.5,
+--                            SYNCING = 0.5, STALE = 0.5 }
+--
+-- A policy is a module with new(conf), which returns an object with
+-- pick(self, ctx) and, if it likes, done(self, ctx, outcome).  What they are
+-- given and may return is told in resty.kv_router.policy.
+
+
+local checked = require "resty.kv_router.conf".check
+local ffi = require "ffi"
+local names = require "resty.kv_router.ffi".CONFIDENCES
+local order = require "resty.kv_router.order"
+
+local ceil = math.ceil
+local costs = order.costs
+local error = error
+local ffi_new = ffi.new
+local floor = math.floor
+local huge = math.huge
+local lowest = order.lowest
+local max = math.max
+local min = math.min
+local sample = order.sample
+local pairs = pairs
+local setmetatable = setmetatable
+
+
+local _M = {}
+local mt = { __index = _M }
+
+
+local SETTINGS = {
+    overlap_credit = { type = "number", default = 1 },
+    host = { type = "number", default = 0.75 },
+    disk = { type = "number", default = 0.25 },
+    prefill_load_scale = { type = "number", default = 1 },
+    track_prefill = { type = "boolean", default = true },
+    decay = { type = "number", default = 0 },
+    active_request_weight = { type = "number", default = 0 },
+    temperature = { type = "number", default = 0 },
+    discount = { type = "table" },
+}
+
+local DISCOUNTS = {}
+
+for _, name in pairs(names) do
+    DISCOUNTS[name] = { type = "number", max = 1, default = 1 }
+end
+
+DISCOUNTS.DEGRADED.default = 0.5
+DISCOUNTS.SYNCING.default = 0.5
+DISCOUNTS.STALE.default = 0.5
+
+
+-- Complete settings, discounts also as an array by confidence_id, which is
+-- what the loop reads.  base: settings for those not given.
+local function settings(given, base)
+    local conf, err = checked(given, SETTINGS, base)
+    if not conf then
+        return nil, err
+    end
+
+    if base and not given.discount then
+        conf.by_confidence = base.by_confidence
+        return conf
+    end
+
+    conf.discount, err = checked(conf.discount, DISCOUNTS,
+                                 base and base.discount)
+    if not conf.discount then
+        return nil, '"discount": ' .. err
+    end
+
+    conf.by_confidence = ffi_new("double[?]", #names + 1)
+
+    for id = 0, #names do
+        conf.by_confidence[id] = conf.discount[names[id]]
+    end
+
+    return conf
+end
+
+
+-- conf: the settings above, or nil.  Returns nil and a sentence when one is
+-- unknown or out of range.
+function _M.new(conf)
+    local complete, err = settings(conf)
+    if not complete then
+        return nil, err
+    end
+
+    return setmetatable({ conf = complete }, mt)
+end
+
+
+-- Writes the cost of each candidate to cost[1] to cost[#candidates], in
+-- blocks.
+local function fill(cost, conf, ctx)
+    local candidates = ctx.candidates
+    local bs, isl = ctx.block_size, ctx.prompt_tokens
+    local isl_blocks = max(1, ceil(isl / bs))
+    local overlap_credit = conf.overlap_credit
+    local host_credit, disk_credit = conf.host, conf.disk
+    local scale = conf.prefill_load_scale
+    local tracked = conf.track_prefill
+    local request_weight = conf.active_request_weight
+    local discounts = conf.by_confidence
+    local fade = conf.decay / isl_blocks / bs
+    local least_prefill = huge
+
+    if fade > 0 then
+        for i = 1, #candidates do
+            least_prefill = min(least_prefill, candidates[i].prefill_tokens)
+        end
+    end
+
+    for i = 1, #candidates do
+        local c = candidates[i]
+        local discount = discounts[c.confidence_id]
+        local device = discount * c.device
+        local lower = discount * (host_credit * (c.host - c.device)
+                                  + disk_credit * (c.disk - c.host))
+        local prefill = 0
+
+        if tracked then
+            local cached = floor(bs * (device + lower) + 0.5)
+
+            prefill = (c.prefill_tokens + max(isl, cached)) / bs
+        end
+
+        if fade > 0 then
+            device = device / (1 + fade * (c.prefill_tokens - least_prefill))
+        end
+
+        cost[i] = scale * max(0, prefill - overlap_credit * device - lower)
+                  + c.decode_blocks + c.additional_blocks
+                  + request_weight * c.active_requests
+    end
+end
+
+
+-- The reason is "overlap" when something of the prompt is cached where it
+-- goes, "load" when it was elsewhere, but load decided, else "no overlap".
+function _M:pick(ctx)
+    local conf = self.conf
+    local n = #ctx.candidates
+    local cost = costs(n)
+
+    if ctx.params then
+        local err
+
+        conf, err = settings(ctx.params, conf)
+        if not conf then
+            error("params: " .. err)
+        end
+    end
+
+    fill(cost, conf, ctx)
+
+    local first
+
+    if conf.temperature > 0 then
+        first = sample(cost, n, conf.temperature, ctx.random)
+    end
+
+    local list, k = lowest(cost, n, ctx.wanted, ctx.random, first)
+    local reason = "no overlap"
+
+    if ctx.candidates[list[0]].disk > 0 then
+        reason = "overlap"
+
+    elseif ctx.best > 0 then
+        reason = "load"
+    end
+
+    return list, k, reason
+end
+
+
+return _M

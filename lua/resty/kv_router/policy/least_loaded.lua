@@ -1,0 +1,68 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- least_loaded: the fewest active requests for its weight; among equals the
+-- fewest blocks to prefill and decode; among equals of these one at random.
+-- Knows nothing of caches.  It is also what routing falls back to when a
+-- policy fails.  No settings.
+
+
+local checked = require "resty.kv_router.conf".check
+local order = require "resty.kv_router.order"
+
+local costs = order.costs
+local floor = math.floor
+local lowest = order.lowest
+local max = math.max
+local min = math.min
+local setmetatable = setmetatable
+
+
+local _M = {}
+local mt = { __index = _M }
+
+
+-- Two keys in one number that a double holds exactly: requests for the weight
+-- in steps of 1/1024, then blocks.
+local STEPS = 1024
+local BLOCKS = 2^22          -- more than any engine has
+local MIN_WEIGHT = 0.001     -- the smallest that is not 0
+
+
+function _M.new(conf)
+    local ok, err = checked(conf, {})
+    if not ok then
+        return nil, err
+    end
+
+    return setmetatable({}, mt)
+end
+
+
+-- The k least loaded of candidates (anything with #, [i] and a candidate's
+-- fields): an array of their numbers, from 0, and its length.
+function _M.least(candidates, block_size, k, random)
+    local n = #candidates
+    local cost = costs(n)
+
+    for i = 1, n do
+        local c = candidates[i]
+        local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
+        local blocks = c.prefill_tokens / block_size + c.decode_blocks
+
+        cost[i] = floor(requests * STEPS + 0.5) * BLOCKS
+                  + min(blocks, BLOCKS - 1)
+    end
+
+    return lowest(cost, n, k, random)
+end
+
+
+function _M:pick(ctx)
+    local list, k = _M.least(ctx.candidates, ctx.block_size, ctx.wanted,
+                             ctx.random)
+
+    return list, k, "load"
+end
+
+
+return _M
