@@ -1,0 +1,217 @@
+"""A paged KV cache, without the KV: which blocks an engine holds, and why.
+
+The model is vLLM's.  The cache is a fixed number of blocks of `block_size`
+tokens.  A complete block is named by a *handle*, the engine's own hash of
+everything from the start of the prompt to the end of that block.
+
+    free queue   [oldest ... youngest]   blocks that nobody uses, still cached
+    held         handle -> its copies    what a new prompt can reuse
+
+* A block in use has refs > 0 and is not in the free queue.
+* A released sequence goes to the queue in reverse, so that the tail of a
+  chain is evicted before its head.
+* At least the last token of a prompt is computed, so a prompt that is cached
+  to its last block computes that block again: a second copy of one handle.
+
+Every change is noted as a normalised event (design: EVENTS.md, section 2):
+the first copy of a handle as a store, the loss of its last copy as a removal.
+"""
+
+from array import array
+from collections import OrderedDict
+
+from xxhash import xxh3_64_intdigest
+
+HASH_SEED = 1337
+U64 = (1 << 64) - 1
+
+RANK = 0
+TIER_DEVICE = 0
+
+
+# ---------------------------------------------------------------- hashes
+
+def hash_seed(lora_name="", cache_salt=""):
+    """The seed of a prompt's local hashes (EVENTS.md, section 6)."""
+    seed = HASH_SEED
+    if lora_name:
+        seed += xxh3_64_intdigest(lora_name.encode(), seed=0)
+    if cache_salt:
+        seed += xxh3_64_intdigest(cache_salt.encode(), seed=1)
+    return seed & U64
+
+
+def local_hash(tokens, seed):
+    """The local hash of one block; `tokens` are little-endian u32 bytes."""
+    return xxh3_64_intdigest(tokens, seed=seed)
+
+
+def le64(numbers):
+    """Numbers below 2^64 as little-endian bytes."""
+    return array("Q", numbers).tobytes()
+
+
+class Sequence:
+    """The tokens of one request, with the hashes of its complete blocks.
+
+    Engines of the same `secret` agree on handles, others don't: as vLLM's
+    with the same or another PYTHONHASHSEED.
+    """
+
+    def __init__(self, tokens, block_size, lora_name="", cache_salt="",
+                 secret=0):
+        self.tokens = array("I", tokens)
+        self.block_size = block_size
+        self.locals = []            # local hash of each complete block
+        self.handles = []           # handle of each complete block
+        self.blocks = []            # ids of the cache blocks allocated
+        self.committed = 0          # complete blocks known to the cache
+        self._seed = hash_seed(lora_name, cache_salt)
+        self._secret = secret
+        self._root = xxh3_64_intdigest(
+            f"{lora_name}\0{cache_salt}".encode(), seed=secret)
+        self._hash_complete_blocks()
+
+    def extend(self, tokens):
+        """Appends generated tokens."""
+        self.tokens.extend(tokens)
+        self._hash_complete_blocks()
+
+    def _hash_complete_blocks(self):
+        size = self.block_size
+        first = len(self.handles)
+        last = len(self.tokens) // size
+        if first == last:
+            return
+        parent = self.handles[-1] if first else self._root
+        data = self.tokens[first * size:last * size].tobytes()
+        width = 4 * size
+        for start in range(0, len(data), width):
+            block = data[start:start + width]
+            parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + block,
+                                       seed=self._secret)
+            self.handles.append(parent)
+            self.locals.append(local_hash(block, self._seed))
+
+
+# ----------------------------------------------------------------- cache
+
+class KVCache:
+    """Blocks, their reference counts, and the events of their changes."""
+
+    def __init__(self, num_blocks, block_size):
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.refs = [0] * num_blocks
+        self.handle_of = [None] * num_blocks
+        self.held = {}                          # handle -> {block: None, ...}
+        self.free = OrderedDict.fromkeys(range(num_blocks))
+        self._events = []
+
+    def blocks_for(self, num_tokens):
+        """How many blocks hold `num_tokens` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def usage(self):
+        """The part of the blocks that running requests use, 0..1."""
+        return 1 - len(self.free) / self.num_blocks
+
+    def take_events(self):
+        """The normalised events since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def allocate(self, sequence, num_tokens):
+        """Blocks for `num_tokens` tokens, cached ones first.
+
+        Returns the number of prompt tokens found in the cache, or None (and
+        nothing has changed) when there aren't enough free blocks.
+        """
+        hits = self._cached_prefix(sequence)
+        fresh = self.blocks_for(num_tokens) - len(hits)
+        idle_hits = sum(1 for block in hits if self.refs[block] == 0)
+        if fresh > len(self.free) - idle_hits:
+            return None
+
+        for block in hits:
+            if self.refs[block] == 0:
+                del self.free[block]
+            self.refs[block] += 1
+
+        evicted = []
+        for _ in range(fresh):
+            block, _ = self.free.popitem(last=False)
+            self._forget(block, evicted)
+            self.refs[block] = 1
+            hits.append(block)
+        if evicted:
+            self._events.append(["r", RANK, TIER_DEVICE, le64(evicted)])
+
+        cached = len(hits) - fresh
+        sequence.blocks = hits
+        sequence.committed = cached
+        return cached * self.block_size
+
+    def commit(self, sequence, num_tokens):
+        """The first `num_tokens` tokens are computed: caches their blocks."""
+        last = num_tokens // self.block_size
+        run = sequence.committed        # start of a run of newly held blocks
+        for i in range(sequence.committed, last):
+            block, handle = sequence.blocks[i], sequence.handles[i]
+            self.handle_of[block] = handle
+            copies = self.held.get(handle)
+            if copies is None:
+                self.held[handle] = {block: None}
+                continue
+            copies[block] = None
+            self._note_stores(sequence, run, i)
+            run = i + 1
+        self._note_stores(sequence, run, last)
+        sequence.committed = max(sequence.committed, last)
+
+    def release(self, sequence):
+        """The sequence has ended; its blocks stay cached while they can."""
+        for block in reversed(sequence.blocks):
+            self.refs[block] -= 1
+            if self.refs[block] == 0:
+                self.free[block] = None
+        sequence.blocks = []
+
+    def clear(self):
+        """Empties the cache; False (nothing done) while a block is in use."""
+        if len(self.free) != self.num_blocks:
+            return False
+        self.held.clear()
+        self.handle_of = [None] * self.num_blocks
+        self._events.append(["c", RANK])
+        return True
+
+    def _cached_prefix(self, sequence):
+        """The blocks that hold a sequence's head, all but its last token."""
+        hits = []
+        limit = (len(sequence.tokens) - 1) // self.block_size
+        for handle in sequence.handles[:limit]:
+            copies = self.held.get(handle)
+            if copies is None:
+                break
+            hits.append(next(iter(copies)))
+        return hits
+
+    def _forget(self, block, evicted):
+        handle = self.handle_of[block]
+        if handle is None:
+            return
+        self.handle_of[block] = None
+        copies = self.held[handle]
+        del copies[block]
+        if not copies:
+            del self.held[handle]
+            evicted.append(handle)
+
+    def _note_stores(self, sequence, first, last):
+        if first >= last:
+            return
+        parent = sequence.handles[first - 1] if first else None
+        self._events.append(["s", RANK, TIER_DEVICE, parent,
+                             le64(sequence.handles[first:last]),
+                             le64(sequence.locals[first:last])])

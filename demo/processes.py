@@ -1,0 +1,101 @@
+"""Child processes that never outlive the demo, and their logs."""
+
+import contextlib
+import ctypes
+import signal
+import socket
+import subprocess
+import time
+
+PR_SET_PDEATHSIG = 1
+STOP_SECONDS = 5.0
+TAIL_LINES = 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DemoError(Exception):
+    """What went wrong, in words for the user."""
+
+
+def free_port():
+    """A loopback port that is free now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def wait_until(what, check, seconds=15.0):
+    """Polls `check` until its answer is true, and returns that answer.
+
+    Connection errors count as not yet; DemoError after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    why = "no answer"
+    while time.monotonic() < deadline:
+        try:
+            answer = check()
+            if answer:
+                return answer
+        except OSError as err:
+            why = str(err)
+        time.sleep(0.1)
+    raise DemoError(f"{what}: not after {seconds:.0f} s ({why})")
+
+
+class Process:
+    """One child, in a session of its own, its output in a log file."""
+
+    def __init__(self, name, command, directory):
+        self.name = name
+        self.log = directory / f"{name}.log"
+        with open(self.log, "wb") as out:
+            self._child = subprocess.Popen(
+                command, cwd=directory, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=_die_with_parent)
+
+    def check_alive(self):
+        """Raises DemoError when the child has ended by itself."""
+        status = self._child.poll()
+        if status is not None:
+            raise DemoError(f"{self.name} ended with status {status}")
+
+    def signal(self, number):
+        """Sends a signal to the child."""
+        self._child.send_signal(number)
+
+    def stop(self):
+        """Ends the child, gently first."""
+        if self._child.poll() is not None:
+            return
+        self._child.terminate()
+        try:
+            self._child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def tail(self):
+        """The end of the log."""
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").splitlines()
+            return "\n".join(lines[-TAIL_LINES:])
+        return ""
+
+
+def run_attached(command, directory):
+    """Runs a child to its end, sharing our terminal; returns its status."""
+    child = subprocess.Popen(command, cwd=directory,
+                             stdin=subprocess.DEVNULL, start_new_session=True,
+                             preexec_fn=_die_with_parent)
+    try:
+        return child.wait()
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+
+
+def _die_with_parent():
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+"""Replays a part of the Mooncake trace against an OpenAI-compatible endpoint.
+
+Open loop: requests leave at their recorded times, divided by the speed-up,
+whether or not earlier ones have been answered; only --max-in-flight holds
+one back.  Answers are streamed.  Measured for each request: the time to the
+first token, the time to the end, the cached and all prompt tokens by the
+engine's own usage, and the worker, when the response names it in x-kv-worker.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+
+import aiohttp
+
+import mooncake
+
+REQUEST_TIMEOUT_SECONDS = 120
+TTY_SECONDS, LOG_SECONDS = 0.2, 5.0     # between two reports of progress
+
+
+def percentile(values, percent):
+    """The nearest-rank percentile of a list; None when it is empty."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+class Replay:
+    """One run: the requests' results as they come in."""
+
+    def __init__(self, options, requests):
+        self.options = options
+        self.requests = requests
+        self.results = []
+        self.errors = Counter()
+        self.held_back = 0              # requests that --max-in-flight delayed
+        self.in_flight = 0
+        self.seconds = 0.0
+
+    async def run(self):
+        """Sends everything and waits for all answers."""
+        loop = asyncio.get_running_loop()
+        slots = asyncio.Semaphore(self.options.max_in_flight)
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
+        async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=timeout) as session:
+            reporter = asyncio.create_task(self._report())
+            start = loop.time()
+            tasks = []
+            for request in self.requests:
+                body = self._body(request)
+                due = start + request.at / self.options.speedup
+                await asyncio.sleep(due - loop.time())
+                self.held_back += slots.locked()
+                await slots.acquire()
+                self.in_flight += 1
+                task = asyncio.create_task(self._one(session, body))
+                task.add_done_callback(lambda _: slots.release())
+                tasks.append(task)
+            await asyncio.gather(*tasks)
+            self.seconds = loop.time() - start
+            reporter.cancel()
+        self._print_progress(end="\n")
+
+    def _body(self, request):
+        return json.dumps({
+            "model": self.options.model, "prompt": request.prompt(),
+            "max_tokens": request.output_length, "ignore_eos": True,
+            "stream": True, "stream_options": {"include_usage": True},
+        }, separators=(",", ":")).encode()
+
+    async def _one(self, session, body):
+        try:
+            self.results.append(await self._stream(session, body))
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
+                ValueError) as err:
+            self.errors[f"{type(err).__name__}: {err}"] += 1
+        finally:
+            self.in_flight -= 1
+
+    async def _stream(self, session, body):
+        sent = time.perf_counter()
+        first = usage = None
+        done = False
+        async with session.post(
+                self.options.url, data=body,
+                headers={"Content-Type": "application/json"}) as response:
+            if response.status != 200:
+                raise ValueError(f"status {response.status}")
+            async for line in response.content:
+                if not line.startswith(b"data: "):
+                    continue
+                if line.startswith(b"data: [DONE]"):
+                    done = True
+                    continue
+                chunk = json.loads(line[6:])
+                if first is None and chunk["choices"] \
+                        and chunk["choices"][0]["text"]:
+                    first = time.perf_counter()
+                usage = chunk.get("usage") or usage
+            worker = response.headers.get("x-kv-worker")
+        if not done or first is None or usage is None:
+            raise ValueError("the stream broke off")
+        return {"worker": worker, "ttft": first - sent,
+                "seconds": time.perf_counter() - sent,
+                "prompt_tokens": usage["prompt_tokens"],
+                "cached_tokens":
+                    usage["prompt_tokens_details"]["cached_tokens"],
+                "completion_tokens": usage["completion_tokens"]}
+
+    def summary(self):
+        """What was measured, for the result file; times in seconds."""
+        prompt = sum(r["prompt_tokens"] for r in self.results)
+        cached = sum(r["cached_tokens"] for r in self.results)
+        ttfts = [r["ttft"] for r in self.results]
+        totals = [r["seconds"] for r in self.results]
+        workers = Counter(r["worker"] for r in self.results if r["worker"])
+        return {
+            "requests": len(self.requests),
+            "errors": sum(self.errors.values()),
+            "error_kinds": dict(self.errors),
+            "held_back": self.held_back,
+            "seconds": self.seconds,
+            "prompt_tokens": prompt, "cached_tokens": cached,
+            "hit_rate": cached / prompt if prompt else 0.0,
+            "ttft": {f"p{p}": percentile(ttfts, p) for p in (50, 90, 99)},
+            "end_to_end": {f"p{p}": percentile(totals, p)
+                           for p in (50, 90, 99)},
+            "workers": dict(sorted(workers.items())),
+            "results": self.results}
+
+    # ---- progress
+
+    async def _report(self):
+        tty = sys.stderr.isatty()
+        while True:
+            await asyncio.sleep(TTY_SECONDS if tty else LOG_SECONDS)
+            self._print_progress(end="" if tty else "\n")
+
+    def _print_progress(self, end):
+        if not self.options.progress:
+            return
+        total = len(self.requests)
+        failed = sum(self.errors.values())
+        done = len(self.results) + failed
+        text = (f"{self.options.label}{done}/{total} requests, "
+                f"{self.in_flight} in flight, {failed} errors")
+        if sys.stderr.isatty():
+            filled = 30 * done // total
+            text = f"\r[{'#' * filled:<30}] {text}\x1b[K"
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def parse_options(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Replay a part of the Mooncake conversation trace against "
+                    "an OpenAI-compatible endpoint and measure it.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--url", default="http://127.0.0.1:8080/v1/completions",
+        help="the endpoint")
+    add("--model", default="demo", help="the model's name")
+    add("--trace", metavar="FILE", default=os.path.join(
+        os.path.dirname(os.path.abspath(__file__)),
+        "conversation_trace.jsonl"), help="the trace")
+    add("--skip", type=int, default=0, help="leave out the first requests")
+    add("--requests", type=int, default=1000, help="how many to replay")
+    add("--speedup", type=float, default=5.0,
+        help="divides the recorded times")
+    add("--scale", type=int, default=4,
+        help="divides prompt and answer lengths; 512/SCALE must be a "
+             "multiple of the block size")
+    add("--block-size", type=int, default=16,
+        help="the engines', only to check --scale")
+    add("--max-in-flight", type=int, default=512,
+        help="requests that may be unanswered at once")
+    add("--output", metavar="FILE", help="write the results here, as JSON")
+    add("--progress", action="store_true", help="show progress on stderr")
+    add("--label", default="", help="put before the progress")
+    options = parser.parse_args(argv)
+    if options.scale < 1 or mooncake.TOKENS_PER_HASH_ID % (
+            options.scale * options.block_size):
+        parser.error("512/--scale must be a multiple of --block-size")
+    if options.speedup <= 0 or options.max_in_flight < 1:
+        parser.error("--speedup and --max-in-flight must be positive")
+    return options
+
+
+def main():
+    """The program; its status is 1 when a request failed."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    requests = mooncake.load(options.trace, options.requests, options.scale,
+                             options.skip)
+    if not requests:
+        sys.exit("no requests in that part of the trace")
+    replay = Replay(options, requests)
+    asyncio.run(replay.run())
+    summary = replay.summary()
+    for kind, count in replay.errors.items():
+        print(f"{count} x {kind}", file=sys.stderr)
+    if options.output:
+        with open(options.output, "w", encoding="utf-8") as out:
+            json.dump(summary, out)
+    else:
+        del summary["results"]
+        print(json.dumps(summary, indent=1))
+    return 1 if summary["errors"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
