@@ -1,0 +1,145 @@
+-- What ffi.lua declares is what ngx_http_kv_router_ffi.h says.
+
+
+local tap = require "lib.tap"
+local fake = require "lib.fake"
+local ffi = require "ffi"
+local lib = require "resty.kv_router.ffi"
+
+local has, is = tap.has, tap.is
+
+
+local function read(path)
+    local file = assert(io.open(path))
+    local text = file:read("*a")
+
+    file:close()
+
+    return text
+end
+
+-- Without comments, and in the types that Lua has.
+local function plain(text)
+    text = text:gsub("/%*.-%*/", " "):gsub("%-%-[^\n]*", " ")
+    text = text:gsub("ngx_uint_t", "uintptr_t")
+    text = text:gsub("u_char", "unsigned char")
+    text = text:gsub("KVR_WORKER_ID_MAX %+ 1", "64")
+
+    return (text:gsub("%s+", " "):gsub(" ?([%*%(%),;{}]) ?", "%1"))
+end
+
+
+local header = plain(read("ngx_module/ngx_http_kv_router_ffi.h"))
+local ours = plain(read("lua/resty/kv_router/ffi.lua"))
+
+
+-- ---- structures -------------------------------------------------------------
+
+-- fields with another name here, so that theirs can be Lua values
+local RENAMED = { worker = "worker_data", address = "address_data",
+                  model = "model_data", role = "role_id",
+                  confidence = "confidence_id" }
+
+local structs = 0
+
+for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
+    structs = structs + 1
+
+    ffi.cdef("typedef struct" .. body .. name:gsub("^ngx_", "header_") .. ";")
+
+    local theirs = ffi.typeof((name:gsub("^ngx_", "header_")))
+    local mine = ffi.typeof(name)
+
+    is(ffi.sizeof(mine), ffi.sizeof(theirs), name .. ": size")
+
+    local fields = 0
+    local wrong = {}
+
+    for field in body:gmatch("([%w_]+)[%[%d%]]*;") do
+        local here = RENAMED[field] or field
+
+        fields = fields + 1
+
+        if ffi.offsetof(mine, here) ~= ffi.offsetof(theirs, field) then
+            wrong[#wrong + 1] = field
+        end
+    end
+
+    tap.ok(fields > 0, name .. ": has fields")
+    is(table.concat(wrong, " "), "", name .. ": all are where they should be")
+end
+
+is(structs, 4, "structures in the header")
+
+
+-- ---- functions --------------------------------------------------------------
+
+local functions = 0
+
+for prototype in header:gmatch("[%w_ ]+%*?ngx_http_kv_router_ffi_[%w_]+%b();")
+do
+    functions = functions + 1
+    has(ours, prototype:gsub("^ +", ""), prototype:match("ffi_[%w_]+")
+        .. " is declared as in the header")
+end
+
+local _, called = header:gsub("ngx_http_kv_router_ffi_[%w_]+%(", "")
+
+is(functions, called, "every function of the header was found")
+
+
+-- ---- numbers ----------------------------------------------------------------
+
+local text = read("ngx_module/ngx_http_kv_router_ffi.h")
+
+for name, value in pairs(lib.WHY) do
+    is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name
+                           .. "%s+(%d+)")), value,
+       name .. " has the header's number")
+end
+
+local function enum(path, prefix, known)
+    local body = read(path):match("typedef enum (%b{}) " .. prefix .. "_t;")
+    local value = -1
+
+    for name, given in plain(body):gmatch("KVR_([%w_]+) ?=? ?(%d*)") do
+        value = tonumber(given) or value + 1
+
+        if known[name] then
+            is(known[name], value, prefix .. ": " .. name)
+            known[name] = nil
+        end
+    end
+
+    is(next(known), nil, prefix .. ": all are there")
+end
+
+local confidences = {}
+
+for id = 0, #lib.CONFIDENCES do
+    local name = lib.CONFIDENCES[id]
+
+    -- in words it is shorter
+    confidences[name == "EXTERNAL" and "EXTERNALLY_FED" or name] = id
+end
+
+enum("src/fleet/kvr_fleet.h", "kvr_confidence", confidences)
+
+local roles = {}
+
+for id = 0, 2 do
+    roles["ROLE_" .. fake.match({ { role_id = id } })[1].role:upper()] = id
+end
+
+enum("src/fleet/kvr_fleet.h", "kvr_role", roles)
+
+local tiers = {}
+
+for name, id in pairs(lib.TIERS) do
+    tiers[name:upper()] = id
+end
+
+enum("src/kvr.h", "kvr_tier", tiers)
+
+
+tap.done()

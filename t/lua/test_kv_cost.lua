@@ -1,0 +1,255 @@
+-- kv_cost: the formula, its oracles, ties, temperature, settings.
+
+
+local tap = require "lib.tap"
+local fake = require "lib.fake"
+local kv_cost = require "resty.kv_router.policy.kv_cost"
+local order = require "resty.kv_router.order"
+
+local ctx, is, near = fake.ctx, tap.is, tap.near
+
+
+-- The cost of the first of some candidates, which pick() left in the buffer:
+-- nothing is wanted, so that nothing is taken out of it.
+local function cost(list, match, conf, params)
+    local policy = assert(kv_cost.new(conf))
+    local c = ctx(list, match, { wanted = 0, params = params })
+
+    -- pick() has no choice to name when nothing is wanted
+    pcall(policy.pick, policy, c)
+
+    return order.costs(#list)[1]
+end
+
+
+local function near_cost(wanted, name, ...)
+    near(cost(...), wanted, 1e-9, name)
+end
+
+
+-- Who is chosen: the candidate's number, and the reason.
+local function choice(policy, c)
+    local list, k, reason = policy:pick(c)
+
+    assert(k > 0)
+
+    return list[0], reason
+end
+
+
+-- ---- oracles ----------------------------------------------------------------
+
+local busy = { prefill_tokens = 16, device = 6, host = 6, disk = 6,
+               decode_blocks = 2, additional_blocks = 3 }
+local isl64 = { prompt_tokens = 64, prompt_blocks = 4 }
+
+near_cost(7, "16 active tokens, isl 64, overlap 6, decode 2+3, scale 2: 7.0",
+          { busy }, isl64, { prefill_load_scale = 2 })
+
+near_cost(5, "the same with prefill untracked: 5.0",
+          { busy }, isl64, { prefill_load_scale = 2, track_prefill = false })
+
+near_cost(228, "decode 100 and 4 active requests of weight 32: 228",
+          { { decode_blocks = 100, active_requests = 4 } },
+          { prompt_tokens = 0 }, { active_request_weight = 32 })
+
+
+-- ---- each term --------------------------------------------------------------
+
+local isl160 = { prompt_tokens = 160, prompt_blocks = 10 }
+
+near_cost(10, "nothing cached: the whole prompt", { {} }, isl160)
+near_cost(6, "4 blocks in device memory save 4",
+          { { device = 4, host = 4, disk = 4 } }, isl160)
+near_cost(7, "4 blocks in host memory save 3",
+          { { device = 0, host = 4, disk = 4 } }, isl160)
+near_cost(9, "4 blocks on disk save 1",
+          { { device = 0, host = 0, disk = 4 } }, isl160)
+near_cost(10 - 2 - 0.75 * 3 - 0.25 * 4,
+          "tiers are cumulative: only what is beyond the tier above counts",
+          { { device = 2, host = 5, disk = 9 } }, isl160)
+near_cost(10 - 0.5 * 4 - 0.1 * 4, "each tier has a weight of its own",
+          { { device = 0, host = 4, disk = 8 } }, isl160,
+          { host = 0.5, disk = 0.1 })
+near_cost(10 - 2 * 3, "overlap_credit 2 counts device blocks twice",
+          { { device = 3, host = 3, disk = 3 } }, isl160,
+          { overlap_credit = 2 })
+near_cost(0, "the prefill part is never below 0",
+          { { device = 10, host = 10, disk = 10 } }, isl160,
+          { overlap_credit = 5 })
+near_cost(15 + 7, "prefill that waits counts with the prompt",
+          { { prefill_tokens = 80, decode_blocks = 7 } }, isl160)
+near_cost(10, "cached beyond the prompt: only what waits is left",
+          { { device = 0, host = 12, disk = 12, prefill_tokens = 160 } },
+          { prompt_tokens = 32, prompt_blocks = 2 })
+near_cost(0, "isl 0", { {} }, { prompt_tokens = 0 }, { decay = 1 })
+
+-- 320 and 160 tokens wait: (320 + 160) / 16 blocks, credit of 6 / (1 + 0.5)
+near_cost(30 - 6 / (1 + 0.5 * (160 / 16) / 10),
+          "decay: credit fades with the prefill beyond the least busy",
+          { { prefill_tokens = 320, device = 6, host = 6, disk = 6 },
+            { prefill_tokens = 160 } }, isl160, { decay = 0.5 })
+near_cost(30 - 6 / (1 + 0.5 * (160 / 16) / 11),
+          "decay: the prompt's blocks are rounded up",
+          { { prefill_tokens = 319, device = 6, host = 6, disk = 6 },
+            { prefill_tokens = 159 } },
+          { prompt_tokens = 161, prompt_blocks = 10 }, { decay = 0.5 })
+near_cost(20 - 6 - 3, "decay: host and disk don't fade",
+          { { prefill_tokens = 160, device = 0, host = 12, disk = 12 },
+            {} }, { prompt_tokens = 160, prompt_blocks = 10 },
+          { decay = 0.5 })
+
+
+-- ---- confidence -------------------------------------------------------------
+
+local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE",
+                "UNVERIFIED", "EXTERNAL" }
+local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1 }
+
+for i, name in ipairs(names) do
+    local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }
+
+    near_cost(10 - discounts[i] * (4 + 0.75 * 2 + 0.25 * 2),
+              name .. " discounts overlap by " .. discounts[i], { c }, isl160)
+    is(fake.match({ c })[1].confidence, name, name .. " is what it is called")
+end
+
+local stale = { device = 4, host = 4, disk = 4, confidence_id = 4 }
+local degraded = { device = 4, host = 4, disk = 4, confidence_id = 2 }
+
+near_cost(10 - 0.1 * 4, "a discount can be set",
+          { stale }, isl160, { discount = { STALE = 0.1 } })
+near_cost(10 - 0.5 * 4, "and leaves the others alone",
+          { degraded }, isl160, { discount = { STALE = 0.1 } })
+
+
+-- ---- settings ---------------------------------------------------------------
+
+local function refused(conf, part, name)
+    local policy, err = kv_cost.new(conf)
+
+    is(policy, nil, name)
+    tap.has(err, part, name .. ": says so")
+end
+
+refused({ overlap_weight = 1 }, 'unknown setting "overlap_weight"',
+        "an unknown setting is refused")
+refused({ temperature = -1 }, '"temperature" must be from 0',
+        "a negative temperature is refused")
+refused({ temperature = 0 / 0 }, '"temperature" must be from 0',
+        "a temperature that is no number is refused")
+refused({ decay = "1" }, 'the value of "decay" must be a number',
+        "a string for a number is refused")
+refused({ discount = { FRESH = 1 } }, 'unknown setting "FRESH"',
+        "an unknown confidence is refused")
+refused({ discount = { STALE = 2 } }, '"STALE" must be from 0 to 1',
+        "a discount over 1 is refused")
+refused("x", "a table is expected", "settings that are no table are refused")
+
+near_cost(10 - 2 * 3, "params change a setting for one request",
+          { { device = 3, host = 3, disk = 3 } }, isl160, nil,
+          { overlap_credit = 2 })
+near_cost(10 - 0.1 * 4, "params may name a discount, the rest stays",
+          { stale }, isl160, { discount = { DEGRADED = 0.2 } },
+          { discount = { STALE = 0.1 } })
+near_cost(10 - 0.2 * 4, "params keep the policy's own discounts",
+          { degraded }, isl160, { discount = { DEGRADED = 0.2 } },
+          { discount = { STALE = 0.1 } })
+tap.raises('unknown setting "x"', "params are checked too",
+           kv_cost.pick, kv_cost.new(), ctx({ {} }, isl160,
+                                            { params = { x = 1 } }))
+
+
+-- ---- the choice -------------------------------------------------------------
+
+local policy = kv_cost.new()
+local list = { { decode_blocks = 5 }, { device = 8, host = 8, disk = 8 },
+               { decode_blocks = 1 }, { decode_blocks = 9 } }
+local got, k, reason = policy:pick(ctx(list, isl160))
+
+is(got[0], 2, "the smallest cost is chosen")
+is(reason, "overlap", "because of what is cached there")
+is(k, 3, "as many are ranked as are wanted")
+is(got[1], 3, "the next is the second smallest")
+is(got[2], 1, "and so on")
+
+got, k = policy:pick(ctx({ {}, {} }, isl160))
+is(k, 2, "no more are ranked than there are")
+is(got[0] + got[1], 3, "each once")
+
+local n, why = choice(policy, ctx({ { decode_blocks = 5 },
+                              { device = 2, host = 2, disk = 2,
+                                decode_blocks = 90 } }, isl160))
+
+is(n, 1, "load may outweigh overlap")
+is(why, "load", "which is then the reason")
+
+n, why = choice(policy, ctx({ { decode_blocks = 5 }, {} }, isl160))
+is(n, 2, "without overlap load decides")
+is(why, "no overlap", "and the reason says that there was none")
+
+
+-- ---- ties and temperature ---------------------------------------------------
+
+local function counts_of(p, c, times)
+    local counts = {}
+
+    for _ = 1, times do
+        local i = choice(p, c)
+
+        counts[i] = (counts[i] or 0) + 1
+    end
+
+    return counts
+end
+
+local ties = {}
+
+for i = 1, 10 do
+    ties[i] = { decode_blocks = i % 2 }
+end
+
+local counts = counts_of(policy, ctx(ties, isl160), 10000)
+
+is(counts[1], nil, "what costs more is never drawn among ties")
+tap.even(counts, 5, "ties are drawn uniformly")
+
+-- retries too
+local seconds = {}
+local c = ctx(ties, isl160)
+
+for _ = 1, 10000 do
+    local second = policy:pick(c)[1]
+
+    seconds[second] = (seconds[second] or 0) + 1
+end
+
+tap.even(seconds, 5, "and so are those that retries follow")
+
+local two = ctx({ { decode_blocks = 0 }, { decode_blocks = 10 },
+                  { decode_blocks = 5 } }, { prompt_tokens = 0 })
+local hot = kv_cost.new({ temperature = 0.5 })
+
+counts = counts_of(hot, two, 30000)
+
+-- normalised costs 0, 1, 0.5
+local e1, e2 = math.exp(-1 / 0.5), math.exp(-0.5 / 0.5)
+local sum = 1 + e1 + e2
+
+near(counts[1] / 30000, 1 / sum, 0.015, "temperature 0.5: the best")
+near(counts[2] / 30000, e1 / sum, 0.015, "temperature 0.5: the worst")
+near(counts[3] / 30000, e2 / sum, 0.015, "temperature 0.5: the middle")
+
+tap.even(counts_of(hot, ctx({ {}, {}, {}, {} }, isl160), 10000), 4,
+         "temperature and equal costs: uniform")
+
+is(counts_of(kv_cost.new({ temperature = 1e-6 }), two, 1000)[1], 1000,
+   "a temperature near 0 is as good as 0")
+
+two.wanted = 3
+got, k = hot:pick(two)
+is(k, 3, "with a temperature all are ranked too")
+is(got[0] + got[1] + got[2], 6, "each once")
+
+
+tap.done()

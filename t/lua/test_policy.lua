@@ -1,0 +1,233 @@
+-- The door to policies: loading, what they see, and bad answers.
+
+
+local tap = require "lib.tap"
+local fake = require "lib.fake"
+local lib = require "resty.kv_router.ffi"
+local policy = require "resty.kv_router.policy"
+
+local ctx, has, is = fake.ctx, tap.has, tap.is
+
+
+-- ---- loading ----------------------------------------------------------------
+
+local kv_cost = assert(policy.load("kv_cost", { temperature = 1 }))
+
+is(kv_cost.name, "kv_cost", "a policy is loaded by its name")
+is(kv_cost.policy.conf.temperature, 1, "and given its settings")
+is(policy.load("resty.kv_router.policy.least_loaded").name,
+   "resty.kv_router.policy.least_loaded", "or by its module's full name")
+
+local function refused(part, name, ...)
+    local loaded, err = policy.load(...)
+
+    is(loaded, nil, name)
+    has(err, part, name .. ": says so")
+end
+
+refused('unknown policy "kv_cots"', "an unknown name is refused", "kv_cots")
+refused('unknown policy "my.own"', "an unknown module is refused", "my.own")
+refused('policy "kv_cost": unknown setting "x"', "wrong settings are refused",
+        "kv_cost", { x = 1 })
+refused('"policy" must be a string or a table', "a number is no policy", 5)
+refused("has no function pick", "a table without pick is refused", {})
+refused('"done" is not a function', "a done that can't be called is refused",
+        { pick = function() end, done = 1 })
+refused('"policy_conf" goes with the name', "settings need a name",
+        { pick = function() end }, {})
+
+package.preload["my.broken"] = function() error("oops") end
+refused("oops", "a module that fails to load says why", "my.broken")
+
+package.preload["my.empty"] = function() return {} end
+refused("has no function new", "a module without new() is refused", "my.empty")
+
+package.preload["my.strict"] = function()
+    return { new = function(conf) return nil, "x is missing" end }
+end
+refused('policy "my.strict": x is missing', "a module's own check counts",
+        "my.strict")
+
+package.preload["my.pickless"] = function()
+    return { new = function(conf) return {} end }
+end
+refused("has no function pick", "what new() returns must pick", "my.pickless")
+
+
+-- ---- what a policy sees -----------------------------------------------------
+
+local c = ctx({ { worker = "a", rank = 1, device = 1, host = 2, disk = 3,
+                  role_id = 1, confidence_id = 2, model = "m" },
+                { worker = "b" },
+                { worker = "c", device = 0, host = 0, disk = 1 } },
+              { prompt_tokens = 70, prompt_blocks = 4 })
+local one = c.candidates[1]
+
+is(#c.candidates, 3, "candidates have a length")
+is(c.candidates[0], nil, "there is nothing before the first")
+is(c.candidates[4], nil, "and nothing after the last")
+is(one.worker, "a", "worker is a string")
+is(one.rank, 1, "rank a number")
+is(one.address, "10.0.0.1:8000", "address a string")
+is(one.model, "m", "model a string")
+is(one.role, "prefill", "role a word")
+is(one.confidence, "DEGRADED", "confidence a word")
+is(one.nonsense, nil, "what a candidate has not is nil")
+tap.ok(not pcall(function() one.weight = 3 end), "candidates are read-only")
+is(c.prompt_tokens, 70, "prompt_tokens")
+is(c.prompt_blocks, 4, "prompt_blocks")
+is(c.best, 1, "best")
+is(c.nonsense, nil, "what ctx has not is nil")
+
+local seen = {}
+
+for worker, rank, device, host, disk in c.matches:each() do
+    seen[#seen + 1] = table.concat({ worker, rank, device, host, disk }, " ")
+end
+
+is(table.concat(seen, ", "), "a 1 1 2 3, c 0 0 0 1",
+   "matches leave out who has nothing")
+
+local device, host, disk = c.matches:blocks("a", 1)
+
+is(device .. host .. disk, "123", "matches are found by worker and rank")
+is((c.matches:blocks("a")), 0, "a rank that has nothing has 0")
+is(c.matches.prompt_blocks, 4, "matches know the prompt's blocks")
+is(c.matches, c.matches, "matches are made once")
+
+
+-- ---- answers ----------------------------------------------------------------
+
+local function candidates()
+    return ctx({ { worker = "a", active_requests = 9 },
+                 { worker = "a", rank = 1, active_requests = 1 },
+                 { worker = "b", active_requests = 5 } })
+end
+
+-- Decides with a pick() that returns these; the answer as a string.
+local function decide(pick, name)
+    local loaded = assert(policy.load({ name = name or "mine", pick = pick }))
+    local list, k, reason, why = policy.decide(loaded, candidates())
+    local order = {}
+
+    for i = 0, k - 1 do
+        order[i + 1] = list[i]
+    end
+
+    return table.concat(order, " "), reason, why
+end
+
+local function answer(wanted, name, ...)
+    local given = { n = select("#", ...), ... }
+    local got, reason, why = decide(function()
+        return unpack(given, 1, given.n)
+    end)
+
+    is(got, wanted, name)
+    is(reason, given[3], name .. ": its reason is kept")
+    is(why, nil, name .. ": no error")
+end
+
+answer("1", "a worker and a rank", "a", 1, "so")
+answer("0", "a worker alone is its rank 0", "a")
+answer("2", "a candidate's number", 3, nil, "so")
+answer("2 0 1", "a list of numbers", { 3, 1, 2 })
+answer("1 2", "a list needn't have all", { 2, 3 }, nil, "so")
+answer("2 1", "an array of uint32_t and its length",
+       require "ffi".new("uint32_t[?]", 3, { 3, 2, 1 }), 2, "so")
+is(#fake.log, 0, "nothing of this is logged")
+
+
+-- ---- bad answers ------------------------------------------------------------
+
+local function bad(part, name, ...)
+    local given = { n = select("#", ...), ... }
+    local logged = #fake.log
+    local pick = function() return unpack(given, 1, given.n) end
+    local got, reason, why = decide(pick, name)
+
+    is(got, "1 2 0", name .. ": the least loaded, in order")
+    is(reason, nil, name .. ": without a reason")
+    is(why, lib.WHY.POLICY_ERROR, name .. ": counted as the policy's error")
+    has(fake.log[logged + 1], part, name .. ": logged")
+
+    decide(pick, name)
+    is(#fake.log, logged + 1, name .. ": once")
+end
+
+local u32s = require "ffi".typeof("uint32_t[?]")
+
+bad("it returned a worker that is a nil", "nothing")
+bad('worker "x" rank 0, which is no candidate', "an unknown worker", "x")
+bad('worker "b" rank 7, which is no candidate', "an unknown rank", "b", 7)
+bad('rank table', "a rank that is a table", "b", {})
+bad("candidate 0 of 3", "candidate 0", 0)
+bad("candidate 4 of 3", "a candidate beyond the last", 4)
+bad("candidate 1.5 of 3", "a fraction", 1.5)
+bad("candidate nan of 3", "no number at all", 0 / 0)
+bad("an empty list", "an empty list", {})
+bad("candidate b of 3", "a list with something else", { 1, "b" })
+bad("a worker that is a boolean", "false", false)
+bad("a reason that is a table", "a reason that is no string", 1, nil, {})
+bad("a cdata that is no list", "another cdata", 7ULL)
+bad("a cdata that is no list", "an array of another type",
+    require "ffi".new("double[?]", 3), 3)
+bad("a cdata that is no list", "a length beyond the array", u32s(2), 3)
+bad("an empty list", "a length of 0", u32s(2), 0)
+bad("candidate 0 of 3", "an array with a number of none", u32s(2), 2)
+
+local logged = #fake.log
+local broken = function() error("division by cucumber") end
+local got, _, why = decide(broken)
+
+is(got, "1 2 0", "a policy that fails: the least loaded, in order")
+is(why, lib.WHY.POLICY_ERROR, "a policy that fails is counted")
+has(fake.log[logged + 1], 'policy "mine": pick: ', "it is logged by its name")
+has(fake.log[logged + 1], "division by cucumber", "with the error")
+has(fake.log[logged + 1], "stack traceback", "and a traceback")
+decide(broken)
+is(#fake.log, logged + 1, "once")
+
+got = decide(function(_, given) return given.candidates[4].worker end)
+is(got, "1 2 0", "a policy that reads beyond the last candidate fails softly")
+is(#fake.log, logged + 2, "another error is logged, too")
+
+decide(function() error({}) end)
+has(fake.log[logged + 3], "table: ", "an error that is no string is shown")
+
+local before = #fake.log
+
+for i = 1, 1000 do
+    decide(function() error("number " .. i) end)
+end
+
+is(#fake.log, before + 1000, "errors that differ are kinds of their own")
+
+
+-- ---- done -------------------------------------------------------------------
+
+local told = {}
+local good = policy.load({
+    pick = function() end,
+    done = function(_, given, outcome)
+        told[#told + 1] = { given, outcome }
+    end
+})
+local bad_done = policy.load({
+    name = "sad",
+    pick = function() end,
+    done = function() error("not done") end
+})
+
+policy.finish(good, c, "outcome")
+is(told[1][1], c, "done() is given ctx")
+is(told[1][2], "outcome", "and the outcome")
+
+before = #fake.log
+policy.finish(bad_done, c, "outcome")
+policy.finish(bad_done, c, "outcome")
+is(#fake.log, before + 1, "an error in done() is logged once")
+has(fake.log[before + 1], 'policy "sad": done: ', "as such")
+
+
+tap.done()

@@ -1,0 +1,394 @@
+-- resty.kv_router: access, balance and log, with C and nginx played by Lua.
+
+
+local tap = require "lib.tap"
+local fake = require "lib.fake"
+local ffi = require "ffi"
+local sock = require "lib.sock"
+local kv = require "resty.kv_router"
+local WHY = require "resty.kv_router.ffi".WHY
+
+local has, is, raises = tap.has, tap.is, tap.raises
+local ngx = fake.ngx
+
+
+-- ---- a zone -----------------------------------------------------------------
+
+local c = fake.c
+local state              -- of the request that is played
+
+local function reset(more)
+    state = { now = 5000, rc = 0, tokens_rc = 0, reserve_rc = 0, reserved = -5,
+              reserves = 0 }
+    fake.log, fake.printed, fake.exited = {}, "", nil
+    fake.body, fake.body_read = nil, false
+    fake.balancer = {}
+    fake.time = fake.time + 3600
+    ngx.ctx, ngx.header, ngx.status = {}, {}, nil
+
+    state.list = { { active_requests = 3 }, { active_requests = 1 },
+                   { active_requests = 2 } }
+
+    for key, value in pairs(more or {}) do
+        state[key] = value
+    end
+end
+
+local function str(data, len)
+    return data and data:sub(1, tonumber(len))
+end
+
+local function say(err, sentence)
+    err[0] = ffi.cast("char *", sentence)
+end
+
+function c.zone(name)
+    return name == "main" and ffi.cast("void *", 1) or nil
+end
+
+-- a microsecond passes with each look
+function c.now_us()
+    state.now = state.now + 1
+    return state.now
+end
+
+function c.reserved()
+    return state.reserved
+end
+
+local function match(out, rc, why, tokens)
+    if rc ~= 0 then
+        return rc
+    end
+
+    state.match = fake.match(state.list, { why = why, prompt_tokens = tokens })
+    out[0] = state.match
+
+    return 0
+end
+
+function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len, out,
+                 err)
+    state.lora, state.salt = str(lora, lora_len), str(salt, salt_len)
+    state.model = str(model, model_len)
+    say(err, "match failed")
+
+    return match(out, state.rc, state.why or 0, 64)
+end
+
+function c.match_tokens(_, _, tokens, n, lora, lora_len, salt, salt_len, model,
+                        model_len, out, err)
+    state.tokens = tokens and tonumber(n) or 0
+    state.text_salt = str(salt, salt_len)
+    say(err, "match_tokens failed")
+
+    return match(out, state.tokens_rc, 0, state.tokens)
+end
+
+function c.reserve(_, _, i, ranked, n, policy, policy_len, why, reason,
+                   reason_len, us, err)
+    local order = { tostring(i) }
+
+    for j = 0, tonumber(n) - 1 do
+        order[j + 2] = tostring(ranked[j])
+    end
+
+    state.reserves = state.reserves + 1
+    state.order = table.concat(order, " ")
+    state.policy, state.by = str(policy, policy_len), why
+    state.reason, state.us = str(reason, reason_len), us
+    say(err, "the holder is gone")
+
+    if state.reserve_rc ~= 0 then
+        return state.reserve_rc
+    end
+
+    -- fails no more than so often
+    state.failures = (state.failures or 0) - 1
+
+    return state.failures >= 0 and -1 or 0
+end
+
+function c.peer(_, _, failed, host, host_len, port, left, err)
+    state.failed = failed
+
+    if state.peer_rc then
+        say(err, "no more candidates")
+        return state.peer_rc
+    end
+
+    host[0], host_len[0] = "10.0.0.2", 8
+    port[0], left[0] = 8000, state.left or 5
+
+    return 0
+end
+
+function c.outcome(_, _, out)
+    out.worker_data, out.worker_len, out.tries = "w2", 2, 3
+
+    return state.outcome or 0
+end
+
+
+-- ---- new --------------------------------------------------------------------
+
+reset()
+
+local function refused(part, name, ...)
+    raises("bad argument #", name .. " is refused", kv.new, ...)
+    raises(part, name .. ": says so", kv.new, ...)
+end
+
+refused("#1 to 'new' (string expected, got nil", "no zone")
+refused("#2 to 'new' (a table is expected", "options that are no table",
+        "main", "kv_cost")
+refused('unknown setting "polcy"', "an unknown option", "main",
+        { polcy = "kv_cost" })
+refused('unknown policy "best"', "an unknown policy", "main",
+        { policy = "best" })
+refused('policy "kv_cost": unknown setting "x"', "a policy's wrong setting",
+        "main", { policy_conf = { x = 1 } })
+refused('"tokenizer" must be "remote" or "none", not "local"',
+        "an unknown tokenizer", "main", { tokenizer = "local" })
+refused('"max_tries" must be a whole number', "half a try", "main",
+        { max_tries = 0.5 })
+refused('"tokenizer_timeout" must be from 0.001', "no time at all", "main",
+        { tokenizer_timeout = 0 })
+refused('unknown setting "dry"', "what comes later", "main", { dry = true })
+raises("#1 to 'index' (string expected, got table", "an index needs a name",
+       kv.index, {})
+is(kv.index("main").name, "main", "an index is of a zone")
+
+local _, where = pcall(function() kv.new("main", { policy = "best" }) end)
+
+has(where, "test_router.lua", "errors name the caller's line")
+
+local nowhere = kv.new("nowhere")
+
+raises('there is no kv_router_zone "nowhere"',
+       "a zone that is not there is found out by the first request",
+       nowhere.access, nowhere)
+
+
+-- ---- access -----------------------------------------------------------------
+
+local router = kv.new("main", { policy = "least_loaded" })
+
+router:access()
+is(fake.body_read, true, "access: the body is read")
+is(state.order, "1 2 0", "access: the choice is reserved, with its retries")
+is(state.policy, "least_loaded", "access: in the policy's name")
+is(state.reason, "load", "access: with its reason")
+is(state.by, WHY.BY_POLICY, "access: and no other")
+is(state.us, 1, "access: and the time that it took")
+is(fake.exited, nil, "access: the request goes on")
+is(#fake.log, 0, "access: nothing is logged")
+
+reset { reserved = 0 }
+router:access()
+is(state.reserves, 0, "access: a reservation is used again")
+
+reset { why = WHY.BAD_BODY }
+router:access()
+is(state.by, WHY.BAD_BODY, "access: why there was no match is told")
+
+reset()
+router:access { lora_name = "l", cache_salt = "s", model = "m" }
+is(state.lora .. state.salt .. state.model, "lsm",
+   "access: LoRA, salt and model for a request")
+raises('unknown setting "lora"', "access: nothing else", router.access, router,
+       { lora = "l" })
+
+local seen
+local custom = kv.new("main", {
+    max_tries = 0,
+    policy = {
+        pick = function(_, ctx)
+            seen = ctx
+            return 3, nil, "because"
+        end
+    }
+})
+
+reset()
+fake.body = '{"model":"gpt"}'
+custom:access { params = { a = 1 } }
+is(state.order, "2", "access: a policy of one's own")
+is(state.policy, "custom", "access: has a name, too")
+is(seen.params.a, 1, "ctx.params is what access() was given")
+is(seen.request.model, "gpt", "ctx.request is the request")
+is(seen.wanted, 1, "ctx.wanted is 1 when there are no retries")
+is(seen.prompt_tokens, 64, "ctx.prompt_tokens")
+tap.near(seen.now, 0.005, 0.0001, "ctx.now is in seconds")
+is(seen.request.lora, nil, "ctx.request.lora is nil without one")
+is(next(ngx.ctx), nil, "ctx is kept for done() only")
+
+
+-- ---- when things fail -------------------------------------------------------
+
+reset { rc = -5 }
+router:access()
+is(fake.exited, 503, "no worker: 503")
+is(ngx.status, 503, "no worker: as the status")
+is(ngx.header["Retry-After"], 1, "no worker: Retry-After")
+is(require "cjson".decode(fake.printed).error.code, "no_worker",
+   "no worker: an error as OpenAI's API has it")
+
+reset()
+fake.body_error = "unknown length"
+router:access()
+fake.body_error = nil
+is(state.order, "1 2 0", "no body can be read: routed all the same")
+has(fake.log[1], "unknown length", "no body can be read: logged")
+
+reset { rc = -1 }
+router:access()
+is(state.order, "1 2 0", "match fails: routed by load")
+has(fake.log[1], "match failed", "match fails: logged")
+router:access()
+is(#fake.log, 1, "match fails: once a minute")
+fake.time = fake.time + 61
+router:access()
+is(#fake.log, 2, "match fails: and the next minute again")
+
+reset { rc = -1, tokens_rc = -1 }
+router:access()
+is(fake.exited, 503, "both fail: 503")
+is(#fake.log, 2, "both fail: both are logged")
+
+reset { failures = 1 }
+router:access()
+is(state.reserves, 2, "a reservation fails: another is made")
+has(fake.log[1], "the holder is gone", "a reservation fails: logged")
+is(fake.exited, nil, "a reservation fails: the request goes on")
+
+reset { failures = 2 }
+router:access()
+is(fake.exited, 503, "two reservations fail: 503")
+
+local broken = kv.new("main", {
+    policy = { pick = function() error("boom") end }
+})
+
+reset()
+broken:access()
+is(state.order, "1 2 0", "the policy fails: the least loaded")
+is(state.by, WHY.POLICY_ERROR, "the policy fails: told")
+
+
+-- ---- text -------------------------------------------------------------------
+
+local OK = 'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"tokens":[1,2]}'
+local text = kv.new("main", { tokenizer = "remote" })
+
+reset { why = WHY.NO_TOKENS }
+fake.body = '{"prompt":"hi","cache_salt":"pepper"}'
+fake.sockets = { sock.new(OK) }
+text:access()
+is(state.tokens, 2, "text: is tokenized and matched")
+is(state.by, WHY.BY_POLICY, "text: and routed as any other")
+is(state.text_salt, "pepper", "text: with the body's salt")
+is(state.us, 2, "text: the tokenizer's time doesn't count")
+
+reset { why = WHY.NO_TOKENS }
+fake.body = '{"prompt":"other"}'
+fake.sockets = { sock.new("", { connect = "refused" }), sock.new("") }
+text:access()
+is(state.tokens, nil, "the tokenizer fails: no second match")
+is(state.by, WHY.TOKENIZER, "the tokenizer fails: told")
+has(fake.log[1], "tokenizer: 10.0.0.3:8000: receive: closed, routed by load",
+    "the tokenizer fails: logged")
+is(fake.exited, nil, "the tokenizer fails: the request goes on")
+fake.sockets = { sock.new(""), sock.new("") }
+text:access()
+is(#fake.log, 1, "the tokenizer fails: once a minute")
+
+reset { why = WHY.NO_TOKENS }
+fake.body = '{"prompt":"third"}'
+fake.sockets = {}
+text:access()
+is(state.by, WHY.TOKENIZER, "the tokenizer breaks: told")
+
+reset { why = WHY.NO_TOKENS, tokens_rc = -1 }
+fake.body = '{"prompt":"fourth"}'
+fake.sockets = { sock.new(OK) }
+text:access()
+is(state.by, WHY.TOKENIZER, "matching its tokens fails: told")
+is(fake.exited, nil, "matching its tokens fails: the request goes on")
+
+reset { why = WHY.NO_TOKENS }
+fake.body = '{"input":"x"}'
+text:access()
+is(state.by, WHY.NO_TOKENS, "no text: no question, and no failure")
+is(#fake.log, 0, "no text: nothing is logged")
+
+reset { why = WHY.NO_TOKENS }
+fake.body = '{"prompt":"hi"}'
+router:access()
+is(state.by, WHY.NO_TOKENS, "tokenizer = \"none\" asks nobody")
+
+
+-- ---- balance ----------------------------------------------------------------
+
+reset()
+router:balance()
+is(fake.balancer.host .. ":" .. fake.balancer.port, "10.0.0.2:8000",
+   "balance: the peer is set")
+is(tonumber(state.failed), 0, "balance: of the first try")
+is(fake.balancer.more, 2, "balance: further tries, as many as allowed")
+
+reset { left = 1 }
+router:balance()
+is(fake.balancer.more, 1, "balance: or as there are candidates")
+
+reset { left = 0 }
+router:balance()
+is(fake.balancer.more, nil, "balance: or none")
+
+reset()
+custom:balance()
+is(fake.balancer.more, nil, "balance: max_tries = 0 allows none")
+
+reset()
+fake.balancer.failure = "failed"
+router:balance()
+is(tonumber(state.failed), 1, "balance: a retry takes the next")
+is(fake.balancer.more, nil, "balance: and asks for no more tries")
+
+reset { peer_rc = -5 }
+router:balance()
+is(fake.exited, 502, "balance: no more candidates: 502")
+has(fake.log[1], "no more candidates", "balance: logged")
+
+
+-- ---- log --------------------------------------------------------------------
+
+local outcomes = {}
+local watching = kv.new("main", {
+    policy = {
+        pick = function() return 1 end,
+        done = function(_, ctx, outcome)
+            outcomes[#outcomes + 1] = { ctx, outcome.worker, outcome.tries }
+        end
+    }
+})
+
+reset()
+watching:access()
+watching:log()
+is(outcomes[1][1].prompt_tokens, 64, "log: done() is given ctx")
+is(outcomes[1][2] .. outcomes[1][3], "w23", "log: and the outcome")
+
+ngx.ctx = {}
+watching:log()
+is(outcomes[2][1], nil, "log: no ctx after an internal redirect")
+
+reset { outcome = -5 }
+watching:log()
+is(#outcomes, 2, "log: without an outcome done() is not called")
+
+router:log()
+is(#fake.log, 0, "log: a policy without done() needs none")
+
+
+tap.done()

@@ -1,0 +1,782 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Token ids in request bodies: forms, limits, errors, and the same answers as
+ * yajl's tree parser for random bodies, whole and broken.
+ */
+
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <yajl/yajl_tree.h>
+
+#include "tap.h"
+
+#include "request/kvr_json.h"
+#include "request/kvr_tokens.h"
+
+
+#define FUZZ_ROUNDS    200000
+#define FUZZ_MAX       4096
+
+
+static kvr_prompt_t  prompt;
+static uint32_t      tokens[FUZZ_MAX];
+
+
+/* Scans a copy that ends where its memory does, for AddressSanitizer. */
+
+static kvr_rc_t
+scan_n(const char *body, size_t len, size_t cap)
+{
+    char         *copy;
+    kvr_rc_t      rc;
+
+    /* strings without escapes are pointed at: the last copy stays */
+
+    static char  *last;
+
+    free(last);
+
+    copy = malloc(len ? len : 1);
+    last = copy;
+
+    memcpy(copy, body, len);
+
+    rc = kvr_prompt_scan(&prompt, copy, len, tokens, cap);
+
+    return rc;
+}
+
+
+static kvr_rc_t
+scan(const char *body)
+{
+    return scan_n(body, strlen(body), FUZZ_MAX);
+}
+
+
+static void
+found(const char *body, kvr_prompt_kind_t kind, const char *ids,
+    const char *sentence)
+{
+    char    out[1024];
+    size_t  i, n;
+
+    n = 0;
+    out[0] = '\0';
+
+    if (scan(body) != KVR_OK) {
+        snprintf(out, sizeof(out), "error: %s at %zu", prompt.error,
+                 prompt.error_at);
+
+    } else {
+        for (i = 0; i < prompt.ntokens; i++) {
+            n += snprintf(out + n, sizeof(out) - n, "%s%u", i ? " " : "",
+                          tokens[i]);
+        }
+    }
+
+    if (!ok(prompt.kind == kind && strcmp(out, ids) == 0, "%s", sentence)) {
+        note("%s: kind %d, \"%s\"", body, prompt.kind, out);
+    }
+}
+
+
+static void
+refused(const char *body, size_t at, const char *sentence)
+{
+    kvr_rc_t  rc;
+
+    rc = scan(body);
+
+    if (!ok(rc == KVR_INVALID && prompt.error && prompt.error_at == at, "%s",
+            sentence))
+    {
+        note("%s: %d, \"%s\" at %zu", body, rc,
+             prompt.error ? prompt.error : "", prompt.error_at);
+    }
+}
+
+
+static void
+test_forms(void)
+{
+    found("{\"prompt\":[1,2,3]}", KVR_PROMPT_PROMPT, "1 2 3",
+          "a prompt of token ids is found");
+    ok(!prompt.several && !prompt.text, "it is one, and no text");
+
+    found(" {\n\t\"prompt\" : [ 1 , 22,333 ,4444,\r\n 55555, 666666,7777777,"
+          "88888888, 999999999, 4294967295, 0 ] } \n", KVR_PROMPT_PROMPT,
+          "1 22 333 4444 55555 666666 7777777 88888888 999999999 4294967295 "
+          "0", "ids of every length are read, whatever white space there is");
+
+    found("{\"prompt\":[[7,8]]}", KVR_PROMPT_PROMPT, "7 8",
+          "an array of one array is one prompt");
+    ok(!prompt.several, "and not several");
+
+    found("{\"prompt\":[[7,8],[9]]}", KVR_PROMPT_PROMPT, "7 8",
+          "of several prompts the first is taken");
+    ok(prompt.several, "which is said");
+
+    found("{\"prompt\":[]}", KVR_PROMPT_PROMPT, "", "no ids are ids, too");
+    found("{\"prompt\":[[]]}", KVR_PROMPT_PROMPT, "", "nested or not");
+    found("{\"prompt_token_ids\":[5]}", KVR_PROMPT_TOKEN_IDS, "5",
+          "prompt_token_ids are found");
+    found("{\"input_ids\":[[6,7]]}", KVR_PROMPT_INPUT_IDS, "6 7",
+          "input_ids are found");
+    found("{\"pr\\u006fmpt\":[1]}", KVR_PROMPT_PROMPT, "1",
+          "a key may be written with escapes");
+    found("{\"a\":{\"prompt\":[1]},\"b\":[{\"prompt\":[2]}]}",
+          KVR_PROMPT_NONE, "", "a prompt below the top level is none");
+
+    found("{\"prompt\":\"text\"}", KVR_PROMPT_NONE, "",
+          "a text prompt has no ids");
+    ok(prompt.text && !prompt.several, "it is text");
+    found("{\"prompt\":[\"a\",\"b\"]}", KVR_PROMPT_NONE, "",
+          "nor have several");
+    ok(prompt.text && prompt.several, "they are text");
+    found("{\"prompt\":\"text\",\"prompt_token_ids\":[1,2]}",
+          KVR_PROMPT_TOKEN_IDS, "1 2", "ids beside a text are taken");
+    found("{\"prompt\":null,\"stream\":true}", KVR_PROMPT_NONE, "",
+          "null is no prompt");
+    ok(prompt.stream && !prompt.text, "nor a text");
+    found("{\"prompt\":[{\"a\":1}]}", KVR_PROMPT_NONE, "",
+          "an array of something else is no prompt");
+    found("{\"prompt\":[[\"a\"]]}", KVR_PROMPT_NONE, "",
+          "nor is an array of arrays of something else");
+
+    found("{\"messages\":[{\"role\":\"user\",\"content\":\"[1,2]\"}]}",
+          KVR_PROMPT_NONE, "", "a chat has no ids");
+    ok(prompt.messages, "it has messages");
+}
+
+
+static void
+test_duplicates(void)
+{
+    found("{\"prompt\":[1],\"prompt\":[2,3]}", KVR_PROMPT_PROMPT, "2 3",
+          "of two prompts the last counts");
+    found("{\"prompt\":[1],\"prompt\":\"x\"}", KVR_PROMPT_NONE, "",
+          "even when it has no ids");
+    found("{\"prompt\":[1.5],\"prompt\":[2]}", KVR_PROMPT_PROMPT, "2",
+          "and when the first was wrong");
+    found("{\"prompt\":[1,2],\"input_ids\":[3]}", KVR_PROMPT_PROMPT, "1 2",
+          "the prompt goes before input_ids that come later");
+    found("{\"input_ids\":[3],\"prompt\":[[1,2],[4]]}", KVR_PROMPT_PROMPT,
+          "1 2", "and before those that came earlier");
+    found("{\"prompt\":[1,2],\"prompt_token_ids\":[3,4,5],"
+          "\"prompt\":\"x\",\"input_ids\":[6]}", KVR_PROMPT_TOKEN_IDS,
+          "3 4 5", "ids that were overwritten are read again");
+    found("{\"prompt\":[1,2],\"input_ids\":[-1]}", KVR_PROMPT_PROMPT, "1 2",
+          "wrong ids that don't count do no harm");
+    refused("{\"prompt\":[1,-2],\"input_ids\":[1]}", 13,
+            "wrong ids that count are an error");
+}
+
+
+static void
+test_fields(void)
+{
+    found("{\"model\":\"m/7b\",\"cache_salt\":\"t\",\"stream\":true,"
+          "\"max_tokens\":128}", KVR_PROMPT_NONE, "", "fields are found");
+    ok(prompt.model_len == 4 && memcmp(prompt.model, "m/7b", 4) == 0,
+       "the model");
+    ok(prompt.salt_len == 1 && prompt.salt[0] == 't', "the cache salt");
+    ok(prompt.stream, "that it is a stream");
+    ok(prompt.has_max_tokens && prompt.max_tokens == 128, "max_tokens");
+
+    scan("{\"model\":\"a\\\"\\\\\\/\\n\\u00e9\\u20ac\\ud83d\\ude00\\ud800\"}");
+    ok(prompt.model_len == 17
+       && memcmp(prompt.model,
+                 "a\"\\/\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xef\xbf\xbd",
+                 17)
+          == 0,
+       "escapes of a model are decoded");
+
+    scan("{\"cache_salt\":\"a\\u0000b\"}");
+    ok(prompt.salt_len == 3 && memcmp(prompt.salt, "a\0b", 3) == 0,
+       "a salt may hold a zero byte");
+
+    scan("{\"model\":\"a\",\"model\":null,\"stream\":true,\"stream\":\"x\","
+         "\"max_tokens\":1,\"max_tokens\":1.5}");
+    ok(prompt.model == NULL && !prompt.stream && !prompt.has_max_tokens,
+       "values of other types are not there");
+
+    scan("{\"model\":\"\"}");
+    ok(prompt.model && prompt.model_len == 0, "an empty model is there");
+}
+
+
+static void
+test_limits(void)
+{
+    char      body[512], *p;
+    size_t    i;
+    kvr_rc_t  rc;
+
+    rc = scan_n("{\"prompt\":[1,2,3,4],\"model\":\"m\"}", 32, 3);
+
+    ok(rc == KVR_FULL && prompt.ntokens == 4 && tokens[2] == 3,
+       "more ids than there is room for are counted");
+    ok(prompt.model_len == 1, "what comes behind them is read");
+
+    rc = scan_n("{\"prompt\":[1,2,3],\"input_ids\":[1,2,3,4,5]}", 42, 3);
+    ok(rc == KVR_OK && prompt.ntokens == 3,
+       "ids that don't count need no room");
+
+    rc = kvr_prompt_scan(&prompt, "{\"prompt\":[]}", 13, NULL, 0);
+    ok(rc == KVR_OK && prompt.kind == KVR_PROMPT_PROMPT,
+       "no ids need no buffer");
+
+    for (i = 62; i <= 63; i++) {
+        p = body;
+        p += sprintf(p, "{\"a\":");
+        memset(p, '[', i + 1);
+        p += i + 1;
+        memset(p, ']', i + 1);
+        p += i + 1;
+        *p++ = '}';
+
+        rc = scan_n(body, p - body, FUZZ_MAX);
+
+        if (i == 62) {
+            ok(rc == KVR_OK, "64 levels are read");
+
+        } else {
+            ok(rc == KVR_INVALID && prompt.error_at == 68, "65 are not");
+        }
+    }
+
+    p = body;
+    p += sprintf(p, "{\"a\":");
+    memset(p, '[', 400);
+    ok(scan_n(body, p + 400 - body, FUZZ_MAX) == KVR_INVALID,
+       "an endless nesting is refused");
+}
+
+
+static void
+test_errors(void)
+{
+    char        *longest;
+    size_t       i;
+    const char  *body;
+
+    refused("", 0, "nothing is no body");
+    refused("  ", 2, "nor is white space");
+    refused("[1]", 0, "an array is no body");
+    refused("{\"prompt\":[1]} x", 15, "nothing may follow");
+    refused("{\"prompt\":[1]}{}", 14, "not even another object");
+    refused("{\"prompt\":[1,]}", 13, "a comma needs an id behind it");
+    refused("{\"prompt\":[,1]}", 11, "and one before it");
+    refused("{\"prompt\":[1 2]}", 13, "ids need commas");
+    refused("{\"prompt\":[1],}", 14, "a key has to follow a comma");
+    refused("{\"prompt\" [1]}", 10, "a key needs a colon");
+    refused("{prompt:[1]}", 1, "a key needs quotes");
+    refused("{\"prompt\":[01]}", 11, "a number doesn't begin with 0");
+    refused("{\"a\":01}", 5, "no number does");
+    refused("{\"prompt\":[1.0]}", 11, "an id is no float");
+    refused("{\"prompt\":[1e3]}", 11, "nor has it an exponent");
+    refused("{\"prompt\":[1, -1]}", 14, "nor is it negative");
+    refused("{\"prompt\":[4294967296]}", 11, "an id has 32 bits");
+    refused("{\"prompt\":[99999999999999999999999]}", 11,
+            "and not many more");
+    refused("{\"prompt\":[1,\"2\"]}", 13, "a string is no id");
+    refused("{\"prompt\":[1,null]}", 13, "null is no id");
+    refused("{\"prompt\":[1,[2]]}", 13, "an array is no id");
+    refused("{\"a\":\"\x01\"}", 6, "control characters are escaped");
+    refused("{\"a\":\"long enough \x1f\"}", 18, "anywhere in a string");
+    refused("{\"a\":\"\\x\"}", 7, "escapes are those of JSON");
+    refused("{\"a\":\"\\u12g4\"}", 10, "hex digits are hex digits");
+    refused("{\"a\":tru}", 5, "true is spelled so");
+    refused("{\"a\":1.}", 7, "a fraction has digits");
+    refused("{\"a\":1e}", 7, "an exponent has digits");
+    refused("{\"a\":-}", 6, "a minus has digits");
+    refused("{\"a\":[1}", 7, "brackets match");
+    refused("{\"a\":{1:2}}", 6, "a number is no key");
+
+    body = " {\"prompt\":[[1, 22 ,33333,123456789],[]],"
+           "\"model\":\"a\\u00e9b\","
+           "\"x\":[true,false,null,-1.5e+3,{\"y\":{}}],"
+           "\"input_ids\":[1,2] } ";
+
+    for (i = 0; i + 1 < strlen(body); i++) {
+        if (scan_n(body, i, FUZZ_MAX) != KVR_INVALID
+            || strcmp(prompt.error, "unexpected end") != 0
+            || prompt.error_at != i)
+        {
+            break;
+        }
+    }
+
+    is_u64(i, strlen(body) - 1, "a body cut anywhere ends unexpectedly");
+    ok(scan(body) == KVR_OK, "and whole it is read");
+
+    longest = malloc(8192);
+    i = sprintf(longest, "{\"cache_salt\":\"");
+    memset(longest + i, 'x', 2000);
+    i += 2000;
+    strcpy(longest + i, "\"}");
+    ok(scan(longest) == KVR_OK && prompt.salt_len == 2000,
+       "a plain string may be long");
+    longest[30] = '\\';
+    longest[31] = 'n';
+    refused(longest, 14, "one with escapes has a bound");
+    free(longest);
+}
+
+
+static void
+test_numbers(void)
+{
+    size_t      i;
+    bool        good;
+    uint64_t    value;
+    kvr_json_t  j;
+
+    static const struct {
+        const char  *text;
+        bool         good;
+        uint64_t     value;
+    } cases[] = {
+        { "18446744073709551615", true, UINT64_MAX },
+        { "\"18446744073709551615\"", true, UINT64_MAX },
+        { "9007199254740993", true, 9007199254740993 },
+        { "0", true, 0 },
+        { "18446744073709551616", false, 0 },
+        { "99999999999999999999", false, 0 },
+        { "-1", false, 0 },
+        { "1.0", false, 0 },
+        { "1e3", false, 0 },
+        { "\"01\"", false, 0 },
+        { "\"\"", false, 0 },
+        { "null", false, 0 }
+    };
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        value = 0;
+
+        kvr_json_init(&j, cases[i].text, strlen(cases[i].text));
+        good = kvr_json_u64(&j, &value) && kvr_json_end(&j);
+
+        ok(good == cases[i].good && value == cases[i].value, "%s is %s u64",
+           cases[i].text, cases[i].good ? "a" : "no");
+    }
+}
+
+
+/* ---- what yajl says --------------------------------------------------- */
+
+static uint64_t  seed = 88172645463325252ull;
+
+
+static uint32_t
+rnd(uint32_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+
+    return (uint32_t) ((seed >> 32) % n);
+}
+
+
+typedef struct {
+    bool      valid;
+    unsigned  kind;
+    size_t    n;
+    uint32_t  ids[FUZZ_MAX];
+} answer_t;
+
+
+static unsigned
+depth_of(yajl_val v)
+{
+    size_t    i;
+    unsigned  d, max;
+
+    max = 0;
+
+    if (YAJL_IS_ARRAY(v)) {
+        for (i = 0; i < v->u.array.len; i++) {
+            d = depth_of(v->u.array.values[i]);
+            max = kvr_max(max, d);
+        }
+
+        return max + 1;
+    }
+
+    if (YAJL_IS_OBJECT(v)) {
+        for (i = 0; i < v->u.object.len; i++) {
+            d = depth_of(v->u.object.values[i]);
+            max = kvr_max(max, d);
+        }
+
+        return max + 1;
+    }
+
+    return 0;
+}
+
+
+/* 0: no ids; 1: ids; -1: wrong ones */
+
+static int
+ids_of(yajl_val v, answer_t *a)
+{
+    char        *end;
+    size_t       i;
+    const char  *s;
+
+    if (!YAJL_IS_ARRAY(v)) {
+        return 0;
+    }
+
+    if (v->u.array.len && YAJL_IS_ARRAY(v->u.array.values[0])) {
+        v = v->u.array.values[0];
+    }
+
+    if (v->u.array.len && v->u.array.values[0]->type != yajl_t_number) {
+        return 0;
+    }
+
+    a->n = v->u.array.len;
+
+    for (i = 0; i < v->u.array.len; i++) {
+
+        if (v->u.array.values[i]->type != yajl_t_number) {
+            return -1;
+        }
+
+        s = v->u.array.values[i]->u.number.r;
+
+        if (strspn(s, "0123456789") != strlen(s) || strlen(s) > 10
+            || strtoull(s, &end, 10) > UINT32_MAX)
+        {
+            return -1;
+        }
+
+        a->ids[i] = (uint32_t) strtoull(s, &end, 10);
+    }
+
+    return 1;
+}
+
+
+static void
+yajl_says(const char *body, answer_t *a)
+{
+    int       rc;
+    char      error[256], *wrapped;
+    size_t    i;
+    unsigned  k;
+    yajl_val  tree, root;
+
+    static const char  *keys[] = { "prompt", "prompt_token_ids", "input_ids" };
+
+    memset(a, 0, offsetof(answer_t, ids));
+
+    /*
+     * At the end of a text yajl takes an unfinished string for nothing, so
+     * that the body has to be good in an array, too.
+     */
+
+    tree = yajl_tree_parse(body, error, sizeof(error));
+
+    if (tree == NULL) {
+        return;
+    }
+
+    yajl_tree_free(tree);
+
+    wrapped = malloc(strlen(body) + 3);
+    sprintf(wrapped, "[%s]", body);
+
+    tree = yajl_tree_parse(wrapped, error, sizeof(error));
+
+    free(wrapped);
+
+    if (tree == NULL) {
+        return;
+    }
+
+    if (!YAJL_IS_ARRAY(tree) || tree->u.array.len != 1) {
+        yajl_tree_free(tree);
+        return;
+    }
+
+    root = tree->u.array.values[0];
+
+    a->valid = YAJL_IS_OBJECT(root) && depth_of(root) <= KVR_JSON_DEPTH;
+
+    for (k = 0; a->valid && k < 3; k++) {
+
+        for (i = root->u.object.len; i > 0; i--) {
+            if (strcmp(root->u.object.keys[i - 1], keys[k]) == 0) {
+                break;
+            }
+        }
+
+        if (i == 0) {
+            continue;
+        }
+
+        rc = ids_of(root->u.object.values[i - 1], a);
+
+        if (rc == -1) {
+            a->valid = false;
+        }
+
+        if (rc == 1) {
+            a->kind = k + 1;
+            break;
+        }
+    }
+
+    yajl_tree_free(tree);
+}
+
+
+static char *
+random_value(char *p, unsigned depth)
+{
+    unsigned  i, n;
+
+    static const char  *scalars[] = {
+        "1", "0", "-1", "12345", "1.5", "1e3", "true", "false", "null",
+        "4294967295", "4294967296", "1234567", "12345678", "\"s\"",
+        "\"\\u0041\\n\"", "\"a longer string \\\\\"", "\"\"", "[]", "{}"
+    };
+
+    switch (depth ? rnd(6) : 5) {
+
+    case 0:
+    case 1:
+        n = rnd(8) ? rnd(12) : rnd(100);
+        *p++ = '[';
+
+        for (i = 0; i < n; i++) {
+            p += sprintf(p, "%s%u%s", i ? "," : "",
+                         rnd(3) ? rnd(200000) : rnd(12), rnd(20) ? "" : " ");
+        }
+
+        *p++ = ']';
+        return p;
+
+    case 2:
+    case 3:
+        n = rnd(4);
+        *p++ = '[';
+
+        for (i = 0; i < n; i++) {
+            p += sprintf(p, "%s", i ? ", " : "");
+            p = random_value(p, depth - 1);
+        }
+
+        *p++ = ']';
+        return p;
+
+    case 4:
+        n = rnd(3);
+        *p++ = '{';
+
+        for (i = 0; i < n; i++) {
+            p += sprintf(p, "%s\"k%u\":", i ? "," : "", i);
+            p = random_value(p, depth - 1);
+        }
+
+        *p++ = '}';
+        return p;
+
+    default:
+        return p + sprintf(p, "%s", scalars[rnd(19)]);
+    }
+}
+
+
+static void
+random_body(char *p)
+{
+    unsigned  i, n;
+
+    static const char  *keys[] = {
+        "prompt", "prompt_token_ids", "input_ids", "prompt", "model",
+        "cache_salt", "stream", "max_tokens", "x", "p\\u0072ompt", "messages"
+    };
+
+    n = rnd(6);
+    *p++ = '{';
+
+    for (i = 0; i < n; i++) {
+        p += sprintf(p, "%s\"%s\"%s", i ? "," : "", keys[rnd(11)],
+                     rnd(3) ? ":" : " : ");
+        p = random_value(p, 3);
+    }
+
+    strcpy(p, "}");
+}
+
+
+static void
+mutate(char *body)
+{
+    char      c;
+    size_t    len, at;
+
+    static const char  alphabet[] = "{}[]\",:0123456789-+.eEtfnu\\ \n\x01";
+
+    len = strlen(body);
+    at = rnd(len + 1);
+    c = alphabet[rnd(sizeof(alphabet) - 1)];
+
+    switch (rnd(4)) {
+
+    case 0:
+        if (at < len) {
+            body[at] = c;
+        }
+
+        return;
+
+    case 1:
+        if (at < len) {
+            memmove(body + at, body + at + 1, len - at);
+        }
+
+        return;
+
+    case 2:
+        memmove(body + at + 1, body + at, len - at + 1);
+        body[at] = c;
+        return;
+
+    default:
+        body[at] = '\0';
+    }
+}
+
+
+static void
+test_fuzz(void)
+{
+    char      *body;
+    size_t     i, bad, valid, cap;
+    kvr_rc_t   rc;
+    answer_t  *want;
+
+    body = malloc(1 << 20);
+    want = malloc(sizeof(answer_t));
+
+    bad = 0;
+    valid = 0;
+
+    for (i = 0; i < FUZZ_ROUNDS; i++) {
+
+        random_body(body);
+
+        while (rnd(2)) {
+            mutate(body);
+        }
+
+        yajl_says(body, want);
+
+        /* the bound on the number of ids holds, and is enough */
+
+        cap = kvr_min(strlen(body) / 2 + 1, FUZZ_MAX);
+        rc = scan_n(body, strlen(body), cap);
+
+        valid += want->valid;
+
+        if ((rc == KVR_OK) != want->valid
+            || (want->valid
+                && (prompt.kind != want->kind
+                    || prompt.ntokens != want->n * (want->kind != 0)
+                    || (want->kind
+                        && memcmp(tokens, want->ids, want->n * 4) != 0))))
+        {
+            if (bad++ < 5) {
+                note("%s", body);
+                note("rc %d, %s at %zu, kind %d, n %zu; yajl: %d, kind %u, "
+                     "n %zu", rc, prompt.error ? prompt.error : "-",
+                     prompt.error_at, prompt.kind, prompt.ntokens,
+                     want->valid, want->kind, want->n);
+            }
+        }
+    }
+
+    is_u64(bad, 0, "yajl says the same of %d random bodies", FUZZ_ROUNDS);
+    note("%zu of them were valid", valid);
+
+    free(want);
+    free(body);
+}
+
+
+/* ---- speed ------------------------------------------------------------- */
+
+static void
+test_speed(void)
+{
+    char             *body, *p;
+    size_t            i, k, len, rounds;
+    double            ns;
+    uint32_t          want;
+    struct timespec   a, b;
+
+    static const char  *separators[] = { ",", ", " };
+
+    body = malloc(1 << 20);
+
+    for (k = 0; k < 2; k++) {
+
+        p = body;
+        p += sprintf(p, "{\"model\":\"m\",\"prompt\":[");
+
+        want = 0;
+
+        for (i = 0; i < 4096; i++) {
+            want = rnd(5) ? rnd(128256) : rnd(1000);
+            p += sprintf(p, "%s%u", i ? separators[k] : "", want);
+        }
+
+        p += sprintf(p, "],\"max_tokens\":16,\"stream\":true}");
+        len = p - body;
+
+        rounds = 2000;
+
+        clock_gettime(CLOCK_MONOTONIC, &a);
+
+        for (i = 0; i < rounds; i++) {
+            kvr_prompt_scan(&prompt, body, len, tokens, FUZZ_MAX);
+        }
+
+        clock_gettime(CLOCK_MONOTONIC, &b);
+
+        ns = ((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / rounds;
+
+        ok(prompt.ntokens == 4096 && tokens[4095] == want && prompt.stream,
+           "4096 ids are read");
+        note("%.0f ns a body of 4096 tokens, %zu bytes, \"%s\" between them: "
+             "%.0f MB/s", ns, len, separators[k], len / ns * 1e3);
+    }
+
+    free(body);
+}
+
+
+int
+main(void)
+{
+    test_forms();
+    test_duplicates();
+    test_fields();
+    test_limits();
+    test_errors();
+    test_numbers();
+    test_fuzz();
+    test_speed();
+
+    return done();
+}
