@@ -373,7 +373,7 @@ ngx_http_kv_router_api_body(ngx_http_request_t *r, ngx_str_t *body)
 }
 
 
-/* ---- calls of a line or two -------------------------------------------- */
+/* ---- calls of a line or two --------------------------------------------- */
 
 static ngx_int_t
 ngx_http_kv_router_call_stats(ngx_http_kv_router_call_t *c)

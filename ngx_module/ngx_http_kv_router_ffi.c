@@ -139,7 +139,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
 }
 
 
-/* ---- writing -------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------ */
 
 static int
 ngx_http_kv_router_ffi_rc(kvr_rc_t rc, const char *detail, char **err)
@@ -273,7 +273,7 @@ ngx_http_kv_router_ffi_remove_worker(void *data, const u_char *worker,
 }
 
 
-/* ---- text ----------------------------------------------------------------- */
+/* ---- text --------------------------------------------------------------- */
 
 typedef struct {
     char    *data;

@@ -88,15 +88,15 @@ void *ngx_http_kv_router_ffi_zone(const u_char *name, size_t len);
 double ngx_http_kv_router_ffi_now_us(void);
 
 
-/* ---- the request path ------------------------------------------------------ */
+/* ---- the request path --------------------------------------------------- */
 
 /*
  * access, after the body was read: finds token ids in the body, hashes them,
  * looks them up and fills the candidates.  *out belongs to the request.
  *
  * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
- * taken.  model: only workers of that model, or of
- * none, are eligible; NULL: the body's "model".
+ * taken.  model: only workers of that model, or of none, are eligible; NULL:
+ * the body's "model".
  *
  * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
  * overlaps are 0, and there are candidates as long as there are workers.
@@ -118,7 +118,8 @@ int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
  * access: the decision.  Reserves the load at candidates[i] of the request's
  * last match and sets the variables.  ranked: indices of candidates in the
  * order in which retries follow, without i; copied.  When they are used up, or
- * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason: the policy's word, copied.
+ * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason: the
+ * policy's word, copied.
  * us: microseconds spent deciding.  A second call moves the reservation.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
@@ -156,7 +157,7 @@ int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
 
 
-/* ---- the index ------------------------------------------------------------- */
+/* ---- the index ---------------------------------------------------------- */
 
 /* One holder's match, with its worker's id; out of Lua's reach after the
  * next call with the same buffer. */

@@ -128,6 +128,22 @@ ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
     ngx_str_t *name);
 
 
+/* directives */
+
+char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+/* the zone: init of its shared memory, cleanup of its configuration */
+
+ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
+void ngx_http_kv_router_zone_cleanup(void *data);
+
+
 /* redis: directive and consumer */
 
 char *ngx_http_kv_router_redis_parse(ngx_conf_t *cf,

@@ -1,40 +1,17 @@
 
 /*
  * Copyright (C) the nginx-kv-router authors
+ *
+ * A request's context, its decision, its tries at engines, its end.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
-#include <request/kvr_tokens.h>
 
-
-typedef struct {
-    ngx_str_t                       lora;
-    ngx_str_t                       salt;      /* data NULL: the body's */
-    ngx_str_t                       model;     /* data NULL: any */
-} ngx_http_kv_router_names_t;
-
-
-static ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(
-    ngx_http_request_t *r, ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_cleanup(void *data);
 static void ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx);
 
-static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_str_t *body);
-static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, kvr_prompt_t *prompt,
-    uint32_t **tokens);
-static ngx_int_t ngx_http_kv_router_hash(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens, size_t n,
-    ngx_http_kv_router_names_t *names);
-static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_names_t *names);
-static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
-    ngx_http_kv_router_names_t *names, ngx_uint_t strict);
-static void ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 static ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
@@ -45,19 +22,6 @@ static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
 
 
 static ngx_http_output_body_filter_pt  ngx_http_next_body_filter;
-
-
-/*
- * Buffers of this process, used within one call: token ids of a prompt and
- * what the lookup finds.  They grow to the largest that was needed, bounded
- * by kv_router_max_tokens and max_workers.
- */
-
-static uint32_t     *ngx_http_kv_router_tokens;
-static size_t        ngx_http_kv_router_tokens_size;
-static kvr_match_t  *ngx_http_kv_router_matches;
-static uint32_t      ngx_http_kv_router_matches_size;
-static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
 double
@@ -71,7 +35,7 @@ ngx_http_kv_router_now_us(void)
 }
 
 
-/* ---- context -------------------------------------------------------------- */
+/* ---- context ------------------------------------------------------------ */
 
 ngx_http_kv_router_ctx_t *
 ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
@@ -99,7 +63,7 @@ ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
 }
 
 
-static ngx_http_kv_router_ctx_t *
+ngx_http_kv_router_ctx_t *
 ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone)
 {
@@ -171,439 +135,7 @@ ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* ---- the prompt ----------------------------------------------------------- */
-
-/*
- * The body in one piece.  NGX_HTTP_KV_ROUTER_NO_BODY, or _BAD_BODY when it
- * can't be read.
- */
-
-static ngx_uint_t
-ngx_http_kv_router_body(ngx_http_request_t *r, ngx_str_t *body)
-{
-    u_char       *p;
-    size_t        len;
-    off_t         size;
-    ssize_t       n;
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    if (r->request_body == NULL || r->request_body->bufs == NULL) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    cl = r->request_body->bufs;
-
-    if (cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
-        body->data = cl->buf->pos;
-        body->len = cl->buf->last - cl->buf->pos;
-
-        return body->len ? NGX_HTTP_KV_ROUTER_BY_POLICY
-                         : NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    size = 0;
-
-    for ( /* void */ ; cl; cl = cl->next) {
-        size += ngx_buf_size(cl->buf);
-    }
-
-    if (size == 0) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    p = ngx_palloc(r->pool, size);
-    if (p == NULL) {
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
-    }
-
-    body->data = p;
-    body->len = size;
-
-    for (cl = r->request_body->bufs; cl; cl = cl->next) {
-
-        b = cl->buf;
-        len = ngx_buf_size(b);
-
-        if (ngx_buf_in_memory(b)) {
-            p = ngx_cpymem(p, b->pos, len);
-            continue;
-        }
-
-        n = len ? ngx_read_file(b->file, p, len, b->file_pos) : 0;
-
-        if (n != (ssize_t) len) {
-            return NGX_HTTP_KV_ROUTER_BAD_BODY;
-        }
-
-        p += len;
-    }
-
-    return NGX_HTTP_KV_ROUTER_BY_POLICY;
-}
-
-
-static ngx_uint_t
-ngx_http_kv_router_scan(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, kvr_prompt_t *prompt, uint32_t **tokens)
-{
-    size_t      n;
-    uint32_t   *p;
-    ngx_str_t   body;
-    ngx_uint_t  why;
-
-    prompt->model = NULL;
-    prompt->salt = NULL;
-    prompt->ntokens = 0;
-
-    why = ngx_http_kv_router_body(r, &body);
-
-    if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
-        return why;
-    }
-
-    n = ngx_min(body.len / 2 + 1, zone->max_tokens);
-
-    if (n > ngx_http_kv_router_tokens_size) {
-
-        n = ngx_min(ngx_max(n, 65536), zone->max_tokens);
-
-        p = ngx_alloc(n * sizeof(uint32_t), r->connection->log);
-        if (p == NULL) {
-            return NGX_HTTP_KV_ROUTER_TOO_LONG;
-        }
-
-        ngx_free(ngx_http_kv_router_tokens);
-        ngx_http_kv_router_tokens = p;
-        ngx_http_kv_router_tokens_size = n;
-    }
-
-    *tokens = ngx_http_kv_router_tokens;
-
-    switch (kvr_prompt_scan(prompt, (char *) body.data, body.len, *tokens,
-                            ngx_http_kv_router_tokens_size))
-    {
-    case KVR_OK:
-        return prompt->kind == KVR_PROMPT_NONE ? NGX_HTTP_KV_ROUTER_NO_TOKENS
-                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
-
-    case KVR_FULL:
-        return NGX_HTTP_KV_ROUTER_TOO_LONG;
-
-    default:
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "kv_router: %s at byte %uz of the body",
-                      prompt->error, prompt->error_at);
-        prompt->model = NULL;
-        prompt->salt = NULL;
-
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
-    }
-}
-
-
-static ngx_int_t
-ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
-    const uint32_t *tokens, size_t n, ngx_http_kv_router_names_t *names)
-{
-    uint32_t  block_size;
-
-    block_size = ctx->zone->params.block_size;
-
-    ctx->match.prompt_tokens = n;
-    ctx->match.prompt_blocks = n / block_size;
-
-    if (ctx->match.prompt_blocks == 0) {
-        ctx->match.why = NGX_HTTP_KV_ROUTER_SHORT;
-        return NGX_OK;
-    }
-
-    ctx->hashes = ngx_palloc(r->pool, ctx->match.prompt_blocks
-                                      * sizeof(uint64_t));
-    if (ctx->hashes == NULL) {
-        return NGX_ERROR;
-    }
-
-    kvr_hasher_init(&ngx_http_kv_router_hasher,
-                    kvr_hash_seed((char *) names->lora.data, names->lora.len,
-                                  (char *) names->salt.data,
-                                  names->salt.len));
-
-    (void) kvr_hash_blocks(&ngx_http_kv_router_hasher, tokens, n, block_size,
-                           ctx->hashes);
-
-    return NGX_OK;
-}
-
-
-/* ---- candidates ----------------------------------------------------------- */
-
-static ngx_uint_t
-ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
-    ngx_http_kv_router_names_t *names, ngx_uint_t strict)
-{
-    if (h->draining) {
-        return 0;
-    }
-
-    if (!strict) {
-        return 1;
-    }
-
-    /* prefill and decode workers are for policies that ask for pairs */
-
-    if (h->role != KVR_ROLE_BOTH) {
-        return 0;
-    }
-
-    return names->model.data == NULL || h->model.len == 0
-           || (h->model.len == names->model.len
-               && ngx_memcmp(h->model.data, names->model.data, h->model.len)
-                  == 0);
-}
-
-
-static void
-ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c)
-{
-    uint64_t         last;
-    kvr_load_row_t   load;
-    kvr_worker_t    *w;
-
-    w = &ctx->zone->router.fleet.workers[h->worker];
-
-    kvr_load_read(&ctx->zone->router.load, h->holder, &load);
-
-    c->active_requests = load.active;
-    c->active_prefills = load.prefills;
-    c->prefill_tokens = load.prefill_tokens;
-    c->decode_blocks = load.decode_blocks;
-    c->additional_blocks = ctx->match.prompt_blocks;
-    c->weight = h->weight;
-
-    last = kvr_load64(&w->stream.last_ms);
-    c->age = last == 0 ? -1 : last >= ngx_current_msec
-                              ? 0 : (ngx_current_msec - last) / 1000.0;
-
-    c->holder = h->holder;
-    c->generation = h->generation;
-    c->rank = h->rank;
-    c->device = 0;
-    c->host = 0;
-    c->disk = 0;
-    c->role = h->role;
-    c->confidence = kvr_fleet_confidence(w, ngx_current_msec,
-                                         ctx->zone->stale);
-    c->max_active = h->max_active;
-    c->worker_len = h->id.len;
-    c->address_len = h->address.len;
-    c->model_len = h->model.len;
-    c->worker = (char *) h->id.data;
-    c->address = (char *) h->address.data;
-    c->model = (char *) h->model.data;
-}
-
-
-/* Eligible holders with their load, then what of the prompt each has. */
-
-static ngx_int_t
-ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_names_t *names)
-{
-    uint32_t                         i, k, n, found, strict, max, *where;
-    kvr_match_t                     *m;
-    ngx_http_kv_router_holder_t     *h;
-    ngx_http_kv_router_candidate_t  *c;
-
-    ctx->candidates = ngx_palloc(r->pool, (ctx->fleet->n + 1)
-                                 * sizeof(ngx_http_kv_router_candidate_t));
-    where = ngx_pcalloc(r->pool, (ctx->fleet->n + 1) * sizeof(uint32_t));
-
-    if (ctx->candidates == NULL || where == NULL) {
-        return NGX_ERROR;
-    }
-
-    n = 0;
-
-    for (strict = 2; strict-- > 0 && n == 0; /* void */ ) {
-
-        for (i = 0; i < ctx->fleet->n; i++) {
-            h = &ctx->fleet->holders[i];
-
-            if (ngx_http_kv_router_eligible(h, names, strict)) {
-                ngx_http_kv_router_candidate(ctx, h, &ctx->candidates[n]);
-                where[i] = ++n;
-            }
-        }
-
-        if (n && !strict && ctx->match.why == 0) {
-            ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
-        }
-    }
-
-    ctx->match.n = n;
-    ctx->match.candidates = ctx->candidates;
-
-    if (n == 0) {
-        return NGX_DECLINED;
-    }
-
-    if (ctx->hashes == NULL) {
-        return NGX_OK;
-    }
-
-    max = ctx->zone->router.fleet.zone->max_holders;
-
-    if (max > ngx_http_kv_router_matches_size) {
-        m = ngx_alloc(max * sizeof(kvr_match_t), r->connection->log);
-        if (m == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_free(ngx_http_kv_router_matches);
-        ngx_http_kv_router_matches = m;
-        ngx_http_kv_router_matches_size = max;
-    }
-
-    m = ngx_http_kv_router_matches;
-    found = kvr_router_find(&ctx->zone->router, ctx->hashes,
-                            ctx->match.prompt_blocks, m, max);
-
-    for (i = 0; i < found; i++) {
-
-        k = ctx->fleet->by_holder[m[i].holder];
-
-        if (k == 0 || where[k - 1] == 0) {
-            continue;
-        }
-
-        c = &ctx->candidates[where[k - 1] - 1];
-        c->device = m[i].device;
-        c->host = m[i].host;
-        c->disk = m[i].disk;
-
-        ctx->match.best = ngx_max(ctx->match.best, c->device);
-    }
-
-    return NGX_OK;
-}
-
-
-static int
-ngx_http_kv_router_match(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, const uint32_t *tokens, size_t ntokens,
-    ngx_uint_t why, ngx_http_kv_router_names_t *names,
-    const ngx_http_kv_router_match_t **out, char **err)
-{
-    ngx_int_t                  rc;
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_kv_router_make_ctx(r, zone);
-    if (ctx == NULL) {
-        *err = "no memory";
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(&ctx->match, sizeof(ngx_http_kv_router_match_t));
-    ctx->match.block_size = zone->params.block_size;
-    ctx->match.why = why;
-    ctx->hashes = NULL;
-
-    if (why == NGX_HTTP_KV_ROUTER_BY_POLICY
-        && ngx_http_kv_router_hash(r, ctx, tokens, ntokens, names) != NGX_OK)
-    {
-        *err = "no memory";
-        return NGX_ERROR;
-    }
-
-    rc = ngx_http_kv_router_fill(r, ctx, names);
-
-    if (rc == NGX_ERROR) {
-        *err = "no memory";
-        return NGX_ERROR;
-    }
-
-    ctx->matched = 1;
-    *out = &ctx->match;
-
-    if (rc == NGX_DECLINED) {
-        *err = "no worker";
-    }
-
-    return rc;
-}
-
-
-static void
-ngx_http_kv_router_names(ngx_http_kv_router_names_t *names,
-    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len)
-{
-    names->lora.data = (u_char *) lora;
-    names->lora.len = lora ? lora_len : 0;
-    names->salt.data = (u_char *) salt;
-    names->salt.len = salt ? salt_len : 0;
-    names->model.data = (u_char *) model;
-    names->model.len = model ? model_len : 0;
-}
-
-
-int
-ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
-    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len,
-    const ngx_http_kv_router_match_t **out, char **err)
-{
-    uint32_t                    *tokens;
-    ngx_uint_t                   why;
-    kvr_prompt_t                 prompt;
-    ngx_http_kv_router_names_t   names;
-
-    tokens = NULL;
-    why = ngx_http_kv_router_scan(r, zone, &prompt, &tokens);
-
-    ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
-                             model_len);
-
-    if (salt == NULL && prompt.salt) {
-        names.salt.data = (u_char *) prompt.salt;
-        names.salt.len = prompt.salt_len;
-    }
-
-    if (model == NULL && prompt.model) {
-        names.model.data = (u_char *) prompt.model;
-        names.model.len = prompt.model_len;
-    }
-
-    return ngx_http_kv_router_match(r, zone, tokens, prompt.ntokens, why,
-                                    &names, out, err);
-}
-
-
-int
-ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *data,
-    const uint32_t *tokens, size_t ntokens,
-    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len,
-    const ngx_http_kv_router_match_t **out, char **err)
-{
-    ngx_http_kv_router_zone_t *zone = data;
-
-    ngx_http_kv_router_names_t  names;
-
-    ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
-                             model_len);
-
-    return ngx_http_kv_router_match(r, zone, tokens, ntokens,
-                                    ntokens > zone->max_tokens
-                                    ? NGX_HTTP_KV_ROUTER_TOO_LONG
-                                    : NGX_HTTP_KV_ROUTER_BY_POLICY,
-                                    &names, out, err);
-}
-
-
-/* ---- the decision --------------------------------------------------------- */
+/* ---- the decision ------------------------------------------------------- */
 
 static ngx_int_t
 ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
@@ -745,7 +277,7 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 }
 
 
-/* ---- the balancer --------------------------------------------------------- */
+/* ---- the balancer ------------------------------------------------------- */
 
 /*
  * The next candidate that was not tried: in the policy's order, then by
@@ -847,7 +379,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 }
 
 
-/* ---- the end -------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------ */
 
 int
 ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
@@ -886,9 +418,10 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     ngx_chain_t               *cl;
     ngx_http_kv_router_ctx_t  *ctx;
 
-    ctx = r == r->main && in ? ngx_http_kv_router_get_ctx(r) : NULL;
+    ctx = in && r == r->main && r->upstream ? ngx_http_kv_router_get_ctx(r)
+                                            : NULL;
 
-    if (ctx == NULL || !ctx->reserved || r->upstream == NULL) {
+    if (ctx == NULL || !ctx->reserved) {
         return ngx_http_next_body_filter(r, in);
     }
 

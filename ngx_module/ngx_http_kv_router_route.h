@@ -91,6 +91,10 @@ typedef struct {
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 
 
+/* the same, made when there is none; NULL when out of memory */
+ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone);
+
 double ngx_http_kv_router_now_us(void);
 
 void ngx_http_kv_router_filter_init(void);

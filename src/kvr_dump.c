@@ -33,7 +33,7 @@ typedef struct {
     uint32_t    run;
     uint32_t    top;                    /* blocks to be named */
     uint32_t    depth;                  /* blocks before the run */
-    uint32_t    parent;                 /* index of the parent's + 1; 0: none */
+    uint32_t    parent;                 /* the parent's index + 1; 0: none */
     uint64_t   *names;
     uint8_t    *tiers;                  /* of the name */
 } kvr_dump_run_t;

@@ -69,7 +69,7 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 }
 
 
-/* ---- messages --------------------------------------------------------------- */
+/* ---- messages ----------------------------------------------------------- */
 
 /* The lock, and the lease still ours. */
 
@@ -538,7 +538,7 @@ kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w)
 }
 
 
-/* ---- repair ----------------------------------------------------------------- */
+/* ---- repair ------------------------------------------------------------- */
 
 kvr_rc_t
 kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,

@@ -21,7 +21,7 @@ static void kvr_reclaim_finish(kvr_router_t *k);
 static uint64_t kvr_now_us(void);
 
 
-/* ---- making and opening ----------------------------------------------------- */
+/* ---- making and opening ------------------------------------------------- */
 
 static uint64_t
 kvr_zone_offset_of(uint64_t at)
@@ -209,7 +209,7 @@ kvr_router_params(const kvr_router_t *k)
 }
 
 
-/* ---- lock ------------------------------------------------------------------- */
+/* ---- lock --------------------------------------------------------------- */
 
 kvr_rc_t
 kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms)
@@ -243,7 +243,7 @@ kvr_zone_unlock(kvr_router_t *k)
 }
 
 
-/* ---- processes -------------------------------------------------------------- */
+/* ---- processes ---------------------------------------------------------- */
 
 kvr_rc_t
 kvr_router_join(kvr_router_t *k)
@@ -380,7 +380,7 @@ kvr_now_us(void)
 }
 
 
-/* ---- reading ---------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------ */
 
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
@@ -475,7 +475,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
 }
 
 
-/* ---- membership ------------------------------------------------------------- */
+/* ---- membership --------------------------------------------------------- */
 
 kvr_rc_t
 kvr_router_put_worker(kvr_router_t *k, const kvr_worker_conf_t *conf,
@@ -654,7 +654,7 @@ kvr_router_drain(kvr_router_t *k, const char *id, size_t len, bool on)
 }
 
 
-/* ---- lease ------------------------------------------------------------------ */
+/* ---- lease -------------------------------------------------------------- */
 
 kvr_rc_t
 kvr_router_lease(kvr_router_t *k, uint64_t now_ms)

@@ -127,7 +127,7 @@ void kvr_router_leave(kvr_router_t *k);
 bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 
 
-/* ---- reading -------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------ */
 
 const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 
@@ -167,7 +167,7 @@ typedef struct {
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
 
 
-/* ---- membership ----------------------------------------------------------- */
+/* ---- membership --------------------------------------------------------- */
 
 /*
  * Makes or changes a worker; origin is KVR_WORKER_STATIC, _API or _SEEN.  API
@@ -189,10 +189,11 @@ kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
 
 /* on: nothing new goes there; what runs there ends in peace.  KVR_DECLINED. */
-kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len, bool on);
+kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
+    bool on);
 
 
-/* ---- writing, for API and Lua ---------------------------------------------- */
+/* ---- writing, for API and Lua ------------------------------------------- */
 
 /*
  * Applies one event, kept by the decoder or made by hand, to a worker that
@@ -208,7 +209,7 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     const char **detail);
 
 
-/* ---- dump ------------------------------------------------------------------ */
+/* ---- dump --------------------------------------------------------------- */
 
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
@@ -221,7 +222,7 @@ kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
 
-/* ---- the lease: who consumes events ---------------------------------------- */
+/* ---- the lease: who consumes events ------------------------------------- */
 
 /*
  * Takes the lease when it is free, its holder is dead, or it was not renewed

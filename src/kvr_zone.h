@@ -64,7 +64,8 @@ void kvr_zone_unlock(kvr_router_t *k);
  * One event, kept by the decoder, for a worker that exists; under the lock,
  * log empty; commits all but its last part, to which the caller adds what
  * belongs to it.  Counts in the worker's counters.
- * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged.
+ * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
+ * TRUNCATED.
  */
 kvr_rc_t kvr_zone_apply(kvr_router_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);

@@ -44,7 +44,7 @@ typedef struct {
     uint64_t    limit;                  /* words there are */
     uint64_t    bump;                   /* first word never handed out */
     uint64_t    used;                   /* words handed out, after rounding */
-    uint64_t    lent;                   /* of these, to others than the index */
+    uint64_t    lent;                   /* of these, not to the index */
     uint32_t    nlimbo;
     uint32_t    pad;
     uint32_t    free[KVR_ARENA_CLASSES];

@@ -24,7 +24,7 @@
 #include "../kvr.h"
 
 
-#define KVR_HASH_SEED      1337u     /* chain seed, and local seed when plain */
+#define KVR_HASH_SEED      1337u     /* of chains, and of plain blocks */
 #define KVR_HASH_SECRET    192       /* bytes; XXH3_SECRET_DEFAULT_SIZE */
 
 
@@ -32,7 +32,7 @@
 typedef struct {
     uint64_t  seed;
     bool      ready;
-    _Alignas(64) uint8_t  secret[KVR_HASH_SECRET];
+    uint8_t   secret[KVR_HASH_SECRET];
 } kvr_hasher_t;
 
 

@@ -85,7 +85,7 @@ kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z)
 }
 
 
-/* ---- workers --------------------------------------------------------------- */
+/* ---- workers ------------------------------------------------------------ */
 
 kvr_rc_t
 kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
@@ -292,7 +292,7 @@ kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
 }
 
 
-/* ---- holders and views ----------------------------------------------------- */
+/* ---- holders and views -------------------------------------------------- */
 
 kvr_rc_t
 kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker, uint32_t rank,
@@ -423,7 +423,7 @@ kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view)
 }
 
 
-/* ---- words ----------------------------------------------------------------- */
+/* ---- words -------------------------------------------------------------- */
 
 kvr_confidence_t
 kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,

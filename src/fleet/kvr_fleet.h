@@ -62,7 +62,7 @@ typedef enum {
 #define KVR_WORKER_DELETED   0x0010u     /* tombstone until restart: nothing
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
-#define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it: zone full */
+#define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
 
 
 /* What a person sets of a worker. */

@@ -9,26 +9,11 @@
  */
 
 
-#include "kvr_children.h"
+#include "kvr_check.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-
-typedef struct {
-    const kvr_radix_t  *x;
-    uint64_t           *marks;          /* a bit for each word of the arena */
-    uint64_t           *runs;           /* a bit for each run, at its word */
-    uint32_t           *nchildren;      /* counted; by run / 8 */
-    uint32_t           *npairs;         /* the same */
-    uint32_t           *view_runs;      /* counted; by view */
-    uint32_t           *view_handles;
-    uint64_t           *places;         /* of all handles, sorted */
-    uint64_t            nplaces;
-    uint64_t            used;
-    uint64_t            blocks;
-} kvr_check_t;
 
 
 /* What a view's handles say of a run. */
@@ -39,36 +24,16 @@ typedef struct {
 
 static const char *kvr_check_all(kvr_check_t *k);
 static const char *kvr_check_runs(kvr_check_t *k);
-static const char *kvr_check_place(kvr_check_t *k, uint32_t run);
-static const char *kvr_check_run(kvr_check_t *k, uint32_t run);
-static const char *kvr_check_cover(kvr_check_t *k, uint32_t run,
-    const kvr_run_t *r);
-static const char *kvr_check_details(kvr_check_t *k, uint32_t run,
-    const kvr_run_t *r, uint32_t expected);
-static const char *kvr_check_detail(kvr_check_t *k, uint32_t run,
-    const kvr_run_t *r, const kvr_detail_t *d);
 static const char *kvr_check_free(kvr_check_t *k);
 static const char *kvr_check_handles(kvr_check_t *k);
 static const char *kvr_check_held(kvr_check_t *k);
 static const char *kvr_check_view(kvr_check_t *k, uint32_t run,
     uint32_t view, const kvr_expected_t *e);
 static const char *kvr_check_counts(kvr_check_t *k);
-
-static const char *kvr_check_mark(kvr_check_t *k, uint32_t piece,
-    uint32_t words, const char *what);
-static bool kvr_check_is_run(const kvr_check_t *k, uint32_t run);
-static const char *kvr_check_fail(const char *fmt, ...)
-    __attribute__((format(printf, 1, 2)));
 static int kvr_check_cmp(const void *one, const void *two);
 
 
 static char  kvr_check_why[256];
-
-
-#define kvr_check_bit(map, i)                                                 \
-    ((map)[(i) / 64] >> ((i) & 63) & 1)
-#define kvr_check_set(map, i)                                                 \
-    ((map)[(i) / 64] |= UINT64_C(1) << ((i) & 63))
 
 
 const char *
@@ -93,10 +58,11 @@ kvr_radix_check(const kvr_radix_t *x)
     k.npairs = calloc(words / 8 + 1, sizeof(uint32_t));
     k.view_runs = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.view_handles = calloc(x->zone->max_views + 1, sizeof(uint32_t));
+    k.seen = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.places = malloc((x->zone->handles.used + 1) * sizeof(uint64_t));
 
     if (k.marks && k.runs && k.nchildren && k.npairs && k.view_runs
-        && k.view_handles && k.places)
+        && k.view_handles && k.seen && k.places)
     {
         why = kvr_check_all(&k);
 
@@ -110,6 +76,7 @@ kvr_radix_check(const kvr_radix_t *x)
     free(k.npairs);
     free(k.view_runs);
     free(k.view_handles);
+    free(k.seen);
     free(k.places);
 
     return why;
@@ -143,7 +110,7 @@ kvr_check_all(kvr_check_t *k)
 }
 
 
-/* ---- runs ------------------------------------------------------------------ */
+/* ---- runs --------------------------------------------------------------- */
 
 static const char *
 kvr_check_runs(kvr_check_t *k)
@@ -230,374 +197,7 @@ kvr_check_runs(kvr_check_t *k)
 }
 
 
-/* Where it hangs, and that it is found there. */
-
-static const char *
-kvr_check_place(kvr_check_t *k, uint32_t run)
-{
-    bool                torn;
-    uint32_t            parent;
-    uint64_t            steps;
-    const kvr_run_t    *r, *up;
-    const kvr_radix_t  *x;
-
-    x = k->x;
-    r = kvr_radix_run(x, run);
-
-    if (r->version & 1) {
-        return kvr_check_fail("run %u: its version is odd", run);
-    }
-
-    if (r->len == 0 || r->len > KVR_RUN_MAX) {
-        return kvr_check_fail("run %u: len %u", run, r->len);
-    }
-
-    if (r->parent == 0) {
-        if (r->offset) {
-            return kvr_check_fail("run %u: offset %u of the root", run,
-                                  r->offset);
-        }
-
-    } else {
-
-        if (!kvr_check_is_run(k, r->parent)) {
-            return kvr_check_fail("run %u: its parent %u is no run", run,
-                                  r->parent);
-        }
-
-        up = kvr_radix_run(x, r->parent);
-
-        if (r->offset == 0 || r->offset > up->len) {
-            return kvr_check_fail("run %u: offset %u of a run of %u", run,
-                                  r->offset, up->len);
-        }
-
-        if (r->offset == up->len) {
-            if (up->len != KVR_RUN_MAX) {
-                return kvr_check_fail("run %u hangs where its parent %u "
-                                      "could have grown", run, r->parent);
-            }
-
-        } else if (kvr_radix_hash(x, up, r->offset) == r->hashes[0]) {
-            return kvr_check_fail("run %u doubles a block of its parent %u",
-                                  run, r->parent);
-        }
-
-        k->nchildren[r->parent / 8]++;
-    }
-
-    if (kvr_children_find(x, r->parent, r->offset, r->hashes[0], &torn)
-        != run)
-    {
-        return kvr_check_fail("run %u is not found in its place", run);
-    }
-
-    steps = 0;
-
-    for (parent = r->parent; parent; parent = kvr_radix_run(x, parent)->parent)
-    {
-        if (!kvr_check_is_run(k, parent)
-            || steps++ > x->zone->children_used)
-        {
-            return kvr_check_fail("run %u does not hang on the root", run);
-        }
-    }
-
-    if (r->next) {
-        if (!kvr_check_is_run(k, r->next)
-            || kvr_radix_run(x, r->next)->parent != run
-            || kvr_radix_run(x, r->next)->offset != KVR_RUN_MAX)
-        {
-            return kvr_check_fail("run %u: wrong next %u", run, r->next);
-        }
-    }
-
-    return NULL;
-}
-
-
-static const char *
-kvr_check_run(kvr_check_t *k, uint32_t run)
-{
-    uint32_t          p;
-    const char       *why;
-    const kvr_run_t  *r;
-
-    r = kvr_radix_run(k->x, run);
-    k->blocks += r->len;
-
-    for (p = 0; p < kvr_run_npages(r->len); p++) {
-        why = kvr_check_mark(k, r->pages[p], KVR_RUN_PAGE, "page");
-        if (why) {
-            return why;
-        }
-
-        k->used += KVR_RUN_PAGE;
-    }
-
-    return kvr_check_cover(k, run, r);
-}
-
-
-static const char *
-kvr_check_cover(kvr_check_t *k, uint32_t run, const kvr_run_t *r)
-{
-    bool               dense;
-    uint8_t           *seen;
-    uint32_t           i, n, words, view, depth, ndetails;
-    const char        *why;
-    const uint16_t    *depths;
-    const kvr_pair_t  *pairs;
-
-    dense = r->npairs == KVR_COVER_DENSE;
-    ndetails = 0;
-    depths = NULL;
-    pairs = r->cover.pairs;
-
-    if (r->cap) {
-        words = kvr_arena_rounded(dense ? r->cap * 16u : r->cap / 2u);
-
-        why = kvr_check_mark(k, r->cover.ext, words, "coverage");
-        if (why) {
-            return why;
-        }
-
-        k->used += words;
-        depths = kvr_arena_at(&k->x->arena, r->cover.ext);
-        pairs = kvr_arena_at(&k->x->arena, r->cover.ext);
-    }
-
-    if (dense ? r->cap == 0
-              : r->npairs > (r->cap ? r->cap : KVR_COVER_INLINE))
-    {
-        return kvr_check_fail("run %u: %u pairs, room %u", run, r->npairs,
-                              r->cap);
-    }
-
-    seen = calloc(KVR_VIEWS_LIMIT / 8 + 8, 1);
-    if (seen == NULL) {
-        return kvr_check_fail("no memory to check the index");
-    }
-
-    n = dense ? r->cap * 64u : r->npairs;
-    why = NULL;
-
-    for (i = 0; i < n && why == NULL; i++) {
-        view = dense ? i : pairs[i].view;
-        depth = dense ? depths[i] : pairs[i].depth;
-
-        if (dense && depth == 0) {
-            continue;
-        }
-
-        if (view >= k->x->zone->max_views) {
-            why = kvr_check_fail("run %u: view %u", run, view);
-            break;
-        }
-
-        if (seen[view / 8] >> (view & 7) & 1) {
-            why = kvr_check_fail("run %u: view %u is there twice", run, view);
-            break;
-        }
-
-        seen[view / 8] |= 1u << (view & 7);
-
-        if (depth == KVR_COVER_DETAIL) {
-            ndetails++;
-
-        } else if (depth == 0 || depth > r->len) {
-            why = kvr_check_fail("run %u: view %u has depth %u of %u", run,
-                                 view, depth, r->len);
-        }
-
-        k->npairs[run / 8]++;
-        k->view_runs[view]++;
-    }
-
-    free(seen);
-
-    if (why) {
-        return why;
-    }
-
-    if (k->npairs[run / 8] == 0 && (r->cap || r->npairs)) {
-        return kvr_check_fail("run %u: nobody has it, and its coverage is "
-                              "there yet", run);
-    }
-
-    return kvr_check_details(k, run, r, ndetails);
-}
-
-
-static const char *
-kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
-    uint32_t expected)
-{
-    uint32_t              i, j, words;
-    const char           *why;
-    const kvr_details_t  *details;
-
-    if (r->detail == 0) {
-        return expected == 0
-               ? NULL : kvr_check_fail("run %u: details are missing", run);
-    }
-
-    why = kvr_check_mark(k, r->detail, 2, "details");
-    if (why) {
-        return why;
-    }
-
-    details = kvr_arena_at(&k->x->arena, r->detail);
-
-    if (details->n == 0 || details->n > details->cap
-        || details->n != expected)
-    {
-        return kvr_check_fail("run %u: %u details, room %u, should be %u",
-                              run, details->n, details->cap, expected);
-    }
-
-    words = kvr_arena_rounded(kvr_details_words(details->cap));
-
-    if (words > 2) {
-        why = kvr_check_mark(k, r->detail + 2, words - 2, "details");
-        if (why) {
-            return why;
-        }
-    }
-
-    k->used += words;
-
-    for (i = 0; i < details->n; i++) {
-
-        for (j = 0; j < i; j++) {
-            if (details->items[i].view == details->items[j].view) {
-                return kvr_check_fail("run %u: view %u has two details", run,
-                                      details->items[i].view);
-            }
-        }
-
-        why = kvr_check_detail(k, run, r, &details->items[i]);
-        if (why) {
-            return why;
-        }
-    }
-
-    return NULL;
-}
-
-
-static const char *
-kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
-    const kvr_detail_t *d)
-{
-    bool             bit, has;
-    uint32_t         i, t, rows, n, words, ones, other, depth[3];
-    const char      *why;
-    const uint16_t  *counts;
-    const uint64_t  *bits;
-
-    if (kvr_cover_depth(&k->x->cover, r, d->view) != KVR_COVER_DETAIL) {
-        return kvr_check_fail("run %u: view %u has a detail unasked", run,
-                              d->view);
-    }
-
-    if (d->words == 0 || d->words > (KVR_RUN_MAX + 63) / 64) {
-        return kvr_check_fail("run %u: view %u has rows of %u words", run,
-                              d->view, d->words);
-    }
-
-    words = kvr_arena_rounded(d->words * KVR_TIERS);
-
-    why = kvr_check_mark(k, d->bits, words, "bits");
-    if (why) {
-        return why;
-    }
-
-    k->used += words;
-    bits = kvr_arena_at(&k->x->arena, d->bits);
-    counts = NULL;
-
-    if (d->counts) {
-        words = kvr_arena_rounded(d->words * KVR_TIERS * 16u);
-
-        why = kvr_check_mark(k, d->counts, words, "counts");
-        if (why) {
-            return why;
-        }
-
-        k->used += words;
-        counts = kvr_arena_at(&k->x->arena, d->counts);
-    }
-
-    n = 0;
-    ones = 0;
-    other = 0;
-
-    for (t = 0; t < KVR_TIERS; t++) {
-        for (i = 0; i < d->words * 64u; i++) {
-            bit = kvr_check_bit(bits + t * d->words, i);
-
-            if (bit && i >= r->len) {
-                return kvr_check_fail("run %u: view %u has block %u of %u",
-                                      run, d->view, i, r->len);
-            }
-
-            *(t == KVR_DEVICE ? &ones : &other) += bit;
-
-            if (counts && counts[t * d->words * 64u + i]) {
-                n++;
-
-                if (!bit) {
-                    return kvr_check_fail("run %u: view %u counts block %u, "
-                                          "which it has not", run, d->view,
-                                          i);
-                }
-            }
-        }
-    }
-
-    if (n != d->counted) {
-        return kvr_check_fail("run %u: view %u has %u counts, %u counted",
-                              run, d->view, n, d->counted);
-    }
-
-    for (rows = 1; rows <= 3; rows++) {
-        for (i = 0; i < d->words * 64u; i++) {
-            has = false;
-
-            for (t = 0; t < rows; t++) {
-                has = has || kvr_check_bit(bits + t * d->words, i);
-            }
-
-            if (!has) {
-                break;
-            }
-        }
-
-        depth[rows - 1] = i;
-
-        if (d->depth[rows - 1] != i) {
-            return kvr_check_fail("run %u: view %u has depth[%u] %u, should "
-                                  "be %u", run, d->view, rows - 1,
-                                  d->depth[rows - 1], i);
-        }
-    }
-
-    if (ones + other == 0) {
-        return kvr_check_fail("run %u: view %u has an empty detail", run,
-                              d->view);
-    }
-
-    if (other == 0 && ones == depth[0] && n == 0) {
-        return kvr_check_fail("run %u: view %u needs no detail", run,
-                              d->view);
-    }
-
-    return NULL;
-}
-
-
-/* ---- the arena ------------------------------------------------------------- */
+/* ---- the arena ---------------------------------------------------------- */
 
 static const char *
 kvr_check_free(kvr_check_t *k)
@@ -648,7 +248,7 @@ kvr_check_free(kvr_check_t *k)
 }
 
 
-/* ---- handles --------------------------------------------------------------- */
+/* ---- handles ------------------------------------------------------------ */
 
 static const char *
 kvr_check_handles(kvr_check_t *k)
@@ -844,7 +444,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view,
 }
 
 
-/* ---- counters -------------------------------------------------------------- */
+/* ---- counters ----------------------------------------------------------- */
 
 static const char *
 kvr_check_counts(kvr_check_t *k)
@@ -886,9 +486,9 @@ kvr_check_counts(kvr_check_t *k)
 }
 
 
-/* ---- small things ---------------------------------------------------------- */
+/* ---- small things ------------------------------------------------------- */
 
-static const char *
+const char *
 kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,
     const char *what)
 {
@@ -912,14 +512,14 @@ kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,
 }
 
 
-static bool
+bool
 kvr_check_is_run(const kvr_check_t *k, uint32_t run)
 {
     return run < k->x->zone->arena.bump && kvr_check_bit(k->runs, run);
 }
 
 
-static const char *
+const char *
 kvr_check_fail(const char *fmt, ...)
 {
     va_list  args;

@@ -40,7 +40,7 @@ static uint32_t kvr_detail_lead(const uint64_t *bits, uint32_t words,
 #define kvr_detail_counts_words(d)  ((uint32_t) (d)->words * KVR_TIERS * 16)
 
 
-/* ---- pairs ---------------------------------------------------------------- */
+/* ---- pairs -------------------------------------------------------------- */
 
 static kvr_pair_t *
 kvr_cover_pairs(const kvr_cover_t *c, const kvr_run_t *run)
@@ -402,7 +402,7 @@ kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
 }
 
 
-/* ---- one block ------------------------------------------------------------- */
+/* ---- one block ---------------------------------------------------------- */
 
 kvr_rc_t
 kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
@@ -513,7 +513,7 @@ kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
 }
 
 
-/* ---- details --------------------------------------------------------------- */
+/* ---- details ------------------------------------------------------------ */
 
 static kvr_detail_t *
 kvr_detail_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)

@@ -105,7 +105,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 }
 
 
-/* ---- transactions ---------------------------------------------------------- */
+/* ---- transactions ------------------------------------------------------- */
 
 void
 kvr_radix_begin(kvr_radix_t *x)
@@ -134,7 +134,7 @@ kvr_radix_breathe(kvr_radix_t *x)
 }
 
 
-/* ---- hashes ---------------------------------------------------------------- */
+/* ---- hashes ------------------------------------------------------------- */
 
 uint64_t
 kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run, uint32_t offset)
@@ -376,7 +376,7 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
 }
 
 
-/* ---- store ----------------------------------------------------------------- */
+/* ---- store -------------------------------------------------------------- */
 
 /*
  * 1. Find where the chain begins: behind the parent, or at the root.
@@ -694,7 +694,7 @@ kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 }
 
 
-/* ---- remove ---------------------------------------------------------------- */
+/* ---- remove ------------------------------------------------------------- */
 
 /*
  * Handles of one run come together as a rule, the last block first: the depth
@@ -822,7 +822,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 }
 
 
-/* ---- reclaim --------------------------------------------------------------- */
+/* ---- reclaim ------------------------------------------------------------ */
 
 bool
 kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),

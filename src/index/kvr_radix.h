@@ -46,7 +46,7 @@
 
 
 typedef struct {
-    uint64_t            children;       /* offset: u64 slots, run << 32 | tag */
+    uint64_t            children;       /* offset: u64 slots, run | tag */
     uint64_t            nchildren;      /* slots */
     uint64_t            children_used;
     uint64_t            children_limit;
@@ -89,7 +89,7 @@ void kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
 void kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z);
 
 
-/* ---- readers --------------------------------------------------------------- */
+/* ---- readers ------------------------------------------------------------ */
 
 /*
  * What find fills: depths[t][v] for views v < nviews, t = 0 device, 1 host,
@@ -108,7 +108,7 @@ uint32_t kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out);
 
 
-/* ---- writers: under the zone's lock ---------------------------------------- */
+/* ---- writers: under the zone's lock ------------------------------------- */
 
 /*
  * Opens a transaction: the log must be empty.  Everything below is called in
@@ -165,13 +165,14 @@ kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)
 }
 
 
-/* ---- for the dump and the tests -------------------------------------------- */
+/* ---- for the dump and the tests ----------------------------------------- */
 
 static inline kvr_run_t *
 kvr_radix_run(const kvr_radix_t *x, uint32_t run)
 {
     return kvr_arena_at(&x->arena, run);
 }
+
 
 /* The hash at an offset below the run's len. */
 uint64_t kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run,

@@ -62,7 +62,7 @@ typedef struct {
     uint16_t    offset;                 /* hashes of the parent before us */
     uint16_t    len;                    /* 1 .. KVR_RUN_MAX; 0: free */
     uint16_t    npairs;                 /* or KVR_COVER_DENSE */
-    uint16_t    cap;                    /* of ext: pairs, or 64 views; 0: none */
+    uint16_t    cap;                    /* of ext: pairs, or 64 views; or 0 */
     uint32_t    detail;                 /* piece: kvr_details_t; 0: none */
     uint32_t    nchildren;
     uint32_t    next;                   /* child at KVR_RUN_MAX: a prefetch's

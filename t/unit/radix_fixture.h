@@ -37,7 +37,7 @@ typedef struct {
 } fx_t;
 
 
-/* ---- random numbers -------------------------------------------------------- */
+/* ---- random numbers ----------------------------------------------------- */
 
 static inline uint64_t
 fx_mix(uint64_t x)
@@ -78,7 +78,7 @@ fx_now_ns(void)
 }
 
 
-/* ---- the index ------------------------------------------------------------- */
+/* ---- the index ---------------------------------------------------------- */
 
 static inline void
 fx_open(fx_t *f, size_t size, uint32_t views)
@@ -225,7 +225,7 @@ fx_whole(fx_t *f, const char *when)
 }
 
 
-/* ---- the model: maps ------------------------------------------------------- */
+/* ---- the model: maps ---------------------------------------------------- */
 
 typedef struct mdl_entry_s  mdl_entry_t;
 
@@ -337,7 +337,7 @@ mdl_clear(mdl_map_t *m)
 }
 
 
-/* ---- the model: what the index means --------------------------------------- */
+/* ---- the model: what the index means ------------------------------------ */
 
 typedef struct {
     uint64_t     parent;

@@ -83,7 +83,7 @@ static const profile_t  profiles[] = {
     { "opaque handles",
       16, 6, 0, true, 60, 50, 60, 45, 30, 10, 5, 4, 100 },
     { "the same handles in hundreds of views",
-      300, 3, 0, false, 30, 50, 80, 40, 30, 5, 2, 20, 80 },
+      300, 3, 0, false, 30, 50, 80, 40, 30, 5, 2, 20, 50 },
     { "tiers and handles that move",
       6, 2, 200, true, 30, 40, 50, 40, 50, 75, 100, 5, 150 },
     { "chains over many runs",
@@ -130,7 +130,7 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
     r->seed = seed;
     r->random = seed;
 
-    fx_open(&r->f, 64 << 20, p->views);
+    fx_open(&r->f, 24 << 20, p->views);
     mdl_open(&r->m);
 
     good = true;

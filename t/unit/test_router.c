@@ -704,7 +704,7 @@ test_load(void)
 }
 
 
-/* ---- dump ------------------------------------------------------------------- */
+/* ---- dump --------------------------------------------------------------- */
 
 static char    *dumped;
 static size_t   dumped_len;
@@ -846,8 +846,8 @@ test_dump(void)
        && kvr_radix_check(&to.index) == NULL, "both are sound");
 
     free(dumped);
-    dumped = NULL;
-    dumped_len = 0;
+    kvr_router_detach(&from);
+    kvr_router_detach(&to);
 }
 
 
@@ -859,6 +859,7 @@ main(void)
     fresh(&router);
     test_members();
 
+    kvr_router_detach(&router);
     fresh(&router);
     ingest = kvr_ingest_create(&router);
     test_stream();
@@ -867,12 +868,15 @@ main(void)
     test_lease();
     test_load();
 
+    while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
+
     ok(kvr_radix_check(&router.index) == NULL, "the index is sound: %s",
        kvr_radix_check(&router.index) ? kvr_radix_check(&router.index) : "");
 
     test_dump();
 
     kvr_ingest_destroy(ingest);
+    kvr_router_detach(&router);
 
     return done();
 }

@@ -1,0 +1,55 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the two halves of kvr_radix_check() share.
+ */
+
+
+#ifndef KVR_CHECK_H_INCLUDED
+#define KVR_CHECK_H_INCLUDED
+
+
+#include "kvr_radix.h"
+
+
+typedef struct {
+    const kvr_radix_t  *x;
+    uint64_t           *marks;          /* a bit for each word of the arena */
+    uint64_t           *runs;           /* a bit for each run, at its word */
+    uint32_t           *nchildren;      /* counted; by run / 8 */
+    uint32_t           *npairs;         /* the same */
+    uint32_t           *view_runs;      /* counted; by view */
+    uint32_t           *view_handles;
+    uint32_t           *seen;           /* the last run of a view */
+    uint64_t           *places;         /* of all handles, sorted */
+    uint64_t            nplaces;
+    uint64_t            used;
+    uint64_t            blocks;
+} kvr_check_t;
+
+
+#define kvr_check_bit(map, i)                                                 \
+    ((map)[(i) / 64] >> ((i) & 63) & 1)
+#define kvr_check_set(map, i)                                                 \
+    ((map)[(i) / 64] |= UINT64_C(1) << ((i) & 63))
+
+
+/* Where a run hangs, and that it is found there. */
+const char *kvr_check_place(kvr_check_t *k, uint32_t run);
+
+/* A run, its pages, and who has what of it. */
+const char *kvr_check_run(kvr_check_t *k, uint32_t run);
+
+/* Takes the words of a piece; they must be nobody's so far. */
+const char *kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,
+    const char *what);
+
+/* One of the runs in the children's table? */
+bool kvr_check_is_run(const kvr_check_t *k, uint32_t run);
+
+/* The message, in a static buffer. */
+const char *kvr_check_fail(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+
+
+#endif /* KVR_CHECK_H_INCLUDED */
