@@ -107,7 +107,10 @@ int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *model, size_t model_len,
     const ngx_http_kv_router_match_t **out, char **err);
 
-/* The same for tokens that are there already (u32, native order). */
+/*
+ * The same for tokens that are there already (u32, native order).  model
+ * NULL: that of a body that the function above found without token ids.
+ */
 int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
     const uint32_t *tokens, size_t ntokens,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
@@ -132,14 +135,13 @@ int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 
 /*
  * balancer: the peer of the reservation for the first try; for each later try
- * (failed: how the last one ended is known to the caller) the next candidate,
- * whose load is taken over, never one that failed.  The strings belong to the
+ * the next candidate, to which the load moves, never one that was tried.  The strings belong to the
  * request.  *left: how many further candidates there are.  NGX_DECLINED: no
  * more, or no reservation.
  */
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
-    ngx_uint_t failed, const char **host, size_t *host_len, uint32_t *port,
-    uint32_t *left, char **err);
+    const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
+    char **err);
 
 /* log: the worker that served, tries, and whether a first byte came. */
 typedef struct {

@@ -439,9 +439,11 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *model, size_t model_len,
     const ngx_http_kv_router_match_t **out, char **err)
 {
+    int                          rc;
     uint32_t                    *tokens;
     ngx_uint_t                   why;
     kvr_prompt_t                 prompt;
+    ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_names_t   names;
 
     tokens = NULL;
@@ -460,8 +462,25 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
         names.model.len = prompt.model_len;
     }
 
-    return ngx_http_kv_router_match(r, zone, tokens, prompt.ntokens, why,
-                                    &names, out, err);
+    rc = ngx_http_kv_router_match(r, zone, tokens, prompt.ntokens, why,
+                                  &names, out, err);
+
+    if (rc == NGX_OK && why == NGX_HTTP_KV_ROUTER_NO_TOKENS && prompt.model) {
+
+        /* whoever tokenizes comes back without the body */
+
+        ctx = ngx_http_kv_router_get_ctx(r);
+
+        if (ngx_http_kv_router_copy_str(r->pool, &ctx->model,
+                                        names.model.data, names.model.len)
+            != NGX_OK)
+        {
+            *err = "no memory";
+            return NGX_ERROR;
+        }
+    }
+
+    return rc;
 }
 
 
@@ -474,10 +493,17 @@ ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *data,
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    ngx_http_kv_router_names_t  names;
+    ngx_http_kv_router_ctx_t    *ctx;
+    ngx_http_kv_router_names_t   names;
 
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
                              model_len);
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (model == NULL && ctx && ctx->model.len) {
+        names.model = ctx->model;
+    }
 
     return ngx_http_kv_router_match(r, zone, tokens, ntokens,
                                     ntokens > zone->max_tokens

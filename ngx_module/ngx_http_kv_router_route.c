@@ -14,8 +14,6 @@ static void ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx);
 
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
-static ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
-    const u_char *data, size_t len);
 
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
@@ -137,7 +135,7 @@ ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx)
 
 /* ---- the decision ------------------------------------------------------- */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len)
 {
@@ -160,7 +158,7 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 static void
 ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    uint32_t                         cached;
+    uint32_t                         k, cached;
     kvr_reservation_t               *s;
     ngx_http_kv_router_candidate_t  *c;
 
@@ -181,7 +179,14 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     kvr_load_reserve(&ctx->zone->router.load, s);
 
     ctx->chosen = c;
-    ctx->tried[i] = 1;
+
+    /* a worker that fails fails with all its ranks */
+
+    for (k = 0; k < ctx->match.n; k++) {
+        if (ctx->candidates[k].worker == c->worker) {
+            ctx->tried[k] = 1;
+        }
+    }
 }
 
 
@@ -324,8 +329,8 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx)
 
 int
 ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
-    ngx_uint_t failed, const char **host, size_t *host_len, uint32_t *port,
-    uint32_t *left, char **err)
+    const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
+    char **err)
 {
     uint32_t                      i, n;
     ngx_http_kv_router_ctx_t     *ctx;

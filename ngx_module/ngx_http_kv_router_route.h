@@ -63,6 +63,7 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
 
+    ngx_str_t                       model;         /* of a body without ids */
     ngx_http_kv_router_match_t      match;
     ngx_http_kv_router_candidate_t *candidates;    /* match.n */
     uint64_t                       *hashes;        /* match.prompt_blocks */
@@ -94,6 +95,10 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 /* the same, made when there is none; NULL when out of memory */
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
+
+/* copies into a string of the pool's */
+ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
+    const u_char *data, size_t len);
 
 double ngx_http_kv_router_now_us(void);
 

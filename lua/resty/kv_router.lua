@@ -320,15 +320,14 @@ end
 -- proxy_next_upstream to say; here only how many candidates there are.
 function router:balance()
     local r = get_request()
-    local failed = get_last_failure() ~= nil
-    local host, port, left = lib.peer(r, zone_of(self), failed)
+    local host, port, left = lib.peer(r, zone_of(self))
 
     if not host then
         ngx_log(ERR, 'kv_router: zone "', self.name, '": no peer: ', port)
         return ngx_exit(502)
     end
 
-    if not failed and left > 0 and self.max_tries > 0 then
+    if left > 0 and self.max_tries > 0 and not get_last_failure() then
         set_more_tries(min(left, self.max_tries))
     end
 

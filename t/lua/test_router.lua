@@ -109,9 +109,7 @@ function c.reserve(_, _, i, ranked, n, policy, policy_len, why, reason,
     return state.failures >= 0 and -1 or 0
 end
 
-function c.peer(_, _, failed, host, host_len, port, left, err)
-    state.failed = failed
-
+function c.peer(_, _, host, host_len, port, left, err)
     if state.peer_rc then
         say(err, "no more candidates")
         return state.peer_rc
@@ -334,7 +332,6 @@ reset()
 router:balance()
 is(fake.balancer.host .. ":" .. fake.balancer.port, "10.0.0.2:8000",
    "balance: the peer is set")
-is(tonumber(state.failed), 0, "balance: of the first try")
 is(fake.balancer.more, 2, "balance: further tries, as many as allowed")
 
 reset { left = 1 }
@@ -352,7 +349,6 @@ is(fake.balancer.more, nil, "balance: max_tries = 0 allows none")
 reset()
 fake.balancer.failure = "failed"
 router:balance()
-is(tonumber(state.failed), 1, "balance: a retry takes the next")
 is(fake.balancer.more, nil, "balance: and asks for no more tries")
 
 reset { peer_rc = -5 }

@@ -105,8 +105,8 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
-    uintptr_t failed, const char **host, size_t *host_len, uint32_t *port,
-    uint32_t *left, char **err);
+    const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
+    char **err);
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
 
@@ -343,10 +343,9 @@ end
 
 
 -- Returns host, port and how many candidates are left after this one.
-function _M.peer(r, zone, failed)
-    local rc = C.ngx_http_kv_router_ffi_peer(r, zone, failed and 1 or 0,
-                                             host_out, len_out, u32_out,
-                                             u32_out + 1, err_out)
+function _M.peer(r, zone)
+    local rc = C.ngx_http_kv_router_ffi_peer(r, zone, host_out, len_out,
+                                             u32_out, u32_out + 1, err_out)
     if rc ~= OK then
         return nil, failure(rc)
     end
