@@ -463,5 +463,10 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
         }
 
         kvr_router_leave(&zones[i]->router);
+
+        if (zones[i]->fleet) {
+            ngx_http_kv_router_fleet_put(zones[i]->fleet);
+            zones[i]->fleet = NULL;
+        }
     }
 }

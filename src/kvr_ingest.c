@@ -22,6 +22,8 @@ struct kvr_ingest_s {
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, const char **detail);
 static kvr_rc_t kvr_ingest_lock(kvr_ingest_t *in);
+static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
+    size_t len, kvr_worker_t **w);
 static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
     size_t len);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
@@ -574,13 +576,13 @@ kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last)
 }
 
 
-kvr_rc_t
-kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
-{
-    kvr_rc_t       rc;
-    kvr_router_t  *k;
+/* The lock, and the worker; where it answers KVR_OK the caller unlocks. */
 
-    k = in->router;
+static kvr_rc_t
+kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
+    kvr_worker_t **w)
+{
+    kvr_rc_t  rc;
 
     rc = kvr_ingest_lock(in);
     if (rc != KVR_OK) {
@@ -588,14 +590,29 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
     }
 
     rc = kvr_ingest_worker(in, worker, len);
-
-    if (rc == KVR_OK) {
-        kvr_set32(&k->mem,
-                  &k->fleet.workers[in->worker].stream.confidence,
-                  KVR_SYNCING);
+    if (rc != KVR_OK) {
+        kvr_zone_unlock(in->router);
+        return rc;
     }
 
-    kvr_zone_unlock(k);
+    *w = &in->router->fleet.workers[in->worker];
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    rc = kvr_ingest_enter(in, worker, len, &w);
+
+    if (rc == KVR_OK) {
+        kvr_set32(&in->router->mem, &w->stream.confidence, KVR_SYNCING);
+        kvr_zone_unlock(in->router);
+    }
 
     return rc;
 }
@@ -605,25 +622,15 @@ kvr_rc_t
 kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
 {
     kvr_rc_t       rc;
-    kvr_router_t  *k;
     kvr_worker_t  *w;
 
-    k = in->router;
-
-    rc = kvr_ingest_lock(in);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    rc = kvr_ingest_worker(in, worker, len);
+    rc = kvr_ingest_enter(in, worker, len, &w);
 
     if (rc == KVR_OK) {
-        w = &k->fleet.workers[in->worker];
-        kvr_count(k, &w->counters.repairs, 1);
-        kvr_ingest_confidence(k, w);
+        kvr_count(in->router, &w->counters.repairs, 1);
+        kvr_ingest_confidence(in->router, w);
+        kvr_zone_unlock(in->router);
     }
-
-    kvr_zone_unlock(k);
 
     return rc;
 }
@@ -634,39 +641,32 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
     uint64_t epoch, uint64_t seq)
 {
     kvr_rc_t       rc;
-    kvr_router_t  *k;
-    kvr_stream_t  *s;
+    kvr_mem_t     *m;
     kvr_worker_t  *w;
+    kvr_stream_t  *s;
 
-    k = in->router;
-
-    rc = kvr_ingest_lock(in);
+    rc = kvr_ingest_enter(in, worker, len, &w);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    rc = kvr_ingest_worker(in, worker, len);
+    m = &in->router->mem;
+    s = &w->stream;
 
-    if (rc == KVR_OK) {
-        w = &k->fleet.workers[in->worker];
-        s = &w->stream;
+    /* cursors never go back within an epoch */
 
-        /* cursors never go back within an epoch */
-
-        if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
-            kvr_set32(&k->mem, &s->reason, s->epoch ? KVR_DEG_GAP
-                                                    : KVR_DEG_LOG_TRIMMED);
-            kvr_set64(&k->mem, &s->epoch, epoch);
-            kvr_set64(&k->mem, &s->seq, seq);
-            kvr_set32(&k->mem, &s->at, 0);
-            kvr_set32(&k->mem, &s->whole, 0);
-            kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
-        }
-
-        kvr_ingest_confidence(k, w);
+    if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
+        kvr_set32(m, &s->reason, s->epoch ? KVR_DEG_GAP
+                                          : KVR_DEG_LOG_TRIMMED);
+        kvr_set64(m, &s->epoch, epoch);
+        kvr_set64(m, &s->seq, seq);
+        kvr_set32(m, &s->at, 0);
+        kvr_set32(m, &s->whole, 0);
+        kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
     }
 
-    kvr_zone_unlock(k);
+    kvr_ingest_confidence(in->router, w);
+    kvr_zone_unlock(in->router);
 
-    return rc;
+    return KVR_OK;
 }

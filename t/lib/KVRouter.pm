@@ -9,8 +9,9 @@ package KVRouter;
 # t/lib/env, and the functions below.  A missing program or module ends the
 # suite at once, with a sentence that says which.
 #
-# lua/ is in the lua_package_path of every block, before its own http_config,
-# unless that has a lua_package_path itself.
+# lua/ and t/lib/ are in the lua_package_path of every block, before its own
+# http_config, unless that has a lua_package_path itself.  $TEST_NGINX_HTML_DIR
+# is where the --- user_files of a block are.
 #
 # Whatever these functions start is gone when the suite is, however it ends.
 
@@ -105,6 +106,8 @@ sub import {
     eval "package $caller; use Test::Nginx::Socket::Lua \@args; 1"
         or die $@;
 
+    $ENV{TEST_NGINX_HTML_DIR} = Test::Nginx::Util::html_dir();
+
     no strict 'refs';
     *{"${caller}::$_"} = \&{$_} for @EXPORT;
 
@@ -120,7 +123,8 @@ sub add_lua_path {
     my $config = $block->http_config // '';
 
     if ($config !~ /^\s*lua_package_path\b/m) {
-        $config = qq{    lua_package_path "$Root/lua/?.lua;;";\n$config};
+        $config = qq{    lua_package_path "$Root/lua/?.lua;}
+                  . qq{$Root/t/lib/?.lua;;";\n$config};
         $block->set_value('http_config', $config);
     }
 }

@@ -12,6 +12,8 @@
 
 #define EVENT_MAX    1300               /* more than 3 runs */
 #define EVENTS       128                /* remembered */
+#define GROUP        6
+#define GROUP_MAX    24
 #define PROMPT_MAX   4096
 
 
@@ -42,6 +44,18 @@ typedef struct {
 } event_t;
 
 
+/* Of a group in one transaction. */
+typedef struct {
+    bool         remove;
+    uint32_t     view;
+    kvr_tier_t   tier;
+    uint64_t     parent;
+    uint32_t     n;
+    uint64_t     handles[GROUP_MAX];
+    uint64_t     hashes[GROUP_MAX];
+} op_t;
+
+
 typedef struct {
     const profile_t  *profile;
     uint64_t          seed;
@@ -50,6 +64,7 @@ typedef struct {
     mdl_t             m;
     event_t           events[EVENTS];
     uint32_t          nevents;
+    uint32_t          rolled_back;
     uint64_t          handles[EVENT_MAX];
     uint64_t          hashes[EVENT_MAX];
     uint64_t          prompt[PROMPT_MAX];
@@ -62,6 +77,8 @@ static bool step_store(run_t *r);
 static bool step_remove(run_t *r);
 static bool step_reclaim(run_t *r);
 static bool step_add_tier(run_t *r);
+static bool step_group(run_t *r);
+static void group_make(run_t *r, op_t *op);
 static bool compare(run_t *r, uint32_t prompts);
 static bool empty(run_t *r);
 static uint32_t size(run_t *r);
@@ -146,6 +163,7 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
 
     if (good) {
         good = compare(r, 200) && empty(r);
+        note("%u groups rolled back", r->rolled_back);
     }
 
     if (!good) {
@@ -174,6 +192,10 @@ step(run_t *r)
 
     if (n < r->profile->reclaim + r->profile->tiers) {
         return step_add_tier(r);
+    }
+
+    if (fx_below(&r->random, 5) == 0) {
+        return step_group(r);
     }
 
     if (fx_below(&r->random, 100) < r->profile->remove) {
@@ -464,6 +486,130 @@ step_add_tier(run_t *r)
     }
 
     return good;
+}
+
+
+/*
+ * A few small events in one transaction, which is rolled back or not.  What
+ * the index committed on its way can't be rolled back: then all is kept.
+ */
+
+static bool
+step_group(run_t *r)
+{
+    bool        whole;
+    uint32_t    i, n, k, unknown;
+    op_t       *op, ops[GROUP];
+    kvr_rc_t    rc;
+    kvr_mem_t  *m;
+
+    m = &r->f.mem;
+    n = 1 + fx_below(&r->random, GROUP);
+    rc = KVR_OK;
+    unknown = 0;
+
+    kvr_radix_begin(&r->f.x);
+    k = (uint32_t) m->journal->n;
+    kvr_set64(m, &r->f.words[0], r->f.words[0] + 1);
+
+    for (i = 0; i < n; i++) {
+        op = &ops[i];
+        group_make(r, op);
+
+        if (op->remove) {
+            rc = kvr_radix_remove(&r->f.x, op->view, op->tier, op->handles,
+                                  op->n, &unknown);
+
+        } else {
+            rc = kvr_radix_store(&r->f.x, op->view, op->tier,
+                                 op->parent != 0, op->parent, op->handles,
+                                 op->hashes, op->n, 0, &unknown);
+        }
+
+        if (rc == KVR_FULL) {
+            note("a group: full");
+            return false;
+        }
+    }
+
+    whole = m->journal->n > k
+            && m->journal->records[k].where
+               == ((uint64_t) ((char *) r->f.words - m->base) << 2
+                   | KVR_UNDO_64);
+
+    if (whole && fx_below(&r->random, 3)) {
+        kvr_txn_rollback(m);
+        r->rolled_back++;
+        return true;
+    }
+
+    kvr_txn_commit(m);
+
+    for (i = 0; i < n; i++) {
+        op = &ops[i];
+
+        if (op->remove) {
+            mdl_remove(&r->m, op->view, op->tier, op->handles, op->n);
+
+        } else {
+            mdl_store(&r->m, op->view, op->tier, op->parent, op->handles,
+                      op->hashes, op->n);
+        }
+    }
+
+    return true;
+}
+
+
+static void
+group_make(run_t *r, op_t *op)
+{
+    uint32_t  i, k, first;
+    event_t  *e;
+
+    e = recent(r, UINT32_MAX);
+
+    op->remove = e && fx_below(&r->random, 2);
+    op->view = e ? e->view : 0;
+    op->tier = fx_below(&r->random, 8) ? KVR_DEVICE : KVR_HOST;
+    op->n = 1 + fx_below(&r->random, GROUP_MAX);
+    op->parent = 0;
+
+    if (e == NULL) {
+        op->n = 1;
+        op->handles[0] = 1;
+        op->hashes[0] = 1;
+        return;
+    }
+
+    op->n = kvr_min(op->n, e->n);
+    first = fx_below(&r->random, 2) ? e->n - op->n
+                                    : fx_below(&r->random,
+                                               e->n - op->n + 1);
+
+    for (i = 0; i < op->n; i++) {
+        op->handles[i] = e->handles[first + op->n - 1 - i];
+    }
+
+    if (op->remove) {
+        return;
+    }
+
+    /* behind one of its blocks, or back to where they were, or moved */
+
+    op->parent = e->handles[fx_below(&r->random, e->n)];
+    k = fx_below(&r->random, 3);
+
+    for (i = 0; i < op->n; i++) {
+        if (k == 0) {
+            op->handles[i] = e->handles[first + i];
+
+        } else if (k == 1) {
+            op->handles[i] = fx_random(&r->random);
+        }
+
+        op->hashes[i] = 1 + fx_below(&r->random, 2);
+    }
 }
 
 
