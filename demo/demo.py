@@ -81,7 +81,7 @@ class Demo:
             "redis-server", "--bind", "127.0.0.1", "--port",
             str(self.redis_port), "--save", "", "--appendonly", "no",
             "--maxmemory-policy", "noeviction"])
-        client = redis.Redis(port=self.redis_port)
+        client = redis.Redis(host="127.0.0.1", port=self.redis_port)
 
         def redis_answers():
             try:

@@ -30,7 +30,7 @@ class Fixture:
     def __init__(self, directory):
         self.directory = directory
         self.port = free_port()
-        self.client = redis.Redis(port=self.port)
+        self.client = redis.Redis(host="127.0.0.1", port=self.port)
         self.server = self.engine = None
         self.url = ""
 
