@@ -225,6 +225,59 @@ fx_whole(fx_t *f, const char *when)
 }
 
 
+static inline void
+fx_count(uint64_t *a, uint64_t from, uint32_t n)
+{
+    uint32_t  i;
+
+    for (i = 0; i < n; i++) {
+        a[i] = from + i;
+    }
+}
+
+
+static inline void
+fx_backwards(uint64_t *to, const uint64_t *from, uint32_t n)
+{
+    uint32_t  i;
+
+    for (i = 0; i < n; i++) {
+        to[i] = from[n - 1 - i];
+    }
+}
+
+
+/* The view's depths for the prompt q[0..n), and a look at everything. */
+
+static inline bool
+is_depth(fx_t *f, const uint64_t *q, uint32_t view, uint32_t n,
+    uint32_t device, uint32_t host, uint32_t disk, const char *what)
+{
+    bool  good;
+
+    fx_find(f, q, n);
+
+    good = f->depths[0][view] == device && f->depths[1][view] == host
+           && f->depths[2][view] == disk;
+
+    if (!ok(good && fx_whole(f, what), "%s", what) && !good) {
+        note("got %u, %u, %u; want %u, %u, %u", f->depths[0][view],
+             f->depths[1][view], f->depths[2][view], device, host, disk);
+    }
+
+    return good;
+}
+
+
+static inline bool
+is_empty(fx_t *f, const char *what)
+{
+    return ok(f->zone->arena.used == 0 && f->zone->handles.used == 0
+              && f->zone->blocks == 0 && f->zone->children_used == 0
+              && fx_whole(f, what), "%s", what);
+}
+
+
 /* ---- the model: maps ---------------------------------------------------- */
 
 typedef struct mdl_entry_s  mdl_entry_t;

@@ -28,6 +28,7 @@ enum {
     V_MOVE,
     V_TIERS,
     V_BRANCH,
+    V_PLAIN,
     V_CHURN,
     V_NEVER,
     V_CROWD                             /* and all behind it */
@@ -45,6 +46,7 @@ enum {
     W_MOVE,
     W_TIERS,
     W_BRANCH,
+    W_PLAIN,
     W_CHURN,
     W_CROWD,
     W_LESS,
@@ -58,6 +60,7 @@ static void middle(void);
 static void move(void);
 static void tiers(void);
 static void branch(void);
+static void plain(void);
 static void churn(uint64_t i);
 static void crowd(uint64_t i);
 static void reader(void);
@@ -118,6 +121,7 @@ main(int argc, char **argv)
     is_u64(f->words[W_MOVE], 0, "a handle that moves is never at both places");
     is_u64(f->words[W_TIERS], 0, "tiers are cumulative, host never too much");
     is_u64(f->words[W_BRANCH], 0, "trunk and branch: never too much");
+    is_u64(f->words[W_PLAIN], 0, "nor without a hole");
     is_u64(f->words[W_CHURN], 0, "memory used again shows no other's blocks");
     is_u64(f->words[W_CROWD], 0, "a run of many views: never too much");
     ok(fx_whole(f, "at the end"), "the index is whole at the end");
@@ -154,6 +158,8 @@ prompts(void)
     store(V_TIERS, KVR_HOST, q_tiers, 0, 48);
     store(V_BRANCH, KVR_DEVICE, q_long, 0, 40);
     store(V_BRANCH, KVR_DEVICE, q_branch, 20, 50);
+    store(V_PLAIN, KVR_DEVICE, q_long, 0, 40);
+    store(V_PLAIN, KVR_DEVICE, q_branch, 20, 50);
 
     for (i = V_CROWD; i < VIEWS; i += 2) {
         store(i, KVR_DEVICE, q_crowd, 0, 20);
@@ -225,6 +231,7 @@ writer(void)
         move();
         tiers();
         branch();
+        plain();
         churn(i);
         crowd(i);
 
@@ -291,6 +298,18 @@ branch(void)
     drop(V_BRANCH, KVR_DEVICE, q_long, 10, 11);
     store(V_BRANCH, KVR_DEVICE, q_branch, 25, 50);
     store(V_BRANCH, KVR_DEVICE, q_long, 10, 11);
+}
+
+
+/* The same without a hole: the trunk is cut at 10, below the branch. */
+
+static void
+plain(void)
+{
+    drop(V_PLAIN, KVR_DEVICE, q_long, 10, 40);
+    store(V_PLAIN, KVR_DEVICE, q_branch, 50, 80);
+    drop(V_PLAIN, KVR_DEVICE, q_branch, 50, 80);
+    store(V_PLAIN, KVR_DEVICE, q_long, 10, 40);
 }
 
 
@@ -374,7 +393,7 @@ reader(void)
 
     for (v = 0; v < VIEWS; v++) {
         f->words[W_CHURN] += v != V_STABLE && v != V_MIDDLE && v != V_BRANCH
-                             && f->depths[2][v] != 0;
+                             && v != V_PLAIN && f->depths[2][v] != 0;
     }
 
     fx_find(f, q_move, 2);
@@ -394,6 +413,7 @@ reader(void)
     f->words[W_TORN] += f->torn;
     d = f->depths[2][V_BRANCH];
     f->words[W_BRANCH] += d > 50;
+    f->words[W_PLAIN] += f->depths[2][V_PLAIN] > 50;
     f->words[W_LESS] += d != 10 && d != 25 && d != 50;
     f->words[W_STABLE] += !f->torn && f->depths[2][V_STABLE] != 20;
 

@@ -82,10 +82,14 @@ static bool is_small(uint64_t i);
 static void writer(void);
 static void reader(uint64_t seed);
 static pid_t start(void (*fn)(void));
-static bool rollback_killed(uint32_t steps);
+static bool killed_at(void (*fn)(void), uint32_t steps);
+static void roll_back(void);
+static void begin(void);
 static bool same_answers(uint64_t seed, uint32_t n);
 static bool round_of(uint32_t i);
 static void crashes(uint32_t rounds);
+static void beginnings(void);
+static uint32_t free_pieces(fx_t *f);
 static void locks(void);
 static void lock_and_wait(void);
 
@@ -101,12 +105,13 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 300;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 240;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     locks();
     events_make(random_);
     crashes(rounds);
+    beginnings();
 
     return done();
 }
@@ -361,12 +366,12 @@ start(void (*fn)(void))
 
 
 /*
- * A rollback in another process, killed after so many instructions.  True
- * when it was killed inside.
+ * A function in another process, killed after so many instructions.  False
+ * when it came to its end.
  */
 
 static bool
-rollback_killed(uint32_t steps)
+killed_at(void (*fn)(void), uint32_t steps)
 {
     int    status;
     pid_t  pid;
@@ -379,7 +384,7 @@ rollback_killed(uint32_t steps)
         }
 
         raise(SIGSTOP);
-        kvr_txn_rollback(&crashed.mem);
+        fn();
         _exit(0);
     }
 
@@ -398,7 +403,21 @@ rollback_killed(uint32_t steps)
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
 
-    return crashed.mem.journal->n != 0;
+    return true;
+}
+
+
+static void
+roll_back(void)
+{
+    kvr_txn_rollback(&crashed.mem);
+}
+
+
+static void
+begin(void)
+{
+    kvr_radix_begin(&crashed.x);
 }
 
 
@@ -477,8 +496,8 @@ round_of(uint32_t i)
     }
 
     for (k = 0; k < 3 && i % 3 == 0 && crashed.mem.journal->n; k++) {
-        inside += rollback_killed(1 + fx_below(&random_,
-                                               k == 2 ? 3000 : 300));
+        killed_at(roll_back, 1 + fx_below(&random_, k == 2 ? 3000 : 300));
+        inside += crashed.mem.journal->n != 0;
     }
 
     kvr_txn_rollback(&crashed.mem);
@@ -597,6 +616,67 @@ crashes(uint32_t rounds)
     for (i = 0; i < EVENTS; i++) {
         free(events[i].handles);
     }
+}
+
+
+/*
+ * A transaction's beginning takes what the last one freed out of limbo: killed
+ * there, at each instruction in turn, nothing of it may be lost.
+ */
+
+static void
+beginnings(void)
+{
+    bool      good;
+    uint32_t  i, n, steps;
+    uint64_t  q[3];
+
+    fx_open(&crashed, 4 << 20, VIEWS);
+
+    for (i = 0; i < 3; i++) {
+        q[0] = i + 1;
+        fx_store(&crashed, 0, KVR_DEVICE, 0, q, q, 1);
+    }
+
+    for (i = 0; i < 3; i++) {
+        q[i] = i + 1;
+    }
+
+    fx_remove(&crashed, 0, KVR_DEVICE, q, 3);
+    n = free_pieces(&crashed);
+    good = n > 0 && crashed.zone->arena.nlimbo > 0;
+
+    for (steps = 1; good && crashed.zone->arena.nlimbo; steps++) {
+        killed_at(begin, steps);
+        kvr_txn_rollback(&crashed.mem);
+        good = free_pieces(&crashed) == n && fx_whole(&crashed, "begun");
+    }
+
+    ok(good && steps > 50, "killed in a beginning at %u places, no memory "
+       "is lost", steps - 1);
+    fx_close(&crashed);
+}
+
+
+static uint32_t
+free_pieces(fx_t *f)
+{
+    uint32_t                 c, n, piece;
+    const kvr_arena_zone_t  *z;
+
+    z = &f->zone->arena;
+    n = z->nlimbo;
+
+    for (c = 0; c < KVR_ARENA_CLASSES; c++) {
+        for (piece = z->free[c]; piece; n++) {
+            piece = (uint32_t)
+                    f->x.arena.words[piece + (c == KVR_ARENA_RUN
+                                              ? KVR_ARENA_RUN_WORDS - 1
+                                              : 0)];
+        }
+    }
+
+    return n;
 }
 
 

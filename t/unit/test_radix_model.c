@@ -49,7 +49,7 @@ typedef struct {
     bool         remove;
     uint32_t     view;
     kvr_tier_t   tier;
-    uint64_t     parent;
+    uint64_t     parent;                /* of a removal: the block before */
     uint32_t     n;
     uint64_t     handles[GROUP_MAX];
     uint64_t     hashes[GROUP_MAX];
@@ -78,7 +78,7 @@ static bool step_remove(run_t *r);
 static bool step_reclaim(run_t *r);
 static bool step_add_tier(run_t *r);
 static bool step_group(run_t *r);
-static void group_make(run_t *r, op_t *op);
+static void group_make(run_t *r, op_t *op, const op_t *last);
 static bool compare(run_t *r, uint32_t prompts);
 static bool empty(run_t *r);
 static uint32_t size(run_t *r);
@@ -514,7 +514,7 @@ step_group(run_t *r)
 
     for (i = 0; i < n; i++) {
         op = &ops[i];
-        group_make(r, op);
+        group_make(r, op, i ? op - 1 : NULL);
 
         if (op->remove) {
             rc = kvr_radix_remove(&r->f.x, op->view, op->tier, op->handles,
@@ -562,7 +562,7 @@ step_group(run_t *r)
 
 
 static void
-group_make(run_t *r, op_t *op)
+group_make(run_t *r, op_t *op, const op_t *last)
 {
     uint32_t  i, k, first;
     event_t  *e;
@@ -592,12 +592,22 @@ group_make(run_t *r, op_t *op)
     }
 
     if (op->remove) {
+        op->parent = first ? e->handles[first - 1] : 0;
         return;
     }
 
-    /* behind one of its blocks, or back to where they were, or moved */
+    /* in the place of what was removed just before, */
 
-    op->parent = e->handles[fx_below(&r->random, e->n)];
+    if (last && last->remove && fx_below(&r->random, 2)) {
+        op->view = last->view;
+        op->parent = last->parent;
+
+    } else {
+        op->parent = e->handles[fx_below(&r->random, e->n)];
+    }
+
+    /* or behind any block; the handles in order, new ones, or backwards */
+
     k = fx_below(&r->random, 3);
 
     for (i = 0; i < op->n; i++) {

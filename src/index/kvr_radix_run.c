@@ -1,0 +1,266 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_radix_run.h"
+#include "kvr_children.h"
+
+
+static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
+
+
+/* Between two steps: commits when another would not fit. */
+
+void
+kvr_radix_breathe(kvr_radix_t *x)
+{
+    if (kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+        || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
+    {
+        kvr_txn_commit(x->mem);
+        kvr_radix_begin(x);
+    }
+}
+
+
+/* ---- hashes ------------------------------------------------------------- */
+
+uint64_t
+kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run, uint32_t offset)
+{
+    const uint64_t  *page;
+
+    if (offset < KVR_RUN_INLINE) {
+        return run->hashes[offset];
+    }
+
+    offset -= KVR_RUN_INLINE;
+    page = kvr_arena_at(&x->arena, run->pages[offset / KVR_RUN_PAGE]);
+
+    return page[offset % KVR_RUN_PAGE];
+}
+
+
+/* How many of n hashes are the run's, from an offset on; n fits. */
+
+uint32_t
+kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
+    const uint64_t *hashes, uint32_t n)
+{
+    uint32_t  i;
+
+    for (i = 0; i < n; i++) {
+        if (kvr_radix_hash(x, r, offset + i) != hashes[i]) {
+            break;
+        }
+    }
+
+    return i;
+}
+
+
+/* Readers see the new length last. */
+
+kvr_rc_t
+kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
+    uint32_t n)
+{
+    uint32_t    i, k, p, len, piece, pages[KVR_RUN_PAGES];
+    uint64_t   *page;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+    len = r->len;
+
+    for (p = kvr_run_npages(len); p < kvr_run_npages(len + n); p++) {
+        pages[p] = kvr_arena_alloc(&x->arena, KVR_RUN_PAGE);
+
+        if (pages[p] == 0) {
+            return KVR_FULL;
+        }
+    }
+
+    kvr_version_lock(x->mem, &r->version);
+
+    for (p = kvr_run_npages(len); p < kvr_run_npages(len + n); p++) {
+        kvr_set32(x->mem, &r->pages[p], pages[p]);
+    }
+
+    for (i = 0; i < n; /* void */ ) {
+        p = len + i;
+
+        if (p < KVR_RUN_INLINE) {
+            k = kvr_min(KVR_RUN_INLINE - p, n - i);
+            memcpy(&r->hashes[p], hashes + i, k * sizeof(uint64_t));
+
+        } else {
+            p -= KVR_RUN_INLINE;
+            piece = r->pages[p / KVR_RUN_PAGE];
+            page = kvr_arena_at(&x->arena, piece);
+            p %= KVR_RUN_PAGE;
+            k = kvr_min(KVR_RUN_PAGE - p, n - i);
+            memcpy(page + p, hashes + i, k * sizeof(uint64_t));
+        }
+
+        i += k;
+    }
+
+    kvr_set16(x->mem, &r->len, len + n);
+    kvr_version_unlock(&r->version);
+
+    x->zone->blocks += n;
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *run)
+{
+    kvr_rc_t    rc;
+    kvr_run_t  *r, *up;
+
+    *run = kvr_arena_alloc_run(&x->arena);
+    if (*run == 0) {
+        return KVR_FULL;
+    }
+
+    r = kvr_radix_run(x, *run);
+
+    /* a version is even at rest, whatever the memory held at first */
+
+    if (r->version & 1) {
+        kvr_version_unlock(&r->version);
+    }
+
+    kvr_version_lock(x->mem, &r->version);
+
+    r->parent = parent;
+    r->offset = offset;
+    r->len = 0;
+    r->npairs = 0;
+    r->cap = 0;
+    r->detail = 0;
+    r->nchildren = 0;
+    r->next = 0;
+    r->seed = seed;
+
+    kvr_version_unlock(&r->version);
+
+    rc = kvr_radix_append(x, *run, hashes, n);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_children_add(x, *run);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (parent) {
+        up = kvr_radix_run(x, parent);
+        kvr_set32(x->mem, &up->nchildren, up->nchildren + 1);
+
+        if (offset == KVR_RUN_MAX && up->next == 0) {
+            kvr_set32(x->mem, &up->next, *run);
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* Drops the hashes from len on, which nobody has. */
+
+static void
+kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
+{
+    uint32_t   i, p;
+    uint64_t  *word;
+
+    if (len == r->len) {
+        return;
+    }
+
+    /* an append in this very transaction may write over these, unlogged;
+       pages and runs that are freed nobody gets before the commit */
+
+    for (i = len; i && i < r->len; i++) {
+
+        if (i < KVR_RUN_INLINE) {
+            word = &r->hashes[i];
+
+        } else {
+            p = i - KVR_RUN_INLINE;
+
+            if (p % KVR_RUN_PAGE == 0) {
+                break;
+            }
+
+            word = kvr_arena_at(&x->arena, r->pages[p / KVR_RUN_PAGE]);
+            word += p % KVR_RUN_PAGE;
+        }
+
+        kvr_txn_log(x->mem, word, KVR_UNDO_64, *word);
+    }
+
+    kvr_version_lock(x->mem, &r->version);
+
+    for (p = kvr_run_npages(len); p < kvr_run_npages(r->len); p++) {
+        kvr_arena_free(&x->arena, r->pages[p], KVR_RUN_PAGE);
+    }
+
+    x->zone->blocks -= r->len - len;
+    kvr_set16(x->mem, &r->len, len);
+
+    kvr_version_unlock(&r->version);
+}
+
+
+/*
+ * Somebody has let go of a run: frees it when nobody has anything of it and
+ * nothing hangs on it, then its parent likewise; trims a tail that nobody has.
+ */
+
+void
+kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
+{
+    uint32_t    parent;
+    kvr_run_t  *r, *up;
+
+    while (run && run != keep) {
+
+        r = kvr_radix_run(x, run);
+
+        if (r->nchildren) {
+            return;
+        }
+
+        if (!kvr_cover_empty(r)) {
+            kvr_radix_trim(x, r, kvr_cover_top(&x->cover, r));
+            return;
+        }
+
+        parent = r->parent;
+
+        kvr_children_delete(x, run);
+
+        if (parent) {
+            up = kvr_radix_run(x, parent);
+            kvr_set32(x->mem, &up->nchildren, up->nchildren - 1);
+
+            if (up->next == run) {
+                kvr_set32(x->mem, &up->next, 0);
+            }
+        }
+
+        kvr_radix_trim(x, r, 0);
+        kvr_arena_free_run(&x->arena, run);
+
+        kvr_radix_breathe(x);
+
+        run = parent;
+    }
+}

@@ -1,0 +1,47 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The life of a run: made, grown, trimmed, freed.  For kvr_radix.c; all of it
+ * under the zone's lock and in a transaction.
+ */
+
+
+#ifndef KVR_RADIX_RUN_H_INCLUDED
+#define KVR_RADIX_RUN_H_INCLUDED
+
+
+#include "kvr_radix.h"
+
+
+/* Room that one step needs: the longest cluster moved, a hole written. */
+#define KVR_RADIX_TXN_ROOM        4096
+#define KVR_RADIX_LIMBO_ROOM      64
+
+
+/* Between two steps: commits and goes on when another would not fit. */
+void kvr_radix_breathe(kvr_radix_t *x);
+
+/* How many of n hashes are the run's, from an offset on; n fits. */
+uint32_t kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r,
+    uint32_t offset, const uint64_t *hashes, uint32_t n);
+
+/*
+ * A new run of n hashes, n <= KVR_RUN_MAX, that hangs at an offset of its
+ * parent (0, 0: at the root); KVR_FULL.
+ */
+kvr_rc_t kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *run);
+
+/* n hashes more at the end of a run that has place for them; KVR_FULL. */
+kvr_rc_t kvr_radix_append(kvr_radix_t *x, uint32_t run,
+    const uint64_t *hashes, uint32_t n);
+
+/*
+ * Somebody has let go of a run: frees it when nobody has anything of it and
+ * nothing hangs on it, then its parent likewise; trims a tail that nobody has.
+ * keep: a run to be left alone, whatever it holds at present; 0: none.
+ */
+void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
+
+
+#endif /* KVR_RADIX_RUN_H_INCLUDED */

@@ -1,0 +1,386 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The radix index's memory: all is given back, and what happens when it is
+ * full.
+ *
+ *     test_radix_room [anything]      tells how fast the index is, too
+ */
+
+
+#include "radix_fixture.h"
+
+
+#define MAX       (3 * KVR_RUN_MAX + 64)
+
+/* of the speed test */
+#define CHAINS    1000u
+#define DEPTH     1024u
+
+
+static void reclaim(void);
+static void full_store(void);
+static void full_tables(void);
+static void churn(void);
+static void speed(void);
+
+
+static fx_t      fx;
+static fx_t     *f = &fx;
+static uint64_t  q[MAX], h[MAX], b[MAX];
+
+
+int
+main(int argc, char **argv)
+{
+    reclaim();
+    full_store();
+    full_tables();
+    churn();
+
+    if (argc > 1) {
+        speed();
+    }
+
+    return done();
+}
+
+
+static void
+reclaim(void)
+{
+    bool      good;
+    uint32_t  i, v, rounds;
+
+    fx_open(f, 16 << 20, 40);
+    fx_count(h, 5000, 60);
+
+    for (v = 0; v < 40; v++) {
+        for (i = 0; i < 50; i++) {
+            fx_count(q, 100, 60);
+            fx_count(q + 10 + i % 40, 10000 * (i + 1), 60 - 10 - i % 40);
+            fx_count(h, 1000000 * (i + 1), 60);
+            fx_store(f, v, v % 3, 0, h, q, 60);
+        }
+    }
+
+    fx_remove(f, 7, KVR_HOST, h + 3, 1);
+    rounds = fx_reclaim(f, 7, 1000);
+    ok(rounds <= 2, "a view is reclaimed in two rounds (%u)", rounds);
+    is_depth(f, q, 7, 60, 0, 0, 0, "nothing is left of it");
+
+    good = true;
+
+    for (i = 0; i < 40; i++) {
+        good = good && f->depths[2][i] == (i == 7 ? 0 : 60);
+    }
+
+    ok(good, "the others stay");
+
+    fx_store(f, 7, KVR_DEVICE, 0, h, q, 30);
+    is_depth(f, q, 7, 60, 30, 30, 30, "its number is used again");
+
+    for (v = 0; v < 40; v++) {
+        fx_reclaim(f, v, 100000);
+    }
+
+    is_empty(f, "all views reclaimed: nothing is left");
+    fx_close(f);
+}
+
+
+/* The arena is full: chains of one block each use it up first. */
+
+static void
+full_store(void)
+{
+    bool      good;
+    uint32_t  i, n, k, had, unknown, stored;
+    kvr_rc_t  rc;
+
+    fx_open(f, 1 << 20, 8);
+    rc = KVR_OK;
+
+    for (n = 0; rc == KVR_OK && n < 1000; n++) {
+        fx_count(q, 1000000 * (n + 1), 200);
+        rc = fx_store(f, n % 8, KVR_DEVICE, 0, q, q, 200);
+    }
+
+    n--;
+    is_u64(rc, (uint64_t) KVR_FULL, "the arena is full after %u chains", n);
+    ok(fx_whole(f, "a full arena"), "the index is whole then");
+
+    good = true;
+
+    for (i = 0; i < n; i++) {
+        fx_count(q, 1000000 * (i + 1), 200);
+        fx_find(f, q, 200);
+        good = good && f->depths[2][i % 8] == 200;
+    }
+
+    ok(good, "and answers as before");
+
+    /* holes need room as well */
+
+    had = 0;
+
+    for (i = 0; i < n; i++) {
+        fx_count(q, 1000000 * (i + 1), 200);
+
+        for (k = 1; k < 100; k++) {
+            if (fx_remove(f, i % 8, KVR_DEVICE, q + k, 1) == UINT32_MAX) {
+                had++;
+            }
+        }
+    }
+
+    ok(fx_whole(f, "holes in a full arena"),
+       "it stays whole when holes find no room (%u)", had);
+
+    fx_reclaim(f, n % 8, 100000);
+    fx_count(q, 1000000 * (uint64_t) (n + 1), 200);
+    unknown = fx_store(f, n % 8, KVR_DEVICE, 0, q, q, 200);
+    ok(unknown == KVR_OK, "a view dropped makes room");
+
+    /* tail by tail everything goes without any memory */
+
+    for (i = 0; i < 8; i++) {
+        fx_reclaim(f, i, 1000000);
+    }
+
+    is_empty(f, "and all dropped leave nothing");
+
+    /* an event that is cut by the end of the arena */
+
+    fx_count(h, 1, MAX);
+    fx_count(q, 1, MAX);
+    rc = KVR_OK;
+
+    for (i = 0; rc == KVR_OK; i++) {
+        q[0] = i + 1;
+        h[0] = 1000000 * (i + 1);
+
+        for (k = 1; k < MAX; k++) {
+            h[k] = h[0] + k;
+        }
+
+        kvr_radix_begin(&f->x);
+        rc = kvr_radix_store(&f->x, i % 8, KVR_HOST, false, 0, h, q, MAX, 0,
+                             &stored);
+        kvr_txn_commit(&f->mem);
+    }
+
+    fx_find(f, q, MAX);
+    ok(fx_whole(f, "an event cut off") && stored < MAX
+       && f->depths[2][(i - 1) % 8] >= stored,
+       "of an event cut off %u blocks were stored", stored);
+
+    for (i = 0; i < 8; i++) {
+        fx_reclaim(f, i, 1000000);
+    }
+
+    is_empty(f, "which can be dropped, too");
+    fx_close(f);
+}
+
+
+/* The tables are full: of handles, of children. */
+
+static void
+full_tables(void)
+{
+    uint32_t  i, n, unknown;
+    kvr_rc_t  rc;
+    uint64_t  used;
+
+    fx_open(f, 1 << 20, 64);
+    rc = KVR_OK;
+    fx_count(q, 1, 100);
+
+    for (n = 0; rc == KVR_OK && n < 100000; n++) {
+        fx_count(h, 1000 * (n + 1), 100);
+        rc = fx_store(f, n % 64, KVR_DEVICE, 0, h, q, 100);
+    }
+
+    n--;
+    used = f->zone->handles.used;
+    is_u64(rc, (uint64_t) KVR_FULL, "the handles are full after %u", n * 100);
+    ok(fx_whole(f, "full handles")
+       && used + 100 > f->zone->handles.limit && used == n * 100u,
+       "the index is whole then");
+    is_depth(f, q, 5, 100, 100, 100, 100, "and answers as before");
+
+    fx_count(h, 1000, 100);
+    unknown = 0;
+    kvr_radix_begin(&f->x);
+    kvr_radix_remove(&f->x, 0, KVR_DEVICE, h, 100, &unknown);
+    kvr_txn_rollback(&f->mem);
+    ok(unknown == 0 && fx_whole(f, "removals from full handles"),
+       "removals are rolled back");
+
+    fx_remove(f, 0, KVR_DEVICE, h, 100);
+    fx_count(h, 1000 * (n + 1), 100);
+    is_u64(fx_store(f, n % 64, KVR_DEVICE, 0, h, q, 100), KVR_OK,
+           "a removal makes room");
+
+    for (i = 0; i < 64; i++) {
+        fx_reclaim(f, i, 1000000);
+    }
+
+    is_empty(f, "nothing is left of full handles");
+
+    rc = KVR_OK;
+
+    for (n = 0; rc == KVR_OK; n++) {
+        h[0] = q[0] = n + 1;
+        rc = fx_store(f, 0, KVR_DEVICE, 0, h, q, 1);
+    }
+
+    n--;
+    is_u64(rc, (uint64_t) KVR_FULL, "%u runs are all there is room for", n);
+    ok(fx_whole(f, "full children"), "the index is whole then");
+    q[0] = 1;
+    is_depth(f, q, 0, 1, 1, 1, 1, "and answers as before");
+
+    fx_count(h, n / 2, 60);
+    unknown = 0;
+    kvr_radix_begin(&f->x);
+    kvr_radix_remove(&f->x, 0, KVR_DEVICE, h, 60, &unknown);
+    kvr_txn_rollback(&f->mem);
+    ok(unknown == 0 && fx_whole(f, "removals from full children"),
+       "removals from a full table are rolled back");
+
+    for (i = 1; i <= n; i++) {
+        h[0] = i;
+        fx_remove(f, 0, KVR_DEVICE, h, 1);
+    }
+
+    is_empty(f, "nothing is left of full children");
+    fx_close(f);
+}
+
+
+static void
+churn(void)
+{
+    bool      good;
+    uint32_t  i, k, v, n;
+    uint64_t  words, handles, blocks, bump;
+
+    fx_open(f, 16 << 20, 16);
+    fx_count(q, 1, 64);
+    fx_count(h, 1, 64);
+
+    for (v = 0; v < 16; v++) {
+        fx_store(f, v, KVR_DEVICE, 0, h, q, 64);
+    }
+
+    words = f->zone->arena.used;
+    handles = f->zone->handles.used;
+    blocks = f->zone->blocks;
+    bump = 0;
+
+    for (i = 0; i < 40000; i++) {
+        n = 1 + fx_mix(i) % 100;
+        k = fx_mix(i) % 64;
+        v = i % 16;
+        fx_count(q + 64, (uint64_t) (i + 1) << 20, n);
+
+        fx_store(f, v, KVR_DEVICE, h[k], q + 64, q + 64, n);
+
+        if (i % 4 == 0) {
+            fx_store(f, v, KVR_HOST, h[k], q + 64, q + 64, n);
+            fx_remove(f, v, KVR_HOST, q + 64, n);
+        }
+
+        fx_backwards(b, q + 64, n);
+        fx_remove(f, v, KVR_DEVICE, i & 1 ? b : q + 64, n);
+
+        if (i == 5000) {
+            bump = f->zone->arena.bump;
+        }
+    }
+
+    good = f->zone->arena.used == words && f->zone->handles.used == handles
+           && f->zone->blocks == blocks;
+
+    ok(good && fx_whole(f, "churn"),
+       "40000 suffixes stored and removed: memory is as before");
+    is_u64(f->zone->arena.bump, bump, "and the arena has not grown");
+    fx_close(f);
+}
+
+
+/* ---- how fast, informally: any argument --------------------------------- */
+
+static void
+speed(void)
+{
+    uint32_t   i, k, n;
+    uint64_t   t, seed, mask;
+    uint64_t  *hashes, *handles, *tails;
+
+    fx_open(f, 256 << 20, 128);
+    hashes = malloc(CHAINS * DEPTH * sizeof(uint64_t));
+    handles = malloc(CHAINS * DEPTH * sizeof(uint64_t));
+    tails = malloc(CHAINS * DEPTH * sizeof(uint64_t));
+    seed = 1;
+
+    for (i = 0; i < CHAINS * DEPTH; i++) {
+        hashes[i] = fx_random(&seed);
+    }
+
+    /* four groups share their first quarter */
+
+    for (i = 0; i < CHAINS; i++) {
+        memcpy(hashes + i * DEPTH, hashes + i % 4 * DEPTH, DEPTH / 4 * 8);
+
+        for (n = i * DEPTH; n < (i + 1) * DEPTH; n++) {
+            handles[n] = hashes[n] ^ 1;
+        }
+
+        fx_backwards(tails + i * DEPTH, handles + i * DEPTH, DEPTH);
+    }
+
+    for (k = 0; k < 3; k++) {
+
+        t = fx_now_ns();
+
+        for (i = 0; i < CHAINS * DEPTH; i += 64) {
+            n = i % DEPTH;
+            fx_store(f, i / DEPTH % 128, KVR_DEVICE, n ? handles[i - 1] : 0,
+                     handles + i, hashes + i, 64);
+        }
+
+        note("store: %.1f ns a block",
+             (double) (fx_now_ns() - t) / (CHAINS * DEPTH));
+
+        for (mask = 15; mask < 65536; mask = mask << 6 | 63) {
+            t = fx_now_ns();
+
+            for (i = 0; i < 100000; i++) {
+                fx_find(f, hashes + fx_mix(i & mask) % CHAINS * DEPTH, DEPTH);
+            }
+
+            note("find, depth 1024, one of %u prompts: %.0f ns",
+                 (uint32_t) kvr_min(mask + 1, CHAINS),
+                 (double) (fx_now_ns() - t) / i);
+        }
+
+        t = fx_now_ns();
+
+        for (i = 0; i < CHAINS * DEPTH; i += 64) {
+            fx_remove(f, i / DEPTH % 128, KVR_DEVICE, tails + i, 64);
+        }
+
+        note("remove: %.1f ns a block",
+             (double) (fx_now_ns() - t) / (CHAINS * DEPTH));
+    }
+
+    is_empty(f, "the speed test leaves nothing behind");
+
+    free(hashes);
+    free(handles);
+    free(tails);
+    fx_close(f);
+}
