@@ -121,9 +121,9 @@ int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
  * access: the decision.  Reserves the load at candidates[i] of the request's
  * last match and sets the variables.  ranked: indices of candidates in the
  * order in which retries follow, without i; copied.  When they are used up, or
- * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason: the
- * policy's word, copied.
- * us: microseconds spent deciding.  A second call moves the reservation.
+ * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason:
+ * the policy's word, copied.  us: microseconds spent deciding.  A second call
+ * moves the reservation.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     uint32_t i, const uint32_t *ranked, size_t nranked,
@@ -135,9 +135,9 @@ int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 
 /*
  * balancer: the peer of the reservation for the first try; for each later try
- * the next candidate, to which the load moves, never one that was tried.  The strings belong to the
- * request.  *left: how many further candidates there are.  NGX_DECLINED: no
- * more, or no reservation.
+ * the next candidate, to which the load moves, never a worker that was tried.
+ * The strings belong to the request.  *left: how many further candidates there
+ * are.  NGX_DECLINED: no more, or no reservation.
  */
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     const char **host, size_t *host_len, uint32_t *port, uint32_t *left,

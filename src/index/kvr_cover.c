@@ -336,7 +336,8 @@ kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run)
 
     for (i = 0; i < n; i++) {
         depth = run->npairs == KVR_COVER_DENSE
-                ? kvr_cover_dense(c, run)[i] : kvr_cover_pairs(c, run)[i].depth;
+                ? kvr_cover_dense(c, run)[i]
+                : kvr_cover_pairs(c, run)[i].depth;
 
         if (depth != KVR_COVER_DETAIL && depth > top) {
             top = depth;
