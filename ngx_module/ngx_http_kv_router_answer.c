@@ -349,7 +349,7 @@ ngx_http_kv_router_answer_error(ngx_http_kv_router_answer_t *a,
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, a->request->connection->log, 0,
-                   "kv router answers %ui: %*s", status,
+                   "kv_router answers %ui: %*s", status,
                    (size_t) (last - buf), buf);
 
     ngx_http_kv_router_answer_reset(a);

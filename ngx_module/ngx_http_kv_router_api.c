@@ -360,7 +360,7 @@ ngx_http_kv_router_api_body(ngx_http_request_t *r, ngx_str_t *body)
 
         if (n != (ssize_t) (b->file_last - b->file_pos)) {
             ngx_log_error(NGX_LOG_CRIT, r->connection->log, 0,
-                          "kv router read only %z of %O bytes of the body "
+                          "kv_router read only %z of %O bytes of the body "
                           "from \"%V\"", n, b->file_last - b->file_pos,
                           &b->file->name);
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -472,7 +472,7 @@ ngx_http_kv_router_call_failed(ngx_http_kv_router_call_t *c, kvr_rc_t rc)
 
     default:
         ngx_log_error(NGX_LOG_ALERT, c->request->connection->log, 0,
-                      "kv router zone \"%V\": writing failed: %i",
+                      "kv_router zone \"%V\": writing failed: %i",
                       &c->zone->name, (ngx_int_t) rc);
 
         return ngx_http_kv_router_answer_error(c->answer,

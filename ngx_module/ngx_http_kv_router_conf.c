@@ -341,7 +341,7 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
             n = ngx_atofp(value[i].data + 7, value[i].len - 7, 3);
 
-            if (n < 1 || n > 1000000) {
+            if (n < 1 || n > KVR_WEIGHT_MAX * 1000) {
                 goto invalid;
             }
 

@@ -197,7 +197,7 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
         return NGX_DECLINED;
     }
 
-    if (msg->form != KVR_FORM_BARE) {
+    if (msg->form != KVR_FORM_BARE && msg->form != KVR_FORM_NORMALISED) {
         return NGX_OK;
     }
 

@@ -413,6 +413,9 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
 
     if (rc == NGX_DECLINED) {
         *err = "no worker";
+
+        (void) ngx_atomic_fetch_add(
+                   &zone->sh->by_reason[NGX_HTTP_KV_ROUTER_NO_WORKER], 1);
     }
 
     return rc;

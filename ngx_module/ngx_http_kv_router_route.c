@@ -362,6 +362,8 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
         ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
 
         (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);
+        (void) ngx_atomic_fetch_add(
+                   &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
     }
 
     ctx->tries++;

@@ -10,9 +10,6 @@
 #include "ngx_http_kv_router_stats.h"
 
 
-#define NGX_HTTP_KV_ROUTER_WEIGHT_MAX  1000000
-
-
 static ngx_int_t ngx_http_kv_router_worker_answer(
     ngx_http_kv_router_call_t *c, ngx_uint_t status);
 static void ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c,
@@ -349,8 +346,8 @@ ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight)
         w = strtod(buf, NULL);
     }
 
-    if (!(w >= 0.001 && w <= NGX_HTTP_KV_ROUTER_WEIGHT_MAX)) {
-        kvr_json_fail(j, at, "\"weight\" must be 0.001..1000000");
+    if (!(w >= 0.001 && w <= KVR_WEIGHT_MAX)) {
+        kvr_json_fail(j, at, "\"weight\" must be 0.001..1000");
         return;
     }
 

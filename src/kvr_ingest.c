@@ -215,6 +215,10 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     } else if (in->msg.form == KVR_FORM_ENVELOPE) {
         verdict = kvr_ingest_envelope(in, w, detail);
 
+    } else if (in->msg.form == KVR_FORM_NORMALISED) {
+        *detail = "a normalised batch without an envelope";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+
     } else if (!live || w->stream.source == KVR_SOURCE_ENVELOPE) {
         /* one worker, one kind of source: two would contradict each other */
         *detail = "a message without an envelope on an enveloped stream";

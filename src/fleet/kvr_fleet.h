@@ -65,6 +65,9 @@ typedef enum {
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
 
 
+#define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
+
+
 /* What a person sets of a worker. */
 typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];

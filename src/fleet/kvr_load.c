@@ -228,15 +228,6 @@ kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
 
 
 void
-kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks)
-{
-    r->decode_blocks += blocks;
-
-    kvr_load_add(l, r->holder, 0, 0, 0, blocks);
-}
-
-
-void
 kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
 {
     if (r->holder == UINT32_MAX) {

@@ -36,8 +36,7 @@ typedef struct {
     int64_t     active;             /* requests */
     int64_t     prefills;           /* requests before their first byte */
     int64_t     prefill_tokens;     /* uncached prompt tokens of those */
-    int64_t     decode_blocks;      /* KV blocks of the requests: prompt and
-                                       output so far */
+    int64_t     decode_blocks;      /* KV blocks of the requests' prompts */
 } kvr_load_row_t;
 
 
@@ -103,9 +102,6 @@ void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r);
 
 /* The first body byte: the prefill is over.  Once; later calls do nothing. */
 void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r);
-
-/* blocks more of output. */
-void kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks);
 
 /* Gives everything back; r is empty after that, and a second call harmless. */
 void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
