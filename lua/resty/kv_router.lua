@@ -71,6 +71,7 @@ local REQUEST_SETTINGS = {
 
 local NOTHING = {}
 
+local NO_PEER = -3               -- NGX_BUSY: nginx answers 502
 local RETRY_AFTER = 1            -- seconds
 local NO_WORKER = '{"error":{"message":"no worker is available",'
                   .. '"type":"service_unavailable","param":null,'
@@ -324,7 +325,7 @@ function router:balance()
 
     if not host then
         ngx_log(ERR, 'kv_router: zone "', self.name, '": no peer: ', port)
-        return ngx_exit(502)
+        return ngx_exit(NO_PEER)
     end
 
     if left > 0 and self.max_tries > 0 and not get_last_failure() then
@@ -335,7 +336,7 @@ function router:balance()
     if not ok then
         ngx_log(ERR, 'kv_router: zone "', self.name, '": peer ', host, ": ",
                 err)
-        return ngx_exit(502)
+        return ngx_exit(NO_PEER)
     end
 end
 

@@ -34,12 +34,13 @@ use constant REPLY => 5;         # seconds that Redis may take to answer
 use constant PYTHON => '/usr/bin/python3';
 
 
-our @EXPORT = qw( free_port redis_cmd start_engine start_redis stop );
+our @EXPORT = qw( free_port redis_cmd scripts start_engine start_redis stop );
 
 our $Root = abs_path(dirname(__FILE__) . '/../..');
 
 my $owner = $$;                  # forked children must not clean up
 my %started;                     # pid => what it is
+my @outputs;                     # of engines
 my $redis;                       # the port of the latest one
 my $tmp;
 
@@ -127,6 +128,52 @@ sub add_lua_path {
                   . qq{$Root/t/lib/?.lua;;";\n$config};
         $block->set_value('http_config', $config);
     }
+}
+
+
+# After scripts(http_config => ..., config => ...) a block may have a section
+# --- script: Lua that GET /t runs, with the functions of t/lib/client.lua at
+# hand.  What it says is the response.  The configuration given goes before the
+# block's own; nothing above a warning may be logged, unless the block says
+# what.
+
+sub scripts {
+    my (%common) = @_;
+
+    Test::Nginx::Util::add_block_preprocessor(sub {
+        my ($block) = @_;
+
+        for my $name (qw( http_config config )) {
+            $block->set_value($name, ($common{$name} // '')
+                                     . ($block->$name // ''));
+        }
+
+        $block->set_value('no_error_log', "[error]\n[alert]\n[emerg]")
+            unless defined $block->no_error_log;
+
+        add_script($block) if defined $block->script;
+    });
+}
+
+
+sub add_script {
+    my ($block) = @_;
+
+    my $script = $block->script;
+
+    $block->set_value('request', 'GET /t');
+    $block->set_value('config', $block->config . <<"_EOC_");
+    location = /t {
+        content_by_lua_block {
+            local client = require "client"
+            local ask, show, tell = client.ask, client.show, client.tell
+            local event, stored = client.event, client.stored
+            local removed = client.removed
+
+$script
+        }
+    }
+_EOC_
 }
 
 
@@ -265,7 +312,14 @@ sub start_engine {
 
         sysread($out, $said, 4096, length $said) or last;
 
-        return ($pid, $1) if $said =~ /^ready on 127\.0\.0\.1:(\d+)$/m;
+        if ($said =~ /^ready on 127\.0\.0\.1:(\d+)\n/m) {
+
+            # whoever writes to a closed pipe is killed
+
+            push @outputs, $out;
+
+            return ($pid, $1);
+        }
     }
 
     stop($pid);

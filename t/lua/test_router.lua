@@ -353,7 +353,7 @@ is(fake.balancer.more, nil, "balance: and asks for no more tries")
 
 reset { peer_rc = -5 }
 router:balance()
-is(fake.exited, 502, "balance: no more candidates: 502")
+is(fake.exited, -3, "balance: no more candidates: NGX_BUSY, a 502")
 has(fake.log[1], "no more candidates", "balance: logged")
 
 

@@ -1,0 +1,658 @@
+# Directives: each mistake is refused at the start, in nginx's words.
+
+use lib 't/lib';
+use KVRouter;
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    $block->set_value('config', "location = /t { return 200 ok; }")
+        unless defined $block->config;
+
+    # without a request: nginx must not start, and say why
+
+    if (!defined $block->request) {
+        chomp(my $message = $block->error_log);
+
+        $block->set_value('must_die', '');
+        $block->set_value('suppress_stderr', '');
+        $block->set_value('error_log', qr/\[emerg\] .*\Q$message\E/);
+    }
+});
+
+log_level('info');
+no_shuffle();
+
+plan tests => repeat_each() * 136;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: all directives with all parameters
+--- http_config
+    kv_router_zone    zone=main:16m;
+    kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
+                      model=llama/3.1-8b zone=other:8192k;
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
+                      weight=0.5 model=llama max_active=100;
+    kv_router_worker  main c unix:/tmp/engine.sock role=decode;
+    kv_router_worker  other a localhost:8000 role=both weight=1000;
+
+    kv_router_event_batch  100;
+    kv_router_max_tokens   200000;
+    kv_router_stale        10s;
+--- config
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location = /status {
+        kv_router_status  other;
+    }
+
+    location = /t {
+        content_by_lua_block {
+            local client = require "client"
+
+            for _, w in ipairs(client.stats().workers) do
+                ngx.say(w.worker_id, " ", w.address, " ranks=", w.ranks,
+                        " role=", w.role, " weight=", w.weight, " model=",
+                        w.model, " max_active=", w.max_active, " ", w.origin,
+                        " load rows=", #w.load)
+            end
+
+            local answer = client.ask("GET", "/status").body
+
+            ngx.say(answer:match('^{"zone":"other","model":"[^"]*",'
+                                 .. '"block_size":%d+,"max_workers":%d+'))
+        }
+    }
+--- request
+GET /t
+--- response_body
+a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 static load rows=1
+b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 static load rows=4
+c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 static load rows=1
+{"zone":"other","model":"llama/3.1-8b","block_size":64,"max_workers":16
+--- no_error_log
+[warn]
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 2: no directive at all, and the variables are empty
+--- config
+    location = /t {
+        return 200 "[$kv_router_worker|$kv_router_reason|$kv_router_time]\n";
+    }
+--- request
+GET /t
+--- response_body
+[||]
+--- no_error_log
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 3: the status and the API of two zones, several times
+--- http_config
+    kv_router_zone  zone=one:8m;
+    kv_router_zone  zone=two:8m;
+--- config
+    location = /s1 { kv_router_status one; }
+    location = /s2 { kv_router_status one; }
+    location /k1/  { kv_router_api one; }
+    location /k2   { kv_router_api two; }
+    location = /t {
+        content_by_lua_block {
+            local client = require "client"
+
+            for _, path in ipairs { "/s1", "/s2", "/k1/stats", "/k2/stats" } do
+                ngx.say(path, " ", client.ask("GET", path).body:sub(1, 13))
+            end
+        }
+    }
+--- request
+GET /t
+--- response_body
+/s1 {"zone":"one"
+/s2 {"zone":"one"
+/k1/stats {"zone":"one"
+/k2/stats {"zone":"two"
+--- no_error_log
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 4: a zone needs a name and a size
+--- http_config
+    kv_router_zone  block_size=16;
+--- error_log
+"kv_router_zone" must have "zone" parameter
+
+
+
+=== TEST 5: a zone needs a size
+--- http_config
+    kv_router_zone  zone=main;
+--- error_log
+invalid zone size "zone=main"
+
+
+
+=== TEST 6: a zone's size is a number
+--- http_config
+    kv_router_zone  zone=main:big;
+--- error_log
+invalid zone size "zone=main:big"
+
+
+
+=== TEST 7: a zone's size has no unit that nginx doesn't know
+--- http_config
+    kv_router_zone  zone=main:1g;
+--- error_log
+invalid zone size "zone=main:1g"
+
+
+
+=== TEST 8: a zone's name isn't empty
+--- http_config
+    kv_router_zone  zone=:8m;
+--- error_log
+invalid zone size "zone=:8m"
+
+
+
+=== TEST 9: a zone has a smallest size
+--- http_config
+    kv_router_zone  zone=main:32k;
+--- error_log
+zone "main" is too small
+
+
+
+=== TEST 10: what max_workers needs has to fit into the zone
+--- http_config
+    kv_router_zone  zone=main:8m max_workers=16384;
+--- error_log
+kv_router_zone "main": 
+
+
+
+=== TEST 11: a zone is defined once
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_zone  zone=main:8m;
+--- error_log
+kv_router_zone "main" is already defined
+
+
+
+=== TEST 12: another module's zone is not ours
+--- http_config
+    lua_shared_dict  main 8m;
+    kv_router_zone   zone=main:8m;
+--- error_log
+the shared memory zone "main" is already declared for a different use
+
+
+
+=== TEST 13: a block holds a token at least
+--- http_config
+    kv_router_zone  zone=main:8m block_size=0;
+--- error_log
+invalid parameter "block_size=0"
+
+
+
+=== TEST 14: a block's size is a number
+--- http_config
+    kv_router_zone  zone=main:8m block_size=16x;
+--- error_log
+invalid parameter "block_size=16x"
+
+
+
+=== TEST 15: a block's size is bounded
+--- http_config
+    kv_router_zone  zone=main:8m block_size=1000000;
+--- error_log
+invalid parameter "block_size=1000000"
+
+
+
+=== TEST 16: a zone has room for a worker at least
+--- http_config
+    kv_router_zone  zone=main:8m max_workers=0;
+--- error_log
+invalid parameter "max_workers=0"
+
+
+
+=== TEST 17: the number of workers is bounded
+--- http_config
+    kv_router_zone  zone=main:8m max_workers=16385;
+--- error_log
+invalid parameter "max_workers=16385"
+
+
+
+=== TEST 18: there is no positional index yet
+--- http_config
+    kv_router_zone  zone=main:8m index=positional;
+--- error_log
+invalid parameter "index=positional"
+
+
+
+=== TEST 19: there is one shard only
+--- http_config
+    kv_router_zone  zone=main:8m shards=2;
+--- error_log
+invalid parameter "shards=2"
+
+
+
+=== TEST 20: a parameter that nobody knows
+--- http_config
+    kv_router_zone  zone=main:8m colour=red;
+--- error_log
+invalid parameter "colour=red"
+
+
+
+=== TEST 21: zones belong into http
+--- http_config
+    server { kv_router_zone  zone=main:8m; }
+--- error_log
+"kv_router_zone" directive is not allowed here
+
+
+
+=== TEST 22: a worker of a zone that nobody knows
+--- http_config
+    kv_router_worker  main a 127.0.0.1:8000;
+--- error_log
+unknown kv_router_zone "main" in "kv_router_worker", it must be defined before
+
+
+
+=== TEST 23: a zone's workers come after it
+--- http_config
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_zone    zone=main:8m;
+--- error_log
+unknown kv_router_zone "main" in "kv_router_worker", it must be defined before
+
+
+
+=== TEST 24: a worker's id has no other characters
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a/b 127.0.0.1:8000;
+--- error_log
+invalid worker id "a/b", it must be 1..63 characters of [A-Za-z0-9._:-]
+
+
+
+=== TEST 25: a worker's id is 63 characters at most
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx 127.0.0.1:8000;
+--- error_log
+invalid worker id "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+
+
+=== TEST 26: a worker needs an address
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a;
+--- error_log
+"kv_router_worker" directive is missing the worker's address
+
+
+
+=== TEST 27: an address needs a port
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1;
+--- error_log
+no port in address "127.0.0.1" of worker "a"
+
+
+
+=== TEST 28: an address has no port beyond 65535
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:65536;
+--- error_log
+invalid port in worker "127.0.0.1:65536"
+
+
+
+=== TEST 29: an address's name has to be known
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a no-such-host.invalid:80;
+--- error_log
+host not found in worker "no-such-host.invalid:80"
+
+
+
+=== TEST 30: an address has no scheme
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a http://127.0.0.1:8000;
+--- error_log
+invalid host in worker "http://127.0.0.1:8000"
+
+
+
+=== TEST 31: an address has no path
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000/v1;
+--- error_log
+invalid host in worker "127.0.0.1:8000/v1"
+
+
+
+=== TEST 32: a worker is named once in a zone
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_worker  main a 127.0.0.1:8001;
+--- error_log
+duplicate worker "a"
+
+
+
+=== TEST 33: there are max_workers workers at most
+--- http_config
+    kv_router_zone    zone=main:8m max_workers=1;
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_worker  main b 127.0.0.1:8001;
+--- error_log
+too many workers, the zone "main" has max_workers=1
+
+
+
+=== TEST 34: a worker's parameter weight=0
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 weight=0;
+--- error_log
+invalid parameter "weight=0"
+
+
+
+=== TEST 35: a worker's parameter weight=-1
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 weight=-1;
+--- error_log
+invalid parameter "weight=-1"
+
+
+
+=== TEST 36: a worker's parameter weight=heavy
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 weight=heavy;
+--- error_log
+invalid parameter "weight=heavy"
+
+
+
+=== TEST 37: a worker's parameter ranks=0
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 ranks=0;
+--- error_log
+invalid parameter "ranks=0"
+
+
+
+=== TEST 38: a worker's parameter ranks=1025
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 ranks=1025;
+--- error_log
+invalid parameter "ranks=1025"
+
+
+
+=== TEST 39: a worker's parameter role=worker
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 role=worker;
+--- error_log
+invalid parameter "role=worker"
+
+
+
+=== TEST 40: a worker's parameter max_active=-1
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 max_active=-1;
+--- error_log
+invalid parameter "max_active=-1"
+
+
+
+=== TEST 41: a worker's parameter backup
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 backup;
+--- error_log
+invalid parameter "backup"
+
+
+
+=== TEST 42: Redis for a zone that nobody knows
+--- http_config
+    kv_router_redis  main redis://127.0.0.1;
+--- error_log
+unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
+
+
+
+=== TEST 43: a URL of Redis has a scheme
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main 127.0.0.1:6379;
+--- error_log
+invalid parameter "127.0.0.1:6379"
+
+
+
+=== TEST 44: a URL of Redis has a host
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://;
+--- error_log
+invalid parameter "redis://"
+
+
+
+=== TEST 45: the port of Redis is a port
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1:99999;
+--- error_log
+invalid port in "redis://127.0.0.1:99999"
+
+
+
+=== TEST 46: the database of Redis is a number
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1/zero;
+--- error_log
+invalid parameter "redis://127.0.0.1/zero"
+
+
+
+=== TEST 47: TLS to Redis is not there yet
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://me:secret@127.0.0.1;
+--- error_log
+TLS to Redis is not supported yet in "rediss://me:***@127.0.0.1"
+
+
+
+=== TEST 48: passwords are not shown
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://me:secret@127.0.0.1:99999;
+--- error_log
+invalid port in "redis://me:***@127.0.0.1:99999"
+
+
+
+=== TEST 49: passwords are not shown when the scheme is forgotten
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main me:secret@127.0.0.1;
+--- error_log
+invalid parameter "me:***@127.0.0.1"
+
+
+
+=== TEST 50: lone passwords are not shown
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://secret@127.0.0.1/x;
+--- error_log
+invalid parameter "redis://***@127.0.0.1/x"
+
+
+
+=== TEST 51: Redis needs a URL
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main replay=on;
+--- error_log
+no URL of Redis in "kv_router_redis" directive
+
+
+
+=== TEST 52: a channel is a prefix and a star
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1 channel=kv-*-events;
+--- error_log
+invalid parameter "channel=kv-*-events"
+
+
+
+=== TEST 53: replay is on or off
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1 replay=yes;
+--- error_log
+invalid parameter "replay=yes"
+
+
+
+=== TEST 54: a zone has one kv_router_redis
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1;
+    kv_router_redis  main redis://127.0.0.1:6380;
+--- error_log
+"kv_router_redis" directive is duplicate
+
+
+
+=== TEST 55: a batch of events is bounded
+--- http_config
+    kv_router_event_batch  0;
+--- error_log
+"kv_router_event_batch" must be 1..
+
+
+
+=== TEST 56: a prompt is bounded
+--- http_config
+    kv_router_max_tokens  1048577;
+--- error_log
+"kv_router_max_tokens" must be 1..1048576
+
+
+
+=== TEST 57: a time has a unit
+--- http_config
+    kv_router_stale  5x;
+--- error_log
+"kv_router_stale" directive invalid value
+
+
+
+=== TEST 58: a limit is set once
+--- http_config
+    kv_router_max_tokens  10;
+    kv_router_max_tokens  20;
+--- error_log
+"kv_router_max_tokens" directive is duplicate
+
+
+
+=== TEST 59: the status of a zone that nobody knows
+--- http_config
+    kv_router_zone  zone=main:8m;
+--- config
+    location = /status { kv_router_status other; }
+--- error_log
+unknown kv_router_zone "other" in "kv_router_status", it must be defined before
+
+
+
+=== TEST 60: the API of a zone that nobody knows
+--- http_config
+    kv_router_zone  zone=main:8m;
+--- config
+    location /kv/ { kv_router_api other; }
+--- error_log
+unknown kv_router_zone "other" in "kv_router_api", it must be defined before
+
+
+
+=== TEST 61: a location has one API
+--- http_config
+    kv_router_zone  zone=main:8m;
+--- config
+    location /kv/ { kv_router_api main; kv_router_api main; }
+--- error_log
+"kv_router_api" directive is duplicate
+
+
+
+=== TEST 62: a location is the API or the status
+--- http_config
+    kv_router_zone  zone=main:8m;
+--- config
+    location /kv/ { kv_router_api main; kv_router_status main; }
+--- error_log
+"kv_router_status" directive conflicts with another handler of this location
+
+
+
+=== TEST 63: the API belongs into a location
+--- http_config
+    kv_router_zone  zone=main:8m;
+--- config
+    kv_router_api main;
+--- error_log
+"kv_router_api" directive is not allowed here

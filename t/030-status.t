@@ -1,0 +1,281 @@
+# The status page, for people and for Prometheus.
+
+use lib 't/lib';
+use KVRouter;
+
+scripts(http_config => <<'_EOC_', config => <<'_EOC_');
+    kv_router_zone    zone=main:16m block_size=4 model=llama;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2;
+
+    upstream engines {
+        server  0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+    }
+
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main")
+    }
+
+    server {
+        listen    127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+        location  / { return 200 "w1\n"; }
+    }
+_EOC_
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location = /status {
+        kv_router_status  main;
+    }
+
+    location /v1/ {
+        access_by_lua_block { router:access() }
+        proxy_pass          http://engines;
+    }
+_EOC_
+
+log_level('info');
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * blocks() * 5;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: the page has every field, in this order
+--- script
+            local function names(text)
+                -- of the JSON object itself, not of what is in it
+                local list = {}
+
+                text = text:sub(2, -2):gsub("%b{}", ""):gsub("%b[]", "")
+
+                for name in text:gmatch('"([^"]+)":') do
+                    list[#list + 1] = name
+                end
+
+                return table.concat(list, " ")
+            end
+
+            local answer = ask("GET", "/status")
+            local body = answer.body:gsub("\n$", "")
+
+            ngx.say(answer.headers["content-type"])
+            ngx.say(names(body))
+
+            for _, part in ipairs { "memory", "index", "lease", "requests",
+                                    "by_reason" }
+            do
+                ngx.say(part, ": ", names(body:match('"' .. part
+                                                     .. '":(%b{})')))
+            end
+
+            local worker = body:match('"workers":%[(%b{})')
+
+            ngx.say("worker: ", names(worker))
+            ngx.say("counters: ", names(worker:match('"counters":(%b{})')))
+            ngx.say("load: ", names(worker:match('"load":%[(%b{})')))
+--- response_body
+application/json
+zone model block_size max_workers memory index lease requests workers
+memory: zone_bytes used_bytes arena_bytes arena_used
+index: workers holders blocks handles handles_max runs runs_max holes views_dying stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
+lease: pid token
+requests: routed retries policy_errors prompt_blocks overlap_blocks best_overlap_blocks decide_seconds by_reason
+by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible
+worker: worker_id address model ranks role weight max_active origin draining truncated confidence reason source epoch seq age counters filtered refused load
+counters: messages heartbeats duplicates gaps repairs restarts stores removes clears blocks_stored blocks_removed blocks_unknown
+load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
+
+
+
+=== TEST 2: the page, the API's stats and the formats
+--- script
+            local function age(text)
+                return (text:gsub('"age":[^,]*', ""):gsub('"time":[^,]*', ""))
+            end
+
+            local page = ask("GET", "/status").body
+
+            ngx.say(age(page) == age(ask("GET", "/kv/stats").body))
+            ngx.say(age(page) == age(ask("GET", "/status?format=json").body))
+            ngx.say(ask("GET", "/status?format=prometheus")
+                    .headers["content-type"])
+            tell("html", "GET", "/status?format=html")
+            tell("nothing", "GET", "/status?format=")
+
+            local answer = tell("POST", "POST", "/status", "{}")
+
+            ngx.say(answer.headers.allow)
+
+            local head = ask("HEAD", "/status")
+
+            ngx.say(head.status, " ", #head.body, " ",
+                    tonumber(head.headers["content-length"]) == #page)
+--- response_body
+true
+true
+text/plain; version=0.0.4
+html: 400 {"error":"unknown format \"html\": it is \"json\" or \"prometheus\""}
+nothing: 400 {"error":"unknown format \"\": it is \"json\" or \"prometheus\""}
+POST: 405 {"error":"the status page is read by GET or HEAD"}
+GET, HEAD
+200 0 true
+
+
+
+=== TEST 3: what Prometheus reads is well formed
+--- script
+            local text = ask("GET", "/status?format=prometheus").body
+            local seen, name, kind, wrong, n = {}, nil, nil, 0, 0
+
+            local function bad(line, what)
+                wrong = wrong + 1
+                ngx.say(what, ": ", line)
+            end
+
+            for line in text:gmatch("([^\n]*)\n") do
+                local help, of = line:match("^# HELP ([%w_]+) .+%.$"),
+                                 line:match("^# TYPE ([%w_]+) ")
+
+                if help then
+                    name, kind, n = help, nil, n + 1
+
+                    if seen[name] or not name:find("^kv_router_[a-z_]+$") then
+                        bad(line, "name")
+                    end
+
+                    seen[name] = true
+
+                elseif of then
+                    kind = line:match(" (%a+)$")
+
+                    if of ~= name or (kind == "counter")
+                                     ~= (name:find("_total$") ~= nil)
+                       or kind ~= "counter" and kind ~= "gauge"
+                    then
+                        bad(line, "type")
+                    end
+
+                else
+                    local of, labels, value =
+                        line:match("^([%w_]+)(%b{}) ([%d.]+)$")
+
+                    if of ~= name or not kind or not tonumber(value)
+                       or not labels:find('^{zone="main"')
+                       or labels:gsub('[{,][%a_]+="[^"]*"', "") ~= "}"
+                    then
+                        bad(line, "sample")
+                    end
+                end
+            end
+
+            ngx.say(wrong, " wrong, more than 50: ", n > 50)
+            ngx.say("ends: ", text:sub(-1) == "\n")
+--- response_body
+0 wrong, more than 50: true
+ends: true
+
+
+
+=== TEST 4: counters increase, by requests and by events
+--- script
+            local function metric(text, name)
+                local value = text:match("\nkv_router_" .. name
+                                         .. " ([%d.]+)\n")
+
+                return tonumber(value)
+            end
+
+            local function report(what)
+                local text = ask("GET", "/status?format=prometheus").body
+                local stats = client.stats()
+
+                ngx.say(what, ": requests ",
+                        metric(text, 'requests_total{zone="main"}'), " = ",
+                        stats.requests.routed, ", prompt ",
+                        metric(text, 'prompt_blocks_total{zone="main"}'),
+                        ", overlap ",
+                        metric(text, 'overlap_blocks_total{zone="main"}'),
+                        ", by policy ",
+                        metric(text, 'decisions_total{zone="main",'
+                                     .. 'reason="policy"}'),
+                        ", no body ",
+                        metric(text, 'decisions_total{zone="main",'
+                                     .. 'reason="no_body"}'),
+                        ", stores ",
+                        metric(text, 'worker_stores_total{zone="main",'
+                                     .. 'worker="w1"}'),
+                        ", handles ",
+                        metric(text, 'handles{zone="main"}'), ", active ",
+                        metric(text, 'worker_active_requests{zone="main",'
+                                     .. 'worker="w1",dp_rank="0"}'))
+            end
+
+            report("at first")
+            client.cache("w1", client.tokens(1, 12))
+            report("stored")
+            ask("POST", "/v1/completions", '{"prompt":[1,2,3,4,5,6,7,8,9,'
+                                           .. '10,11,12,13,14,15,16]}')
+            ask("GET", "/v1/models")
+            report("asked")
+
+            local time = client.stats().requests.decide_seconds
+
+            ngx.say("time: ", time > 0 and time < 10)
+            ask("POST", "/kv/events", event("w1", stored(5, { { 6, 7 } })))
+            ask("POST", "/kv/events", event("w1", removed(1, 1001)))
+
+            local text = ask("GET", "/status?format=prometheus").body
+
+            for _, name in ipairs { "refused", "blocks_unknown",
+                                    "blocks_removed" }
+            do
+                ngx.say(text:match("\n(kv_router_worker_[a-z_]*" .. name
+                                   .. "_total{[^\n]*)"))
+            end
+--- response_body
+at first: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stores 0, handles 0, active 0
+stored: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stores 1, handles 3, active 0
+asked: requests 2 = 2, prompt 4, overlap 3, by policy 1, no body 1, stores 1, handles 3, active 0
+time: true
+kv_router_worker_events_refused_total{zone="main",worker="w1",reason="parent"} 1
+kv_router_worker_blocks_unknown_total{zone="main",worker="w1"} 1
+kv_router_worker_blocks_removed_total{zone="main",worker="w1"} 1
+
+
+
+=== TEST 5: labels are escaped
+--- script
+            ask("PUT", "/kv/workers/x", [[{"address":"127.0.0.1:1",]]
+                .. [["model":"a\"b\\c{d}é","ranks":2,"role":"decode"}]])
+
+            local text = ask("GET", "/status?format=prometheus").body
+
+            ngx.say(text:match('\n(kv_router_worker_info[^\n]*worker="x"'
+                               .. "[^\n]*)"))
+
+            for line in text:gmatch('\n(kv_router_worker_confidence[^\n]*'
+                                    .. 'worker="x"[^\n]*)')
+            do
+                ngx.say(line)
+            end
+
+            ask("POST", "/kv/workers/x/drain")
+
+            text = ask("GET", "/status?format=prometheus").body
+            ngx.say(text:match('\n(kv_router_worker_draining[^\n]*worker="x"'
+                               .. "[^\n]*)"))
+--- response_body
+kv_router_worker_info{zone="main",worker="x",address="127.0.0.1:1",model="a\"b\\c{d}é",role="decode",origin="api",source="none"} 1
+kv_router_worker_confidence{zone="main",worker="x",state="UNKNOWN"} 1
+kv_router_worker_confidence{zone="main",worker="x",state="EXACT"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="DEGRADED"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="SYNCING"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="STALE"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="UNVERIFIED"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="EXTERNAL"} 0
+kv_router_worker_draining{zone="main",worker="x"} 1

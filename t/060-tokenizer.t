@@ -1,0 +1,303 @@
+# tokenizer = "remote": text becomes token ids by asking an engine.
+
+use lib 't/lib';
+use KVRouter;
+
+# a real one: the demo's engine stand-in, with the demo's tokenizer
+
+my (undef, $port) = start_engine(id => 'e1', no_events => undef);
+
+$ENV{TEST_NGINX_ENGINE_PORT} = $port;
+
+# w1 and w2 answer /tokenize as the block's lua_shared_dict "say" tells them
+
+our $Servers = join('', map { <<_EOC_ } 1 .. 2);
+    server {
+        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+
+        location / {
+            return  200 "w$_\\n";
+        }
+
+        location = /tokenize {
+            client_body_buffer_size  1m;
+
+            content_by_lua_block {
+                local say = ngx.shared.say
+
+                ngx.req.read_body()
+                say:incr("asked", 1, 0)
+                say:set("question", ngx.req.get_body_data())
+
+                if say:get("sleep") then
+                    ngx.sleep(60)
+                end
+
+                ngx.status = say:get("status") or 200
+                ngx.print(say:get("answer")
+                          or '{"count":9,"tokens":[1,2,3,4,5, 6,7,8,9]}')
+            }
+        }
+    }
+_EOC_
+
+scripts(http_config => <<"_EOC_", config => <<'_EOC_');
+    kv_router_zone      zone=main:16m block_size=4;
+    lua_shared_dict     say 1m;
+
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            tokenizer = "remote",
+            tokenizer_timeout = 0.2,
+        })
+    }
+
+    upstream engines {
+        server  0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+    }
+$Servers
+_EOC_
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location /v1/ {
+        access_by_lua_block      { router:access() }
+        add_header               x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
+        client_body_buffer_size  1m;
+        proxy_pass               http://engines/v1/;
+    }
+_EOC_
+
+our $Workers = <<'_EOC_';
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2;
+_EOC_
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    $block->set_value('http_config', $Workers . ($block->http_config // ''))
+        unless ($block->http_config // '') =~ /kv_router_worker/;
+
+    $block->set_value('script', <<'_EOC_' . $block->script);
+            local dict = ngx.shared.say
+
+            local function route(what, body)
+                local answer = ask("POST", "/v1/completions", body)
+                local where = answer.headers["x-route"]
+
+                -- among equals it is anyone
+                if where:find(" 0 of ", 1, true) then
+                    where = where:gsub("^w%d", "?")
+                end
+
+                ngx.say(what, ": ", answer.status, " ", where)
+            end
+_EOC_
+});
+
+log_level('info');
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * 31;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: texts and chats are tokenized and go where they are cached
+--- script
+            client.cache("w2", client.tokens(1, 8))
+
+            route("a text", '{"model":"m","prompt":"Hello"}')
+            ngx.say(dict:get("question"))
+            route("again", '{"model":"m","prompt":"Hello","max_tokens":5}')
+            ngx.say("asked ", dict:get("asked"), " times")
+            route("texts", '{"prompt":["one","two"]}')
+            ngx.say(dict:get("question"))
+            route("a chat", '{"messages":[{"role":"user","content":"Hi"}],'
+                  .. '"tools":[],"temperature":0}')
+            ngx.say(dict:get("question"))
+            route("another turn", '{"messages":[{"role":"user","content":"?"}],'
+                  .. '"add_generation_prompt":false}')
+            ngx.say(dict:get("question"))
+
+            -- token ids need no tokenizer, and no text nothing at all
+            route("ids", '{"prompt":[1,2,3,4]}')
+            route("nothing", '{"model":"m"}')
+            ngx.say("asked ", dict:get("asked"), " times")
+--- response_body
+a text: 200 w2 2 of 2, overlap
+{"model":"m","prompt":"Hello"}
+again: 200 w2 2 of 2, overlap
+asked 1 times
+texts: 200 w2 2 of 2, overlap
+{"prompt":"one"}
+a chat: 200 w2 2 of 2, overlap
+{"messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":true,"tools":[]}
+another turn: 200 w2 2 of 2, overlap
+{"messages":[{"role":"user","content":"?"}],"add_generation_prompt":false}
+ids: 200 w2 1 of 1, overlap
+nothing: 200 ? 0 of 0, no_tokens
+asked 4 times
+
+
+
+=== TEST 2: an answer that is none, and load decides
+--- script
+            for i, answer in ipairs {
+                "", "no JSON", "{}", '{"tokens":[1,2', '{"tokens":[1,,2]}',
+                '{"tokens":["a"]}', '{"tokens":[1.5]}', '{"tokens":[-1]}',
+                '{"tokens":[4294967296]}', '{"tokens":null}',
+            } do
+                dict:set("answer", answer)
+                route(answer, '{"prompt":"' .. i .. '"}')
+            end
+
+            dict:set("answer", '{"tokens":[]}')
+            route("no tokens", '{"prompt":"empty"}')
+            dict:set("answer", '{"tokens":[1,2,3,4]}')
+            route("good again", '{"prompt":"1"}')
+            client.idle()
+--- response_body
+: 200 ? 0 of 0, tokenizer
+no JSON: 200 ? 0 of 0, tokenizer
+{}: 200 ? 0 of 0, tokenizer
+{"tokens":[1,2: 200 ? 0 of 0, tokenizer
+{"tokens":[1,,2]}: 200 ? 0 of 0, tokenizer
+{"tokens":["a"]}: 200 ? 0 of 0, tokenizer
+{"tokens":[1.5]}: 200 ? 0 of 0, tokenizer
+{"tokens":[-1]}: 200 ? 0 of 0, tokenizer
+{"tokens":[4294967296]}: 200 ? 0 of 0, tokenizer
+{"tokens":null}: 200 ? 0 of 0, tokenizer
+no tokens: 200 ? 0 of 0, short
+good again: 200 ? 0 of 1, no overlap
+load: none
+--- no_error_log
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 3: an engine that fails, and load decides
+--- script
+            for _, status in ipairs { 500, 404, 400, 429, 503 } do
+                dict:set("status", status)
+                dict:set("asked", 0)
+                route(status, '{"prompt":"' .. status .. '"}')
+                ngx.say("  asked ", dict:get("asked"), " times")
+            end
+
+            client.idle()
+--- response_body
+500: 200 ? 0 of 0, tokenizer
+  asked 2 times
+404: 200 ? 0 of 0, tokenizer
+  asked 2 times
+400: 200 ? 0 of 0, tokenizer
+  asked 1 times
+429: 200 ? 0 of 0, tokenizer
+  asked 2 times
+503: 200 ? 0 of 0, tokenizer
+  asked 2 times
+load: none
+--- no_error_log
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 4: an engine that is silent, and load decides
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+
+    # it is expected to be
+    lua_socket_log_errors  off;
+--- script
+            dict:set("sleep", true)
+            route("silent", '{"prompt":"Hello"}')
+            dict:delete("sleep")
+            route("awake", '{"prompt":"Hello"}')
+            client.idle()
+--- response_body
+silent: 200 ? 0 of 0, tokenizer
+awake: 200 ? 0 of 2, no overlap
+load: none
+--- error_log
+routed by load
+--- no_error_log
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 5: an engine that is not there: another is asked
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main dead 127.0.0.1:$TEST_NGINX_RAND_PORT_9;
+
+    lua_socket_log_errors  off;
+--- script
+            client.cache("w1", client.tokens(1, 8))
+
+            for i = 1, 8 do
+                route(i, '{"prompt":"' .. i .. '"}')
+            end
+
+            client.idle()
+--- response_body
+1: 200 w1 2 of 2, overlap
+2: 200 w1 2 of 2, overlap
+3: 200 w1 2 of 2, overlap
+4: 200 w1 2 of 2, overlap
+5: 200 w1 2 of 2, overlap
+6: 200 w1 2 of 2, overlap
+7: 200 w1 2 of 2, overlap
+8: 200 w1 2 of 2, overlap
+load: none
+--- no_error_log
+[alert]
+[emerg]
+[crit]
+
+
+
+=== TEST 6: a real engine
+--- http_config
+    kv_router_worker  main e1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            local decode = require("cjson").decode
+
+            -- what the engine makes of it is cached there
+            local chat = '[{"role":"user","content":"'
+                         .. ("one two three "):rep(20) .. '"}]'
+            local tokens = decode(ask("POST", "/tokenize",
+                '{"messages":' .. chat .. "}", nil,
+                "$TEST_NGINX_ENGINE_PORT").body).tokens
+
+            client.cache("e1", "[" .. table.concat(tokens, ",") .. "]")
+            ngx.say(#tokens > 60)
+
+            -- w1 would say something else: it has to go first
+            ask("POST", "/kv/workers/w1/drain")
+
+            local answer = ask("POST", "/v1/chat/completions",
+                               '{"messages":' .. chat .. ',"max_tokens":2}')
+
+            ngx.say(answer.status, " ", answer.headers["x-route"]
+                    == "e1 " .. math.floor(#tokens / 4) .. " of "
+                       .. math.floor(#tokens / 4) .. ", overlap")
+            ngx.say(decode(answer.body).usage.prompt_tokens == #tokens)
+            client.idle()
+--- response_body
+true
+200 true
+true
+load: none
