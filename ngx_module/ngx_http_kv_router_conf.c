@@ -293,17 +293,19 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     u.url = value[3];
     u.default_port = 80;
 
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s in worker \"%V\"",
-                           u.err ? u.err : "invalid address", &value[3]);
-        return NGX_CONF_ERROR;
-    }
-
-    if (u.uri.len) {
+    if (ngx_strncmp(value[3].data, "unix:", 5) != 0
+        && ngx_strlchr(value[3].data, value[3].data + value[3].len, '/'))
+    {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid address \"%V\" of worker \"%V\": "
                            "no scheme and no path can be in it", &value[3],
                            &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s in worker \"%V\"",
+                           u.err ? u.err : "invalid address", &value[3]);
         return NGX_CONF_ERROR;
     }
 
@@ -353,7 +355,7 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
             n = ngx_atoi(value[i].data + 11, value[i].len - 11);
 
-            if (n < 0 || n > 1000000) {
+            if (n < 0 || n > KVR_ACTIVE_MAX) {
                 goto invalid;
             }
 

@@ -19,6 +19,13 @@ static kvr_rc_t ngx_http_kv_router_ffi_line(void *data, const char *line,
     size_t len);
 
 
+uint32_t
+ngx_http_kv_router_ffi_version(void)
+{
+    return NGX_HTTP_KV_ROUTER_FFI_VERSION;
+}
+
+
 void *
 ngx_http_kv_router_ffi_zone(const u_char *name, size_t len)
 {

@@ -21,6 +21,14 @@
 
 
 /*
+ * Any change of what is declared here changes the version.  A reload brings
+ * new Lua files but never a new module: the library compares.
+ */
+
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   1
+
+
+/*
  * Why a request was routed as it was, when no policy said anything better;
  * also the index of the counter in the status page.
  */
@@ -80,6 +88,9 @@ typedef struct {
     const ngx_http_kv_router_candidate_t  *candidates;
 } ngx_http_kv_router_match_t;
 
+
+/* NGX_HTTP_KV_ROUTER_FFI_VERSION of the module that is loaded. */
+uint32_t ngx_http_kv_router_ffi_version(void);
 
 /* The zone of that name; NULL when the configuration has none. */
 void *ngx_http_kv_router_ffi_zone(const u_char *name, size_t len);

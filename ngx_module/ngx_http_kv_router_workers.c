@@ -219,9 +219,10 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
                                          "\"ranks\" must be 1..1024");
 
     } else if (kvr_json_is(key, "max_active")) {
-        ngx_http_kv_router_worker_number(j, &conf->max_active, 0, UINT32_MAX,
+        ngx_http_kv_router_worker_number(j, &conf->max_active, 0,
+                                         KVR_ACTIVE_MAX,
                                          "\"max_active\" must be "
-                                         "0..4294967295");
+                                         "0..1000000");
 
     } else if (kvr_json_is(key, "role")) {
         ngx_http_kv_router_worker_role(j, &conf->role);
@@ -386,6 +387,10 @@ ngx_http_kv_router_address_wrong(ngx_http_kv_router_call_t *c,
 
         return (len - 5 < sizeof(((struct sockaddr_un *) 0)->sun_path))
                ? NULL : "the path of the unix: address is too long";
+    }
+
+    if (ngx_strlchr(p, last, '/')) {
+        return "no scheme and no path can be in it";
     }
 
     for (colon = last; colon > p && colon[-1] != ':'; colon--) {

@@ -354,7 +354,7 @@ host not found in worker "no-such-host.invalid:80"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a http://127.0.0.1:8000;
 --- error_log
-invalid host in worker "http://127.0.0.1:8000"
+invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can be in it
 
 
 
@@ -363,7 +363,7 @@ invalid host in worker "http://127.0.0.1:8000"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000/v1;
 --- error_log
-invalid host in worker "127.0.0.1:8000/v1"
+invalid address "127.0.0.1:8000/v1" of worker "a": no scheme and no path can be in it
 
 
 

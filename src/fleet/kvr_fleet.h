@@ -66,6 +66,7 @@ typedef enum {
 
 
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
+#define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
 
 /* What a person sets of a worker. */

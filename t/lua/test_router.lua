@@ -42,6 +42,10 @@ local function say(err, sentence)
     err[0] = ffi.cast("char *", sentence)
 end
 
+function c.version()
+    return state.version or 1
+end
+
 function c.zone(name)
     return name == "main" and ffi.cast("void *", 1) or nil
 end
@@ -166,6 +170,12 @@ local nowhere = kv.new("nowhere")
 raises('there is no kv_router_zone "nowhere"',
        "a zone that is not there is found out by the first request",
        nowhere.access, nowhere)
+
+state.version = 2
+raises("of different versions: restart nginx",
+       "so is a module of another version than the library",
+       nowhere.access, nowhere)
+state.version = nil
 
 
 -- ---- access -----------------------------------------------------------------

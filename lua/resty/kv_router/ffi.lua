@@ -14,6 +14,8 @@
 
 local ffi = require "ffi"
 
+local VERSION = 1                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+
 local C = ffi.C
 local error = error
 local ffi_new = ffi.new
@@ -85,6 +87,7 @@ typedef struct {
     char        worker_data[64];
 } ngx_http_kv_router_found_t;
 
+uint32_t ngx_http_kv_router_ffi_version(void);
 void *ngx_http_kv_router_ffi_zone(const unsigned char *name, size_t len);
 double ngx_http_kv_router_ffi_now_us(void);
 
@@ -266,16 +269,26 @@ end
 
 -- ---- zone and clock ---------------------------------------------------------
 
+local function version()
+    return C.ngx_http_kv_router_ffi_version()
+end
+
+
 -- The zone of that name; raises an error when there is none: that is a mistake
 -- in the configuration, to be seen at once.
 function _M.zone(name)
-    local ok, zone = pcall(function()
-        return C.ngx_http_kv_router_ffi_zone(name, #name)
-    end)
+    local ok, found = pcall(version)
 
     if not ok then
         error("ngx_http_kv_router_module is not loaded", 0)
     end
+
+    if found ~= VERSION then
+        error("ngx_http_kv_router_module and its Lua library are of different "
+              .. "versions: restart nginx", 0)
+    end
+
+    local zone = C.ngx_http_kv_router_ffi_zone(name, #name)
 
     if zone == nil then
         error('there is no kv_router_zone "' .. name .. '"', 0)
