@@ -491,9 +491,9 @@ PUT /kv/workers/a/drain: 405 {"error":"\"workers/a/drain\" is called by POST, no
 : 400 {"error":"body: unexpected end at byte 0"}
 {}: 400 {"error":"body: \"tokens\" is missing"}
 {"tokens":"x"}: 400 {"error":"body: an array was expected at byte 10"}
-{"tokens":[1.5]}: 400 {"error":"body: a token id 0..1000000 was expected at byte 11"}
-{"tokens":[-1]}: 400 {"error":"body: a token id 0..1000000 was expected at byte 11"}
-{"tokens":[4294967296]}: 400 {"error":"body: a token id 0..1000000 was expected at byte 11"}
+{"tokens":[1.5]}: 400 {"error":"body: a token id 0..4294967295 was expected at byte 11"}
+{"tokens":[-1]}: 400 {"error":"body: a token id 0..4294967295 was expected at byte 11"}
+{"tokens":[4294967296]}: 400 {"error":"body: a token id 0..4294967295 was expected at byte 11"}
 {"tokens":[1],"lora":"x"}: 400 {"error":"body: unknown field \"lora\" at byte 15"}
 {"tokens":[1],"lora_name":1}: 400 {"error":"body: a string was expected at byte 26"}
 {"tokens":[1],"early_exit":1}: 400 {"error":"body: true or false was expected at byte 27"}
@@ -501,8 +501,8 @@ PUT /kv/workers/a/drain: 405 {"error":"\"workers/a/drain\" is called by POST, no
 {"tokens":[1]}]: 400 {"error":"body: nothing more was expected at byte 14"}
 {"tokens":[1] "a":2}: 400 {"error":"body: a comma or } was expected at byte 14"}
 ["tokens"]: 400 {"error":"body: an object was expected at byte 0"}
-{"tokens":[1,]}: 400 {"error":"body: a token id 0..1000000 was expected at byte 13"}
-{"tokens":[01]}: 400 {"error":"body: a token id 0..1000000 was expected at byte 11"}
+{"tokens":[1,]}: 400 {"error":"body: a token id 0..4294967295 was expected at byte 13"}
+{"tokens":[01]}: 400 {"error":"body: a token id 0..4294967295 was expected at byte 11"}
 deep: 400 {"error":"body: an object was expected at byte 0"}
 {}: 400 {"error":"body: \"block_hashes\" is missing"}
 {"block_hashes":[18446744073709551616]}: 400 {"error":"body: an integer 0..18446744073709551615 was expected at byte 17"}
