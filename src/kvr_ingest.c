@@ -189,6 +189,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     verdict = KVR_INGEST_DROP;
 
+    if (rc != KVR_OK
+        && kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK)
+    {
+        /* what can't be read makes no worker */
+        kvr_zone_unlock(k);
+        *detail = text;
+        return KVR_INGEST_DROP;
+    }
+
     switch (kvr_ingest_worker(in, worker, len)) {
 
     case KVR_OK:

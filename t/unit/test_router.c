@@ -477,6 +477,9 @@ test_stream(void)
     ok(take("no/worker", bytes, len, true) == KVR_INGEST_DROP && detail,
        "and a channel that names no worker: %s", detail ? detail : "");
     is_u64(held(&router, "e", 50, 4), 4, "and nothing is harmed");
+    ok(take("ghost", "\xff", 1, true) == KVR_INGEST_DROP
+       && worker(&router, "ghost") == NULL,
+       "nor is a worker made of what can't be read");
 
     ok(store(&router, "e", 0, 1, 1) == KVR_LOST,
        "the API can't write to a worker that has a stream");

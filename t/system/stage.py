@@ -1,0 +1,319 @@
+"""What the system tests play on: Redis, nginx with the module, and logs.
+
+All of it below one temporary directory and on free loopback ports; stopped
+when the test ends, however it ends.  Import this before the demo's modules:
+it puts them on the path.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import urllib.parse
+from pathlib import Path
+
+import redis
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "demo"
+
+sys.path.insert(0, str(DEMO))
+
+import tap                                                      # noqa: E402
+from processes import Process, wait_until            # noqa: E402
+
+from model import Model, difference                             # noqa: E402
+
+MODULE = Path(os.environ.get("KVR_MODULE") or Path(
+    os.environ.get("KVR_BUILD") or ROOT / "build")
+    / "ngx_http_kv_router_module.so")
+SEED = int(os.environ.get("KVR_SEED", "1"))
+BLOCK_SIZE = 16
+NOBODY = "0.0.0.1:9"            # an engine's address that is never used
+PROCESSES = 2                   # of nginx, as nginx.conf.in has it
+PATIENCE = 15.0                 # seconds that anything may take
+TAIL_LINES = 60
+
+
+def server_port():
+    """A free loopback port that no client is given by the kernel.
+
+    A server that comes back needs the port that it had, and clients that try
+    to reach it meanwhile could be given just that one.
+    """
+    for port in random.SystemRandom().sample(range(10240, 32000), 200):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
+class Stage:
+    """Everything that runs outside of the test's process."""
+
+    def __init__(self, name):
+        self.directory = Path(tempfile.mkdtemp(prefix=f"kv-router-{name}-"))
+        self.redis_port = server_port()
+        self.port = server_port()
+        self.redis = redis.Redis(host="127.0.0.1",
+                                 port=self.redis_port)
+        self.redis_server = self.nginx = None
+        self.logs = []                  # error logs of nginx, all runs
+
+    def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        return self
+
+    def __exit__(self, *_):
+        self.stop_nginx()
+        self.stop_redis()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def run(self, tests):
+        """Runs the tests; returns the program's status."""
+        print(f"# seed {SEED}, module {MODULE}")
+        if not MODULE.is_file():
+            print("Bail out!  the module isn't there: build it first")
+            return 1
+        status = tap.run(tests)
+        if status:
+            for log in self.logs:
+                print(f"# --- {log.name}")
+                for line in log.read_text(errors="replace").splitlines()[
+                        -TAIL_LINES:]:
+                    print(f"# {line}")
+        return status
+
+    # ---------------------------------------------------------------- redis
+
+    def start_redis(self, *options, client=None):
+        """Starts Redis with what it had on disk, and waits for it."""
+        self.redis_server = Process("redis", [
+            "redis-server", "--bind", "127.0.0.1",
+            "--port", str(self.redis_port), "--save", "",
+            "--maxmemory-policy", "noeviction", *options], self.directory)
+        if client:
+            self.redis = client
+        wait_until("redis answers", self._ping, PATIENCE)
+
+    def stop_redis(self, number=signal.SIGTERM):
+        """Ends Redis by a signal, and waits for its end."""
+        if self.redis_server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.redis_server.signal(number)
+            self.redis_server.stop()
+            self.redis_server = None
+
+    def redis_url(self):
+        """The URL of Redis."""
+        return f"redis://127.0.0.1:{self.redis_port}"
+
+    def _ping(self):
+        try:
+            return self.redis.ping()
+        except redis.ConnectionError:
+            return False
+        except redis.ResponseError as err:
+            return "LOADING" not in str(err)
+
+    # ---------------------------------------------------------------- nginx
+
+    def start_nginx(self, engines, policy="kv_cost", url=None):
+        """Starts nginx; `engines` are {worker: address}."""
+        log = self.directory / f"error-{len(self.logs)}.log"
+        self.logs.append(log)
+        self._write_conf(engines, policy, url or self.redis_url(), log.name)
+        self.nginx = Process("nginx", [
+            "nginx", "-p", f"{self.directory}/", "-c", "nginx.conf",
+            "-e", log.name], self.directory)
+
+        def answers():
+            self.nginx.check_alive()
+            return self.status()
+
+        wait_until("nginx answers", answers, PATIENCE)
+
+    def stop_nginx(self):
+        """Ends nginx at once, as SIGTERM does."""
+        if self.nginx is not None:
+            self.wake()
+            self.nginx.stop()
+            self.nginx = None
+
+    def reload(self):
+        """`nginx -s reload`; returns when a new generation answers."""
+        before = self.children()
+        self.nginx.signal(signal.SIGHUP)
+        wait_until("the new processes are there", lambda: len(
+            self.children() - before) >= PROCESSES, PATIENCE)
+
+    def wake(self):
+        """Lets processes of nginx that a test has stopped go on."""
+        with contextlib.suppress(OSError):
+            for pid in self.children():
+                os.kill(pid, signal.SIGCONT)
+
+    def children(self):
+        """The pids of nginx's worker processes; exiting ones too."""
+        pid = self.master()
+        return set(map(int, Path(
+            f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+    def master(self):
+        """The pid of nginx's master process."""
+        return int((self.directory / "nginx.pid").read_text())
+
+    def log(self):
+        """The error log of the nginx that runs."""
+        return self.logs[-1].read_text(errors="replace")
+
+    def _write_conf(self, engines, policy, url, log):
+        names = {
+            "MODULE": str(MODULE),
+            "USER": "user  root;" if os.geteuid() == 0 else "",
+            "BLOCK_SIZE": str(BLOCK_SIZE),
+            "REDIS": url,
+            "WORKERS": "\n".join(
+                f"    kv_router_worker main {worker} {address};"
+                for worker, address in engines.items()),
+            "LUA": str(ROOT / "lua"),
+            "POLICY": policy,
+            "PORT": str(self.port)}
+        text = (DEMO / "nginx.conf.in").read_text()
+        conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)
+        (self.directory / "nginx.conf").write_text(
+            conf.replace(" error.log ", f" {log} "))
+
+    # ----------------------------------------------------------------- HTTP
+
+    def call(self, method, path, body=None):
+        """One request on a new connection; OSError unless it is a 200."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                                                timeout=10)
+        try:
+            connection.request(method, path, None if body is None
+                               else json.dumps(body))
+            response = connection.getresponse()
+            data = response.read()
+        except http.client.HTTPException as err:
+            raise ConnectionError(f"{method} {path}: {err!r}") from err
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise OSError(f"{method} {path}: {response.status} {data[:200]}")
+        return data
+
+    def persist(self, method, path, body=None):
+        """The same, again and again: processes of nginx may be dying."""
+        return wait_until(f"{method} {path}", lambda: (
+            self.call(method, path, body),), PATIENCE)[0]
+
+    def status(self):
+        """The status page."""
+        return json.loads(self.call("GET", "/status"))
+
+    def workers(self):
+        """What nginx says of each worker."""
+        return {worker["worker_id"]: worker for worker
+                in json.loads(self.persist("GET", "/status"))["workers"]}
+
+    def query(self, tokens):
+        """Who has how much of a prompt: {(worker, rank): depths}."""
+        return scores_of(self.call("POST", "/kv/query", {"tokens": tokens}))
+
+    def dump(self):
+        """The index as a model."""
+        return Model().replay(self.persist("GET", "/kv/dump").decode())
+
+    # ---------------------------------------------------------------- waits
+
+    def wait_applied(self, cursors):
+        """Waits until {worker: (epoch, seq)} is what was applied last."""
+        def applied():
+            workers = self.workers()
+            return all(name in workers and (workers[name]["epoch"],
+                                            workers[name]["seq"]) == cursor
+                       for name, cursor in cursors.items())
+        try:
+            wait_until("all messages are applied", applied, PATIENCE)
+        except Exception as err:
+            raise AssertionError(f"{err}: expected {cursors}, got " + str({
+                name: (worker["epoch"], worker["seq"])
+                for name, worker in self.workers().items()})) from err
+
+    def wait_confidence(self, name, *confidences):
+        """Waits until a worker's view is trusted so far; returns it."""
+        def trusted():
+            worker = self.workers().get(name)
+            return worker and worker["confidence"] in confidences and worker
+        try:
+            return wait_until(f"{name} is {confidences}", trusted, PATIENCE)
+        except Exception as err:
+            raise AssertionError(
+                f"{err}: {self.workers().get(name)}") from err
+
+    def wait_lease(self, token=0):
+        """Waits for a living holder of a lease newer than `token` that is
+        subscribed; returns the lease: {pid, token}."""
+        def taken():
+            status = self.status()
+            return (status["lease"]["token"] > token and status["redis"]["up"]
+                    and status["lease"]["pid"] in self.children()
+                    and status["lease"])
+        return wait_until("the lease is taken", taken, PATIENCE)
+
+    def wait_subscribed(self, up=1):
+        """Waits until Redis is there for nginx, or isn't."""
+        wait_until(f"redis.up is {up}",
+                   lambda: self.status()["redis"]["up"] == up, PATIENCE)
+
+    # ---------------------------------------------------------------- checks
+
+    def check_index(self, model):
+        """The dump holds what the model says, handle for handle."""
+        wrong = difference(model.holdings(), self.dump().holdings())
+        assert not wrong, wrong
+
+    def check_idle(self):
+        """No worker has load."""
+        def load():
+            return {(worker["worker_id"], row["dp_rank"], name): value
+                    for worker in self.workers().values()
+                    for row in worker["load"] for name, value in row.items()
+                    if name != "dp_rank" and value}
+        try:
+            wait_until("no load", lambda: not load(), PATIENCE)
+        except Exception as err:
+            raise AssertionError(f"{err}: {load()}") from err
+
+    def check_log(self, *allowed):
+        """The error log has no alert, and no error but those allowed."""
+        wrong = [line for line in self.log().splitlines()
+                 if re.search(r"\[(error|crit|alert|emerg)\]", line)
+                 and not any(re.search(what, line) for what in allowed)]
+        assert not wrong, "\n".join(wrong[:10])
+
+
+def scores_of(answer):
+    """The answer of /kv/query: {(worker, rank): (device, host, disk)}."""
+    return {(score["worker_id"], score["dp_rank"]): (
+        score["device"], score["host"], score["disk"])
+            for score in json.loads(answer)["scores"]}
+
+
+def milliseconds():
+    """The time, as epochs count it."""
+    return int(time.time() * 1000)
+
+
+def masked(text):
+    """Text for a URL's user or password."""
+    return urllib.parse.quote(text, safe="")

@@ -1,0 +1,404 @@
+#!/usr/bin/python3
+"""README.md and conf/nginx.conf do what they say when pasted; TAP.
+
+Each configuration is laid out as `make install` has it, with other ports and
+directories, tested by `nginx -t`, started with a Redis and two engine
+stand-ins, and sent the commands of README.md.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "demo"))
+
+import tap                                                  # noqa: E402
+from processes import Process, free_port, wait_until        # noqa: E402
+
+BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
+MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
+NGINX = os.environ.get("TEST_NGINX_BINARY", "nginx")
+MODULE = "ngx_http_kv_router_module.so"
+WORKERS = {"w1": "127.0.0.1:8001", "w2": "127.0.0.1:8002"}
+URL = "http://127.0.0.1:8080"               # that of the documents
+TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+
+README = (ROOT / "README.md").read_text()
+SAMPLE = (ROOT / "conf" / "nginx.conf").read_text()
+
+at = None                                   # the Fixture, set by main()
+
+
+# ---------------------------------------------------------------- documents
+
+def section(title):
+    """A section of README.md, with those below it."""
+    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", README,
+                     re.MULTILINE | re.DOTALL)[1]
+
+
+def blocks(language, text):
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text,
+                      re.MULTILINE | re.DOTALL)
+
+
+def commands(title):
+    """The curl commands of a section: (method, url, headers, body)."""
+    found = []
+    for line in "".join(blocks("sh", section(title))).splitlines():
+        if not line.startswith("curl "):
+            continue
+        words = iter(shlex.split(line)[1:])
+        method, url, headers, body = None, None, {}, None
+        for word in words:
+            if word == "-X":
+                method = next(words)
+            elif word == "-d":
+                body = next(words)
+            elif word == "-H":
+                name, value = next(words).split(": ")
+                headers[name] = value
+            elif not word.startswith("-"):
+                url = word
+        assert url.startswith(URL + "/"), line
+        method = method or ("GET" if body is None else "POST")
+        found.append((method, url.removeprefix(URL), headers, body))
+    assert found, title
+    return found
+
+
+# ------------------------------------------------------------------ fixture
+
+class Fixture:
+    """Redis, two engines, and one nginx at a time, in its own directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.redis_port = free_port()
+        self.engines = {}
+        self.processes = []
+        self.nginx = self.prefix = self.log = None
+        self.port = 0
+
+    def start(self):
+        self._spawn("redis", ["redis-server", "--bind", "127.0.0.1", "--port",
+                              str(self.redis_port), "--save", ""])
+        wait_until("redis", lambda: subprocess.run(
+            ["redis-cli", "-p", str(self.redis_port), "ping"],
+            capture_output=True, check=False).stdout == b"PONG\n")
+        for worker in WORKERS:
+            engine = self._spawn(worker, [
+                sys.executable, "-B", str(ROOT / "demo" / "engine.py"),
+                "--id", worker, "--redis",
+                f"redis://127.0.0.1:{self.redis_port}",
+                "--prefill-us-per-token", "1",
+                "--decode-us-per-token", "1000"])
+            self.engines[worker] = wait_until(
+                f"engine {worker}", lambda log=engine.log: re.search(
+                    r"^ready on (\S+)$", log.read_text(), re.MULTILINE))[1]
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.stop()
+
+    def _spawn(self, name, command):
+        process = Process(name, command, self.directory)
+        self.processes.append(process)
+        return process
+
+    # ------------------------------------------------------- configurations
+
+    def install(self, name, text):
+        """Lays a configuration out, and has nginx test it."""
+        self.prefix = self.directory / name
+        (self.prefix / "modules").mkdir(parents=True)
+        for module in ("ndk_http_module.so", "ngx_http_lua_module.so"):
+            (self.prefix / "modules" / module).symlink_to(MODULES / module)
+        (self.prefix / "modules" / MODULE).symlink_to(BUILD / MODULE)
+        self.port = free_port()
+        self.log = self.prefix / "access.log"
+        self.write(text)
+        run = subprocess.run([NGINX, "-t", *self._arguments()], check=False,
+                             capture_output=True, text=True)
+        assert run.returncode == 0 and "[" not in run.stderr, run.stderr
+        assert "test is successful" in run.stderr, run.stderr
+
+    def write(self, text):
+        """nginx.conf: only ports and directories are replaced."""
+        def replace(old, new, times=1):
+            nonlocal text
+            assert text.count(old) == times, (old, text.count(old))
+            text = text.replace(old, new)
+
+        replace("listen  8080;", f"listen  127.0.0.1:{self.port};")
+        replace("redis://127.0.0.1:6379",
+                f"redis://127.0.0.1:{self.redis_port}")
+        for worker, address in WORKERS.items():
+            replace(f"main {worker} {address};",
+                    f"main {worker} {self.engines[worker]};")
+        replace("/var/log/nginx/", f"{self.prefix}/", 2)
+        if "\npid " in text:
+            replace("/run/nginx.pid;", f"{self.prefix}/nginx.pid;")
+            if os.geteuid() != 0:       # nginx warns of it
+                text = re.sub(r"^user .*\n", "", text, flags=re.MULTILINE)
+        else:
+            text = f"pid {self.prefix}/nginx.pid;\n" + text
+        paths = "".join(f"    {name}_temp_path {self.prefix}/{name};\n"
+                        for name in TEMP_PATHS)
+        replace("\nhttp {\n", "\nhttp {\n" + paths)
+        (self.prefix / "nginx.conf").write_text(text)
+
+    def _arguments(self):
+        return ["-p", f"{self.prefix}/", "-c", "nginx.conf",
+                "-e", f"{self.prefix}/error.log"]
+
+    def run(self):
+        """Starts nginx with what was installed, and waits for its events."""
+        self.nginx = self._spawn(f"nginx-{self.prefix.name}", [
+            NGINX, *self._arguments(), "-g", "daemon off;"])
+
+        def subscribed():
+            self.nginx.check_alive()
+            status = self.json("GET", "/status")
+            return status["redis"]["up"] and all(
+                worker["counters"]["heartbeats"]
+                for worker in status["workers"])
+        wait_until("events flow", subscribed)
+
+    def end(self):
+        """Stops nginx; what it logged must be harmless."""
+        self.nginx.stop()
+        for line in (self.prefix / "error.log").read_text().splitlines():
+            assert not re.search(r"\[(emerg|alert|crit|error|warn)\]", line), \
+                line
+
+    # ------------------------------------------------------------- requests
+
+    def send(self, method, path, headers=None, body=None):
+        """Status and body of an answer."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", method=method,
+            data=None if body is None else body.encode(),
+            headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as err:
+            return err.code, err.read().decode()
+
+    def json(self, *request):
+        """The JSON of an answer that is a success."""
+        status, text = self.send(*request)
+        assert status in (200, 201), (request, status, text)
+        return json.loads(text)
+
+    def complete(self, command):
+        """Sends a completion; its events have arrived when this returns."""
+        before = self.stored()
+        answer = self.json(*command)
+        if not answer["usage"]["prompt_tokens_details"]["cached_tokens"]:
+            wait_until("its blocks are in the index",
+                       lambda: self.stored() > before)
+        return answer
+
+    def stored(self):
+        """Blocks that all workers have ever stored."""
+        return sum(worker["counters"]["blocks_stored"]
+                   for worker in self.json("GET", "/kv/workers"))
+
+    def logged(self, want):
+        """Waits until the last line of the access log has this in it."""
+        wait_until(f"{want} in the log", lambda: want in (
+            self.log.read_text().splitlines() or [""])[-1])
+
+
+def chat_and_complete():
+    """Sends the commands of the synopsis, and checks their answers."""
+    first, second, prompt, query, workers, metrics = commands("Synopsis")
+    assert first == second
+    at.complete(first)
+    answer = at.complete(second)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer
+    at.logged('reason="overlap"')
+    at.complete(prompt)
+    scores = at.json(*query)["scores"]
+    assert [score["device"] for score in scores] == [1], scores
+    assert scores[0]["worker_id"] in WORKERS
+    assert [worker["worker_id"] for worker in at.json(*workers)] \
+        == list(WORKERS)
+    status, text = at.send(*metrics)
+    assert status == 200
+    return text
+
+
+# -------------------------------------------------------------------- tests
+
+def the_synopsis_is_accepted():
+    """the synopsis is accepted by nginx -t"""
+    texts = blocks("nginx", section("Synopsis"))
+    assert len(texts) == 1
+    at.install("synopsis", texts[0])
+
+
+def the_synopsis_runs():
+    """the synopsis runs, and its commands do what they say"""
+    at.run()
+    metrics = chat_and_complete()
+    names = set(re.findall(r"^# TYPE (\S+)", metrics, re.MULTILINE))
+    assert len(names) > 50, names
+    missing = [name for name in sorted(names) if f"`{name}`" not in README]
+    assert not missing, missing
+    known = {name for name in re.findall(r"`(kv_router_\w+)", README)
+             if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)}
+    assert not known - names, known - names
+
+
+def the_api_answers_as_documented():
+    """the commands of the HTTP API do what they say"""
+    answers = [at.json(*command) for command in commands("HTTP API")]
+    put, events, query, hashes, drain, delete = answers
+    assert (put["worker_id"], put["origin"]) == ("w3", "api")
+    assert events == {"applied": 1, "refused": []}
+    assert query["scores"] == [{"worker_id": "w3", "dp_rank": 0, "device": 2,
+                                "host": 2, "disk": 2}]
+    assert len(hashes["local"]) == len(hashes["sequence"]) == 1
+    assert drain["draining"] is True
+    assert delete == {"worker_id": "w3", "deleted": True}
+
+
+def the_calls_of_the_api_are_documented():
+    """every call of the HTTP API is in the README"""
+    status, text = at.send("GET", "/kv/nothing")
+    assert status == 404
+    calls = re.findall(r"(GET|POST|PUT|DELETE) ([\w/]+)",
+                       json.loads(text)["error"])
+    assert len(calls) >= 10
+    missing = [call for call in calls
+               if f"`{call[0]} /{call[1]}`" not in section("HTTP API")]
+    assert not missing, missing
+
+
+def the_publisher_publishes():
+    """the publisher in Python feeds the index, and its worker is EXACT"""
+    (program,) = blocks("python", section("Feeding events"))
+    assert program.count("port=6379") == 1
+    exec(compile(program.replace("6379", str(at.redis_port)), "README.md",
+                 "exec"), {})
+    scores = wait_until("its blocks are found", lambda: [
+        score for score in at.json(
+            "POST", "/kv/query_by_hash", None,
+            '{"block_hashes":[901,902,903]}')["scores"]
+        if score["device"] == 2])
+    assert scores == [{"worker_id": "w9", "dp_rank": 0, "device": 2,
+                       "host": 2, "disk": 2}]
+    (worker,) = (worker for worker in at.json("GET", "/kv/workers")
+                 if worker["worker_id"] == "w9")
+    assert worker["confidence"] == "EXACT", worker
+
+
+def the_policy_decides():
+    """the policy of the README decides after a reload, with the same index"""
+    policy = next(text for text in blocks("lua", section("Policies"))
+                  if text.startswith("-- acme/eager.lua:"))
+    folder = at.directory / "lua" / "acme"
+    folder.mkdir(parents=True)
+    (folder / "eager.lua").write_text(policy)
+    (text,) = blocks("nginx", section("Synopsis"))
+    assert text.count('policy = "kv_cost"') == 1
+    at.write(text.replace('policy = "kv_cost"', 'policy = "acme.eager"'))
+    prompt, query = commands("Synopsis")[2:4]
+    scores = at.json(*query)["scores"]
+    at.nginx.signal(signal.SIGHUP)
+
+    def decided():
+        at.json(*prompt)
+        return 'reason="eager"' in at.log.read_text()
+    wait_until("the new policy", decided)
+    assert at.json(*query)["scores"] == scores
+    at.end()
+
+
+def the_sample_is_accepted():
+    """conf/nginx.conf is accepted by nginx -t"""
+    at.install("sample", SAMPLE)
+
+
+def the_sample_runs():
+    """conf/nginx.conf runs, and logs every variable"""
+    at.run()
+    # what the synopsis left cached would hide what this one does
+    for address in at.engines.values():
+        urllib.request.urlopen(urllib.request.Request(
+            f"http://{address}/reset_prefix_cache", method="POST"), timeout=5)
+    wait_until("the caches are empty", lambda: not [
+        score for score in at.json(*commands("Synopsis")[3])["scores"]
+        if score["worker_id"] in WORKERS])
+    chat_and_complete()
+    lines = at.log.read_text().splitlines()
+    assert len(lines) == 3, lines
+    for line in lines:
+        fields = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line))
+        assert fields["worker"] in WORKERS, line
+        assert fields["policy"] == "kv_cost", line
+        assert fields["confidence"] in ("EXACT", "UNKNOWN"), line
+        assert "-" not in fields.values(), line
+        assert re.fullmatch(r"0\.\d{6}", fields["decided"]), line
+    at.end()
+
+
+def names_are_documented():
+    """every directive, variable and policy is in README and CHANGES"""
+    sources = "".join(path.read_text()
+                      for path in (ROOT / "ngx_module").glob("*.c"))
+    changes = (ROOT / "CHANGES").read_text()
+    names = set(re.findall(r'ngx_string\("(kv_router_\w+)"\)', sources))
+    assert len(names) > 15, names
+    variables = {name for name in names if f"$kv_router_{name[10:]}" in README}
+    for name in names - variables:
+        assert f"### {name}\n" in README, name
+        assert f'"{name}"' in changes, name
+    for name in variables:
+        assert f"`${name}`" in section("Variables"), name
+        assert f"${name}" in changes, name
+    policies = list((ROOT / "lua/resty/kv_router/policy").glob("*.lua"))
+    assert policies
+    for path in policies:
+        assert f"| `{path.stem}` |" in section("Policies"), path
+
+
+def main():
+    global at
+    directory = Path(tempfile.mkdtemp(prefix="kv-router-test-"))
+    directory.chmod(0o755)              # nginx's workers are another user
+    os.environ["LUA_PATH"] = f"{directory}/lua/?.lua;{ROOT}/lua/?.lua;;"
+    at = Fixture(directory)
+    try:
+        at.start()
+        return tap.run([
+            names_are_documented,
+            the_synopsis_is_accepted,
+            the_synopsis_runs,
+            the_api_answers_as_documented,
+            the_calls_of_the_api_are_documented,
+            the_publisher_publishes,
+            the_policy_decides,
+            the_sample_is_accepted,
+            the_sample_runs])
+    finally:
+        at.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

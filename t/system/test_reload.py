@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""`nginx -s reload` under load: nothing fails, nothing is forgotten; TAP."""
+
+import random
+import sys
+import time
+
+from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
+from traffic import Cache, Engines, Fleet, Load, Loop, Watch, make_prompts
+
+RELOADS = 5
+FIXED = 6                       # prompts that stay cached throughout
+
+
+class Play:
+    """What all tests look at."""
+
+    def __init__(self, stage, loop):
+        rng = random.Random(SEED)
+        self.stage, self.rng = stage, rng
+        self.prompts = make_prompts(rng, FIXED, 1, 40) \
+            + make_prompts(rng, 4, 4, 40)
+        self.engines = Engines(loop, ("w1", "w2", "w3", "w4"))
+        stage.start_redis()
+        stage.start_nginx(self.engines.addresses)
+        self.fleet = Fleet(loop, stage.redis_url(), [
+            Cache("w1", rng, self.prompts, secret=1, fixed=FIXED),
+            Cache("w2", rng, self.prompts, secret=1, ranks=2, fixed=FIXED),
+            Cache("w3", rng, self.prompts, secret=3, fixed=FIXED),
+            Cache("w4", rng, self.prompts, secret=4)])
+        self.fleet.drain()
+        self.watch = Watch(stage, self.fleet, random.Random(SEED + 1))
+        self.load = Load(loop, stage, self.prompts, random.Random(SEED + 2))
+        self.leases = []
+
+
+at = None                       # the Play, set by main()
+
+
+def the_fixed_prompts_are_known():
+    """before the first reload all workers' prompts are known"""
+    at.stage.wait_applied(at.fleet.cursors())
+    at.stage.check_index(at.fleet.model())
+    scores = at.stage.query(at.prompts[0])
+    assert scores == {(name, 0): (40, 40, 40)
+                      for name in ("w1", "w2", "w3")}, scores
+
+
+def reloads_take_place_under_load():
+    """each reload brings new processes, streams of the old ones go on"""
+    at.leases.append(at.stage.wait_lease())
+    at.fleet.start()
+    at.load.start()
+    at.watch.start()
+    for _ in range(RELOADS):
+        wait_until("streams are open", lambda: at.load.open > 3, PATIENCE)
+        at.stage.reload()
+        time.sleep(1.2)
+        at.leases.append(at.stage.wait_lease())
+    assert len(at.leases) == RELOADS + 1
+
+
+def queries_are_right_all_the_time():
+    """no query said more than was cached, none missed what stays cached"""
+    at.watch.stop()
+    assert at.watch.lost == 0, f"{at.watch.lost} queries failed"
+    assert at.watch.asked > 50, at.watch.asked
+    torn = at.stage.status()["index"]["lookups_torn"]
+    print(f"# {at.watch.asked} queries, {at.watch.less} met a writer at "
+          f"work, {torn} torn lookups, {at.watch.longest:.3f} s at most")
+    assert at.watch.less <= torn, (at.watch.less, torn)
+
+
+def no_request_fails():
+    """no request failed, streams in progress included"""
+    at.load.stop()
+    print(f"# {at.load.done} requests, {at.load.streamed} of them streams")
+    assert not at.load.failures, at.load.failures[:5]
+    assert at.load.done > 100 and at.load.streamed > 10
+    assert all(at.engines.served.values()), at.engines.served
+
+
+def the_lease_moves_to_the_new_processes():
+    """with each reload a process of the new generation takes the lease"""
+    tokens = [lease["token"] for lease in at.leases]
+    assert tokens == sorted(set(tokens)), at.leases
+    assert len({lease["pid"] for lease in at.leases}) == len(at.leases)
+    assert at.leases[-1]["pid"] in at.stage.children()
+
+
+def no_event_is_lost():
+    """the index is the caches' state, handle for handle, and EXACT"""
+    at.fleet.stop()
+    at.stage.wait_applied(at.fleet.cursors())
+    model = at.fleet.model()
+    print(f"# {at.fleet.blocks()} blocks stored, {model.count()} held")
+    at.stage.check_index(model)
+    for name in at.fleet.caches:
+        worker = at.stage.wait_confidence(name, "EXACT")
+        assert worker["reason"] == "none", worker
+        assert not worker["refused"] and not worker["filtered"], worker
+
+
+def queries_answer_what_is_held():
+    """a query for each prompt answers the caches' state"""
+    model = at.fleet.model()
+    blocks = at.fleet.caches["w1"].blocks
+    for number, prompt in enumerate(at.prompts):
+        scores = at.stage.query(prompt)
+        assert scores == model.scores(blocks[number]), (number, scores)
+
+
+def no_load_is_left():
+    """every load counter is 0 after the load"""
+    at.stage.check_idle()
+
+
+def the_old_processes_are_gone():
+    """the processes of all former generations have ended"""
+    wait_until("only the last ones are left",
+               lambda: len(at.stage.children()) == PROCESSES, PATIENCE)
+
+
+def nothing_is_wrong_in_the_log():
+    """the error log has no error and no alert"""
+    at.stage.check_log()
+
+
+def main():
+    global at
+    with Stage("reload") as stage, Loop() as loop:
+        at = Play(stage, loop)
+        return stage.run([
+            the_fixed_prompts_are_known,
+            reloads_take_place_under_load,
+            queries_are_right_all_the_time,
+            no_request_fails,
+            the_lease_moves_to_the_new_processes,
+            no_event_is_lost,
+            queries_answer_what_is_held,
+            no_load_is_left,
+            the_old_processes_are_gone,
+            nothing_is_wrong_in_the_log])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
