@@ -40,9 +40,12 @@ class Loop:
     def __exit__(self, *_):
         async def cancel():
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            while tasks:
+                for task in tasks:
+                    task.cancel()
+                # wait_for() may swallow a cancellation that comes together
+                # with what it waits for (until Python 3.12): ask again
+                _, tasks = await asyncio.wait(tasks, timeout=1)
         self.run(cancel())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
