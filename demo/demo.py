@@ -38,7 +38,7 @@ BLOCKS = 24_000
 PREFILL_US, DECODE_US = 35, 4000
 SCALE = 4
 SPEEDUP = 6.5
-REQUESTS = 1000
+REQUESTS = 800
 KEEP_REQUESTS = 200             # with --keep only a taste
 
 POLICIES = ("round_robin", "kv_cost")
