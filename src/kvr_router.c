@@ -459,6 +459,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->runs = kvr_load64(&z->index.children_used);
     out->runs_max = z->index.children_limit;
     out->blocks = kvr_load64(&z->index.blocks);
+    out->holes = kvr_load64(&z->index.details);
     out->used_bytes = out->arena_used + out->handles * sizeof(kvr_handle_t)
                       + out->runs * sizeof(uint64_t);
     out->views_dying = kvr_load32(&z->fleet.ndying);

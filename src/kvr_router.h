@@ -214,9 +214,9 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
  * zone needs to give the same answers: whole chains, parents first, then the
- * removals that make the holes.  Works on a copy of the tables taken under the
- * lock and may take tens of milliseconds: for people, not for the hot path.
- * Stops when put() answers anything but KVR_OK, and answers the same.
+ * removals that make the holes.  Holds the lock all the while, tens of
+ * milliseconds for a million blocks: for people, not for the hot path.  Stops
+ * when put() answers anything but KVR_OK, and answers the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);

@@ -35,7 +35,7 @@ typedef struct {
 struct kvr_zone_s {
     uint64_t          magic;
     uint32_t          layout;           /* KVR_ZONE_VERSION */
-    uint32_t          damaged;
+    uint32_t          pad;
     uint64_t          size;
     kvr_params_t      params;
 

@@ -461,6 +461,12 @@ kvr_check_counts(kvr_check_t *k)
                                                - z->arena.lent));
     }
 
+    if (z->details != k->details) {
+        return kvr_check_fail("%lu details, %lu counted",
+                              (unsigned long) k->details,
+                              (unsigned long) z->details);
+    }
+
     if (z->blocks != k->blocks) {
         return kvr_check_fail("%lu blocks, %lu counted",
                               (unsigned long) k->blocks,

@@ -25,6 +25,7 @@ typedef struct {
     uint64_t            nplaces;
     uint64_t            used;
     uint64_t            blocks;
+    uint64_t            details;
 } kvr_check_t;
 
 

@@ -329,6 +329,8 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
         }
     }
 
+    k->details++;
+
     if (n != d->counted) {
         return kvr_check_fail("run %u: view %u has %u counts, %u counted",
                               run, d->view, n, d->counted);

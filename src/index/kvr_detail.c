@@ -117,6 +117,8 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     kvr_set32(c->mem, &details->n, n + 1);
     kvr_version_unlock(&run->version);
 
+    kvr_set64(c->mem, c->details, *c->details + 1);
+
     *detail = d;
 
     return KVR_OK;
@@ -248,6 +250,8 @@ kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
     }
 
     kvr_version_unlock(&run->version);
+
+    kvr_set64(c->mem, c->details, *c->details - 1);
 }
 
 

@@ -89,6 +89,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 
     x->cover.mem = mem;
     x->cover.arena = &x->arena;
+    x->cover.details = &z->details;
     x->cover.view_runs = (uint32_t *) (mem->base + z->view_runs);
 }
 

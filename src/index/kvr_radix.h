@@ -56,6 +56,7 @@ typedef struct {
     uint32_t            children_version;   /* odd while entries move */
     uint64_t            secret[2];
     uint64_t            blocks;         /* positions in the tree */
+    uint64_t            details;        /* (run, view) pairs with one */
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint32_t            reclaim_phase;  /* 0: children, 1: handles */

@@ -120,6 +120,7 @@ typedef struct {
     kvr_mem_t    *mem;
     kvr_arena_t  *arena;
     uint32_t     *view_runs;            /* runs a view has a pair in */
+    uint64_t     *details;              /* how many there are */
 } kvr_cover_t;
 
 
