@@ -7,6 +7,7 @@
 
 
 static uint64_t kvr_children_key_of(const kvr_radix_t *x, uint32_t child);
+static uint64_t kvr_children_slot(const kvr_radix_t *x, uint32_t child);
 
 
 static uint64_t
@@ -46,7 +47,9 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
 }
 
 
-uint64_t
+/* The slot that holds the child. */
+
+static uint64_t
 kvr_children_slot(const kvr_radix_t *x, uint32_t child)
 {
     uint64_t  i;

@@ -94,8 +94,5 @@ kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
 kvr_rc_t kvr_children_add(kvr_radix_t *x, uint32_t child);
 void kvr_children_delete(kvr_radix_t *x, uint32_t child);
 
-/* The slot that holds the child. */
-uint64_t kvr_children_slot(const kvr_radix_t *x, uint32_t child);
-
 
 #endif /* KVR_CHILDREN_H_INCLUDED */
