@@ -10,6 +10,7 @@
 
 
 #include "kvr_children.h"
+#include "kvr_radix_run.h"
 
 
 #define KVR_FIND_SPINS       64         /* while a run's version is odd */
@@ -25,10 +26,6 @@ typedef struct {
 static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps,
     uint32_t *best);
-static uint32_t kvr_find_same(const kvr_radix_t *x, const kvr_run_t *r,
-    const uint64_t *hashes, uint32_t n);
-static uint32_t kvr_find_compare(const uint64_t *a, const uint64_t *b,
-    uint32_t n);
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best);
 static void kvr_find_tiered(kvr_depths_t *out);
@@ -179,7 +176,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         m = kvr_min(m, n - pos);
 
-        k = kvr_find_same(x, r, hashes + pos, m);
+        k = kvr_radix_same(x, r, 0, hashes + pos, m);
 
         if (!kvr_find_cover(x, r, pos, k, out, best)) {
             return false;
@@ -200,57 +197,6 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     }
 
     return true;
-}
-
-
-static uint32_t
-kvr_find_same(const kvr_radix_t *x, const kvr_run_t *r,
-    const uint64_t *hashes, uint32_t n)
-{
-    uint32_t         i, k, p, piece;
-    const uint64_t  *page;
-
-    i = kvr_min(n, KVR_RUN_INLINE);
-    k = kvr_find_compare(r->hashes, hashes, i);
-
-    if (k < i) {
-        return k;
-    }
-
-    for (p = 0; i < n; p++) {
-        piece = kvr_load32(&r->pages[p]);
-
-        if (!kvr_arena_valid(&x->arena, piece, KVR_RUN_PAGE)) {
-            break;                      /* torn: the version will tell */
-        }
-
-        page = kvr_arena_at(&x->arena, piece);
-        k = kvr_find_compare(page, hashes + i, kvr_min(n - i, KVR_RUN_PAGE));
-        i += k;
-
-        if (k < KVR_RUN_PAGE) {
-            break;
-        }
-    }
-
-    return i;
-}
-
-
-/* The C library compares with the widest instructions that the CPU has. */
-
-static uint32_t
-kvr_find_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
-{
-    uint32_t  i;
-
-    if (memcmp(a, b, n * sizeof(uint64_t)) == 0) {
-        return n;
-    }
-
-    for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
-
-    return i;
 }
 
 

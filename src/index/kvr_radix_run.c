@@ -7,6 +7,8 @@
 #include "kvr_children.h"
 
 
+static uint32_t kvr_radix_compare(const uint64_t *a, const uint64_t *b,
+    uint32_t n);
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 
 
@@ -48,13 +50,54 @@ uint32_t
 kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
     const uint64_t *hashes, uint32_t n)
 {
-    uint32_t  i;
+    uint32_t         i, k, m, at, piece;
+    const uint64_t  *part;
 
-    for (i = 0; i < n; i++) {
-        if (kvr_radix_hash(x, r, offset + i) != hashes[i]) {
-            break;
+    for (i = 0; i < n; i += m) {
+
+        at = offset + i;
+
+        if (at < KVR_RUN_INLINE) {
+            m = KVR_RUN_INLINE - at;
+            part = r->hashes + at;
+
+        } else {
+            at -= KVR_RUN_INLINE;
+            piece = kvr_load32(&r->pages[at / KVR_RUN_PAGE]);
+
+            if (!kvr_arena_valid(&x->arena, piece, KVR_RUN_PAGE)) {
+                return i;               /* torn: the version will tell */
+            }
+
+            at %= KVR_RUN_PAGE;
+            m = KVR_RUN_PAGE - at;
+            part = (uint64_t *) kvr_arena_at(&x->arena, piece) + at;
+        }
+
+        m = kvr_min(m, n - i);
+        k = kvr_radix_compare(part, hashes + i, m);
+
+        if (k < m) {
+            return i + k;
         }
     }
+
+    return n;
+}
+
+
+/* The C library compares with the widest instructions that the CPU has. */
+
+static uint32_t
+kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+    uint32_t  i;
+
+    if (memcmp(a, b, n * sizeof(uint64_t)) == 0) {
+        return n;
+    }
+
+    for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
 
     return i;
 }

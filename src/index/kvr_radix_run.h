@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The life of a run: made, grown, trimmed, freed.  For kvr_radix.c; all of it
- * under the zone's lock and in a transaction.
+ * The life of a run: made, compared, grown, trimmed, freed.  For kvr_radix.c,
+ * under the zone's lock and in a transaction; comparing is for kvr_find.c too.
  */
 
 
@@ -21,7 +21,10 @@
 /* Between two steps: commits and goes on when another would not fit. */
 void kvr_radix_breathe(kvr_radix_t *x);
 
-/* How many of n hashes are the run's, from an offset on; n fits. */
+/*
+ * How many of n hashes are the run's, from an offset on; offset + n is at most
+ * its length.  For readers as well: what is torn ends it.
+ */
 uint32_t kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t offset, const uint64_t *hashes, uint32_t n);
 
