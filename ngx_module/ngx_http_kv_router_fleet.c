@@ -85,9 +85,9 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
     fleet->pool = pool;
 
     n = kvr_load32(&zone->router.fleet.zone->nholders);
-    n = ngx_min(n, max);
+    fleet->size = ngx_min(n, max);
 
-    fleet->holders = ngx_pcalloc(pool, (n + 1)
+    fleet->holders = ngx_pcalloc(pool, (fleet->size + 1)
                                  * sizeof(ngx_http_kv_router_holder_t));
     fleet->by_holder = ngx_pcalloc(pool, max * sizeof(uint32_t));
 
@@ -119,6 +119,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone, uint32_t slot)
 {
     uint32_t                      rank, id, flags, generation;
+    kvr_rc_t                      rc;
     ngx_str_t                     name, address, model;
     kvr_fleet_t                  *f;
     kvr_worker_conf_t             conf;
@@ -126,8 +127,15 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 
     f = &zone->router.fleet;
 
-    if (kvr_fleet_read(f, slot, &conf, &flags, &generation) != KVR_OK
-        || flags & KVR_WORKER_DELETED
+    rc = kvr_fleet_read(f, slot, &conf, &flags, &generation);
+
+    if (rc == KVR_BUSY) {
+        /* somebody writes it: the next request looks again */
+        fleet->version--;
+        return NGX_OK;
+    }
+
+    if (rc != KVR_OK || flags & KVR_WORKER_DELETED
         || conf.address[0] == '\0')
     {
         return NGX_OK;
@@ -145,6 +153,11 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     }
 
     for (rank = 0; rank < conf.ranks; rank++) {
+
+        if (fleet->n == fleet->size) {
+            /* what came since is in the next version's copy */
+            return NGX_OK;
+        }
 
         if (kvr_fleet_holder_find(f, slot, rank, &id) != KVR_OK
             || fleet->by_holder[id])

@@ -19,6 +19,8 @@
 static void *ngx_http_kv_router_create_main_conf(ngx_conf_t *cf);
 static char *ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
 static ngx_int_t ngx_http_kv_router_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_kv_router_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_kv_router_init_process(ngx_cycle_t *cycle);
@@ -102,7 +104,7 @@ static ngx_http_module_t  ngx_http_kv_router_module_ctx = {
     NULL,                                  /* merge server configuration */
 
     ngx_http_kv_router_create_loc_conf,    /* create location configuration */
-    NULL                                   /* merge location configuration */
+    ngx_http_kv_router_merge_loc_conf      /* merge location configuration */
 };
 
 
@@ -198,6 +200,42 @@ ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf)
      */
 
     return ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_loc_conf_t));
+}
+
+
+/*
+ * "if" and "limit_except" make locations of their own inside the one that has
+ * the handler: they go on with its zone, and "limit_except", which gets no
+ * handler from nginx, with the handler as well.
+ */
+
+static char *
+ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_kv_router_loc_conf_t *prev = parent;
+    ngx_http_kv_router_loc_conf_t *conf = child;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if ((!clcf->noname && !clcf->lmt_excpt) || clcf->handler
+        || conf->api || conf->status)
+    {
+        return NGX_CONF_OK;
+    }
+
+    conf->api = prev->api;
+    conf->status = prev->status;
+
+    if (clcf->lmt_excpt && conf->api) {
+        clcf->handler = ngx_http_kv_router_api_handler;
+
+    } else if (clcf->lmt_excpt && conf->status) {
+        clcf->handler = ngx_http_kv_router_status_handler;
+    }
+
+    return NGX_CONF_OK;
 }
 
 

@@ -52,8 +52,11 @@ ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
     for (cln = r->pool->cleanup; cln; cln = cln->next) {
         if (cln->handler == ngx_http_kv_router_cleanup) {
             ctx = cln->data;
-            ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
-            return ctx;
+
+            if (ctx->request == r) {
+                ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
+                return ctx;
+            }
         }
     }
 
@@ -75,35 +78,32 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
         return ctx;
     }
 
-    if (ctx) {
-        /* routed by another zone before: that is over now */
-        ngx_http_kv_router_release(ctx);
-        ngx_http_kv_router_fleet_put(ctx->fleet);
-        ctx->fleet = NULL;
-
-    } else {
-
-        cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
-        if (cln == NULL) {
-            return NULL;
-        }
-
-        ctx = cln->data;
-        ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
-        ctx->reservation.holder = KVR_HOLDER_NONE;
-
-        cln->handler = ngx_http_kv_router_cleanup;
-
-        ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
-    }
-
     fleet = ngx_http_kv_router_fleet_get(zone);
     if (fleet == NULL) {
         return NULL;
     }
 
+    if (ctx) {
+        /* routed by another zone before: that is over now */
+        ngx_http_kv_router_cleanup(ctx);
+
+    } else {
+
+        cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
+        if (cln == NULL) {
+            ngx_http_kv_router_fleet_put(fleet);
+            return NULL;
+        }
+
+        ctx = cln->data;
+        cln->handler = ngx_http_kv_router_cleanup;
+
+        ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
+    }
+
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
     ctx->reservation.holder = KVR_HOLDER_NONE;
+    ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
 

@@ -49,6 +49,7 @@ typedef struct ngx_http_kv_router_fleet_s {
     ngx_uint_t                      refs;
     ngx_pool_t                     *pool;
     ngx_uint_t                      n;
+    ngx_uint_t                      size;      /* of holders */
     ngx_http_kv_router_holder_t    *holders;
     uint32_t                       *by_holder; /* index + 1; 0: none */
 } ngx_http_kv_router_fleet_t;
@@ -60,6 +61,7 @@ void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
 
 
 typedef struct {
+    ngx_http_request_t             *request;       /* whose it is */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
 

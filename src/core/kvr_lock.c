@@ -5,8 +5,10 @@
 
 #include "kvr_lock.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -19,6 +21,7 @@
 #define KVR_LOCK_LOOKS       16         /* sleeps between looks at the owner */
 
 #define KVR_OWNER_TICKS      ((UINT64_C(1) << 40) - 1)
+#define KVR_OWNER_UNKNOWN    UINT64_MAX
 
 
 static uint64_t kvr_owner_start(pid_t pid, char *state);
@@ -28,12 +31,19 @@ static uint64_t kvr_lock_now_ms(void);
 kvr_owner_t
 kvr_owner_self(void)
 {
-    char   state;
-    pid_t  pid;
+    char      state;
+    pid_t     pid;
+    uint64_t  start;
 
     pid = getpid();
+    start = kvr_owner_start(pid, &state);
 
-    return (kvr_owner_t) pid << 40 | kvr_owner_start(pid, &state);
+    if (start == 0 || start == KVR_OWNER_UNKNOWN) {
+        /* no /proc: others can go by the pid alone */
+        start = KVR_OWNER_TICKS;
+    }
+
+    return (kvr_owner_t) pid << 40 | start;
 }
 
 
@@ -45,17 +55,28 @@ kvr_owner_alive(kvr_owner_t owner)
 
     start = kvr_owner_start(kvr_owner_pid(owner), &state);
 
+    if (start == KVR_OWNER_UNKNOWN
+        || (owner & KVR_OWNER_TICKS) == KVR_OWNER_TICKS)
+    {
+        /* out of descriptors, say: is there a process at all? */
+        return kill(kvr_owner_pid(owner), 0) == 0 || errno != ESRCH;
+    }
+
     return start != 0 && start == (owner & KVR_OWNER_TICKS)
            && state != 'Z' && state != 'X' && state != 'x';
 }
 
 
-/* The process's start time, at least 1; 0 when there is no such process. */
+/*
+ * The process's start time, at least 1; 0 when there is no such process,
+ * KVR_OWNER_UNKNOWN when that can't be told.
+ */
 
 static uint64_t
 kvr_owner_start(pid_t pid, char *state)
 {
     int        fd, i;
+    bool       gone;
     char       path[32], buf[1024], *p;
     ssize_t    n;
     uint64_t   start;
@@ -64,14 +85,16 @@ kvr_owner_start(pid_t pid, char *state)
 
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd == -1) {
-        return 0;
+        return errno == ENOENT ? 0 : KVR_OWNER_UNKNOWN;
     }
 
     n = read(fd, buf, sizeof(buf) - 1);
+    gone = n == 0 || (n == -1 && errno == ESRCH);
+
     close(fd);
 
     if (n <= 0) {
-        return 0;
+        return gone ? 0 : KVR_OWNER_UNKNOWN;
     }
 
     buf[n] = '\0';

@@ -228,10 +228,6 @@ kvr_fleet_slot(kvr_fleet_t *f)
 
         kvr_set32(f->mem, &w->generation, w->generation + 1);
 
-        for (k = 0; k < sizeof(kvr_stream_t) / 8; k++) {
-            kvr_set_word(f->mem, &w->stream, k, 0);
-        }
-
         for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
             kvr_set_word(f->mem, &w->counters, k, 0);
         }
@@ -240,13 +236,30 @@ kvr_fleet_slot(kvr_fleet_t *f)
              h = f->holders[h].next)
         {
             kvr_set32(f->mem, &f->holders[h].generation, w->generation);
-            kvr_set64(f->mem, &f->holders[h].event_id, 0);
         }
 
         return i;
     }
 
     return UINT32_MAX;
+}
+
+
+void
+kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker)
+{
+    uint32_t       k, h;
+    kvr_worker_t  *w;
+
+    w = &f->workers[worker];
+
+    for (k = 0; k < sizeof(kvr_stream_t) / 8; k++) {
+        kvr_set_word(f->mem, &w->stream, k, 0);
+    }
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = f->holders[h].next) {
+        kvr_set64(f->mem, &f->holders[h].event_id, 0);
+    }
 }
 
 

@@ -226,6 +226,12 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
+/*
+ * What is known of a worker's event stream is forgotten: with its blocks gone
+ * the stream has to be read from its beginning.
+ */
+void kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker);
+
 void kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
     uint32_t clear);
 
