@@ -378,7 +378,7 @@ static ngx_int_t
 ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
     redisReply *reply)
 {
-    size_t                         size;
+    size_t                         i, size;
     ngx_str_t                      worker, *prefix;
     redisReply                    *channel, *body;
     ngx_http_kv_router_slot_t     *slot;
@@ -404,6 +404,13 @@ ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
 
     if (!kvr_worker_id_valid((char *) worker.data, worker.len)) {
         worker.len = ngx_min(worker.len, KVR_WORKER_ID_MAX);
+
+        for (i = 0; i < worker.len; i++) {
+            if (worker.data[i] < 0x20 || worker.data[i] > 0x7e) {
+                worker.data[i] = '?';           /* no lines of its own */
+            }
+        }
+
         ngx_http_kv_router_consumer_refused(c, NULL, &worker,
                                             "not a worker's id");
         return NGX_DECLINED;

@@ -22,8 +22,19 @@
 #define NGX_HTTP_KV_ROUTER_READ_TURN       (256 * 1024)
 /* bytes of its buffer that hiredis keeps when it is empty */
 #define NGX_HTTP_KV_ROUTER_READER_KEEP     (256 * 1024)
+/* elements of an array: pages have 128 entries; hiredis would believe any */
+#define NGX_HTTP_KV_ROUTER_ELEMENTS        4096
 
 
+#if (HIREDIS_MAJOR == 0)
+typedef int     ngx_http_kv_router_elements_t;
+#else
+typedef size_t  ngx_http_kv_router_elements_t;
+#endif
+
+
+static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
+    ngx_http_kv_router_elements_t elements);
 static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_redis_established(
@@ -45,6 +56,26 @@ static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
 
 
 static u_char  ngx_http_kv_router_redis_buf[NGX_HTTP_KV_ROUTER_READ];
+
+
+/* hiredis's own functions that make replies, but for arrays without bound */
+
+static redisReplyObjectFunctions    ngx_http_kv_router_redis_objects;
+
+static void *(*ngx_http_kv_router_redis_make_array)(const redisReadTask *task,
+    ngx_http_kv_router_elements_t elements);
+
+
+static void *
+ngx_http_kv_router_redis_array(const redisReadTask *task,
+    ngx_http_kv_router_elements_t elements)
+{
+    if (elements > NGX_HTTP_KV_ROUTER_ELEMENTS) {
+        return NULL;
+    }
+
+    return ngx_http_kv_router_redis_make_array(task, elements);
+}
 
 
 void
@@ -214,6 +245,15 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
     }
 
     r->reader->maxbuf = NGX_HTTP_KV_ROUTER_READER_KEEP;
+
+    if (ngx_http_kv_router_redis_objects.createArray == NULL) {
+        ngx_http_kv_router_redis_make_array = r->reader->fn->createArray;
+        ngx_http_kv_router_redis_objects = *r->reader->fn;
+        ngx_http_kv_router_redis_objects.createArray =
+                                               ngx_http_kv_router_redis_array;
+    }
+
+    r->reader->fn = &ngx_http_kv_router_redis_objects;
 
     ngx_memzero(&r->peer, sizeof(ngx_peer_connection_t));
 

@@ -682,3 +682,69 @@ cleared: 200 {"block_size":4,"blocks":3,"scores":[]}
 handles: 0
 {"applied":1,"refused":[]}
 the first: 200 {"block_size":4,"blocks":3,"scores":[{"worker_id":"a","dp_rank":0,"device":3,"host":3,"disk":3}]}
+
+
+
+=== TEST 17: "if" and "limit_except" inside the location go on with its zone
+--- config
+    location /if/ {
+        kv_router_api  main;
+
+        if ($arg_x) {
+            set $y 1;
+        }
+    }
+
+    location /limited/ {
+        kv_router_api  main;
+
+        limit_except GET {
+            allow 127.0.0.1;
+            deny  all;
+        }
+    }
+
+    location /denied/ {
+        kv_router_api  main;
+
+        limit_except GET {
+            deny  all;
+        }
+    }
+
+    location = /status {
+        kv_router_status  main;
+
+        if ($arg_x) {
+            set $y 1;
+        }
+    }
+--- script
+            local hash = '{"tokens":[0,1,2,3]}'
+
+            for _, path in ipairs { "/if/workers", "/if/workers?x=1",
+                                    "/limited/workers", "/denied/workers",
+                                    "/status", "/status?x=1" }
+            do
+                ngx.say("GET ", path, ": ", ask("GET", path).status)
+            end
+
+            for _, path in ipairs { "/if/hash?x=1", "/limited/hash",
+                                    "/denied/hash" }
+            do
+                ngx.say("POST ", path, ": ", ask("POST", path, hash).status)
+            end
+--- response_body
+GET /if/workers: 200
+GET /if/workers?x=1: 200
+GET /limited/workers: 200
+GET /denied/workers: 200
+GET /status: 200
+GET /status?x=1: 200
+POST /if/hash?x=1: 200
+POST /limited/hash: 200
+POST /denied/hash: 403
+--- no_error_log
+[alert]
+[emerg]
+exited on signal

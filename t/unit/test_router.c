@@ -14,6 +14,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -408,6 +409,7 @@ test_stream(void)
     uint8_t        bytes[8192];
     kvr_worker_t  *w;
     kvr_cursor_t   at;
+    kvr_worker_conf_t  conf;
 
     ok(message("e", 1000, 1, 0, 1, 4) == KVR_INGEST_APPLY,
        "the first message of an epoch is applied");
@@ -483,6 +485,17 @@ test_stream(void)
 
     ok(store(&router, "e", 0, 1, 1) == KVR_LOST,
        "the API can't write to a worker that has a stream");
+
+    conf = worker(&router, "e")->conf;
+    ok(kvr_router_remove_worker(&router, "e", 1) == KVR_OK
+       && message("e", 2000, 3, 53, 54, 1) == KVR_INGEST_DROP,
+       "a removed worker's messages are dropped");
+    ok(kvr_router_put_worker(&router, &conf, KVR_WORKER_API) == KVR_OK
+       && message("e", 2000, 4, 54, 55, 1) == KVR_INGEST_GAP,
+       "when it is back its stream is read from the beginning");
+    ok(message("e", 2000, 1, 0, 50, 4) == KVR_INGEST_APPLY
+       && message("e", 2000, 2, 53, 54, 1) == KVR_INGEST_APPLY
+       && held(&router, "e", 50, 5) == 5, "with all it holds");
 
     rollbacks = router.zone->rollbacks;
     ok(message("g", 5, 3, 0, 1, 1) == KVR_INGEST_GAP,
@@ -582,6 +595,39 @@ test_forms(void)
     ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 0
        && m[0].host == 1 && m[0].disk == 1,
        "a block that was offloaded is in the host tier only");
+}
+
+
+static void
+test_descriptors(void)
+{
+    int            status;
+    pid_t          pid;
+    kvr_owner_t    parent, gone;
+    struct rlimit  none = { 0, 0 };
+
+    parent = kvr_owner_self();
+
+    pid = fork();
+
+    if (pid == 0) {
+        _exit(0);
+    }
+
+    gone = (kvr_owner_t) pid << 40 | 1;
+    (void) waitpid(pid, &status, 0);
+
+    pid = fork();
+
+    if (pid == 0) {
+        /* no file can be opened, /proc's neither */
+        (void) setrlimit(RLIMIT_NOFILE, &none);
+        _exit(kvr_owner_alive(parent) && !kvr_owner_alive(gone) ? 0 : 1);
+    }
+
+    (void) waitpid(pid, &status, 0);
+    is_u64(status, 0, "without descriptors a live process is not taken for "
+           "dead, and a dead one not for alive");
 }
 
 
@@ -863,6 +909,7 @@ main(void)
     ingest = kvr_ingest_create(&router);
     test_stream();
     test_forms();
+    test_descriptors();
     test_crash();
     test_lease();
     test_load();
