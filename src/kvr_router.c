@@ -261,7 +261,7 @@ kvr_router_join(kvr_router_t *k)
     (void) kvr_load_reclaim(&k->load);
 
     kvr_radix_begin(&k->index);
-    kvr_load_join(&k->load, k->self);
+    (void) kvr_load_join(&k->load, k->self);
 
     kvr_zone_unlock(k);
 

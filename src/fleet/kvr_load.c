@@ -11,6 +11,7 @@ static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
 static void kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
     int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
+static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
 
 
 size_t
@@ -46,55 +47,85 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
 }
 
 
-void
+/* Does the slot have a table, or get one?  Its rows are zero. */
+
+static bool
+kvr_load_table(kvr_load_t *l, uint32_t slot)
+{
+    char             *rows;
+    size_t            size;
+    uint32_t          piece;
+    kvr_load_proc_t  *p;
+
+    p = &l->zone->procs[slot];
+
+    if (p->table) {
+        return true;
+    }
+
+    size = kvr_load_size(l->zone->max_holders);
+
+    piece = kvr_arena_alloc(l->arena, (uint32_t) (size / 8));
+    if (piece == 0) {
+        return false;
+    }
+
+    rows = kvr_arena_at(l->arena, piece);
+    memset(rows, 0, size);
+
+    kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
+              + kvr_arena_rounded((uint32_t) (size / 8)));
+    kvr_set64(l->mem, &p->table, (uint64_t) (rows - l->mem->base));
+
+    return true;
+}
+
+
+/*
+ * Tables come from the arena, which may be full by the time of a reload, when
+ * there are twice as many processes: so each that joins looks that there are
+ * tables for as many again.
+ */
+
+bool
 kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 {
-    uint32_t          i, piece;
-    kvr_load_proc_t  *p;
+    uint32_t          i, n, slot;
     kvr_load_zone_t  *z;
 
     z = l->zone;
     l->slot = KVR_LOAD_SHARED;
 
-    for (i = 0; i < KVR_LOAD_PROCS; i++) {
+    slot = KVR_LOAD_SHARED;
+    n = 1;
+
+    for (i = KVR_LOAD_PROCS; i-- > 0; /* void */ ) {
         if (z->procs[i].owner == 0) {
-            break;
+            slot = i;
+
+        } else {
+            n++;
         }
     }
 
-    if (i == KVR_LOAD_PROCS) {
+    if (slot == KVR_LOAD_SHARED || !kvr_load_table(l, slot)) {
         kvr_set64(l->mem, &z->overflow, z->overflow + 1);
-        return;
+        return false;
     }
 
-    p = &z->procs[i];
+    kvr_set64(l->mem, &z->procs[slot].owner, self);
 
-    if (p->table == 0) {
-        piece = kvr_arena_alloc(l->arena, (uint32_t)
-                                (kvr_load_size(z->max_holders) / 8));
-        if (piece == 0) {
-            kvr_set64(l->mem, &z->overflow, z->overflow + 1);
-            return;
-        }
-
-        memset(kvr_arena_at(l->arena, piece), 0,
-               kvr_load_size(z->max_holders));
-
-        kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
-                  + kvr_arena_rounded((uint32_t)
-                                      (kvr_load_size(z->max_holders) / 8)));
-        kvr_set64(l->mem, &p->table,
-                  (uint64_t) ((char *) kvr_arena_at(l->arena, piece)
-                              - l->mem->base));
+    if (slot >= z->nprocs) {
+        kvr_set32(l->mem, &z->nprocs, slot + 1);
     }
 
-    kvr_set64(l->mem, &p->owner, self);
+    l->slot = slot;
 
-    if (i >= z->nprocs) {
-        kvr_set32(l->mem, &z->nprocs, i + 1);
+    for (i = 0; i < kvr_min(2 * n, KVR_LOAD_PROCS); i++) {
+        (void) kvr_load_table(l, i);
     }
 
-    l->slot = i;
+    return true;
 }
 
 

@@ -83,10 +83,10 @@ void kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
 
 /*
  * Joins as process self: takes a free slot.  For the lock's holder, inside a
- * transaction.  Never fails: without a slot or memory for its table the
- * process counts in the shared one.
+ * transaction.  False: without a slot, or memory for its table, the process
+ * counts in the shared one, and what it leaks when it is killed stays.
  */
-void kvr_load_join(kvr_load_t *l, kvr_owner_t self);
+bool kvr_load_join(kvr_load_t *l, kvr_owner_t self);
 
 /* Leaves; the table is zeroed.  For the lock's holder. */
 void kvr_load_leave(kvr_load_t *l);

@@ -331,7 +331,8 @@ def malformed_messages_are_refused():
 def channels_that_name_no_worker_are_refused():
     """messages on channels whose names are no worker's are counted"""
     before = at.stage.status()
-    names = (b"", b"a/b", b"a b", b"x" * 64, b"{g1}", b"\xff\xfe", b"*", b"\0")
+    names = (b"", b"a/b", b"a b", b"x" * 64, b"{g1}", b"\xff\xfe", b"*", b"\0",
+             b"a\nforged line of the log")
     good = at.stream("g1").logged(1)[0]
     for name in names:
         at.stage.redis.publish(b"kv-events:" + name, good)
@@ -340,6 +341,7 @@ def channels_that_name_no_worker_are_refused():
     after = at.stage.status()
     assert after["redis"]["refused"] == before["redis"]["refused"] + len(names)
     assert len(after["workers"]) == len(before["workers"])
+    assert "\nforged" not in at.stage.log()
 
 
 def malformed_events_are_refused_alone():
