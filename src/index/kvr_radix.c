@@ -138,6 +138,11 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     run = 0;
     offset = 0;
 
+    if (n) {
+        /* its slot comes while the parent's is looked at */
+        kvr_handles_prefetch(&x->handles, handles[0], view);
+    }
+
     if (has_parent) {
         e = kvr_handles_find(&x->handles, parent, view, &slot);
 
@@ -171,7 +176,8 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
         if (k == 0) {
 
-            child = kvr_children_find(x, run, offset, hashes[i], &torn);
+            child = r && r->nchildren == 0
+                    ? 0 : kvr_children_find(x, run, offset, hashes[i], &torn);
 
             if (child) {
                 run = child;
