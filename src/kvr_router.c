@@ -228,6 +228,7 @@ kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms)
 
     if (k->mem.journal->n) {
         (void) kvr_txn_rollback(&k->mem);
+        kvr_fleet_touch(&k->fleet);
         k->zone->rollbacks++;
     }
 
@@ -532,6 +533,7 @@ kvr_router_put_worker(kvr_router_t *k, const kvr_worker_conf_t *conf,
 
     if (rc != KVR_OK) {
         (void) kvr_txn_rollback(&k->mem);
+        kvr_fleet_touch(&k->fleet);
     }
 
     kvr_zone_unlock(k);

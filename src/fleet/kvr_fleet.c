@@ -188,7 +188,7 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
     kvr_set32(f->mem, &w->flags, KVR_WORKER_USED | flags | keep);
     kvr_version_unlock(&w->version);
 
-    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+    kvr_fleet_touch(f);
 
     *worker = i;
 
@@ -301,7 +301,7 @@ kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
     kvr_set32(f->mem, &w->flags, flags);
     kvr_version_unlock(&w->version);
 
-    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+    kvr_fleet_touch(f);
 }
 
 
@@ -368,7 +368,7 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
 
     kvr_set32(f->mem, &w->first_holder, h);
     kvr_set32(f->mem, &f->zone->nholders, h + 1);
-    kvr_set32(f->mem, &f->zone->version, f->zone->version + 1);
+    kvr_fleet_touch(f);
 
     *holder = h;
 

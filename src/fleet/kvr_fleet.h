@@ -227,6 +227,19 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
 /*
+ * The membership's version advances.  It is never rolled back, as versions
+ * are not: whoever rolls back calls this afterwards, for copies may have been
+ * made meanwhile.
+ */
+static inline void
+kvr_fleet_touch(kvr_fleet_t *f)
+{
+    __atomic_store_n(&f->zone->version, f->zone->version + 1,
+                     __ATOMIC_RELEASE);
+}
+
+
+/*
  * What is known of a worker's event stream is forgotten: with its blocks gone
  * the stream has to be read from its beginning.
  */
