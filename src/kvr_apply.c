@@ -19,9 +19,6 @@ static kvr_rc_t kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
 
 
-#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
-
-
 void
 kvr_zone_clear(kvr_router_t *k, uint32_t holder)
 {
@@ -306,16 +303,9 @@ kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     *detail = "";
     *unknown = 0;
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    rc = kvr_zone_enter(k, id, len, &worker);
     if (rc != KVR_OK) {
         return rc;
-    }
-
-    if (kvr_fleet_find(&k->fleet, id, len, &worker) != KVR_OK
-        || k->fleet.workers[worker].flags & KVR_WORKER_DELETED)
-    {
-        kvr_zone_unlock(k);
-        return KVR_DECLINED;
     }
 
     w = &k->fleet.workers[worker];

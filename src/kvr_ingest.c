@@ -36,9 +36,6 @@ static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w);
 
 
-#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
-
-
 kvr_ingest_t *
 kvr_ingest_create(kvr_router_t *k)
 {

@@ -594,10 +594,11 @@ kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 }
 
 
+/* The lock, and a worker that is there; on KVR_OK the caller unlocks. */
+
 kvr_rc_t
-kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len)
+kvr_zone_enter(kvr_router_t *k, const char *id, size_t len, uint32_t *worker)
 {
-    uint32_t  worker;
     kvr_rc_t  rc;
 
     rc = kvr_zone_lock(k, KVR_LOCK_MS);
@@ -605,13 +606,24 @@ kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len)
         return rc;
     }
 
-    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
-
-    if (rc == KVR_OK
-        && k->fleet.workers[worker].flags & KVR_WORKER_DELETED)
+    if (kvr_fleet_find(&k->fleet, id, len, worker) != KVR_OK
+        || k->fleet.workers[*worker].flags & KVR_WORKER_DELETED)
     {
-        rc = KVR_DECLINED;
+        kvr_zone_unlock(k);
+        return KVR_DECLINED;
     }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len)
+{
+    uint32_t  worker;
+    kvr_rc_t  rc;
+
+    rc = kvr_zone_enter(k, id, len, &worker);
 
     if (rc == KVR_OK) {
         kvr_zone_clear_worker(k, worker);
@@ -620,9 +632,8 @@ kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len)
                             KVR_WORKER_DRAINING | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN
                             | KVR_WORKER_TRUNCATED);
+        kvr_zone_unlock(k);
     }
-
-    kvr_zone_unlock(k);
 
     return rc;
 }
@@ -634,25 +645,13 @@ kvr_router_drain(kvr_router_t *k, const char *id, size_t len, bool on)
     uint32_t  worker;
     kvr_rc_t  rc;
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
-
-    if (rc == KVR_OK
-        && k->fleet.workers[worker].flags & KVR_WORKER_DELETED)
-    {
-        rc = KVR_DECLINED;
-    }
+    rc = kvr_zone_enter(k, id, len, &worker);
 
     if (rc == KVR_OK) {
         kvr_fleet_set_flags(&k->fleet, worker, on ? KVR_WORKER_DRAINING : 0,
                             on ? 0 : KVR_WORKER_DRAINING);
+        kvr_zone_unlock(k);
     }
-
-    kvr_zone_unlock(k);
 
     return rc;
 }

@@ -61,6 +61,16 @@ kvr_rc_t kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms);
 void kvr_zone_unlock(kvr_router_t *k);
 
 /*
+ * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
+ * without the lock.
+ */
+kvr_rc_t kvr_zone_enter(kvr_router_t *k, const char *id, size_t len,
+    uint32_t *worker);
+
+/* Adds to a counter of the zone. */
+#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
+
+/*
  * One event, kept by the decoder, for a worker that exists; under the lock,
  * log empty; commits all but its last part, to which the caller adds what
  * belongs to it.  Counts in the worker's counters.

@@ -28,6 +28,8 @@ static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t *best);
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best);
+static inline void kvr_find_reach(kvr_depths_t *out, uint32_t view,
+    uint32_t pos, uint32_t depth, uint32_t *best);
 static void kvr_find_tiered(kvr_depths_t *out);
 
 
@@ -200,6 +202,28 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 }
 
 
+/* A view whose tiers do not differ in this run comes from pos to depth. */
+
+static inline void
+kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
+    uint32_t *best)
+{
+    uint32_t  t;
+
+    *best = kvr_max(*best, depth);
+
+    if (out->tiered) {
+        for (t = 0; t < 2; t++) {
+            if (out->depths[t][view] == pos) {
+                out->depths[t][view] = depth;
+            }
+        }
+    }
+
+    out->depths[2][view] = depth;
+}
+
+
 /*
  * k blocks of this run match, behind pos blocks of others: who had all of the
  * pos blocks has at least as many of these as its depth says.
@@ -244,18 +268,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
                 continue;
             }
 
-            depth = pos + kvr_min(depth, k);
-            *best = kvr_max(*best, depth);
-
-            if (out->tiered) {
-                for (t = 0; t < 2; t++) {
-                    if (out->depths[t][view] == pos) {
-                        out->depths[t][view] = depth;
-                    }
-                }
-            }
-
-            any[view] = depth;
+            kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
         }
 
     } else {
@@ -285,18 +298,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
                 continue;
             }
 
-            depth = pos + kvr_min(depth, k);
-            *best = kvr_max(*best, depth);
-
-            if (out->tiered) {
-                for (t = 0; t < 2; t++) {
-                    if (out->depths[t][view] == pos) {
-                        out->depths[t][view] = depth;
-                    }
-                }
-            }
-
-            any[view] = depth;
+            kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
         }
     }
 
