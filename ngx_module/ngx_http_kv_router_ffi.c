@@ -117,7 +117,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
     }
 
     n = ngx_min(n, KVR_EVENT_TOKENS_MAX);
-    found = kvr_router_find(&zone->router, local, n, m, max);
+    found = kvr_router_find(&zone->router, local, n, false, m, max);
 
     for (i = 0, k = 0; i < found && k < cap; i++) {
 

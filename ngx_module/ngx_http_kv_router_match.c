@@ -352,7 +352,7 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     m = ngx_http_kv_router_matches;
     found = kvr_router_find(&ctx->zone->router, ctx->hashes,
-                            ctx->match.prompt_blocks, m, max);
+                            ctx->match.prompt_blocks, false, m, max);
 
     for (i = 0; i < found; i++) {
 

@@ -16,6 +16,7 @@ typedef struct {
     ngx_str_t                       salt;
     uint64_t                       *local;     /* NULL: not given */
     size_t                          blocks;
+    bool                            early_exit;
 } ngx_http_kv_router_query_t;
 
 
@@ -154,7 +155,6 @@ static ngx_int_t
 ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q, ngx_uint_t early_exit)
 {
-    bool              exits;
     size_t            n, max;
     uint32_t         *tokens, block_size;
     kvr_json_t        j;
@@ -192,13 +192,11 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
 
         } else if (early_exit && kvr_json_is(&key, "early_exit")) {
 
-            /* the exact scores are an answer to it, too */
-
             if (kvr_json_peek(&j) == 'n') {
                 kvr_json_null(&j);
 
             } else {
-                kvr_json_bool(&j, &exits);
+                kvr_json_bool(&j, &q->early_exit);
             }
 
         } else {
@@ -264,7 +262,8 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    n = kvr_router_find(&c->zone->router, q->local, q->blocks, matches, max);
+    n = kvr_router_find(&c->zone->router, q->local, q->blocks, q->early_exit,
+                        matches, max);
 
     scores = ngx_palloc(c->request->pool,
                         (n + 1) * sizeof(ngx_http_kv_router_score_t));

@@ -53,6 +53,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
     gauge(holes, "holes", "Pairs of a run and a holder with holes or tiers."),
     gauge(views_dying, "views_dying",
           "Cleared views that are not reclaimed yet."),
+    counter(forgotten, "forgotten_total",
+            "Pairs forgotten for want of room or use."),
     counter(stores_full, "stores_full_total",
             "Stores refused because the zone was full."),
     counter(lookups_torn, "lookups_torn_total",
@@ -142,6 +144,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(blocks_stored, "Blocks stored."),
     counter(blocks_removed, "Blocks removed."),
     counter(blocks_unknown, "Blocks to be removed that were not held."),
+    counter(blocks_forgotten, "Blocks forgotten for want of room or use."),
     ngx_http_kv_router_fields_end
 };
 

@@ -18,7 +18,6 @@
 static uint64_t kvr_zone_offset_of(uint64_t at);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_router_t *k);
-static uint64_t kvr_now_us(void);
 
 
 /* ---- making and opening ------------------------------------------------- */
@@ -186,6 +185,9 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     kvr_radix_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
     kvr_load_attach(&k->load, &k->mem, &k->index.arena, &z->load);
+    kvr_zone_forget_init(k);
+
+    k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;
 }
@@ -289,12 +291,14 @@ kvr_router_leave(kvr_router_t *k)
 bool
 kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 {
-    bool      more;
+    bool      more, forget;
     uint64_t  until;
+
+    forget = kvr_zone_forget(k, now_ms, slice_us);
 
     if (kvr_lock_orphaned(&k->zone->lock)) {
         if (kvr_zone_lock(k, 0) != KVR_OK) {
-            return false;
+            return forget;
         }
 
         kvr_zone_unlock(k);
@@ -310,14 +314,14 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
     }
 
     if (kvr_load32(&k->zone->fleet.ndying) == 0) {
-        return false;
+        return forget;
     }
 
     if (kvr_zone_lock(k, 0) != KVR_OK) {
         return true;
     }
 
-    until = kvr_now_us() + slice_us;
+    until = kvr_zone_now_us() + slice_us;
 
     do {
         kvr_radix_begin(&k->index);
@@ -333,11 +337,11 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 
         more = k->zone->fleet.ndying != 0;
 
-    } while (more && kvr_now_us() < until);
+    } while (more && kvr_zone_now_us() < until);
 
     kvr_zone_unlock(k);
 
-    return more;
+    return more || forget;
 }
 
 
@@ -370,8 +374,8 @@ kvr_reclaim_finish(kvr_router_t *k)
 }
 
 
-static uint64_t
-kvr_now_us(void)
+uint64_t
+kvr_zone_now_us(void)
 {
     struct timespec  ts;
 
@@ -385,7 +389,7 @@ kvr_now_us(void)
 
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    kvr_match_t *out, uint32_t cap)
+    bool early_exit, kvr_match_t *out, uint32_t cap)
 {
     uint32_t      v, h, t, nviews, found;
     uint32_t     *rows;
@@ -408,6 +412,7 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     }
 
     depths.nviews = nviews;
+    depths.early_exit = early_exit;
 
     if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
         return 0;
@@ -468,6 +473,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->rollbacks = kvr_load64(&z->rollbacks);
     out->lock_breaks = kvr_load64(&z->lock_breaks);
     out->stores_full = kvr_load64(&z->stores_full);
+    out->forgotten = kvr_load64(&z->index.forgotten);
     out->lookups_torn = kvr_load64(&z->index.torn);
     out->workers = kvr_load32(&z->fleet.nworkers);
     out->holders = kvr_load32(&z->fleet.nholders);

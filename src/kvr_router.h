@@ -56,6 +56,8 @@ typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
     char        model[KVR_MODEL_MAX + 1];
+    uint32_t    ttl;                /* seconds without use after which blocks
+                                       are forgotten, 0: never; may change */
 } kvr_params_t;
 
 
@@ -73,6 +75,7 @@ typedef struct {
     kvr_owner_t   self;
     uint64_t      token;            /* of the lease; 0: not ours */
     uint64_t      tended_ms;
+    uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
     uint64_t     *hashes;           /* of an event that came with tokens */
     kvr_hasher_t  hasher;           /* of the same */
@@ -135,9 +138,10 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  * Finds who holds how much of a prompt, given as local hashes.  Writes at most
  * cap matches, holders in ascending order, those with nothing left out, and
  * returns their number; cap of fleet->max_holders is always enough.
+ * early_exit: may stop where one holder is left, with less than it has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, kvr_match_t *out, uint32_t cap);
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
 
 /* Counters and gauges for the status page. */
 typedef struct {
@@ -157,6 +161,7 @@ typedef struct {
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */
     uint64_t    stores_full;        /* stores refused for want of room */
+    uint64_t    forgotten;          /* handles, for want of room or use */
     uint64_t    lookups_torn;       /* lookups that gave up on a writer */
     uint32_t    workers;
     uint32_t    holders;

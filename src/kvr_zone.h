@@ -46,6 +46,7 @@ struct kvr_zone_s {
     uint64_t          rollbacks;
     uint64_t          lock_breaks;
     uint64_t          stores_full;
+    uint64_t          forget_ms;        /* next slice of ttl's is due */
 
     kvr_radix_zone_t  index;
     kvr_fleet_zone_t  fleet;
@@ -83,6 +84,20 @@ kvr_rc_t kvr_zone_apply(kvr_router_t *k, uint32_t worker,
 /* Empties a holder, or all of a worker's. */
 void kvr_zone_clear(kvr_router_t *k, uint32_t holder);
 void kvr_zone_clear_worker(kvr_router_t *k, uint32_t worker);
+
+
+/* Makes the index tell the workers what it forgets. */
+void kvr_zone_forget_init(kvr_router_t *k);
+
+/*
+ * What each process does each 100 ms: tells its index the time, and forgets
+ * what is older than ttl=, about slice_us microseconds of it.  True: more of
+ * it is due.
+ */
+bool kvr_zone_forget(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
+
+/* The monotonic clock, microseconds. */
+uint64_t kvr_zone_now_us(void);
 
 
 #endif /* KVR_ZONE_H_INCLUDED */

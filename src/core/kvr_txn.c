@@ -31,6 +31,10 @@ kvr_txn_rollback(kvr_mem_t *m)
         kvr_txn_overflow();
     }
 
+    /* for those who look on, and at the end for those who come meanwhile */
+
+    kvr_txn_new_epoch(m);
+
     for (i = 0; i < n; i++) {
         u = &j->records[i];
 
@@ -77,9 +81,7 @@ kvr_txn_rollback(kvr_mem_t *m)
         }
     }
 
-    /* a rollback that is begun again counts twice, which does no harm */
-
-    __atomic_store_n(&j->rollbacks, j->rollbacks + 1, __ATOMIC_RELAXED);
+    kvr_txn_new_epoch(m);
 
     kvr_txn_commit(m);
 

@@ -207,7 +207,7 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     r->detail = 0;
     r->nchildren = 0;
     r->next = 0;
-    r->stamp = 0;
+    r->stamp = x->now;
     r->seed = seed;
     r->names = 0;
     r->owns = 0;
@@ -231,9 +231,7 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
         up = kvr_radix_run(x, parent);
         kvr_set32(x->mem, &up->nchildren, up->nchildren + 1);
 
-        if (offset == KVR_RUN_MAX && up->next == 0) {
-            kvr_set32(x->mem, &up->next, *run);
-        }
+        kvr_set32(x->mem, &up->next, *run);
     }
 
     return KVR_OK;

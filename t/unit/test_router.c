@@ -163,7 +163,7 @@ held(kvr_router_t *k, const char *id, uint64_t h, uint32_t n)
         q[i] = h + i;
     }
 
-    found = kvr_router_find(k, q, n, m, 256);
+    found = kvr_router_find(k, q, n, false, m, 256);
 
     if (kvr_fleet_find(&k->fleet, id, strlen(id), &worker) != KVR_OK
         || kvr_fleet_holder_find(&k->fleet, worker, 0, &holder) != KVR_OK)
@@ -565,7 +565,7 @@ test_forms(void)
 
     is_u64(locals[0], UINT64_C(9143094415614847814),
            "tokens are hashed as Dynamo hashes them");
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 2,
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 2,
        "and found by the hash of a prompt");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [21], null, "
@@ -581,7 +581,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, kvr_hash_seed("adapter-a", 9, NULL, 0));
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 2,
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 2,
        "a child inherits the hash seed of its chain");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [], null, "
@@ -592,7 +592,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, KVR_HASH_SEED);
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 0
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 0
        && m[0].host == 1 && m[0].disk == 1,
        "a block that was offloaded is in the host tier only");
 }
@@ -877,9 +877,9 @@ test_dump(void)
             q[i] = n % 3;
         }
 
-        n = kvr_router_find(&from, q, 5, one, 256);
+        n = kvr_router_find(&from, q, 5, false, one, 256);
 
-        if (n != kvr_router_find(&to, q, 5, two, 256)
+        if (n != kvr_router_find(&to, q, 5, false, two, 256)
             || memcmp(one, two, n * sizeof(kvr_match_t)) != 0)
         {
             bad++;
