@@ -73,7 +73,7 @@ void rows_worst(void);
 void rows_beside(void);
 void rows_capacity(const char *chat);
 
-/* Of rows_main.c: all of main in and out, by events of n blocks; ns a block. */
+/* Of rows_main.c: stores all of main by events of n blocks; ns a block. */
 double rows_fill(ix_t *ix, const wl_t *w, uint32_t n);
 
 
@@ -91,7 +91,8 @@ ix_store(ix_t *ix, uint32_t view, const uint64_t *parent,
                          parent ? *parent : 0, handles, locals, n, 0, &done);
     kvr_txn_commit(&ix->mem);
 
-    ix_must(rc == KVR_OK, rc == KVR_FULL ? "store: the zone is full" : "store");
+    ix_must(rc != KVR_FULL, "a full zone");
+    ix_must(rc == KVR_OK, "store");
 }
 
 

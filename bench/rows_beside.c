@@ -68,7 +68,7 @@ rows_reader(ix_t *ix, const wl_t *w, rows_common_t *c, uint32_t me)
     n = 0;
 
     for (q = me * 1000003; n < ROWS_SAMPLES; q++) {
-        wl_query(w, q, WL_DEPTH, hashes);
+        (void) wl_query(w, q, WL_DEPTH, hashes);
 
         took = ix_find(ix, hashes, WL_DEPTH, &best);
         ix_must(best <= WL_DEPTH && (best >= 512 || ix->out.torn),

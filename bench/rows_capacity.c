@@ -3,8 +3,7 @@
  *
  * What a zone holds, in pairs of a worker and a block, until a store answers
  * that it is full: by shape and by size.  All through the router, as events
- * of an API; the memory is what the zone gets of nginx, but for the pages
- * that nginx's own bookkeeping takes.
+ * of an API, into the bytes that nginx gives a zone of that size.
  */
 
 
@@ -16,13 +15,17 @@
 
 
 #define ROWS_MAX_WORKERS  1024u         /* the directive's default */
+#define ROWS_PAGE         4096u
+#define ROWS_PAGE_SLAB    24u           /* what nginx notes of a page */
+#define ROWS_PAGES_SLAB   2u            /* its slab pool's head, alignment */
 
 
 typedef struct {
     kvr_router_t    k;
     const char     *name;               /* of the zone's size */
     void           *base;
-    size_t          size;
+    size_t          size;               /* what nginx gives of it */
+    size_t          whole;
     uint64_t        pairs;
 } rows_zone_t;
 
@@ -48,12 +51,12 @@ rows_capacity(const char *chat)
     static const struct {
         const char  *name;
         size_t       mb;
-    } zones[4] = { { "64m", 64 }, { "256m", 256 }, { "1g", 1024 },
-                   { "4g", 4096 } };
+    } zones[5] = { { "8m", 8 }, { "64m", 64 }, { "256m", 256 },
+                   { "1024m", 1024 }, { "4096m", 4096 } };
 
     script_open(&s, chat);
 
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 5; i++) {
         rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
         rows_zone_chains(&z, 1);
         rows_zone_say(&z, "long chains");
@@ -89,6 +92,8 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size)
 
     memset(z, 0, sizeof(rows_zone_t));
     z->name = name;
+    z->whole = size;
+    size = (size / (ROWS_PAGE + ROWS_PAGE_SLAB) - ROWS_PAGES_SLAB) * ROWS_PAGE;
     z->size = size;
     z->base = mmap(NULL, size, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -126,7 +131,7 @@ rows_zone_say(rows_zone_t *z, const char *shape)
     snprintf(row, sizeof(row), "zone of %s: %s", z->name, shape);
     ix_say(row, "pairs", (double) z->pairs);
     snprintf(row, sizeof(row), "zone of %s: %s, a pair", z->name, shape);
-    ix_say(row, "bytes", (double) z->size / z->pairs);
+    ix_say(row, "bytes", (double) z->whole / z->pairs);
 
     kvr_router_leave(&z->k);
     kvr_router_detach(&z->k);

@@ -188,13 +188,14 @@ rows_empty(ix_t *ix, const wl_t *w, uint32_t n)
 static double
 rows_find(ix_t *ix, const wl_t *w, uint32_t keep, double *p99)
 {
-    uint32_t         q, best;
+    uint32_t         q, s, best;
     static uint64_t  hashes[WL_DEPTH], v[WL_QUERIES];
 
     for (q = 0; q < WL_QUERIES; q++) {
-        wl_query(w, q, keep, hashes);
+        s = wl_query(w, q, keep, hashes);
         v[q] = ix_find(ix, hashes, WL_DEPTH, &best);
-        ix_must(best == keep, "find");
+        ix_must(best == keep && ix->out.depths[2][s % WL_WORKERS] == keep,
+                "find");
     }
 
     if (p99) {

@@ -5,11 +5,11 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, capacity.  Every program
-prints one line of JSON a figure; what is shown is the median of N runs, and
-the best peer's figure by ours ("x ours": above 1, ours is faster or smaller),
-with "!" where that is below the aim.  DIR/bench.json gets all figures of all
-runs, and what they were measured on.
+ROW is any of main, scale, chat, trace, worst, beside, capacity; the last is
+exact and runs once.  Every program prints one line of JSON a figure; what is
+shown is the median of N runs, and the best peer's figure by ours ("x ours":
+above 1, ours is faster or smaller), with "!" where that is below the aim.
+DIR/bench.json gets all figures of all runs, and what they were measured on.
 
 The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
 where cargo is missing, or cannot build one, the others are measured alone.
@@ -164,6 +164,22 @@ def figures(command):
     return [(r['who'], r['name'], r['unit'], r['value']) for r in rows]
 
 
+def add(results, rows):
+    """Adds figures to results, a new row behind the one it follows."""
+    order = list(results)
+    before = None
+
+    for who, name, unit, value in rows:
+        if name not in results:
+            results[name] = {}
+            order.insert(order.index(before) + 1 if before else 0, name)
+
+        results[name].setdefault(who, (unit, []))[1].append(value)
+        before = name
+
+    return {name: results[name] for name in order}
+
+
 def compare(name, row):
     """A row of the table; row: {who: (unit, [values])}."""
     unit = next(iter(row.values()))[0]
@@ -249,8 +265,11 @@ def main():
     theirs = [r for r in rows if not r.startswith('capacity')]
     programs = []
 
-    if rows:
-        programs.append([os.path.join(build, 'bench', 'index')] + rows)
+    index = os.path.join(build, 'bench', 'index')
+    once = [[index, r] for r in rows if r not in theirs]
+
+    if theirs:
+        programs.append([index] + theirs)
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)
@@ -266,14 +285,14 @@ def main():
     results = {}
 
     for i in range(args.runs):
-        for command in programs[::-1] if i & 1 else programs:
+        turns = programs[::-1] if i & 1 else programs
+
+        for command in turns + (once if i == 0 else []):
             print('run %d of %d: %s' % (i + 1, args.runs,
                                         os.path.basename(command[0])),
                   file=sys.stderr)
 
-            for who, name, unit, value in figures(command):
-                row = results.setdefault(name, {})
-                row.setdefault(who, (unit, []))[1].append(value)
+            results = add(results, figures(command))
 
     compared = [compare(name, row) for name, row in results.items()]
     print('\n'.join(table(compared)))

@@ -146,7 +146,8 @@ def chat():
 
     for c in range(CHAT_CONVERSATIONS):
         turns = 1 + min(dice(c, 0, 0) % CHAT_TURNS, dice(c, 0, 1) % CHAT_TURNS)
-        system = min(dice(c, 0, 2) % CHAT_SYSTEMS, dice(c, 0, 3) % CHAT_SYSTEMS)
+        system = min(dice(c, 0, 2) % CHAT_SYSTEMS,
+                     dice(c, 0, 3) % CHAT_SYSTEMS)
         parts = [(CHAT_SEGMENT - 1 - system, 16 + system * 16)]
         worker = dice(c, 0, 4) % WORKERS
 

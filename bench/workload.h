@@ -2,8 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The benchmarks' workload: the same numbers in every program that takes part
- * (peers/dynamo/src/workload.rs has a copy in Rust).  Nothing is random: all is
- * made of mix(), the finaliser of splitmix64.
+ * (peers/common/workload.rs says it in Rust).  Nothing is random: all is made
+ * of mix(), the finaliser of splitmix64.
  *
  *     local(s, d)    = mix(mix(s) + d)         block d of sequence s
  *     handle(s, d)   = Dynamo's sequence hash of local(s, 0..d), so that
@@ -17,8 +17,8 @@
  *          those of sequence 0, others of 2^33 + s
  * all      8 sequences, each on all of 128 workers; blocks of 2^34 + s
  *
- * ones     262144 prompts of one block, block 0 of 2^36 + i; prompt i on worker
- *          i % 128
+ * ones     262144 prompts of one block, block 0 of 2^36 + i, prompt i on
+ *          worker i % 128
  * stairs   128 staircases, staircase s on worker s; step d is a block of
  *          2^37 + s behind step d - 1, and behind it one of 2^38 + s, which is
  *          an end; one event a step, step d of all of them before d + 1
@@ -162,9 +162,9 @@ wl_free(wl_t *w)
 }
 
 
-/* Query q: its first `keep` blocks are held. */
+/* Query q: its first `keep` blocks are held; the sequence they are of. */
 
-static inline void
+static inline uint32_t
 wl_query(const wl_t *w, uint32_t q, uint32_t keep, uint64_t *to)
 {
     uint32_t  s, d;
@@ -175,6 +175,8 @@ wl_query(const wl_t *w, uint32_t q, uint32_t keep, uint64_t *to)
     for (d = keep; d < WL_DEPTH; d++) {
         to[d] = wl_local((UINT64_C(1) << 35) + q, d);
     }
+
+    return s;
 }
 
 
