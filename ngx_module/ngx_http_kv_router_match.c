@@ -354,6 +354,15 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                             ctx->match.prompt_blocks, m, max);
 
+    if (ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
+                                 ctx->match.prompt_blocks, m, found,
+                                 &ctx->match.frequencies,
+                                 &ctx->match.nfrequencies)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     for (i = 0; i < found; i++) {
 
         k = ctx->fleet->by_holder[m[i].holder];
@@ -369,6 +378,31 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
         ctx->match.best = ngx_max(ctx->match.best, c->device);
     }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_touch(ngx_pool_t *pool, ngx_http_kv_router_zone_t *zone,
+    const uint64_t *locals, uint32_t n, const kvr_match_t *matches,
+    uint32_t found, uint32_t **out, uint32_t *nout)
+{
+    *out = NULL;
+    *nout = 0;
+
+    if (zone->params.frequency_ms == 0) {
+        return NGX_OK;
+    }
+
+    *out = ngx_palloc(pool, (ngx_min(n, KVR_FREQUENCY_DEPTH) + 1)
+                            * sizeof(uint32_t));
+    if (*out == NULL) {
+        return NGX_ERROR;
+    }
+
+    *nout = kvr_router_touch(&zone->router, locals, matches, found,
+                             ngx_current_msec, *out);
 
     return NGX_OK;
 }

@@ -145,6 +145,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
         ngx_http_kv_router_reasons_metric(&s);
     }
 
+    if (zone->params.frequency_ms) {
+        ngx_http_kv_router_fields_metrics(&s,
+                                          ngx_http_kv_router_frequency_fields,
+                                          &stats);
+    }
+
     if (zone->sh && zone->redis) {
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_redis_fields,
                                           zone->sh);

@@ -289,14 +289,21 @@ local function find_locals(self, zone, locals, n)
         cap = lib.max_holders(zone)
         self.cap = cap
         self.buffer = founds(cap)
+
+        local depth = lib.max_frequencies(zone)
+
+        if depth > 0 then
+            self.frequencies = u32s(depth)
+        end
     end
 
-    local found = lib.find(zone, locals, n, self.buffer, cap)
+    local found, nfrequencies = lib.find(zone, locals, n, self.buffer, cap,
+                                         self.frequencies)
     local list = founds(found)
 
     copy(list, self.buffer, found * found_size)
 
-    return matches.new(list, found, n)
+    return matches.new(list, found, n, self.frequencies, nfrequencies)
 end
 
 

@@ -184,7 +184,8 @@ local ctx_mt = {
         end
 
         local found = ctx.candidates
-        local m = matches.new(found.candidates, found.n, ctx.prompt_blocks)
+        local m = matches.new(found.candidates, found.n, ctx.prompt_blocks,
+                              found.frequencies, found.nfrequencies)
 
         rawset(ctx, "matches", m)
 
