@@ -78,7 +78,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
 
 const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[] = {
     gauge(frequency_max, "blocks_max", "frequency_blocks_max",
-          "Blocks whose lookups can be counted."),
+          "Blocks whose lookups can be counted; 0: none are."),
     counter(frequency_replaced, "replaced", "frequency_replaced_total",
             "Blocks forgotten in the window, because others took their room."),
     counter(frequency_cut, "cut", "frequency_cut_total",
@@ -489,14 +489,12 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                    g);
     yajl_gen_map_close(g);
 
-    if (params->frequency_ms) {
-        ngx_http_kv_router_gen_key(g, "frequency");
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "window_ms", params->frequency_ms);
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_frequency_fields,
-                                       &stats, g);
-        yajl_gen_map_close(g);
-    }
+    ngx_http_kv_router_gen_key(g, "frequency");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "window_ms", params->frequency_ms);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_frequency_fields, &stats,
+                                   g);
+    yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_key(g, "lease");
     yajl_gen_map_open(g);

@@ -132,6 +132,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                       &stats);
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_index_fields,
                                       &stats);
+    ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
+                                      &stats);
 
     ngx_http_kv_router_metric(&s, "lease_pid", "gauge",
                               "Process that consumes events; 0: none.");
@@ -143,12 +145,6 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
-    }
-
-    if (zone->params.frequency_ms) {
-        ngx_http_kv_router_fields_metrics(&s,
-                                          ngx_http_kv_router_frequency_fields,
-                                          &stats);
     }
 
     if (zone->sh && zone->redis) {

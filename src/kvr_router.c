@@ -159,10 +159,9 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         || z->index.children_used > z->index.nchildren
         || z->fleet.nworkers > z->fleet.max_workers
         || z->fleet.max_workers != z->params.max_workers || end > size
-        || z->frequency.slots >= size
-        || z->frequency.nsets > (size - z->frequency.slots)
-                                / (KVR_FREQUENCY_WAYS
-                                   * sizeof(kvr_frequency_slot_t))
+        || z->frequency.sets >= size
+        || z->frequency.nsets > (size - z->frequency.sets)
+                                / sizeof(kvr_frequency_set_t)
         || (z->params.frequency_ms == 0) != (z->frequency.nsets == 0))
     {
         snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");

@@ -7,25 +7,26 @@
 #include "kvr_table.h"
 
 
-#define KVR_FREQUENCY_COUNT   0xffffffu     /* the low 24 bits */
-#define KVR_FREQUENCY_AHEAD   8             /* slots fetched while counting */
+#define KVR_FREQUENCY_LOW     0xffffffu     /* 24 bits: a bucket, a count */
+#define KVR_FREQUENCY_AHEAD   8             /* blocks, for each of two steps */
 
 
-static inline uint64_t kvr_frequency_check(uint64_t tag);
-static inline uint64_t kvr_frequency_word(uint64_t tag, uint64_t bucket,
-    uint64_t n);
-static inline int32_t kvr_frequency_age(uint64_t word, uint64_t bucket);
-static inline bool kvr_frequency_live(uint64_t word, uint64_t tag,
-    uint64_t bucket);
-static kvr_frequency_slot_t *kvr_frequency_slot(kvr_frequency_zone_t *z,
-    kvr_frequency_slot_t *set, uint64_t tag, uint64_t bucket);
-static int32_t kvr_frequency_idle(const kvr_frequency_slot_t *s, uint64_t tag,
-    uint64_t bucket);
-static void kvr_frequency_clean(kvr_frequency_slot_t *s, uint64_t tag);
-static uint32_t kvr_frequency_sum(const kvr_frequency_slot_t *s, uint64_t tag,
-    uint64_t bucket);
-static void kvr_frequency_add(kvr_frequency_slot_t *s, uint64_t tag,
-    uint64_t bucket);
+/*
+ * A block on its way: first its set is fetched, then its slot's counts.  Its
+ * name is the tag that it has when it is asked for now.
+ */
+typedef struct {
+    uint64_t              name;
+    kvr_frequency_set_t  *set;
+    uint32_t              slot;
+} kvr_frequency_block_t;
+
+
+static void kvr_frequency_slot(kvr_frequency_zone_t *z,
+    kvr_frequency_block_t *b);
+static void kvr_frequency_clean(kvr_frequency_block_t *b);
+static uint32_t kvr_frequency_sum(const kvr_frequency_block_t *b);
+static void kvr_frequency_add(kvr_frequency_block_t *b);
 
 
 #define kvr_frequency_load(p)                                                \
@@ -36,14 +37,53 @@ static void kvr_frequency_add(kvr_frequency_slot_t *s, uint64_t tag,
                                 __ATOMIC_RELAXED)
 
 
+/*
+ * Buckets passed from one to another, both in the low 24 bits of what is
+ * given; below 0 when it is yet to come, for a clock that is late.
+ */
+
+static inline int32_t
+kvr_frequency_age(uint64_t then, uint64_t now)
+{
+    return (int32_t) ((uint32_t) (now - then) << 8) >> 8;
+}
+
+
+static inline bool
+kvr_frequency_in_window(int32_t age)
+{
+    return age < KVR_FREQUENCY_BUCKETS && age >= -KVR_FREQUENCY_BUCKETS;
+}
+
+
+/* The 16 bits of a tag that go with its counts. */
+
+static inline uint64_t
+kvr_frequency_check(uint64_t name)
+{
+    return name >> 24 & 0xffff;
+}
+
+
+/* Is a word of counts this block's, and in the window? */
+
+static inline bool
+kvr_frequency_live(uint64_t word, uint64_t name)
+{
+    return word >> 48 == kvr_frequency_check(name)
+           && (word & KVR_FREQUENCY_LOW) != 0
+           && kvr_frequency_in_window(kvr_frequency_age(word >> 24, name));
+}
+
+
 void
 kvr_frequency_format(kvr_frequency_zone_t *z, char *base, uint64_t at,
     uint64_t size, uint32_t window_ms, const uint64_t secret[2])
 {
     memset(z, 0, sizeof(kvr_frequency_zone_t));
 
-    z->slots = at;
-    z->nsets = size / (KVR_FREQUENCY_WAYS * sizeof(kvr_frequency_slot_t));
+    z->sets = at;
+    z->nsets = size / sizeof(kvr_frequency_set_t);
     z->secret[0] = secret[0];
     z->secret[1] = secret[1] | 1;
     z->bucket_ms = (window_ms + KVR_FREQUENCY_BUCKETS - 2)
@@ -57,43 +97,48 @@ uint32_t
 kvr_frequency_touch(kvr_frequency_zone_t *z, char *base,
     const uint64_t *locals, uint32_t n, uint64_t now_ms, uint32_t *out)
 {
-    uint32_t               i;
-    uint64_t               bucket, tag;
-    uint64_t               tags[KVR_FREQUENCY_AHEAD];
-    kvr_frequency_slot_t  *slots, *sets[KVR_FREQUENCY_AHEAD], *set, *s;
+    uint32_t                i;
+    uint64_t                bucket, hash;
+    kvr_frequency_set_t    *sets;
+    kvr_frequency_block_t  *b, ring[2 * KVR_FREQUENCY_AHEAD];
 
     if (n > KVR_FREQUENCY_DEPTH) {
         (void) __atomic_fetch_add(&z->cut, 1, __ATOMIC_RELAXED);
         n = KVR_FREQUENCY_DEPTH;
     }
 
-    slots = (kvr_frequency_slot_t *) (base + z->slots);
-    bucket = now_ms / z->bucket_ms;
-    tag = 0;
+    sets = (kvr_frequency_set_t *) (base + z->sets);
+    bucket = now_ms / z->bucket_ms & KVR_FREQUENCY_LOW;
+    hash = 0;
 
-    for (i = 0; i < n + KVR_FREQUENCY_AHEAD; i++) {
+    for (i = 0; i < n + 2 * KVR_FREQUENCY_AHEAD; i++) {
 
-        if (i >= KVR_FREQUENCY_AHEAD) {
-            set = sets[i % KVR_FREQUENCY_AHEAD];
+        b = &ring[i % (2 * KVR_FREQUENCY_AHEAD)];
 
-            s = kvr_frequency_slot(z, set, tags[i % KVR_FREQUENCY_AHEAD],
-                                   bucket);
-
-            out[i - KVR_FREQUENCY_AHEAD]
-                = kvr_frequency_sum(s, tags[i % KVR_FREQUENCY_AHEAD], bucket);
-            kvr_frequency_add(s, tags[i % KVR_FREQUENCY_AHEAD], bucket);
+        if (i >= 2 * KVR_FREQUENCY_AHEAD) {
+            out[i - 2 * KVR_FREQUENCY_AHEAD] = kvr_frequency_sum(b);
+            kvr_frequency_add(b);
         }
 
         if (i < n) {
-            tag = kvr_table_mix(tag ^ locals[i] ^ z->secret[0], z->secret[1]);
-            tag += tag == 0;
+            hash = kvr_table_mix(hash ^ locals[i] ^ z->secret[0],
+                                 z->secret[1]);
 
-            set = slots + kvr_table_home(tag, z->nsets) * KVR_FREQUENCY_WAYS;
+            /* the high half is the set's, the low 40 bits are the tag's */
 
-            tags[i % KVR_FREQUENCY_AHEAD] = tag;
-            sets[i % KVR_FREQUENCY_AHEAD] = set;
+            b->set = sets + kvr_table_home(hash, z->nsets);
+            b->name = hash << 24 | bucket;
+            b->name += b->name >> 24 == 0 ? 1u << 24 : 0;
 
-            __builtin_prefetch(&set[tag % KVR_FREQUENCY_WAYS], 1);
+            __builtin_prefetch(b->set->tags, 1);
+        }
+
+        if (i >= KVR_FREQUENCY_AHEAD && i < n + KVR_FREQUENCY_AHEAD) {
+            b = &ring[(i - KVR_FREQUENCY_AHEAD) % (2 * KVR_FREQUENCY_AHEAD)];
+
+            kvr_frequency_slot(z, b);
+
+            __builtin_prefetch(b->set->counts[b->slot], 1);
         }
     }
 
@@ -101,168 +146,111 @@ kvr_frequency_touch(kvr_frequency_zone_t *z, char *base,
 }
 
 
-/* ---- slots -------------------------------------------------------------- */
-
 /*
- * The slot of a tag, found or taken.  Slots are tried in an order that the tag
- * gives.  None becomes free again, so that a block is in front of the first
- * free one or nowhere, and processes that take a slot for the same block at
- * the same time take the same.
+ * Finds or takes the slot of a block.  Slots are taken in their order, and
+ * none becomes free again: a block is in front of the first free one or
+ * nowhere, and processes that take a slot for the same block at the same time
+ * try to take the same.
  *
- * When the exchange fails, another process took the slot: there are no more
- * rounds than processes that are in this set just now.
+ * When the exchange fails, another process has taken the slot, or asked for
+ * what is in it: there are no more rounds than processes that do so just now.
  */
 
-static kvr_frequency_slot_t *
-kvr_frequency_slot(kvr_frequency_zone_t *z, kvr_frequency_slot_t *set,
-    uint64_t tag, uint64_t bucket)
+static void
+kvr_frequency_slot(kvr_frequency_zone_t *z, kvr_frequency_block_t *b)
 {
-    int32_t                idle, most;
-    uint32_t               i;
-    uint64_t               t, was;
-    kvr_frequency_slot_t  *s, *chosen;
+    int32_t    age, idle;
+    uint32_t   i;
+    uint64_t   t, was, *tags;
+
+    tags = b->set->tags;
 
     for ( ;; ) {
 
-        chosen = NULL;
-        most = -1;
+        idle = -1;
         was = 0;
 
-        for (i = 0; i < KVR_FREQUENCY_WAYS; i++) {
+        for (i = 0; i < KVR_FREQUENCY_WAYS && idle != INT32_MAX; i++) {
 
-            s = &set[(tag + i) % KVR_FREQUENCY_WAYS];
-            t = kvr_frequency_load(&s->tag);
+            t = kvr_frequency_load(&tags[i]);
+            age = kvr_frequency_age(t, b->name);
 
-            if (t == tag) {
-                return s;
-            }
+            if (t >> 24 == b->name >> 24) {
+                b->slot = i;
 
-            idle = t == 0 ? INT32_MAX : kvr_frequency_idle(s, t, bucket);
+                if (age > 0 || !kvr_frequency_in_window(age)) {
+                    (void) kvr_frequency_swap(&tags[i], t, b->name);
+                }
 
-            if (idle > most) {
-                chosen = s;
-                most = idle;
-                was = t;
+                return;
             }
 
             if (t == 0) {
-                break;
+                age = INT32_MAX;
+
+            } else if (!kvr_frequency_in_window(age)) {
+                age = KVR_FREQUENCY_BUCKETS;
+
+            } else {
+                age = kvr_max(age, 0);
+            }
+
+            if (age > idle) {
+                idle = age;
+                b->slot = i;
+                was = t;
             }
         }
 
-        if (kvr_frequency_swap(&chosen->tag, was, tag)) {
+        if (kvr_frequency_swap(&tags[b->slot], was, b->name)) {
 
-            if (most < KVR_FREQUENCY_BUCKETS) {
+            if (idle < KVR_FREQUENCY_BUCKETS) {
                 (void) __atomic_fetch_add(&z->replaced, 1, __ATOMIC_RELAXED);
             }
 
-            kvr_frequency_clean(chosen, tag);
+            kvr_frequency_clean(b);
 
-            return chosen;
+            return;
         }
     }
 }
 
 
-/* Buckets since the block was asked for, 0 or more. */
-
-static int32_t
-kvr_frequency_idle(const kvr_frequency_slot_t *s, uint64_t tag,
-    uint64_t bucket)
-{
-    int32_t   age, idle;
-    uint32_t  i;
-    uint64_t  word;
-
-    idle = KVR_FREQUENCY_BUCKETS;
-
-    for (i = 0; i < KVR_FREQUENCY_BUCKETS; i++) {
-        word = kvr_frequency_load(&s->counts[i]);
-
-        if (kvr_frequency_live(word, tag, bucket)) {
-            age = kvr_frequency_age(word, bucket);
-            idle = kvr_min(idle, kvr_max(age, 0));
-        }
-    }
-
-    return idle;
-}
-
-
-/* What was counted for a tag that happens to have the same check. */
+/* What was counted here for a tag that happens to have the same 16 bits. */
 
 static void
-kvr_frequency_clean(kvr_frequency_slot_t *s, uint64_t tag)
+kvr_frequency_clean(kvr_frequency_block_t *b)
 {
     uint32_t  i;
-    uint64_t  word;
+    uint64_t  word, *counts;
+
+    counts = b->set->counts[b->slot];
 
     for (i = 0; i < KVR_FREQUENCY_BUCKETS; i++) {
-        word = kvr_frequency_load(&s->counts[i]);
+        word = kvr_frequency_load(&counts[i]);
 
-        if (word >> 48 == kvr_frequency_check(tag)) {
-            (void) kvr_frequency_swap(&s->counts[i], word, 0);
+        if (word && word >> 48 == kvr_frequency_check(b->name)) {
+            (void) kvr_frequency_swap(&counts[i], word, 0);
         }
     }
-}
-
-
-/* ---- counts ------------------------------------------------------------- */
-
-/* The tag's high half chose the set, its last bits the slot. */
-
-static inline uint64_t
-kvr_frequency_check(uint64_t tag)
-{
-    return tag >> 8 & 0xffff;
-}
-
-
-static inline uint64_t
-kvr_frequency_word(uint64_t tag, uint64_t bucket, uint64_t n)
-{
-    return kvr_frequency_check(tag) << 48
-           | (bucket & KVR_FREQUENCY_COUNT) << 24 | n;
-}
-
-
-/* Buckets passed since that of the word; below 0: it is yet to come. */
-
-static inline int32_t
-kvr_frequency_age(uint64_t word, uint64_t bucket)
-{
-    return (int32_t) ((uint32_t) (bucket - (word >> 24)) << 8) >> 8;
-}
-
-
-/* Is it of this tag, in the window, or ahead of a clock that is late? */
-
-static inline bool
-kvr_frequency_live(uint64_t word, uint64_t tag, uint64_t bucket)
-{
-    int32_t  age;
-
-    age = kvr_frequency_age(word, bucket);
-
-    return word >> 48 == kvr_frequency_check(tag)
-           && (word & KVR_FREQUENCY_COUNT) != 0
-           && age < KVR_FREQUENCY_BUCKETS && age >= -KVR_FREQUENCY_BUCKETS;
 }
 
 
 static uint32_t
-kvr_frequency_sum(const kvr_frequency_slot_t *s, uint64_t tag, uint64_t bucket)
+kvr_frequency_sum(const kvr_frequency_block_t *b)
 {
-    uint32_t  i, sum;
-    uint64_t  word;
+    uint32_t         i, sum;
+    uint64_t         word;
+    const uint64_t  *counts;
 
+    counts = b->set->counts[b->slot];
     sum = 0;
 
     for (i = 0; i < KVR_FREQUENCY_BUCKETS; i++) {
-        word = kvr_frequency_load(&s->counts[i]);
+        word = kvr_frequency_load(&counts[i]);
 
-        if (kvr_frequency_live(word, tag, bucket)) {
-            sum += word & KVR_FREQUENCY_COUNT;
+        if (kvr_frequency_live(word, b->name)) {
+            sum += word & KVR_FREQUENCY_LOW;
         }
     }
 
@@ -271,27 +259,33 @@ kvr_frequency_sum(const kvr_frequency_slot_t *s, uint64_t tag, uint64_t bucket)
 
 
 static void
-kvr_frequency_add(kvr_frequency_slot_t *s, uint64_t tag, uint64_t bucket)
+kvr_frequency_add(kvr_frequency_block_t *b)
 {
-    uint64_t   word, next, *p;
+    uint64_t  word, next, *p;
 
-    p = &s->counts[bucket % KVR_FREQUENCY_BUCKETS];
+    p = &b->set->counts[b->slot][b->name % KVR_FREQUENCY_BUCKETS];
     word = kvr_frequency_load(p);
 
     do {
-        next = kvr_frequency_word(tag, bucket, 1);
+        if (kvr_frequency_live(word, b->name)) {
 
-        if (kvr_frequency_live(word, tag, bucket)) {
-
-            if (kvr_frequency_age(word, bucket) < 0) {
+            if (kvr_frequency_age(word >> 24, b->name) != 0) {
                 return;             /* a window late */
             }
 
-            if ((word & KVR_FREQUENCY_COUNT) == KVR_FREQUENCY_COUNT) {
+            if ((word & KVR_FREQUENCY_LOW) == KVR_FREQUENCY_LOW) {
                 return;
             }
 
             next = word + 1;
+
+        } else if (kvr_frequency_load(&b->set->tags[b->slot]) >> 24
+                   == b->name >> 24)
+        {
+            next = b->name << 24 | 1;
+
+        } else {
+            return;                 /* the slot is another's by now */
         }
 
     } while (!kvr_frequency_swap(p, word, next));

@@ -6,22 +6,20 @@
  *
  * A block is named by the chain of local hashes that leads to it, mixed with
  * the zone's secret: its tag.  The tag's home is a set of KVR_FREQUENCY_WAYS
- * slots, one cache line each:
+ * slots.  Of a set the tags are in one cache line, and the counts of each slot
+ * in another:
  *
- *     │ tag │ bucket │ bucket │ bucket │ bucket │ bucket │ bucket │ bucket │
+ *     tag:    40 bits of it │ the last bucket that the block was asked in (24)
+ *     count:  16 bits of the tag │ bucket (24) │ lookups in it (24)
  *
- * Time is cut into buckets of a sixth of the window.  Bucket b of a block is
- * counted in word b mod 7, which says for which b, and for which tag, it
- * counts:
+ * Time is cut into buckets of a seventh of the window; bucket b is counted in
+ * word b mod 8.  What is of another tag or out of the window counts as
+ * nothing, so that a slot is taken by one exchange of its tag, and a lookup
+ * counted by one exchange of a word.  There is nothing in between that a
+ * process could leave half-done when it dies, and no writer of the index is in
+ * it.
  *
- *     check, of the tag (16 bits) │ b (24 bits) │ lookups (24 bits)
- *
- * What is of another tag or out of the window counts as nothing, so that a
- * slot is taken by one exchange of its tag and a lookup is counted by one
- * exchange of a word.  There is nothing in between that a process could leave
- * half-done when it dies, and no writer of the index is in it.
- *
- * A lookup counts for the window at least, and for 7/6 of it at most: for 7
+ * A lookup counts for the window at least, and for 8/7 of it at most: for 8
  * buckets, of which the last is not over.  Counts stay at 2^24 - 1 lookups a
  * bucket.
  *
@@ -40,8 +38,8 @@
 #include "../kvr.h"
 
 
-#define KVR_FREQUENCY_BUCKETS  7        /* words of a line but one */
-#define KVR_FREQUENCY_WAYS     4
+#define KVR_FREQUENCY_BUCKETS  8        /* words of a line */
+#define KVR_FREQUENCY_WAYS     8
 #define KVR_FREQUENCY_DEPTH    4096     /* blocks of a lookup: bounds its work
                                            to some 0.2 ms */
 #define KVR_FREQUENCY_MIN      1000     /* ms */
@@ -50,14 +48,14 @@
 
 
 typedef struct {
-    uint64_t    tag;                    /* 0: free */
-    uint64_t    counts[KVR_FREQUENCY_BUCKETS];
-} __attribute__((aligned(64))) kvr_frequency_slot_t;
+    uint64_t    tags[KVR_FREQUENCY_WAYS];       /* 0: free */
+    uint64_t    counts[KVR_FREQUENCY_WAYS][KVR_FREQUENCY_BUCKETS];
+} __attribute__((aligned(64))) kvr_frequency_set_t;
 
 
 /* In the zone; but for the counters nothing changes after the format. */
 typedef struct {
-    uint64_t    slots;                  /* offset from the zone's base */
+    uint64_t    sets;                   /* offset from the zone's base */
     uint64_t    nsets;                  /* 0: there is no table */
     uint64_t    secret[2];
     uint64_t    bucket_ms;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 
-#define SET         (KVR_FREQUENCY_WAYS * sizeof(kvr_frequency_slot_t))
+#define SET         sizeof(kvr_frequency_set_t)
 #define SETS        16384
 #define BUCKET      1000u
 #define WINDOW      (BUCKET * (KVR_FREQUENCY_BUCKETS - 1))
@@ -88,7 +88,7 @@ test_counts(void)
     fresh(SETS);
 
     is_u64(z->nsets, SETS, "the table has the sets that fit");
-    is_u64(z->bucket_ms, BUCKET, "a bucket is a sixth of the window");
+    is_u64(z->bucket_ms, BUCKET, "a bucket is a seventh of the window");
 
     memset(out, 0xff, sizeof(out));
     is_u64(touch(a, 4, START), 4, "each matched block is counted");
@@ -237,19 +237,19 @@ test_full(void)
         (void) touch_one(i, START + i * BUCKET);
     }
 
-    (void) touch_one(0, START + 4 * BUCKET);
+    i = START + (KVR_FREQUENCY_WAYS - 1) * BUCKET;
+
+    (void) touch_one(0, i);
     is_u64(z->replaced, 0, "as many blocks as slots are all kept");
 
-    is_u64(touch_one(77, START + 4 * BUCKET), 0, "one more is counted, too");
+    is_u64(touch_one(77, i), 0, "one more is counted, too");
     is_u64(z->replaced, 1, "in the room of another, which is counted");
 
-    ok(touch_one(0, START + 4 * BUCKET) == 2
-       && touch_one(2, START + 4 * BUCKET) == 1
-       && touch_one(3, START + 4 * BUCKET) == 1
-       && touch_one(77, START + 4 * BUCKET) == 1,
+    ok(touch_one(0, i) == 2 && touch_one(2, i) == 1 && touch_one(7, i) == 1
+       && touch_one(77, i) == 1,
        "the others keep their counts");
 
-    is_u64(touch_one(1, START + 5 * BUCKET), 0,
+    is_u64(touch_one(1, i + BUCKET), 0,
            "forgotten was the one not asked for the longest");
     is_u64(z->replaced, 2, "now it took another's room");
 
@@ -271,9 +271,9 @@ test_full(void)
 static void
 test_bounds(void)
 {
-    uint32_t               i;
-    static uint64_t        locals[KVR_FREQUENCY_DEPTH + 1];
-    kvr_frequency_slot_t  *s;
+    uint32_t              i;
+    static uint64_t       locals[KVR_FREQUENCY_DEPTH + 1];
+    kvr_frequency_set_t  *s;
 
     fresh(SETS);
 
@@ -292,13 +292,8 @@ test_bounds(void)
     fresh(1);
     (void) touch_one(5, START);
 
-    for (i = 0; i < KVR_FREQUENCY_WAYS; i++) {
-        s = (kvr_frequency_slot_t *) base + i;
-
-        if (s->tag) {
-            s->counts[START / BUCKET % KVR_FREQUENCY_BUCKETS] |= 0xffffff;
-        }
-    }
+    s = (kvr_frequency_set_t *) base;
+    s->counts[0][START / BUCKET % KVR_FREQUENCY_BUCKETS] |= 0xffffff;
 
     is_u64(touch_one(5, START), 0xffffff, "a count at its end");
     is_u64(touch_one(5, START), 0xffffff, "stays there");
