@@ -24,7 +24,7 @@ typedef struct {
 
 static void kvr_frequency_slot(kvr_frequency_zone_t *z,
     kvr_frequency_block_t *b);
-static void kvr_frequency_clean(kvr_frequency_block_t *b);
+static bool kvr_frequency_take(kvr_frequency_block_t *b, uint64_t was);
 static uint32_t kvr_frequency_sum(const kvr_frequency_block_t *b);
 static void kvr_frequency_add(kvr_frequency_block_t *b);
 
@@ -202,13 +202,11 @@ kvr_frequency_slot(kvr_frequency_zone_t *z, kvr_frequency_block_t *b)
             }
         }
 
-        if (kvr_frequency_swap(&tags[b->slot], was, b->name)) {
+        if (kvr_frequency_take(b, was)) {
 
             if (idle < KVR_FREQUENCY_BUCKETS) {
                 (void) __atomic_fetch_add(&z->replaced, 1, __ATOMIC_RELAXED);
             }
-
-            kvr_frequency_clean(b);
 
             return;
         }
@@ -216,23 +214,35 @@ kvr_frequency_slot(kvr_frequency_zone_t *z, kvr_frequency_block_t *b)
 }
 
 
-/* What was counted here for a tag that happens to have the same 16 bits. */
+/*
+ * Takes the slot from a tag.  Of what was counted there for others, words that
+ * happen to have the same 16 bits are emptied: those that were there before,
+ * for others may be counting in the slot as soon as it is taken.
+ */
 
-static void
-kvr_frequency_clean(kvr_frequency_block_t *b)
+static bool
+kvr_frequency_take(kvr_frequency_block_t *b, uint64_t was)
 {
     uint32_t  i;
-    uint64_t  word, *counts;
+    uint64_t  words[KVR_FREQUENCY_BUCKETS], *counts;
 
     counts = b->set->counts[b->slot];
 
     for (i = 0; i < KVR_FREQUENCY_BUCKETS; i++) {
-        word = kvr_frequency_load(&counts[i]);
+        words[i] = kvr_frequency_load(&counts[i]);
+    }
 
-        if (word && word >> 48 == kvr_frequency_check(b->name)) {
-            (void) kvr_frequency_swap(&counts[i], word, 0);
+    if (!kvr_frequency_swap(&b->set->tags[b->slot], was, b->name)) {
+        return false;
+    }
+
+    for (i = 0; i < KVR_FREQUENCY_BUCKETS; i++) {
+        if (words[i] && words[i] >> 48 == kvr_frequency_check(b->name)) {
+            (void) kvr_frequency_swap(&counts[i], words[i], 0);
         }
     }
+
+    return true;
 }
 
 

@@ -10,6 +10,7 @@
 
 #include "tap.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -28,10 +29,14 @@
 #define SHARED      5
 #define PROCESSES   4
 #define ROUNDS      20000
+#define RACES       1000
+#define RACERS      24          /* blocks, in sets for 64 */
 
 
 typedef struct {
     uint64_t              done[PROCESSES];
+    uint64_t              start;            /* rounds begun, of a race */
+    uint64_t              ended;            /* processes, of all rounds */
     kvr_frequency_zone_t  z;
 } shared_t;
 
@@ -382,6 +387,71 @@ test_processes(bool killed)
 
 
 /*
+ * Blocks that are asked for the first time by all processes at once, by each
+ * in another order, all of them in a few sets: every block gets one slot.
+ */
+
+static void
+test_race(void)
+{
+    int        status;
+    pid_t      pid[PROCESSES];
+    uint32_t   i, k, p, wrong, lost;
+    shared_t  *s;
+
+    s = mmap(NULL, sizeof(shared_t), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    z = &s->z;
+
+    for (p = 0; p < PROCESSES; p++) {
+        pid[p] = fork();
+
+        if (pid[p] == 0) {
+            for (k = 1; k <= RACES; k++) {
+                while (__atomic_load_n(&s->start, __ATOMIC_ACQUIRE) < k) {
+                    (void) sched_yield();
+                }
+
+                for (i = 0; i < RACERS; i++) {
+                    (void) touch_one((i + p * (k % RACERS)) % RACERS, START);
+                }
+
+                (void) __atomic_fetch_add(&s->ended, 1, __ATOMIC_RELEASE);
+            }
+
+            _exit(0);
+        }
+    }
+
+    for (k = 1, wrong = 0, lost = 0; k <= RACES; k++) {
+        fresh(8);
+        __atomic_store_n(&s->start, k, __ATOMIC_RELEASE);
+
+        while (__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE) < k * PROCESSES) {
+            (void) sched_yield();
+        }
+
+        for (i = 0; i < RACERS; i++) {
+            wrong += touch_one(i, START) != PROCESSES;
+        }
+
+        lost += z->replaced;
+    }
+
+    for (p = 0; p < PROCESSES; p++) {
+        waitpid(pid[p], &status, 0);
+    }
+
+    is_u64(lost, 0, "%u races for slots: nobody's was taken away", RACES);
+    is_u64(wrong, 0, "and all lookups are counted");
+
+    z = &zone;
+    munmap(s, sizeof(shared_t));
+}
+
+
+/*
  * In one set, with more blocks than slots: counts may be forgotten, but none
  * is more than was asked.
  */
@@ -453,6 +523,7 @@ main(void)
     test_bounds();
     test_processes(false);
     test_processes(true);
+    test_race();
     test_crowd();
 
     return done();
