@@ -246,6 +246,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 {
     yajl_gen                     g;
     uint32_t                     i, n, holder, slot, flags, generation, max;
+    uint32_t                    *frequencies, nfrequencies;
     ngx_uint_t                   nscores;
     kvr_fleet_t                 *f;
     kvr_match_t                 *matches;
@@ -268,6 +269,14 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     scores = ngx_palloc(c->request->pool,
                         (n + 1) * sizeof(ngx_http_kv_router_score_t));
     if (scores == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_kv_router_touch(c->request->pool, c->zone, q->local,
+                                 q->blocks, matches, n, &frequencies,
+                                 &nfrequencies)
+        != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -321,6 +330,18 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     }
 
     yajl_gen_array_close(g);
+
+    if (frequencies) {
+        ngx_http_kv_router_gen_key(g, "frequencies");
+        yajl_gen_array_open(g);
+
+        for (i = 0; i < nfrequencies; i++) {
+            yajl_gen_integer(g, frequencies[i]);
+        }
+
+        yajl_gen_array_close(g);
+    }
+
     yajl_gen_map_close(g);
 
     return ngx_http_kv_router_call_ok(c);

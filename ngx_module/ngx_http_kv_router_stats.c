@@ -75,6 +75,25 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
 
 
 #define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(kvr_stats_t, field, key, metric, help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(kvr_stats_t, field, key, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[] = {
+    gauge(frequency_max, "blocks_max", "frequency_blocks_max",
+          "Blocks whose lookups can be counted; 0: none are."),
+    counter(frequency_replaced, "replaced", "frequency_replaced_total",
+            "Blocks forgotten in the window, because others took their room."),
+    counter(frequency_cut, "cut", "frequency_cut_total",
+            "Lookups of which only the first blocks were counted."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define gauge(field, key, metric, help)                                      \
     ngx_http_kv_router_gauge(ngx_http_kv_router_shctx_t, field, key, metric, \
                              help)
 #define counter(field, key, metric, help)                                    \
@@ -471,6 +490,13 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_key(g, "index");
     yajl_gen_map_open(g);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_index_fields, &stats,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_key(g, "frequency");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "window_ms", params->frequency_ms);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_frequency_fields, &stats,
                                    g);
     yajl_gen_map_close(g);
 

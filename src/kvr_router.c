@@ -34,7 +34,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
     uint32_t     holders, views;
-    uint64_t     at, secret[4];
+    uint64_t     at, bytes, secret[6];
     kvr_mem_t    mem;
     kvr_zone_t  *z;
 
@@ -47,6 +47,15 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     if (params->max_workers == 0 || params->max_workers > KVR_WORKERS_MAX) {
         snprintf(why, KVR_WHY_LEN, "max_workers must be 1..%u",
                  KVR_WORKERS_MAX);
+        return KVR_INVALID;
+    }
+
+    if (params->frequency_ms != 0
+        && (params->frequency_ms < KVR_FREQUENCY_MIN
+            || params->frequency_ms > KVR_FREQUENCY_MAX))
+    {
+        snprintf(why, KVR_WHY_LEN, "frequency must be %u..%u ms, or 0",
+                 KVR_FREQUENCY_MIN, KVR_FREQUENCY_MAX);
         return KVR_INVALID;
     }
 
@@ -99,6 +108,14 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     kvr_load_format(&mem, &z->load, at, holders);
 
     at += kvr_zone_offset_of(kvr_load_size(holders));
+
+    if (params->frequency_ms) {
+        bytes = kvr_zone_offset_of(size / KVR_FREQUENCY_PART);
+        kvr_frequency_format(&z->frequency, mem.base, at, bytes,
+                             params->frequency_ms, &secret[4]);
+        at += bytes;
+    }
+
     kvr_radix_format(&mem, &z->index, at, size - at, views, secret);
 
     /* last: a zone without it is not one */
@@ -140,7 +157,11 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         || z->index.handles.used > z->index.handles.limit
         || z->index.children_used > z->index.nchildren
         || z->fleet.nworkers > z->fleet.max_workers
-        || z->fleet.max_workers != z->params.max_workers || end > size)
+        || z->fleet.max_workers != z->params.max_workers || end > size
+        || z->frequency.sets >= size
+        || z->frequency.nsets > (size - z->frequency.sets)
+                                / sizeof(kvr_frequency_set_t)
+        || (z->params.frequency_ms == 0) != (z->frequency.nsets == 0))
     {
         snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
         return KVR_INVALID;
@@ -155,6 +176,12 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     if (params && params->max_workers != z->params.max_workers) {
         snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
                  z->params.max_workers, params->max_workers);
+        return KVR_INVALID;
+    }
+
+    if (params && params->frequency_ms != z->params.frequency_ms) {
+        snprintf(why, KVR_WHY_LEN, "it was made with frequency=%ums, not %ums",
+                 z->params.frequency_ms, params->frequency_ms);
         return KVR_INVALID;
     }
 
@@ -475,6 +502,9 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->stores_full = kvr_load64(&z->stores_full);
     out->forgotten = kvr_load64(&z->index.forgotten);
     out->lookups_torn = kvr_load64(&z->index.torn);
+    out->frequency_max = z->frequency.nsets * KVR_FREQUENCY_WAYS;
+    out->frequency_replaced = kvr_load64(&z->frequency.replaced);
+    out->frequency_cut = kvr_load64(&z->frequency.cut);
     out->workers = kvr_load32(&z->fleet.nworkers);
     out->holders = kvr_load32(&z->fleet.nholders);
     out->lease_pid = (uint32_t) kvr_owner_pid(kvr_load64(&z->lease.owner));

@@ -42,6 +42,7 @@
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
+#include "index/kvr_frequency.h"
 #include "index/kvr_radix.h"
 
 
@@ -55,6 +56,7 @@
 typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
+    uint32_t    frequency_ms;       /* window of frequencies; 0: none */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
                                        are forgotten, 0: never; may change */
@@ -143,6 +145,18 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
 
+/*
+ * Counts a lookup whose matches are these: how often each matched block was
+ * asked for in the window before it, see kvr_frequency.h.  out has room for
+ * what was looked up, KVR_FREQUENCY_DEPTH at most; returns how many there are
+ * in it, the deepest match or that bound.  0 when the zone has no frequencies.
+ *
+ * To be called once for each lookup that an answer is wanted of; not for one
+ * that only explains another.  Takes no lock.
+ */
+uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
+    const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
+
 /* Counters and gauges for the status page. */
 typedef struct {
     uint64_t    zone_bytes;
@@ -163,6 +177,9 @@ typedef struct {
     uint64_t    stores_full;        /* stores refused for want of room */
     uint64_t    forgotten;          /* handles, for want of room or use */
     uint64_t    lookups_torn;       /* lookups that gave up on a writer */
+    uint64_t    frequency_max;      /* blocks that are counted, at most */
+    uint64_t    frequency_replaced; /* of these, forgotten in the window */
+    uint64_t    frequency_cut;      /* lookups counted in part */
     uint32_t    workers;
     uint32_t    holders;
     uint32_t    lease_pid;          /* 0: nobody */

@@ -7,6 +7,7 @@
  *     journal       the undo log
  *     fleet         workers, holders, views
  *     load          the shared table
+ *     frequency     how often blocks are asked for, with frequency= alone
  *     index         handles, children, arena
  *
  * Everything is at offsets: processes may map the zone where they like.
@@ -21,8 +22,9 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     2          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     3          /* of the layout; any change counts */
 #define KVR_LOCK_MS          50         /* a writer's slices are far below */
+#define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
 
 
 typedef struct {
@@ -51,6 +53,8 @@ struct kvr_zone_s {
     kvr_radix_zone_t  index;
     kvr_fleet_zone_t  fleet;
     kvr_load_zone_t   load;
+
+    kvr_frequency_zone_t  frequency;
 };
 
 
