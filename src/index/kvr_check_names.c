@@ -23,32 +23,24 @@ static const char *kvr_check_places(kvr_check_t *k, uint32_t run,
 const char *
 kvr_check_names(kvr_check_t *k, uint32_t run)
 {
-    uint32_t          i, words, view;
+    uint32_t          i, view;
     const char       *why;
     const kvr_run_t  *r;
 
     r = kvr_radix_run(k->x, run);
 
-    if (r->nnames > r->names_cap || r->nnames > r->len
-        || (r->nnames == 0) != (r->names_cap == 0))
-    {
-        return kvr_check_fail("run %u: %u names of %u, room %u", run,
-                              r->nnames, r->len, r->names_cap);
+    if (r->nnames > r->len) {
+        return kvr_check_fail("run %u: %u names of %u blocks", run, r->nnames,
+                              r->len);
     }
 
-    if (r->names_cap) {
-        words = kvr_arena_rounded(r->names_cap);
-
-        why = kvr_check_mark(k, r->names, words, "names");
-        if (why) {
-            return why;
-        }
-
-        k->used += words;
+    why = kvr_check_pages(k, run, &r->names, r->nnames, "names");
+    if (why) {
+        return why;
     }
 
     for (i = 0; i < r->nnames; i++) {
-        why = kvr_check_entry(k, run, i, kvr_names_of(k->x, r)[i],
+        why = kvr_check_entry(k, run, i, *kvr_names_at(k->x, r, i),
                               KVR_SPACE_SHARED);
         if (why) {
             return why;
@@ -99,7 +91,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
             r = kvr_radix_run(k->x, kvr_handle_run(word));
             other = other
                     || (kvr_handle_offset(word) < r->nnames
-                        && kvr_names_of(k->x, r)[kvr_handle_offset(word)]
+                        && *kvr_names_at(k->x, r, kvr_handle_offset(word))
                            == handle);
         }
     }
@@ -166,7 +158,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
                                   "name", run, view, i);
         }
 
-        if (!kvr_names_find(k->x, view, kvr_names_of(k->x, r)[i], &name)
+        if (!kvr_names_find(k->x, view, *kvr_names_at(k->x, r, i), &name)
             || name.run != run || name.offset != i)
         {
             return kvr_check_fail("run %u: view %u knows block %u as another",

@@ -68,7 +68,7 @@ kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
     r = kvr_radix_run(x, run);
 
-    if (offset >= r->nnames || kvr_names_of(x, r)[offset] != handle) {
+    if (offset >= r->nnames || *kvr_names_at(x, r, offset) != handle) {
         return false;
     }
 
@@ -156,35 +156,22 @@ kvr_names_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 /* ---- shared ------------------------------------------------------------- */
 
-kvr_rc_t
-kvr_names_reserve(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
+uint32_t
+kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
+    const uint64_t *handles, uint32_t n)
 {
-    uint32_t  cap, piece;
+    uint32_t  i, k, m;
 
-    if (n <= r->names_cap) {
-        return KVR_OK;
+    for (i = 0; i < n; i += m) {
+        m = kvr_min(KVR_PAGE - (offset + i) % KVR_PAGE, n - i);
+        k = kvr_radix_compare(kvr_names_at(x, r, offset + i), handles + i, m);
+
+        if (k < m) {
+            return i + k;
+        }
     }
 
-    /* half as much again, for those that grow block by block */
-
-    cap = r->names_cap ? kvr_max(n, r->names_cap * 3u / 2) : n;
-    cap = kvr_min(kvr_arena_rounded(cap), (uint32_t) KVR_RUN_MAX);
-
-    piece = kvr_arena_alloc(&x->arena, cap);
-    if (piece == 0) {
-        return KVR_FULL;
-    }
-
-    if (r->names_cap) {
-        memcpy(kvr_arena_at(&x->arena, piece), kvr_names_of(x, r),
-               r->nnames * sizeof(uint64_t));
-        kvr_arena_free(&x->arena, r->names, r->names_cap);
-    }
-
-    kvr_set32(x->mem, &r->names, piece);
-    kvr_set16(x->mem, &r->names_cap, cap);
-
-    return KVR_OK;
+    return n;
 }
 
 
@@ -192,23 +179,33 @@ kvr_rc_t
 kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     uint32_t n, uint32_t *named)
 {
-    uint32_t           i, at;
-    uint64_t          *names;
+    uint32_t           i, k, at;
+    uint64_t          *name;
     kvr_rc_t           rc;
     kvr_run_t         *r;
     kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
 
     r = kvr_radix_run(x, run);
     at = r->nnames;
-    names = kvr_names_of(x, r) + at;
-    rc = KVR_OK;
+    *named = 0;
+
+    rc = kvr_pages_grow(&x->arena, &r->names, at, at + n);
+    if (rc != KVR_OK) {
+        return rc;
+    }
 
     for (i = 0; i < n && i < KVR_NAMES_AHEAD; i++) {
         keys[i] = kvr_handle_key(&x->handles, handles[i], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, keys[i]);
     }
 
-    kvr_radix_keep(x, names, n);
+    for (i = 0; i < n; i += k) {
+        k = kvr_min(KVR_PAGE - (at + i) % KVR_PAGE, n - i);
+        name = kvr_names_at(x, r, at + i);
+
+        kvr_radix_keep(x, name, k);
+        memcpy(name, handles + i, k * sizeof(uint64_t));
+    }
 
     for (i = 0; i < n; i++) {
 
@@ -221,8 +218,6 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
             kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
         }
 
-        names[i] = handles[i];
-
         rc = kvr_handle_put(&x->handles, key, run, at + i, false);
         if (rc != KVR_OK) {
             break;
@@ -230,6 +225,10 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     }
 
     *named = i;
+
+    if (i < n) {
+        kvr_pages_trim(&x->arena, &r->names, at + n, at + i);
+    }
 
     if (i) {
         kvr_set16(x->mem, &r->nnames, at + i);
@@ -248,7 +247,7 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
     r = kvr_radix_run(x, run);
 
-    rc = kvr_names_reserve(x, r, r->nnames + 1u);
+    rc = kvr_pages_grow(&x->arena, &r->names, r->nnames, r->nnames + 1u);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -256,8 +255,8 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
     key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
 
     kvr_names_contest(x, run, key);
-    kvr_radix_keep(x, kvr_names_of(x, r) + r->nnames, 1);
-    kvr_names_of(x, r)[r->nnames] = handle;
+    kvr_radix_keep(x, kvr_names_at(x, r, r->nnames), 1);
+    *kvr_names_at(x, r, r->nnames) = handle;
 
     rc = kvr_handle_put(&x->handles, key, run, r->nnames, true);
     if (rc != KVR_OK) {
@@ -290,11 +289,11 @@ kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
         other = kvr_radix_run(x, kvr_handle_run(word));
 
         if (!other->contested) {
-            kvr_set32(x->mem, &other->contested, 1);
+            kvr_set16(x->mem, &other->contested, 1);
         }
 
         if (!r->contested) {
-            kvr_set32(x->mem, &r->contested, 1);
+            kvr_set16(x->mem, &r->contested, 1);
         }
     }
 }
@@ -303,8 +302,7 @@ kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 void
 kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 {
-    uint32_t           i, last, cap, piece;
-    uint64_t          *names;
+    uint32_t           i, last;
     kvr_run_t         *r;
     kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
 
@@ -314,12 +312,12 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
         return;
     }
 
-    names = kvr_names_of(x, r);
     last = r->nnames;
     x->trimmed = true;
 
     for (i = last; i-- > n && last - i <= KVR_NAMES_AHEAD; /* void */ ) {
-        keys[i % KVR_NAMES_AHEAD] = kvr_handle_key(&x->handles, names[i],
+        keys[i % KVR_NAMES_AHEAD] = kvr_handle_key(&x->handles,
+                                                   *kvr_names_at(x, r, i),
                                                    KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
     }
@@ -330,7 +328,8 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 
         if (i >= n + KVR_NAMES_AHEAD) {
             keys[i % KVR_NAMES_AHEAD]
-                = kvr_handle_key(&x->handles, names[i - KVR_NAMES_AHEAD],
+                = kvr_handle_key(&x->handles,
+                                 *kvr_names_at(x, r, i - KVR_NAMES_AHEAD),
                                  KVR_SPACE_SHARED);
             kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
         }
@@ -339,28 +338,7 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
     }
 
     kvr_set16(x->mem, &r->nnames, n);
-
-    if (n == 0) {
-        kvr_arena_free(&x->arena, r->names, r->names_cap);
-        kvr_set16(x->mem, &r->names_cap, 0);
-        return;
-    }
-
-    /* a piece that is too large is given back, if there is another */
-
-    cap = kvr_arena_rounded(n);
-
-    if (cap < r->names_cap) {
-        piece = kvr_arena_alloc(&x->arena, cap);
-
-        if (piece) {
-            memcpy(kvr_arena_at(&x->arena, piece), names,
-                   n * sizeof(uint64_t));
-            kvr_arena_free(&x->arena, r->names, r->names_cap);
-            kvr_set32(x->mem, &r->names, piece);
-            kvr_set16(x->mem, &r->names_cap, cap);
-        }
-    }
+    kvr_pages_trim(&x->arena, &r->names, last, n);
 }
 
 
@@ -599,13 +577,11 @@ kvr_rc_t
 kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
 {
     uint32_t    i, tiers;
-    uint64_t   *names;
     kvr_rc_t    rc;
     kvr_run_t  *r;
     kvr_own_t  *o;
 
     r = kvr_radix_run(x, run);
-    names = kvr_names_of(x, r);
 
     rc = kvr_own_make(x, r, view, kvr_cover_held(&x->cover, r, view) + 4, &o);
     if (rc != KVR_OK) {
@@ -619,7 +595,7 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
             continue;
         }
 
-        rc = kvr_own_add(x, run, view, names[i], i, tiers);
+        rc = kvr_own_add(x, run, view, *kvr_names_at(x, r, i), i, tiers);
         if (rc != KVR_OK) {
             return rc;
         }

@@ -80,8 +80,9 @@ typedef struct {
 } kvr_name_t;
 
 
-#define kvr_names_of(x, r)                                                    \
-    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->names))
+/* The name of block i, which is below nnames; or the place for it. */
+#define kvr_names_at(x, r, i)  kvr_pages_at(&(x)->arena, &(r)->names, i)
+
 #define kvr_own_handles(x, o)                                                 \
     ((uint64_t *) kvr_arena_at(&(x)->arena, (o)->piece))
 #define kvr_own_places(x, o)                                                  \
@@ -99,12 +100,14 @@ void kvr_names_hint(kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 /* ---- shared ------------------------------------------------------------- */
 
-/* Room for n names in all; KVR_FULL. */
-kvr_rc_t kvr_names_reserve(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
+/* How many of n handles are the names of blocks from an offset on, all of
+ * which have one. */
+uint32_t kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r,
+    uint32_t offset, const uint64_t *handles, uint32_t n);
 
 /*
- * Names blocks from nnames on, for which there is room, up to the first handle
- * that names something already; *named of them.  KVR_FULL.
+ * Names blocks from nnames on, up to the first handle that names something
+ * already; *named of them.  KVR_FULL.
  */
 kvr_rc_t kvr_names_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *handles, uint32_t n, uint32_t *named);

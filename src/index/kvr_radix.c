@@ -296,7 +296,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 
         if (offset < r->nnames) {
             k = kvr_min(n, r->nnames - offset);
-            same = kvr_radix_compare(kvr_names_of(x, r) + offset, handles, k);
+            same = kvr_names_same(x, r, offset, handles, k);
 
         } else {
             k = offset - r->nnames;             /* 0: names go on here */
@@ -323,11 +323,6 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
                 i = same;
 
                 if (same < n && !x->view_owns[view]) {
-
-                    rc = kvr_names_reserve(x, r, offset + n);
-                    if (rc != KVR_OK) {
-                        return rc;
-                    }
 
                     rc = kvr_names_append(x, run, handles + same, n - same,
                                           &k);
@@ -460,7 +455,7 @@ kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
 
     if ((pair & KVR_COVER_OWN) == 0) {
 
-        if (offset < r->nnames && kvr_names_of(x, r)[offset] == handle) {
+        if (offset < r->nnames && *kvr_names_at(x, r, offset) == handle) {
             return KVR_OK;
         }
 
@@ -584,7 +579,7 @@ kvr_radix_each(const kvr_radix_t *x,
                     name.tiers = kvr_own_tiers(kvr_own_places(x, o)[k]);
 
                 } else {
-                    name.handle = kvr_names_of(x, r)[k];
+                    name.handle = *kvr_names_at(x, r, k);
                     name.offset = k;
                     name.tiers = kvr_cover_tiers(&x->cover, r, name.view, k);
                 }

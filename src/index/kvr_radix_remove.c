@@ -66,17 +66,15 @@ static inline bool
 kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
     uint64_t handle, kvr_name_t *name)
 {
-    uint64_t  *names;
-
     if (row->run == 0 || row->own || row->depth == KVR_COVER_DETAIL
         || row->offset == 0 || row->offset > row->r->nnames)
     {
         return false;
     }
 
-    names = kvr_names_of(x, row->r);
-
-    if (names[row->offset - 1] != handle || row->offset > row->depth) {
+    if (row->offset > row->depth
+        || *kvr_names_at(x, row->r, row->offset - 1) != handle)
+    {
         return false;
     }
 
@@ -200,7 +198,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     if (row.run) {
 
         if (row.offset && row.offset <= row.r->nnames) {
-            kvr_names_hint(x, view, kvr_names_of(x, row.r)[row.offset - 1],
+            kvr_names_hint(x, view, *kvr_names_at(x, row.r, row.offset - 1),
                            row.run, row.offset - 1);
         }
 

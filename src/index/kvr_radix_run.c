@@ -30,16 +30,11 @@ kvr_radix_breathe(kvr_radix_t *x)
 uint64_t
 kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run, uint32_t offset)
 {
-    const uint64_t  *page;
-
     if (offset < KVR_RUN_INLINE) {
         return run->hashes[offset];
     }
 
-    offset -= KVR_RUN_INLINE;
-    page = kvr_arena_at(&x->arena, run->pages[offset / KVR_RUN_PAGE]);
-
-    return page[offset % KVR_RUN_PAGE];
+    return *kvr_pages_at(&x->arena, &run->pages, offset - KVR_RUN_INLINE);
 }
 
 
@@ -62,14 +57,14 @@ kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
 
         } else {
             at -= KVR_RUN_INLINE;
-            piece = kvr_load32(&r->pages[at / KVR_RUN_PAGE]);
+            piece = kvr_load32(&r->pages.pieces[at / KVR_PAGE]);
+            at %= KVR_PAGE;
+            m = kvr_min(KVR_PAGE - at, n - i);
 
-            if (!kvr_arena_valid(&x->arena, piece, KVR_RUN_PAGE)) {
+            if (!kvr_arena_valid(&x->arena, piece, at + m)) {
                 return i;               /* torn: the version will tell */
             }
 
-            at %= KVR_RUN_PAGE;
-            m = KVR_RUN_PAGE - at;
             part = (uint64_t *) kvr_arena_at(&x->arena, piece) + at;
         }
 
@@ -126,46 +121,39 @@ kvr_rc_t
 kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
     uint32_t n)
 {
-    uint32_t    i, k, p, len, piece, pages[KVR_RUN_PAGES];
-    uint64_t   *page;
+    uint32_t    i, k, at, len;
+    uint64_t   *to;
+    kvr_rc_t    rc;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
     len = r->len;
 
-    for (p = kvr_run_npages(len); p < kvr_run_npages(len + n); p++) {
-        pages[p] = kvr_arena_alloc(&x->arena, KVR_RUN_PAGE);
-
-        if (pages[p] == 0) {
-            return KVR_FULL;
-        }
-    }
-
     kvr_version_lock(x->mem, &r->version);
 
-    for (p = kvr_run_npages(len); p < kvr_run_npages(len + n); p++) {
-        kvr_set32(x->mem, &r->pages[p], pages[p]);
+    if (len + n > KVR_RUN_INLINE) {
+        rc = kvr_pages_grow(&x->arena, &r->pages, kvr_run_paged(len),
+                            kvr_run_paged(len + n));
+        if (rc != KVR_OK) {
+            return rc;              /* the rollback frees the version, too */
+        }
     }
 
-    for (i = 0; i < n; /* void */ ) {
-        p = len + i;
+    for (i = 0; i < n; i += k) {
+        at = len + i;
 
-        if (p < KVR_RUN_INLINE) {
-            k = kvr_min(KVR_RUN_INLINE - p, n - i);
-            kvr_radix_keep(x, &r->hashes[p], k);
-            memcpy(&r->hashes[p], hashes + i, k * sizeof(uint64_t));
+        if (at < KVR_RUN_INLINE) {
+            k = kvr_min(KVR_RUN_INLINE - at, n - i);
+            to = &r->hashes[at];
 
         } else {
-            p -= KVR_RUN_INLINE;
-            piece = r->pages[p / KVR_RUN_PAGE];
-            page = kvr_arena_at(&x->arena, piece);
-            p %= KVR_RUN_PAGE;
-            k = kvr_min(KVR_RUN_PAGE - p, n - i);
-            kvr_radix_keep(x, page + p, k);
-            memcpy(page + p, hashes + i, k * sizeof(uint64_t));
+            at -= KVR_RUN_INLINE;
+            k = kvr_min(KVR_PAGE - at % KVR_PAGE, n - i);
+            to = kvr_pages_at(&x->arena, &r->pages, at);
         }
 
-        i += k;
+        kvr_radix_keep(x, to, k);
+        memcpy(to, hashes + i, k * sizeof(uint64_t));
     }
 
     kvr_set16(x->mem, &r->len, len + n);
@@ -209,10 +197,10 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     r->next = 0;
     r->stamp = x->now;
     r->seed = seed;
-    r->names = 0;
+    r->pages.tail = 0;
+    r->names.tail = 0;
     r->owns = 0;
     r->nnames = 0;
-    r->names_cap = 0;
     r->contested = 0;
 
     kvr_version_unlock(&r->version);
@@ -243,8 +231,6 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
 static void
 kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 {
-    uint32_t  p;
-
     if (len == r->len) {
         return;
     }
@@ -253,9 +239,8 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 
     kvr_version_lock(x->mem, &r->version);
 
-    for (p = kvr_run_npages(len); p < kvr_run_npages(r->len); p++) {
-        kvr_arena_free(&x->arena, r->pages[p], KVR_RUN_PAGE);
-    }
+    kvr_pages_trim(&x->arena, &r->pages, kvr_run_paged(r->len),
+                   kvr_run_paged(len));
 
     x->zone->blocks -= r->len - len;
     kvr_set16(x->mem, &r->len, len);

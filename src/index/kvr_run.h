@@ -14,8 +14,8 @@
  * hash table by (run, offset, first hash).  So what lies in a run never moves,
  * and names of blocks, (run, offset), stay true for good.
  *
- *     run, 192 bytes   header, one cache line │ names, pages │ 10 hashes
- *     pages            up to 6 of 64 hashes each, as the run grows
+ *     run, 192 bytes   header, one cache line │ pages │ names │ 5 hashes
+ *     pages            of 64 hashes each, as the run grows (kvr_pages.h)
  *     a longer chain   goes on in the child at offset KVR_RUN_MAX
  *
  * COVERAGE.  Most holders hold a run from its start to some depth, in device
@@ -37,13 +37,11 @@
 #define KVR_RUN_H_INCLUDED
 
 
-#include "../core/kvr_arena.h"
+#include "kvr_pages.h"
 
 
-#define KVR_RUN_INLINE       10
-#define KVR_RUN_PAGES        6
-#define KVR_RUN_PAGE         64
-#define KVR_RUN_MAX          384        /* names of so many fill a piece */
+#define KVR_RUN_INLINE       5
+#define KVR_RUN_MAX          (KVR_PAGES * KVR_PAGE)
 
 #define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
 
@@ -81,12 +79,11 @@ typedef struct {
     } cover;
 
     uint64_t    seed;                   /* of the chain's hashes; 0: unknown */
-    uint32_t    names;                  /* piece: uint64_t[names_cap] */
+    kvr_pages_t pages;                  /* of the hashes behind the inline */
+    kvr_pages_t names;
     uint32_t    owns;                   /* piece: kvr_owns_t; 0: none */
     uint16_t    nnames;
-    uint16_t    names_cap;              /* 0: no piece */
-    uint32_t    contested;              /* a name is also another block's */
-    uint32_t    pages[KVR_RUN_PAGES];   /* pieces */
+    uint16_t    contested;              /* a name is also another block's */
     uint64_t    hashes[KVR_RUN_INLINE];
 } kvr_run_t;
 
@@ -120,12 +117,9 @@ typedef struct {
 #define kvr_details_words(cap)  (1 + 3 * (cap))
 
 
-static inline uint32_t
-kvr_run_npages(uint32_t len)
-{
-    return len <= KVR_RUN_INLINE
-           ? 0 : (len - KVR_RUN_INLINE + KVR_RUN_PAGE - 1) / KVR_RUN_PAGE;
-}
+/* How many of n hashes are in pages. */
+#define kvr_run_paged(n)                                                      \
+    ((n) > KVR_RUN_INLINE ? (n) - KVR_RUN_INLINE : 0)
 
 
 /* What the coverage functions work on; for the owner of the zone's lock. */
