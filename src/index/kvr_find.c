@@ -37,8 +37,8 @@ uint32_t
 kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     kvr_depths_t *out)
 {
-    bool        whole;
-    uint32_t    i, k, t, best, nsteps, attempts;
+    bool        whole, same;
+    uint32_t    i, k, t, best, epoch, nsteps, attempts;
     kvr_step_t  steps[KVR_RADIX_HOPS];
 
     out->torn = false;
@@ -54,6 +54,8 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             return 0;
         }
 
+        epoch = kvr_arena_epoch(&x->arena);
+
         whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
 
         /* was all that was read true at one moment? */
@@ -68,7 +70,11 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             }
         }
 
-        if (whole && i == nsteps) {
+        /* and were these versions? */
+
+        same = kvr_arena_same_epoch(&x->arena, epoch);
+
+        if (whole && same && i == nsteps) {
             return best;
         }
 
@@ -80,7 +86,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     /* the prefix that no writer has touched */
 
     out->torn = true;
-    k = i < nsteps ? steps[i].pos : best;
+    k = !same ? 0 : i < nsteps ? steps[i].pos : best;
 
     for (t = out->tiered ? 0 : 2; t < 3; t++) {
         for (i = 0; i < out->nviews; i++) {
