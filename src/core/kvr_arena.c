@@ -383,38 +383,60 @@ kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk, uint32_t n)
 }
 
 
-/* The first n that are free in a row, or 0. */
+/*
+ * The first n that are free in a row, or 0.  Such a row ends in the word of
+ * the map that it begins in, or it is the free bits at the end of one word, of
+ * all words that follow it, and at the beginning of the last.
+ */
 
 static uint32_t
 kvr_arena_find(const kvr_arena_t *a, uint32_t n)
 {
-    uint32_t                 i, len, found, chunk;
-    uint64_t                 bits;
+    uint32_t                 i, k, step, ones, found, chunk;
+    uint64_t                 bits, starts;
     const kvr_arena_zone_t  *z;
 
     z = a->zone;
     found = 0;
 
-    for (i = z->low; i < z->nchunks; i += len) {
+    for (i = z->low / 64; i < (z->nchunks + 63) / 64; i++) {
 
-        bits = a->map[i / 64] >> (i & 63);
+        bits = ~a->map[i];
 
-        if (bits & 1) {
-            len = bits == UINT64_MAX ? 64 : (uint32_t) __builtin_ctzll(~bits);
+        if (i == z->low / 64) {
+            bits &= UINT64_MAX << (z->low & 63);
+        }
+
+        if (bits == 0) {
             found = 0;
             continue;
         }
 
-        len = bits ? (uint32_t) __builtin_ctzll(bits) : 64 - (i & 63);
-        found += len;
+        ones = bits == UINT64_MAX ? 64 : (uint32_t) __builtin_ctzll(~bits);
+        starts = 0;
 
-        if (found >= n) {
-            chunk = i + len - found;
+        if (found + ones < n && n <= 64) {
+
+            /* bits that k free ones begin at, those included */
+
+            starts = bits;
+
+            for (k = 1; k < n; k += step) {
+                step = kvr_min(k, n - k);
+                starts &= starts >> step;
+            }
+        }
+
+        if (found + ones >= n || starts) {
+            chunk = starts ? i * 64 + (uint32_t) __builtin_ctzll(starts)
+                           : i * 64 - found;
 
             /* the map may end in the middle of its last word */
 
             return chunk + n <= z->nchunks ? chunk : 0;
         }
+
+        found = ones == 64 ? found + 64 : (uint32_t) __builtin_clzll(~bits);
     }
 
     return 0;

@@ -12,6 +12,7 @@
 static void sizes(void);
 static void shapes(void);
 static void spans(void);
+static void first_fit(void);
 static void limbo(void);
 static uint32_t fill(arena_t *f, uint32_t words, uint32_t *pieces);
 static void drop(arena_t *f, uint32_t words, const uint32_t *pieces,
@@ -28,6 +29,7 @@ main(int argc, char **argv)
     sizes();
     shapes();
     spans();
+    first_fit();
     limbo();
 
     return done();
@@ -254,6 +256,70 @@ spans(void)
 
     ok(good && fx.zone->used == 0 && fx.zone->bump == bump
        && is_whole(&fx, "spans"), "spans come and go");
+    arena_close(&fx);
+}
+
+
+/* Spans of all lengths in a map of all patterns, found one by one as well. */
+
+static void
+first_fit(void)
+{
+    bool      good;
+    uint32_t  i, k, n, at, end, first, piece, len[600];
+    uint64_t  seed;
+
+    arena_open(&fx, 600);
+    seed = 3;
+    first = fx.zone->first;
+    end = first + fill(&fx, 512, all);
+    good = end == fx.zone->nchunks;
+
+    for (at = 0; at < end; at++) {
+        len[at] = 1;
+    }
+
+    for (i = 0; i < 5000 && good; i++) {
+
+        /* free are those that begin in some part, all or every so many */
+
+        at = first + fx_below(&seed, end - first);
+        n = at + fx_below(&seed, i % 7 ? 40 : 300);
+        n = kvr_min(end, n);
+        k = 1 + fx_below(&seed, 3);
+
+        for ( /* void */ ; at < n; at += k) {
+            if (len[at]) {
+                put(&fx, at * 512, len[at] * 512);
+                len[at] = 0;
+            }
+        }
+
+        memset(all, 0, sizeof(all));
+
+        for (at = first; at < end; at++) {
+            for (k = 0; k < len[at]; k++) {
+                all[at + k] = 1;
+            }
+        }
+
+        n = fx_below(&seed, 4) ? 2 + fx_below(&seed, 8)
+                               : 2 + fx_below(&seed, 150);
+        k = 0;
+
+        for (at = first; at < end && k < n; at++) {
+            k = all[at] ? 0 : k + 1;
+        }
+
+        piece = get(&fx, n * 512);
+        good = piece == (k == n ? (at - n) * 512 : 0);
+
+        if (piece) {
+            len[piece / 512] = n;
+        }
+    }
+
+    ok(good && is_whole(&fx, "first fit"), "a span is where it first fits");
     arena_close(&fx);
 }
 
