@@ -6,68 +6,78 @@
 #include "kvr_arena.h"
 
 
-static uint32_t kvr_arena_class(uint32_t n, uint32_t *rounded);
-static uint64_t *kvr_arena_link(const kvr_arena_t *a, uint32_t c,
-    uint32_t piece);
-static uint32_t kvr_arena_take(kvr_arena_t *a, uint32_t c, uint32_t words);
-static void kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t c,
-    uint32_t words);
+#define KVR_ARENA_SETTLE     64         /* log records that one piece needs:
+                                           a span's bits are in 17 words */
+#define KVR_ARENA_EIGHTS     11         /* class of 80 words: below it, sizes
+                                           are 8 words apart */
+
+#define kvr_arena_class(words, places)                                        \
+    { words, places, kvr_arena_inverse(words), 0,                             \
+      { ~UINT64_C(0) >> (64 - places), 0 } }
+
+/* place * words * inverse >> 16 is place, for all places of a chunk */
+#define kvr_arena_inverse(words)  (65535 / words + 1)
 
 
-/*
- * Classes 0, 1, 2 are 2, 4, 8 words; above, each doubling 2^e .. 2^(e+1) has
- * four steps of 2^(e-2).
- */
-
-static uint32_t
-kvr_arena_class(uint32_t n, uint32_t *rounded)
-{
-    uint32_t  e, k, step;
-
-    if (n <= 2) {
-        *rounded = 2;
-        return 0;
-    }
-
-    if (n <= 4) {
-        *rounded = 4;
-        return 1;
-    }
-
-    if (n <= 8) {
-        *rounded = 8;
-        return 2;
-    }
-
-    e = 31 - (uint32_t) __builtin_clz(n - 1);
-    step = 1u << (e - 2);
-    k = (n - 1 - (1u << e)) / step;
-
-    *rounded = (1u << e) + (k + 1) * step;
-
-    return 3 + (e - 3) * 4 + k;
-}
+static uint32_t kvr_arena_class_of(uint32_t n);
+static uint32_t kvr_arena_take(kvr_arena_t *a, uint32_t c);
+static uint32_t kvr_arena_take_span(kvr_arena_t *a, uint32_t n);
+static void kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t words);
+static void kvr_arena_put(kvr_arena_t *a, uint32_t piece);
+static uint32_t kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n);
+static void kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk,
+    uint32_t n);
+static uint32_t kvr_arena_find(const kvr_arena_t *a, uint32_t n);
+static void kvr_arena_squeeze(kvr_arena_t *a);
+static void kvr_arena_release(kvr_arena_t *a, uint32_t chunk, uint32_t n);
+static void kvr_arena_mark(kvr_arena_t *a, uint32_t chunk, uint32_t n,
+    bool taken);
+static void kvr_arena_link(kvr_arena_t *a, uint32_t c, uint32_t chunk);
+static void kvr_arena_unlink(kvr_arena_t *a, uint32_t c, uint32_t chunk);
 
 
-uint32_t
-kvr_arena_rounded(uint32_t n)
-{
-    uint32_t  rounded;
-
-    (void) kvr_arena_class(n, &rounded);
-
-    return rounded;
-}
+const kvr_arena_class_t  kvr_arena_classes[KVR_ARENA_SPAN] = {
+    { 0, 0, 0, 0, { 0, 0 } },
+    { 4, 128, kvr_arena_inverse(4), 0, { ~UINT64_C(0), ~UINT64_C(0) } },
+    kvr_arena_class(8, 64),
+    kvr_arena_class(16, 32),
+    kvr_arena_class(24, 21),
+    kvr_arena_class(32, 16),
+    kvr_arena_class(40, 12),
+    kvr_arena_class(48, 10),
+    kvr_arena_class(56, 9),
+    kvr_arena_class(64, 8),
+    kvr_arena_class(72, 7),
+    kvr_arena_class(80, 6),
+    kvr_arena_class(96, 5),
+    kvr_arena_class(128, 4),
+    kvr_arena_class(168, 3),
+    kvr_arena_class(256, 2),
+    kvr_arena_class(512, 1),
+    kvr_arena_class(KVR_ARENA_RUN_WORDS, 21)
+};
 
 
 void
 kvr_arena_format(kvr_arena_zone_t *z, uint64_t base, uint64_t words)
 {
+    uint64_t  bytes;
+
     memset(z, 0, sizeof(kvr_arena_zone_t));
 
+    words = kvr_min(words, (uint64_t) UINT32_MAX);
+
     z->base = base;
-    z->limit = kvr_min(words, (uint64_t) UINT32_MAX);
-    z->bump = 8;                        /* piece 0 is "none" */
+    z->nchunks = (uint32_t) (words / KVR_ARENA_CHUNK);
+    z->limit = (uint64_t) z->nchunks * KVR_ARENA_CHUNK;
+
+    bytes = z->nchunks * sizeof(kvr_arena_chunk_t)
+            + (z->nchunks + 63) / 64 * sizeof(uint64_t);
+    words = bytes / sizeof(uint64_t);
+
+    z->first = (uint32_t) ((words + KVR_ARENA_CHUNK - 1) / KVR_ARENA_CHUNK);
+    z->bump = (uint64_t) z->first * KVR_ARENA_CHUNK;
+    z->low = z->first;
 }
 
 
@@ -77,100 +87,140 @@ kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z)
     a->mem = mem;
     a->zone = z;
     a->words = (uint64_t *) (mem->base + z->base);
+    a->chunks = (kvr_arena_chunk_t *) a->words;
+    a->map = (uint64_t *) (a->chunks + z->nchunks);
+}
+
+
+/* ---- pieces ------------------------------------------------------------- */
+
+/* n is at most KVR_ARENA_CHUNK. */
+
+static uint32_t
+kvr_arena_class_of(uint32_t n)
+{
+    uint32_t  c;
+
+    if (n <= 4) {
+        return 1;
+    }
+
+    for (c = kvr_min((n + 7) / 8 + 1, KVR_ARENA_EIGHTS);
+         kvr_arena_classes[c].words < n;
+         c++)
+    {
+        /* void */
+    }
+
+    return c;
+}
+
+
+uint32_t
+kvr_arena_rounded(uint32_t n)
+{
+    if (n > KVR_ARENA_CHUNK) {
+        return (n + KVR_ARENA_CHUNK - 1) / KVR_ARENA_CHUNK * KVR_ARENA_CHUNK;
+    }
+
+    return kvr_arena_classes[kvr_arena_class_of(n)].words;
 }
 
 
 uint32_t
 kvr_arena_alloc(kvr_arena_t *a, uint32_t n)
 {
-    uint32_t  c, rounded;
-
     if (n > KVR_ARENA_WORDS_MAX) {
         return 0;
     }
 
-    c = kvr_arena_class(n, &rounded);
+    if (n > KVR_ARENA_CHUNK) {
+        return kvr_arena_take_span(a, (n + KVR_ARENA_CHUNK - 1)
+                                      / KVR_ARENA_CHUNK);
+    }
 
-    return kvr_arena_take(a, c, rounded);
+    return kvr_arena_take(a, kvr_arena_class_of(n));
 }
 
 
 uint32_t
 kvr_arena_alloc_run(kvr_arena_t *a)
 {
-    return kvr_arena_take(a, KVR_ARENA_RUN, KVR_ARENA_RUN_WORDS);
+    return kvr_arena_take(a, KVR_ARENA_RUN);
 }
 
 
 void
 kvr_arena_free(kvr_arena_t *a, uint32_t piece, uint32_t n)
 {
-    uint32_t  c, rounded;
-
-    c = kvr_arena_class(n, &rounded);
-
-    kvr_arena_give(a, piece, c, rounded);
+    kvr_arena_give(a, piece, kvr_arena_rounded(n));
 }
 
 
 void
 kvr_arena_free_run(kvr_arena_t *a, uint32_t piece)
 {
-    kvr_arena_give(a, piece, KVR_ARENA_RUN, KVR_ARENA_RUN_WORDS);
-}
-
-
-/* Where a free piece holds the next one's number. */
-
-static uint64_t *
-kvr_arena_link(const kvr_arena_t *a, uint32_t c, uint32_t piece)
-{
-    return a->words + piece
-           + (c == KVR_ARENA_RUN ? KVR_ARENA_RUN_WORDS - 1 : 0);
+    kvr_arena_give(a, piece, KVR_ARENA_RUN_WORDS);
 }
 
 
 static uint32_t
-kvr_arena_take(kvr_arena_t *a, uint32_t c, uint32_t words)
+kvr_arena_take(kvr_arena_t *a, uint32_t c)
 {
-    uint32_t           piece;
-    uint64_t           start;
-    uint64_t          *link;
-    kvr_arena_zone_t  *z;
+    uint32_t                  i, bit, chunk;
+    kvr_arena_zone_t         *z;
+    kvr_arena_chunk_t        *r;
+    const kvr_arena_class_t  *class;
 
     z = a->zone;
-    piece = z->free[c];
+    class = &kvr_arena_classes[c];
+    chunk = z->room[c];
 
-    if (piece) {
-        link = kvr_arena_link(a, c, piece);
+    if (chunk == 0) {
+        chunk = kvr_arena_chunks(a, c, 1);
 
-        /* the caller overwrites the link before the commit */
-        kvr_txn_log(a->mem, link, KVR_UNDO_64, *link);
-        kvr_set32(a->mem, &z->free[c], (uint32_t) *link);
-
-    } else {
-        start = z->bump;
-
-        if (words >= 8) {
-            start = (start + 7) & ~UINT64_C(7);
-        }
-
-        if (start + words > z->limit) {
+        if (chunk == 0) {
             return 0;
         }
 
-        kvr_set64(a->mem, &z->bump, start + words);
-        piece = (uint32_t) start;
+        kvr_arena_link(a, c, chunk);
     }
 
-    kvr_set64(a->mem, &z->used, z->used + words);
+    r = &a->chunks[chunk];
+    i = r->taken[0] == class->full[0];
+    bit = (uint32_t) __builtin_ctzll(~r->taken[i]);
 
-    return piece;
+    kvr_set64(a->mem, &r->taken[i], r->taken[i] | UINT64_C(1) << bit);
+    kvr_set64(a->mem, &z->used, z->used + class->words);
+
+    if (kvr_arena_is_full(r, class)) {
+        kvr_arena_unlink(a, c, chunk);
+    }
+
+    return chunk * KVR_ARENA_CHUNK + (i * 64 + bit) * class->words;
+}
+
+
+static uint32_t
+kvr_arena_take_span(kvr_arena_t *a, uint32_t n)
+{
+    uint32_t  chunk;
+
+    chunk = kvr_arena_chunks(a, KVR_ARENA_SPAN, n);
+
+    if (chunk == 0) {
+        return 0;
+    }
+
+    kvr_set32(a->mem, &a->chunks[chunk].span, n);
+    kvr_set64(a->mem, &a->zone->used, a->zone->used + n * KVR_ARENA_CHUNK);
+
+    return chunk * KVR_ARENA_CHUNK;
 }
 
 
 static void
-kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t c, uint32_t words)
+kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t words)
 {
     kvr_arena_zone_t  *z;
 
@@ -180,7 +230,10 @@ kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t c, uint32_t words)
         kvr_txn_overflow();
     }
 
-    kvr_set64(a->mem, &z->limbo[z->nlimbo], (uint64_t) c << 32 | piece);
+    /* a place behind the last piece is nobody's: it needs no log */
+
+    z->limbo[z->nlimbo] = piece;
+
     kvr_set32(a->mem, &z->nlimbo, z->nlimbo + 1);
     kvr_set64(a->mem, &z->used, z->used - words);
 }
@@ -189,28 +242,303 @@ kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t c, uint32_t words)
 void
 kvr_arena_settle(kvr_arena_t *a)
 {
-    uint32_t           i, c, piece;
-    uint64_t          *link;
+    uint32_t           i;
     kvr_arena_zone_t  *z;
 
     z = a->zone;
 
-    if (z->nlimbo == 0) {
+    for (i = z->nlimbo; i > 0; /* void */ ) {
+
+        kvr_arena_put(a, z->limbo[--i]);
+
+        if (i == 0 || kvr_txn_room(a->mem) < KVR_ARENA_SETTLE) {
+            kvr_set32(a->mem, &z->nlimbo, i);
+            kvr_txn_commit(a->mem);
+        }
+    }
+}
+
+
+/* Out of limbo. */
+
+static void
+kvr_arena_put(kvr_arena_t *a, uint32_t piece)
+{
+    bool                      full;
+    uint32_t                  c, i, place, chunk;
+    kvr_arena_zone_t         *z;
+    kvr_arena_chunk_t        *r;
+    const kvr_arena_class_t  *class;
+
+    z = a->zone;
+    chunk = piece / KVR_ARENA_CHUNK;
+    r = &a->chunks[chunk];
+    c = r->class;
+
+    if (c == KVR_ARENA_SPAN) {
+        kvr_arena_release(a, chunk, r->span);
         return;
     }
 
-    for (i = 0; i < z->nlimbo; i++) {
-        c = (uint32_t) (z->limbo[i] >> 32);
-        piece = (uint32_t) z->limbo[i];
+    class = &kvr_arena_classes[c];
+    place = piece % KVR_ARENA_CHUNK * class->inverse >> 16;
+    i = place / 64;
+    full = kvr_arena_is_full(r, class);
 
-        /* a piece in limbo is nobody's: its words need no log */
-        link = kvr_arena_link(a, c, piece);
-        __atomic_store_n(link, z->free[c], __ATOMIC_RELAXED);
+    kvr_set64(a->mem, &r->taken[i],
+              r->taken[i] & ~(UINT64_C(1) << place % 64));
 
-        kvr_set32(a->mem, &z->free[c], piece);
+    if (full) {
+        kvr_arena_link(a, c, chunk);
     }
 
-    kvr_set32(a->mem, &z->nlimbo, 0);
+    /* the only one with room is kept: its class may want it soon */
 
-    kvr_txn_commit(a->mem);
+    if (kvr_arena_is_empty(r) && (z->room[c] != chunk || r->next)) {
+        kvr_arena_unlink(a, c, chunk);
+        kvr_arena_release(a, chunk, 1);
+    }
+}
+
+
+/* ---- chunks ------------------------------------------------------------- */
+
+/* n in a row for a class; the first of them, or 0. */
+
+static uint32_t
+kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
+{
+    uint32_t           chunk;
+    uint64_t           end;
+    kvr_arena_zone_t  *z;
+
+    z = a->zone;
+    chunk = n == 1 ? kvr_arena_find(a, 1) : 0;
+
+    if (chunk == 0) {
+
+        /* what classes keep is room, or in the way of a span */
+
+        kvr_arena_squeeze(a);
+        chunk = kvr_arena_find(a, n);
+
+        if (chunk == 0) {
+            return 0;
+        }
+    }
+
+    kvr_arena_cast(a, c, chunk, n);
+    kvr_arena_mark(a, chunk, n, true);
+    kvr_set32(a->mem, &z->chunks, z->chunks + n);
+
+    if (n == 1 || chunk == z->low) {
+        kvr_set32(a->mem, &z->low, chunk + n);
+    }
+
+    end = (uint64_t) (chunk + n) * KVR_ARENA_CHUNK;
+
+    if (end > z->bump) {
+        kvr_set64(a->mem, &z->bump, end);
+    }
+
+    return chunk;
+}
+
+
+/*
+ * The class of n chunks that were free; what that means to readers who hold
+ * runs in there: see RUNS in kvr_arena.h.
+ */
+
+static void
+kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk, uint32_t n)
+{
+    uint32_t  i, *epoch;
+
+    epoch = &a->zone->epoch;
+
+    if (c == KVR_ARENA_RUN) {
+
+        if (a->chunks[chunk].class != KVR_ARENA_RUN) {
+
+            /* nothing happens to it now, but a rollback will advance it */
+
+            kvr_txn_log(a->mem, epoch, KVR_UNDO_VERSION, 0);
+        }
+
+    } else {
+
+        for (i = 0; i < n; i++) {
+            if (a->chunks[chunk + i].class == KVR_ARENA_RUN) {
+                kvr_version_lock(a->mem, epoch);
+                kvr_version_unlock(epoch);
+                break;
+            }
+        }
+    }
+
+    if (a->chunks[chunk].class != c) {
+        kvr_set32(a->mem, &a->chunks[chunk].class, c);
+    }
+}
+
+
+/*
+ * The first n that are free in a row, or 0.  Such a row ends in the word of
+ * the map that it begins in, or it is the free bits at the end of one word, of
+ * all words that follow it, and at the beginning of the last.
+ */
+
+static uint32_t
+kvr_arena_find(const kvr_arena_t *a, uint32_t n)
+{
+    uint32_t                 i, k, step, ones, found, chunk;
+    uint64_t                 bits, starts;
+    const kvr_arena_zone_t  *z;
+
+    z = a->zone;
+    found = 0;
+
+    for (i = z->low / 64; i < (z->nchunks + 63) / 64; i++) {
+
+        bits = ~a->map[i];
+
+        if (i == z->low / 64) {
+            bits &= UINT64_MAX << (z->low & 63);
+        }
+
+        if (bits == 0) {
+            found = 0;
+            continue;
+        }
+
+        ones = bits == UINT64_MAX ? 64 : (uint32_t) __builtin_ctzll(~bits);
+        starts = 0;
+
+        if (found + ones < n && n <= 64) {
+
+            /* bits that k free ones begin at, those included */
+
+            starts = bits;
+
+            for (k = 1; k < n; k += step) {
+                step = kvr_min(k, n - k);
+                starts &= starts >> step;
+            }
+        }
+
+        if (found + ones >= n || starts) {
+            chunk = starts ? i * 64 + (uint32_t) __builtin_ctzll(starts)
+                           : i * 64 - found;
+
+            /* the map may end in the middle of its last word */
+
+            return chunk + n <= z->nchunks ? chunk : 0;
+        }
+
+        found = ones == 64 ? found + 64 : (uint32_t) __builtin_clzll(~bits);
+    }
+
+    return 0;
+}
+
+
+/* Takes back the chunks that classes keep without a piece in them. */
+
+static void
+kvr_arena_squeeze(kvr_arena_t *a)
+{
+    uint32_t  c, chunk;
+
+    for (c = 1; c < KVR_ARENA_SPAN; c++) {
+
+        chunk = a->zone->room[c];
+
+        if (chunk && kvr_arena_is_empty(&a->chunks[chunk])) {
+            kvr_arena_unlink(a, c, chunk);
+            kvr_arena_release(a, chunk, 1);
+        }
+    }
+}
+
+
+static void
+kvr_arena_release(kvr_arena_t *a, uint32_t chunk, uint32_t n)
+{
+    kvr_arena_zone_t  *z;
+
+    z = a->zone;
+
+    kvr_arena_mark(a, chunk, n, false);
+    kvr_set32(a->mem, &z->chunks, z->chunks - n);
+
+    if (chunk < z->low) {
+        kvr_set32(a->mem, &z->low, chunk);
+    }
+}
+
+
+static void
+kvr_arena_mark(kvr_arena_t *a, uint32_t chunk, uint32_t n, bool taken)
+{
+    uint32_t   k;
+    uint64_t   bits, *word;
+
+    for ( /* void */ ; n > 0; n -= k, chunk += k) {
+
+        k = kvr_min(n, 64 - (chunk & 63));
+        word = &a->map[chunk / 64];
+        bits = ~UINT64_C(0) >> (64 - k) << (chunk & 63);
+
+        kvr_set64(a->mem, word, taken ? *word | bits : *word & ~bits);
+    }
+}
+
+
+/* ---- lists: the chunks of a class that have room ------------------------ */
+
+/*
+ * At the head.  A chunk that was kept there without pieces is not needed any
+ * more: so whoever has none is the only one of its list.
+ */
+
+static void
+kvr_arena_link(kvr_arena_t *a, uint32_t c, uint32_t chunk)
+{
+    uint32_t  head;
+
+    head = a->zone->room[c];
+
+    if (head && kvr_arena_is_empty(&a->chunks[head])) {
+        kvr_arena_release(a, head, 1);
+        head = 0;
+    }
+
+    kvr_set32(a->mem, &a->chunks[chunk].next, head);
+
+    if (head) {
+        kvr_set32(a->mem, &a->chunks[head].prev, chunk);
+    }
+
+    kvr_set32(a->mem, &a->zone->room[c], chunk);
+}
+
+
+static void
+kvr_arena_unlink(kvr_arena_t *a, uint32_t c, uint32_t chunk)
+{
+    kvr_arena_chunk_t  *r;
+
+    r = &a->chunks[chunk];
+
+    if (a->zone->room[c] == chunk) {
+        kvr_set32(a->mem, &a->zone->room[c], r->next);
+        return;
+    }
+
+    kvr_set32(a->mem, &a->chunks[r->prev].next, r->next);
+
+    if (r->next) {
+        kvr_set32(a->mem, &a->chunks[r->next].prev, r->prev);
+    }
 }

@@ -1,26 +1,51 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The arena: pieces of the zone, by size classes, for what grows and shrinks.
+ * The arena: pieces of the zone for what grows and shrinks.
  *
- * A piece is named by its offset in 8-byte words from the arena's base, 32
- * bits, never 0.  Sizes are rounded up to a class: 2, 4, 8 words, then four
- * steps to each doubling (at most a quarter is lost).  A freed piece goes to
- * its class's list and never to another class, so that what lies in it keeps
- * its shape; a reader that still looks at it sees old or new data of the same
- * kind, never code of another, and its version tells it so.
+ *     base                                                      limit
+ *      │ chunk table, map │ chunk │ chunk │ … │ never touched      │
+ *                            │
+ *                         piece │ piece │ … all of one class
  *
- *     base                                     bump            limit
- *      │ piece │ piece │ … free pieces linked … │    untouched   │
+ * Memory comes in chunks of 512 words (8 bytes each).  A chunk in use serves
+ * one class, that is one size of pieces, and has a bit for each of its places
+ * in the chunk table: a free piece is not written to.  A chunk without pieces
+ * goes back and may serve any other class, so that what one shape of load has
+ * left is there for the next.  A class keeps one chunk without pieces, if it
+ * has no other with room, until somebody lacks it.  A chunk with one piece
+ * left stays with its class.
  *
- * Runs have a list of their own (KVR_ARENA_RUN): their first word holds a
- * version, which must outlive the run, so they are linked by their last word.
+ * A piece is named by its offset in words from the base, 32 bits, never 0.
+ * Sizes are rounded up to a class: 4 words, 8, from there to 80 in steps of
+ * 8, 96, 128, 168, 256, 512.  Each fits into a chunk once more than the next
+ * one does, and all but 0 to 32 words of a chunk are places.  Above 512 words
+ * a piece is a span of whole chunks, the first that are free in a row.
+ *
+ * Free chunks are found by a map, a bit each, the lowest first.  Zeroed memory
+ * is an empty arena: what was never handed out was never touched.
+ *
+ * RUNS.  The first word of a run (kvr_arena_alloc_run()) is a version that
+ * must outlive it: a reader without the lock may hold the number of a run that
+ * was freed, and looks at the version there in the end.  So runs have chunks
+ * of their own; while a chunk is theirs, the arena writes nothing into it, and
+ * a new run finds in its place the version that the last one left, or, in a
+ * chunk that was another's, anything.
+ *
+ * Before a chunk that runs were in serves others, the arena's epoch advances.
+ * It also does when a transaction that gave runs a chunk is rolled back.  A
+ * reader notes the epoch before everything and looks at it behind everything:
+ * when it is odd, or another, versions tell nothing and the lookup begins
+ * anew.  Whatever else a reader looks at, pages or coverage, may be freed and
+ * become anything meanwhile: the version of the run that it belongs to has
+ * changed by then.
  *
  * A piece freed in a transaction is handed out again only after its commit:
  * until then it waits in limbo.  That is what lets new pieces be filled
  * without logging: after a rollback nobody can reach them.
  *
- * All functions are for the owner of the zone's lock, in a transaction.
+ * All functions but kvr_arena_valid(), kvr_arena_epoch() and kvr_arena_at()
+ * are for the owner of the zone's lock, in a transaction.
  */
 
 
@@ -31,35 +56,89 @@
 #include "kvr_txn.h"
 
 
-#define KVR_ARENA_CLASSES    73
-#define KVR_ARENA_RUN        72         /* the last class */
+#define KVR_ARENA_CHUNK      512        /* words: 4 KiB */
+#define KVR_ARENA_RUN        17         /* the class of runs, behind 1 .. 16 */
+#define KVR_ARENA_SPAN       18         /* of the first chunk of a span */
 #define KVR_ARENA_RUN_WORDS  24
 #define KVR_ARENA_LIMBO      2048       /* pieces freed in one transaction */
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
 
-/* In the zone. */
+/* By class: its size, and what is taken of a chunk without room. */
 typedef struct {
+    uint32_t    words;
+    uint32_t    places;
+    uint32_t    inverse;                /* of words, as a fraction of 2^16 */
+    uint32_t    pad;
+    uint64_t    full[2];
+} kvr_arena_class_t;
+
+extern const kvr_arena_class_t  kvr_arena_classes[KVR_ARENA_SPAN];
+
+
+/*
+ * An entry of the chunk table.  The class of a chunk that is free is the one
+ * it served last; 0: none so far.  Inside a span, behind its first chunk, an
+ * entry is as before.
+ */
+typedef struct {
+    uint64_t    taken[2];               /* a bit for each place */
+    uint32_t    next;                   /* chunks of the class that have room;
+                                           0: the last */
+    uint32_t    prev;                   /* not set in the first */
+    uint32_t    class;
+    uint32_t    span;                   /* chunks of the span */
+} kvr_arena_chunk_t;
+
+
+/*
+ * In the zone.  What readers look at has lines of its own: a writer's counters
+ * would take them out of the readers' caches with each piece.
+ */
+typedef struct {
+    uint32_t    room[KVR_ARENA_SPAN];   /* by class: the first chunk that has
+                                           some; 0: none */
     uint64_t    base;                   /* offset from the zone's base */
-    uint64_t    limit;                  /* words there are */
-    uint64_t    bump;                   /* first word never handed out */
+    uint64_t    limit;                  /* words there are, with the table */
+    uint32_t    first;                  /* chunk behind table and map */
+    uint32_t    nchunks;                /* numbers are below it */
+    uint32_t    epoch;                  /* a version: RUNS, above */
+    uint32_t    pad[9];
+    uint64_t    bump;                   /* first word never in use */
     uint64_t    used;                   /* words handed out, after rounding */
     uint64_t    lent;                   /* of these, not to the index */
+    uint32_t    chunks;                 /* in use */
+    uint32_t    low;                    /* no chunk below it is free */
     uint32_t    nlimbo;
-    uint32_t    pad;
-    uint32_t    free[KVR_ARENA_CLASSES];
-    uint64_t    limbo[KVR_ARENA_LIMBO]; /* class << 32 | piece */
+    uint32_t    limbo[KVR_ARENA_LIMBO]; /* pieces */
 } kvr_arena_zone_t;
 
 
 /* A process's handle. */
 typedef struct {
-    kvr_mem_t         *mem;
-    kvr_arena_zone_t  *zone;
-    uint64_t          *words;
+    kvr_mem_t          *mem;
+    kvr_arena_zone_t   *zone;
+    uint64_t           *words;
+    kvr_arena_chunk_t  *chunks;
+    uint64_t           *map;            /* a bit for each chunk in use */
 } kvr_arena_t;
 
 
+static inline bool
+kvr_arena_is_full(const kvr_arena_chunk_t *r, const kvr_arena_class_t *class)
+{
+    return r->taken[0] == class->full[0] && r->taken[1] == class->full[1];
+}
+
+
+static inline bool
+kvr_arena_is_empty(const kvr_arena_chunk_t *r)
+{
+    return (r->taken[0] | r->taken[1]) == 0;
+}
+
+
+/* The memory must be zeroed, and its offset a multiple of 64. */
 void kvr_arena_format(kvr_arena_zone_t *z, uint64_t base, uint64_t words);
 void kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z);
 
@@ -94,6 +173,15 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 uint32_t kvr_arena_rounded(uint32_t n);
 
 
+/*
+ * Looks at every invariant of the arena, and tells of each piece below the
+ * bump that is nobody's: free, or in limbo.  NULL, or what is wrong.  Under
+ * the lock, log empty; slow.
+ */
+const char *kvr_arena_check(const kvr_arena_t *a,
+    void (*nobodys)(void *data, uint32_t piece, uint32_t words), void *data);
+
+
 static inline void *
 kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 {
@@ -106,6 +194,27 @@ static inline bool
 kvr_arena_valid(const kvr_arena_t *a, uint32_t piece, uint32_t n)
 {
     return (uint64_t) piece + n <= a->zone->limit;
+}
+
+
+/* For readers: what they see behind this is of this epoch or a later one. */
+static inline uint32_t
+kvr_arena_epoch(const kvr_arena_t *a)
+{
+    return __atomic_load_n(&a->zone->epoch, __ATOMIC_ACQUIRE);
+}
+
+
+/*
+ * For readers: was the epoch the same for everything that they have read since
+ * they noted it?  An odd one is no epoch.
+ */
+static inline bool
+kvr_arena_same_epoch(const kvr_arena_t *a, uint32_t epoch)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+
+    return (epoch & 1) == 0 && kvr_load32(&a->zone->epoch) == epoch;
 }
 
 

@@ -31,10 +31,6 @@ kvr_txn_rollback(kvr_mem_t *m)
         kvr_txn_overflow();
     }
 
-    /* for those who look on, and at the end for those who come meanwhile */
-
-    kvr_txn_new_epoch(m);
-
     for (i = 0; i < n; i++) {
         u = &j->records[i];
 
@@ -80,8 +76,6 @@ kvr_txn_rollback(kvr_mem_t *m)
             }
         }
     }
-
-    kvr_txn_new_epoch(m);
 
     kvr_txn_commit(m);
 

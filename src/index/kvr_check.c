@@ -19,6 +19,7 @@
 static const char *kvr_check_all(kvr_check_t *k);
 static const char *kvr_check_runs(kvr_check_t *k);
 static const char *kvr_check_free(kvr_check_t *k);
+static void kvr_check_nobodys(void *data, uint32_t piece, uint32_t words);
 static const char *kvr_check_handles(kvr_check_t *k);
 static const char *kvr_check_counts(kvr_check_t *k);
 
@@ -198,49 +199,26 @@ kvr_check_runs(kvr_check_t *k)
 static const char *
 kvr_check_free(kvr_check_t *k)
 {
-    uint32_t                 i, c, e, words, piece;
-    const char              *why;
-    const kvr_arena_zone_t  *z;
+    const char  *why;
 
-    z = &k->x->zone->arena;
+    why = kvr_arena_check(&k->x->arena, kvr_check_nobodys, k);
 
-    for (c = 0; c < KVR_ARENA_CLASSES; c++) {
+    return why ? kvr_check_fail("the arena: %s", why) : k->why;
+}
 
-        if (c == KVR_ARENA_RUN) {
-            words = KVR_ARENA_RUN_WORDS;
 
-        } else if (c < 3) {
-            words = 2u << c;
+static void
+kvr_check_nobodys(void *data, uint32_t piece, uint32_t words)
+{
+    const char   *why;
+    kvr_check_t  *k;
 
-        } else {
-            e = 3 + (c - 3) / 4;
-            words = (1u << e) + ((c - 3) % 4 + 1) * (1u << (e - 2));
-        }
+    k = data;
+    why = kvr_check_mark(k, piece, words, "free");
 
-        for (piece = z->free[c]; piece; /* void */ ) {
-            why = kvr_check_mark(k, piece, words, "free");
-            if (why) {
-                return why;
-            }
-
-            piece = (uint32_t)
-                    k->x->arena.words[piece + (c == KVR_ARENA_RUN
-                                               ? KVR_ARENA_RUN_WORDS - 1
-                                               : 0)];
-        }
-
-        for (i = 0; i < z->nlimbo; i++) {
-            if (z->limbo[i] >> 32 == c) {
-                why = kvr_check_mark(k, (uint32_t) z->limbo[i], words,
-                                     "limbo");
-                if (why) {
-                    return why;
-                }
-            }
-        }
+    if (k->why == NULL) {
+        k->why = why;
     }
-
-    return NULL;
 }
 
 

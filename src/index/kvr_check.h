@@ -27,6 +27,7 @@ typedef struct {
     uint64_t            used;
     uint64_t            blocks;
     uint64_t            details;
+    const char         *why;            /* of a free piece */
 } kvr_check_t;
 
 

@@ -41,9 +41,8 @@ uint32_t
 kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     kvr_depths_t *out)
 {
-    bool        whole;
-    uint32_t    i, k, t, best, nsteps, attempts;
-    uint64_t    epoch;
+    bool        whole, same;
+    uint32_t    i, k, t, best, epoch, nsteps, attempts;
     kvr_step_t  steps[KVR_RADIX_HOPS];
 
     out->torn = false;
@@ -59,7 +58,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             return 0;
         }
 
-        epoch = __atomic_load_n(&x->mem->journal->epoch, __ATOMIC_ACQUIRE);
+        epoch = kvr_arena_epoch(&x->arena);
 
         whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
 
@@ -75,10 +74,11 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             }
         }
 
-        if (kvr_load64(&x->mem->journal->epoch) != epoch) {
-            i = 0;
+        /* and were these versions? */
 
-        } else if (whole && i == nsteps) {
+        same = kvr_arena_same_epoch(&x->arena, epoch);
+
+        if (whole && same && i == nsteps) {
 
             for (i = 0; i < nsteps; i++) {
                 kvr_find_stamp(x, &steps[i]);
@@ -95,7 +95,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     /* the prefix that no writer has touched */
 
     out->torn = true;
-    k = i < nsteps ? steps[i].pos : best;
+    k = !same ? 0 : i < nsteps ? steps[i].pos : best;
 
     for (t = out->tiered ? 0 : 2; t < 3; t++) {
         for (i = 0; i < out->nviews; i++) {

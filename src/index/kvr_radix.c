@@ -97,9 +97,10 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->forgot_data = NULL;
 
     memset(x->hints, 0, sizeof(x->hints));
-    x->epoch = mem->journal->epoch;
 
     kvr_arena_attach(&x->arena, mem, &z->arena);
+    x->epoch = kvr_arena_epoch(&x->arena);
+
     kvr_handle_attach(&x->handles, mem, &z->handles);
 
     x->cover.mem = mem;
@@ -125,9 +126,9 @@ kvr_radix_begin(kvr_radix_t *x)
 
     x->trimmed = false;
 
-    if (x->epoch != x->mem->journal->epoch) {
+    if (!kvr_arena_same_epoch(&x->arena, x->epoch)) {
         memset(x->hints, 0, sizeof(x->hints));
-        x->epoch = x->mem->journal->epoch;
+        x->epoch = kvr_arena_epoch(&x->arena);
     }
 }
 

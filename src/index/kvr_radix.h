@@ -80,7 +80,7 @@ typedef struct {
  * Where a writer will look next: at the end of a chain that it has stored, and
  * before the end of one that it has removed.  The writer's own memory, and a
  * guess: it is held against the index before it is believed.  With a new epoch
- * (kvr_txn.h) all are dropped.
+ * of the arena all are dropped.
  */
 typedef struct {
     uint64_t            handle;
@@ -114,7 +114,7 @@ typedef struct {
 
     bool                trimmed;        /* in this transaction: words behind
                                            a run's end may be somebody's */
-    uint64_t            epoch;          /* of the hints */
+    uint32_t            epoch;          /* of the hints */
     kvr_hint_t          hints[KVR_RADIX_HINTS];
 } kvr_radix_t;
 

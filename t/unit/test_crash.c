@@ -13,14 +13,10 @@
  */
 
 
+#include "processes.h"
 #include "radix_fixture.h"
 
 #include "core/kvr_lock.h"
-
-#include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 
 #define CHAINS       2
@@ -81,15 +77,12 @@ static bool apply(fx_t *f, uint64_t i);
 static bool is_small(uint64_t i);
 static void writer(void);
 static void reader(uint64_t seed);
-static pid_t start(void (*fn)(void));
-static bool killed_at(void (*fn)(void), uint32_t steps);
 static void roll_back(void);
 static void begin(void);
 static bool same_answers(uint64_t seed, uint32_t n);
 static bool round_of(uint32_t i);
 static void crashes(uint32_t rounds);
 static void beginnings(void);
-static uint32_t free_pieces(fx_t *f);
 static void locks(void);
 static void lock_and_wait(void);
 
@@ -343,70 +336,6 @@ start_reader(void)
 }
 
 
-static pid_t
-start(void (*fn)(void))
-{
-    pid_t  pid;
-
-    fflush(stdout);
-    pid = fork();
-
-    if (pid == -1) {
-        perror("fork");
-        exit(1);
-    }
-
-    if (pid == 0) {
-        fn();
-        _exit(0);
-    }
-
-    return pid;
-}
-
-
-/*
- * A function in another process, killed after so many instructions.  False
- * when it came to its end.
- */
-
-static bool
-killed_at(void (*fn)(void), uint32_t steps)
-{
-    int    status;
-    pid_t  pid;
-
-    pid = fork();
-
-    if (pid == 0) {
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
-            _exit(1);
-        }
-
-        raise(SIGSTOP);
-        fn();
-        _exit(0);
-    }
-
-    if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) {
-        return false;
-    }
-
-    while (steps--) {
-        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == -1
-            || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
-        {
-            return false;
-        }
-    }
-
-    kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
-
-    return true;
-}
-
-
 static void
 roll_back(void)
 {
@@ -628,7 +557,7 @@ static void
 beginnings(void)
 {
     bool      good;
-    uint32_t  i, n, steps;
+    uint32_t  i, steps;
     uint64_t  q[3];
 
     fx_open(&crashed, 4 << 20, VIEWS);
@@ -643,40 +572,17 @@ beginnings(void)
     }
 
     fx_remove(&crashed, 0, KVR_DEVICE, q, 3);
-    n = free_pieces(&crashed);
-    good = n > 0 && crashed.zone->arena.nlimbo > 0;
+    good = crashed.zone->arena.used == 0 && crashed.zone->arena.nlimbo > 0;
 
     for (steps = 1; good && crashed.zone->arena.nlimbo; steps++) {
         killed_at(begin, steps);
         kvr_txn_rollback(&crashed.mem);
-        good = free_pieces(&crashed) == n && fx_whole(&crashed, "begun");
+        good = crashed.zone->arena.used == 0 && fx_whole(&crashed, "begun");
     }
 
     ok(good && steps > 50, "killed in a beginning at %u places, no memory "
        "is lost", steps - 1);
     fx_close(&crashed);
-}
-
-
-static uint32_t
-free_pieces(fx_t *f)
-{
-    uint32_t                 c, n, piece;
-    const kvr_arena_zone_t  *z;
-
-    z = &f->zone->arena;
-    n = z->nlimbo;
-
-    for (c = 0; c < KVR_ARENA_CLASSES; c++) {
-        for (piece = z->free[c]; piece; n++) {
-            piece = (uint32_t)
-                    f->x.arena.words[piece + (c == KVR_ARENA_RUN
-                                              ? KVR_ARENA_RUN_WORDS - 1
-                                              : 0)];
-        }
-    }
-
-    return n;
 }
 
 

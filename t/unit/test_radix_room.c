@@ -21,6 +21,8 @@
 static void reclaim(void);
 static void full_store(void);
 static void full_tables(void);
+static void shapes(void);
+static uint32_t chains(fx_t *to, uint32_t len);
 static void churn(void);
 static void speed(void);
 
@@ -36,6 +38,7 @@ main(int argc, char **argv)
     reclaim();
     full_store();
     full_tables();
+    shapes();
     churn();
 
     if (argc > 1) {
@@ -269,6 +272,62 @@ full_tables(void)
 
     is_empty(f, "nothing is left of full children");
     fx_close(f);
+}
+
+
+/* What one shape of load has used is there for the next. */
+
+static void
+shapes(void)
+{
+    bool      good;
+    fx_t      new;
+    uint32_t  i, v, n, want;
+
+    static const uint32_t  len[] = { MAX, 1, 70, 15, 200, 1, 1000, 3, MAX };
+
+    fx_open(f, 1 << 20, 8);
+    good = true;
+
+    for (i = 0; i < sizeof(len) / sizeof(len[0]); i++) {
+
+        fx_open(&new, 1 << 20, 8);
+        want = chains(&new, len[i]);
+        fx_close(&new);
+
+        n = chains(f, len[i]);
+
+        if (n != want || !fx_whole(f, "shapes")) {
+            note("chains of %u: %u, should be %u", len[i], n, want);
+            good = false;
+        }
+
+        for (v = 0; v < 8; v++) {
+            fx_reclaim(f, v, 1000000);
+        }
+    }
+
+    ok(good, "after chains of any length there is room for as many of others "
+       "as in the beginning");
+    is_empty(f, "and nothing is left of them");
+    fx_close(f);
+}
+
+
+/* As many as there is room for, each of its own. */
+
+static uint32_t
+chains(fx_t *to, uint32_t len)
+{
+    uint32_t  n;
+
+    for (n = 0; /* void */ ; n++) {
+        fx_count(q, (uint64_t) (n + 1) << 20, len);
+
+        if (fx_store(to, n % 8, KVR_DEVICE, 0, q, q, len) != KVR_OK) {
+            return n;
+        }
+    }
 }
 
 

@@ -1,0 +1,88 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Processes for the tests that kill them.
+ */
+
+
+#ifndef PROCESSES_H_INCLUDED
+#define PROCESSES_H_INCLUDED
+
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+
+/* A function in another process. */
+
+static inline pid_t
+start(void (*fn)(void))
+{
+    pid_t  pid;
+
+    fflush(stdout);
+    pid = fork();
+
+    if (pid == -1) {
+        perror("fork");
+        exit(1);
+    }
+
+    if (pid == 0) {
+        fn();
+        _exit(0);
+    }
+
+    return pid;
+}
+
+
+/*
+ * A function in another process, killed after so many instructions.  False
+ * when it came to its end.
+ */
+
+static inline bool
+killed_at(void (*fn)(void), uint32_t steps)
+{
+    int    status;
+    pid_t  pid;
+
+    pid = fork();
+
+    if (pid == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
+            _exit(1);
+        }
+
+        raise(SIGSTOP);
+        fn();
+        _exit(0);
+    }
+
+    if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) {
+        return false;
+    }
+
+    while (steps--) {
+        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == -1
+            || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
+        {
+            return false;
+        }
+    }
+
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+
+    return true;
+}
+
+
+#endif /* PROCESSES_H_INCLUDED */
