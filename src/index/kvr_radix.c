@@ -91,6 +91,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
 
     x->now = 0;
+    x->breaths = 0;
     x->tries = KVR_RADIX_TRIES;
     x->random = z->secret[0];
     x->forgot = NULL;

@@ -103,6 +103,7 @@ typedef struct {
     uint32_t           *view_owns;
     uint32_t            now;            /* second, for the runs' stamps; the
                                            owner of this handle sets it */
+    uint32_t            breaths;        /* commits within events */
     uint32_t            tries;          /* to make room, in one event; 0:
                                            nothing is forgotten */
     uint64_t            random;         /* state of a generator */

@@ -91,7 +91,7 @@ kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, mark, unknown_mark, tries;
+    uint32_t          i, mark, unknown_mark, tries, breaths;
     kvr_rc_t          rc;
     kvr_name_t        name;
     kvr_radix_row_t   row;
@@ -101,6 +101,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     row.view = view;
     mark = 0;
     unknown_mark = *unknown;
+    breaths = x->breaths;
     tries = 0;
 
     if (n) {
@@ -140,12 +141,16 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                     kvr_radix_tidy(x, row.run, name.run);
                 }
 
-                kvr_txn_commit(x->mem);
-                kvr_radix_begin(x);
+                kvr_radix_breathe(x);
             }
 
-            mark = i;
-            unknown_mark = *unknown;
+            if (x->breaths != breaths) {
+                /* all up to here is for good */
+                breaths = x->breaths;
+                mark = i;
+                unknown_mark = *unknown;
+            }
+
             kvr_radix_row_begin(x, &row, name.run);
         }
 
@@ -177,6 +182,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             i = mark - 1;
             *unknown = unknown_mark;
+            breaths = x->breaths;
             row.run = 0;
 
             continue;

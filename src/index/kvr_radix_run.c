@@ -21,6 +21,7 @@ kvr_radix_breathe(kvr_radix_t *x)
     {
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
+        x->breaths++;
     }
 }
 

@@ -1,0 +1,435 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Forgetting: what makes room in a full radix index, and what ttl= takes out.
+ */
+
+
+#include "radix_fixture.h"
+
+
+#define MAX       4096
+
+
+static void oldest(void);
+static void prefixes(void);
+static void staircase(void);
+static void longest(void);
+static void ttl(void);
+static void model(void);
+static bool model_sync(mdl_t *m, uint64_t before, uint64_t *lost);
+static void forgot(void *data, uint32_t view, uint32_t handles);
+
+
+static fx_t      fx;
+static fx_t     *f = &fx;
+static uint64_t  q[MAX], h[MAX];
+static uint64_t  told[FX_VIEWS];
+
+
+int
+main(void)
+{
+    oldest();
+    prefixes();
+    staircase();
+    longest();
+    ttl();
+    model();
+
+    return done();
+}
+
+
+static void
+forgot(void *data, uint32_t view, uint32_t handles)
+{
+    uint64_t *to = data;
+
+    to[view] += handles;
+}
+
+
+static void
+open_small(size_t size, uint32_t views)
+{
+    fx_open(f, size, views);
+
+    memset(told, 0, sizeof(told));
+    f->x.forgot = forgot;
+    f->x.forgot_data = told;
+}
+
+
+static uint64_t
+told_all(void)
+{
+    uint32_t  v;
+    uint64_t  n;
+
+    n = 0;
+
+    for (v = 0; v < FX_VIEWS; v++) {
+        n += told[v];
+    }
+
+    return n;
+}
+
+
+static uint32_t
+depth_of(uint32_t view, uint64_t first, uint32_t n)
+{
+    fx_count(q, first, n);
+    fx_find(f, q, n);
+
+    return f->depths[2][view];
+}
+
+
+/*
+ * Ten times what there is room for, a second each; 20 prompts are asked for
+ * all the time.
+ */
+
+static void
+oldest(void)
+{
+    uint32_t  i, k, bad, whole, last;
+
+    open_small(2 << 20, 8);
+    bad = 0;
+    last = 0;
+
+    for (i = 1; i <= 20000; i++) {
+        f->x.now++;
+        fx_count(q, i * 1000, 30);
+        bad += fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 30) != KVR_OK;
+
+        for (k = 1; k <= 20 && i % 20 == 0 && k <= i; k++) {
+            (void) depth_of(k % 8, k * 1000, 30);
+        }
+    }
+
+    is_u64(bad, 0, "a full index stores on");
+    ok(fx_whole(f, "after much forgetting"), "it is whole");
+    ok(f->zone->forgotten > 300000 && told_all() == f->zone->forgotten
+       && f->zone->pairs + f->zone->forgotten == 600000,
+       "what it forgot is told and counted (%lu)",
+       (unsigned long) f->zone->forgotten);
+
+    whole = 0;
+
+    for (k = 1; k <= 20; k++) {
+        whole += depth_of(k % 8, k * 1000, 30) == 30;
+    }
+
+    is_u64(whole, 20, "what was asked for all the time is there");
+
+    whole = 0;
+
+    for (i = 20000 - 99; i <= 20000; i++) {
+        last += depth_of(i % 8, i * 1000, 30) == 30;
+    }
+
+    for (i = 21; i <= 10000; i++) {
+        whole += depth_of(i % 8, i * 1000, 30) == 30;
+    }
+
+    ok(last >= 98, "the last ones are there (%u of 100)", last);
+    is_u64(whole, 0, "the old ones are not");
+
+    for (i = 0; i < 8; i++) {
+        fx_reclaim(f, i, 100000);
+    }
+
+    is_empty(f, "and in the end nothing is left");
+    fx_close(f);
+}
+
+
+/* Chains of many runs: their ends go first, what is left is a prefix. */
+
+static void
+prefixes(void)
+{
+    bool      good;
+    uint32_t  i, k, n, depth;
+
+    open_small(2 << 20, 8);
+    good = true;
+
+    for (i = 1; i <= 200; i++) {
+        f->x.now++;
+        fx_count(q, i * 10000, 2000);
+        good = good
+               && fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 2000) == KVR_OK;
+    }
+
+    n = 0;
+
+    for (i = 1; i <= 200; i++) {
+        depth = depth_of(i % 8, i * 10000, 2000);
+
+        /* prefixes, by handles too: what is gone is unknown */
+
+        for (k = 0; k < 2000; k += 100) {
+            good = good && kvr_radix_knows(&f->x, i % 8, i * 10000 + k)
+                           == (k < depth);
+        }
+
+        n += depth > 0 && depth < 2000;
+    }
+
+    ok(good && fx_whole(f, "prefixes"),
+       "of a chain its end is forgotten first (%u are prefixes)", n);
+    fx_close(f);
+}
+
+
+/* Every run is one block long and all hang on one another. */
+
+static void
+staircase(void)
+{
+    uint32_t  i, bad;
+    uint64_t  parent;
+
+    open_small(1 << 20, 8);
+    bad = 0;
+    parent = 0;
+
+    for (i = 1; i <= 20000; i++) {
+
+        /* two children each, so that none is appended */
+
+        f->x.now++;
+        h[0] = i * 2;
+        q[0] = i * 2;
+        bad += fx_store(f, 0, KVR_DEVICE, parent, h, q, 1) != KVR_OK;
+        h[0] = i * 2 + 1;
+        q[0] = i * 2 + 1;
+        bad += fx_store(f, 0, KVR_DEVICE, parent, h, q, 1) != KVR_OK;
+
+        parent = i % 1000 ? i * 2 : 0;
+    }
+
+    is_u64(bad, 0, "staircases make room, too");
+    ok(fx_whole(f, "staircases") && f->zone->forgotten,
+       "and the index is whole");
+    fx_close(f);
+}
+
+
+/* One chain that is longer than the index has room for. */
+
+static void
+longest(void)
+{
+    uint32_t  n;
+    uint64_t  parent;
+    kvr_rc_t  rc;
+
+    open_small(1 << 20, 8);
+    fx_count(q, 1, 100);
+    fx_store(f, 1, KVR_DEVICE, 0, q, q, 100);
+
+    parent = 0;
+    rc = KVR_OK;
+
+    for (n = 0; rc == KVR_OK && n < 1000000; n += 50) {
+        f->x.now++;
+        fx_count(q, 1000 + n, 50);
+        rc = fx_store(f, 0, KVR_DEVICE, parent, q, q, 50);
+        parent = 1000 + n + 49;
+    }
+
+    is_u64(rc, (uint64_t) KVR_FULL,
+           "one chain longer than the index is refused in the end");
+    ok(fx_whole(f, "the longest chain") && told[1] == 100 && told[0] == 0,
+       "all others made room for it, and it is whole");
+    fx_close(f);
+}
+
+
+static void
+ttl(void)
+{
+    bool      good;
+    uint32_t  i, k, rounds;
+
+    open_small(4 << 20, 8);
+    f->x.now = 1000;
+
+    for (i = 1; i <= 100; i++) {
+        fx_count(q, i * 10000, 1000);
+        fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 1000);
+    }
+
+    f->x.now = 1050;
+
+    for (i = 1; i <= 50; i++) {
+        (void) depth_of(i % 8, i * 10000, i <= 25 ? 100 : 1000);
+    }
+
+    f->x.now = 1100;
+
+    for (rounds = 0; rounds < 4; /* void */ ) {
+        kvr_radix_begin(&f->x);
+        rounds += kvr_radix_forget(&f->x, 60, 100);
+        kvr_txn_commit(&f->mem);
+    }
+
+    good = true;
+
+    for (i = 1; i <= 100; i++) {
+        k = depth_of(i % 8, i * 10000, 1000);
+        good = good && k == (i <= 25 ? KVR_RUN_MAX : i <= 50 ? 1000 : 0);
+    }
+
+    ok(good && fx_whole(f, "ttl"),
+       "what was not used for the time to live is forgotten, run by run");
+
+    f->x.now = 1105;
+
+    kvr_radix_begin(&f->x);
+    while (!kvr_radix_forget(&f->x, 60, 1000)) { /* void */ }
+    kvr_txn_commit(&f->mem);
+
+    is_u64(depth_of(3, 30000, 1000), KVR_RUN_MAX,
+           "what was used since is not");
+
+    f->x.now = 2000;
+
+    for (rounds = 0; rounds < 4; /* void */ ) {
+        kvr_radix_begin(&f->x);
+        rounds += kvr_radix_forget(&f->x, 60, 100);
+        kvr_txn_commit(&f->mem);
+    }
+
+    is_empty(f, "in the end all is");
+    is_u64(told_all(), 100000, "and told");
+    fx_close(f);
+}
+
+
+/*
+ * Random streams in an index that is much too small, beside the model, from
+ * which is taken what the index has forgotten: the rest must agree.
+ */
+
+static void
+model(void)
+{
+    bool        good;
+    mdl_t       m;
+    uint32_t    i, k, n, v, step, stores;
+    uint64_t    seed, lost, parent, before, known[64];
+    kvr_tier_t  tier;
+
+    open_small(768 << 10, 8);
+    mdl_open(&m);
+    memset(known, 0, sizeof(known));
+
+    seed = 20261121;
+    lost = 0;
+    stores = 0;
+    good = true;
+
+    for (step = 0; good && step < 6000; step++) {
+
+        f->x.now += step % 16 == 0;
+        before = f->zone->forgotten;
+        v = fx_below(&seed, 8);
+        tier = fx_below(&seed, 12) ? KVR_DEVICE : fx_below(&seed, 4);
+
+        if (fx_below(&seed, 4)) {
+
+            n = 1 + fx_below(&seed, fx_below(&seed, 8) ? 40 : 600);
+            parent = fx_below(&seed, 3) ? known[fx_below(&seed, 64)] : 0;
+
+            if (!kvr_radix_knows(&f->x, v, parent)) {
+                parent = 0;
+            }
+
+            for (i = 0; i < n; i++) {
+                q[i] = fx_below(&seed, 3) + (i > 3 ? fx_random(&seed) : 0);
+                h[i] = fx_mix(q[i] ^ fx_mix(i ? h[i - 1] : parent))
+                       + (fx_below(&seed, 900) == 0);
+            }
+
+            good = fx_store(f, v, tier, parent, h, q, n) == KVR_OK
+                   && model_sync(&m, before, &lost)
+                   && mdl_store(&m, v, tier, parent, h, q, n)
+                   && model_sync(&m, before, &lost);
+
+            known[fx_below(&seed, 64)] = h[fx_below(&seed, n)];
+            stores++;
+
+        } else {
+
+            k = fx_below(&seed, 64);
+
+            for (i = 0; i < 8; i++) {
+                h[i] = known[(k + i) % 64];
+            }
+
+            (void) fx_remove(f, v, tier, h, 8);
+            good = model_sync(&m, before, &lost);
+            (void) mdl_remove(&m, v, tier, h, 8);
+            n = 0;
+        }
+
+        good = good && m.handles.n == f->zone->pairs
+               && fx_agree(f, &m, q, n);
+
+        if (step % 200 == 0) {
+            good = good && fx_whole(f, "the model's check");
+        }
+    }
+
+    note("%u steps, %u stores, %lu handles forgotten, %lu for good", step,
+         stores, (unsigned long) f->zone->forgotten, (unsigned long) lost);
+
+    ok(good && lost && lost <= f->zone->forgotten
+       && f->zone->forgotten == told_all(),
+       "with what was forgotten taken out, the model agrees");
+
+    mdl_close(&m);
+    fx_close(f);
+}
+
+
+/* Takes out of the model what the index does not know any more. */
+
+static bool
+model_sync(mdl_t *m, uint64_t before, uint64_t *lost)
+{
+    uint32_t      t, view;
+    uint64_t      b, handle;
+    mdl_entry_t  *e, *next;
+
+    if (before == f->zone->forgotten) {
+        return true;
+    }
+
+    for (b = 0; b < m->handles.nbuckets; b++) {
+        for (e = m->handles.buckets[b]; e; e = next) {
+            next = e->next;
+            view = e->a;
+            handle = e->b;
+
+            if (kvr_radix_knows(&f->x, view, handle)) {
+                continue;
+            }
+
+            for (t = 0; t < KVR_TIERS; t++) {
+                (void) mdl_remove(m, view, t, &handle, 1);
+            }
+
+            (*lost)++;
+        }
+    }
+
+    return true;
+}
