@@ -1,0 +1,556 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The index against sets (sets.h): any bytes are a row of stores, removals,
+ * tiers, clears and rollbacks by four holders with few names, so that handles
+ * move, come twice, name themselves as parents, and leave holes everywhere.
+ *
+ * The first byte chooses the memory: little of it in one input of four, where
+ * stores and removals are refused for want of room.  A clear may take long:
+ * the holder is hidden, and reclaimed bit by bit between other operations.
+ */
+
+
+#include "fuzz.h"
+#include "sets.h"
+
+#include "index/kvr_radix.h"
+
+
+#define ROOM         (1u << 20)
+#define LITTLE       (160u << 10)       /* for tables and arena */
+#define OPS          400                /* of an input, at most */
+#define EVENT_MAX    768
+#define PROMPT_MAX   4096
+#define CHECK        24                 /* operations between two checks */
+
+
+typedef struct {
+    const uint8_t  *pos;
+    const uint8_t  *end;
+} bytes_t;
+
+
+/* What an event says; hashes and handles below. */
+typedef struct {
+    uint32_t    view;
+    kvr_tier_t  tier;
+    bool        has_parent;
+    uint64_t    parent;
+    uint32_t    n;
+} op_t;
+
+
+static uint32_t take(bytes_t *b);
+static void op_read(bytes_t *b, op_t *op);
+static void open_index(uint32_t room);
+static void store(bytes_t *b, bool rolled_back);
+static void remove_or_add(bytes_t *b, bool add);
+static void clear(bytes_t *b);
+static bool reclaim(uint32_t slots);
+static void drop(uint32_t view);
+static bool dying(void *data, uint32_t view);
+static void prompt(bytes_t *b);
+static void compare(uint32_t block);
+static void compare_prompt(uint32_t n);
+static void check(void);
+static void finish(void);
+
+
+static _Alignas(4096) char  memory[ROOM];
+
+static kvr_mem_t            mem;
+static kvr_radix_t          x;
+static kvr_radix_zone_t    *zone;
+static sets_t               sets;
+static bool                 little;
+static uint32_t             last;       /* the block stored last */
+static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
+static uint64_t             hashes[EVENT_MAX], handles[EVENT_MAX];
+static uint64_t             q[PROMPT_MAX + 8];
+
+
+const uint32_t  fuzz_inputs = 1500;
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    bytes_t   b;
+    uint32_t  i;
+
+    b.pos = bytes;
+    b.end = bytes + len;
+
+    i = take(&b) % 16;
+    little = i < 4;
+    open_index(little ? LITTLE >> i % 2 : ROOM);
+    sets_init(&sets);
+    last = 0;
+    hidden = SETS_VIEWS;
+
+    for (i = 0; i < OPS && b.pos < b.end; i++) {
+
+        switch (take(&b) & 15) {
+
+        case 0: case 1: case 2: case 3: case 4: case 5: case 6:
+            store(&b, false);
+            break;
+
+        case 7: case 8: case 9: case 10:
+            remove_or_add(&b, false);
+            break;
+
+        case 11:
+            remove_or_add(&b, true);
+            break;
+
+        case 12: case 13:
+            prompt(&b);
+            break;
+
+        case 14:
+            store(&b, true);
+            break;
+
+        default:
+            clear(&b);
+        }
+
+        if (hidden < SETS_VIEWS) {
+            (void) reclaim(1 + i);
+        }
+
+        compare(last);
+
+        if (i % CHECK == CHECK - 1) {
+            check();
+        }
+    }
+
+    check();
+    finish();
+
+    return 0;
+}
+
+
+static uint32_t
+take(bytes_t *b)
+{
+    return b->pos < b->end ? *b->pos++ : 0;
+}
+
+
+static void
+open_index(uint32_t room)
+{
+    uint64_t  at;
+
+    static const uint64_t  secret[4] = { 0x243f6a8885a308d3, 0x13198a2e03707344,
+                                         0xa4093822299f31d0,
+                                         0x082efa98ec4e6c89 };
+
+    mem.base = memory;
+    mem.journal = (kvr_journal_t *) memory;
+    at = (sizeof(kvr_journal_t) + 63) & ~UINT64_C(63);
+    zone = (kvr_radix_zone_t *) (memory + at);
+    at += (sizeof(kvr_radix_zone_t) + 63) & ~UINT64_C(63);
+    room = kvr_min(room, ROOM - at);
+    mem.size = at + room;
+
+    memset(memory, 0, mem.size);
+    kvr_radix_format(&mem, zone, at, room, SETS_VIEWS, secret);
+    kvr_radix_attach(&x, &mem, zone);
+}
+
+
+/*
+ * Six bytes: who and how, parent, number, two of hashes, first handle.  Short
+ * events have hashes 0 and 1; long ones leave a common chain at some place.
+ */
+
+static void
+op_read(bytes_t *b, op_t *op)
+{
+    bool      many;
+    uint32_t  i, how, n, first, shape, name;
+
+    how = take(b);
+    op->view = how % SETS_VIEWS;
+    op->tier = how & 16 ? (kvr_tier_t) (how >> 2 & 3) : KVR_DEVICE;
+    many = (how & 0x60) == 0x60;
+
+    n = take(b);
+    op->has_parent = n != 0;
+    op->parent = (how & 0x80 ? n * 4 : n) % SETS_HANDLES;
+
+    n = take(b);
+    op->n = many ? 1 + n * 3 : 1 + n % 12;
+
+    shape = take(b);
+    first = take(b);
+    name = take(b);
+
+    for (i = 0; i < op->n; i++) {
+
+        if (many) {
+            hashes[i] = i < shape * 3 ? 100 + i : 1000 * (1 + first % 3) + i;
+
+        } else {
+            hashes[i] = ((shape | first << 8) >> (i & 15)) & 1;
+        }
+
+        switch (how >> 5 & 3) {
+
+        case 0:
+            handles[i] = name + i;
+            break;
+
+        case 1:                             /* some come twice */
+            handles[i] = name + (i * 7) % 5;
+            break;
+
+        case 2:                             /* from the end */
+            handles[i] = name + op->n - 1 - i;
+            break;
+
+        default:
+            handles[i] = name * 4 + i;
+        }
+
+        handles[i] %= SETS_HANDLES;
+    }
+
+    if (op->has_parent && shape == 0xff) {
+        handles[first % op->n] = op->parent;
+    }
+}
+
+
+static void
+store(bytes_t *b, bool rolled_back)
+{
+    op_t       op;
+    bool       known;
+    uint32_t   i, done, block;
+    uint64_t   n;
+    kvr_rc_t   rc;
+
+    op_read(b, &op);
+
+    if (op.view == hidden) {
+        drop(op.view);
+    }
+
+    block = op.has_parent ? sets.entries[op.view][op.parent].block : 0;
+    known = !op.has_parent || block;
+
+    if ((block ? sets.blocks[block].depth : 0) + op.n > PROMPT_MAX
+        || sets.nblocks + op.n > SETS_BLOCKS / 2)
+    {
+        return;
+    }
+
+    kvr_radix_begin(&x);
+    n = mem.journal->n;
+    kvr_set64(&mem, &zone->torn, zone->torn + 1);   /* the first record */
+
+    rc = kvr_radix_store(&x, op.view, op.tier, op.has_parent, op.parent,
+                         handles, hashes, op.n, 0, &done);
+
+    if (rolled_back && rc == KVR_OK && mem.journal->n > n
+        && mem.journal->records[n].where
+           == ((uint64_t) ((char *) &zone->torn - mem.base) << 2
+               | KVR_UNDO_64))
+    {
+        /* none of it was committed */
+        (void) kvr_txn_rollback(&mem);
+        return;
+    }
+
+    kvr_txn_commit(&mem);
+
+    if (rc != (known ? KVR_OK : KVR_DECLINED)
+        && (rc != KVR_FULL || !known || !little || done >= op.n))
+    {
+        fuzz_fail("store: %d, %u of %u done", rc, done, op.n);
+    }
+
+    if (!known) {
+        return;
+    }
+
+    for (i = 0; i < (rc == KVR_FULL ? done : op.n); i++) {
+        block = sets_block(&sets, block, hashes[i]);
+        sets_hold(&sets, op.view, handles[i], block, op.tier);
+        last = block;
+    }
+}
+
+
+static void
+remove_or_add(bytes_t *b, bool add)
+{
+    op_t      op;
+    uint32_t  i, unknown, want;
+    kvr_rc_t  rc;
+
+    op_read(b, &op);
+    unknown = 0;
+    want = 0;
+
+    if (op.view == hidden) {
+        drop(op.view);
+    }
+
+    kvr_radix_begin(&x);
+    rc = add ? kvr_radix_add_tier(&x, op.view, op.tier, handles, op.n,
+                                  &unknown)
+             : kvr_radix_remove(&x, op.view, op.tier, handles, op.n,
+                                &unknown);
+    kvr_txn_commit(&mem);
+
+    if (rc == KVR_FULL && little) {
+        /* nobody knows how much of it was done: nothing stays */
+        drop(op.view);
+        return;
+    }
+
+    if (rc != KVR_OK) {
+        fuzz_fail("%s: %d", add ? "add_tier" : "remove", rc);
+    }
+
+    for (i = 0; i < op.n; i++) {
+        if (!add) {
+            want += !sets_remove(&sets, op.view, handles[i], op.tier);
+
+        } else if (sets.entries[op.view][handles[i]].block) {
+            sets_hold(&sets, op.view, handles[i],
+                      sets.entries[op.view][handles[i]].block, op.tier);
+
+        } else {
+            want++;
+        }
+    }
+
+    if (unknown != want) {
+        fuzz_fail("%u handles unknown, not %u", unknown, want);
+    }
+}
+
+
+/* At once, or hidden and bit by bit. */
+
+static void
+clear(bytes_t *b)
+{
+    uint32_t  view;
+
+    view = take(b);
+
+    if (hidden < SETS_VIEWS) {
+        drop(hidden);
+    }
+
+    hidden = view % SETS_VIEWS;
+    sets_clear(&sets, hidden);
+
+    if (view & 0x80) {
+        drop(hidden);
+    }
+}
+
+
+static bool
+dying(void *data, uint32_t view)
+{
+    return view == *(uint32_t *) data;
+}
+
+
+/* True when a round is over. */
+
+static bool
+reclaim(uint32_t slots)
+{
+    bool  round;
+
+    kvr_radix_begin(&x);
+    round = kvr_radix_reclaim(&x, dying, &hidden, slots);
+    kvr_txn_commit(&mem);
+
+    if (round && kvr_radix_view_empty(&x, hidden)) {
+        hidden = SETS_VIEWS;
+    }
+
+    return round;
+}
+
+
+static void
+drop(uint32_t view)
+{
+    uint32_t  rounds, other;
+
+    other = hidden == view ? SETS_VIEWS : hidden;
+    hidden = view;
+    sets_clear(&sets, view);
+
+    for (rounds = 0; hidden == view; /* void */ ) {
+        rounds += reclaim(10000);
+
+        if (rounds == 4) {
+            fuzz_fail("view %u is not empty after %u rounds", view, rounds);
+        }
+    }
+
+    hidden = other;
+}
+
+
+/* The chain that a handle names, with something behind it, or changed. */
+
+static void
+prompt(bytes_t *b)
+{
+    uint32_t  n, view, name, what;
+
+    view = take(b) % SETS_VIEWS;
+    name = take(b) * 4 + take(b) % 4;
+    what = take(b);
+
+    n = sets_chain(&sets, sets.entries[view][name].block, q);
+
+    if (n && what & 1) {
+        q[what % n] ^= 1;
+    }
+
+    for ( /* void */ ; what & 14; what -= 2) {
+        q[n++] = what >> 4 & 1;
+    }
+
+    compare_prompt(n);
+}
+
+
+static void
+compare(uint32_t block)
+{
+    compare_prompt(sets_chain(&sets, block, q));
+}
+
+
+static void
+compare_prompt(uint32_t n)
+{
+    uint32_t      v, t, best, top, want[3], got[3][SETS_VIEWS];
+    kvr_depths_t  out;
+
+    top = 0;
+    out.nviews = SETS_VIEWS;
+
+    for (t = 0; t < 3; t++) {
+        out.depths[t] = got[t];
+    }
+
+    best = kvr_radix_find(&x, q, n, &out);
+
+    for (v = 0; v < SETS_VIEWS; v++) {
+
+        if (v == hidden) {
+            top = kvr_max(top, out.depths[2][v]);
+            continue;
+        }
+
+        sets_find(&sets, v, q, n, want);
+        top = kvr_max(top, want[2]);
+
+        for (t = 0; t < 3; t++) {
+            if (out.depths[out.tiered ? t : 2][v] != want[t]) {
+                fuzz_fail("a prompt of %u: view %u, tier %u: %u, not %u", n,
+                          v, t, out.depths[out.tiered ? t : 2][v], want[t]);
+            }
+        }
+    }
+
+    if (best != top || out.torn) {
+        fuzz_fail("a prompt of %u: best %u, not %u; torn %d", n, best, top,
+                  out.torn);
+    }
+}
+
+
+static void
+check(void)
+{
+    const char  *why;
+
+    if (hidden < SETS_VIEWS) {
+        /* a view reclaimed by half is not whole */
+        return;
+    }
+
+    why = kvr_radix_check(&x);
+
+    if (why) {
+        fuzz_fail("%s", why);
+    }
+}
+
+
+/* Every handle's chain is looked up, then everything is taken away. */
+
+static void
+finish(void)
+{
+    uint32_t             v, i, t, unknown;
+    uint64_t             handle;
+    const sets_entry_t  *e;
+
+    for (v = 0; v < SETS_VIEWS; v++) {
+
+        for (i = 0; i < SETS_HANDLES; i += 17) {
+            if (sets.entries[v][i].block) {
+                compare(sets.entries[v][i].block);
+            }
+        }
+
+        if (v == hidden || little) {
+            drop(v);
+            continue;
+        }
+
+        for (i = 0; i < SETS_HANDLES; i++) {
+            e = &sets.entries[v][i];
+            handle = i;
+            unknown = 0;
+
+            for (t = 0; t < KVR_TIERS; t++) {
+                if (e->tiers & 1u << t) {
+                    kvr_radix_begin(&x);
+                    (void) kvr_radix_remove(&x, v, t, &handle, 1, &unknown);
+                    kvr_txn_commit(&mem);
+                }
+            }
+
+            if (unknown) {
+                fuzz_fail("view %u has lost the handle %u", v, i);
+            }
+        }
+
+        sets_clear(&sets, v);
+
+        if (!kvr_radix_view_empty(&x, v)) {
+            fuzz_fail("view %u is not empty at the end", v);
+        }
+    }
+
+    if (zone->arena.used || zone->blocks) {
+        fuzz_fail("%llu words and %llu blocks are left",
+                  (unsigned long long) zone->arena.used,
+                  (unsigned long long) zone->blocks);
+    }
+
+    check();
+}
