@@ -204,7 +204,7 @@ SECONDS     = 600
 TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
-FUZZ_FLAGS  = -max_len=2048 -timeout=30 -print_final_stats=1 -verbosity=1
+FUZZ_FLAGS  = -max_len=1024 -timeout=30 -print_final_stats=1 -verbosity=1
 
 objs_fuzz  := $(srcs:%.c=$(BUILD)/obj-fuzz/%.o)
 

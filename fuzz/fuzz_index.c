@@ -5,7 +5,7 @@
  * tiers, clears and rollbacks by four holders with few names, so that handles
  * move, come twice, name themselves as parents, and leave holes everywhere.
  *
- * The first byte chooses the memory: little of it in one input of four, where
+ * The first byte chooses the memory, of which there may be so little that
  * stores and removals are refused for want of room.  A clear may take long:
  * the holder is hidden, and reclaimed bit by bit between other operations.
  */
@@ -17,8 +17,7 @@
 #include "index/kvr_radix.h"
 
 
-#define ROOM         (1u << 20)
-#define LITTLE       (160u << 10)       /* for tables and arena */
+#define ROOM         (1u << 20)         /* for log, tables, and arena */
 #define OPS          400                /* of an input, at most */
 #define EVENT_MAX    768
 #define PROMPT_MAX   4096
@@ -55,6 +54,7 @@ static void compare(uint32_t block);
 static void compare_prompt(uint32_t n);
 static void check(void);
 static void finish(void);
+static bool emptied(uint32_t view);
 
 
 static _Alignas(4096) char  memory[ROOM];
@@ -63,14 +63,13 @@ static kvr_mem_t            mem;
 static kvr_radix_t          x;
 static kvr_radix_zone_t    *zone;
 static sets_t               sets;
-static bool                 little;
 static uint32_t             last;       /* the block stored last */
 static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
 static uint64_t             hashes[EVENT_MAX], handles[EVENT_MAX];
 static uint64_t             q[PROMPT_MAX + 8];
 
 
-const uint32_t  fuzz_inputs = 1500;
+const uint32_t  fuzz_inputs = 2000;
 
 
 int
@@ -82,9 +81,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     b.pos = bytes;
     b.end = bytes + len;
 
-    i = take(&b) % 16;
-    little = i < 4;
-    open_index(little ? LITTLE >> i % 2 : ROOM);
+    open_index(80u << 10 << take(&b) % 4);
     sets_init(&sets);
     last = 0;
     hidden = SETS_VIEWS;
@@ -272,7 +269,7 @@ store(bytes_t *b, bool rolled_back)
     kvr_txn_commit(&mem);
 
     if (rc != (known ? KVR_OK : KVR_DECLINED)
-        && (rc != KVR_FULL || !known || !little || done >= op.n))
+        && (rc != KVR_FULL || !known || done >= op.n))
     {
         fuzz_fail("store: %d, %u of %u done", rc, done, op.n);
     }
@@ -311,7 +308,7 @@ remove_or_add(bytes_t *b, bool add)
                                 &unknown);
     kvr_txn_commit(&mem);
 
-    if (rc == KVR_FULL && little) {
+    if (rc == KVR_FULL) {
         /* nobody knows how much of it was done: nothing stays */
         drop(op.view);
         return;
@@ -504,9 +501,7 @@ check(void)
 static void
 finish(void)
 {
-    uint32_t             v, i, t, unknown;
-    uint64_t             handle;
-    const sets_entry_t  *e;
+    uint32_t  v, i;
 
     for (v = 0; v < SETS_VIEWS; v++) {
 
@@ -516,27 +511,8 @@ finish(void)
             }
         }
 
-        if (v == hidden || little) {
+        if (v == hidden || !emptied(v)) {
             drop(v);
-            continue;
-        }
-
-        for (i = 0; i < SETS_HANDLES; i++) {
-            e = &sets.entries[v][i];
-            handle = i;
-            unknown = 0;
-
-            for (t = 0; t < KVR_TIERS; t++) {
-                if (e->tiers & 1u << t) {
-                    kvr_radix_begin(&x);
-                    (void) kvr_radix_remove(&x, v, t, &handle, 1, &unknown);
-                    kvr_txn_commit(&mem);
-                }
-            }
-
-            if (unknown) {
-                fuzz_fail("view %u has lost the handle %u", v, i);
-            }
         }
 
         sets_clear(&sets, v);
@@ -553,4 +529,43 @@ finish(void)
     }
 
     check();
+}
+
+
+/* Takes out one handle after another; false when there is no room for it. */
+
+static bool
+emptied(uint32_t view)
+{
+    uint32_t             i, t, unknown;
+    uint64_t             handle;
+    kvr_rc_t             rc;
+    const sets_entry_t  *e;
+
+    for (i = 0; i < SETS_HANDLES; i++) {
+        e = &sets.entries[view][i];
+        handle = i;
+        unknown = 0;
+
+        for (t = 0; t < KVR_TIERS; t++) {
+
+            if ((e->tiers & 1u << t) == 0) {
+                continue;
+            }
+
+            kvr_radix_begin(&x);
+            rc = kvr_radix_remove(&x, view, t, &handle, 1, &unknown);
+            kvr_txn_commit(&mem);
+
+            if (rc != KVR_OK) {
+                return false;
+            }
+        }
+
+        if (unknown) {
+            fuzz_fail("view %u has lost the handle %u", view, i);
+        }
+    }
+
+    return true;
 }

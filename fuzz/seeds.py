@@ -81,9 +81,9 @@ def operations():
     """Rows of operations on the index; see op_read() in fuzz_index.c."""
     rng = random.Random(1)
     for size in (16, 64, 256, 1024, 2400):
-        for room in (0, 1, 4, 9):
+        for room in range(4):
             yield bytes([room]) + rng.randbytes(size)
-    for room in (0, 1, 4, 9):
+    for room in range(4):
         row = bytearray([room])
         for number in range(120):
             long = 0x60 if rng.random() < 0.3 else rng.choice((0, 0x40))
