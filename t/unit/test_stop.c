@@ -31,6 +31,7 @@
 /* What processes tell one another. */
 typedef struct {
     uint64_t    stop;
+    uint64_t    slow;                   /* sleep between two messages */
     uint64_t    applied;                /* messages, by the other process */
     uint64_t    lost;                   /* times it was told KVR_LOST */
     uint64_t    wrong;
@@ -192,7 +193,7 @@ holder(void)
         if (rc == KVR_DONE) {
             __atomic_fetch_add(&told->applied, 1, __ATOMIC_RELAXED);
 
-            if (seq % 4 == 0) {
+            if (__atomic_load_n(&told->slow, __ATOMIC_RELAXED)) {
                 usleep(200);
             }
 
@@ -226,6 +227,7 @@ rounds_of(uint32_t rounds)
     for (i = 0; good && i < 50 * rounds
                 && (locked < rounds || outside < rounds); i++)
     {
+        __atomic_store_n(&told->slow, outside < locked, __ATOMIC_RELAXED);
         good = wait_for(&told->applied, told->applied);
         usleep((useconds_t) (i * 7919 % 500));
         good = good && stop(pid);
