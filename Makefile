@@ -44,6 +44,7 @@ KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
+TSAN        = -fsanitize=thread -fno-omit-frame-pointer
 
 rooms      := $(wildcard src/*/.)
 srcs       := $(sort $(wildcard src/*.c src/*/*.c))
@@ -54,13 +55,14 @@ files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*.[ch]))
 
 objs       := $(srcs:%.c=$(BUILD)/obj/%.o)
 objs_asan  := $(srcs:%.c=$(BUILD)/obj-asan/%.o)
+objs_tsan  := $(srcs:%.c=$(BUILD)/obj-tsan/%.o)
 unit       := $(tests:t/unit/%.c=$(BUILD)/unit/%)
 unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib unit check lint demo bench install uninstall clean help
-.PHONY: fuzz FORCE deps-build deps-check deps-demo deps-fuzz
+.PHONY: fuzz tsan FORCE deps-build deps-check deps-demo deps-fuzz
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, and libkvr
@@ -125,8 +127,8 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
 
 lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a
 
-$(BUILD)/flags $(BUILD)/flags-asan: $(BUILD)/flags%: FORCE
-	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE))')
+$(BUILD)/flags $(BUILD)/flags-asan $(BUILD)/flags-tsan: $(BUILD)/flags%: FORCE
+	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE) $(TSAN))')
 
 $(BUILD)/sources: FORCE
 	$(call stamp,$(srcs))
@@ -142,6 +144,9 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps-build
 
 $(BUILD)/obj-asan/%.o: %.c $(BUILD)/flags-asan | deps-build
 	$(call compile,$(SANITIZE))
+
+$(BUILD)/obj-tsan/%.o: %.c $(BUILD)/flags-tsan | deps-build
+	$(call compile,$(TSAN))
 
 $(BUILD)/libkvr.so: $(objs) $(BUILD)/sources
 	@echo "  LD      $@"
@@ -183,15 +188,28 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
                  $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
+# Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
+
+threaded   := $(BUILD)/unit-tsan/test_threads
+
+$(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
+	$(call link,$(TSAN))
+
 .SECONDARY:
 
--include $(shell find $(BUILD)/obj $(BUILD)/obj-asan $(BUILD)/obj-fuzz \
-                      -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/obj-asan $(BUILD)/obj-tsan \
+                      $(BUILD)/obj-fuzz -name '*.d' 2>/dev/null)
+
+
+## make tsan        threads that write and look up, with ThreadSanitizer
+
+tsan: $(threaded)
+	@t/run -v --build $(BUILD) $(threaded)
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
-check: deps-check all unit $(BUILD)/fuzz/seeds
+check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 

@@ -41,7 +41,7 @@ kvr_txn_rollback(kvr_mem_t *m)
         }
     }
 
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     for (i = n; i-- > 0; /* void */ ) {
         u = &j->records[i];

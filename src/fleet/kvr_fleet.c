@@ -142,7 +142,7 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
         *flags = kvr_load32(&w->flags);
         *generation = kvr_load32(&w->generation);
 
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        kvr_fence(__ATOMIC_ACQUIRE);
 
         if (kvr_load32(&w->version) != version) {
             continue;
