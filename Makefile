@@ -204,7 +204,7 @@ $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 ## make tsan        threads that write and look up, with ThreadSanitizer
 
 tsan: $(threaded)
-	@t/run -v --build $(BUILD) $(threaded)
+	$(threaded) 30000
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more

@@ -223,13 +223,13 @@ kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms)
     }
 
     if (broken) {
-        k->zone->lock_breaks++;
+        kvr_put64(&k->zone->lock_breaks, k->zone->lock_breaks + 1);
     }
 
     if (k->mem.journal->n) {
         (void) kvr_txn_rollback(&k->mem);
         kvr_fleet_touch(&k->fleet);
-        k->zone->rollbacks++;
+        kvr_put64(&k->zone->rollbacks, k->zone->rollbacks + 1);
     }
 
     return KVR_OK;

@@ -94,6 +94,24 @@ kvr_copy_words(void *to, const void *from, size_t n)
 }
 
 
+/* The same with n halves, of 4 bytes. */
+static inline void
+kvr_copy_halves(void *to, const void *from, size_t n)
+{
+#if (KVR_TSAN)
+    size_t             i;
+    kvr_half_t        *t = to;
+    const kvr_half_t  *f = from;
+
+    for (i = 0; i < n; i++) {
+        kvr_put32(&t[i], kvr_load32(&f[i]));
+    }
+#else
+    memcpy(to, from, n * sizeof(uint32_t));
+#endif
+}
+
+
 /* Zeroes n words of 8 bytes. */
 static inline void
 kvr_zero_words(void *to, size_t n)

@@ -44,5 +44,5 @@ kvr_handles_delete(kvr_handles_t *h, uint64_t slot)
     }
 
     kvr_set64(h->mem, &h->slots[slot].place, 0);
-    h->zone->used--;
+    kvr_put64(&h->zone->used, h->zone->used - 1);
 }

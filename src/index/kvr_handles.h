@@ -130,7 +130,7 @@ kvr_handles_put(kvr_handles_t *h, uint64_t slot, uint64_t handle,
     kvr_set64(h->mem, &e->handle, handle);
     kvr_set64(h->mem, &e->place, place);
 
-    h->zone->used++;
+    kvr_put64(&h->zone->used, h->zone->used + 1);
 
     return KVR_OK;
 }

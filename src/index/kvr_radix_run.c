@@ -93,11 +93,11 @@ kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
 {
     uint32_t  i;
 
-    if (memcmp(a, b, n * sizeof(uint64_t)) == 0) {
+    if (kvr_same_words(a, b, n)) {
         return n;
     }
 
-    for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
+    for (i = 0; i < n && kvr_load64(&a[i]) == b[i]; i++) { /* void */ }
 
     return i;
 }
@@ -135,7 +135,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
 
         if (p < KVR_RUN_INLINE) {
             k = kvr_min(KVR_RUN_INLINE - p, n - i);
-            memcpy(&r->hashes[p], hashes + i, k * sizeof(uint64_t));
+            kvr_copy_words(&r->hashes[p], hashes + i, k);
 
         } else {
             p -= KVR_RUN_INLINE;
@@ -143,7 +143,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
             page = kvr_arena_at(&x->arena, piece);
             p %= KVR_RUN_PAGE;
             k = kvr_min(KVR_RUN_PAGE - p, n - i);
-            memcpy(page + p, hashes + i, k * sizeof(uint64_t));
+            kvr_copy_words(page + p, hashes + i, k);
         }
 
         i += k;
@@ -152,7 +152,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
     kvr_set16(x->mem, &r->len, len + n);
     kvr_version_unlock(&r->version);
 
-    x->zone->blocks += n;
+    kvr_put64(&x->zone->blocks, x->zone->blocks + n);
 
     return KVR_OK;
 }
@@ -180,15 +180,15 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
 
     kvr_version_lock(x->mem, &r->version);
 
-    r->parent = parent;
-    r->offset = offset;
-    r->len = 0;
-    r->npairs = 0;
-    r->cap = 0;
-    r->detail = 0;
-    r->nchildren = 0;
-    r->next = 0;
-    r->seed = seed;
+    kvr_put32(&r->parent, parent);
+    kvr_put16(&r->offset, offset);
+    kvr_put16(&r->len, 0);
+    kvr_put16(&r->npairs, 0);
+    kvr_put16(&r->cap, 0);
+    kvr_put32(&r->detail, 0);
+    kvr_put32(&r->nchildren, 0);
+    kvr_put32(&r->next, 0);
+    kvr_put64(&r->seed, seed);
 
     kvr_version_unlock(&r->version);
 
@@ -255,7 +255,7 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
         kvr_arena_free(&x->arena, r->pages[p], KVR_RUN_PAGE);
     }
 
-    x->zone->blocks -= r->len - len;
+    kvr_put64(&x->zone->blocks, x->zone->blocks - (r->len - len));
     kvr_set16(x->mem, &r->len, len);
 
     kvr_version_unlock(&r->version);
