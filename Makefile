@@ -9,7 +9,7 @@
 #     BUILD        where everything is built                           (build)
 #     T            make check: run these files only, e.g. T=t/010-events.t
 #     V            make check: 1 shows every assertion, make: every command
-#     SECONDS      make fuzz: for each target (600)
+#     SECONDS      make fuzz: for each target; make soak: altogether (600)
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
@@ -62,7 +62,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib unit check lint demo bench install uninstall clean help
-.PHONY: fuzz tsan FORCE deps-build deps-check deps-demo deps-fuzz
+.PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, and libkvr
@@ -255,6 +255,15 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
 	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ $(KVR_LIBS)
+
+
+## make soak        the long forms of the tests: SECONDS=600 altogether
+
+# A tenth of the time for each fuzz target.
+
+soak: deps-check deps-fuzz unit $(threaded) $(targets:%=$(BUILD)/fuzz/fuzz_%)
+	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
+	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
 
 
 ## make lint        style, luacheck, syntax and the direction of includes

@@ -34,6 +34,7 @@
 #define NEVER        11                 /* has nothing, ever */
 #define EVENTS       30000
 #define BATCH        6
+#define TIMES        65536              /* rollbacks that are remembered */
 
 
 /* The words in the shared memory. */
@@ -84,6 +85,9 @@ static void reader(uint64_t seed);
 static pid_t start(void (*fn)(void));
 static bool killed_at(void (*fn)(void), uint32_t steps);
 static void roll_back(void);
+static void roll_back_timed(void);
+static void times_tell(const char *what, uint64_t *times);
+static int by_number(const void *a, const void *b);
 static void begin(void);
 static bool same_answers(uint64_t seed, uint32_t n);
 static bool round_of(uint32_t i);
@@ -98,6 +102,8 @@ static fx_t      crashed, whole;
 static event_t   events[EVENTS];
 static uint64_t  random_, mid, inside, broken_locks;
 static pid_t     reader_pid;
+static uint32_t  ntimes, readers_killed;
+static uint64_t  nanoseconds[TIMES], records[TIMES];
 
 
 int
@@ -415,6 +421,46 @@ roll_back(void)
 
 
 static void
+roll_back_timed(void)
+{
+    uint64_t  t, n;
+
+    t = fx_now_ns();
+    n = kvr_txn_rollback(&crashed.mem);
+    t = fx_now_ns() - t;
+
+    if (n && ntimes < TIMES) {
+        nanoseconds[ntimes] = t;
+        records[ntimes++] = n;
+    }
+}
+
+
+static void
+times_tell(const char *what, uint64_t *times)
+{
+    if (ntimes) {
+        qsort(times, ntimes, sizeof(uint64_t), by_number);
+        note("%s: %llu at p50, %llu at most, of %u", what,
+             (unsigned long long) times[ntimes / 2],
+             (unsigned long long) times[ntimes - 1], ntimes);
+    }
+}
+
+
+static int
+by_number(const void *a, const void *b)
+{
+    uint64_t  x, y;
+
+    x = *(const uint64_t *) a;
+    y = *(const uint64_t *) b;
+
+    return x < y ? -1 : x > y;
+}
+
+
+static void
 begin(void)
 {
     kvr_radix_begin(&crashed.x);
@@ -500,7 +546,7 @@ round_of(uint32_t i)
         inside += crashed.mem.journal->n != 0;
     }
 
-    kvr_txn_rollback(&crashed.mem);
+    roll_back_timed();
 
     at = crashed.words[W_PROGRESS];
     good = true;
@@ -573,10 +619,11 @@ crashes(uint32_t rounds)
             reader_pid = start(start_reader);
         }
 
-        if (i % 10 == 9) {
+        if (i % 6 == 5) {
             kill(reader_pid, SIGKILL);
             waitpid(reader_pid, &status, 0);
             reader_pid = start(start_reader);
+            readers_killed++;
         }
     }
 
@@ -593,7 +640,10 @@ crashes(uint32_t rounds)
     ok(crashed.words[W_LOOKUPS] > rounds, "of %llu, %llu of them cut short",
        (unsigned long long) crashed.words[W_LOOKUPS],
        (unsigned long long) crashed.words[W_TORN]);
-    note("%llu events", (unsigned long long) crashed.words[W_PROGRESS]);
+    note("%llu events; a reader killed %u times",
+         (unsigned long long) crashed.words[W_PROGRESS], readers_killed);
+    times_tell("nanoseconds of a rollback", nanoseconds);
+    times_tell("records undone by it", records);
 
     /* the index that crashed is as good as new */
 
