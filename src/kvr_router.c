@@ -19,6 +19,8 @@ static uint64_t kvr_zone_offset_of(uint64_t at);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_router_t *k);
 static uint64_t kvr_now_us(void);
+static uint32_t kvr_router_look(const kvr_router_t *k, const uint64_t *locals,
+    uint32_t n, kvr_match_t *out, uint32_t cap);
 
 
 /* ---- making and opening ------------------------------------------------- */
@@ -383,8 +385,41 @@ kvr_now_us(void)
 
 /* ---- reading ------------------------------------------------------------ */
 
+/*
+ * A view may be another holder's by the time that its depth is known: cleared,
+ * reclaimed and given away while the process was stopped, say.  The depths
+ * were the old one's then, and are looked for anew.
+ */
+
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
+    kvr_match_t *out, uint32_t cap)
+{
+    uint32_t   found, version, attempts;
+    uint32_t  *versions;
+
+    versions = &k->zone->fleet.version;
+
+    for (attempts = 0; attempts < KVR_RADIX_ATTEMPTS; attempts++) {
+
+        version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
+        found = kvr_router_look(k, locals, n, out, cap);
+
+        kvr_fence(__ATOMIC_ACQUIRE);
+
+        if (found == 0 || kvr_load32(versions) == version) {
+            return found;
+        }
+    }
+
+    (void) __atomic_fetch_add(&k->zone->index.torn, 1, __ATOMIC_RELAXED);
+
+    return 0;
+}
+
+
+static uint32_t
+kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     kvr_match_t *out, uint32_t cap)
 {
     uint32_t      v, h, t, nviews, found;

@@ -403,6 +403,11 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
         return KVR_FULL;
     }
 
+    /* a lookup that finds the new owner must find the version changed */
+
+    kvr_fleet_touch(f);
+    kvr_fence(__ATOMIC_RELEASE);
+
     kvr_set32(f->mem, &f->view_holder[v], holder);
     kvr_set32(f->mem, &f->holders[holder].view, v);
 

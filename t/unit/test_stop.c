@@ -3,7 +3,8 @@
  *
  * Processes that are stopped (SIGSTOP) and wake: one that held the lease finds
  * it taken and changes nothing; one that held the lock keeps it, others are
- * told KVR_BUSY, and lookups go on.
+ * told KVR_BUSY, and lookups go on; one that looks something up answers what
+ * was true when it began, or what is when it ends.
  *
  *     test_stop [rounds]
  *
@@ -35,6 +36,7 @@ typedef struct {
     uint64_t    applied;                /* messages, by the other process */
     uint64_t    lost;                   /* times it was told KVR_LOST */
     uint64_t    wrong;
+    uint64_t    lookups;
     uint64_t    result;
 } told_t;
 
@@ -48,6 +50,8 @@ static bool has_the_lock(void);
 static bool stopped_in_the_lock(void);
 static bool stopped_outside(pid_t pid);
 static void a_lease_runs_out(void);
+static void lookups_are_stopped(uint32_t rounds);
+static void looker(void);
 static kvr_rc_t apply(kvr_ingest_t *in, uint64_t seq);
 static size_t message(uint8_t *out, size_t size, uint64_t seq);
 static uint64_t cursor(void);
@@ -82,6 +86,7 @@ main(int argc, char **argv)
         in_the_lock();
         rounds_of(rounds);
         a_lease_runs_out();
+        lookups_are_stopped(rounds * 10);
 
         kvr_ingest_destroy(ingest);
         zone_close();
@@ -365,6 +370,61 @@ a_lease_runs_out(void)
 
     told->stop = 1;
     finish(pid, SIGCONT);
+}
+
+
+/* ---- stopped in a lookup ------------------------------------------------ */
+
+/* "b" never has anything of this prompt. */
+
+static void
+looker(void)
+{
+    for ( ;; ) {
+        told->wrong += matched("b", row(7001, 3), 3).disk != 0;
+        __atomic_fetch_add(&told->lookups, 1, __ATOMIC_RELAXED);
+    }
+}
+
+
+/* While it is stopped what it sees is cleared, and its place is another's. */
+
+static void
+lookups_are_stopped(uint32_t rounds)
+{
+    bool      good;
+    pid_t     pid;
+    uint32_t  i;
+
+    told->wrong = 0;
+    put("b");
+    (void) clear("a");
+    pid = start(looker);
+    good = true;
+
+    for (i = 0; good && i < rounds; i++) {
+        good = store("a", 0, row(7001, 3), row(7001, 3), 3) == KVR_OK
+               && wait_for(&told->lookups, told->lookups);
+        usleep((useconds_t) (i * 7919 % 300));
+        good = good && stop(pid);
+
+        (void) clear("a");
+
+        while (kvr_router_tend(&router, now_ms, 10000)) { /* void */ }
+
+        good = good && store("b", 0, row(9001, 3), row(9001, 3), 3) == KVR_OK;
+        kill(pid, SIGCONT);
+        good = good && wait_for(&told->lookups, told->lookups);
+        (void) clear("b");
+
+        while (kvr_router_tend(&router, now_ms, 10000)) { /* void */ }
+    }
+
+    ok(good, "%s: a lookup is stopped %u times, what it saw is cleared, and "
+       "used again by another", kind->name, i);
+    is_u64(told->wrong, 0, "%s: that one gets nothing of it", kind->name);
+
+    finish(pid, SIGKILL);
 }
 
 
