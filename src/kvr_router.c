@@ -137,7 +137,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     end = z->index.arena.base + z->index.arena.limit * sizeof(uint64_t);
 
     if (z->size != size || z->journal >= size
-        || z->index.handles.slots >= size || z->index.children >= size
+        || z->index.handles.lines >= size || z->index.children >= size
         || z->fleet.off_workers >= size || z->fleet.off_views >= size
         || z->index.arena.bump > z->index.arena.limit
         || z->index.handles.used > z->index.handles.limit
@@ -496,7 +496,8 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->runs_max = z->index.children_limit;
     out->blocks = kvr_load64(&z->index.blocks);
     out->holes = kvr_load64(&z->index.details);
-    out->used_bytes = out->arena_used + out->handles * sizeof(kvr_handle_t)
+    out->pairs = kvr_load64(&z->index.pairs);
+    out->used_bytes = out->arena_used + out->handles * sizeof(uint64_t)
                       + out->runs * sizeof(uint64_t);
     out->views_dying = kvr_load32(&z->fleet.ndying);
     out->rollbacks = kvr_load64(&z->rollbacks);

@@ -21,7 +21,7 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     1          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     2          /* of the layout; any change counts */
 #define KVR_LOCK_MS          50         /* a writer's slices are far below */
 
 
