@@ -21,6 +21,7 @@
 #define OPS          400                /* of an input, at most */
 #define EVENT_MAX    768
 #define PROMPT_MAX   4096
+#define GROUP        4                  /* events in one transaction */
 #define CHECK        24                 /* operations between two checks */
 
 
@@ -30,21 +31,36 @@ typedef struct {
 } bytes_t;
 
 
-/* What an event says; hashes and handles below. */
+typedef enum {
+    OP_STORE,
+    OP_REMOVE,
+    OP_ADD_TIER
+} kind_t;
+
+
+/* An event, and what the index answered. */
 typedef struct {
+    kind_t      kind;
     uint32_t    view;
     kvr_tier_t  tier;
     bool        has_parent;
     uint64_t    parent;
     uint32_t    n;
+    uint64_t    hashes[EVENT_MAX];
+    uint64_t    handles[EVENT_MAX];
+
+    kvr_rc_t    rc;
+    uint32_t    count;                  /* blocks stored, handles unknown */
 } op_t;
 
 
 static uint32_t take(bytes_t *b);
-static void op_read(bytes_t *b, op_t *op);
+static void op_read(bytes_t *b, kind_t kind, op_t *op);
+static void op_apply(op_t *op);
+static void op_compare(const op_t *op);
 static void open_index(uint32_t room);
-static void store(bytes_t *b, bool rolled_back);
-static void remove_or_add(bytes_t *b, bool add);
+static void group(bytes_t *b, kind_t kind, uint32_t n);
+static uint32_t deepest(uint32_t n);
 static void clear(bytes_t *b);
 static bool reclaim(uint32_t slots);
 static void drop(uint32_t view);
@@ -65,7 +81,7 @@ static kvr_radix_zone_t    *zone;
 static sets_t               sets;
 static uint32_t             last;       /* the block stored last */
 static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
-static uint64_t             hashes[EVENT_MAX], handles[EVENT_MAX];
+static op_t                 ops[GROUP];
 static uint64_t             q[PROMPT_MAX + 8];
 
 
@@ -76,7 +92,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     bytes_t   b;
-    uint32_t  i;
+    uint32_t  i, kind;
 
     b.pos = bytes;
     b.end = bytes + len;
@@ -88,18 +104,20 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
     for (i = 0; i < OPS && b.pos < b.end; i++) {
 
-        switch (take(&b) & 15) {
+        kind = take(&b);
+
+        switch (kind & 15) {
 
         case 0: case 1: case 2: case 3: case 4: case 5: case 6:
-            store(&b, false);
+            group(&b, OP_STORE, 1);
             break;
 
         case 7: case 8: case 9: case 10:
-            remove_or_add(&b, false);
+            group(&b, OP_REMOVE, 1);
             break;
 
         case 11:
-            remove_or_add(&b, true);
+            group(&b, OP_ADD_TIER, 1);
             break;
 
         case 12: case 13:
@@ -107,7 +125,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
             break;
 
         case 14:
-            store(&b, true);
+            group(&b, kind >> 4 & 1 ? OP_STORE : OP_REMOVE,
+                  1 + (kind >> 5) % GROUP);
             break;
 
         default:
@@ -168,12 +187,13 @@ open_index(uint32_t room)
  */
 
 static void
-op_read(bytes_t *b, op_t *op)
+op_read(bytes_t *b, kind_t kind, op_t *op)
 {
     bool      many;
     uint32_t  i, how, n, first, shape, name;
 
     how = take(b);
+    op->kind = kind;
     op->view = how % SETS_VIEWS;
     op->tier = how & 16 ? (kvr_tier_t) (how >> 2 & 3) : KVR_DEVICE;
     many = (how & 0x60) == 0x60;
@@ -192,147 +212,198 @@ op_read(bytes_t *b, op_t *op)
     for (i = 0; i < op->n; i++) {
 
         if (many) {
-            hashes[i] = i < shape * 3 ? 100 + i : 1000 * (1 + first % 3) + i;
+            op->hashes[i] = i < shape * 3 ? 100 + i : 1000 * (1 + first % 3) + i;
 
         } else {
-            hashes[i] = ((shape | first << 8) >> (i & 15)) & 1;
+            op->hashes[i] = ((shape | first << 8) >> (i & 15)) & 1;
         }
 
         switch (how >> 5 & 3) {
 
         case 0:
-            handles[i] = name + i;
+            op->handles[i] = name + i;
             break;
 
         case 1:                             /* some come twice */
-            handles[i] = name + (i * 7) % 5;
+            op->handles[i] = name + (i * 7) % 5;
             break;
 
         case 2:                             /* from the end */
-            handles[i] = name + op->n - 1 - i;
+            op->handles[i] = name + op->n - 1 - i;
             break;
 
         default:
-            handles[i] = name * 4 + i;
+            op->handles[i] = name * 4 + i;
         }
 
-        handles[i] %= SETS_HANDLES;
+        op->handles[i] %= SETS_HANDLES;
     }
 
     if (op->has_parent && shape == 0xff) {
-        handles[first % op->n] = op->parent;
+        op->handles[first % op->n] = op->parent;
     }
 }
 
 
+/* Events in one transaction; one that was whole may be rolled back. */
+
 static void
-store(bytes_t *b, bool rolled_back)
+group(bytes_t *b, kind_t kind, uint32_t n)
 {
-    op_t       op;
-    bool       known;
-    uint32_t   i, done, block;
-    uint64_t   n;
-    kvr_rc_t   rc;
+    bool      full, whole;
+    uint32_t  i, k;
+    uint64_t  record;
 
-    op_read(b, &op);
+    full = false;
 
-    if (op.view == hidden) {
-        drop(op.view);
+    for (i = 0; i < n; i++) {
+        op_read(b, kind, &ops[i]);
+        kind = kind == OP_STORE ? OP_REMOVE : OP_STORE;
+
+        if (ops[i].view == hidden) {
+            drop(ops[i].view);
+        }
     }
 
-    block = op.has_parent ? sets.entries[op.view][op.parent].block : 0;
-    known = !op.has_parent || block;
-
-    if ((block ? sets.blocks[block].depth : 0) + op.n > PROMPT_MAX
-        || sets.nblocks + op.n > SETS_BLOCKS / 2)
+    if (deepest(n) + n * EVENT_MAX > PROMPT_MAX
+        || sets.nblocks + n * EVENT_MAX > SETS_BLOCKS / 2)
     {
         return;
     }
 
     kvr_radix_begin(&x);
-    n = mem.journal->n;
-    kvr_set64(&mem, &zone->torn, zone->torn + 1);   /* the first record */
+    record = mem.journal->n;
+    kvr_set64(&mem, &zone->torn, zone->torn + 1);
 
-    rc = kvr_radix_store(&x, op.view, op.tier, op.has_parent, op.parent,
-                         handles, hashes, op.n, 0, &done);
+    for (i = 0; i < n && !full; i++) {
+        op_apply(&ops[i]);
+        full = ops[i].rc == KVR_FULL;
+    }
 
-    if (rolled_back && rc == KVR_OK && mem.journal->n > n
-        && mem.journal->records[n].where
-           == ((uint64_t) ((char *) &zone->torn - mem.base) << 2
-               | KVR_UNDO_64))
-    {
-        /* none of it was committed */
+    /* has none of it been committed? */
+
+    whole = mem.journal->n > record
+            && mem.journal->records[record].where
+               == ((uint64_t) ((char *) &zone->torn - mem.base) << 2
+                   | KVR_UNDO_64);
+
+    if (n > 1 && whole && b->pos < b->end && *b->pos & 1) {
         (void) kvr_txn_rollback(&mem);
         return;
     }
 
     kvr_txn_commit(&mem);
 
-    if (rc != (known ? KVR_OK : KVR_DECLINED)
-        && (rc != KVR_FULL || !known || done >= op.n))
-    {
-        fuzz_fail("store: %d, %u of %u done", rc, done, op.n);
-    }
+    if (full && (n > 1 || ops[0].kind != OP_STORE)) {
 
-    if (!known) {
+        /* nobody knows how much of it was done: nothing stays */
+
+        for (k = 0; k < i; k++) {
+            drop(ops[k].view);
+        }
+
         return;
     }
 
-    for (i = 0; i < (rc == KVR_FULL ? done : op.n); i++) {
-        block = sets_block(&sets, block, hashes[i]);
-        sets_hold(&sets, op.view, handles[i], block, op.tier);
-        last = block;
+    for (i = 0; i < n; i++) {
+        op_compare(&ops[i]);
     }
 }
 
 
-static void
-remove_or_add(bytes_t *b, bool add)
+/* Where the events' parents are. */
+
+static uint32_t
+deepest(uint32_t n)
 {
-    op_t      op;
-    uint32_t  i, unknown, want;
-    kvr_rc_t  rc;
+    uint32_t  i, block, depth;
 
-    op_read(b, &op);
-    unknown = 0;
-    want = 0;
+    depth = 0;
 
-    if (op.view == hidden) {
-        drop(op.view);
+    for (i = 0; i < n; i++) {
+        block = sets.entries[ops[i].view][ops[i].parent].block;
+        depth = block ? kvr_max(depth, sets.blocks[block].depth) : depth;
     }
 
-    kvr_radix_begin(&x);
-    rc = add ? kvr_radix_add_tier(&x, op.view, op.tier, handles, op.n,
-                                  &unknown)
-             : kvr_radix_remove(&x, op.view, op.tier, handles, op.n,
-                                &unknown);
-    kvr_txn_commit(&mem);
+    return depth;
+}
 
-    if (rc == KVR_FULL) {
-        /* nobody knows how much of it was done: nothing stays */
-        drop(op.view);
-        return;
+
+static void
+op_apply(op_t *op)
+{
+    op->count = 0;
+
+    switch (op->kind) {
+
+    case OP_STORE:
+        op->rc = kvr_radix_store(&x, op->view, op->tier, op->has_parent,
+                                 op->parent, op->handles, op->hashes, op->n,
+                                 0, &op->count);
+        break;
+
+    case OP_REMOVE:
+        op->rc = kvr_radix_remove(&x, op->view, op->tier, op->handles, op->n,
+                                  &op->count);
+        break;
+
+    default:
+        op->rc = kvr_radix_add_tier(&x, op->view, op->tier, op->handles,
+                                    op->n, &op->count);
     }
+}
 
-    if (rc != KVR_OK) {
-        fuzz_fail("%s: %d", add ? "add_tier" : "remove", rc);
-    }
 
-    for (i = 0; i < op.n; i++) {
-        if (!add) {
-            want += !sets_remove(&sets, op.view, handles[i], op.tier);
+/* The same with the sets, and whether the answer was right. */
 
-        } else if (sets.entries[op.view][handles[i]].block) {
-            sets_hold(&sets, op.view, handles[i],
-                      sets.entries[op.view][handles[i]].block, op.tier);
+static void
+op_compare(const op_t *op)
+{
+    bool      known;
+    uint32_t  i, n, block;
 
-        } else {
-            want++;
+    n = 0;
+    known = true;
+
+    switch (op->kind) {
+
+    case OP_STORE:
+        block = op->has_parent ? sets.entries[op->view][op->parent].block : 0;
+        known = !op->has_parent || block;
+
+        for (n = 0; known && n < op->count; n++) {
+            block = sets_block(&sets, block, op->hashes[n]);
+            sets_hold(&sets, op->view, op->handles[n], block, op->tier);
+            last = block;
+        }
+
+        break;
+
+    case OP_REMOVE:
+        for (i = 0; i < op->n; i++) {
+            n += !sets_remove(&sets, op->view, op->handles[i], op->tier);
+        }
+
+        break;
+
+    default:
+        for (i = 0; i < op->n; i++) {
+            block = sets.entries[op->view][op->handles[i]].block;
+
+            if (block) {
+                sets_hold(&sets, op->view, op->handles[i], block, op->tier);
+            }
+
+            n += block == 0;
         }
     }
 
-    if (unknown != want) {
-        fuzz_fail("%u handles unknown, not %u", unknown, want);
+    if (op->rc != (!known ? KVR_DECLINED : op->kind == OP_STORE
+                                           && n < op->n ? KVR_FULL : KVR_OK)
+        || op->count != n)
+    {
+        fuzz_fail("event %d of %u: %d, %u, not %u", op->kind, op->n, op->rc,
+                  op->count, n);
     }
 }
 

@@ -102,9 +102,61 @@ def operations():
         yield bytes(row)
 
 
+def message(what, data):
+    """One message of a stream; see fuzz_ingest.c."""
+    return bytes([what]) + len(data).to_bytes(2, "little") + data
+
+
+def streams():
+    """Rows of messages for a whole zone."""
+    batches = [[["s", 0, 0, None, words(1, 2, 3), words(1, 2, 3)]],
+               [["s", 0, 0, 3, words(4, 5), words(4, 5)],
+                ["r", 0, 0, words(2)]],
+               [["s", 0, 1, 1, words(2), words(2)], ["s", 1, 0, 9, words(8),
+                                                     words(8)]],
+               [["c", 0], ["s", 0, 0, None, words(1), words(7)]],
+               [["r", 0, 0, words(1, 5)]]]
+    sent = [envelope(number + 1, msgpack.packb(batch))
+            for number, batch in enumerate(batches)]
+    yield b"".join(message(1, data) for data in sent)
+    yield b"".join(message(3, sent[number]) for number in (0, 1, 3, 2, 2, 4))
+    yield message(1, sent[0]) + message(1, envelope(9, None)) + message(
+        15, b"\1\2") + message(14, b"") + message(5, sent[1])
+    text = [json.dumps(event).encode() for event in ROUTER_EVENTS]
+    yield b"".join(message(0x11, data) for data in text)
+    for data in events():
+        yield message(1, data[1:]) + message(0x13, data[1:])
+
+
+def event(name, count, *, view=0, parent=0, how=0, shape=0x0AAA):
+    """The six bytes of an event: handles name, name + 1, ..."""
+    return bytes([how | view, parent, count - 1, shape & 255, shape >> 8,
+                  name])
+
+
+def rolled_back():
+    """Rows whose last transaction, of two events, is rolled back: memory
+    that the first gives up and the second takes."""
+    room, store, remove, backwards = b"\3", b"\0", b"\7", 0x40
+    look = bytes([13, 0, 5, 1, 0])              # at the chain of handle 21
+    yield (room + store + event(10, 12)         # an end, and another one
+           + b"\x2e" + event(18, 4, how=backwards)
+           + event(18, 4, parent=17, shape=0x0555) + look)
+    yield (room + b"".join(store + event(10, 12, view=view)
+                           for view in range(3))
+           + remove + event(13, 1)              # holes, the last one filled,
+           + remove + event(13, 1, view=1)      # and a third view's
+           + b"\x3e" + event(13, 1, view=1, parent=12, shape=1)
+           + event(15, 1, view=2) + look + bytes([13, 1, 5, 1, 0]))
+    yield (room + store + event(10, 12)         # a whole run, and another
+           + b"\x2e" + event(10, 12, how=backwards)
+           + event(40, 12, view=1, shape=0x0555) + look)
+
+
 def main():
     """Writes all of them."""
-    for name, seeds in (("index", operations()), ("event", events()),
+    for name, seeds in (("index", [*operations(), *rolled_back()]),
+                        ("event", events()), ("ingest", streams()),
                         ("json", (body.encode() for body in BODIES))):
         folder = Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)
