@@ -1,16 +1,18 @@
 #!/usr/bin/python3
 # Copyright (C) the nginx-kv-router authors
 
-"""Runs the benchmarks, ours and the peer's in turns, and prints one table.
+"""Runs the benchmarks, ours and the peers' in turns, and prints one table.
 
-    run.py [--build DIR] [--runs N] [--no-peer] [main] [scale] [beside]
+    run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-Every program prints one line of JSON a figure; what is shown is the median of
-N runs, and the best peer's figure by ours ("x ours": above 1, ours is faster
-or smaller).  DIR/bench.json gets all figures of all runs.
+ROW is any of main, scale, chat, trace, worst, beside, capacity; the last is
+exact and runs once.  Every program prints one line of JSON a figure; what is
+shown is the median of N runs, and the best peer's figure by ours ("x ours":
+above 1, ours is faster or smaller), with "!" where that is below the aim.
+DIR/bench.json gets all figures of all runs, and what they were measured on.
 
-The peer is a Rust program, peers/dynamo, built with cargo in DIR/bench-cargo;
-where cargo is missing, or cannot build it, ours is measured alone.
+The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
+where cargo is missing, or cannot build one, the others are measured alone.
 """
 
 import argparse
@@ -23,9 +25,16 @@ import statistics
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True      # nothing is made outside of build/
+
+import script                       # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'beside']
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'capacity']
 OURS = 'ours'
+
+# folder of peers/ -> its program
+PEERS = {'dynamo': 'bench-dynamo', 'dynamo-1.2': 'bench-dynamo-1_2'}
 
 # what the issue wants of the ratio "best peer / ours", by the row's name
 AIMS = {
@@ -46,78 +55,188 @@ AIMS = {
     'memory a pair': 1 / 0.45,
 }
 
+# what it wants of our figure alone: at most
+LIMITS = {
+    'hash a block, 64 tokens': 10,
+}
+
 # column heads; others are shown by their own name
 SHORT = {
+    'ConcurrentRadixTree': 'CRT',
     'ConcurrentRadixTreeCompressed': 'CRTC',
     'PositionalIndexer': 'Positional',
     'compute_block_hash_for_seq': 'RadixTree',
 }
 
-# of one program only: nothing to compare
-ALONE = {'an empty event'}
+# nothing to compare
+ALONE_NAMES = {'an empty event'}
+ALONE_UNITS = {'k blocks/s', 'of 1000', 'pairs'}
 
 
-def build_peer(build):
-    """The peer's program, or None and why not."""
+def output(*command):
+    """What a command says, in one line, or None."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True,
+                              stderr=subprocess.DEVNULL,
+                              universal_newlines=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+    return done.stdout.splitlines()[0] if done.stdout else None
+
+
+def machine(args):
+    """What the figures were measured on."""
+    cpu = None
+
+    with open('/proc/cpuinfo', encoding='utf-8') as f:
+        for line in f:
+            if line.split(':')[0].strip() in ('model name', 'CPU part'):
+                cpu = line.split(':', 1)[1].strip()
+                break
+
+    return {
+        'cpu': cpu,
+        'architecture': platform.machine(),
+        'cores': os.cpu_count(),
+        'page_size': os.sysconf('SC_PAGE_SIZE'),
+        'memory': os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE'),
+        'kernel': platform.release(),
+        'load': os.getloadavg()[0],
+        'compiler': output(args.cc, '--version'),
+        'flags': args.cflags,
+        'rust': output('rustc', '--version'),
+    }
+
+
+def build_peer(build, folder):
+    """A peer's program, or None and why not."""
     if shutil.which('cargo') is None:
         return None, 'cargo is missing'
 
     target = os.path.join(build, 'bench-cargo')
-    env = dict(os.environ, CARGO_TARGET_DIR=target)
-    print('building the peer (the first time takes some minutes)',
+    print('building %s (the first time takes some minutes)' % folder,
           file=sys.stderr)
     done = subprocess.run(
-        ['cargo', 'build', '--release', '--locked', '--quiet',
-         '--manifest-path', os.path.join(HERE, 'peers/dynamo/Cargo.toml')],
-        env=env)
+        ['cargo', 'build', '--release', '--quiet', '--manifest-path',
+         os.path.join(HERE, 'peers', folder, 'Cargo.toml')],
+        env=dict(os.environ, CARGO_TARGET_DIR=target), check=False)
 
     if done.returncode:
         return None, 'cargo could not build it'
 
-    return os.path.join(target, 'release', 'bench-dynamo'), None
+    return os.path.join(target, 'release', PEERS[folder]), None
+
+
+def scripts(build, rows, trace):
+    """The rows as arguments, scripts written; and which were skipped, why."""
+    skipped = {}
+    out = []
+
+    for row in rows:
+        name = {'capacity': 'chat'}.get(row, row)
+
+        if row == 'trace' and not os.path.exists(trace):
+            skipped['trace'] = 'there is no %s' % trace
+            continue
+
+        if name in ('chat', 'trace'):
+            path = os.path.join(build, 'bench', name + '.script')
+            made = script.chat() if name == 'chat' else script.trace(trace)
+            made.write(path)
+            row += '=' + path
+
+        out.append(row)
+
+    return out, skipped
 
 
 def figures(command):
     """Runs a program; its figures: [(who, name, unit, value)]."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True,
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False,
                           universal_newlines=True)
+
+    if done.returncode:
+        sys.exit('run.py: %s ended with %d' % (command[0], done.returncode))
+
     rows = [json.loads(line) for line in done.stdout.splitlines()]
 
     return [(r['who'], r['name'], r['unit'], r['value']) for r in rows]
 
 
-def table(results):
-    """The lines of the table; results: {name: {who: (unit, [values])}}."""
+def add(results, rows):
+    """Adds figures to results, a new row behind the one it follows."""
+    order = list(results)
+    before = None
+
+    for who, name, unit, value in rows:
+        if name not in results:
+            results[name] = {}
+            order.insert(order.index(before) + 1 if before else 0, name)
+
+        results[name].setdefault(who, (unit, []))[1].append(value)
+        before = name
+
+    return {name: results[name] for name in order}
+
+
+def compare(name, row):
+    """A row of the table; row: {who: (unit, [values])}."""
+    unit = next(iter(row.values()))[0]
+    mids = {}
+
+    for who, (_, values) in row.items():
+        mids[SHORT.get(who, who)] = statistics.median(values)
+
+    others = [v for w, v in mids.items() if w != OURS]
+    ratio = met = None
+    aim = AIMS.get(name, LIMITS.get(name))
+
+    if (OURS in mids and others and name not in ALONE_NAMES
+            and unit not in ALONE_UNITS):
+        ratio = min(others) / max(mids[OURS], 0.01)
+
+    if name in LIMITS and OURS in mids:
+        met = mids[OURS] <= aim
+    elif name in AIMS and ratio is not None:
+        met = ratio >= aim
+
+    return {'name': name, 'unit': unit, 'medians': mids, 'ratio': ratio,
+            'aim': aim, 'aim_is': 'limit' if name in LIMITS else 'ratio',
+            'met': met,
+            'values': {who: values for who, (_, values) in row.items()}}
+
+
+def number(value, unit, width):
+    if value is None:
+        return ' ' * width
+    if unit == 'pairs':
+        return ('{:,}'.format(round(value))).rjust(width)
+    return ('%.4g' % value if value < 10000 else '%.0f' % value).rjust(width)
+
+
+def table(rows):
+    """The lines of the table."""
     peers = []
 
-    for row in results.values():
-        for who in row:
-            name = SHORT.get(who, who)
-            if who != OURS and name not in peers:
-                peers.append(name)
+    for row in rows:
+        peers += [w for w in row['medians'] if w != OURS and w not in peers]
 
-    lines = ['%-44s %-10s %9s' % ('', '', OURS)
-             + ''.join(' %10s' % p for p in peers) + '    x ours     aim']
+    lines = ['%-50s %-10s %12s' % ('', '', OURS)
+             + ''.join(' %10s' % p for p in peers) + '    x ours    aim']
 
-    for name, row in results.items():
-        unit = next(iter(row.values()))[0]
-        mids = {SHORT.get(w, w): statistics.median(v)
-                for w, (_, v) in row.items()}
-        line = '%-44s %-10s ' % (name, unit)
-        line += '%9.4g' % mids[OURS] if OURS in mids else '%9s' % ''
+    for row in rows:
+        unit, mids = row['unit'], row['medians']
+        line = '%-50s %-10s ' % (row['name'], unit)
+        line += number(mids.get(OURS), unit, 12)
+        line += ''.join(' ' + number(mids.get(p), unit, 10) for p in peers)
 
-        for p in peers:
-            line += ' %10.4g' % mids[p] if p in mids else ' %10s' % ''
+        if row['ratio'] is not None:
+            line += ' %9.2f' % row['ratio']
 
-        others = [v for w, v in mids.items() if w != OURS]
-
-        if OURS in mids and others and name not in ALONE:
-            ratio = min(others) / max(mids[OURS], 0.01)
-            line += ' %9.2f' % ratio
-
-            if name in AIMS:
-                line += '  %5.2f%s' % (
-                    AIMS[name], '' if ratio >= AIMS[name] else ' !')
+        if row['met'] is not None:
+            what = '%.3g ns' if row['aim_is'] == 'limit' else '%5.2f'
+            line += '  ' + what % row['aim'] + ('' if row['met'] else ' !')
 
         lines.append(line.rstrip())
 
@@ -127,7 +246,11 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('--build', default=os.path.join(HERE, '../build'))
+    parser.add_argument('--cc', default='cc')
+    parser.add_argument('--cflags', default='')
     parser.add_argument('--runs', type=int, default=5)
+    parser.add_argument('--trace', default=os.path.join(
+        HERE, '../demo/conversation_trace.jsonl'))
     parser.add_argument('--no-peer', action='store_true')
     parser.add_argument('rows', nargs='*')
     args = parser.parse_args()
@@ -137,42 +260,52 @@ def main():
         parser.error('rows: %s' % ', '.join(ROWS))
 
     build = os.path.abspath(args.build)
-    programs = [[os.path.join(build, 'bench', 'index')] + rows]
-    peer, why = (None, 'not asked for') if args.no_peer else build_peer(build)
-    theirs = [r for r in rows if r != 'beside']
+    what = machine(args)
+    rows, skipped = scripts(build, rows, args.trace)
+    theirs = [r for r in rows if not r.startswith('capacity')]
+    programs = []
 
-    if peer is None:
-        print('peer skipped: %s' % why)
-    elif theirs:
-        programs.append([peer] + theirs)
+    index = os.path.join(build, 'bench', 'index')
+    once = [[index, r] for r in rows if r not in theirs]
+
+    if theirs:
+        programs.append([index] + theirs)
+
+    for folder in PEERS if theirs and not args.no_peer else ():
+        peer, why = build_peer(build, folder)
+
+        if peer is None:
+            skipped[folder] = why
+        else:
+            programs.append([peer] + theirs)
+
+    for name, why in skipped.items():
+        print('%s skipped: %s' % (name, why))
 
     results = {}
 
     for i in range(args.runs):
-        for command in programs[::-1] if i & 1 else programs:
+        turns = programs[::-1] if i & 1 else programs
+
+        for command in turns + (once if i == 0 else []):
             print('run %d of %d: %s' % (i + 1, args.runs,
                                         os.path.basename(command[0])),
                   file=sys.stderr)
 
-            for who, name, unit, value in figures(command):
-                row = results.setdefault(name, {})
-                row.setdefault(who, (unit, []))[1].append(value)
+            results = add(results, figures(command))
 
-    print('\n'.join(table(results)))
+    compared = [compare(name, row) for name, row in results.items()]
+    print('\n'.join(table(compared)))
 
     out = os.path.join(build, 'bench.json')
 
-    with open(out + '.new', 'w') as f:
+    with open(out + '.new', 'w', encoding='utf-8') as f:
         json.dump({
             'date': datetime.datetime.now().isoformat(timespec='seconds'),
-            'machine': platform.machine(),
-            'cores': os.cpu_count(),
+            'machine': what,
             'runs': args.runs,
-            'peer': peer is not None,
-            'rows': [{'name': name, 'who': who, 'unit': unit,
-                      'median': statistics.median(values), 'values': values}
-                     for name, row in results.items()
-                     for who, (unit, values) in row.items()],
+            'skipped': skipped,
+            'rows': compared,
         }, f, indent=1)
         f.write('\n')
 

@@ -6,7 +6,9 @@
  * move, come twice, name themselves as parents, and leave holes everywhere.
  *
  * The first byte chooses the memory, of which there may be so little that
- * stores and removals are refused for want of room.  A clear may take long:
+ * stores and removals are refused for want of room, or blocks are forgotten:
+ * that ends an input, when nobody has more than the sets say.  A clear may
+ * take long:
  * the holder is hidden, and reclaimed bit by bit between other operations.
  */
 
@@ -61,6 +63,7 @@ static void op_compare(const op_t *op);
 static void open_index(uint32_t room);
 static void group(bytes_t *b, kind_t kind, uint32_t n);
 static uint32_t deepest(uint32_t n);
+static void forgot(void *data, uint32_t view, uint32_t handles);
 static void clear(bytes_t *b);
 static bool reclaim(uint32_t slots);
 static void drop(uint32_t view);
@@ -79,6 +82,7 @@ static kvr_mem_t            mem;
 static kvr_radix_t          x;
 static kvr_radix_zone_t    *zone;
 static sets_t               sets;
+static bool                 forgetful;
 static uint32_t             last;       /* the block stored last */
 static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
 static op_t                 ops[GROUP];
@@ -97,12 +101,19 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     b.pos = bytes;
     b.end = bytes + len;
 
-    open_index(80u << 10 << take(&b) % 4);
+    kind = take(&b);
+    open_index(80u << 10 << kind % 4);
+
+    if (kind & 4) {
+        x.tries = 0;
+    }
+
     sets_init(&sets);
     last = 0;
     hidden = SETS_VIEWS;
+    forgetful = false;
 
-    for (i = 0; i < OPS && b.pos < b.end; i++) {
+    for (i = 0; i < OPS && b.pos < b.end && !forgetful; i++) {
 
         kind = take(&b);
 
@@ -178,6 +189,7 @@ open_index(uint32_t room)
     memset(memory, 0, mem.size);
     kvr_radix_format(&mem, zone, at, room, SETS_VIEWS, secret);
     kvr_radix_attach(&x, &mem, zone);
+    x.forgot = forgot;
 }
 
 
@@ -294,6 +306,18 @@ group(bytes_t *b, kind_t kind, uint32_t n)
 
     kvr_txn_commit(&mem);
 
+    if (forgetful) {
+        /* what there is of it may be looked for */
+
+        for (i = 0; i < n; i++) {
+            if (ops[i].kind == OP_STORE) {
+                op_compare(&ops[i]);
+            }
+        }
+
+        return;
+    }
+
     if (full && (n > 1 || ops[0].kind != OP_STORE)) {
 
         /* nobody knows how much of it was done: nothing stays */
@@ -308,6 +332,13 @@ group(bytes_t *b, kind_t kind, uint32_t n)
     for (i = 0; i < n; i++) {
         op_compare(&ops[i]);
     }
+}
+
+
+static void
+forgot(void *data, uint32_t view, uint32_t handles)
+{
+    forgetful = true;
 }
 
 
@@ -396,6 +427,10 @@ op_compare(const op_t *op)
 
             n += block == 0;
         }
+    }
+
+    if (forgetful) {
+        return;
     }
 
     if (op->rc != (!known ? KVR_DECLINED : op->kind == OP_STORE
@@ -517,6 +552,7 @@ compare_prompt(uint32_t n)
 
     top = 0;
     out.nviews = SETS_VIEWS;
+    out.early_exit = false;
 
     for (t = 0; t < 3; t++) {
         out.depths[t] = got[t];
@@ -535,14 +571,16 @@ compare_prompt(uint32_t n)
         top = kvr_max(top, want[2]);
 
         for (t = 0; t < 3; t++) {
-            if (out.depths[out.tiered ? t : 2][v] != want[t]) {
+            if (forgetful ? out.depths[out.tiered ? t : 2][v] > want[t]
+                : out.depths[out.tiered ? t : 2][v] != want[t])
+            {
                 fuzz_fail("a prompt of %u: view %u, tier %u: %u, not %u", n,
                           v, t, out.depths[out.tiered ? t : 2][v], want[t]);
             }
         }
     }
 
-    if (best != top || out.torn) {
+    if ((best != top && !forgetful) || out.torn) {
         fuzz_fail("a prompt of %u: best %u, not %u; torn %d", n, best, top,
                   out.torn);
     }
@@ -582,7 +620,7 @@ finish(void)
             }
         }
 
-        if (v == hidden || !emptied(v)) {
+        if (v == hidden || forgetful || !emptied(v)) {
             drop(v);
         }
 

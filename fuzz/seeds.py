@@ -81,9 +81,9 @@ def operations():
     """Rows of operations on the index; see op_read() in fuzz_index.c."""
     rng = random.Random(1)
     for size in (16, 64, 256, 1024, 2400):
-        for room in range(4):
+        for room in range(8):
             yield bytes([room]) + rng.randbytes(size)
-    for room in range(4):
+    for room in range(8):
         row = bytearray([room])
         for number in range(120):
             long = 0x60 if rng.random() < 0.3 else rng.choice((0, 0x40))
@@ -137,7 +137,7 @@ def event(name, count, *, view=0, parent=0, how=0, shape=0x0AAA):
 def rolled_back():
     """Rows whose last transaction, of two events, is rolled back: memory
     that the first gives up and the second takes."""
-    room, store, remove, backwards = b"\3", b"\0", b"\7", 0x40
+    room, store, remove, backwards = b"\7", b"\0", b"\7", 0x40
     look = bytes([13, 0, 5, 1, 0])              # at the chain of handle 21
     yield (room + store + event(10, 12)         # an end, and another one
            + b"\x2e" + event(18, 4, how=backwards)

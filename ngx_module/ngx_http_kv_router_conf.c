@@ -22,7 +22,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     u_char                      *p;
     ssize_t                      size;
-    ngx_int_t                    n;
+    ngx_int_t                    n, ttl;
     ngx_str_t                   *value, name, s;
     ngx_uint_t                   i;
     ngx_pool_cleanup_t          *cln;
@@ -101,6 +101,26 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strncmp(value[i].data, "frequency=", 10) == 0) {
+
+            s.data = value[i].data + 10;
+            s.len = value[i].len - 10;
+
+            n = ngx_parse_time(&s, 0);
+
+            if (n != NGX_ERROR && n >= KVR_FREQUENCY_MIN
+                && n <= KVR_FREQUENCY_MAX)
+            {
+                zone->params.frequency_ms = n;
+                continue;
+            }
+
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid parameter \"%V\", it must be a time "
+                               "from 1s to 1d", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
         if (ngx_strncmp(value[i].data, "model=", 6) == 0) {
 
             s.data = value[i].data + 6;
@@ -113,6 +133,21 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                 goto invalid;
             }
 
+            continue;
+        }
+
+        if (ngx_strncmp(value[i].data, "ttl=", 4) == 0) {
+
+            s.data = value[i].data + 4;
+            s.len = value[i].len - 4;
+
+            ttl = ngx_parse_time(&s, 1);
+
+            if (ttl == NGX_ERROR || ttl <= 0 || ttl > INT32_MAX) {
+                goto invalid;
+            }
+
+            zone->params.ttl = ttl;
             continue;
         }
 

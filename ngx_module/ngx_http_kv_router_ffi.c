@@ -63,6 +63,15 @@ ngx_http_kv_router_ffi_max_holders(void *data)
 }
 
 
+uint32_t
+ngx_http_kv_router_ffi_max_frequencies(void *data)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    return zone->params.frequency_ms ? KVR_FREQUENCY_DEPTH : 0;
+}
+
+
 size_t
 ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
     size_t ntokens, const u_char *lora, size_t lora_len, const u_char *salt,
@@ -98,7 +107,8 @@ ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
 
 size_t
 ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
-    ngx_http_kv_router_found_t *out, size_t cap)
+    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    uint32_t *frequencies, uint32_t *nfrequencies)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
@@ -110,6 +120,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
 
     f = &zone->router.fleet;
     max = f->zone->max_holders;
+    *nfrequencies = 0;
 
     m = ngx_alloc(max * sizeof(kvr_match_t), ngx_cycle->log);
     if (m == NULL) {
@@ -117,7 +128,9 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
     }
 
     n = ngx_min(n, KVR_EVENT_TOKENS_MAX);
-    found = kvr_router_find(&zone->router, local, n, m, max);
+    found = kvr_router_find(&zone->router, local, n, early_exit, m, max);
+    *nfrequencies = kvr_router_touch(&zone->router, local, m, found,
+                                     ngx_current_msec, frequencies);
 
     for (i = 0, k = 0; i < found && k < cap; i++) {
 

@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   1
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   2
 
 
 /*
@@ -85,6 +85,9 @@ typedef struct {
     uint32_t    n;                  /* candidates */
     uint32_t    best;               /* largest device overlap of any */
     uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when matched */
+    uint32_t    nfrequencies;
+    uint32_t   *frequencies;        /* of the matched blocks, before this
+                                       lookup; NULL: none are counted */
     const ngx_http_kv_router_candidate_t  *candidates;
 } ngx_http_kv_router_match_t;
 
@@ -187,6 +190,9 @@ typedef struct {
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
 
+/* Frequencies that a lookup may have; 0: the zone has none. */
+uint32_t ngx_http_kv_router_ffi_max_frequencies(void *zone);
+
 /*
  * Local and sequence hashes of ntokens / block_size blocks; either out may be
  * NULL.  Returns the number of blocks.
@@ -195,9 +201,14 @@ size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     size_t ntokens, const u_char *lora, size_t lora_len, const u_char *salt,
     size_t salt_len, uint64_t *local, uint64_t *sequence);
 
-/* Writes at most cap matches; returns their number. */
+/*
+ * Writes at most cap matches; returns their number.  The lookup is counted in
+ * the frequencies of a zone that has them: frequencies has room for n or for
+ * ngx_http_kv_router_ffi_max_frequencies(), *nfrequencies is what it got.
+ */
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
-    ngx_http_kv_router_found_t *out, size_t cap);
+    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    uint32_t *frequencies, uint32_t *nfrequencies);
 
 /* tier: 0..3 as kvr_tier_t; parent may be NULL. */
 int ngx_http_kv_router_ffi_store(void *zone, const u_char *worker,

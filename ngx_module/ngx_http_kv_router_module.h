@@ -124,6 +124,15 @@ typedef struct {
 
 /* module: the zone of that name, or NULL */
 
+/*
+ * Counts a lookup, see kvr_router_touch().  *out is of the pool; NULL when the
+ * zone has no frequencies.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_touch(ngx_pool_t *pool,
+    ngx_http_kv_router_zone_t *zone, const uint64_t *locals, uint32_t n,
+    const kvr_match_t *matches, uint32_t found, uint32_t **out,
+    uint32_t *nout);
+
 ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
     ngx_str_t *name);
 

@@ -16,6 +16,7 @@ typedef struct {
     ngx_str_t                       salt;
     uint64_t                       *local;     /* NULL: not given */
     size_t                          blocks;
+    bool                            early_exit;
 } ngx_http_kv_router_query_t;
 
 
@@ -154,7 +155,6 @@ static ngx_int_t
 ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q, ngx_uint_t early_exit)
 {
-    bool              exits;
     size_t            n, max;
     uint32_t         *tokens, block_size;
     kvr_json_t        j;
@@ -192,13 +192,11 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
 
         } else if (early_exit && kvr_json_is(&key, "early_exit")) {
 
-            /* the exact scores are an answer to it, too */
-
             if (kvr_json_peek(&j) == 'n') {
                 kvr_json_null(&j);
 
             } else {
-                kvr_json_bool(&j, &exits);
+                kvr_json_bool(&j, &q->early_exit);
             }
 
         } else {
@@ -248,6 +246,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 {
     yajl_gen                     g;
     uint32_t                     i, n, holder, slot, flags, generation, max;
+    uint32_t                    *frequencies, nfrequencies;
     ngx_uint_t                   nscores;
     kvr_fleet_t                 *f;
     kvr_match_t                 *matches;
@@ -264,11 +263,20 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    n = kvr_router_find(&c->zone->router, q->local, q->blocks, matches, max);
+    n = kvr_router_find(&c->zone->router, q->local, q->blocks, q->early_exit,
+                        matches, max);
 
     scores = ngx_palloc(c->request->pool,
                         (n + 1) * sizeof(ngx_http_kv_router_score_t));
     if (scores == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_kv_router_touch(c->request->pool, c->zone, q->local,
+                                 q->blocks, matches, n, &frequencies,
+                                 &nfrequencies)
+        != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -322,6 +330,18 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     }
 
     yajl_gen_array_close(g);
+
+    if (frequencies) {
+        ngx_http_kv_router_gen_key(g, "frequencies");
+        yajl_gen_array_open(g);
+
+        for (i = 0; i < nfrequencies; i++) {
+            yajl_gen_integer(g, frequencies[i]);
+        }
+
+        yajl_gen_array_close(g);
+    }
+
     yajl_gen_map_close(g);
 
     return ngx_http_kv_router_call_ok(c);

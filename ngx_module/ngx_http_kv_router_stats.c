@@ -53,6 +53,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
     gauge(holes, "holes", "Pairs of a run and a holder with holes or tiers."),
     gauge(views_dying, "views_dying",
           "Cleared views that are not reclaimed yet."),
+    counter(forgotten, "forgotten_total",
+            "Pairs forgotten for want of room or use."),
     counter(stores_full, "stores_full_total",
             "Stores refused because the zone was full."),
     counter(lookups_torn, "lookups_torn_total",
@@ -65,6 +67,25 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
             "Load tables of dead processes that were zeroed."),
     counter(load_overflow, "load_tables_overflow_total",
             "Processes that found no load table of their own."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(kvr_stats_t, field, key, metric, help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(kvr_stats_t, field, key, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[] = {
+    gauge(frequency_max, "blocks_max", "frequency_blocks_max",
+          "Blocks whose lookups can be counted; 0: none are."),
+    counter(frequency_replaced, "replaced", "frequency_replaced_total",
+            "Blocks forgotten in the window, because others took their room."),
+    counter(frequency_cut, "cut", "frequency_cut_total",
+            "Lookups of which only the first blocks were counted."),
     ngx_http_kv_router_fields_end
 };
 
@@ -142,6 +163,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(blocks_stored, "Blocks stored."),
     counter(blocks_removed, "Blocks removed."),
     counter(blocks_unknown, "Blocks to be removed that were not held."),
+    counter(blocks_forgotten, "Blocks forgotten for want of room or use."),
     ngx_http_kv_router_fields_end
 };
 
@@ -468,6 +490,13 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_key(g, "index");
     yajl_gen_map_open(g);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_index_fields, &stats,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_key(g, "frequency");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "window_ms", params->frequency_ms);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_frequency_fields, &stats,
                                    g);
     yajl_gen_map_close(g);
 

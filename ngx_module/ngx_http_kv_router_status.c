@@ -132,6 +132,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                       &stats);
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_index_fields,
                                       &stats);
+    ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
+                                      &stats);
 
     ngx_http_kv_router_metric(&s, "lease_pid", "gauge",
                               "Process that consumes events; 0: none.");

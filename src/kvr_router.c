@@ -18,9 +18,8 @@
 static uint64_t kvr_zone_offset_of(uint64_t at);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_router_t *k);
-static uint64_t kvr_now_us(void);
 static uint32_t kvr_router_look(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, kvr_match_t *out, uint32_t cap);
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
 
 
 /* ---- making and opening ------------------------------------------------- */
@@ -37,7 +36,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
     uint32_t     holders, views;
-    uint64_t     at, secret[4];
+    uint64_t     at, bytes, secret[6];
     kvr_mem_t    mem;
     kvr_zone_t  *z;
 
@@ -50,6 +49,15 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     if (params->max_workers == 0 || params->max_workers > KVR_WORKERS_MAX) {
         snprintf(why, KVR_WHY_LEN, "max_workers must be 1..%u",
                  KVR_WORKERS_MAX);
+        return KVR_INVALID;
+    }
+
+    if (params->frequency_ms != 0
+        && (params->frequency_ms < KVR_FREQUENCY_MIN
+            || params->frequency_ms > KVR_FREQUENCY_MAX))
+    {
+        snprintf(why, KVR_WHY_LEN, "frequency must be %u..%u ms, or 0",
+                 KVR_FREQUENCY_MIN, KVR_FREQUENCY_MAX);
         return KVR_INVALID;
     }
 
@@ -102,6 +110,14 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     kvr_load_format(&mem, &z->load, at, holders);
 
     at += kvr_zone_offset_of(kvr_load_size(holders));
+
+    if (params->frequency_ms) {
+        bytes = kvr_zone_offset_of(size / KVR_FREQUENCY_PART);
+        kvr_frequency_format(&z->frequency, mem.base, at, bytes,
+                             params->frequency_ms, &secret[4]);
+        at += bytes;
+    }
+
     kvr_radix_format(&mem, &z->index, at, size - at, views, secret);
 
     /* last: a zone without it is not one */
@@ -143,7 +159,11 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         || z->index.handles.used > z->index.handles.limit
         || z->index.children_used > z->index.nchildren
         || z->fleet.nworkers > z->fleet.max_workers
-        || z->fleet.max_workers != z->params.max_workers || end > size)
+        || z->fleet.max_workers != z->params.max_workers || end > size
+        || z->frequency.sets >= size
+        || z->frequency.nsets > (size - z->frequency.sets)
+                                / sizeof(kvr_frequency_set_t)
+        || (z->params.frequency_ms == 0) != (z->frequency.nsets == 0))
     {
         snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
         return KVR_INVALID;
@@ -158,6 +178,12 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     if (params && params->max_workers != z->params.max_workers) {
         snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
                  z->params.max_workers, params->max_workers);
+        return KVR_INVALID;
+    }
+
+    if (params && params->frequency_ms != z->params.frequency_ms) {
+        snprintf(why, KVR_WHY_LEN, "it was made with frequency=%ums, not %ums",
+                 z->params.frequency_ms, params->frequency_ms);
         return KVR_INVALID;
     }
 
@@ -188,6 +214,9 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     kvr_radix_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
     kvr_load_attach(&k->load, &k->mem, &k->index.arena, &z->load);
+    kvr_zone_forget_init(k);
+
+    k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;
 }
@@ -291,12 +320,14 @@ kvr_router_leave(kvr_router_t *k)
 bool
 kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 {
-    bool      more;
+    bool      more, forget;
     uint64_t  until;
+
+    forget = kvr_zone_forget(k, now_ms, slice_us);
 
     if (kvr_lock_orphaned(&k->zone->lock)) {
         if (kvr_zone_lock(k, 0) != KVR_OK) {
-            return false;
+            return forget;
         }
 
         kvr_zone_unlock(k);
@@ -312,14 +343,14 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
     }
 
     if (kvr_load32(&k->zone->fleet.ndying) == 0) {
-        return false;
+        return forget;
     }
 
     if (kvr_zone_lock(k, 0) != KVR_OK) {
         return true;
     }
 
-    until = kvr_now_us() + slice_us;
+    until = kvr_zone_now_us() + slice_us;
 
     do {
         kvr_radix_begin(&k->index);
@@ -335,11 +366,11 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 
         more = k->zone->fleet.ndying != 0;
 
-    } while (more && kvr_now_us() < until);
+    } while (more && kvr_zone_now_us() < until);
 
     kvr_zone_unlock(k);
 
-    return more;
+    return more || forget;
 }
 
 
@@ -372,8 +403,8 @@ kvr_reclaim_finish(kvr_router_t *k)
 }
 
 
-static uint64_t
-kvr_now_us(void)
+uint64_t
+kvr_zone_now_us(void)
 {
     struct timespec  ts;
 
@@ -385,26 +416,20 @@ kvr_now_us(void)
 
 /* ---- reading ------------------------------------------------------------ */
 
-/*
- * A view may be another holder's by the time that its depth is known: cleared,
- * reclaimed and given away while the process was stopped, say.  The depths
- * were the old one's then, and are looked for anew.
- */
+/* A view may be another holder's by the time that its depth is known: if this
+ * process was stopped meanwhile, say.  Then it is looked for anew. */
 
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    kvr_match_t *out, uint32_t cap)
+    bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t   found, version, attempts;
-    uint32_t  *versions;
+    uint32_t  i, found, version, *versions;
 
     versions = &k->zone->fleet.version;
 
-    for (attempts = 0; attempts < KVR_RADIX_ATTEMPTS; attempts++) {
-
+    for (i = 0; i < KVR_RADIX_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
-        found = kvr_router_look(k, locals, n, out, cap);
-
+        found = kvr_router_look(k, locals, n, early_exit, out, cap);
         kvr_fence(__ATOMIC_ACQUIRE);
 
         if (found == 0 || kvr_load32(versions) == version) {
@@ -420,7 +445,7 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 
 static uint32_t
 kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    kvr_match_t *out, uint32_t cap)
+    bool early_exit, kvr_match_t *out, uint32_t cap)
 {
     uint32_t      v, h, t, nviews, found;
     uint32_t     *rows;
@@ -443,6 +468,7 @@ kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     }
 
     depths.nviews = nviews;
+    depths.early_exit = early_exit;
 
     if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
         return 0;
@@ -503,7 +529,11 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->rollbacks = kvr_load64(&z->rollbacks);
     out->lock_breaks = kvr_load64(&z->lock_breaks);
     out->stores_full = kvr_load64(&z->stores_full);
+    out->forgotten = kvr_load64(&z->index.forgotten);
     out->lookups_torn = kvr_load64(&z->index.torn);
+    out->frequency_max = z->frequency.nsets * KVR_FREQUENCY_WAYS;
+    out->frequency_replaced = kvr_load64(&z->frequency.replaced);
+    out->frequency_cut = kvr_load64(&z->frequency.cut);
     out->workers = kvr_load32(&z->fleet.nworkers);
     out->holders = kvr_load32(&z->fleet.nholders);
     out->lease_pid = (uint32_t) kvr_owner_pid(kvr_load64(&z->lease.owner));

@@ -42,6 +42,7 @@
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
+#include "index/kvr_frequency.h"
 #include "index/kvr_radix.h"
 
 
@@ -55,7 +56,10 @@
 typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
+    uint32_t    frequency_ms;       /* window of frequencies; 0: none */
     char        model[KVR_MODEL_MAX + 1];
+    uint32_t    ttl;                /* seconds without use after which blocks
+                                       are forgotten, 0: never; may change */
 } kvr_params_t;
 
 
@@ -73,6 +77,7 @@ typedef struct {
     kvr_owner_t   self;
     uint64_t      token;            /* of the lease; 0: not ours */
     uint64_t      tended_ms;
+    uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
     uint64_t     *hashes;           /* of an event that came with tokens */
     kvr_hasher_t  hasher;           /* of the same */
@@ -135,9 +140,22 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  * Finds who holds how much of a prompt, given as local hashes.  Writes at most
  * cap matches, holders in ascending order, those with nothing left out, and
  * returns their number; cap of fleet->max_holders is always enough.
+ * early_exit: may stop where one holder is left, with less than it has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, kvr_match_t *out, uint32_t cap);
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
+
+/*
+ * Counts a lookup whose matches are these: how often each matched block was
+ * asked for in the window before it, see kvr_frequency.h.  out has room for
+ * what was looked up, KVR_FREQUENCY_DEPTH at most; returns how many there are
+ * in it, the deepest match or that bound.  0 when the zone has no frequencies.
+ *
+ * To be called once for each lookup that an answer is wanted of; not for one
+ * that only explains another.  Takes no lock.
+ */
+uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
+    const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
 
 /* Counters and gauges for the status page. */
 typedef struct {
@@ -157,7 +175,11 @@ typedef struct {
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */
     uint64_t    stores_full;        /* stores refused for want of room */
+    uint64_t    forgotten;          /* handles, for want of room or use */
     uint64_t    lookups_torn;       /* lookups that gave up on a writer */
+    uint64_t    frequency_max;      /* blocks that are counted, at most */
+    uint64_t    frequency_replaced; /* of these, forgotten in the window */
+    uint64_t    frequency_cut;      /* lookups counted in part */
     uint32_t    workers;
     uint32_t    holders;
     uint32_t    lease_pid;          /* 0: nobody */

@@ -7,6 +7,7 @@
  *     journal       the undo log
  *     fleet         workers, holders, views
  *     load          the shared table
+ *     frequency     how often blocks are asked for, with frequency= alone
  *     index         handles, children, arena
  *
  * Everything is at offsets: processes may map the zone where they like.
@@ -21,8 +22,9 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     2          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     3          /* of the layout; any change counts */
 #define KVR_LOCK_MS          50         /* a writer's slices are far below */
+#define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
 
 
 typedef struct {
@@ -46,10 +48,13 @@ struct kvr_zone_s {
     uint64_t          rollbacks;
     uint64_t          lock_breaks;
     uint64_t          stores_full;
+    uint64_t          forget_ms;        /* next slice of ttl's is due */
 
     kvr_radix_zone_t  index;
     kvr_fleet_zone_t  fleet;
     kvr_load_zone_t   load;
+
+    kvr_frequency_zone_t  frequency;
 };
 
 
@@ -83,6 +88,20 @@ kvr_rc_t kvr_zone_apply(kvr_router_t *k, uint32_t worker,
 /* Empties a holder, or all of a worker's. */
 void kvr_zone_clear(kvr_router_t *k, uint32_t holder);
 void kvr_zone_clear_worker(kvr_router_t *k, uint32_t worker);
+
+
+/* Makes the index tell the workers what it forgets. */
+void kvr_zone_forget_init(kvr_router_t *k);
+
+/*
+ * What each process does each 100 ms: tells its index the time, and forgets
+ * what is older than ttl=, about slice_us microseconds of it.  True: more of
+ * it is due.
+ */
+bool kvr_zone_forget(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
+
+/* The monotonic clock, microseconds. */
+uint64_t kvr_zone_now_us(void);
 
 
 #endif /* KVR_ZONE_H_INCLUDED */

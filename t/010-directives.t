@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 136;
+plan tests => repeat_each() * 144;
 
 run_tests();
 
@@ -33,7 +33,7 @@ __DATA__
 --- http_config
     kv_router_zone    zone=main:16m;
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
-                      model=llama/3.1-8b zone=other:8192k;
+                      frequency=1h30m model=llama/3.1-8b zone=other:8192k;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100;
@@ -656,3 +656,35 @@ unknown kv_router_zone "other" in "kv_router_api", it must be defined before
     kv_router_api main;
 --- error_log
 "kv_router_api" directive is not allowed here
+
+
+
+=== TEST 64: a window of frequencies is a time
+--- http_config
+    kv_router_zone  zone=main:8m frequency=often;
+--- error_log
+invalid parameter "frequency=often", it must be a time from 1s to 1d
+
+
+
+=== TEST 65: a window of frequencies is no shorter than a second
+--- http_config
+    kv_router_zone  zone=main:8m frequency=999ms;
+--- error_log
+invalid parameter "frequency=999ms", it must be a time from 1s to 1d
+
+
+
+=== TEST 66: a window of frequencies is no longer than a day
+--- http_config
+    kv_router_zone  zone=main:8m frequency=86401s;
+--- error_log
+invalid parameter "frequency=86401s", it must be a time from 1s to 1d
+
+
+
+=== TEST 67: there are no frequencies without the parameter alone
+--- http_config
+    kv_router_zone  zone=main:8m frequency=0;
+--- error_log
+invalid parameter "frequency=0", it must be a time from 1s to 1d

@@ -66,8 +66,8 @@ __DATA__
             ngx.say(answer.headers["content-type"])
             ngx.say(names(body))
 
-            for _, part in ipairs { "memory", "index", "lease", "requests",
-                                    "by_reason" }
+            for _, part in ipairs { "memory", "index", "frequency", "lease",
+                                    "requests", "by_reason" }
             do
                 ngx.say(part, ": ", names(body:match('"' .. part
                                                      .. '":(%b{})')))
@@ -80,14 +80,15 @@ __DATA__
             ngx.say("load: ", names(worker:match('"load":%[(%b{})')))
 --- response_body
 application/json
-zone model block_size max_workers memory index lease requests workers
+zone model block_size max_workers memory index frequency lease requests workers
 memory: zone_bytes used_bytes arena_bytes arena_used
-index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
+index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
+frequency: window_ms blocks_max replaced cut
 lease: pid token
 requests: routed retries policy_errors prompt_blocks overlap_blocks best_overlap_blocks decide_seconds by_reason
 by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible
 worker: worker_id address model ranks role weight max_active origin draining truncated confidence reason source epoch seq age counters filtered refused load
-counters: messages heartbeats duplicates gaps repairs restarts stores removes clears blocks_stored blocks_removed blocks_unknown
+counters: messages heartbeats duplicates gaps repairs restarts stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
 load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 
 

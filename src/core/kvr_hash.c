@@ -3,11 +3,9 @@
  */
 
 
-#include "kvr_hash.h"
+#define KVR_HASH_BLOCKS      kvr_hash_blocks_base
 
-#define XXH_STATIC_LINKING_ONLY
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "kvr_hash_blocks.h"
 
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -16,6 +14,24 @@
 
 
 #define KVR_HASH_MM_MAX      64         /* multimodal hashes of one block */
+
+
+#if KVR_HASH_AVX2
+
+kvr_hash_blocks_pt  kvr_hash_blocks_avx2;
+
+static const kvr_hash_way_t  kvr_hash_way_avx2 = {
+    "avx2",
+    kvr_hash_blocks_avx2
+};
+
+#endif
+
+
+static const kvr_hash_way_t  kvr_hash_way_base = {
+    "base",
+    kvr_hash_blocks_base
+};
 
 
 uint64_t
@@ -38,6 +54,26 @@ kvr_hash_seed(const char *lora_name, size_t lora_len, const char *cache_salt,
 }
 
 
+const kvr_hash_way_t *
+kvr_hash_way(size_t i)
+{
+#if KVR_HASH_AVX2
+
+    if (__builtin_cpu_supports("avx2")) {
+
+        if (i == 0) {
+            return &kvr_hash_way_avx2;
+        }
+
+        i--;
+    }
+
+#endif
+
+    return i == 0 ? &kvr_hash_way_base : NULL;
+}
+
+
 void
 kvr_hasher_init(kvr_hasher_t *h, uint64_t seed)
 {
@@ -47,6 +83,7 @@ kvr_hasher_init(kvr_hasher_t *h, uint64_t seed)
 
     XXH3_generateSecret_fromSeed(h->secret, seed);
     h->seed = seed;
+    h->way = kvr_hash_way(0);
     h->ready = true;
 }
 
@@ -55,16 +92,12 @@ size_t
 kvr_hash_blocks(const kvr_hasher_t *h, const uint32_t *tokens, size_t ntokens,
     uint32_t block_size, uint64_t *out)
 {
-    size_t  i, n, bytes;
+    size_t  n;
 
     n = ntokens / block_size;
-    bytes = block_size * sizeof(uint32_t);
 
-    for (i = 0; i < n; i++) {
-        out[i] = XXH3_64bits_withSecretandSeed(tokens + i * block_size, bytes,
-                                               h->secret, KVR_HASH_SECRET,
-                                               h->seed);
-    }
+    h->way->blocks(h, (const uint8_t *) tokens, block_size * sizeof(uint32_t),
+                   n, out);
 
     return n;
 }
@@ -96,8 +129,9 @@ kvr_hash_block_mm(const kvr_hasher_t *h, const uint32_t *tokens,
     memcpy(buf, tokens, bytes);
     memcpy(buf + bytes, sorted, n * sizeof(uint64_t));
 
-    return XXH3_64bits_withSecretandSeed(buf, bytes + n * sizeof(uint64_t),
-                                         h->secret, KVR_HASH_SECRET, h->seed);
+    h->way->blocks(h, buf, bytes + n * sizeof(uint64_t), 1, &v);
+
+    return v;
 }
 
 

@@ -12,8 +12,13 @@
  * The format is that of Dynamo's router, bit for bit (EVENTS.md section 6;
  * the vectors are in t/vectors/block_hashes.json).
  *
- * All functions are pure but for the prepared secret, which belongs to the
- * caller: one kvr_hasher_t may not be used by two threads at once.
+ * Long blocks are hashed by vector instructions: those of the architecture's
+ * base (SSE2, NEON), as xxhash uses them, or AVX2 where the CPU has it, which
+ * is asked when a hasher is made ready.  The answers are the same.
+ *
+ * All functions are pure but for kvr_hasher_init(), which writes to what
+ * belongs to the caller: no kvr_hasher_t may be made ready by one thread while
+ * another uses it.
  */
 
 
@@ -27,13 +32,39 @@
 #define KVR_HASH_SEED      1337u     /* of chains, and of plain blocks */
 #define KVR_HASH_SECRET    192       /* bytes; XXH3_SECRET_DEFAULT_SIZE */
 
+/* gcc compiles single files for other targets; clang has no such pragma */
 
-/* A seed with the XXH3 secret that belongs to it, prepared once. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define KVR_HASH_AVX2      1
+#else
+#define KVR_HASH_AVX2      0
+#endif
+
+
+typedef struct kvr_hasher_s  kvr_hasher_t;
+
+/* Hashes n blocks of so many bytes each, one after the other. */
+typedef void kvr_hash_blocks_pt(const kvr_hasher_t *h, const uint8_t *data,
+    size_t bytes, size_t n, uint64_t *out);
+
+
+/* One of the ways to hash blocks. */
 typedef struct {
-    uint64_t  seed;
-    bool      ready;
-    uint8_t   secret[KVR_HASH_SECRET];
-} kvr_hasher_t;
+    const char          *name;      /* of its instructions: "base", "avx2" */
+    kvr_hash_blocks_pt  *blocks;
+} kvr_hash_way_t;
+
+
+/*
+ * A seed with the XXH3 secret that belongs to it, prepared once.  For one
+ * process: way points into this code.
+ */
+struct kvr_hasher_s {
+    uint64_t               seed;
+    const kvr_hash_way_t  *way;
+    bool                   ready;
+    uint8_t                secret[KVR_HASH_SECRET];
+};
 
 
 /*
@@ -43,7 +74,16 @@ typedef struct {
 uint64_t kvr_hash_seed(const char *lora_name, size_t lora_len,
     const char *cache_salt, size_t salt_len);
 
-/* Prepares h for a seed; cheap when h already has it. */
+/*
+ * The ways that this CPU can go, the fastest first, by number from 0; NULL
+ * when there are no more.  The last is that of the architecture's base.
+ */
+const kvr_hash_way_t *kvr_hash_way(size_t i);
+
+/*
+ * Prepares h for a seed, to go the fastest way; cheap when h already has it.
+ * Before the first time, h->ready has to be false.
+ */
 void kvr_hasher_init(kvr_hasher_t *h, uint64_t seed);
 
 /*

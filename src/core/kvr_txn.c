@@ -31,12 +31,16 @@ kvr_txn_rollback(kvr_mem_t *m)
         kvr_txn_overflow();
     }
 
+    /* for those who look on, and at the end for those who come meanwhile */
+
+    kvr_txn_new_epoch(m);
+
     for (i = 0; i < n; i++) {
         u = &j->records[i];
 
         if ((u->where & 3) == KVR_UNDO_VERSION) {
             p = m->base + (u->where >> 2);
-            __atomic_store_n((uint32_t *) p, *(uint32_t *) p | 1,
+            __atomic_store_n((uint32_t *) p, kvr_load32((uint32_t *) p) | 1,
                              __ATOMIC_RELAXED);
         }
     }
@@ -71,15 +75,13 @@ kvr_txn_rollback(kvr_mem_t *m)
         if ((u->where & 3) == KVR_UNDO_VERSION) {
             p = m->base + (u->where >> 2);
 
-            if (*(uint32_t *) p & 1) {
+            if (kvr_load32((uint32_t *) p) & 1) {
                 kvr_version_unlock(p);
             }
         }
     }
 
-    /* a rollback that is begun again counts twice, which does no harm */
-
-    __atomic_store_n(&j->rollbacks, j->rollbacks + 1, __ATOMIC_RELAXED);
+    kvr_txn_new_epoch(m);
 
     kvr_txn_commit(m);
 

@@ -28,6 +28,11 @@
  * that: kvr_txn_room() tells.  Running over is an error in this program and
  * aborts the process; the next owner then rolls back.
  *
+ * THE EPOCH changes when memory that a reader may take for a run (kvr_run.h)
+ * may have become something else: with every rollback, which takes back what
+ * was made in the transaction, and when the arena gives such memory another
+ * use.  Who finds the epoch as it was has seen runs where it saw runs.
+ *
  * A process's death loses none of its stores, and every later reader sees
  * them in program order (the kernel's switch away from it is a full barrier),
  * so that the order in which log and memory are written is the compiler's
@@ -55,7 +60,9 @@ typedef struct {
 
 typedef struct {
     uint64_t    n;                  /* records; 0: at rest */
-    uint64_t    rollbacks;          /* there have been */
+    uint64_t    pad[7];
+    uint64_t    epoch;              /* readers', on a line of its own */
+    uint64_t    pad2[7];
     kvr_undo_t  records[KVR_TXN_RECORDS];
 } kvr_journal_t;
 
@@ -85,6 +92,16 @@ uint64_t kvr_txn_rollback(kvr_mem_t *m);
 /* Aborts the process: the log is full, or the memory can't be as it is. */
 void kvr_txn_overflow(void) __attribute__((noreturn, cold));
 void kvr_txn_damaged(const char *what) __attribute__((noreturn, cold));
+
+
+/* What a reader took for a run may be none any more.  Not logged. */
+static inline void
+kvr_txn_new_epoch(kvr_mem_t *m)
+{
+    __atomic_store_n(&m->journal->epoch, m->journal->epoch + 1,
+                     __ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
+}
 
 
 /* How many more records fit. */
@@ -170,7 +187,7 @@ static inline void
 kvr_version_lock(kvr_mem_t *m, uint32_t *version)
 {
     kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
-    __atomic_store_n(version, *version + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(version, kvr_load32(version) + 1, __ATOMIC_RELAXED);
     kvr_fence(__ATOMIC_RELEASE);
 }
 
@@ -178,7 +195,7 @@ kvr_version_lock(kvr_mem_t *m, uint32_t *version)
 static inline void
 kvr_version_unlock(uint32_t *version)
 {
-    __atomic_store_n(version, *version + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(version, kvr_load32(version) + 1, __ATOMIC_RELEASE);
 }
 
 

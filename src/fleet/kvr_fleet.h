@@ -95,6 +95,7 @@ typedef struct {
     uint64_t    blocks_stored;
     uint64_t    blocks_removed;
     uint64_t    blocks_unknown;     /* removals of handles not held */
+    uint64_t    blocks_forgotten;   /* for want of room or use */
     uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
 } kvr_worker_counters_t;
 

@@ -82,6 +82,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
     bool                other;
     uint32_t            n;
     uint64_t            word;
+    const kvr_run_t    *r;
     kvr_handle_walk_t   w;
 
     kvr_handle_walk(&k->x->handles,
@@ -95,7 +96,11 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
             n++;
 
         } else {
-            other = true;
+            r = kvr_radix_run(k->x, kvr_handle_run(word));
+            other = other
+                    || (kvr_handle_offset(word) < r->nnames
+                        && kvr_names_of(k->x, r)[kvr_handle_offset(word)]
+                           == handle);
         }
     }
 

@@ -26,8 +26,12 @@ typedef struct {
 static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps,
     uint32_t *best);
+static inline bool kvr_find_is_child(const kvr_radix_t *x, uint32_t run,
+    uint32_t parent, uint32_t offset, uint64_t hash);
+static void kvr_find_stamp(const kvr_radix_t *x, const kvr_step_t *step);
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
-    uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best);
+    uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best,
+    uint32_t *whole);
 static inline void kvr_find_reach(kvr_depths_t *out, uint32_t view,
     uint32_t pos, uint32_t depth, uint32_t *best);
 static void kvr_find_tiered(kvr_depths_t *out);
@@ -39,6 +43,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 {
     bool        whole;
     uint32_t    i, k, t, best, nsteps, attempts;
+    uint64_t    epoch;
     kvr_step_t  steps[KVR_RADIX_HOPS];
 
     out->torn = false;
@@ -54,6 +59,8 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             return 0;
         }
 
+        epoch = __atomic_load_n(&x->mem->journal->epoch, __ATOMIC_ACQUIRE);
+
         whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
 
         /* was all that was read true at one moment? */
@@ -68,7 +75,15 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             }
         }
 
-        if (whole && i == nsteps) {
+        if (kvr_load64(&x->mem->journal->epoch) != epoch) {
+            i = 0;
+
+        } else if (whole && i == nsteps) {
+
+            for (i = 0; i < nsteps; i++) {
+                kvr_find_stamp(x, &steps[i]);
+            }
+
             return best;
         }
 
@@ -105,7 +120,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps, uint32_t *best)
 {
     bool              torn;
-    uint32_t          i, k, m, pos, run, next, parent, offset, version;
+    uint32_t          i, k, m, pos, run, next, parent, offset, version, left;
     const kvr_run_t  *r;
 
     torn = false;
@@ -116,20 +131,10 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
     while (*nsteps < KVR_RADIX_HOPS) {
 
-        run = 0;
+        if (next && kvr_find_is_child(x, next, parent, offset, hashes[pos])) {
+            run = next;
 
-        if (next && offset == KVR_RUN_MAX) {
-            r = kvr_radix_run(x, next);
-
-            if (kvr_load32(&r->parent) == parent
-                && kvr_load16(&r->offset) == offset
-                && kvr_load64(&r->hashes[0]) == hashes[pos])
-            {
-                run = next;
-            }
-        }
-
-        if (run == 0) {
+        } else {
             run = kvr_children_find(x, parent, offset, hashes[pos], &torn);
 
             if (run == 0) {
@@ -166,7 +171,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         next = kvr_load32(&r->next);
 
-        if (next && m == KVR_RUN_MAX && n - pos > KVR_RUN_MAX
+        if (next && n - pos > m
             && kvr_arena_valid(&x->arena, next, KVR_ARENA_RUN_WORDS))
         {
             __builtin_prefetch(kvr_radix_run(x, next));
@@ -180,7 +185,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         k = kvr_radix_same(x, r, 0, hashes + pos, m);
 
-        if (!kvr_find_cover(x, r, pos, k, out, best)) {
+        if (!kvr_find_cover(x, r, pos, k, out, best, &left)) {
             return false;
         }
 
@@ -189,7 +194,8 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         /* nobody has all of it, the prompt ends, or nothing hangs here */
 
         if (k == 0 || *best < pos || pos == n
-            || kvr_load32(&r->nchildren) == 0)
+            || kvr_load32(&r->nchildren) == 0
+            || (left == 1 && out->early_exit))
         {
             return true;
         }
@@ -199,6 +205,56 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     }
 
     return true;
+}
+
+
+/* A run that is inside the arena: does it hang there, and begin so? */
+
+static inline bool
+kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
+    uint32_t offset, uint64_t hash)
+{
+    const kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+
+    return kvr_load32(&r->parent) == parent
+           && kvr_load16(&r->offset) == offset
+           && kvr_load64(&r->hashes[0]) == hash;
+}
+
+
+/*
+ * The run was of use in this second.  Version and stamp change together: if it
+ * is another run by now, or none, nothing is written.
+ */
+
+static void
+kvr_find_stamp(const kvr_radix_t *x, const kvr_step_t *step)
+{
+    kvr_run_t  *r;
+
+    union {
+        uint64_t      word;
+        struct {
+            uint32_t  version;
+            uint32_t  stamp;
+        } is;
+    } old, new;
+
+    r = kvr_radix_run(x, step->run);
+
+    old.is.version = step->version;
+    old.is.stamp = kvr_load32(&r->stamp);
+
+    if (old.is.stamp != x->now) {
+        new.is.version = step->version;
+        new.is.stamp = x->now;
+
+        (void) __atomic_compare_exchange_n((kvr_word_t *) r, &old.word,
+                                           new.word, false, __ATOMIC_RELAXED,
+                                           __ATOMIC_RELAXED);
+    }
 }
 
 
@@ -226,12 +282,13 @@ kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
 
 /*
  * k blocks of this run match, behind pos blocks of others: who had all of the
- * pos blocks has at least as many of these as its depth says.
+ * pos blocks has at least as many of these as its depth says.  *whole: how
+ * many have all k.
  */
 
 static bool
 kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
-    uint32_t k, kvr_depths_t *out, uint32_t *best)
+    uint32_t k, kvr_depths_t *out, uint32_t *best, uint32_t *whole)
 {
     uint32_t              i, t, n, cap, ext, view, depth, detail, nviews;
     uint32_t             *any;
@@ -240,6 +297,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
     const kvr_detail_t   *d;
     const kvr_details_t  *details;
 
+    *whole = 0;
     any = out->depths[2];
     nviews = out->nviews;
     detail = kvr_load32(&r->detail);
@@ -268,6 +326,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
                 continue;
             }
 
+            *whole += depth >= k;
             kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
         }
 
@@ -298,6 +357,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
                 continue;
             }
 
+            *whole += depth >= k;
             kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
         }
     }
@@ -326,6 +386,8 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
         if (view >= nviews || any[view] != pos) {
             continue;
         }
+
+        *whole += kvr_load16(&d->depth[2]) >= k;
 
         for (t = 0; t < 3; t++) {
             if (out->depths[t][view] == pos) {

@@ -90,8 +90,14 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->view_handles = (uint32_t *) (mem->base + z->view_handles);
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
 
+    x->now = 0;
+    x->tries = KVR_RADIX_TRIES;
+    x->random = z->secret[0];
+    x->forgot = NULL;
+    x->forgot_data = NULL;
+
     memset(x->hints, 0, sizeof(x->hints));
-    x->rollbacks = mem->journal->rollbacks;
+    x->epoch = mem->journal->epoch;
 
     kvr_arena_attach(&x->arena, mem, &z->arena);
     kvr_handle_attach(&x->handles, mem, &z->handles);
@@ -119,9 +125,9 @@ kvr_radix_begin(kvr_radix_t *x)
 
     x->trimmed = false;
 
-    if (x->rollbacks != x->mem->journal->rollbacks) {
+    if (x->epoch != x->mem->journal->epoch) {
         memset(x->hints, 0, sizeof(x->hints));
-        x->rollbacks = x->mem->journal->rollbacks;
+        x->epoch = x->mem->journal->epoch;
     }
 }
 
@@ -144,7 +150,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
 {
     bool              torn;
-    uint32_t          i, k, run, child, offset;
+    uint32_t          i, k, run, child, offset, tries;
     kvr_rc_t          rc;
     kvr_run_t        *r;
     kvr_name_t        name;
@@ -173,12 +179,14 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     op.view = view;
     op.tier = tier;
+    tries = 0;
 
     for (i = 0; i < n; /* void */ ) {
 
         kvr_radix_breathe(x);
 
         r = run ? kvr_radix_run(x, run) : NULL;
+        op.keep = run;
         k = 0;
 
         if (r && offset < r->len) {
@@ -208,26 +216,37 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 k = kvr_min(k, KVR_RUN_MAX - offset);
                 rc = kvr_radix_append(x, run, hashes + i, k);
 
+                child = run;
+
             } else {
                 rc = kvr_radix_new_run(x, run, offset, hashes + i, k,
                                        r && r->seed ? r->seed : seed, &child);
-                run = child;
-                offset = 0;
             }
 
-            if (rc != KVR_OK) {
-                goto full;
-            }
+        } else {
+            rc = KVR_OK;
+            child = run;
         }
 
-        op.keep = run;
+        if (rc == KVR_OK) {
+            op.keep = child;
+            rc = kvr_radix_hold(x, &op, child, child == run ? offset : 0, k,
+                                handles + i);
+        }
 
-        rc = kvr_radix_hold(x, &op, run, offset, k, handles + i);
         if (rc != KVR_OK) {
-            goto full;
+            (void) kvr_txn_rollback(x->mem);
+            kvr_radix_begin(x);
+
+            if (tries++ < x->tries && kvr_radix_make_room(x, run)) {
+                continue;
+            }
+
+            return KVR_FULL;
         }
 
-        offset += k;
+        offset = child == run ? offset + k : k;
+        run = child;
         i += k;
         *done = i;
 
@@ -242,13 +261,6 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     return KVR_OK;
-
-full:
-
-    (void) kvr_txn_rollback(x->mem);
-    kvr_radix_begin(x);
-
-    return KVR_FULL;
 }
 
 
@@ -273,6 +285,10 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     r = kvr_radix_run(x, run);
     pair = kvr_cover_pair(&x->cover, r, view);
     i = 0;
+
+    if (kvr_load32(&r->stamp) != x->now) {
+        __atomic_store_n(&r->stamp, x->now, __ATOMIC_RELAXED);
+    }
 
     if ((pair & KVR_COVER_OWN) == 0) {
 
@@ -468,31 +484,40 @@ kvr_rc_t
 kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t         i;
+    uint32_t         i, tries;
     kvr_rc_t         rc;
     kvr_name_t       name;
     kvr_radix_op_t   op;
 
     op.view = view;
     op.tier = tier;
+    tries = 0;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n; /* void */ ) {
 
         if (!kvr_names_find(x, view, handles[i], &name)) {
             (*unknown)++;
+            i++;
             continue;
         }
 
         op.keep = name.run;
 
         rc = kvr_radix_hold_one(x, &op, name.run, name.offset, handles[i]);
-        if (rc != KVR_OK) {
-            (void) kvr_txn_rollback(x->mem);
+
+        if (rc == KVR_OK) {
+            kvr_txn_commit(x->mem);
             kvr_radix_begin(x);
-            return rc;
+            i++;
+            continue;
         }
 
-        kvr_radix_breathe(x);
+        (void) kvr_txn_rollback(x->mem);
+        kvr_radix_begin(x);
+
+        if (tries++ == x->tries || !kvr_radix_make_room(x, name.run)) {
+            return KVR_FULL;
+        }
     }
 
     return KVR_OK;

@@ -48,6 +48,7 @@
                                            longer way ends the match there */
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
+#define KVR_RADIX_TRIES      256        /* to make room, in one event */
 #define KVR_RADIX_HINTS      4096       /* chains that grow at the same time */
 
 
@@ -68,6 +69,8 @@ typedef struct {
     uint64_t            details;        /* (run, view) pairs with one */
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
+    uint64_t            forget_at;      /* the same, of forgetting's */
+    uint64_t            forgotten;      /* handles, since the start */
     kvr_handle_zone_t   handles;
     kvr_arena_zone_t    arena;
 } kvr_radix_zone_t;
@@ -76,9 +79,8 @@ typedef struct {
 /*
  * Where a writer will look next: at the end of a chain that it has stored, and
  * before the end of one that it has removed.  The writer's own memory, and a
- * guess: it is held against the index before it is believed.  That can be done
- * because what once was a run is always one, unless its making was rolled
- * back: then all hints are dropped.
+ * guess: it is held against the index before it is believed.  With a new epoch
+ * (kvr_txn.h) all are dropped.
  */
 typedef struct {
     uint64_t            handle;
@@ -99,9 +101,20 @@ typedef struct {
     uint64_t           *occupied;
     uint32_t           *view_handles;
     uint32_t           *view_owns;
+    uint32_t            now;            /* second, for the runs' stamps; the
+                                           owner of this handle sets it */
+    uint32_t            tries;          /* to make room, in one event; 0:
+                                           nothing is forgotten */
+    uint64_t            random;         /* state of a generator */
+
+    /* called in a transaction, for each view that lost handles to forgetting;
+       may be NULL */
+    void              (*forgot)(void *data, uint32_t view, uint32_t handles);
+    void               *forgot_data;
+
     bool                trimmed;        /* in this transaction: words behind
                                            a run's end may be somebody's */
-    uint64_t            rollbacks;      /* when the hints were good */
+    uint64_t            epoch;          /* of the hints */
     kvr_hint_t          hints[KVR_RADIX_HINTS];
 } kvr_radix_t;
 
@@ -128,6 +141,8 @@ void kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z);
 typedef struct {
     uint32_t   *depths[3];
     uint32_t    nviews;
+    bool        early_exit;             /* given: may stop when one view is
+                                           left, with less than it has */
     bool        tiered;
     bool        torn;                   /* cut short beside a writer */
 } kvr_depths_t;
@@ -151,9 +166,11 @@ void kvr_radix_begin(kvr_radix_t *x);
  * a chain behind parent (handle; without has_parent from the root).  seed of
  * the chain when the hashes were made from tokens here, else 0.
  *
+ * Where there is no room, runs that were not used for long are forgotten.
+ *
  * KVR_DECLINED: parent unknown to the view; nothing changed.
- * KVR_FULL: no room; what was not committed is rolled back, the log is empty;
- * *done blocks were stored.
+ * KVR_FULL: no room, and nothing to forget; what was not committed is rolled
+ * back, the log is empty; *done blocks were stored.
  */
 kvr_rc_t kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     bool has_parent, uint64_t parent, const uint64_t *handles,
@@ -186,6 +203,13 @@ kvr_rc_t kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
  */
 bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
     void *data, uint32_t slots);
+
+/*
+ * Forgets runs that were not used for more than age seconds and on which none
+ * hang, looking at `slots` slots of the children's table.  True when a whole
+ * round over it is done.
+ */
+bool kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots);
 
 static inline bool
 kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)

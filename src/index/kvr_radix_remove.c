@@ -9,9 +9,6 @@
 #include "kvr_radix_run.h"
 
 
-static void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
-
-
 /* ---- remove ------------------------------------------------------------- */
 
 /*
@@ -96,7 +93,7 @@ kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i;
+    uint32_t          i, mark, unknown_mark, tries;
     kvr_rc_t          rc;
     kvr_name_t        name;
     kvr_radix_row_t   row;
@@ -104,6 +101,9 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     memset(&row, 0, sizeof(row));
     row.view = view;
+    mark = 0;
+    unknown_mark = *unknown;
+    tries = 0;
 
     if (n) {
         /* the entry to be deleted comes while the run is looked at */
@@ -136,11 +136,18 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             kvr_radix_row_flush(x, &row);
 
-            if (row.run && name.run != row.run) {
-                kvr_radix_tidy(x, row.run, name.run);
+            if (row.run) {
+
+                if (name.run != row.run) {
+                    kvr_radix_tidy(x, row.run, name.run);
+                }
+
+                kvr_txn_commit(x->mem);
+                kvr_radix_begin(x);
             }
 
-            kvr_radix_breathe(x);
+            mark = i;
+            unknown_mark = *unknown;
             kvr_radix_row_begin(x, &row, name.run);
         }
 
@@ -161,7 +168,20 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         if (rc != KVR_OK) {
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
-            return KVR_FULL;
+
+            if (tries++ == x->tries
+                || !kvr_radix_make_room(x, name.run))
+            {
+                return KVR_FULL;
+            }
+
+            /* from the last commit on, once more */
+
+            i = mark - 1;
+            *unknown = unknown_mark;
+            row.run = 0;
+
+            continue;
         }
 
         if (name.own) {
@@ -250,9 +270,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
 }
 
 
-/* The view lets go of all it has of a run. */
-
-static void
+void
 kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
 {
     uint32_t    held;

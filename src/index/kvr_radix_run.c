@@ -193,7 +193,7 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
 
     /* a version is even at rest, whatever the memory held at first */
 
-    if (r->version & 1) {
+    if (kvr_load32(&r->version) & 1) {
         kvr_version_unlock(&r->version);
     }
 
@@ -207,7 +207,7 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     kvr_put32(&r->detail, 0);
     kvr_put32(&r->nchildren, 0);
     kvr_put32(&r->next, 0);
-    kvr_put32(&r->stamp, 0);
+    kvr_put32(&r->stamp, x->now);
     kvr_put64(&r->seed, seed);
     kvr_put32(&r->names, 0);
     kvr_put32(&r->owns, 0);
@@ -231,9 +231,7 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
         up = kvr_radix_run(x, parent);
         kvr_set32(x->mem, &up->nchildren, up->nchildren + 1);
 
-        if (offset == KVR_RUN_MAX && up->next == 0) {
-            kvr_set32(x->mem, &up->next, *run);
-        }
+        kvr_set32(x->mem, &up->next, *run);
     }
 
     return KVR_OK;

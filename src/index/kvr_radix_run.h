@@ -65,4 +65,14 @@ kvr_rc_t kvr_radix_append(kvr_radix_t *x, uint32_t run,
 void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
 
 
+/* The view lets go of all it has of a run; commits in between. */
+void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
+
+/*
+ * Forgets some of what was not used for longest, but not that run; with an
+ * empty log, which it leaves empty.  False: there is nothing.
+ */
+bool kvr_radix_make_room(kvr_radix_t *x, uint32_t keep);
+
+
 #endif /* KVR_RADIX_RUN_H_INCLUDED */

@@ -64,6 +64,8 @@ typedef struct {
 
 typedef struct {
     uint32_t    version;                /* seqlock; outlives the run */
+    uint32_t    stamp;                  /* second of the last use; readers set
+                                           it, both words at once */
     uint32_t    parent;                 /* run; 0: the root */
     uint16_t    offset;                 /* hashes of the parent before us */
     uint16_t    len;                    /* 1 .. KVR_RUN_MAX; 0: free */
@@ -71,9 +73,8 @@ typedef struct {
     uint16_t    cap;                    /* of ext: pairs, or 64 views; or 0 */
     uint32_t    detail;                 /* piece: kvr_details_t; 0: none */
     uint32_t    nchildren;
-    uint32_t    next;                   /* child at KVR_RUN_MAX: a prefetch's
-                                           hint, not more; 0: none */
-    uint32_t    stamp;                  /* second of the last use; relaxed */
+    uint32_t    next;                   /* a child, to be looked at before the
+                                           table is; 0: none that we know */
     union {
         kvr_pair_t  pairs[KVR_COVER_INLINE];
         uint32_t    ext;                /* piece, when cap is not 0 */

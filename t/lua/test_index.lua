@@ -11,7 +11,7 @@ local has, is, raises = tap.has, tap.is, tap.raises
 
 -- ---- a zone that remembers what it was told ---------------------------------
 
-local told = {}
+local told = { frequencies = {} }
 local answer = 0
 local found = {}
 local text = ""
@@ -40,7 +40,7 @@ local function refuse(err)
 end
 
 function c.version()
-    return 1
+    return 2
 end
 
 function c.zone(name)
@@ -50,6 +50,7 @@ end
 
 function c.block_size() return 2 end
 function c.max_holders() return 5 end
+function c.max_frequencies() return #told.frequencies end
 
 function c.hash(_, tokens, n, lora, lora_len, salt, salt_len, locals, sequence)
     told.tokens = numbers(tokens, n)
@@ -65,9 +66,15 @@ function c.hash(_, tokens, n, lora, lora_len, salt, salt_len, locals, sequence)
     return ffi.cast("size_t", math.floor(n / 2))
 end
 
-function c.find(_, locals, n, out, cap)
+function c.find(_, locals, n, early_exit, out, cap, frequencies, nfrequencies)
+    told.early_exit = early_exit
     told.locals = numbers(locals, n)
     told.cap = cap
+    nfrequencies[0] = #told.frequencies
+
+    for i, asked in ipairs(told.frequencies) do
+        frequencies[i - 1] = asked
+    end
 
     for i, f in ipairs(found) do
         local o = out[i - 1]
@@ -197,6 +204,7 @@ found = { { "a", 0, 3, 4, 5 }, { "b", 1, 0, 0, 1 }, { "a", 2, 1, 1, 1 } }
 local m = assert(idx:find_matches({ 1, 2, 3, 4 }, { early_exit = true }))
 
 is(told.locals, "100 101", "the local hashes are looked up")
+is(told.early_exit, 1, "early_exit is handed down")
 is(told.cap, 5, "with room for all holders")
 is(m.prompt_blocks, 2, "prompt_blocks")
 
@@ -238,6 +246,18 @@ is(all(m), "a 0 3 4 5, b 1 0 0 1, a 2 1 1 1",
 
 found = {}
 is(all(idx:find_matches({ 1, 2 })), "", "no holders, no matches")
+
+is(m.frequencies, nil, "a zone without frequencies has none")
+
+told.frequencies = { 7, 4294967295, 0 }
+idx = index.new("main")
+m = idx:find_matches({ 1, 2 })
+
+is(table.concat(m.frequencies, " "), "7 4294967295 0", "all frequencies")
+
+told.frequencies = {}
+is(#idx:find_matches({ 1, 2 }).frequencies, 0, "of no match there are none")
+is(#m.frequencies, 3, "those of matches stay what they are, too")
 
 
 -- ---- hashes -----------------------------------------------------------------

@@ -94,6 +94,16 @@ is(device .. host .. disk, "123", "matches are found by worker and rank")
 is((c.matches:blocks("a")), 0, "a rank that has nothing has 0")
 is(c.matches.prompt_blocks, 4, "matches know the prompt's blocks")
 is(c.matches, c.matches, "matches are made once")
+is(c.matches.frequencies, nil, "a zone without frequencies has none")
+
+local counts = require("ffi").new("uint32_t[3]", { 9, 4, 0 })
+
+c = fake.ctx({ {} }, { frequencies = counts, nfrequencies = 3 })
+is(table.concat(c.matches.frequencies, " "), "9 4 0",
+   "those of a zone that has them are a list")
+
+c = fake.ctx({ {} }, { frequencies = counts, nfrequencies = 0 })
+is(#c.matches.frequencies, 0, "an empty one when nothing matched")
 
 
 -- ---- answers ----------------------------------------------------------------

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t           views;
     uint32_t           depths[3][FX_VIEWS];     /* of the last fx_find() */
     bool               torn;
+    bool               early_exit;
 } fx_t;
 
 
@@ -133,6 +134,7 @@ fx_find(fx_t *f, const uint64_t *hashes, uint32_t n)
     }
 
     out.nviews = f->views;
+    out.early_exit = f->early_exit;
     best = kvr_radix_find(&f->x, hashes, n, &out);
     f->torn = out.torn;
 

@@ -116,6 +116,55 @@ blocks(yajl_val c, const char *name)
 }
 
 
+/*
+ * Every way this CPU can go, at every length and on both sides of each change
+ * of method (16, 128, 240, 1024 bytes), against xxhash without a prepared
+ * secret; data at any address.
+ */
+
+static void
+ways(void)
+{
+    size_t                 i, n, bytes, wrong;
+    uint8_t                data[3 * KVR_BLOCK_SIZE_MAX * 4 + 3];
+    uint64_t               out[3];
+    kvr_hasher_t           h;
+    const kvr_hash_way_t  *way;
+
+    for (i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t) ((i * 2654435761u) >> 13);
+    }
+
+    h.ready = false;
+    kvr_hasher_init(&h, UINT64_C(0x123456789abcdef0));
+
+    ok(h.way == kvr_hash_way(0), "a hasher goes the fastest way");
+
+    for (i = 0; kvr_hash_way(i) != NULL; i++) {
+        way = kvr_hash_way(i);
+        wrong = 0;
+
+        for (bytes = 0; bytes <= KVR_BLOCK_SIZE_MAX * 4; bytes++) {
+            way->blocks(&h, data + bytes % 4, bytes, 3, out);
+
+            for (n = 0; n < 3; n++) {
+                wrong += out[n] != kvr_hash_bytes(data + bytes % 4 + n * bytes,
+                                                  bytes, h.seed);
+            }
+        }
+
+        is_u64(wrong, 0, "\"%s\" answers what xxhash answers, for 0..%zu "
+               "bytes", way->name, bytes - 1);
+    }
+
+    ok(strcmp(kvr_hash_way(i - 1)->name, "base") == 0 && i <= 2,
+       "the last way is that of every CPU");
+
+    printf("# the ways of this CPU: %zu, the fastest is \"%s\"\n", i,
+           kvr_hash_way(0)->name);
+}
+
+
 int
 main(int argc, char **argv)
 {
@@ -189,6 +238,8 @@ main(int argc, char **argv)
        == kvr_hash_bytes(tokens, 64, 1337), "none of them change nothing");
     ok(kvr_hash_seed("a", 1, "", 0) != kvr_hash_seed("", 0, "a", 1),
        "a LoRA and a salt of the same name are two seeds");
+
+    ways();
 
     return done();
 }

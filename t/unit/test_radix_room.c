@@ -99,6 +99,7 @@ full_store(void)
     kvr_rc_t  rc;
 
     fx_open(f, 1 << 20, 8);
+    f->x.tries = 0;
     rc = KVR_OK;
 
     for (n = 0; rc == KVR_OK && n < 1000; n++) {
@@ -198,6 +199,7 @@ full_tables(void)
     uint64_t  used;
 
     fx_open(f, 1 << 20, 64);
+    f->x.tries = 0;
     rc = KVR_OK;
 
     for (n = 0; rc == KVR_OK && n < 100000; n++) {
@@ -237,6 +239,7 @@ full_tables(void)
 
     fx_close(f);
     fx_open(f, 1 << 20, 64);
+    f->x.tries = 0;
 
     rc = KVR_OK;
 

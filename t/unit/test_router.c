@@ -163,7 +163,7 @@ held(kvr_router_t *k, const char *id, uint64_t h, uint32_t n)
         q[i] = h + i;
     }
 
-    found = kvr_router_find(k, q, n, m, 256);
+    found = kvr_router_find(k, q, n, false, m, 256);
 
     if (kvr_fleet_find(&k->fleet, id, strlen(id), &worker) != KVR_OK
         || kvr_fleet_holder_find(&k->fleet, worker, 0, &holder) != KVR_OK)
@@ -310,11 +310,88 @@ test_zone(void)
        && strstr(why, "block_size=4"),
        "other parameters are refused: %s", why);
 
+    p = params();
+    p.frequency_ms = 60000;
+    ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "made with frequency=0ms, not 60000ms"),
+       "frequencies, too: %s", why);
+
+    p.frequency_ms = 999;
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "frequency"), "a window too short is refused: %s", why);
+
+    p.frequency_ms = UINT32_MAX;
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "frequency"), "one too long is refused: %s", why);
+
     ((kvr_zone_t *) base)->index.arena.bump = UINT64_MAX;
     ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
        "a damaged header is refused: %s", why);
 
     munmap(base, ZONE);
+}
+
+
+static void
+test_frequencies(void)
+{
+    void          *base;
+    uint32_t       n, found, out[8];
+    uint64_t       q[4] = { 100, 101, 102, 103 };
+    kvr_match_t    m[256];
+    kvr_stats_t    s;
+    kvr_params_t   p;
+    kvr_router_t   k;
+
+    p = params();
+    p.frequency_ms = 60000;
+    base = memory(ZONE);
+
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_OK
+       && kvr_router_attach(&k, base, ZONE, &p, why) == KVR_OK
+       && kvr_router_join(&k) == KVR_OK, "a zone with frequencies is made");
+
+    kvr_router_stats(&k, &s);
+    is_u64(s.frequency_max, ZONE / 8 / sizeof(kvr_frequency_set_t)
+           * KVR_FREQUENCY_WAYS, "an eighth of it is their table's");
+    ok(s.arena_bytes > ZONE / 4, "the arena has less, but has some");
+
+    put(&k, "a", "127.0.0.1:1");
+    put(&k, "b", "127.0.0.1:2");
+    (void) store(&k, "a", 0, 100, 2);
+    (void) store(&k, "b", 0, 100, 3);
+
+    found = kvr_router_find(&k, q, 4, false, m, 256);
+    n = kvr_router_touch(&k, q, m, found, 1000000, out);
+    ok(found == 2 && n == 3 && out[0] == 0 && out[2] == 0,
+       "a lookup is counted as deep as its deepest match");
+
+    n = kvr_router_touch(&k, q, m, found, 1000000, out);
+    ok(n == 3 && out[0] == 1 && out[2] == 1, "and is found by the next");
+
+    found = kvr_router_find(&k, q, 1, false, m, 256);
+    n = kvr_router_touch(&k, q, m, found, 1060000, out);
+    ok(n == 1 && out[0] == 2, "for the window");
+    n = kvr_router_touch(&k, q, m, found, 1070001, out);
+    ok(n == 1 && out[0] == 1, "and not much longer");
+    is_u64(kvr_router_touch(&k, q, m, 0, 1000000, out), 0,
+           "without a match nothing is counted");
+
+    kvr_router_detach(&k);
+
+    p.frequency_ms = 30000;
+    ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "made with frequency=60000ms, not 30000ms"),
+       "another window is refused: %s", why);
+
+    ((kvr_zone_t *) base)->frequency.nsets *= 16;
+    ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
+       "a table beyond the zone is refused: %s", why);
+
+    munmap(base, ZONE);
+
+    is_u64(kvr_router_touch(&router, q, m, found, 1000000, out), 0,
+           "a zone without frequencies counts none");
 }
 
 
@@ -565,7 +642,7 @@ test_forms(void)
 
     is_u64(locals[0], UINT64_C(9143094415614847814),
            "tokens are hashed as Dynamo hashes them");
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 2,
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 2,
        "and found by the hash of a prompt");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [21], null, "
@@ -581,7 +658,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, kvr_hash_seed("adapter-a", 9, NULL, 0));
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 2,
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 2,
        "a child inherits the hash seed of its chain");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [], null, "
@@ -592,7 +669,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, KVR_HASH_SEED);
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, m, 256) == 1 && m[0].device == 0
+    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1 && m[0].device == 0
        && m[0].host == 1 && m[0].disk == 1,
        "a block that was offloaded is in the host tier only");
 }
@@ -877,9 +954,9 @@ test_dump(void)
             q[i] = n % 3;
         }
 
-        n = kvr_router_find(&from, q, 5, one, 256);
+        n = kvr_router_find(&from, q, 5, false, one, 256);
 
-        if (n != kvr_router_find(&to, q, 5, two, 256)
+        if (n != kvr_router_find(&to, q, 5, false, two, 256)
             || memcmp(one, two, n * sizeof(kvr_match_t)) != 0)
         {
             bad++;
@@ -902,6 +979,7 @@ main(void)
     test_zone();
 
     fresh(&router);
+    test_frequencies();
     test_members();
 
     kvr_router_detach(&router);

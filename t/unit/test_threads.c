@@ -168,7 +168,7 @@ look_up(reader_t *r)
 
     kvr_router_stats(&r->router, &stats);
     torn = stats.lookups_torn;
-    found = kvr_router_find(&r->router, q, n, m, 256);
+    found = kvr_router_find(&r->router, q, n, false, m, 256);
     kvr_router_stats(&r->router, &stats);
 
     for (i = 0; i < found; i++) {

@@ -195,7 +195,7 @@ matched(const char *worker, const uint64_t *prompt, uint32_t n)
     kvr_match_t   none, all[256];
 
     memset(&none, 0, sizeof(none));
-    found = kvr_router_find(&router, prompt, n, all, 256);
+    found = kvr_router_find(&router, prompt, n, false, all, 256);
 
     if (kvr_fleet_find(&router.fleet, worker, strlen(worker), &w) != KVR_OK
         || kvr_fleet_holder_find(&router.fleet, w, rank, &holder) != KVR_OK)

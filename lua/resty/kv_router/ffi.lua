@@ -14,7 +14,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 1                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 2                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -64,6 +64,8 @@ typedef struct {
     uint32_t    n;
     uint32_t    best;
     uint32_t    why;
+    uint32_t    nfrequencies;
+    uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
 } ngx_http_kv_router_match_t;
 
@@ -115,12 +117,14 @@ int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
+uint32_t ngx_http_kv_router_ffi_max_frequencies(void *zone);
 size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     size_t ntokens, const unsigned char *lora, size_t lora_len,
     const unsigned char *salt, size_t salt_len, uint64_t *local,
     uint64_t *sequence);
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
-    ngx_http_kv_router_found_t *out, size_t cap);
+    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    uint32_t *frequencies, uint32_t *nfrequencies);
 int ngx_http_kv_router_ffi_store(void *zone, const unsigned char *worker,
     size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
     const uint64_t *handles, const uint64_t *locals, size_t n, char **err);
@@ -399,8 +403,20 @@ function _M.hash(zone, tokens, n, lora, salt, local_out, sequence_out)
 end
 
 
-function _M.find(zone, locals, n, out, cap)
-    return tonumber(C.ngx_http_kv_router_ffi_find(zone, locals, n, out, cap))
+-- 0: the zone has no frequencies.
+function _M.max_frequencies(zone)
+    return C.ngx_http_kv_router_ffi_max_frequencies(zone)
+end
+
+
+-- frequencies: a uint32_t array, or nil when the zone has none.  Returns how
+-- many matches and how many frequencies there are.
+function _M.find(zone, locals, n, early_exit, out, cap, frequencies)
+    local found = C.ngx_http_kv_router_ffi_find(zone, locals, n,
+                                                early_exit and 1 or 0, out,
+                                                cap, frequencies, u32_out)
+
+    return tonumber(found), u32_out[0]
 end
 
 

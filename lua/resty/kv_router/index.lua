@@ -282,21 +282,28 @@ end
 -- ---- reading ----------------------------------------------------------------
 
 -- Looks hashes up, in a buffer for all there may be, and keeps what was found.
-local function find_locals(self, zone, locals, n)
+local function find_locals(self, zone, locals, n, early_exit)
     local cap = self.cap
 
     if not cap then
         cap = lib.max_holders(zone)
         self.cap = cap
         self.buffer = founds(cap)
+
+        local depth = lib.max_frequencies(zone)
+
+        if depth > 0 then
+            self.frequencies = u32s(depth)
+        end
     end
 
-    local found = lib.find(zone, locals, n, self.buffer, cap)
+    local found, nfrequencies = lib.find(zone, locals, n, early_exit,
+                                         self.buffer, cap, self.frequencies)
     local list = founds(found)
 
     copy(list, self.buffer, found * found_size)
 
-    return matches.new(list, found, n)
+    return matches.new(list, found, n, self.frequencies, nfrequencies)
 end
 
 
@@ -320,7 +327,7 @@ end
 
 
 -- opts: { lora_name, cache_salt, n, early_exit }; early_exit allows an answer
--- below the exact one when a single holder is left, and is never needed here.
+-- below the exact one where a single holder is left: less to look at.
 -- Returns resty.kv_router.matches.
 function _M:find_matches(tokens, opts)
     local locals, n = hash(self, "find_matches", tokens, opts, false)
@@ -328,7 +335,8 @@ function _M:find_matches(tokens, opts)
         return nil, n
     end
 
-    return find_locals(self, zone_of(self), locals, n)
+    return find_locals(self, zone_of(self), locals, n,
+                       opts ~= nil and opts.early_exit)
 end
 
 
@@ -341,7 +349,7 @@ function _M:find_matches_by_hash(hashes, n)
         return nil, n
     end
 
-    return find_locals(self, zone_of(self), locals, n)
+    return find_locals(self, zone_of(self), locals, n, false)
 end
 
 

@@ -6,8 +6,11 @@
 --     for worker, rank, device, host, disk in m:each() do ... end
 --     local device, host, disk = m:blocks(worker, rank)
 --     m.prompt_blocks
+--     m.frequencies[i]
 --
 -- Blocks, cumulative: device <= host <= disk.  Holders of nothing are absent.
+-- Frequencies: of each block, up to the deepest that anybody holds, how many
+-- lookups matched it lately, before this one; nil when the zone counts none.
 
 
 local setmetatable = setmetatable
@@ -18,9 +21,20 @@ local mt = { __index = _M }
 
 
 -- list: an array, from 0, of n cdata with worker, rank, device, host, disk.
-function _M.new(list, n, prompt_blocks)
-    return setmetatable({ list = list, n = n, prompt_blocks = prompt_blocks },
-                        mt)
+-- counts: nil, or cdata, a number for each of the first k blocks, copied.
+function _M.new(list, n, prompt_blocks, counts, k)
+    local frequencies
+
+    if counts ~= nil then
+        frequencies = {}
+
+        for i = 1, k do
+            frequencies[i] = counts[i - 1]
+        end
+    end
+
+    return setmetatable({ list = list, n = n, prompt_blocks = prompt_blocks,
+                          frequencies = frequencies }, mt)
 end
 
 

@@ -49,7 +49,8 @@
 --                               string; keep them out of loops over all)
 --     ctx.prompt_tokens, ctx.prompt_blocks, ctx.block_size
 --     ctx.best                  the largest device of all candidates
---     ctx.matches               the overlaps again, as resty.kv_router.matches
+--     ctx.matches               the overlaps again, as resty.kv_router.matches,
+--                               with the frequencies of the zone's blocks
 --     ctx.request               read lazily: resty.kv_router.request
 --     ctx.random()              a number in [0, 1)
 --     ctx.now                   seconds, monotonic, the clock of age
@@ -184,7 +185,8 @@ local ctx_mt = {
         end
 
         local found = ctx.candidates
-        local m = matches.new(found.candidates, found.n, ctx.prompt_blocks)
+        local m = matches.new(found.candidates, found.n, ctx.prompt_blocks,
+                              found.frequencies, found.nfrequencies)
 
         rawset(ctx, "matches", m)
 

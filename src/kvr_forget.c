@@ -1,0 +1,96 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the index forgets: told to the workers that had it, and, with ttl=,
+ * looked for.
+ */
+
+
+#include "kvr_zone.h"
+
+
+#define KVR_FORGET_SLICE_MS  100        /* between two slices, of whomever */
+#define KVR_FORGET_SLOTS     256        /* looked at between two clock reads */
+
+
+/* kvr_radix_t's forgot(): in a transaction, with the lock. */
+
+static void
+kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
+{
+    uint32_t       h;
+    kvr_router_t  *k;
+    kvr_worker_t  *w;
+
+    k = data;
+    h = k->fleet.view_holder[view];
+
+    if (h >= k->zone->fleet.max_holders) {
+        return;                         /* cleared: nobody misses it */
+    }
+
+    w = &k->fleet.workers[k->fleet.holders[h].worker];
+
+    kvr_count(k, &w->counters.blocks_forgotten, handles);
+
+    if ((w->flags & KVR_WORKER_TRUNCATED) == 0) {
+        kvr_fleet_set_flags(&k->fleet, k->fleet.holders[h].worker,
+                            KVR_WORKER_TRUNCATED, 0);
+    }
+}
+
+
+void
+kvr_zone_forget_init(kvr_router_t *k)
+{
+    k->index.now = (uint32_t) (kvr_zone_now_us() / 1000000);
+    k->index.forgot = kvr_forget_tell;
+    k->index.forgot_data = k;
+}
+
+
+/*
+ * A round over the index takes about a quarter of the time to live.  All
+ * processes take turns: the zone says when the next slice is due.
+ */
+
+bool
+kvr_zone_forget(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
+{
+    uint64_t  slots, until;
+
+    k->index.now = (uint32_t) (now_ms / 1000);
+
+    if (k->ttl == 0 || now_ms < kvr_load64(&k->zone->forget_ms)) {
+        return false;
+    }
+
+    if (kvr_zone_lock(k, 0) != KVR_OK) {
+        return false;
+    }
+
+    if (now_ms < k->zone->forget_ms) {
+        kvr_zone_unlock(k);
+        return false;
+    }
+
+    slots = k->zone->index.nchildren / (k->ttl * 2 + 1) + KVR_FORGET_SLOTS;
+    until = kvr_zone_now_us() + slice_us;
+
+    do {
+        kvr_radix_begin(&k->index);
+        (void) kvr_radix_forget(&k->index, k->ttl, KVR_FORGET_SLOTS);
+        kvr_txn_commit(&k->mem);
+
+        slots -= kvr_min(slots, KVR_FORGET_SLOTS);
+
+    } while (slots && kvr_zone_now_us() < until);
+
+    /* what the slice was too short for is due at once */
+
+    k->zone->forget_ms = slots ? now_ms : now_ms + KVR_FORGET_SLICE_MS;
+
+    kvr_zone_unlock(k);
+
+    return slots != 0;
+}
