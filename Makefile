@@ -9,6 +9,8 @@
 #     BUILD        where everything is built                           (build)
 #     T            make check: run these files only, e.g. T=t/010-events.t
 #     V            make check: 1 shows every assertion, make: every command
+#     SECONDS      make fuzz: for each target; make soak: altogether (600)
+#     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
@@ -18,6 +20,7 @@ CC          = cc
 CFLAGS      = -O2 -g
 BUILD       = build
 PYTHON      = /usr/bin/python3
+CLANG       = clang
 
 DESTDIR     =
 MODULES_DIR = /usr/lib/nginx/modules
@@ -41,21 +44,25 @@ KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
+TSAN        = -fsanitize=thread -fno-omit-frame-pointer
 
 rooms      := $(wildcard src/*/.)
 srcs       := $(sort $(wildcard src/*.c src/*/*.c))
 tests      := $(sort $(wildcard t/unit/test_*.c))
 helpers    := $(filter-out $(tests),$(sort $(wildcard t/unit/*.c)))
+targets    := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
 files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*.[ch]))
 
 objs       := $(srcs:%.c=$(BUILD)/obj/%.o)
 objs_asan  := $(srcs:%.c=$(BUILD)/obj-asan/%.o)
+objs_tsan  := $(srcs:%.c=$(BUILD)/obj-tsan/%.o)
 unit       := $(tests:t/unit/%.c=$(BUILD)/unit/%)
-unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%)
+unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
+              $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib unit check lint demo bench install uninstall clean help
-.PHONY: FORCE deps-build deps-check deps-demo
+.PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, and libkvr
@@ -68,7 +75,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo: deps-%:
+deps-build deps-check deps-demo deps-fuzz: deps-%:
 	@util/deps $*
 
 
@@ -120,8 +127,8 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
 
 lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a
 
-$(BUILD)/flags $(BUILD)/flags-asan: $(BUILD)/flags%: FORCE
-	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE))')
+$(BUILD)/flags $(BUILD)/flags-asan $(BUILD)/flags-tsan: $(BUILD)/flags%: FORCE
+	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE) $(TSAN))')
 
 $(BUILD)/sources: FORCE
 	$(call stamp,$(srcs))
@@ -137,6 +144,9 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps-build
 
 $(BUILD)/obj-asan/%.o: %.c $(BUILD)/flags-asan | deps-build
 	$(call compile,$(SANITIZE))
+
+$(BUILD)/obj-tsan/%.o: %.c $(BUILD)/flags-tsan | deps-build
+	$(call compile,$(TSAN))
 
 $(BUILD)/libkvr.so: $(objs) $(BUILD)/sources
 	@echo "  LD      $@"
@@ -172,15 +182,88 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
                  $(helpers:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
+# A fuzz target with a driver of our own, see below: it needs no clang.
+
+$(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
+                 $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE))
+
+# Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
+
+threaded   := $(BUILD)/unit-tsan/test_threads
+
+$(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
+	$(call link,$(TSAN))
+
 .SECONDARY:
 
--include $(shell find $(BUILD)/obj $(BUILD)/obj-asan -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/obj-asan $(BUILD)/obj-tsan \
+                      $(BUILD)/obj-fuzz -name '*.d' 2>/dev/null)
+
+
+## make tsan        threads that write and look up, with ThreadSanitizer
+
+tsan: $(threaded)
+	$(threaded) 30000
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
-check: deps-check all unit
+check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
+
+
+## make fuzz        fuzzing; SECONDS=600 each, TARGET="index ingest event json"
+
+# libFuzzer goes on from what it found before, in build/fuzz/corpus; an input
+# that fails is left in build/fuzz.
+
+SECONDS     = 600
+TARGET      = $(targets)
+FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
+              -fno-omit-frame-pointer
+FUZZ_FLAGS  = -max_len=1024 -timeout=30 -print_final_stats=1 -verbosity=1
+
+objs_fuzz  := $(srcs:%.c=$(BUILD)/obj-fuzz/%.o)
+
+fuzz: deps-fuzz $(TARGET:%=$(BUILD)/fuzz/fuzz_%) $(BUILD)/fuzz/seeds
+	@for name in $(TARGET); do \
+	    echo "fuzz: $$name, $(SECONDS) seconds"; \
+	    mkdir -p $(BUILD)/fuzz/corpus/$$name || exit; \
+	    $(BUILD)/fuzz/fuzz_$$name -max_total_time=$(SECONDS) $(FUZZ_FLAGS) \
+	        -artifact_prefix=$(BUILD)/fuzz/$$name- \
+	        $(BUILD)/fuzz/corpus/$$name $(BUILD)/fuzz/seeds/$$name \
+	        2> $(BUILD)/fuzz/$$name.log \
+	        || { tail -n 60 $(BUILD)/fuzz/$$name.log; exit 1; }; \
+	    grep -E 'DONE|exec|new_units' $(BUILD)/fuzz/$$name.log | tail -n 4; \
+	done
+
+$(BUILD)/fuzz/seeds: fuzz/seeds.py t/vectors/kv_events.json
+	@echo "  SEEDS   $@"
+	$(Q)rm -rf $@ && $(PYTHON) -B fuzz/seeds.py $@
+
+$(BUILD)/flags-fuzz: FORCE
+	$(call stamp,'$(CLANG) $(KVR_CFLAGS) $(FUZZ)')
+
+$(BUILD)/obj-fuzz/%.o: %.c $(BUILD)/flags-fuzz | deps-fuzz
+	@mkdir -p $(@D)
+	@echo "  CLANG   $@"
+	$(Q)$(CLANG) $(KVR_CFLAGS) -fsanitize=fuzzer-no-link $(FUZZ) -MMD -MP \
+	    -c -o $@ $<
+
+$(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ $(KVR_LIBS)
+
+
+## make soak        the long forms of the tests: SECONDS=600 altogether
+
+# A tenth of the time for each fuzz target.
+
+soak: deps-check deps-fuzz unit $(threaded) $(targets:%=$(BUILD)/fuzz/fuzz_%)
+	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
+	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
 
 
 ## make lint        style, luacheck, syntax and the direction of includes

@@ -18,6 +18,8 @@
 static uint64_t kvr_zone_offset_of(uint64_t at);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_router_t *k);
+static uint32_t kvr_router_look(const kvr_router_t *k, const uint64_t *locals,
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
 
 
 /* ---- making and opening ------------------------------------------------- */
@@ -252,13 +254,13 @@ kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms)
     }
 
     if (broken) {
-        k->zone->lock_breaks++;
+        kvr_put64(&k->zone->lock_breaks, k->zone->lock_breaks + 1);
     }
 
     if (k->mem.journal->n) {
         (void) kvr_txn_rollback(&k->mem);
         kvr_fleet_touch(&k->fleet);
-        k->zone->rollbacks++;
+        kvr_put64(&k->zone->rollbacks, k->zone->rollbacks + 1);
     }
 
     return KVR_OK;
@@ -414,8 +416,35 @@ kvr_zone_now_us(void)
 
 /* ---- reading ------------------------------------------------------------ */
 
+/* A view may be another holder's by the time that its depth is known: if this
+ * process was stopped meanwhile, say.  Then it is looked for anew. */
+
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
+    bool early_exit, kvr_match_t *out, uint32_t cap)
+{
+    uint32_t  i, found, version, *versions;
+
+    versions = &k->zone->fleet.version;
+
+    for (i = 0; i < KVR_RADIX_ATTEMPTS; i++) {
+        version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
+        found = kvr_router_look(k, locals, n, early_exit, out, cap);
+        kvr_fence(__ATOMIC_ACQUIRE);
+
+        if (found == 0 || kvr_load32(versions) == version) {
+            return found;
+        }
+    }
+
+    (void) __atomic_fetch_add(&k->zone->index.torn, 1, __ATOMIC_RELAXED);
+
+    return 0;
+}
+
+
+static uint32_t
+kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     bool early_exit, kvr_match_t *out, uint32_t cap)
 {
     uint32_t      v, h, t, nviews, found;

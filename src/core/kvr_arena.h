@@ -212,7 +212,7 @@ kvr_arena_epoch(const kvr_arena_t *a)
 static inline bool
 kvr_arena_same_epoch(const kvr_arena_t *a, uint32_t epoch)
 {
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    kvr_fence(__ATOMIC_ACQUIRE);
 
     return (epoch & 1) == 0 && kvr_load32(&a->zone->epoch) == epoch;
 }

@@ -36,12 +36,12 @@ kvr_txn_rollback(kvr_mem_t *m)
 
         if ((u->where & 3) == KVR_UNDO_VERSION) {
             p = m->base + (u->where >> 2);
-            __atomic_store_n((uint32_t *) p, *(uint32_t *) p | 1,
+            __atomic_store_n((uint32_t *) p, kvr_load32((uint32_t *) p) | 1,
                              __ATOMIC_RELAXED);
         }
     }
 
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     for (i = n; i-- > 0; /* void */ ) {
         u = &j->records[i];
@@ -71,7 +71,7 @@ kvr_txn_rollback(kvr_mem_t *m)
         if ((u->where & 3) == KVR_UNDO_VERSION) {
             p = m->base + (u->where >> 2);
 
-            if (*(uint32_t *) p & 1) {
+            if (kvr_load32((uint32_t *) p) & 1) {
                 kvr_version_unlock(p);
             }
         }

@@ -41,7 +41,7 @@
 #define KVR_TXN_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "kvr_words.h"
 
 
 #define KVR_TXN_RECORDS      16384      /* 256 KiB; a slice needs some 3,000 */
@@ -57,12 +57,6 @@ typedef struct {
     uint64_t    n;                  /* records; 0: at rest */
     kvr_undo_t  records[KVR_TXN_RECORDS];
 } kvr_journal_t;
-
-
-/* A word of whatever lies there. */
-typedef uint64_t __attribute__((may_alias))  kvr_word_t;
-typedef uint32_t __attribute__((may_alias))  kvr_half_t;
-typedef uint16_t __attribute__((may_alias))  kvr_quarter_t;
 
 
 /* A piece of memory with its log, as one process maps it. */
@@ -81,10 +75,6 @@ typedef struct {
 
 
 #define kvr_txn_barrier()    __atomic_signal_fence(__ATOMIC_SEQ_CST)
-
-#define kvr_load32(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
-#define kvr_load64(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
-#define kvr_load16(p)        __atomic_load_n(p, __ATOMIC_RELAXED)
 
 
 /* Undoes what the log holds, newest first, and empties it; returns how many
@@ -179,15 +169,15 @@ static inline void
 kvr_version_lock(kvr_mem_t *m, uint32_t *version)
 {
     kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
-    __atomic_store_n(version, *version + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(version, kvr_load32(version) + 1, __ATOMIC_RELAXED);
+    kvr_fence(__ATOMIC_RELEASE);
 }
 
 
 static inline void
 kvr_version_unlock(uint32_t *version)
 {
-    __atomic_store_n(version, *version + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(version, kvr_load32(version) + 1, __ATOMIC_RELEASE);
 }
 
 

@@ -91,6 +91,7 @@ kvr_rc_t
 kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
     uint32_t *worker)
 {
+    char                 has[KVR_WORKER_ID_MAX + 1];
     uint32_t             i, n;
     const kvr_worker_t  *w;
 
@@ -105,9 +106,13 @@ kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
 
         /* a slot's id never changes while the slot is in use */
 
-        if (kvr_load32(&w->flags) & KVR_WORKER_USED
-            && memcmp(w->conf.id, id, len) == 0 && w->conf.id[len] == '\0')
-        {
+        if ((kvr_load32(&w->flags) & KVR_WORKER_USED) == 0) {
+            continue;
+        }
+
+        kvr_copy_words(has, w->conf.id, sizeof(has) / 8);
+
+        if (memcmp(has, id, len) == 0 && has[len] == '\0') {
             *worker = i;
             return KVR_OK;
         }
@@ -138,11 +143,11 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
             continue;
         }
 
-        memcpy(conf, &w->conf, sizeof(kvr_worker_conf_t));
+        kvr_copy_words(conf, &w->conf, sizeof(kvr_worker_conf_t) / 8);
         *flags = kvr_load32(&w->flags);
         *generation = kvr_load32(&w->generation);
 
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        kvr_fence(__ATOMIC_ACQUIRE);
 
         if (kvr_load32(&w->version) != version) {
             continue;
@@ -397,6 +402,11 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
     if (v == f->zone->max_views) {
         return KVR_FULL;
     }
+
+    /* a lookup that finds the new owner must find the version changed */
+
+    kvr_fleet_touch(f);
+    kvr_fence(__ATOMIC_RELEASE);
 
     kvr_set32(f->mem, &f->view_holder[v], holder);
     kvr_set32(f->mem, &f->holders[holder].view, v);

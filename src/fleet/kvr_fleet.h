@@ -228,9 +228,9 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
 /*
- * The membership's version advances.  It is never rolled back, as versions
- * are not: whoever rolls back calls this afterwards, for copies may have been
- * made meanwhile.
+ * The membership's version advances, and with each view that a holder gets.
+ * It is never rolled back, as versions are not: whoever rolls back calls this
+ * afterwards, for copies may have been made meanwhile.
  */
 static inline void
 kvr_fleet_touch(kvr_fleet_t *f)

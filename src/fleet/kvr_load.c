@@ -71,7 +71,7 @@ kvr_load_table(kvr_load_t *l, uint32_t slot)
     }
 
     rows = kvr_arena_at(l->arena, piece);
-    memset(rows, 0, size);
+    kvr_zero_words(rows, size / 8);
 
     kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
               + kvr_arena_rounded((uint32_t) (size / 8)));

@@ -78,7 +78,7 @@ kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
             i = kvr_table_next(i, n);
         }
 
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        kvr_fence(__ATOMIC_ACQUIRE);
 
         if ((version & 1) == 0
             && kvr_load32(&x->zone->children_version) == version)

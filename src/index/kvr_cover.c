@@ -169,7 +169,7 @@ kvr_cover_insert(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
             }
 
             pairs = kvr_arena_at(c->arena, piece);
-            memcpy(pairs, kvr_cover_pairs(c, run), n * sizeof(kvr_pair_t));
+            kvr_copy_halves(pairs, kvr_cover_pairs(c, run), n);
 
             kvr_version_lock(c->mem, &run->version);
             kvr_cover_free_ext(c, run);
@@ -229,16 +229,16 @@ kvr_cover_make_dense(kvr_cover_t *c, kvr_run_t *run, uint32_t views)
     }
 
     depths = kvr_arena_at(c->arena, piece);
-    memset(depths, 0, cap * 128);
+    kvr_zero_words(depths, cap * 16);
 
     if (run->npairs == KVR_COVER_DENSE) {
-        memcpy(depths, kvr_cover_dense(c, run), run->cap * 128u);
+        kvr_copy_words(depths, kvr_cover_dense(c, run), run->cap * 16u);
 
     } else {
         pairs = kvr_cover_pairs(c, run);
 
         for (i = 0; i < run->npairs; i++) {
-            depths[pairs[i].view] = pairs[i].depth;
+            kvr_put16(&depths[pairs[i].view], pairs[i].depth);
         }
     }
 

@@ -50,10 +50,10 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     }
 
     row = kvr_arena_at(c->arena, bits);
-    memset(row, 0, words * KVR_TIERS * 8);
+    kvr_zero_words(row, words * KVR_TIERS);
 
     for (i = 0; i < depth; i++) {
-        row[i / 64] |= UINT64_C(1) << (i & 63);
+        kvr_put64(&row[i / 64], row[i / 64] | UINT64_C(1) << (i & 63));
     }
 
     old = run->detail ? kvr_arena_at(c->arena, run->detail) : NULL;
@@ -69,11 +69,11 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
         }
 
         details = kvr_arena_at(c->arena, piece);
-        details->n = n;
-        details->cap = cap;
+        kvr_put32(&details->n, n);
+        kvr_put32(&details->cap, cap);
 
         if (old) {
-            memcpy(details->items, old->items, n * sizeof(kvr_detail_t));
+            kvr_copy_words(details->items, old->items, n * 3);
         }
 
         kvr_version_lock(c->mem, &run->version);
@@ -104,15 +104,15 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
         kvr_set_word(c->mem, d, i, ((kvr_word_t *) d)[i]);
     }
 
-    d->view = view;
-    d->depth[0] = depth;
-    d->depth[1] = depth;
-    d->depth[2] = depth;
-    d->bits = bits;
-    d->words = words;
-    d->counted = 0;
-    d->counts = 0;
-    d->pad = 0;
+    kvr_put16(&d->view, view);
+    kvr_put16(&d->depth[0], depth);
+    kvr_put16(&d->depth[1], depth);
+    kvr_put16(&d->depth[2], depth);
+    kvr_put32(&d->bits, bits);
+    kvr_put16(&d->words, words);
+    kvr_put16(&d->counted, 0);
+    kvr_put32(&d->counts, 0);
+    kvr_put32(&d->pad, 0);
 
     kvr_set32(c->mem, &details->n, n + 1);
     kvr_version_unlock(&run->version);
@@ -149,10 +149,10 @@ kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
 
     new = kvr_arena_at(c->arena, bits);
     old = kvr_detail_bits(c, d);
-    memset(new, 0, words * KVR_TIERS * 8);
+    kvr_zero_words(new, words * KVR_TIERS);
 
     for (t = 0; t < KVR_TIERS; t++) {
-        memcpy(new + t * words, old + t * d->words, d->words * 8u);
+        kvr_copy_words(new + t * words, old + t * d->words, d->words);
     }
 
     if (d->counts) {
@@ -163,11 +163,11 @@ kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
 
         to = kvr_arena_at(c->arena, counts);
         from = kvr_detail_counts(c, d);
-        memset(to, 0, words * KVR_TIERS * 128);
+        kvr_zero_words(to, words * KVR_TIERS * 16);
 
         for (t = 0; t < KVR_TIERS; t++) {
-            memcpy(to + t * words * 64, from + t * d->words * 64,
-                   d->words * 128u);
+            kvr_copy_words(to + t * words * 64, from + t * d->words * 64,
+                           d->words * 16u);
         }
 
         kvr_arena_free(c->arena, d->counts, kvr_detail_counts_words(d));
@@ -197,8 +197,8 @@ kvr_detail_count(kvr_cover_t *c, kvr_detail_t *d, uint32_t offset,
             return KVR_FULL;
         }
 
-        memset(kvr_arena_at(c->arena, piece), 0,
-               kvr_detail_counts_words(d) * 8);
+        kvr_zero_words(kvr_arena_at(c->arena, piece),
+                       kvr_detail_counts_words(d));
         kvr_set32(c->mem, &d->counts, piece);
     }
 

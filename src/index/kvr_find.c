@@ -64,7 +64,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         /* was all that was read true at one moment? */
 
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        kvr_fence(__ATOMIC_ACQUIRE);
 
         for (i = 0; i < nsteps; i++) {
             if (kvr_load32(&kvr_radix_run(x, steps[i].run)->version)

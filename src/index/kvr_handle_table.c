@@ -78,7 +78,7 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
 
     kvr_set64(t->mem, slot,
               (uint64_t) run << 32 | offset << 23 | key.tag);
-    t->zone->used++;
+    kvr_put64(&t->zone->used, t->zone->used + 1);
 
     return KVR_OK;
 }
@@ -104,7 +104,7 @@ kvr_handle_delete(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
 
             if (l->slots[i] == word) {
                 kvr_set64(t->mem, &l->slots[i], 0);
-                t->zone->used--;
+                kvr_put64(&t->zone->used, t->zone->used - 1);
                 return;
             }
         }

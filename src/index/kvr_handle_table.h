@@ -244,7 +244,7 @@ kvr_handle_put(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
 
     kvr_set64(t->mem, &l->slots[__builtin_ctz(empty)],
               (uint64_t) run << 32 | offset << 23 | key.tag);
-    t->zone->used++;
+    kvr_put64(&t->zone->used, t->zone->used + 1);
 
     return KVR_OK;
 }

@@ -204,7 +204,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
         name = kvr_names_at(x, r, at + i);
 
         kvr_radix_keep(x, name, k);
-        memcpy(name, handles + i, k * sizeof(uint64_t));
+        kvr_copy_words(name, handles + i, k);
     }
 
     for (i = 0; i < n; i++) {
@@ -256,7 +256,7 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
     kvr_names_contest(x, run, key);
     kvr_radix_keep(x, kvr_names_at(x, r, r->nnames), 1);
-    *kvr_names_at(x, r, r->nnames) = handle;
+    kvr_put64(kvr_names_at(x, r, r->nnames), handle);
 
     rc = kvr_handle_put(&x->handles, key, run, r->nnames, true);
     if (rc != KVR_OK) {
@@ -388,12 +388,12 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
         }
 
         owns = kvr_arena_at(&x->arena, piece);
-        owns->n = 0;
-        owns->cap = cap;
+        kvr_put32(&owns->n, 0);
+        kvr_put32(&owns->cap, cap);
 
         if (old) {
-            owns->n = old->n;
-            memcpy(owns->items, old->items, old->n * sizeof(kvr_own_t));
+            kvr_put32(&owns->n, old->n);
+            kvr_copy_words(owns->items, old->items, old->n * 2);
             kvr_arena_free(&x->arena, r->owns, kvr_owns_words(old->cap));
         }
 
@@ -416,10 +416,10 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
         kvr_set_word(x->mem, o, i, 0);
     }
 
-    o->view = view;
-    o->n = 0;
-    o->cap = n;
-    o->piece = piece;
+    kvr_put16(&o->view, view);
+    kvr_put16(&o->n, 0);
+    kvr_put16(&o->cap, n);
+    kvr_put32(&o->piece, piece);
 
     kvr_set32(x->mem, &old->n, old->n + 1);
 
@@ -451,8 +451,8 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
     }
 
     handles = kvr_arena_at(&x->arena, piece);
-    memcpy(handles, kvr_own_handles(x, o), o->n * sizeof(uint64_t));
-    memcpy(handles + cap, kvr_own_places(x, o), o->n * sizeof(uint16_t));
+    kvr_copy_words(handles, kvr_own_handles(x, o), o->n);
+    kvr_copy_words(handles + cap, kvr_own_places(x, o), (o->n + 3) / 4);
 
     kvr_arena_free(&x->arena, o->piece, kvr_own_words(o->cap));
     kvr_set32(x->mem, &o->piece, piece);
@@ -518,8 +518,8 @@ kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
     /* behind the last record: nobody's, or, in this transaction, a dead
        one's, which kvr_own_set() has logged */
 
-    kvr_own_handles(x, o)[o->n] = handle;
-    kvr_own_places(x, o)[o->n] = kvr_own_place(offset, tiers);
+    kvr_put64(&kvr_own_handles(x, o)[o->n], handle);
+    kvr_put16(&kvr_own_places(x, o)[o->n], kvr_own_place(offset, tiers));
 
     kvr_set16(x->mem, &o->n, o->n + 1);
     kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + 1);

@@ -33,8 +33,8 @@ kvr_pages_replace(kvr_arena_t *a, kvr_pages_t *p, uint32_t i, uint32_t had,
         return KVR_FULL;
     }
 
-    memcpy(kvr_arena_at(a, piece), kvr_arena_at(a, p->pieces[i]),
-           used * sizeof(uint64_t));
+    kvr_copy_words(kvr_arena_at(a, piece), kvr_arena_at(a, p->pieces[i]),
+                   used);
 
     kvr_arena_free(a, p->pieces[i], had);
     kvr_set32(a->mem, &p->pieces[i], piece);

@@ -88,11 +88,11 @@ kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
 {
     uint32_t  i;
 
-    if (memcmp(a, b, n * sizeof(uint64_t)) == 0) {
+    if (kvr_same_words(a, b, n)) {
         return n;
     }
 
-    for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
+    for (i = 0; i < n && kvr_load64(&a[i]) == b[i]; i++) { /* void */ }
 
     return i;
 }
@@ -154,13 +154,13 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
         }
 
         kvr_radix_keep(x, to, k);
-        memcpy(to, hashes + i, k * sizeof(uint64_t));
+        kvr_copy_words(to, hashes + i, k);
     }
 
     kvr_set16(x->mem, &r->len, len + n);
     kvr_version_unlock(&r->version);
 
-    x->zone->blocks += n;
+    kvr_put64(&x->zone->blocks, x->zone->blocks + n);
 
     return KVR_OK;
 }
@@ -182,27 +182,27 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
 
     /* a version is even at rest, whatever the memory held at first */
 
-    if (r->version & 1) {
+    if (kvr_load32(&r->version) & 1) {
         kvr_version_unlock(&r->version);
     }
 
     kvr_version_lock(x->mem, &r->version);
 
-    r->parent = parent;
-    r->offset = offset;
-    r->len = 0;
-    r->npairs = 0;
-    r->cap = 0;
-    r->detail = 0;
-    r->nchildren = 0;
-    r->next = 0;
-    r->stamp = x->now;
-    r->seed = seed;
-    r->pages.tail = 0;
-    r->names.tail = 0;
-    r->owns = 0;
-    r->nnames = 0;
-    r->contested = 0;
+    kvr_put32(&r->parent, parent);
+    kvr_put16(&r->offset, offset);
+    kvr_put16(&r->len, 0);
+    kvr_put16(&r->npairs, 0);
+    kvr_put16(&r->cap, 0);
+    kvr_put32(&r->detail, 0);
+    kvr_put32(&r->nchildren, 0);
+    kvr_put32(&r->next, 0);
+    kvr_put32(&r->stamp, x->now);
+    kvr_put64(&r->seed, seed);
+    kvr_put32(&r->pages.tail, 0);
+    kvr_put32(&r->names.tail, 0);
+    kvr_put32(&r->owns, 0);
+    kvr_put16(&r->nnames, 0);
+    kvr_put16(&r->contested, 0);
 
     kvr_version_unlock(&r->version);
 
@@ -243,7 +243,7 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
     kvr_pages_trim(&x->arena, &r->pages, kvr_run_paged(r->len),
                    kvr_run_paged(len));
 
-    x->zone->blocks -= r->len - len;
+    kvr_put64(&x->zone->blocks, x->zone->blocks - (r->len - len));
     kvr_set16(x->mem, &r->len, len);
 
     kvr_version_unlock(&r->version);

@@ -31,7 +31,7 @@ kvr_radix_count(kvr_radix_t *x, uint32_t view, int32_t n)
     kvr_set32(x->mem, &x->view_handles[view],
               x->view_handles[view] + (uint32_t) n);
 
-    x->zone->pairs += (uint64_t) (int64_t) n;
+    kvr_put64(&x->zone->pairs, x->zone->pairs + (uint64_t) (int64_t) n);
 }
 
 

@@ -41,6 +41,7 @@ NOBODY = "0.0.0.1:9"            # an engine's address that is never used
 PROCESSES = 2                   # of nginx, as nginx.conf.in has it
 PATIENCE = 15.0                 # seconds that anything may take
 TAIL_LINES = 60
+MAGIC = b"enoz-rvk"             # what a zone's header begins with
 
 
 def server_port():
@@ -154,6 +155,54 @@ class Stage:
         self.nginx.signal(signal.SIGHUP)
         wait_until("the new processes are there", lambda: len(
             self.children() - before) >= PROCESSES, PATIENCE)
+
+    def refused_reload(self, why, old="", new=""):
+        """A reload, `old` in the configuration being replaced by `new` for
+        as long, that is refused with an [emerg] which says `why`."""
+        conf = self.directory / "nginx.conf"
+        text = conf.read_text()
+        assert old in text, text
+        known = len(self.log())
+        before = self.children()
+        conf.write_text(text.replace(old, new) if old else text)
+        try:
+            self.nginx.signal(signal.SIGHUP)
+            wait_until(f"the reload is refused: {why}", lambda: any(
+                "[emerg]" in line and why in line
+                for line in self.log()[known:].splitlines()), PATIENCE)
+        finally:
+            conf.write_text(text)
+        assert self.children() == before, (self.children(), before)
+
+    @contextlib.contextmanager
+    def damaged(self, offset, data):
+        """The zone's header with other bytes at an offset, for as long."""
+        at = self._zone() + offset
+        with open(f"/proc/{self.master()}/mem", "r+b", buffering=0) as memory:
+            memory.seek(at)
+            whole = memory.read(len(data))
+            memory.seek(at)
+            memory.write(data)
+            try:
+                yield
+            finally:
+                memory.seek(at)
+                memory.write(whole)
+
+    def _zone(self):
+        """Where the zone's header is in the master's memory."""
+        pid = self.master()
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                place, mode = line.split()[:2]
+                first, last = (int(end, 16) for end in place.split("-"))
+                if mode != "rw-s":
+                    continue
+                memory.seek(first)
+                found = memory.read(min(last - first, 1 << 20)).find(MAGIC)
+                if found >= 0:
+                    return first + found
+        raise AssertionError("no zone is mapped")
 
     def wake(self):
         """Lets processes of nginx that a test has stopped go on."""

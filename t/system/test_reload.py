@@ -5,7 +5,7 @@ import random
 import sys
 import time
 
-from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
+from stage import BLOCK_SIZE, PATIENCE, PROCESSES, SEED, Stage, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, Watch, make_prompts
 
 RELOADS = 5
@@ -121,9 +121,47 @@ def the_old_processes_are_gone():
                lambda: len(at.stage.children()) == PROCESSES, PATIENCE)
 
 
+def other_parameters_are_refused():
+    """a reload with other parameters than the zone's is refused"""
+    zone = f"block_size={BLOCK_SIZE}"
+    for why, new in (("block_size", "block_size=32"),
+                     ("max_workers", f"{zone} max_workers=16"),
+                     ("model", f"{zone} model=another")):
+        at.stage.refused_reload(f"it was made with {why}", zone, new)
+        the_zone_is_as_it_was()
+
+
+def a_damaged_zone_is_refused():
+    """a reload that finds the zone's header damaged is refused, not healed"""
+    for offset, why in ((0, "holds no kv-router zone"),
+                        (8, "the zone has layout"),
+                        (16, "header is damaged")):
+        with at.stage.damaged(offset, b"\x5a"):
+            at.stage.refused_reload(why)
+        the_zone_is_as_it_was()
+
+
+def the_zone_is_as_it_was():
+    """Not a test: nothing was reset, and events still come."""
+    queries_answer_what_is_held()
+    assert at.stage.wait_lease() == at.leases[-1], at.leases
+    at.fleet.publish("w4")
+    at.fleet.drain()
+    at.stage.wait_applied(at.fleet.cursors())
+    at.stage.check_index(at.fleet.model())
+
+
+def a_good_reload_still_works():
+    """after all refusals a reload takes place, with all that is held"""
+    at.stage.reload()
+    the_old_processes_are_gone()
+    at.leases.append(at.stage.wait_lease())
+    the_zone_is_as_it_was()
+
+
 def nothing_is_wrong_in_the_log():
-    """the error log has no error and no alert"""
-    at.stage.check_log()
+    """the error log has no error and no alert but the refusals"""
+    at.stage.check_log(r"\[emerg\].*kv_router_zone \"main\" can't be used")
 
 
 def main():
@@ -140,6 +178,9 @@ def main():
             queries_answer_what_is_held,
             no_load_is_left,
             the_old_processes_are_gone,
+            other_parameters_are_refused,
+            a_damaged_zone_is_refused,
+            a_good_reload_still_works,
             nothing_is_wrong_in_the_log])
 
 

@@ -30,6 +30,7 @@
 #define NEVER        11                 /* has nothing, ever */
 #define EVENTS       30000
 #define BATCH        6
+#define TIMES        65536              /* rollbacks that are remembered */
 
 
 /* The words in the shared memory. */
@@ -78,6 +79,9 @@ static bool is_small(uint64_t i);
 static void writer(void);
 static void reader(uint64_t seed);
 static void roll_back(void);
+static void roll_back_timed(void);
+static void times_tell(const char *what, uint64_t *times);
+static int by_number(const void *a, const void *b);
 static void begin(void);
 static bool same_answers(uint64_t seed, uint32_t n);
 static bool round_of(uint32_t i);
@@ -91,6 +95,8 @@ static fx_t      crashed, whole;
 static event_t   events[EVENTS];
 static uint64_t  random_, mid, inside, broken_locks;
 static pid_t     reader_pid;
+static uint32_t  ntimes, readers_killed;
+static uint64_t  nanoseconds[TIMES], records[TIMES];
 
 
 int
@@ -344,6 +350,46 @@ roll_back(void)
 
 
 static void
+roll_back_timed(void)
+{
+    uint64_t  t, n;
+
+    t = fx_now_ns();
+    n = kvr_txn_rollback(&crashed.mem);
+    t = fx_now_ns() - t;
+
+    if (n && ntimes < TIMES) {
+        nanoseconds[ntimes] = t;
+        records[ntimes++] = n;
+    }
+}
+
+
+static void
+times_tell(const char *what, uint64_t *times)
+{
+    if (ntimes) {
+        qsort(times, ntimes, sizeof(uint64_t), by_number);
+        note("%s: %llu at p50, %llu at most, of %u", what,
+             (unsigned long long) times[ntimes / 2],
+             (unsigned long long) times[ntimes - 1], ntimes);
+    }
+}
+
+
+static int
+by_number(const void *a, const void *b)
+{
+    uint64_t  x, y;
+
+    x = *(const uint64_t *) a;
+    y = *(const uint64_t *) b;
+
+    return x < y ? -1 : x > y;
+}
+
+
+static void
 begin(void)
 {
     kvr_radix_begin(&crashed.x);
@@ -429,7 +475,7 @@ round_of(uint32_t i)
         inside += crashed.mem.journal->n != 0;
     }
 
-    kvr_txn_rollback(&crashed.mem);
+    roll_back_timed();
 
     at = crashed.words[W_PROGRESS];
     good = true;
@@ -502,10 +548,11 @@ crashes(uint32_t rounds)
             reader_pid = start(start_reader);
         }
 
-        if (i % 10 == 9) {
+        if (i % 6 == 5) {
             kill(reader_pid, SIGKILL);
             waitpid(reader_pid, &status, 0);
             reader_pid = start(start_reader);
+            readers_killed++;
         }
     }
 
@@ -522,7 +569,10 @@ crashes(uint32_t rounds)
     ok(crashed.words[W_LOOKUPS] > rounds, "of %llu, %llu of them cut short",
        (unsigned long long) crashed.words[W_LOOKUPS],
        (unsigned long long) crashed.words[W_TORN]);
-    note("%llu events", (unsigned long long) crashed.words[W_PROGRESS]);
+    note("%llu events; a reader killed %u times",
+         (unsigned long long) crashed.words[W_PROGRESS], readers_killed);
+    times_tell("nanoseconds of a rollback", nanoseconds);
+    times_tell("records undone by it", records);
 
     /* the index that crashed is as good as new */
 

@@ -1,0 +1,680 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The index against sets (sets.h): any bytes are a row of stores, removals,
+ * tiers, clears and rollbacks by four holders with few names, so that handles
+ * move, come twice, name themselves as parents, and leave holes everywhere.
+ *
+ * The first byte chooses the memory, of which there may be so little that
+ * stores and removals are refused for want of room, or blocks are forgotten:
+ * that ends an input, when nobody has more than the sets say.  A clear may
+ * take long:
+ * the holder is hidden, and reclaimed bit by bit between other operations.
+ */
+
+
+#include "fuzz.h"
+#include "sets.h"
+
+#include "index/kvr_radix.h"
+
+
+#define ROOM         (1u << 20)         /* for log, tables, and arena */
+#define OPS          400                /* of an input, at most */
+#define EVENT_MAX    768
+#define PROMPT_MAX   4096
+#define GROUP        4                  /* events in one transaction */
+#define CHECK        24                 /* operations between two checks */
+
+
+typedef struct {
+    const uint8_t  *pos;
+    const uint8_t  *end;
+} bytes_t;
+
+
+typedef enum {
+    OP_STORE,
+    OP_REMOVE,
+    OP_ADD_TIER
+} kind_t;
+
+
+/* An event, and what the index answered. */
+typedef struct {
+    kind_t      kind;
+    uint32_t    view;
+    kvr_tier_t  tier;
+    bool        has_parent;
+    uint64_t    parent;
+    uint32_t    n;
+    uint64_t    hashes[EVENT_MAX];
+    uint64_t    handles[EVENT_MAX];
+
+    kvr_rc_t    rc;
+    uint32_t    count;                  /* blocks stored, handles unknown */
+} op_t;
+
+
+static uint32_t take(bytes_t *b);
+static void op_read(bytes_t *b, kind_t kind, op_t *op);
+static void op_apply(op_t *op);
+static void op_compare(const op_t *op);
+static void open_index(uint32_t room);
+static void group(bytes_t *b, kind_t kind, uint32_t n);
+static uint32_t deepest(uint32_t n);
+static void forgot(void *data, uint32_t view, uint32_t handles);
+static void clear(bytes_t *b);
+static bool reclaim(uint32_t slots);
+static void drop(uint32_t view);
+static bool dying(void *data, uint32_t view);
+static void prompt(bytes_t *b);
+static void compare(uint32_t block);
+static void compare_prompt(uint32_t n);
+static void check(void);
+static void finish(void);
+static bool emptied(uint32_t view);
+
+
+static _Alignas(4096) char  memory[ROOM];
+
+static kvr_mem_t            mem;
+static kvr_radix_t          x;
+static kvr_radix_zone_t    *zone;
+static sets_t               sets;
+static bool                 forgetful;
+static uint32_t             last;       /* the block stored last */
+static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
+static op_t                 ops[GROUP];
+static uint64_t             q[PROMPT_MAX + 8];
+
+
+const uint32_t  fuzz_inputs = 2000;
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    bytes_t   b;
+    uint32_t  i, kind;
+
+    b.pos = bytes;
+    b.end = bytes + len;
+
+    kind = take(&b);
+    open_index(80u << 10 << kind % 4);
+
+    if (kind & 4) {
+        x.tries = 0;
+    }
+
+    sets_init(&sets);
+    last = 0;
+    hidden = SETS_VIEWS;
+    forgetful = false;
+
+    for (i = 0; i < OPS && b.pos < b.end && !forgetful; i++) {
+
+        kind = take(&b);
+
+        switch (kind & 15) {
+
+        case 0: case 1: case 2: case 3: case 4: case 5: case 6:
+            group(&b, OP_STORE, 1);
+            break;
+
+        case 7: case 8: case 9: case 10:
+            group(&b, OP_REMOVE, 1);
+            break;
+
+        case 11:
+            group(&b, OP_ADD_TIER, 1);
+            break;
+
+        case 12: case 13:
+            prompt(&b);
+            break;
+
+        case 14:
+            group(&b, kind >> 4 & 1 ? OP_STORE : OP_REMOVE,
+                  1 + (kind >> 5) % GROUP);
+            break;
+
+        default:
+            clear(&b);
+        }
+
+        if (hidden < SETS_VIEWS) {
+            (void) reclaim(1 + i);
+        }
+
+        compare(last);
+
+        if (i % CHECK == CHECK - 1) {
+            check();
+        }
+    }
+
+    check();
+    finish();
+
+    return 0;
+}
+
+
+static uint32_t
+take(bytes_t *b)
+{
+    return b->pos < b->end ? *b->pos++ : 0;
+}
+
+
+static void
+open_index(uint32_t room)
+{
+    uint64_t  at;
+
+    static const uint64_t  secret[4] = { 0x243f6a8885a308d3, 0x13198a2e03707344,
+                                         0xa4093822299f31d0,
+                                         0x082efa98ec4e6c89 };
+
+    mem.base = memory;
+    mem.journal = (kvr_journal_t *) memory;
+    at = (sizeof(kvr_journal_t) + 63) & ~UINT64_C(63);
+    zone = (kvr_radix_zone_t *) (memory + at);
+    at += (sizeof(kvr_radix_zone_t) + 63) & ~UINT64_C(63);
+    room = kvr_min(room, ROOM - at);
+    mem.size = at + room;
+
+    memset(memory, 0, mem.size);
+    kvr_radix_format(&mem, zone, at, room, SETS_VIEWS, secret);
+    kvr_radix_attach(&x, &mem, zone);
+    x.forgot = forgot;
+}
+
+
+/*
+ * Six bytes: who and how, parent, number, two of hashes, first handle.  Short
+ * events have hashes 0 and 1; long ones leave a common chain at some place.
+ */
+
+static void
+op_read(bytes_t *b, kind_t kind, op_t *op)
+{
+    bool      many;
+    uint32_t  i, how, n, first, shape, name;
+
+    how = take(b);
+    op->kind = kind;
+    op->view = how % SETS_VIEWS;
+    op->tier = how & 16 ? (kvr_tier_t) (how >> 2 & 3) : KVR_DEVICE;
+    many = (how & 0x60) == 0x60;
+
+    n = take(b);
+    op->has_parent = n != 0;
+    op->parent = (how & 0x80 ? n * 4 : n) % SETS_HANDLES;
+
+    n = take(b);
+    op->n = many ? 1 + n * 3 : 1 + n % 12;
+
+    shape = take(b);
+    first = take(b);
+    name = take(b);
+
+    for (i = 0; i < op->n; i++) {
+
+        if (many) {
+            op->hashes[i] = i < shape * 3 ? 100 + i : 1000 * (1 + first % 3) + i;
+
+        } else {
+            op->hashes[i] = ((shape | first << 8) >> (i & 15)) & 1;
+        }
+
+        switch (how >> 5 & 3) {
+
+        case 0:
+            op->handles[i] = name + i;
+            break;
+
+        case 1:                             /* some come twice */
+            op->handles[i] = name + (i * 7) % 5;
+            break;
+
+        case 2:                             /* from the end */
+            op->handles[i] = name + op->n - 1 - i;
+            break;
+
+        default:
+            op->handles[i] = name * 4 + i;
+        }
+
+        op->handles[i] %= SETS_HANDLES;
+    }
+
+    if (op->has_parent && shape == 0xff) {
+        op->handles[first % op->n] = op->parent;
+    }
+}
+
+
+/* Events in one transaction; one that was whole may be rolled back. */
+
+static void
+group(bytes_t *b, kind_t kind, uint32_t n)
+{
+    bool      full, whole;
+    uint32_t  i, k;
+    uint64_t  record;
+
+    full = false;
+
+    for (i = 0; i < n; i++) {
+        op_read(b, kind, &ops[i]);
+        kind = kind == OP_STORE ? OP_REMOVE : OP_STORE;
+
+        if (ops[i].view == hidden) {
+            drop(ops[i].view);
+        }
+    }
+
+    if (deepest(n) + n * EVENT_MAX > PROMPT_MAX
+        || sets.nblocks + n * EVENT_MAX > SETS_BLOCKS / 2)
+    {
+        return;
+    }
+
+    kvr_radix_begin(&x);
+    record = mem.journal->n;
+    kvr_set64(&mem, &zone->torn, zone->torn + 1);
+
+    for (i = 0; i < n && !full; i++) {
+        op_apply(&ops[i]);
+        full = ops[i].rc == KVR_FULL;
+    }
+
+    /* has none of it been committed? */
+
+    whole = mem.journal->n > record
+            && mem.journal->records[record].where
+               == ((uint64_t) ((char *) &zone->torn - mem.base) << 2
+                   | KVR_UNDO_64);
+
+    if (n > 1 && whole && b->pos < b->end && *b->pos & 1) {
+        (void) kvr_txn_rollback(&mem);
+        return;
+    }
+
+    kvr_txn_commit(&mem);
+
+    if (forgetful) {
+        /* what there is of it may be looked for */
+
+        for (i = 0; i < n; i++) {
+            if (ops[i].kind == OP_STORE) {
+                op_compare(&ops[i]);
+            }
+        }
+
+        return;
+    }
+
+    if (full && (n > 1 || ops[0].kind != OP_STORE)) {
+
+        /* nobody knows how much of it was done: nothing stays */
+
+        for (k = 0; k < i; k++) {
+            drop(ops[k].view);
+        }
+
+        return;
+    }
+
+    for (i = 0; i < n; i++) {
+        op_compare(&ops[i]);
+    }
+}
+
+
+static void
+forgot(void *data, uint32_t view, uint32_t handles)
+{
+    forgetful = true;
+}
+
+
+/* Where the events' parents are. */
+
+static uint32_t
+deepest(uint32_t n)
+{
+    uint32_t  i, block, depth;
+
+    depth = 0;
+
+    for (i = 0; i < n; i++) {
+        block = sets.entries[ops[i].view][ops[i].parent].block;
+        depth = block ? kvr_max(depth, sets.blocks[block].depth) : depth;
+    }
+
+    return depth;
+}
+
+
+static void
+op_apply(op_t *op)
+{
+    op->count = 0;
+
+    switch (op->kind) {
+
+    case OP_STORE:
+        op->rc = kvr_radix_store(&x, op->view, op->tier, op->has_parent,
+                                 op->parent, op->handles, op->hashes, op->n,
+                                 0, &op->count);
+        break;
+
+    case OP_REMOVE:
+        op->rc = kvr_radix_remove(&x, op->view, op->tier, op->handles, op->n,
+                                  &op->count);
+        break;
+
+    default:
+        op->rc = kvr_radix_add_tier(&x, op->view, op->tier, op->handles,
+                                    op->n, &op->count);
+    }
+}
+
+
+/* The same with the sets, and whether the answer was right. */
+
+static void
+op_compare(const op_t *op)
+{
+    bool      known;
+    uint32_t  i, n, block;
+
+    n = 0;
+    known = true;
+
+    switch (op->kind) {
+
+    case OP_STORE:
+        block = op->has_parent ? sets.entries[op->view][op->parent].block : 0;
+        known = !op->has_parent || block;
+
+        for (n = 0; known && n < op->count; n++) {
+            block = sets_block(&sets, block, op->hashes[n]);
+            sets_hold(&sets, op->view, op->handles[n], block, op->tier);
+            last = block;
+        }
+
+        break;
+
+    case OP_REMOVE:
+        for (i = 0; i < op->n; i++) {
+            n += !sets_remove(&sets, op->view, op->handles[i], op->tier);
+        }
+
+        break;
+
+    default:
+        for (i = 0; i < op->n; i++) {
+            block = sets.entries[op->view][op->handles[i]].block;
+
+            if (block) {
+                sets_hold(&sets, op->view, op->handles[i], block, op->tier);
+            }
+
+            n += block == 0;
+        }
+    }
+
+    if (forgetful) {
+        return;
+    }
+
+    if (op->rc != (!known ? KVR_DECLINED : op->kind == OP_STORE
+                                           && n < op->n ? KVR_FULL : KVR_OK)
+        || op->count != n)
+    {
+        fuzz_fail("event %d of %u: %d, %u, not %u", op->kind, op->n, op->rc,
+                  op->count, n);
+    }
+}
+
+
+/* At once, or hidden and bit by bit. */
+
+static void
+clear(bytes_t *b)
+{
+    uint32_t  view;
+
+    view = take(b);
+
+    if (hidden < SETS_VIEWS) {
+        drop(hidden);
+    }
+
+    hidden = view % SETS_VIEWS;
+    sets_clear(&sets, hidden);
+
+    if (view & 0x80) {
+        drop(hidden);
+    }
+}
+
+
+static bool
+dying(void *data, uint32_t view)
+{
+    return view == *(uint32_t *) data;
+}
+
+
+/* True when a round is over. */
+
+static bool
+reclaim(uint32_t slots)
+{
+    bool  round;
+
+    kvr_radix_begin(&x);
+    round = kvr_radix_reclaim(&x, dying, &hidden, slots);
+    kvr_txn_commit(&mem);
+
+    if (round && kvr_radix_view_empty(&x, hidden)) {
+        hidden = SETS_VIEWS;
+    }
+
+    return round;
+}
+
+
+static void
+drop(uint32_t view)
+{
+    uint32_t  rounds, other;
+
+    other = hidden == view ? SETS_VIEWS : hidden;
+    hidden = view;
+    sets_clear(&sets, view);
+
+    for (rounds = 0; hidden == view; /* void */ ) {
+        rounds += reclaim(10000);
+
+        if (rounds == 4) {
+            fuzz_fail("view %u is not empty after %u rounds", view, rounds);
+        }
+    }
+
+    hidden = other;
+}
+
+
+/* The chain that a handle names, with something behind it, or changed. */
+
+static void
+prompt(bytes_t *b)
+{
+    uint32_t  n, view, name, what;
+
+    view = take(b) % SETS_VIEWS;
+    name = take(b) * 4 + take(b) % 4;
+    what = take(b);
+
+    n = sets_chain(&sets, sets.entries[view][name].block, q);
+
+    if (n && what & 1) {
+        q[what % n] ^= 1;
+    }
+
+    for ( /* void */ ; what & 14; what -= 2) {
+        q[n++] = what >> 4 & 1;
+    }
+
+    compare_prompt(n);
+}
+
+
+static void
+compare(uint32_t block)
+{
+    compare_prompt(sets_chain(&sets, block, q));
+}
+
+
+static void
+compare_prompt(uint32_t n)
+{
+    uint32_t      v, t, best, top, want[3], got[3][SETS_VIEWS];
+    kvr_depths_t  out;
+
+    top = 0;
+    out.nviews = SETS_VIEWS;
+    out.early_exit = false;
+
+    for (t = 0; t < 3; t++) {
+        out.depths[t] = got[t];
+    }
+
+    best = kvr_radix_find(&x, q, n, &out);
+
+    for (v = 0; v < SETS_VIEWS; v++) {
+
+        if (v == hidden) {
+            top = kvr_max(top, out.depths[2][v]);
+            continue;
+        }
+
+        sets_find(&sets, v, q, n, want);
+        top = kvr_max(top, want[2]);
+
+        for (t = 0; t < 3; t++) {
+            if (forgetful ? out.depths[out.tiered ? t : 2][v] > want[t]
+                : out.depths[out.tiered ? t : 2][v] != want[t])
+            {
+                fuzz_fail("a prompt of %u: view %u, tier %u: %u, not %u", n,
+                          v, t, out.depths[out.tiered ? t : 2][v], want[t]);
+            }
+        }
+    }
+
+    if ((best != top && !forgetful) || out.torn) {
+        fuzz_fail("a prompt of %u: best %u, not %u; torn %d", n, best, top,
+                  out.torn);
+    }
+}
+
+
+static void
+check(void)
+{
+    const char  *why;
+
+    if (hidden < SETS_VIEWS) {
+        /* a view reclaimed by half is not whole */
+        return;
+    }
+
+    why = kvr_radix_check(&x);
+
+    if (why) {
+        fuzz_fail("%s", why);
+    }
+}
+
+
+/* Every handle's chain is looked up, then everything is taken away. */
+
+static void
+finish(void)
+{
+    uint32_t  v, i;
+
+    for (v = 0; v < SETS_VIEWS; v++) {
+
+        for (i = 0; i < SETS_HANDLES; i += 17) {
+            if (sets.entries[v][i].block) {
+                compare(sets.entries[v][i].block);
+            }
+        }
+
+        if (v == hidden || forgetful || !emptied(v)) {
+            drop(v);
+        }
+
+        sets_clear(&sets, v);
+
+        if (!kvr_radix_view_empty(&x, v)) {
+            fuzz_fail("view %u is not empty at the end", v);
+        }
+    }
+
+    if (zone->arena.used || zone->blocks) {
+        fuzz_fail("%llu words and %llu blocks are left",
+                  (unsigned long long) zone->arena.used,
+                  (unsigned long long) zone->blocks);
+    }
+
+    check();
+}
+
+
+/* Takes out one handle after another; false when there is no room for it. */
+
+static bool
+emptied(uint32_t view)
+{
+    uint32_t             i, t, unknown;
+    uint64_t             handle;
+    kvr_rc_t             rc;
+    const sets_entry_t  *e;
+
+    for (i = 0; i < SETS_HANDLES; i++) {
+        e = &sets.entries[view][i];
+        handle = i;
+        unknown = 0;
+
+        for (t = 0; t < KVR_TIERS; t++) {
+
+            if ((e->tiers & 1u << t) == 0) {
+                continue;
+            }
+
+            kvr_radix_begin(&x);
+            rc = kvr_radix_remove(&x, view, t, &handle, 1, &unknown);
+            kvr_txn_commit(&mem);
+
+            if (rc != KVR_OK) {
+                return false;
+            }
+        }
+
+        if (unknown) {
+            fuzz_fail("view %u has lost the handle %u", view, i);
+        }
+    }
+
+    return true;
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""fuzz/seeds.py DIR -- writes the seeds of the fuzz targets below DIR.
+
+Events are those of t/vectors, as the engine sent them, in an envelope, and as
+RouterEvents; request bodies and operations on the index are made here.
+"""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import msgpack
+
+VECTORS = Path(__file__).resolve().parent.parent / "t" / "vectors"
+EPOCH = 1700000000000
+
+BODIES = [
+    '{"model":"m","prompt":[1,2,3,4294967295],"stream":true}',
+    '{"prompt":[[1,2],[3]],"max_tokens":16,"cache_salt":"a\\u00e9\\n"}',
+    '{"prompt_token_ids":[0],"model":"\\ud83d\\ude00","stream":false}',
+    '{"input_ids":[[5,6,7]],"prompt":"text","messages":[{"role":"user"}]}',
+    ' { "prompt" : [ 1 , 2 ] , "x" : { "y" : [ null , -1.5e+3 ] } } ',
+    '{"prompt":["a","b"],"max_tokens":18446744073709551615}',
+    '{"prompt":[1,2],"prompt":[3],"model":"one","model":"two"}',
+    '{"a":' + "[" * 64 + "]" * 64 + "}",
+    "[1,22,333,4444,55555,666666,7777777,88888888,999999999,4294967295]",
+    "[ 1, 2,\t3,\n4 ]",
+    '{"k":"' + "x" * 200 + '","prompt":[' + ",".join(
+        str(n * 977 % 151936) for n in range(200)) + "]}",
+    '[true,false,null,0,-0,1e5,1.25,"\\\\\\"\\/\\b\\f\\n\\r\\t"]',
+]
+
+ROUTER_EVENTS = [
+    {"worker_id": "w", "event": {"event_id": 1, "dp_rank": 0, "data": {
+        "stored": {"parent_hash": None, "blocks": [
+            {"block_hash": 1, "tokens_hash": 18446744073709551615}]}}}},
+    {"worker_id": 7, "storage_tier": "disk", "event": {
+        "event_id": 2, "dp_rank": 3, "data": {"stored": {
+            "parent_hash": 1, "blocks": [
+                {"block_hash": 2, "tokens_hash": 3, "mm_extra_info": None},
+                {"block_hash": 4, "tokens_hash": 5}]}}}},
+    {"worker_id": 7, "event": {"event_id": 3, "data": {
+        "removed": {"block_hashes": [1, 2, 4]}}}},
+    {"worker_id": 7, "event": {"event_id": 4, "data": "cleared"}},
+]
+
+
+def envelope(seq, payload, rank=None):
+    """What the relay sends, around a batch or nothing."""
+    return msgpack.packb(["kvr1", "w", EPOCH, seq, True, rank, payload])
+
+
+def words(*numbers):
+    """Hashes, as a normalised batch has them."""
+    return b"".join(number.to_bytes(8, "little") for number in numbers)
+
+
+def events():
+    """Messages; the first byte says whether the worker is salted."""
+    cases = json.loads((VECTORS / "kv_events.json").read_text())["cases"]
+    for number, case in enumerate(cases):
+        if "payload_hex" in case:
+            payload = bytes.fromhex(case["payload_hex"])
+            yield bytes([number & 1]) + payload
+            if number % 4 == 0:
+                yield b"\0" + envelope(number, payload)
+    batch = msgpack.packb([
+        ["s", 0, 0, None, words(1, 2), words(3, 4)],
+        ["s", 1, 2, 2, words(5), words(6)], ["r", 0, 0, words(2, 9)],
+        ["c", 0], ["s", 0, 1, None, words(1), b""]])
+    yield b"\0" + batch
+    yield b"\0" + envelope(1, batch, 3)
+    yield b"\0" + envelope(1, None)
+    for event in ROUTER_EVENTS:
+        yield b"\0" + json.dumps(event).encode()
+    yield b"\0" + json.dumps(ROUTER_EVENTS).encode()
+
+
+def operations():
+    """Rows of operations on the index; see op_read() in fuzz_index.c."""
+    rng = random.Random(1)
+    for size in (16, 64, 256, 1024, 2400):
+        for room in range(8):
+            yield bytes([room]) + rng.randbytes(size)
+    for room in range(8):
+        row = bytearray([room])
+        for number in range(120):
+            long = 0x60 if rng.random() < 0.3 else rng.choice((0, 0x40))
+            kind = rng.choice((0, 0, 0, 7, 8, 11, 14, 12, 15))
+            row.append(kind)
+            if kind == 15:
+                row.append(rng.randrange(256))
+            elif kind == 12:
+                row += rng.randbytes(4)
+            else:
+                row += bytes([
+                    long | rng.randrange(4) | rng.choice((0, 0, 0, 0x14, 0x18)),
+                    rng.choice((0, 0, rng.randrange(40))),
+                    rng.randrange(256), rng.randrange(256),
+                    rng.randrange(256), rng.randrange(4) * 10 + number % 3])
+        yield bytes(row)
+
+
+def message(what, data):
+    """One message of a stream; see fuzz_ingest.c."""
+    return bytes([what]) + len(data).to_bytes(2, "little") + data
+
+
+def streams():
+    """Rows of messages for a whole zone."""
+    batches = [[["s", 0, 0, None, words(1, 2, 3), words(1, 2, 3)]],
+               [["s", 0, 0, 3, words(4, 5), words(4, 5)],
+                ["r", 0, 0, words(2)]],
+               [["s", 0, 1, 1, words(2), words(2)], ["s", 1, 0, 9, words(8),
+                                                     words(8)]],
+               [["c", 0], ["s", 0, 0, None, words(1), words(7)]],
+               [["r", 0, 0, words(1, 5)]]]
+    sent = [envelope(number + 1, msgpack.packb(batch))
+            for number, batch in enumerate(batches)]
+    yield b"".join(message(1, data) for data in sent)
+    yield b"".join(message(3, sent[number]) for number in (0, 1, 3, 2, 2, 4))
+    yield message(1, sent[0]) + message(1, envelope(9, None)) + message(
+        15, b"\1\2") + message(14, b"") + message(5, sent[1])
+    text = [json.dumps(event).encode() for event in ROUTER_EVENTS]
+    yield b"".join(message(0x11, data) for data in text)
+    for data in events():
+        yield message(1, data[1:]) + message(0x13, data[1:])
+
+
+def event(name, count, *, view=0, parent=0, how=0, shape=0x0AAA):
+    """The six bytes of an event: handles name, name + 1, ..."""
+    return bytes([how | view, parent, count - 1, shape & 255, shape >> 8,
+                  name])
+
+
+def rolled_back():
+    """Rows whose last transaction, of two events, is rolled back: memory
+    that the first gives up and the second takes."""
+    room, store, remove, backwards = b"\7", b"\0", b"\7", 0x40
+    look = bytes([13, 0, 5, 1, 0])              # at the chain of handle 21
+    yield (room + store + event(10, 12)         # an end, and another one
+           + b"\x2e" + event(18, 4, how=backwards)
+           + event(18, 4, parent=17, shape=0x0555) + look)
+    yield (room + b"".join(store + event(10, 12, view=view)
+                           for view in range(3))
+           + remove + event(13, 1)              # holes, the last one filled,
+           + remove + event(13, 1, view=1)      # and a third view's
+           + b"\x3e" + event(13, 1, view=1, parent=12, shape=1)
+           + event(15, 1, view=2) + look + bytes([13, 1, 5, 1, 0]))
+    yield (room + store + event(10, 12)         # a whole run, and another
+           + b"\x2e" + event(10, 12, how=backwards)
+           + event(40, 12, view=1, shape=0x0555) + look)
+
+
+def main():
+    """Writes all of them."""
+    for name, seeds in (("index", [*operations(), *rolled_back()]),
+                        ("event", events()), ("ingest", streams()),
+                        ("json", (body.encode() for body in BODIES))):
+        folder = Path(sys.argv[1]) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(seeds):
+            (folder / f"{number:03}").write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()

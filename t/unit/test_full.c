@@ -1,0 +1,162 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A zone that is full: whatever is refused or forgotten then, nobody is said
+ * to have more than it has, everybody goes on, and a clear makes room again.
+ */
+
+
+#include "zone.h"
+
+
+#define ZONE      (4u << 20)
+#define CHAIN     100
+#define CHAINS    6000                  /* more than there is room for */
+#define WORKERS   3
+
+
+static void full(void);
+static uint64_t chain(uint32_t i);
+static uint32_t answers(uint32_t n, uint32_t most, uint32_t *less);
+static uint32_t flags(const char *worker);
+
+
+static const char *const  names[WORKERS] = { "a", "b", "c" };
+
+
+int
+main(int argc, char **argv)
+{
+    uint32_t  i;
+
+    for (i = 0; i < KINDS; i++) {
+        zone_open(&kinds[i], ZONE);
+        full();
+        zone_close();
+    }
+
+    return done();
+}
+
+
+static void
+full(void)
+{
+    uint32_t     i, n, k, refused, other, less, more;
+    uint64_t     handle;
+    kvr_rc_t     rc;
+    kvr_stats_t  stats;
+
+    for (i = 0; i < WORKERS; i++) {
+        put(names[i]);
+    }
+
+    refused = 0;
+    other = 0;
+
+    for (n = 0; n < CHAINS; n++) {
+        rc = store(names[n % WORKERS], 0, row(chain(n), CHAIN),
+                   row(chain(n), CHAIN), CHAIN);
+        refused += rc == KVR_FULL;
+        other += rc != KVR_OK && rc != KVR_FULL;
+    }
+
+    kvr_router_stats(&router, &stats);
+    is_u64(other, 0, "%s: a store into a full zone is done or KVR_FULL",
+           kind->name);
+    ok(stats.used_bytes <= stats.zone_bytes && stats.blocks > CHAIN,
+       "%s: of %u chains there is room for some: %u were refused, %llu KiB",
+       kind->name, n, refused, (unsigned long long) stats.used_bytes / 1024);
+
+    more = answers(n, CHAIN, &less);
+    is_u64(more, 0, "%s: nobody has more than it stored", kind->name);
+    ok(less > 0, "%s: and what there was no room for, %u chains, is not all "
+       "there", kind->name, less);
+
+    k = 0;
+
+    for (i = 0; i < WORKERS; i++) {
+        k += (flags(names[i]) & KVR_WORKER_TRUNCATED) != 0;
+    }
+
+    ok(k > 0, "%s: a worker whose blocks were not kept is marked", kind->name);
+
+    /* a hole in each chain takes memory, too: with none left a holder may
+       lose all it has, but is never said to have what it has not */
+
+    other = 0;
+
+    for (i = 0; i < n; i++) {
+        handle = chain(i) + CHAIN / 2;
+        rc = take_one(names[i % WORKERS], handle);
+        other += rc != KVR_OK && rc != KVR_FULL;
+    }
+
+    is_u64(other, 0, "%s: a removal from one, too", kind->name);
+    is_u64(answers(n, CHAIN / 2, &less), 0,
+           "%s: and no match goes beyond what was removed", kind->name);
+
+    for (i = 0; i < WORKERS; i++) {
+        other += clear(names[i]) != KVR_OK;
+    }
+
+    while (kvr_router_tend(&router, now_ms, 100000)) { /* void */ }
+
+    kvr_router_stats(&router, &stats);
+    ok(other == 0 && stats.handles == 0 && stats.blocks == 0
+       && stats.runs == 0, "%s: cleared, nothing is left", kind->name);
+
+    is_u64(store("b", 0, row(5, CHAIN), row(5, CHAIN), CHAIN), KVR_OK,
+           "%s: and there is room again", kind->name);
+    is_u64(matched("b", row(5, CHAIN), CHAIN).device, CHAIN,
+           "%s: for a whole chain", kind->name);
+}
+
+
+/* The first block of a chain of its own. */
+
+static uint64_t
+chain(uint32_t i)
+{
+    return (uint64_t) (i + 1) << 16;
+}
+
+
+/* Chains of which somebody has more than it may; *less: than all. */
+
+static uint32_t
+answers(uint32_t n, uint32_t most, uint32_t *less)
+{
+    uint32_t     i, more;
+    kvr_match_t  m;
+
+    more = 0;
+    *less = 0;
+
+    for (i = 0; i < n; i++) {
+        m = matched(names[i % WORKERS], row(chain(i), CHAIN), CHAIN);
+        more += m.disk > most || m.device > m.host || m.host > m.disk;
+        *less += m.disk < CHAIN;
+
+        m = matched(names[(i + 1) % WORKERS], row(chain(i), CHAIN), CHAIN);
+        more += m.disk != 0;
+    }
+
+    return more;
+}
+
+
+static uint32_t
+flags(const char *worker)
+{
+    uint32_t           w, bits, generation;
+    kvr_worker_conf_t  conf;
+
+    bits = 0;
+
+    if (kvr_fleet_find(&router.fleet, worker, 1, &w) == KVR_OK) {
+        (void) kvr_fleet_read(&router.fleet, w, &conf, &bits, &generation);
+    }
+
+    return bits;
+}
