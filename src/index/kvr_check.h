@@ -44,7 +44,7 @@ const char *kvr_check_place(kvr_check_t *k, uint32_t run);
 const char *kvr_check_run(kvr_check_t *k, uint32_t run);
 
 /* The pages of n words. */
-const char *kvr_check_pages(kvr_check_t *k, uint32_t run, const kvr_pages_t *p,
+const char *kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
     uint32_t n, const char *what);
 
 /* Its names, shared and own, and that they say what the coverage says. */

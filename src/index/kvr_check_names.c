@@ -23,9 +23,9 @@ static const char *kvr_check_places(kvr_check_t *k, uint32_t run,
 const char *
 kvr_check_names(kvr_check_t *k, uint32_t run)
 {
-    uint32_t          i, view;
-    const char       *why;
-    const kvr_run_t  *r;
+    uint32_t     i, view;
+    kvr_run_t   *r;
+    const char  *why;
 
     r = kvr_radix_run(k->x, run);
 
@@ -34,7 +34,7 @@ kvr_check_names(kvr_check_t *k, uint32_t run)
                               r->len);
     }
 
-    why = kvr_check_pages(k, run, &r->names, r->nnames, "names");
+    why = kvr_check_pages(k, run, kvr_run_names(r), r->nnames, "names");
     if (why) {
         return why;
     }

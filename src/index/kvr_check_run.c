@@ -105,13 +105,13 @@ kvr_check_place(kvr_check_t *k, uint32_t run)
 const char *
 kvr_check_run(kvr_check_t *k, uint32_t run)
 {
-    const char       *why;
-    const kvr_run_t  *r;
+    kvr_run_t   *r;
+    const char  *why;
 
     r = kvr_radix_run(k->x, run);
     k->blocks += r->len;
 
-    why = kvr_check_pages(k, run, &r->pages, kvr_run_paged(r->len), "hashes");
+    why = kvr_check_pages(k, run, kvr_run_pages(r), kvr_run_paged(r->len), "hashes");
     if (why) {
         return why;
     }
@@ -121,31 +121,29 @@ kvr_check_run(kvr_check_t *k, uint32_t run)
 
 
 const char *
-kvr_check_pages(kvr_check_t *k, uint32_t run, const kvr_pages_t *p,
+kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
     uint32_t n, const char *what)
 {
     uint32_t     i, words;
     const char  *why;
 
-    if (p->tail % 8 || p->tail > KVR_PAGE
-        || (n ? p->tail < (n - 1) % KVR_PAGE + 1 : p->tail))
-    {
+    if (*p.tail > p.page || (n ? *p.tail < (n - 1) % p.page + 1 : *p.tail)) {
         return kvr_check_fail("run %u: %u %s end in %u words", run, n, what,
-                              p->tail);
+                              *p.tail);
     }
 
-    for (i = 0; i < kvr_pages_number(n); i++) {
+    for (i = 0; i < kvr_pages_number(p, n); i++) {
 
-        words = i + 1 < kvr_pages_number(n) ? KVR_PAGE : p->tail;
+        words = i + 1 < kvr_pages_number(p, n) ? p.page : *p.tail;
         words = kvr_arena_rounded(words);
 
-        why = kvr_check_mark(k, p->pieces[i], words, what);
+        why = kvr_check_mark(k, p.pieces[i], words, what);
         if (why) {
             return why;
         }
-    }
 
-    k->used += kvr_pages_words(p, n);
+        k->used += words;
+    }
 
     return NULL;
 }

@@ -163,7 +163,7 @@ kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
     uint32_t  i, k, m;
 
     for (i = 0; i < n; i += m) {
-        m = kvr_min(KVR_PAGE - (offset + i) % KVR_PAGE, n - i);
+        m = kvr_min(KVR_RUN_NAMES - (offset + i) % KVR_RUN_NAMES, n - i);
         k = kvr_radix_compare(kvr_names_at(x, r, offset + i), handles + i, m);
 
         if (k < m) {
@@ -189,7 +189,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     at = r->nnames;
     *named = 0;
 
-    rc = kvr_pages_grow(&x->arena, &r->names, at, at + n);
+    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), at, at + n);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -200,7 +200,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     }
 
     for (i = 0; i < n; i += k) {
-        k = kvr_min(KVR_PAGE - (at + i) % KVR_PAGE, n - i);
+        k = kvr_min(KVR_RUN_NAMES - (at + i) % KVR_RUN_NAMES, n - i);
         name = kvr_names_at(x, r, at + i);
 
         kvr_radix_keep(x, name, k);
@@ -227,7 +227,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     *named = i;
 
     if (i < n) {
-        kvr_pages_trim(&x->arena, &r->names, at + n, at + i);
+        kvr_pages_trim(&x->arena, kvr_run_names(r), at + n, at + i);
     }
 
     if (i) {
@@ -247,7 +247,7 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
     r = kvr_radix_run(x, run);
 
-    rc = kvr_pages_grow(&x->arena, &r->names, r->nnames, r->nnames + 1u);
+    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), r->nnames, r->nnames + 1u);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -338,7 +338,7 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
     }
 
     kvr_set16(x->mem, &r->nnames, n);
-    kvr_pages_trim(&x->arena, &r->names, last, n);
+    kvr_pages_trim(&x->arena, kvr_run_names(r), last, n);
 }
 
 

@@ -81,7 +81,9 @@ typedef struct {
 
 
 /* The name of block i, which is below nnames; or the place for it. */
-#define kvr_names_at(x, r, i)  kvr_pages_at(&(x)->arena, &(r)->names, i)
+#define kvr_names_at(x, r, i)                                                 \
+    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->names[(i) / KVR_RUN_NAMES])  \
+     + (i) % KVR_RUN_NAMES)
 
 #define kvr_own_handles(x, o)                                                 \
     ((uint64_t *) kvr_arena_at(&(x)->arena, (o)->piece))

@@ -6,24 +6,24 @@
 #include "kvr_pages.h"
 
 
-static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t *p, uint32_t i,
+static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i,
     uint32_t had, uint32_t used, uint32_t words);
-static uint32_t kvr_pages_tail(uint32_t n);
+static uint32_t kvr_pages_tail(kvr_pages_t p, uint32_t n);
 
 
 /* The last piece of n words, which are not 0. */
 
 static uint32_t
-kvr_pages_tail(uint32_t n)
+kvr_pages_tail(kvr_pages_t p, uint32_t n)
 {
-    return ((n - 1) % KVR_PAGE + 8) & ~7u;
+    return kvr_arena_rounded((n - 1) % p.page + 1);
 }
 
 
 /* Piece i, of `had` words, `used` of them in use, gets `words`. */
 
 static kvr_rc_t
-kvr_pages_replace(kvr_arena_t *a, kvr_pages_t *p, uint32_t i, uint32_t had,
+kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i, uint32_t had,
     uint32_t used, uint32_t words)
 {
     uint32_t  piece;
@@ -33,95 +33,87 @@ kvr_pages_replace(kvr_arena_t *a, kvr_pages_t *p, uint32_t i, uint32_t had,
         return KVR_FULL;
     }
 
-    kvr_copy_words(kvr_arena_at(a, piece), kvr_arena_at(a, p->pieces[i]),
+    kvr_copy_words(kvr_arena_at(a, piece), kvr_arena_at(a, p.pieces[i]),
                    used);
 
-    kvr_arena_free(a, p->pieces[i], had);
-    kvr_set32(a->mem, &p->pieces[i], piece);
+    kvr_arena_free(a, p.pieces[i], had);
+    kvr_set32(a->mem, &p.pieces[i], piece);
 
     return KVR_OK;
 }
 
 
 kvr_rc_t
-kvr_pages_grow(kvr_arena_t *a, kvr_pages_t *p, uint32_t used, uint32_t n)
+kvr_pages_grow(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
 {
-    uint32_t  i, last, tail, piece, words;
+    uint32_t  i, last, number, tail, piece, words;
     kvr_rc_t  rc;
 
-    last = kvr_pages_number(used);
-    tail = kvr_pages_tail(n);
-    words = kvr_pages_number(n) > last ? KVR_PAGE : tail;
-
-    if (n <= used || (kvr_pages_number(n) == last && tail <= p->tail)) {
+    if (n <= used) {
         return KVR_OK;
     }
 
-    if (last && p->tail < words) {
-        rc = kvr_pages_replace(a, p, last - 1, p->tail,
-                               used - (last - 1) * KVR_PAGE, words);
+    last = kvr_pages_number(p, used);
+    number = kvr_pages_number(p, n);
+    tail = kvr_pages_tail(p, n);
+
+    if (number == last && tail <= *p.tail) {
+        return KVR_OK;
+    }
+
+    words = number > last ? p.page : tail;
+
+    if (last && *p.tail < words) {
+        rc = kvr_pages_replace(a, p, last - 1, *p.tail,
+                               used - (last - 1) * p.page, words);
         if (rc != KVR_OK) {
             return rc;
         }
     }
 
-    for (i = last; i < kvr_pages_number(n); i++) {
+    for (i = last; i < number; i++) {
 
-        words = i + 1 < kvr_pages_number(n) ? KVR_PAGE : tail;
-
-        piece = kvr_arena_alloc(a, words);
+        piece = kvr_arena_alloc(a, i + 1 < number ? p.page : tail);
         if (piece == 0) {
             return KVR_FULL;
         }
 
-        kvr_set32(a->mem, &p->pieces[i], piece);
+        kvr_set32(a->mem, &p.pieces[i], piece);
     }
 
-    kvr_set32(a->mem, &p->tail, tail);
+    kvr_set32(a->mem, p.tail, tail);
 
     return KVR_OK;
 }
 
 
 void
-kvr_pages_trim(kvr_arena_t *a, kvr_pages_t *p, uint32_t used, uint32_t n)
+kvr_pages_trim(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
 {
     uint32_t  i, tail, last;
 
-    last = kvr_pages_number(n);
-    tail = p->tail;
+    last = kvr_pages_number(p, n);
+    tail = *p.tail;
 
-    for (i = kvr_pages_number(used); i-- > last; tail = KVR_PAGE) {
-        kvr_arena_free(a, p->pieces[i], tail);
+    for (i = kvr_pages_number(p, used); i-- > last; tail = p.page) {
+        kvr_arena_free(a, p.pieces[i], tail);
     }
 
     if (last == 0) {
         tail = 0;
 
-    } else if (kvr_pages_tail(n) < tail
+    } else if (kvr_pages_tail(p, n) < tail
                && kvr_pages_replace(a, p, last - 1, tail,
-                                    n - (last - 1) * KVR_PAGE,
-                                    kvr_pages_tail(n))
+                                    n - (last - 1) * p.page,
+                                    kvr_pages_tail(p, n))
                   == KVR_OK)
     {
         /* where there is no room for a shorter one, the long one stays */
 
-        tail = kvr_pages_tail(n);
+        tail = kvr_pages_tail(p, n);
     }
 
-    if (tail != p->tail) {
-        kvr_set32(a->mem, &p->tail, tail);
+    if (tail != *p.tail) {
+        kvr_set32(a->mem, p.tail, tail);
     }
-}
-
-
-uint32_t
-kvr_pages_words(const kvr_pages_t *p, uint32_t n)
-{
-    if (n == 0) {
-        return 0;
-    }
-
-    return (kvr_pages_number(n) - 1) * kvr_arena_rounded(KVR_PAGE)
-           + kvr_arena_rounded(p->tail);
 }

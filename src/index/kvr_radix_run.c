@@ -26,6 +26,13 @@ kvr_radix_breathe(kvr_radix_t *x)
 }
 
 
+/* The i-th word of its pages. */
+
+#define kvr_radix_paged(x, r, i)                                              \
+    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->pages[(i) / KVR_RUN_PAGE])   \
+     + (i) % KVR_RUN_PAGE)
+
+
 /* ---- hashes ------------------------------------------------------------- */
 
 uint64_t
@@ -35,7 +42,7 @@ kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run, uint32_t offset)
         return run->hashes[offset];
     }
 
-    return *kvr_pages_at(&x->arena, &run->pages, offset - KVR_RUN_INLINE);
+    return *kvr_radix_paged(x, run, offset - KVR_RUN_INLINE);
 }
 
 
@@ -58,9 +65,9 @@ kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
 
         } else {
             at -= KVR_RUN_INLINE;
-            piece = kvr_load32(&r->pages.pieces[at / KVR_PAGE]);
-            at %= KVR_PAGE;
-            m = kvr_min(KVR_PAGE - at, n - i);
+            piece = kvr_load32(&r->pages[at / KVR_RUN_PAGE]);
+            at %= KVR_RUN_PAGE;
+            m = kvr_min(KVR_RUN_PAGE - at, n - i);
 
             if (!kvr_arena_valid(&x->arena, piece, at + m)) {
                 return i;               /* torn: the version will tell */
@@ -133,7 +140,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
     kvr_version_lock(x->mem, &r->version);
 
     if (len + n > KVR_RUN_INLINE) {
-        rc = kvr_pages_grow(&x->arena, &r->pages, kvr_run_paged(len),
+        rc = kvr_pages_grow(&x->arena, kvr_run_pages(r), kvr_run_paged(len),
                             kvr_run_paged(len + n));
         if (rc != KVR_OK) {
             return rc;              /* the rollback frees the version, too */
@@ -149,8 +156,8 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
 
         } else {
             at -= KVR_RUN_INLINE;
-            k = kvr_min(KVR_PAGE - at % KVR_PAGE, n - i);
-            to = kvr_pages_at(&x->arena, &r->pages, at);
+            k = kvr_min(KVR_RUN_PAGE - at % KVR_RUN_PAGE, n - i);
+            to = kvr_radix_paged(x, r, at);
         }
 
         kvr_radix_keep(x, to, k);
@@ -198,8 +205,8 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     kvr_put32(&r->next, 0);
     kvr_put32(&r->stamp, x->now);
     kvr_put64(&r->seed, seed);
-    kvr_put32(&r->pages.tail, 0);
-    kvr_put32(&r->names.tail, 0);
+    kvr_put32(&r->pages_tail, 0);
+    kvr_put32(&r->names_tail, 0);
     kvr_put32(&r->owns, 0);
     kvr_put16(&r->nnames, 0);
     kvr_put16(&r->contested, 0);
@@ -240,7 +247,7 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 
     kvr_version_lock(x->mem, &r->version);
 
-    kvr_pages_trim(&x->arena, &r->pages, kvr_run_paged(r->len),
+    kvr_pages_trim(&x->arena, kvr_run_pages(r), kvr_run_paged(r->len),
                    kvr_run_paged(len));
 
     kvr_put64(&x->zone->blocks, x->zone->blocks - (r->len - len));

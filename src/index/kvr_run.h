@@ -14,8 +14,8 @@
  * hash table by (run, offset, first hash).  So what lies in a run never moves,
  * and names of blocks, (run, offset), stay true for good.
  *
- *     run, 192 bytes   header, one cache line │ pages │ names │ 5 hashes
- *     pages            of 64 hashes each, as the run grows (kvr_pages.h)
+ *     run, 192 bytes   header, one cache line │ pages │ names │ 7 hashes
+ *     pages            of 128 hashes each, as the run grows (kvr_pages.h)
  *     a longer chain   goes on in the child at offset KVR_RUN_MAX
  *
  * COVERAGE.  Most holders hold a run from its start to some depth, in device
@@ -40,8 +40,13 @@
 #include "kvr_pages.h"
 
 
-#define KVR_RUN_INLINE       5
-#define KVR_RUN_MAX          (KVR_PAGES * KVR_PAGE)
+#define KVR_RUN_INLINE       7
+#define KVR_RUN_MAX          512
+
+/* Hashes and names in pages of different sizes don't mix in the arena: a
+ * lookup finds all hashes of a long run side by side. */
+#define KVR_RUN_PAGE         128        /* hashes */
+#define KVR_RUN_NAMES        64         /* names */
 
 #define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
 
@@ -79,8 +84,10 @@ typedef struct {
     } cover;
 
     uint64_t    seed;                   /* of the chain's hashes; 0: unknown */
-    kvr_pages_t pages;                  /* of the hashes behind the inline */
-    kvr_pages_t names;
+    uint32_t    pages[KVR_RUN_MAX / KVR_RUN_PAGE];  /* behind the inline */
+    uint32_t    pages_tail;
+    uint32_t    names[KVR_RUN_MAX / KVR_RUN_NAMES];
+    uint32_t    names_tail;
     uint32_t    owns;                   /* piece: kvr_owns_t; 0: none */
     uint16_t    nnames;
     uint16_t    contested;              /* a name is also another block's */
@@ -120,6 +127,22 @@ typedef struct {
 /* How many of n hashes are in pages. */
 #define kvr_run_paged(n)                                                      \
     ((n) > KVR_RUN_INLINE ? (n) - KVR_RUN_INLINE : 0)
+
+
+/* The pages of its hashes, and those of its names. */
+
+static inline kvr_pages_t
+kvr_run_pages(kvr_run_t *r)
+{
+    return (kvr_pages_t) { r->pages, &r->pages_tail, KVR_RUN_PAGE };
+}
+
+
+static inline kvr_pages_t
+kvr_run_names(kvr_run_t *r)
+{
+    return (kvr_pages_t) { r->names, &r->names_tail, KVR_RUN_NAMES };
+}
 
 
 /* What the coverage functions work on; for the owner of the zone's lock. */
