@@ -9,8 +9,6 @@
 static kvr_pair_t *kvr_cover_pairs(const kvr_cover_t *c, const kvr_run_t *run);
 static kvr_pair_t *kvr_cover_find(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
-static uint16_t *kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run,
-    uint32_t view);
 static uint16_t *kvr_cover_dense(const kvr_cover_t *c, const kvr_run_t *run);
 static kvr_rc_t kvr_cover_insert(kvr_cover_t *c, kvr_run_t *run,
     uint32_t view, uint32_t depth);
@@ -55,9 +53,7 @@ kvr_cover_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 }
 
 
-/* Where the view's depth is, or NULL. */
-
-static uint16_t *
+uint16_t *
 kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 {
     uint16_t    *word;

@@ -9,9 +9,6 @@
 
 #define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
 
-#define kvr_names_hint_of(x, key)                                             \
-    (kvr_hint_t *) &(x)->hints[(key).tag % KVR_RADIX_HINTS]
-
 
 static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, uint32_t run, uint32_t offset, kvr_name_t *name);
@@ -35,7 +32,7 @@ kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     const kvr_hint_t   *hint;
 
     key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
-    hint = kvr_names_hint_of(x, key);
+    hint = &x->hints[key.tag % KVR_RADIX_HINTS];
 
     if (hint->handle == handle && hint->view == view && hint->run
         && kvr_names_is(x, view, handle, hint->run, hint->offset, name))
@@ -90,21 +87,6 @@ kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     }
 
     return name->tiers != 0;
-}
-
-
-void
-kvr_names_hint(kvr_radix_t *x, uint32_t view, uint64_t handle, uint32_t run,
-    uint32_t offset)
-{
-    kvr_hint_t  *hint;
-
-    hint = kvr_names_hint_of(x, kvr_handle_key(&x->handles, handle,
-                                               KVR_SPACE_SHARED));
-    hint->handle = handle;
-    hint->run = run;
-    hint->offset = offset;
-    hint->view = view;
 }
 
 

@@ -96,8 +96,21 @@ bool kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     kvr_name_t *name);
 
 /* The view will be asked about this one, which may be there, or not. */
-void kvr_names_hint(kvr_radix_t *x, uint32_t view, uint64_t handle,
-    uint32_t run, uint32_t offset);
+static inline void
+kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
+    uint64_t handle, uint32_t run, uint32_t offset)
+{
+    kvr_hint_t  *hint;
+
+    /* a removal will want its entry */
+    kvr_handle_prefetch(&x->handles, key);
+
+    hint = &x->hints[key.tag % KVR_RADIX_HINTS];
+    hint->handle = handle;
+    hint->run = run;
+    hint->offset = offset;
+    hint->view = view;
+}
 
 
 /* ---- shared ------------------------------------------------------------- */
@@ -119,6 +132,18 @@ kvr_rc_t kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
 
 /* Forgets the names from n on. */
 void kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
+
+
+/*
+ * One device block more behind the last one of its run, which is the parent,
+ * for a view that has all of it; and the last block of a run taken out, when
+ * the view is the only one there and the block is found by that name.  False,
+ * nothing done: it is not as simple as that.
+ */
+bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
+    const kvr_name_t *parent, uint64_t handle, uint64_t hash, uint64_t seed);
+bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
+    const kvr_name_t *name, uint64_t handle);
 
 
 /* ---- own ---------------------------------------------------------------- */

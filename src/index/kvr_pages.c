@@ -6,18 +6,12 @@
 #include "kvr_pages.h"
 
 
+const uint8_t  kvr_pages_tails[] = { 8, 16, 24, 32, 48, 48, 64, 64,
+                                     96, 96, 96, 96, 128, 128, 128, 128 };
+
+
 static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i,
     uint32_t had, uint32_t used, uint32_t words);
-static uint32_t kvr_pages_tail(kvr_pages_t p, uint32_t n);
-
-
-/* The last piece of n words, which are not 0. */
-
-static uint32_t
-kvr_pages_tail(kvr_pages_t p, uint32_t n)
-{
-    return kvr_arena_rounded((n - 1) % p.page + 1);
-}
 
 
 /* Piece i, of `had` words, `used` of them in use, gets `words`. */

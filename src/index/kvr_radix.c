@@ -177,6 +177,17 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
         run = name.run;
         offset = name.offset + 1;
+
+        if (n == 1 && tier == KVR_DEVICE) {
+            kvr_radix_breathe(x);
+
+            if (kvr_radix_store_one(x, view, &name, handles[0], hashes[0],
+                                    seed))
+            {
+                *done = 1;
+                return KVR_OK;
+            }
+        }
     }
 
     op.view = view;
@@ -259,7 +270,8 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     if (n) {
-        kvr_names_hint(x, view, handles[n - 1], run, offset - 1);
+        key = kvr_handle_key(&x->handles, handles[n - 1], KVR_SPACE_SHARED);
+        kvr_names_hint(x, view, key, handles[n - 1], run, offset - 1);
     }
 
     return KVR_OK;

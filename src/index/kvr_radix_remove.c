@@ -92,6 +92,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
     uint32_t          i, mark, unknown_mark, tries, breaths;
+    uint64_t          before;
     kvr_rc_t          rc;
     kvr_name_t        name;
     kvr_radix_row_t   row;
@@ -108,6 +109,16 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         /* the entry to be deleted comes while the run is looked at */
         key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, key);
+    }
+
+    if (n == 1 && tier == KVR_DEVICE
+        && kvr_names_find(x, view, handles[0], &name))
+    {
+        kvr_radix_breathe(x);
+
+        if (kvr_radix_remove_one(x, view, &name, handles[0])) {
+            return KVR_OK;
+        }
     }
 
     for (i = 0; i < n; i++) {
@@ -204,8 +215,11 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     if (row.run) {
 
         if (row.offset && row.offset <= row.r->nnames) {
-            kvr_names_hint(x, view, *kvr_names_at(x, row.r, row.offset - 1),
-                           row.run, row.offset - 1);
+            before = *kvr_names_at(x, row.r, row.offset - 1);
+            kvr_names_hint(x, view,
+                           kvr_handle_key(&x->handles, before,
+                                          KVR_SPACE_SHARED),
+                           before, row.run, row.offset - 1);
         }
 
         kvr_radix_tidy(x, row.run, 0);

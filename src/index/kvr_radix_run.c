@@ -26,13 +26,6 @@ kvr_radix_breathe(kvr_radix_t *x)
 }
 
 
-/* The i-th word of its pages. */
-
-#define kvr_radix_paged(x, r, i)                                              \
-    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->pages[(i) / KVR_RUN_PAGE])   \
-     + (i) % KVR_RUN_PAGE)
-
-
 /* ---- hashes ------------------------------------------------------------- */
 
 uint64_t

@@ -65,6 +65,11 @@ kvr_rc_t kvr_radix_append(kvr_radix_t *x, uint32_t run,
 void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
 
 
+/* The i-th word of its pages. */
+#define kvr_radix_paged(x, r, i)                                              \
+    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->pages[(i) / KVR_RUN_PAGE])   \
+     + (i) % KVR_RUN_PAGE)
+
 /* The view lets go of all it has of a run; commits in between. */
 void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 

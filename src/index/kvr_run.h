@@ -170,6 +170,10 @@ kvr_rc_t kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 uint32_t kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 
+/* Where that stands, or NULL. */
+uint16_t *kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view);
+
 #define kvr_cover_depth(c, run, view)                                         \
     kvr_cover_plain(kvr_cover_pair(c, run, view))
 
