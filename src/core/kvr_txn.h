@@ -44,7 +44,8 @@
 #include "kvr_words.h"
 
 
-#define KVR_TXN_RECORDS      16384      /* 256 KiB; a slice needs some 3,000 */
+#define KVR_TXN_RECORDS      16384      /* 256 KiB; an event is cut before a step that
+                                       may take 4,096 finds no room */
 
 
 typedef struct {

@@ -111,7 +111,8 @@ kvr_check_run(kvr_check_t *k, uint32_t run)
     r = kvr_radix_run(k->x, run);
     k->blocks += r->len;
 
-    why = kvr_check_pages(k, run, kvr_run_pages(r), kvr_run_paged(r->len), "hashes");
+    why = kvr_check_pages(k, run, kvr_run_pages(r), kvr_run_paged(r->len),
+                          "hashes");
     if (why) {
         return why;
     }

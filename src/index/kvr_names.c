@@ -229,7 +229,8 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
     r = kvr_radix_run(x, run);
 
-    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), r->nnames, r->nnames + 1u);
+    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), r->nnames,
+                        r->nnames + 1u);
     if (rc != KVR_OK) {
         return rc;
     }
