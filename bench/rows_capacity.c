@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What a zone holds, in pairs of a worker and a block, until a store answers
- * that it is full: by shape and by size.  All through the router, as events
+ * What a zone holds, in pairs of a worker and a block, until it has to forget
+ * some for others: by shape and by size.  All through the router, as events
  * of an API, into the bytes that nginx gives a zone of that size.
  */
 
@@ -151,6 +151,7 @@ rows_zone_store(rows_zone_t *z, uint32_t worker, const uint64_t *parent,
     kvr_rc_t      rc;
     kvr_why_t     why;
     const char   *detail;
+    kvr_stats_t   stats;
     kvr_event_t   ev;
 
     memset(&ev, 0, sizeof(kvr_event_t));
@@ -166,9 +167,15 @@ rows_zone_store(rows_zone_t *z, uint32_t worker, const uint64_t *parent,
     rc = kvr_router_write(&z->k, id, (size_t) len, &ev, 1, &unknown, &why,
                           &detail);
     ix_must(rc == KVR_OK || rc == KVR_FULL, "a store into a zone");
-    z->pairs += rc == KVR_OK ? n : 0;
+    kvr_router_stats(&z->k, &stats);
 
-    return rc == KVR_OK;
+    if (rc != KVR_OK || stats.forgotten) {
+        return false;
+    }
+
+    z->pairs += n;
+
+    return true;
 }
 
 
