@@ -1,0 +1,129 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What a lookup of the radix index does beside telling who has what: it may
+ * stop early, it is bounded, and it notes what was of use.
+ */
+
+
+#include "radix_fixture.h"
+
+
+#define MAX       4096
+
+
+static void early_exit(void);
+static void capped(void);
+static void stamps(void);
+
+
+static fx_t      fx;
+static fx_t     *f = &fx;
+static uint64_t  q[MAX], h[MAX];
+
+
+int
+main(void)
+{
+    early_exit();
+    capped();
+    stamps();
+
+    return done();
+}
+
+
+/* Two views have the first run, one of them three more. */
+
+static void
+early_exit(void)
+{
+    fx_open(f, 4 << 20, 4);
+    fx_count(q, 1, 2000);
+    fx_count(h, 1, 2000);
+    fx_store(f, 0, KVR_DEVICE, 0, h, q, 2000);
+    fx_store(f, 1, KVR_DEVICE, 0, h, q, KVR_RUN_MAX);
+    fx_store(f, 2, KVR_HOST, 0, h, q, KVR_RUN_MAX + 40);
+
+    fx_find(f, q, 2000);
+    ok(f->depths[0][0] == 2000 && f->depths[0][1] == KVR_RUN_MAX
+       && f->depths[1][2] == KVR_RUN_MAX + 40, "a lookup looks at all");
+
+    f->early_exit = true;
+
+    fx_find(f, q, 2000);
+    is_u64(f->depths[0][0], 2 * KVR_RUN_MAX,
+           "early_exit: it stops behind the run where one view is left");
+    ok(f->depths[0][1] == KVR_RUN_MAX && f->depths[1][2] == KVR_RUN_MAX + 40
+       && f->depths[0][2] == 0, "with the exact scores of the others");
+
+    fx_find(f, q, 300);
+    ok(f->depths[0][0] == 300 && f->depths[0][1] == 300
+       && f->depths[1][2] == 300, "and of all where several are left");
+
+    f->early_exit = false;
+    fx_close(f);
+}
+
+
+/*
+ * A chain of more runs than a lookup follows: each block has a sibling, so
+ * that none is appended to its parent's run.
+ */
+
+static void
+capped(void)
+{
+    uint32_t  i;
+
+    fx_open(f, 8 << 20, 4);
+
+    for (i = 0; i < KVR_RADIX_HOPS + 200; i++) {
+        h[i] = q[i] = i + 1;
+        h[MAX - 1] = q[MAX - 1] = 1000000 + i;
+
+        fx_store(f, 0, KVR_DEVICE, i ? h[i - 1] : 0, &h[MAX - 1],
+                 &q[MAX - 1], 1);
+        fx_store(f, 0, KVR_DEVICE, i ? h[i - 1] : 0, &h[i], &q[i], 1);
+    }
+
+    ok(f->zone->children_used > KVR_RADIX_HOPS, "a chain of %lu runs",
+       (unsigned long) f->zone->children_used);
+    is_u64(fx_find(f, q, KVR_RADIX_HOPS - 500), KVR_RADIX_HOPS - 500,
+           "is followed");
+    fx_find(f, q, KVR_RADIX_HOPS + 200);
+    ok(f->depths[2][0] >= KVR_RADIX_HOPS && !f->torn
+       && f->depths[2][0] < KVR_RADIX_HOPS + 200,
+       "but only so far: %u blocks", f->depths[2][0]);
+    fx_close(f);
+}
+
+
+/* Once a second, and only by what matched. */
+
+static void
+stamps(void)
+{
+    uint32_t  age;
+
+    fx_open(f, 4 << 20, 4);
+    fx_count(q, 1, 1000);
+    f->x.now = 100;
+    fx_store(f, 0, KVR_DEVICE, 0, q, q, 1000);
+
+    f->x.now = 200;
+    fx_find(f, q, 300);
+    f->x.now = 250;
+
+    for (age = 0; age < 2; age++) {
+        kvr_radix_begin(&f->x);
+        while (!kvr_radix_forget(&f->x, 100, 1000)) { /* void */ }
+        kvr_txn_commit(&f->mem);
+    }
+
+    fx_find(f, q, 1000);
+    is_u64(f->depths[0][0], KVR_RUN_MAX,
+           "what matched is of use, what did not is forgotten");
+    ok(fx_whole(f, "stamps"), "the index is whole");
+    fx_close(f);
+}
