@@ -12,7 +12,7 @@
  */
 
 
-#include "kvr_zone.h"
+#include "kvr_shard.h"
 
 #include <stdlib.h>
 
@@ -40,12 +40,12 @@ typedef struct {
 
 
 typedef struct {
-    kvr_router_t      *router;
+    kvr_shard_t       *shard;
     kvr_rc_t         (*put)(void *data, const char *line, size_t len);
     void              *data;
     char              *line;
 
-    kvr_dump_entry_t  *entries;         /* of all holders, sorted by view */
+    kvr_dump_entry_t  *entries;         /* of a shard, sorted by view */
     size_t             nentries;
 
     kvr_dump_run_t    *runs;            /* of one holder */
@@ -60,6 +60,7 @@ typedef struct {
 } kvr_dump_t;
 
 
+static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
@@ -78,41 +79,25 @@ static void kvr_dump_free_runs(kvr_dump_t *d);
 
 
 kvr_rc_t
-kvr_router_dump(kvr_router_t *k,
+kvr_router_dump(kvr_router_t *r,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
 {
-    size_t      i, first;
-    uint32_t    view;
+    uint32_t    i;
     kvr_rc_t    rc;
     kvr_dump_t  d;
 
     memset(&d, 0, sizeof(d));
 
-    d.router = k;
     d.put = put;
     d.data = data;
-
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
     d.line = malloc(KVR_DUMP_LINE);
-    rc = d.line ? kvr_dump_collect(&d) : KVR_ERROR;
 
-    for (i = 0; rc == KVR_OK && i < d.nentries; /* void */ ) {
+    rc = d.line ? KVR_OK : KVR_ERROR;
 
-        first = i;
-        view = kvr_place_view(d.entries[i].place);
-
-        while (i < d.nentries && kvr_place_view(d.entries[i].place) == view) {
-            i++;
-        }
-
-        rc = kvr_dump_holder(&d, &d.entries[first], i - first);
+    for (i = 0; rc == KVR_OK && i < r->nshards; i++) {
+        d.shard = &r->shards[i];
+        rc = kvr_dump_shard(&d);
     }
-
-    kvr_zone_unlock(k);
 
     kvr_dump_free_runs(&d);
     free(d.entries);
@@ -124,18 +109,54 @@ kvr_router_dump(kvr_router_t *k,
 }
 
 
-/* All handles of views that are alive, a view's together. */
+static kvr_rc_t
+kvr_dump_shard(kvr_dump_t *d)
+{
+    size_t    i, first;
+    uint32_t  view;
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_lock(d->shard, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_dump_collect(d);
+
+    for (i = 0; rc == KVR_OK && i < d->nentries; /* void */ ) {
+
+        first = i;
+        view = kvr_place_view(d->entries[i].place);
+
+        while (i < d->nentries && kvr_place_view(d->entries[i].place) == view)
+        {
+            i++;
+        }
+
+        rc = kvr_dump_holder(d, &d->entries[first], i - first);
+    }
+
+    kvr_shard_unlock(d->shard);
+
+    return rc;
+}
+
+
+/* All handles of the shard's views that are alive, a view's together. */
 
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)
 {
     uint32_t              view;
     uint64_t              i;
-    kvr_router_t         *k;
+    kvr_shard_t          *k;
     const kvr_handle_t   *h;
 
-    k = d->router;
+    k = d->shard;
 
+    free(d->entries);
+
+    d->nentries = 0;
     d->entries = malloc((k->zone->index.handles.used + 1)
                         * sizeof(kvr_dump_entry_t));
     if (d->entries == NULL) {
@@ -212,9 +233,9 @@ kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
     uint32_t       r, up, view, holder;
     kvr_rc_t       rc;
     kvr_run_t     *run;
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
 
-    k = d->router;
+    k = d->shard;
     view = kvr_place_view(e[0].place);
     holder = k->fleet.view_holder[view];
 
@@ -384,7 +405,7 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_dump_entry_t *e, size_t n)
 
             name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
-            while (kvr_handles_find(&d->router->index.handles, name, view,
+            while (kvr_handles_find(&d->shard->index.handles, name, view,
                                     &slot))
             {
                 name += UINT64_C(1) << 41;
@@ -516,14 +537,14 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
     kvr_run_t    *run;
     kvr_event_t   ev;
 
-    run = kvr_radix_run(&d->router->index, r->run);
+    run = kvr_radix_run(&d->shard->index, r->run);
 
     for (i = 0; i < n; i += m) {
 
         m = kvr_min(n - i, KVR_DUMP_BLOCKS);
 
         for (k = 0; k < m; k++) {
-            locals[k] = kvr_radix_hash(&d->router->index, run,
+            locals[k] = kvr_radix_hash(&d->shard->index, run,
                                        offset + i + k);
         }
 
