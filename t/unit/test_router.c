@@ -24,6 +24,7 @@
 #define BLOCK   4
 
 
+static uint32_t       shards = 1;
 static kvr_router_t   router;
 static kvr_ingest_t  *ingest;
 static const char    *detail;
@@ -65,7 +66,7 @@ params(void)
     memset(&p, 0, sizeof(p));
     p.block_size = BLOCK;
     p.max_workers = 16;
-    p.shards = 1;
+    p.shards = shards;
 
     return p;
 }
@@ -75,6 +76,7 @@ static void *
 fresh(kvr_router_t *k)
 {
     void          *base;
+    uint32_t       i;
     kvr_params_t   p;
 
     p = params();
@@ -82,11 +84,14 @@ fresh(kvr_router_t *k)
 
     if (kvr_router_format(base, ZONE, &p, why) != KVR_OK
         || kvr_router_attach(k, base, ZONE, &p, why) != KVR_OK
-        || kvr_router_join(k) != KVR_OK
-        || kvr_router_lease(k, 0, 0, now()) != KVR_OK)
+        || kvr_router_join(k) != KVR_OK)
     {
         printf("Bail out! %s\n", why);
         exit(1);
+    }
+
+    for (i = 0; i < shards; i++) {
+        (void) kvr_router_lease(k, i, 0, now());
     }
 
     return base;
@@ -951,6 +956,17 @@ main(void)
     ok(wrong == NULL, "the index is sound: %s", wrong ? wrong : "");
 
     test_dump();
+
+    kvr_ingest_destroy(ingest);
+    kvr_router_detach(&router);
+
+    /* the streams once more, over several shards */
+
+    shards = 3;
+    fresh(&router);
+    ingest = kvr_ingest_create(&router);
+    test_stream();
+    test_forms();
 
     kvr_ingest_destroy(ingest);
     kvr_router_detach(&router);
