@@ -82,6 +82,9 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
                 ngx_http_kv_router_lease_taken(c, shard);
             }
 
+            /* a former holder that wakes may have said otherwise */
+
+            c->zone->sh->redis_up[shard] = c->up;
             break;
 
         case KVR_BUSY:
@@ -135,7 +138,6 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
     before = c->leased;
 
     c->leased |= (uint64_t) 1 << shard;
-    c->zone->sh->redis_up[shard] = c->up;
 
     if (c->zone->params.shards == 1) {
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,

@@ -6,6 +6,8 @@
 #include "kvr_zone.h"
 
 
+static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
+    const uint64_t *locals, uint32_t n, kvr_match_t *out, uint32_t cap);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -113,8 +115,69 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     found = 0;
 
     for (i = 0; i < k->nshards; i++) {
-        found += kvr_shard_find(&k->shards[i], locals, n, k->rows, k->nshards,
-                                i, out + found, cap - found);
+        found += kvr_find_shard(k, i, locals, n, out + found, cap - found);
+    }
+
+    return found;
+}
+
+
+/* In one shard, whose holders' numbers are made the zone's. */
+
+static uint32_t
+kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
+    uint32_t n, kvr_match_t *out, uint32_t cap)
+{
+    uint32_t            v, h, t, nviews, found;
+    kvr_match_t        *m;
+    kvr_depths_t        depths;
+    const kvr_shard_t  *k;
+
+    k = &r->shards[shard];
+
+    /* views that came after this have nothing that the lookup must see */
+
+    nviews = kvr_min(kvr_load32(&k->zone->fleet.nviews),
+                     k->zone->fleet.max_views);
+
+    if (nviews == 0 || n == 0) {
+        return 0;
+    }
+
+    for (t = 0; t < 3; t++) {
+        depths.depths[t] = r->rows + t * k->zone->fleet.max_views;
+    }
+
+    depths.nviews = nviews;
+
+    if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
+        return 0;
+    }
+
+    if (!depths.tiered) {
+        depths.depths[0] = depths.depths[2];
+        depths.depths[1] = depths.depths[2];
+    }
+
+    found = 0;
+
+    for (v = 0; v < nviews && found < cap; v++) {
+
+        if (depths.depths[2][v] == 0) {
+            continue;
+        }
+
+        h = kvr_load32(&k->fleet.view_holder[v]);
+
+        if (h >= k->zone->fleet.max_holders) {
+            continue;               /* cleared, waits for its reclaim */
+        }
+
+        m = &out[found++];
+        m->holder = h * r->nshards + shard;
+        m->device = depths.depths[0][v];
+        m->host = depths.depths[1][v];
+        m->disk = depths.depths[2][v];
     }
 
     return found;
@@ -208,7 +271,12 @@ kvr_router_lease(kvr_router_t *k, uint32_t shard, uint32_t wait_ms,
 bool
 kvr_router_leased(const kvr_router_t *k, uint32_t shard)
 {
-    return k->shards[shard].token != 0;
+    const kvr_shard_t  *s;
+
+    s = &k->shards[shard];
+
+    return s->token && kvr_load64(&s->zone->lease.token) == s->token
+           && kvr_load64(&s->zone->lease.owner) == s->self;
 }
 
 

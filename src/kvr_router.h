@@ -304,7 +304,7 @@ kvr_rc_t kvr_router_dump(kvr_router_t *k,
 kvr_rc_t kvr_router_lease(kvr_router_t *k, uint32_t shard, uint32_t wait_ms,
     uint64_t now_ms);
 
-/* Is it ours, as far as this process knows? */
+/* Is it ours?  Without the lock, so it may be another's a moment later. */
 bool kvr_router_leased(const kvr_router_t *k, uint32_t shard);
 
 /* Gives back the leases that are ours. */

@@ -269,66 +269,6 @@ kvr_now_us(void)
 }
 
 
-/* ---- reading ------------------------------------------------------------ */
-
-uint32_t
-kvr_shard_find(const kvr_shard_t *k, const uint64_t *locals, uint32_t n,
-    uint32_t *rows, uint32_t step, uint32_t first, kvr_match_t *out,
-    uint32_t cap)
-{
-    uint32_t      v, h, t, nviews, found;
-    kvr_match_t  *m;
-    kvr_depths_t  depths;
-
-    /* views that came after this have nothing that the lookup must see */
-
-    nviews = kvr_min(kvr_load32(&k->zone->fleet.nviews),
-                     k->zone->fleet.max_views);
-
-    if (nviews == 0 || n == 0) {
-        return 0;
-    }
-
-    for (t = 0; t < 3; t++) {
-        depths.depths[t] = rows + t * k->zone->fleet.max_views;
-    }
-
-    depths.nviews = nviews;
-
-    if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
-        return 0;
-    }
-
-    if (!depths.tiered) {
-        depths.depths[0] = depths.depths[2];
-        depths.depths[1] = depths.depths[2];
-    }
-
-    found = 0;
-
-    for (v = 0; v < nviews && found < cap; v++) {
-
-        if (depths.depths[2][v] == 0) {
-            continue;
-        }
-
-        h = kvr_load32(&k->fleet.view_holder[v]);
-
-        if (h >= k->zone->fleet.max_holders) {
-            continue;               /* cleared, waits for its reclaim */
-        }
-
-        m = &out[found++];
-        m->holder = h * step + first;
-        m->device = depths.depths[0][v];
-        m->host = depths.depths[1][v];
-        m->disk = depths.depths[2][v];
-    }
-
-    return found;
-}
-
-
 /* ---- lease -------------------------------------------------------------- */
 
 /*

@@ -150,15 +150,6 @@ void kvr_shard_recover(kvr_shard_t *k);
  */
 bool kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us);
 
-/*
- * Finds with views instead of holders, see kvr_radix_find(); rows has three
- * rows of max_views.  What it answers are matches of the shard's holders, each
- * number multiplied by `step` and `first` added.
- */
-uint32_t kvr_shard_find(const kvr_shard_t *k, const uint64_t *locals,
-    uint32_t n, uint32_t *rows, uint32_t step, uint32_t first,
-    kvr_match_t *out, uint32_t cap);
-
 kvr_rc_t kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms);
 void kvr_shard_lease_release(kvr_shard_t *k);
 
