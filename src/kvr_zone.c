@@ -18,6 +18,7 @@
 static uint64_t kvr_zone_round(uint64_t at);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
 static uint64_t kvr_zone_common(const kvr_params_t *params);
+static uint64_t kvr_zone_least(const kvr_params_t *params);
 static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
     const kvr_params_t *params, uint32_t shard);
 static bool kvr_zone_differs(const kvr_params_t *is,
@@ -52,6 +53,21 @@ kvr_zone_common(const kvr_params_t *params)
 }
 
 
+/* What is of a fixed size may take half of the zone at most. */
+
+static uint64_t
+kvr_zone_least(const kvr_params_t *params)
+{
+    uint64_t  fixed;
+
+    fixed = kvr_zone_common(params)
+            + params->shards * (kvr_shard_fixed(kvr_shard_workers(params))
+                                + 64);
+
+    return kvr_max(2 * fixed, KVR_ZONE_MIN);
+}
+
+
 /* The part of the zone that a shard has; answers the offset of its header. */
 
 static uint64_t
@@ -83,8 +99,8 @@ kvr_rc_t
 kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
-    uint32_t     i, workers;
-    uint64_t     at, common, least, secret[4];
+    uint32_t     i;
+    uint64_t     at, secret[4];
     kvr_mem_t    mem;
     kvr_zone_t  *z;
 
@@ -110,22 +126,15 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
         return KVR_ERROR;
     }
 
-    /* what is of a fixed size, at most half of the zone */
-
-    workers = kvr_shard_workers(params);
-    common = kvr_zone_common(params);
-    least = 2 * (common + params->shards * (kvr_shard_fixed(workers) + 64));
-
-    if (size < KVR_ZONE_MIN || size < least) {
+    if (size < kvr_zone_least(params)) {
         snprintf(why, KVR_WHY_LEN, "%zu bytes are too few for max_workers=%u "
                  "and shards=%u: at least %llu are needed", size,
                  params->max_workers, params->shards,
-                 (unsigned long long) kvr_max(least, KVR_ZONE_MIN));
+                 (unsigned long long) kvr_zone_least(params));
         return KVR_INVALID;
     }
 
-    if ((size - common) / params->shards
-        > (uint64_t) UINT32_MAX * sizeof(uint64_t))
+    if (size / params->shards > (uint64_t) UINT32_MAX * sizeof(uint64_t))
     {
         snprintf(why, KVR_WHY_LEN, "a zone may have 32 GiB for each shard at "
                  "most");
@@ -148,7 +157,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
                             kvr_zone_holders(params));
         }
 
-        kvr_shard_format(&mem, at, workers, secret);
+        kvr_shard_format(&mem, at, kvr_shard_workers(params), secret);
     }
 
     /* last: a zone without it is not one */
@@ -190,7 +199,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
             && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
             && z->params.max_workers
             && z->params.max_workers <= KVR_WORKERS_MAX
-            && kvr_zone_common(&z->params) < size
+            && size >= kvr_zone_least(&z->params)
             && z->load.max_holders == kvr_zone_holders(&z->params);
 
     if (sound && params && kvr_zone_differs(&z->params, params, why)) {
