@@ -261,8 +261,8 @@ ix_bytes(const ix_t *ix)
     z = ix->zone;
 
     return (double) z->arena.used * sizeof(uint64_t)
-           + (double) z->handles.used * sizeof(kvr_handle_t)
-             * z->handles.nslots / z->handles.limit
+           + (double) z->handles.used * sizeof(kvr_handle_line_t)
+             * z->handles.nlines / z->handles.limit
            + (double) z->children_used * sizeof(uint64_t)
              * z->nchildren / z->children_limit;
 }

@@ -225,10 +225,10 @@ kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out)
     handles = kvr_load64(&z->index.handles.used);
     runs = kvr_load64(&z->index.children_used);
 
-    out->used_bytes += used + handles * sizeof(kvr_handle_t)
-                       + runs * sizeof(uint64_t);
+    out->used_bytes += used + (handles + runs) * sizeof(uint64_t);
     out->arena_bytes += z->index.arena.limit * sizeof(uint64_t);
     out->arena_used += used;
+    out->pairs += kvr_load64(&z->index.pairs);
     out->handles += handles;
     out->handles_max += z->index.handles.limit;
     out->runs += runs;

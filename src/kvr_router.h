@@ -155,7 +155,9 @@ typedef struct {
     uint64_t    used_bytes;         /* of all that can run out, in bytes */
     uint64_t    arena_bytes;
     uint64_t    arena_used;
-    uint64_t    handles;            /* (holder, handle) pairs */
+    uint64_t    pairs;              /* (holder, handle) */
+    uint64_t    handles;            /* entries of the table of handles: names
+                                       that holders share count once */
     uint64_t    handles_max;
     uint64_t    runs;
     uint64_t    runs_max;

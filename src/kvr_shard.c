@@ -95,7 +95,7 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     end = z->index.arena.base + z->index.arena.limit * sizeof(uint64_t);
 
     if (z->journal >= mem->size
-        || z->index.handles.slots >= mem->size
+        || z->index.handles.lines >= mem->size
         || z->index.children >= mem->size
         || z->fleet.off_workers >= mem->size
         || z->fleet.off_views >= mem->size

@@ -30,7 +30,7 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     2          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     3          /* of the layout; any change counts */
 
 
 struct kvr_zone_s {

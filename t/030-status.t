@@ -83,7 +83,7 @@ __DATA__
 application/json
 zone model block_size max_workers memory index lease shards requests workers
 memory: zone_bytes used_bytes arena_bytes arena_used
-index: workers holders blocks handles handles_max runs runs_max holes views_dying stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
+index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
 lease: pid token
 requests: routed retries policy_errors prompt_blocks overlap_blocks best_overlap_blocks decide_seconds by_reason
 by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible

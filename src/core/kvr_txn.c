@@ -77,6 +77,10 @@ kvr_txn_rollback(kvr_mem_t *m)
         }
     }
 
+    /* a rollback that is begun again counts twice, which does no harm */
+
+    __atomic_store_n(&j->rollbacks, j->rollbacks + 1, __ATOMIC_RELAXED);
+
     kvr_txn_commit(m);
 
     return n;

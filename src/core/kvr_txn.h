@@ -55,6 +55,7 @@ typedef struct {
 
 typedef struct {
     uint64_t    n;                  /* records; 0: at rest */
+    uint64_t    rollbacks;          /* there have been */
     kvr_undo_t  records[KVR_TXN_RECORDS];
 } kvr_journal_t;
 

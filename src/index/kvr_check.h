@@ -20,9 +20,10 @@ typedef struct {
     uint32_t           *npairs;         /* the same */
     uint32_t           *view_runs;      /* counted; by view */
     uint32_t           *view_handles;
+    uint32_t           *view_owns;
     uint32_t           *seen;           /* the last run of a view */
-    uint64_t           *places;         /* of all handles, sorted */
-    uint64_t            nplaces;
+    uint64_t            entries;        /* names that have theirs */
+    uint64_t            pairs;
     uint64_t            used;
     uint64_t            blocks;
     uint64_t            details;
@@ -40,6 +41,9 @@ const char *kvr_check_place(kvr_check_t *k, uint32_t run);
 
 /* A run, its pages, and who has what of it. */
 const char *kvr_check_run(kvr_check_t *k, uint32_t run);
+
+/* Its names, shared and own, and that they say what the coverage says. */
+const char *kvr_check_names(kvr_check_t *k, uint32_t run);
 
 /* Takes the words of a piece; they must be nobody's so far. */
 const char *kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,

@@ -181,6 +181,8 @@ kvr_check_cover(kvr_check_t *k, uint32_t run, const kvr_run_t *r)
 
         k->seen[view] = run;
 
+        depth = kvr_cover_plain(depth);
+
         if (depth == KVR_COVER_DETAIL) {
             ndetails++;
 

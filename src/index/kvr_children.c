@@ -41,6 +41,9 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
     __atomic_store_n(&x->children[i], (uint64_t) child << 32 | (uint32_t) key,
                      __ATOMIC_RELEASE);
 
+    kvr_set64(x->mem, &x->occupied[i / 64],
+              x->occupied[i / 64] | UINT64_C(1) << (i & 63));
+
     kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used + 1);
 
     return KVR_OK;
@@ -98,6 +101,8 @@ kvr_children_delete(kvr_radix_t *x, uint32_t child)
     }
 
     kvr_set64(x->mem, &x->children[gap], 0);
+    kvr_set64(x->mem, &x->occupied[gap / 64],
+              x->occupied[gap / 64] & ~(UINT64_C(1) << (gap & 63)));
 
     kvr_version_unlock(&x->zone->children_version);
 

@@ -4,7 +4,9 @@
  * Children: (run, offset, first hash) -> the run that hangs there.
  *
  * A slot is one word, run << 32 | tag; 0 is empty.  The key itself is in the
- * run's header, the tag spares most looks at it.
+ * run's header, the tag spares most looks at it.  A bitmap says which slots
+ * are in use: it is small enough for the processor's caches, where the slot
+ * that a miss would look at is not.
  *
  * Readers probe without a lock.  A new child comes by one store.  A deletion
  * moves others back, and a reader might miss one that is on its way: so the
@@ -51,8 +53,9 @@ kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
         version = __atomic_load_n(&x->zone->children_version,
                                   __ATOMIC_ACQUIRE);
         i = kvr_table_home(key, n);
+        probes = kvr_load64(&x->occupied[i / 64]) >> (i & 63) & 1 ? 0 : n;
 
-        for (probes = 0; probes < n; probes++) {
+        for ( /* void */ ; probes < n; probes++) {
             slot = __atomic_load_n(&x->children[i], __ATOMIC_ACQUIRE);
 
             if (slot == 0) {

@@ -7,7 +7,9 @@
 
 
 static kvr_pair_t *kvr_cover_pairs(const kvr_cover_t *c, const kvr_run_t *run);
-static kvr_pair_t *kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run,
+static kvr_pair_t *kvr_cover_find(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view);
+static uint16_t *kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 static uint16_t *kvr_cover_dense(const kvr_cover_t *c, const kvr_run_t *run);
 static kvr_rc_t kvr_cover_insert(kvr_cover_t *c, kvr_run_t *run,
@@ -36,7 +38,7 @@ kvr_cover_dense(const kvr_cover_t *c, const kvr_run_t *run)
 
 
 static kvr_pair_t *
-kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+kvr_cover_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 {
     uint32_t     i;
     kvr_pair_t  *pairs;
@@ -53,18 +55,39 @@ kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 }
 
 
-uint32_t
-kvr_cover_depth(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+/* Where the view's depth is, or NULL. */
+
+static uint16_t *
+kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 {
+    uint16_t    *word;
     kvr_pair_t  *pair;
 
     if (run->npairs == KVR_COVER_DENSE) {
-        return view < run->cap * 64u ? kvr_cover_dense(c, run)[view] : 0;
+
+        if (view >= run->cap * 64u) {
+            return NULL;
+        }
+
+        word = &kvr_cover_dense(c, run)[view];
+
+        return *word ? word : NULL;
     }
 
-    pair = kvr_cover_pair(c, run, view);
+    pair = kvr_cover_find(c, run, view);
 
-    return pair ? pair->depth : 0;
+    return pair ? &pair->depth : NULL;
+}
+
+
+uint32_t
+kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    uint16_t  *word;
+
+    word = kvr_cover_word(c, run, view);
+
+    return word ? *word : 0;
 }
 
 
@@ -72,35 +95,39 @@ kvr_rc_t
 kvr_cover_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t depth)
 {
-    uint16_t    *p;
-    kvr_pair_t  *pair;
+    uint16_t  *word;
 
     if (depth == 0) {
         kvr_cover_remove(c, run, view);
         return KVR_OK;
     }
 
-    p = NULL;
+    word = kvr_cover_word(c, run, view);
 
-    if (run->npairs == KVR_COVER_DENSE) {
-        if (view < run->cap * 64u && kvr_cover_dense(c, run)[view]) {
-            p = &kvr_cover_dense(c, run)[view];
-        }
-
-    } else {
-        pair = kvr_cover_pair(c, run, view);
-        p = pair ? &pair->depth : NULL;
-    }
-
-    if (p == NULL) {
+    if (word == NULL) {
         return kvr_cover_insert(c, run, view, depth);
     }
 
     kvr_version_lock(c->mem, &run->version);
-    kvr_set16(c->mem, p, depth);
+    kvr_set16(c->mem, word, depth | (*word & KVR_COVER_OWN));
     kvr_version_unlock(&run->version);
 
     return KVR_OK;
+}
+
+
+/* Readers don't look at the bit. */
+
+void
+kvr_cover_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
+{
+    uint16_t  *word;
+
+    word = kvr_cover_word(c, run, view);
+
+    if (word && (*word & KVR_COVER_OWN) == 0) {
+        kvr_set16(c->mem, word, *word | KVR_COVER_OWN);
+    }
 }
 
 
@@ -271,7 +298,7 @@ kvr_cover_remove(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
 
     } else {
 
-        pair = kvr_cover_pair(c, run, view);
+        pair = kvr_cover_find(c, run, view);
 
         if (pair == NULL) {
             return;
@@ -324,14 +351,17 @@ kvr_cover_next(const kvr_cover_t *c, const kvr_run_t *run, uint32_t *i)
 
 
 uint32_t
-kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run)
+kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run, uint32_t enough,
+    uint32_t *named)
 {
+    bool            own;
     uint32_t        i, k, n, top, depth;
     uint64_t        any, *bits;
     kvr_detail_t   *d;
     kvr_details_t  *details;
 
     top = 0;
+    *named = 0;
     n = run->npairs == KVR_COVER_DENSE ? run->cap * 64u : run->npairs;
 
     for (i = 0; i < n; i++) {
@@ -339,8 +369,20 @@ kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run)
                 ? kvr_cover_dense(c, run)[i]
                 : kvr_cover_pairs(c, run)[i].depth;
 
-        if (depth != KVR_COVER_DETAIL && depth > top) {
-            top = depth;
+        if (depth & KVR_COVER_DETAIL) {
+            continue;
+        }
+
+        own = depth & KVR_COVER_OWN;
+        depth = kvr_cover_plain(depth);
+        top = kvr_max(top, depth);
+
+        if (!own && depth > *named) {
+            *named = depth;
+
+            if (depth >= enough) {
+                return depth;
+            }
         }
     }
 
@@ -359,8 +401,13 @@ kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run)
                   | bits[3 * d->words + k];
 
             if (any) {
-                top = kvr_max(top, k * 64
-                                   + 64 - (uint32_t) __builtin_clzll(any));
+                depth = k * 64 + 64 - (uint32_t) __builtin_clzll(any);
+                top = kvr_max(top, depth);
+
+                if ((kvr_cover_pair(c, run, d->view) & KVR_COVER_OWN) == 0) {
+                    *named = kvr_max(*named, depth);
+                }
+
                 break;
             }
         }
@@ -382,6 +429,64 @@ kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
 
 
 /* ---- one block ---------------------------------------------------------- */
+
+uint32_t
+kvr_cover_tiers(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view,
+    uint32_t offset)
+{
+    uint32_t       t, depth, tiers;
+    uint64_t      *bits;
+    kvr_detail_t  *d;
+
+    depth = kvr_cover_depth(c, run, view);
+
+    if (depth != KVR_COVER_DETAIL) {
+        return offset < depth ? 1u << KVR_DEVICE : 0;
+    }
+
+    d = kvr_detail_find(c, run, view);
+
+    if (offset / 64 >= d->words) {
+        return 0;
+    }
+
+    bits = kvr_detail_bits(c, d) + offset / 64;
+    tiers = 0;
+
+    for (t = 0; t < KVR_TIERS; t++) {
+        tiers |= (uint32_t) (bits[t * d->words] >> (offset & 63) & 1) << t;
+    }
+
+    return tiers;
+}
+
+
+uint32_t
+kvr_cover_held(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    uint32_t       k, n, depth;
+    uint64_t      *bits;
+    kvr_detail_t  *d;
+
+    depth = kvr_cover_depth(c, run, view);
+
+    if (depth != KVR_COVER_DETAIL) {
+        return depth;
+    }
+
+    d = kvr_detail_find(c, run, view);
+    bits = kvr_detail_bits(c, d);
+    n = 0;
+
+    for (k = 0; k < d->words; k++) {
+        n += (uint32_t) __builtin_popcountll(bits[k] | bits[d->words + k]
+                                             | bits[2 * d->words + k]
+                                             | bits[3 * d->words + k]);
+    }
+
+    return n;
+}
+
 
 kvr_rc_t
 kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,

@@ -262,7 +262,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
         n = kvr_min(cap * 64, nviews);
 
         for (view = 0; view < n; view++) {
-            depth = kvr_load16(&dense[view]);
+            depth = kvr_cover_plain(kvr_load16(&dense[view]));
 
             if (depth == 0 || any[view] != pos || depth == KVR_COVER_DETAIL) {
                 continue;
@@ -290,7 +290,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
 
         for (i = 0; i < n; i++) {
             view = kvr_load16(&pairs[i].view);
-            depth = kvr_load16(&pairs[i].depth);
+            depth = kvr_cover_plain(kvr_load16(&pairs[i].depth));
 
             if (view >= nviews || any[view] != pos
                 || depth == KVR_COVER_DETAIL)

@@ -4,11 +4,12 @@
 
 
 #include "kvr_children.h"
+#include "kvr_names.h"
 #include "kvr_radix_run.h"
 
 
 /* Shares of the memory, in 256ths: see the zone-size table in README. */
-#define KVR_RADIX_HANDLES_SHARE   140
+#define KVR_RADIX_HANDLES_SHARE   96
 #define KVR_RADIX_CHILDREN_SHARE  10
 
 
@@ -24,12 +25,14 @@ static kvr_rc_t kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op,
     uint32_t run, uint32_t offset, uint32_t n, const uint64_t *handles);
 static kvr_rc_t kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op,
     uint32_t run, uint32_t offset, uint64_t handle);
+static kvr_rc_t kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run,
+    uint32_t offset, uint64_t handle, kvr_tier_t tier);
 
 
 size_t
 kvr_radix_views_size(uint32_t max_views)
 {
-    return ((size_t) max_views * 2 * sizeof(uint32_t) + 63) & ~(size_t) 63;
+    return ((size_t) max_views * 3 * sizeof(uint32_t) + 63) & ~(size_t) 63;
 }
 
 
@@ -44,31 +47,32 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
     z->max_views = max_views;
     z->secret[0] = secret[0];
     z->secret[1] = secret[1];
-    z->handles.secret[0] = secret[2];
-    z->handles.secret[1] = secret[3] | 1;
 
     z->view_runs = at;
     z->view_handles = at + max_views * sizeof(uint32_t);
+    z->view_owns = at + max_views * 2 * sizeof(uint32_t);
     bytes = kvr_radix_views_size(max_views);
     memset(mem->base + at, 0, bytes);
     at += bytes;
     size -= bytes;
 
-    /* slots are numbered by 32 bits of the hash */
-
-    bytes = size / 256 * KVR_RADIX_HANDLES_SHARE;
-    z->handles.slots = at;
-    z->handles.nslots = kvr_min(bytes / sizeof(kvr_handle_t), UINT32_MAX);
-    z->handles.limit = z->handles.nslots / 5 * 4;
-    bytes = (z->handles.nslots * sizeof(kvr_handle_t) + 63) & ~UINT64_C(63);
+    bytes = size / 256 * KVR_RADIX_HANDLES_SHARE & ~UINT64_C(63);
+    kvr_handle_format(mem, &z->handles, at, bytes, secret + 2);
     at += bytes;
     size -= bytes;
+
+    /* slots are numbered by 32 bits of the hash */
 
     bytes = size / (256 - KVR_RADIX_HANDLES_SHARE) * KVR_RADIX_CHILDREN_SHARE;
     z->children = at;
     z->nchildren = kvr_min(bytes / sizeof(uint64_t), UINT32_MAX);
     z->children_limit = z->nchildren / 10 * 7;
     bytes = (z->nchildren * sizeof(uint64_t) + 63) & ~UINT64_C(63);
+    at += bytes;
+    size -= bytes;
+
+    z->occupied = at;
+    bytes = (z->nchildren / 8 + 64) & ~UINT64_C(63);
     at += bytes;
     size -= bytes;
 
@@ -82,10 +86,15 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->mem = mem;
     x->zone = z;
     x->children = (uint64_t *) (mem->base + z->children);
+    x->occupied = (uint64_t *) (mem->base + z->occupied);
     x->view_handles = (uint32_t *) (mem->base + z->view_handles);
+    x->view_owns = (uint32_t *) (mem->base + z->view_owns);
+
+    memset(x->hints, 0, sizeof(x->hints));
+    x->rollbacks = mem->journal->rollbacks;
 
     kvr_arena_attach(&x->arena, mem, &z->arena);
-    kvr_handles_attach(&x->handles, mem, &z->handles);
+    kvr_handle_attach(&x->handles, mem, &z->handles);
 
     x->cover.mem = mem;
     x->cover.arena = &x->arena;
@@ -106,6 +115,14 @@ kvr_radix_begin(kvr_radix_t *x)
     kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
                 x->handles.zone->used);
     kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
+    kvr_txn_log(x->mem, &x->zone->pairs, KVR_UNDO_64, x->zone->pairs);
+
+    x->trimmed = false;
+
+    if (x->rollbacks != x->mem->journal->rollbacks) {
+        memset(x->hints, 0, sizeof(x->hints));
+        x->rollbacks = x->mem->journal->rollbacks;
+    }
 }
 
 
@@ -126,32 +143,32 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     bool has_parent, uint64_t parent, const uint64_t *handles,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
 {
-    bool             torn;
-    uint32_t         i, k, run, child, offset;
-    uint64_t         slot;
-    kvr_rc_t         rc;
-    kvr_run_t       *r;
-    kvr_handle_t    *e;
-    kvr_radix_op_t   op;
+    bool              torn;
+    uint32_t          i, k, run, child, offset;
+    kvr_rc_t          rc;
+    kvr_run_t        *r;
+    kvr_name_t        name;
+    kvr_radix_op_t    op;
+    kvr_handle_key_t  key;
 
     *done = 0;
     run = 0;
     offset = 0;
 
     if (n) {
-        /* its slot comes while the parent's is looked at */
-        kvr_handles_prefetch(&x->handles, handles[0], view);
+        /* its line comes while the parent's is looked at */
+        key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
+        kvr_handle_prefetch(&x->handles, key);
     }
 
     if (has_parent) {
-        e = kvr_handles_find(&x->handles, parent, view, &slot);
 
-        if (e == NULL) {
+        if (!kvr_names_find(x, view, parent, &name)) {
             return KVR_DECLINED;
         }
 
-        run = kvr_place_run(e->place);
-        offset = kvr_place_offset(e->place) + 1;
+        run = name.run;
+        offset = name.offset + 1;
     }
 
     op.view = view;
@@ -220,6 +237,10 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         }
     }
 
+    if (n) {
+        kvr_names_hint(x, view, handles[n - 1], run, offset - 1);
+    }
+
     return KVR_OK;
 
 full:
@@ -231,61 +252,85 @@ full:
 }
 
 
-/* The view holds n blocks of a run from an offset on. */
+/*
+ * The view holds n blocks of a run from an offset on.
+ *
+ * The usual cases are done for many blocks at once: a view that shares the
+ * run's names, in device memory, behind what it has of the run already.  Where
+ * the run has names already they are the handles given, or the view gets names
+ * of its own; where it has none yet, the handles become its names.
+ */
 
 static kvr_rc_t
 kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     uint32_t offset, uint32_t n, const uint64_t *handles)
 {
-    uint32_t       i, view;
-    uint64_t       slot;
-    kvr_rc_t       rc;
-    kvr_run_t     *r;
-    kvr_handle_t  *e;
+    uint32_t    i, k, view, pair, same;
+    kvr_rc_t    rc;
+    kvr_run_t  *r;
 
     view = op->view;
     r = kvr_radix_run(x, run);
+    pair = kvr_cover_pair(&x->cover, r, view);
     i = 0;
 
-    for (i = 0; i < n && i < 8; i++) {
-        kvr_handles_prefetch(&x->handles, handles[i], view);
-    }
+    if ((pair & KVR_COVER_OWN) == 0) {
 
-    i = 0;
+        same = 0;
 
-    if (op->tier == KVR_DEVICE
-        && kvr_cover_depth(&x->cover, r, view) == offset)
-    {
-        /* the usual case: new handles for blocks right behind what it has */
+        if (offset < r->nnames) {
+            k = kvr_min(n, r->nnames - offset);
+            same = kvr_radix_compare(kvr_names_of(x, r) + offset, handles, k);
 
-        for ( /* void */ ; i < n; i++) {
-
-            if (i + 8 < n) {
-                kvr_handles_prefetch(&x->handles, handles[i + 8], view);
-            }
-
-            e = kvr_handles_find(&x->handles, handles[i], view, &slot);
-
-            if (e) {
-                break;
-            }
-
-            rc = kvr_handles_put(&x->handles, slot, handles[i],
-                                 kvr_place(run, offset + i, 1u << KVR_DEVICE,
-                                           view));
-            if (rc != KVR_OK) {
-                return rc;
-            }
+        } else {
+            k = offset - r->nnames;             /* 0: names go on here */
         }
 
-        if (i) {
-            rc = kvr_cover_set_depth(&x->cover, r, view, offset + i);
-            if (rc != KVR_OK) {
-                return rc;
+        if (same < k) {
+
+            if (pair) {
+                rc = kvr_own_fork(x, run, view);
+                if (rc != KVR_OK) {
+                    return rc;
+                }
             }
 
-            kvr_set32(x->mem, &x->view_handles[view],
-                      x->view_handles[view] + i);
+        } else if (op->tier == KVR_DEVICE && pair != KVR_COVER_DETAIL
+                   && pair >= offset
+                   && (same == 0 || (!r->contested && !x->view_owns[view])))
+        {
+            /* what it has, what it comes to share, what it names */
+
+            i = kvr_min(pair - offset, n);
+
+            if (i <= same) {
+                i = same;
+
+                if (same < n && !x->view_owns[view]) {
+
+                    rc = kvr_names_reserve(x, r, offset + n);
+                    if (rc != KVR_OK) {
+                        return rc;
+                    }
+
+                    rc = kvr_names_append(x, run, handles + same, n - same,
+                                          &k);
+                    if (rc != KVR_OK) {
+                        return rc;
+                    }
+
+                    i += k;
+                }
+
+                if (offset + i > pair) {
+                    rc = kvr_cover_set_depth(&x->cover, r, view, offset + i);
+                    if (rc != KVR_OK) {
+                        return rc;
+                    }
+
+                    kvr_radix_count(x, view, (int32_t) (offset + i - pair));
+                }
+            }
         }
     }
 
@@ -303,65 +348,66 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 }
 
 
+/* The same for one block, whatever the case. */
+
 static kvr_rc_t
 kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     uint32_t offset, uint64_t handle)
 {
-    uint32_t       view, tiers, old, t;
-    uint64_t       slot, place;
-    kvr_rc_t       rc;
-    kvr_run_t     *r;
-    kvr_handle_t  *e;
+    bool         moved;
+    uint32_t     view, t;
+    kvr_rc_t     rc;
+    kvr_run_t   *r;
+    kvr_name_t   name;
 
     view = op->view;
     r = kvr_radix_run(x, run);
-    e = kvr_handles_find(&x->handles, handle, view, &slot);
+    moved = false;
 
-    if (e == NULL) {
+    if (kvr_names_find(x, view, handle, &name)) {
 
-        rc = kvr_handles_put(&x->handles, slot, handle,
-                             kvr_place(run, offset, 1u << op->tier, view));
-        if (rc != KVR_OK) {
-            return rc;
+        if (name.run == run && name.offset == offset) {
+
+            if (name.tiers & 1u << op->tier) {
+                return KVR_OK;
+            }
+
+            if (name.own) {
+                kvr_own_set(x, &name, view, name.tiers | 1u << op->tier);
+            }
+
+            return kvr_cover_add(&x->cover, r, view, offset, op->tier);
         }
 
-        kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] + 1);
+        /*
+         * The handle names another block: it is moved.  First it leaves: a
+         * reader must not see it at both places.
+         */
 
-        return kvr_cover_add(&x->cover, r, view, offset, op->tier);
-    }
-
-    place = e->place;
-    tiers = kvr_place_tiers(place);
-    old = kvr_place_run(place);
-
-    if (old == run && kvr_place_offset(place) == offset) {
-
-        if (tiers & 1u << op->tier) {
-            return KVR_OK;
+        if (name.own) {
+            kvr_own_set(x, &name, view, 0);
         }
 
-        kvr_set64(x->mem, &e->place,
-                  kvr_place(run, offset, tiers | 1u << op->tier, view));
+        for (t = 0; t < KVR_TIERS; t++) {
 
-        return kvr_cover_add(&x->cover, r, view, offset, op->tier);
-    }
+            if ((name.tiers & 1u << t) == 0) {
+                continue;
+            }
 
-    /*
-     * The handle named another block: it is moved.  First it leaves: a reader
-     * must not see it at both places.
-     */
-
-    kvr_set64(x->mem, &e->place,
-              kvr_place(run, offset, 1u << op->tier, view));
-
-    for (t = 0; t < KVR_TIERS; t++) {
-        if (tiers & 1u << t) {
-            rc = kvr_cover_del(&x->cover, kvr_radix_run(x, old), view,
-                               kvr_place_offset(place), t);
+            rc = kvr_cover_del(&x->cover, kvr_radix_run(x, name.run), view,
+                               name.offset, t);
             if (rc != KVR_OK) {
                 return rc;
             }
         }
+
+        kvr_radix_count(x, view, -1);
+        moved = true;
+    }
+
+    rc = kvr_radix_name(x, view, run, offset, handle, op->tier);
+    if (rc != KVR_OK) {
+        return rc;
     }
 
     rc = kvr_cover_add(&x->cover, r, view, offset, op->tier);
@@ -369,9 +415,52 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
         return rc;
     }
 
-    kvr_radix_tidy(x, old, op->keep);
+    if (kvr_own_find(x, r, view)) {
+        kvr_cover_set_own(&x->cover, r, view);
+    }
+
+    kvr_radix_count(x, view, 1);
+
+    if (moved) {
+        kvr_radix_tidy(x, name.run, op->keep);
+    }
 
     return KVR_OK;
+}
+
+
+/* The handle becomes a name of the block, shared or the view's own. */
+
+static kvr_rc_t
+kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
+    uint64_t handle, kvr_tier_t tier)
+{
+    uint32_t    pair;
+    kvr_rc_t    rc;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+    pair = kvr_cover_pair(&x->cover, r, view);
+
+    if ((pair & KVR_COVER_OWN) == 0) {
+
+        if (offset < r->nnames && kvr_names_of(x, r)[offset] == handle) {
+            return KVR_OK;
+        }
+
+        if (offset == r->nnames) {
+            return kvr_names_append_one(x, run, handle);
+        }
+
+        if (pair) {
+            rc = kvr_own_fork(x, run, view);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+        }
+    }
+
+    return kvr_own_add(x, run, view, handle, offset, 1u << tier);
 }
 
 
@@ -380,9 +469,8 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
     uint32_t         i;
-    uint64_t         slot;
     kvr_rc_t         rc;
-    kvr_handle_t    *e;
+    kvr_name_t       name;
     kvr_radix_op_t   op;
 
     op.view = view;
@@ -390,17 +478,14 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; i++) {
 
-        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
-
-        if (e == NULL) {
+        if (!kvr_names_find(x, view, handles[i], &name)) {
             (*unknown)++;
             continue;
         }
 
-        op.keep = kvr_place_run(e->place);
+        op.keep = name.run;
 
-        rc = kvr_radix_hold_one(x, &op, op.keep, kvr_place_offset(e->place),
-                                handles[i]);
+        rc = kvr_radix_hold_one(x, &op, name.run, name.offset, handles[i]);
         if (rc != KVR_OK) {
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
@@ -418,231 +503,71 @@ kvr_rc_t
 kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed)
 {
-    uint64_t       slot;
-    kvr_handle_t  *e;
+    kvr_name_t  name;
 
-    e = kvr_handles_find(&x->handles, handle, view, &slot);
-
-    if (e == NULL) {
+    if (!kvr_names_find(x, view, handle, &name)) {
         return KVR_DECLINED;
     }
 
-    *seed = kvr_radix_run(x, kvr_place_run(e->place))->seed;
+    *seed = kvr_radix_run(x, name.run)->seed;
 
     return KVR_OK;
 }
 
 
-/* ---- remove ------------------------------------------------------------- */
-
-/*
- * Handles of one run come together as a rule, the last block first: the depth
- * of such a row is counted down here and written once (row, depth).
- */
-
-kvr_rc_t
-kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+bool
+kvr_radix_knows(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 {
-    uint32_t       i, run, last, offset, tiers, depth, was, gone;
-    uint64_t       slot, place;
-    kvr_rc_t       rc;
-    kvr_run_t     *r;
-    kvr_handle_t  *e;
+    kvr_name_t  name;
 
-    rc = KVR_OK;
-    last = 0;
-    r = NULL;
-    depth = 0;
-    was = 0;
-    gone = 0;
+    return kvr_names_find(x, view, handle, &name);
+}
 
-    for (i = 0; i < n && i < 8; i++) {
-        kvr_handles_prefetch(&x->handles, handles[i], view);
-    }
 
-    for (i = 0; i < n; i++) {
+/* ---- for the dump ------------------------------------------------------- */
 
-        if (i + 8 < n) {
-            kvr_handles_prefetch(&x->handles, handles[i + 8], view);
-        }
+void
+kvr_radix_each(const kvr_radix_t *x,
+    void (*tell)(void *data, const kvr_radix_name_t *name), void *data)
+{
+    uint32_t           i, k;
+    uint64_t           slot;
+    kvr_run_t         *r;
+    kvr_own_t         *o;
+    kvr_radix_name_t   name;
 
-        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
+    for (slot = 0; slot < x->zone->nchildren; slot++) {
 
-        if (e == NULL || (kvr_place_tiers(e->place) & 1u << tier) == 0) {
-            (*unknown)++;
+        name.run = (uint32_t) (x->children[slot] >> 32);
+
+        if (name.run == 0) {
             continue;
         }
 
-        place = e->place;
-        run = kvr_place_run(place);
-        offset = kvr_place_offset(place);
-        tiers = kvr_place_tiers(place) & ~(1u << tier);
+        r = kvr_radix_run(x, name.run);
 
-        if (run != last || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
-            || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
+        for (i = 0; (name.view = kvr_cover_next(&x->cover, r, &i))
+                    != UINT32_MAX; i++)
         {
-            /* flush the row, then look what is left of its run */
+            o = kvr_own_find(x, r, name.view);
 
-            if (depth != was) {
-                (void) kvr_cover_set_depth(&x->cover, r, view, depth);
-            }
+            for (k = 0; k < (o ? o->n : r->nnames); k++) {
 
-            if (gone) {
-                kvr_set32(x->mem, &x->view_handles[view],
-                          x->view_handles[view] - gone);
-                gone = 0;
-            }
+                if (o) {
+                    name.handle = kvr_own_handles(x, o)[k];
+                    name.offset = kvr_own_offset(kvr_own_places(x, o)[k]);
+                    name.tiers = kvr_own_tiers(kvr_own_places(x, o)[k]);
 
-            if (last && run != last) {
-                kvr_radix_tidy(x, last, run);
-            }
-
-            kvr_radix_breathe(x);
-
-            last = run;
-            r = kvr_radix_run(x, run);
-            depth = kvr_cover_depth(&x->cover, r, view);
-            was = depth;
-
-            /* the slot may have moved while a run was freed: look again */
-            e = kvr_handles_find(&x->handles, handles[i], view, &slot);
-        }
-
-        if (tier == KVR_DEVICE && depth != KVR_COVER_DETAIL
-            && offset + 1 == depth)
-        {
-            depth--;
-
-        } else {
-
-            if (depth != was) {
-                (void) kvr_cover_set_depth(&x->cover, r, view, depth);
-            }
-
-            rc = kvr_cover_del(&x->cover, r, view, offset, tier);
-            if (rc != KVR_OK) {
-                break;
-            }
-
-            depth = kvr_cover_depth(&x->cover, r, view);
-            was = depth;
-        }
-
-        if (tiers) {
-            kvr_set64(x->mem, &e->place, kvr_place(run, offset, tiers, view));
-
-        } else {
-            kvr_handles_delete(&x->handles, slot);
-            gone++;
-        }
-    }
-
-    if (rc != KVR_OK) {
-        (void) kvr_txn_rollback(x->mem);
-        kvr_radix_begin(x);
-        return KVR_FULL;
-    }
-
-    if (depth != was) {
-        (void) kvr_cover_set_depth(&x->cover, r, view, depth);
-    }
-
-    if (gone) {
-        kvr_set32(x->mem, &x->view_handles[view],
-                  x->view_handles[view] - gone);
-    }
-
-    if (last) {
-        kvr_radix_tidy(x, last, 0);
-    }
-
-    return KVR_OK;
-}
-
-
-/* ---- reclaim ------------------------------------------------------------ */
-
-bool
-kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
-    void *data, uint32_t slots)
-{
-    bool           round, dropped;
-    uint32_t       i, run, view;
-    uint64_t       pos;
-    kvr_run_t     *r;
-    kvr_handle_t  *e;
-
-    round = false;
-    pos = x->zone->reclaim_at;
-
-    while (slots--) {
-
-        if (x->zone->reclaim_phase == 0) {
-
-            if (pos >= x->zone->nchildren) {
-                kvr_set32(x->mem, &x->zone->reclaim_phase, 1);
-                pos = 0;
-                continue;
-            }
-
-            run = (uint32_t) (x->children[pos] >> 32);
-
-            if (run == 0) {
-                pos++;
-                continue;
-            }
-
-            r = kvr_radix_run(x, run);
-            dropped = false;
-            i = 0;
-
-            while ((view = kvr_cover_next(&x->cover, r, &i)) != UINT32_MAX) {
-
-                if (!dying(data, view)) {
-                    i++;
-                    continue;
+                } else {
+                    name.handle = kvr_names_of(x, r)[k];
+                    name.offset = k;
+                    name.tiers = kvr_cover_tiers(&x->cover, r, name.view, k);
                 }
 
-                kvr_cover_drop(&x->cover, r, view);
-                kvr_radix_breathe(x);
-                dropped = true;
+                if (name.tiers) {
+                    tell(data, &name);
+                }
             }
-
-            if (dropped || (kvr_cover_empty(r) && r->nchildren == 0)) {
-                /* another run may come to this slot: look at it again */
-                kvr_radix_tidy(x, run, 0);
-
-            } else {
-                pos++;
-            }
-
-        } else {
-
-            if (pos >= x->zone->handles.nslots) {
-                kvr_set32(x->mem, &x->zone->reclaim_phase, 0);
-                pos = 0;
-                round = true;
-                break;
-            }
-
-            e = &x->handles.slots[pos];
-
-            if (e->place == 0 || !dying(data, kvr_place_view(e->place))) {
-                pos++;
-                continue;
-            }
-
-            view = kvr_place_view(e->place);
-            kvr_handles_delete(&x->handles, pos);
-            kvr_set32(x->mem, &x->view_handles[view],
-                      x->view_handles[view] - 1);
         }
-
-        kvr_radix_breathe(x);
     }
-
-    kvr_set64(x->mem, &x->zone->reclaim_at, pos);
-
-    return round;
 }

@@ -8,15 +8,20 @@
  *     hashes ──────►│ root,0 │──► run ──compare──► where it ends: child ──► …
  *                   └────────┘     │ coverage: view, depth
  *                                  ▼
- *                   handles:  (view, engine's hash) -> (run, offset), tiers
+ *                                  │ names: handles
+ *                   handles:       ▼
+ *                   engine's hash -> (run, offset)
  *                                  ▲
  *     events ──────────────────────┘
  *
- * kvr_run.h draws the runs, kvr_handles.h the handles, kvr_arena.h the memory.
+ * kvr_run.h draws the runs, kvr_names.h what their blocks are called,
+ * kvr_handle_table.h the table of that, kvr_arena.h the memory.
  *
  *     find      one table access a run, one comparison a block
- *     store     as find, and one entry of the handle table a block
- *     remove    one entry a block, one change of coverage a run
+ *     store     as find, and one entry of the handle table a block that nobody
+ *               had before
+ *     remove    one change of coverage a run; the entry of a block that nobody
+ *               has any more
  *
  * READERS AND WRITERS.  One writer, the owner of the zone's lock; any number
  * of readers without one.  A lookup notes the version of every run on its
@@ -35,7 +40,7 @@
 
 
 #include "../core/kvr_arena.h"
-#include "kvr_handles.h"
+#include "kvr_handle_table.h"
 #include "kvr_run.h"
 
 
@@ -43,6 +48,7 @@
                                            longer way ends the match there */
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
+#define KVR_RADIX_HINTS      4096       /* chains that grow at the same time */
 
 
 typedef struct {
@@ -50,31 +56,53 @@ typedef struct {
     uint64_t            nchildren;      /* slots */
     uint64_t            children_used;
     uint64_t            children_limit;
-    uint64_t            view_runs;      /* offset: u32 a view */
-    uint64_t            view_handles;   /* offset: u32 a view */
+    uint64_t            occupied;       /* offset: a bit for each slot */
+    uint64_t            view_runs;      /* offset: u32 a view, runs it has */
+    uint64_t            view_handles;   /* offset: the same, handles */
+    uint64_t            view_owns;      /* offset: the same, own names */
     uint32_t            max_views;
     uint32_t            children_version;   /* odd while entries move */
     uint64_t            secret[2];
     uint64_t            blocks;         /* positions in the tree */
+    uint64_t            pairs;          /* (view, handle) */
     uint64_t            details;        /* (run, view) pairs with one */
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
-    uint32_t            reclaim_phase;  /* 0: children, 1: handles */
-    uint32_t            pad;
-    kvr_handles_zone_t  handles;
+    kvr_handle_zone_t   handles;
     kvr_arena_zone_t    arena;
 } kvr_radix_zone_t;
 
 
-/* A process's handle. */
+/*
+ * Where a writer will look next: at the end of a chain that it has stored, and
+ * before the end of one that it has removed.  The writer's own memory, and a
+ * guess: it is held against the index before it is believed.  That can be done
+ * because what once was a run is always one, unless its making was rolled
+ * back: then all hints are dropped.
+ */
+typedef struct {
+    uint64_t            handle;
+    uint32_t            run;
+    uint16_t            offset;
+    uint16_t            view;
+} kvr_hint_t;
+
+
+/* A process's handle; 64 KiB of it are hints. */
 typedef struct {
     kvr_mem_t          *mem;
     kvr_radix_zone_t   *zone;
     kvr_arena_t         arena;
-    kvr_handles_t       handles;
+    kvr_handle_table_t  handles;
     kvr_cover_t         cover;
     uint64_t           *children;
+    uint64_t           *occupied;
     uint32_t           *view_handles;
+    uint32_t           *view_owns;
+    bool                trimmed;        /* in this transaction: words behind
+                                           a run's end may be somebody's */
+    uint64_t            rollbacks;      /* when the hints were good */
+    kvr_hint_t          hints[KVR_RADIX_HINTS];
 } kvr_radix_t;
 
 
@@ -153,7 +181,7 @@ kvr_rc_t kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 /*
  * Reclaims what views hold for which dying[v] is not 0, looking at `slots`
- * slots of the tables.  True when a whole round over both tables is done: a
+ * slots of the children's table.  True when a whole round over it is done: a
  * view of which kvr_radix_view_empty() is true by then may be used again.
  */
 bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
@@ -162,7 +190,7 @@ bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
 static inline bool
 kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)
 {
-    return x->cover.view_runs[view] == 0 && x->view_handles[view] == 0;
+    return x->cover.view_runs[view] == 0;
 }
 
 
@@ -178,6 +206,24 @@ kvr_radix_run(const kvr_radix_t *x, uint32_t run)
 /* The hash at an offset below the run's len. */
 uint64_t kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run,
     uint32_t offset);
+
+/* Does the view hold a block by this handle? */
+bool kvr_radix_knows(const kvr_radix_t *x, uint32_t view, uint64_t handle);
+
+/*
+ * Tells of every handle of every view, run by run: the block that it names,
+ * and bits of the tiers in which it is held by it.  Under the lock, log empty.
+ */
+typedef struct {
+    uint64_t    handle;
+    uint32_t    run;
+    uint32_t    view;
+    uint16_t    offset;
+    uint16_t    tiers;
+} kvr_radix_name_t;
+
+void kvr_radix_each(const kvr_radix_t *x,
+    void (*tell)(void *data, const kvr_radix_name_t *name), void *data);
 
 /*
  * Looks at every invariant of the structure; NULL, or what is wrong.  Under

@@ -5,10 +5,9 @@
 
 #include "kvr_radix_run.h"
 #include "kvr_children.h"
+#include "kvr_names.h"
 
 
-static uint32_t kvr_radix_compare(const uint64_t *a, const uint64_t *b,
-    uint32_t n);
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 
 
@@ -88,7 +87,7 @@ kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
 
 /* The C library compares with the widest instructions that the CPU has. */
 
-static uint32_t
+uint32_t
 kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
 {
     uint32_t  i;
@@ -100,6 +99,24 @@ kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
     for (i = 0; i < n && a[i] == b[i]; i++) { /* void */ }
 
     return i;
+}
+
+
+/*
+ * Words behind the end are nobody's, and need no log, unless they were
+ * somebody's at the beginning of this transaction.
+ */
+
+void
+kvr_radix_keep(kvr_radix_t *x, const uint64_t *words, uint32_t n)
+{
+    uint32_t  i;
+
+    if (x->trimmed) {
+        for (i = 0; i < n; i++) {
+            kvr_txn_log(x->mem, &words[i], KVR_UNDO_64, words[i]);
+        }
+    }
 }
 
 
@@ -135,6 +152,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
 
         if (p < KVR_RUN_INLINE) {
             k = kvr_min(KVR_RUN_INLINE - p, n - i);
+            kvr_radix_keep(x, &r->hashes[p], k);
             memcpy(&r->hashes[p], hashes + i, k * sizeof(uint64_t));
 
         } else {
@@ -143,6 +161,7 @@ kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,
             page = kvr_arena_at(&x->arena, piece);
             p %= KVR_RUN_PAGE;
             k = kvr_min(KVR_RUN_PAGE - p, n - i);
+            kvr_radix_keep(x, page + p, k);
             memcpy(page + p, hashes + i, k * sizeof(uint64_t));
         }
 
@@ -188,7 +207,13 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     r->detail = 0;
     r->nchildren = 0;
     r->next = 0;
+    r->stamp = 0;
     r->seed = seed;
+    r->names = 0;
+    r->owns = 0;
+    r->nnames = 0;
+    r->names_cap = 0;
+    r->contested = 0;
 
     kvr_version_unlock(&r->version);
 
@@ -220,34 +245,13 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
 static void
 kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 {
-    uint32_t   i, p;
-    uint64_t  *word;
+    uint32_t  p;
 
     if (len == r->len) {
         return;
     }
 
-    /* an append in this very transaction may write over these, unlogged;
-       pages and runs that are freed nobody gets before the commit */
-
-    for (i = len; i && i < r->len; i++) {
-
-        if (i < KVR_RUN_INLINE) {
-            word = &r->hashes[i];
-
-        } else {
-            p = i - KVR_RUN_INLINE;
-
-            if (p % KVR_RUN_PAGE == 0) {
-                break;
-            }
-
-            word = kvr_arena_at(&x->arena, r->pages[p / KVR_RUN_PAGE]);
-            word += p % KVR_RUN_PAGE;
-        }
-
-        kvr_txn_log(x->mem, word, KVR_UNDO_64, *word);
-    }
+    x->trimmed = true;
 
     kvr_version_lock(x->mem, &r->version);
 
@@ -262,27 +266,27 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 }
 
 
-/*
- * Somebody has let go of a run: frees it when nobody has anything of it and
- * nothing hangs on it, then its parent likewise; trims a tail that nobody has.
- */
-
 void
 kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
 {
-    uint32_t    parent;
+    uint32_t    top, named, parent;
     kvr_run_t  *r, *up;
 
     while (run && run != keep) {
 
         r = kvr_radix_run(x, run);
+        top = kvr_cover_top(&x->cover, r, r->len, &named);
+
+        if (named < r->nnames) {
+            kvr_names_trim(x, run, named);
+        }
 
         if (r->nchildren) {
             return;
         }
 
         if (!kvr_cover_empty(r)) {
-            kvr_radix_trim(x, r, kvr_cover_top(&x->cover, r));
+            kvr_radix_trim(x, r, top);
             return;
         }
 

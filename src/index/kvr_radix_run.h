@@ -21,6 +21,23 @@
 /* Between two steps: commits and goes on when another would not fit. */
 void kvr_radix_breathe(kvr_radix_t *x);
 
+/* Before words behind the end of a run's hashes, or names, are written. */
+void kvr_radix_keep(kvr_radix_t *x, const uint64_t *words, uint32_t n);
+
+/* The view has so many handles more, or less. */
+static inline void
+kvr_radix_count(kvr_radix_t *x, uint32_t view, int32_t n)
+{
+    kvr_set32(x->mem, &x->view_handles[view],
+              x->view_handles[view] + (uint32_t) n);
+
+    x->zone->pairs += (uint64_t) (int64_t) n;
+}
+
+
+/* How many of n words are the same. */
+uint32_t kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
+
 /*
  * How many of n hashes are the run's, from an offset on; offset + n is at most
  * its length.  For readers as well: what is torn ends it.
@@ -40,8 +57,9 @@ kvr_rc_t kvr_radix_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *hashes, uint32_t n);
 
 /*
- * Somebody has let go of a run: frees it when nobody has anything of it and
- * nothing hangs on it, then its parent likewise; trims a tail that nobody has.
+ * Somebody has let go of a run: forgets the names that nobody uses, trims a
+ * tail that nobody has; frees the run when nobody has anything of it and
+ * nothing hangs on it, then its parent likewise.
  * keep: a run to be left alone, whatever it holds at present; 0: none.
  */
 void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);

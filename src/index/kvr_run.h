@@ -14,19 +14,22 @@
  * hash table by (run, offset, first hash).  So what lies in a run never moves,
  * and names of blocks, (run, offset), stay true for good.
  *
- *     run, 192 bytes   header, one cache line │ seed │ 15 hashes inline
+ *     run, 192 bytes   header, one cache line │ names, pages │ 10 hashes
  *     pages            up to 6 of 64 hashes each, as the run grows
  *     a longer chain   goes on in the child at offset KVR_RUN_MAX
  *
  * COVERAGE.  Most holders hold a run from its start to some depth, in device
- * memory: a pair (view, depth), 4 bytes.  Up to three pairs are in the header,
+ * memory: a pair (view, depth), 4 bytes.  Up to eight pairs are in the header,
  * more in a piece of the arena, and when they are many, an array of depths
  * indexed by view ("dense").  Whoever has holes, other tiers, or more than one
  * handle for a block has a detail instead: a bitmap for each tier and the
  * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
  *
+ * NAMES.  By which handles the blocks are known is told in kvr_names.h.
+ *
  * WHAT READERS SEE.  Everything that a lookup reads of a run is changed under
- * the run's version (kvr_txn.h).  Bitmaps and counts are the writers' own.
+ * the run's version (kvr_txn.h).  Bitmaps, counts and names are the writers'
+ * own.
  */
 
 
@@ -37,16 +40,19 @@
 #include "../core/kvr_arena.h"
 
 
-#define KVR_RUN_INLINE       15
+#define KVR_RUN_INLINE       10
 #define KVR_RUN_PAGES        6
 #define KVR_RUN_PAGE         64
-#define KVR_RUN_MAX          (KVR_RUN_INLINE + KVR_RUN_PAGES * KVR_RUN_PAGE)
+#define KVR_RUN_MAX          384        /* names of so many fill a piece */
 
 #define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
 
-#define KVR_COVER_INLINE     3
+#define KVR_COVER_INLINE     8
 #define KVR_COVER_DENSE      0xffffu    /* npairs: ext is uint16_t[cap * 64] */
 #define KVR_COVER_DETAIL     0x8000u    /* depth: look in the details */
+#define KVR_COVER_OWN        0x4000u    /* depth, a bit beside: the view has
+                                           names of its own in this run */
+#define kvr_cover_plain(d)   ((d) & ~KVR_COVER_OWN)
 #define KVR_COVER_DENSE_AT   16         /* pairs, at least, before dense */
 
 
@@ -67,13 +73,19 @@ typedef struct {
     uint32_t    nchildren;
     uint32_t    next;                   /* child at KVR_RUN_MAX: a prefetch's
                                            hint, not more; 0: none */
-    uint32_t    pages[KVR_RUN_PAGES];   /* pieces */
+    uint32_t    stamp;                  /* second of the last use; relaxed */
     union {
         kvr_pair_t  pairs[KVR_COVER_INLINE];
         uint32_t    ext;                /* piece, when cap is not 0 */
     } cover;
 
     uint64_t    seed;                   /* of the chain's hashes; 0: unknown */
+    uint32_t    names;                  /* piece: uint64_t[names_cap] */
+    uint32_t    owns;                   /* piece: kvr_owns_t; 0: none */
+    uint16_t    nnames;
+    uint16_t    names_cap;              /* 0: no piece */
+    uint32_t    contested;              /* a name is also another block's */
+    uint32_t    pages[KVR_RUN_PAGES];   /* pieces */
     uint64_t    hashes[KVR_RUN_INLINE];
 } kvr_run_t;
 
@@ -133,19 +145,41 @@ kvr_rc_t kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 kvr_rc_t kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t offset, kvr_tier_t tier);
 
-/* The depth of a view without details; KVR_COVER_DETAIL; 0. */
-uint32_t kvr_cover_depth(const kvr_cover_t *c, const kvr_run_t *run,
+/*
+ * What the view's pair says, KVR_COVER_OWN included; 0: nothing.  And without
+ * it: the depth of a view without details; KVR_COVER_DETAIL; 0.
+ */
+uint32_t kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
+
+#define kvr_cover_depth(c, run, view)                                         \
+    kvr_cover_plain(kvr_cover_pair(c, run, view))
 
 /* Sets it; only where there is no detail.  0 takes the view out. */
 kvr_rc_t kvr_cover_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t depth);
 
+/* A view that has a pair has names of its own from now on. */
+void kvr_cover_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
+
+/* Bits of the tiers in which the view has a block. */
+uint32_t kvr_cover_tiers(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view, uint32_t offset);
+
+/* How many blocks it has, in whatever tier. */
+uint32_t kvr_cover_held(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t view);
+
 /* Takes a view out, with all it has. */
 void kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
-/* One after the last block that anybody has. */
-uint32_t kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run);
+/*
+ * One after the last block that anybody has, and, in *named, after the last
+ * one that anybody has who uses the run's names.  Looks no further when both
+ * have come to `enough`.
+ */
+uint32_t kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run,
+    uint32_t enough, uint32_t *named);
 
 /* Nobody has anything. */
 static inline bool

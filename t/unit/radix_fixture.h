@@ -272,7 +272,7 @@ is_depth(fx_t *f, const uint64_t *q, uint32_t view, uint32_t n,
 static inline bool
 is_empty(fx_t *f, const char *what)
 {
-    return ok(f->zone->arena.used == 0 && f->zone->handles.used == 0
+    return ok(f->zone->arena.used == 0 && f->zone->handles.used == 0 && f->zone->pairs == 0
               && f->zone->blocks == 0 && f->zone->children_used == 0
               && fx_whole(f, what), "%s", what);
 }

@@ -1,0 +1,119 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_handle_table.h"
+
+
+void
+kvr_handle_format(kvr_mem_t *mem, kvr_handle_zone_t *z, uint64_t at,
+    uint64_t size, const uint64_t secret[2])
+{
+    z->lines = at;
+    z->nlines = kvr_min(size / sizeof(kvr_handle_line_t), UINT32_MAX);
+    z->limit = z->nlines * KVR_HANDLE_FILL;
+    z->used = 0;
+    z->secret[0] = secret[0];
+    z->secret[1] = secret[1] | 1;
+}
+
+
+void
+kvr_handle_attach(kvr_handle_table_t *t, kvr_mem_t *mem, kvr_handle_zone_t *z)
+{
+    t->mem = mem;
+    t->zone = z;
+    t->lines = (kvr_handle_line_t *) (mem->base + z->lines);
+}
+
+
+/* An entry's tag is in the table, or its line is full, or was. */
+
+kvr_rc_t
+kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
+    uint32_t offset, bool beside)
+{
+    uint32_t            at, same, empty, spot;
+    uint64_t            hops, *slot;
+    kvr_handle_line_t  *l;
+
+    if (t->zone->used >= t->zone->limit) {
+        return KVR_FULL;
+    }
+
+    slot = NULL;
+    spot = 0;
+    at = key.line;
+
+    for (hops = 0; hops < t->zone->nlines; hops++) {
+        l = &t->lines[at];
+        kvr_handle_scan(l, key.tag, &same, &empty);
+
+        if (same && !beside) {
+            return KVR_DECLINED;
+        }
+
+        if (empty && slot == NULL) {
+            slot = &l->slots[__builtin_ctz(empty)];
+            spot = at;
+        }
+
+        if (slot && l->passed == 0) {
+            break;
+        }
+
+        at = (uint32_t) kvr_table_next(at, t->zone->nlines);
+    }
+
+    if (slot == NULL) {
+        return KVR_FULL;
+    }
+
+    for (at = key.line; at != spot;
+         at = (uint32_t) kvr_table_next(at, t->zone->nlines))
+    {
+        kvr_set64(t->mem, &t->lines[at].passed, t->lines[at].passed + 1);
+    }
+
+    kvr_set64(t->mem, slot,
+              (uint64_t) run << 32 | offset << 23 | key.tag);
+    t->zone->used++;
+
+    return KVR_OK;
+}
+
+
+void
+kvr_handle_delete(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
+    uint32_t offset)
+{
+    uint32_t            i, at, same, empty;
+    uint64_t            word;
+    kvr_handle_line_t  *l;
+
+    word = (uint64_t) run << 32 | offset << 23 | key.tag;
+    at = key.line;
+
+    for ( ;; ) {
+        l = &t->lines[at];
+        kvr_handle_scan(l, key.tag, &same, &empty);
+
+        for ( /* void */ ; same; same &= same - 1) {
+            i = (uint32_t) __builtin_ctz(same);
+
+            if (l->slots[i] == word) {
+                kvr_set64(t->mem, &l->slots[i], 0);
+                t->zone->used--;
+                return;
+            }
+        }
+
+        if (l->passed == 0) {
+            kvr_txn_damaged("a handle is not in its table");
+        }
+
+        kvr_set64(t->mem, &l->passed, l->passed - 1);
+        at = (uint32_t) kvr_table_next(at, t->zone->nlines);
+    }
+}

@@ -1,0 +1,651 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_names.h"
+#include "kvr_radix_run.h"
+
+
+#define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
+
+#define kvr_names_hint_of(x, key)                                             \
+    (kvr_hint_t *) &(x)->hints[(key).tag % KVR_RADIX_HINTS]
+
+
+static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle, uint32_t run, uint32_t offset, kvr_name_t *name);
+static bool kvr_names_find_own(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle, kvr_name_t *name);
+static void kvr_names_contest(kvr_radix_t *x, uint32_t run,
+    kvr_handle_key_t key);
+static kvr_rc_t kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view,
+    uint32_t n, kvr_own_t **own);
+static kvr_rc_t kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n);
+static void kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o);
+
+
+bool
+kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    kvr_name_t *name)
+{
+    uint64_t            word;
+    kvr_handle_key_t    key;
+    kvr_handle_walk_t   w;
+    const kvr_hint_t   *hint;
+
+    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
+    hint = kvr_names_hint_of(x, key);
+
+    if (hint->handle == handle && hint->view == view && hint->run
+        && kvr_names_is(x, view, handle, hint->run, hint->offset, name))
+    {
+        return true;
+    }
+
+    kvr_handle_walk(&x->handles, key, &w);
+
+    while ((word = kvr_handle_next(&x->handles, &w))) {
+        if (kvr_names_is(x, view, handle, kvr_handle_run(word),
+                         kvr_handle_offset(word), name))
+        {
+            return true;
+        }
+    }
+
+    return x->view_owns[view] && kvr_names_find_own(x, view, handle, name);
+}
+
+
+/* Is the handle the shared name of that block, and does the view hold it? */
+
+static inline bool
+kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    uint32_t run, uint32_t offset, kvr_name_t *name)
+{
+    uint32_t    pair;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+
+    if (offset >= r->nnames || kvr_names_of(x, r)[offset] != handle) {
+        return false;
+    }
+
+    pair = kvr_cover_pair(&x->cover, r, view);
+
+    if (pair & KVR_COVER_OWN) {
+        return false;
+    }
+
+    name->run = run;
+    name->offset = offset;
+    name->own = 0;
+
+    if (pair == KVR_COVER_DETAIL) {
+        name->tiers = kvr_cover_tiers(&x->cover, r, view, offset);
+
+    } else {
+        name->tiers = offset < pair ? 1u << KVR_DEVICE : 0;
+    }
+
+    return name->tiers != 0;
+}
+
+
+void
+kvr_names_hint(kvr_radix_t *x, uint32_t view, uint64_t handle, uint32_t run,
+    uint32_t offset)
+{
+    kvr_hint_t  *hint;
+
+    hint = kvr_names_hint_of(x, kvr_handle_key(&x->handles, handle,
+                                               KVR_SPACE_SHARED));
+    hint->handle = handle;
+    hint->run = run;
+    hint->offset = offset;
+    hint->view = view;
+}
+
+
+static bool
+kvr_names_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    kvr_name_t *name)
+{
+    uint32_t            i, offset;
+    uint64_t            word, *handles;
+    uint16_t           *places;
+    kvr_own_t          *o;
+    kvr_handle_walk_t   w;
+
+    kvr_handle_walk(&x->handles,
+                    kvr_handle_key(&x->handles, handle, KVR_SPACE_OWN(view)),
+                    &w);
+
+    while ((word = kvr_handle_next(&x->handles, &w))) {
+
+        name->run = kvr_handle_run(word);
+        offset = kvr_handle_offset(word);
+        o = kvr_own_find(x, kvr_radix_run(x, name->run), view);
+
+        if (o == NULL) {
+            continue;
+        }
+
+        handles = kvr_own_handles(x, o);
+        places = kvr_own_places(x, o);
+
+        /* the usual case: names in the blocks' order */
+
+        i = offset < o->n && handles[offset] == handle ? offset : 0;
+
+        for ( /* void */ ; i < o->n; i++) {
+            if (handles[i] == handle && kvr_own_offset(places[i]) == offset) {
+                name->offset = offset;
+                name->tiers = kvr_own_tiers(places[i]);
+                name->own = i + 1;
+
+                return true;
+            }
+        }
+    }
+
+    return false;
+}
+
+
+/* ---- shared ------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_names_reserve(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
+{
+    uint32_t  cap, piece;
+
+    if (n <= r->names_cap) {
+        return KVR_OK;
+    }
+
+    /* half as much again, for those that grow block by block */
+
+    cap = r->names_cap ? kvr_max(n, r->names_cap * 3u / 2) : n;
+    cap = kvr_min(kvr_arena_rounded(cap), (uint32_t) KVR_RUN_MAX);
+
+    piece = kvr_arena_alloc(&x->arena, cap);
+    if (piece == 0) {
+        return KVR_FULL;
+    }
+
+    if (r->names_cap) {
+        memcpy(kvr_arena_at(&x->arena, piece), kvr_names_of(x, r),
+               r->nnames * sizeof(uint64_t));
+        kvr_arena_free(&x->arena, r->names, r->names_cap);
+    }
+
+    kvr_set32(x->mem, &r->names, piece);
+    kvr_set16(x->mem, &r->names_cap, cap);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
+    uint32_t n, uint32_t *named)
+{
+    uint32_t           i, at;
+    uint64_t          *names;
+    kvr_rc_t           rc;
+    kvr_run_t         *r;
+    kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
+
+    r = kvr_radix_run(x, run);
+    at = r->nnames;
+    names = kvr_names_of(x, r) + at;
+    rc = KVR_OK;
+
+    for (i = 0; i < n && i < KVR_NAMES_AHEAD; i++) {
+        keys[i] = kvr_handle_key(&x->handles, handles[i], KVR_SPACE_SHARED);
+        kvr_handle_prefetch(&x->handles, keys[i]);
+    }
+
+    kvr_radix_keep(x, names, n);
+
+    for (i = 0; i < n; i++) {
+
+        key = keys[i % KVR_NAMES_AHEAD];
+
+        if (i + KVR_NAMES_AHEAD < n) {
+            keys[i % KVR_NAMES_AHEAD]
+                = kvr_handle_key(&x->handles, handles[i + KVR_NAMES_AHEAD],
+                                 KVR_SPACE_SHARED);
+            kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+        }
+
+        names[i] = handles[i];
+
+        rc = kvr_handle_put(&x->handles, key, run, at + i, false);
+        if (rc != KVR_OK) {
+            break;
+        }
+    }
+
+    *named = i;
+
+    if (i) {
+        kvr_set16(x->mem, &r->nnames, at + i);
+    }
+
+    return rc == KVR_FULL ? KVR_FULL : KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
+{
+    kvr_rc_t           rc;
+    kvr_run_t         *r;
+    kvr_handle_key_t   key;
+
+    r = kvr_radix_run(x, run);
+
+    rc = kvr_names_reserve(x, r, r->nnames + 1u);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
+
+    kvr_names_contest(x, run, key);
+    kvr_radix_keep(x, kvr_names_of(x, r) + r->nnames, 1);
+    kvr_names_of(x, r)[r->nnames] = handle;
+
+    rc = kvr_handle_put(&x->handles, key, run, r->nnames, true);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    kvr_set16(x->mem, &r->nnames, r->nnames + 1);
+
+    return KVR_OK;
+}
+
+
+/*
+ * The run is to get a name with this key: if there are others, it and they are
+ * contested.  The tag decides: one in millions is marked without need.
+ */
+
+static void
+kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
+{
+    uint64_t            word;
+    kvr_run_t          *r, *other;
+    kvr_handle_walk_t   w;
+
+    r = kvr_radix_run(x, run);
+    kvr_handle_walk(&x->handles, key, &w);
+
+    while ((word = kvr_handle_next(&x->handles, &w))) {
+
+        other = kvr_radix_run(x, kvr_handle_run(word));
+
+        if (!other->contested) {
+            kvr_set32(x->mem, &other->contested, 1);
+        }
+
+        if (!r->contested) {
+            kvr_set32(x->mem, &r->contested, 1);
+        }
+    }
+}
+
+
+void
+kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
+{
+    uint32_t           i, last, cap, piece;
+    uint64_t          *names;
+    kvr_run_t         *r;
+    kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
+
+    r = kvr_radix_run(x, run);
+
+    if (n >= r->nnames) {
+        return;
+    }
+
+    names = kvr_names_of(x, r);
+    last = r->nnames;
+    x->trimmed = true;
+
+    for (i = last; i-- > n && last - i <= KVR_NAMES_AHEAD; /* void */ ) {
+        keys[i % KVR_NAMES_AHEAD] = kvr_handle_key(&x->handles, names[i],
+                                                   KVR_SPACE_SHARED);
+        kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+    }
+
+    for (i = last; i-- > n; /* void */ ) {
+
+        key = keys[i % KVR_NAMES_AHEAD];
+
+        if (i >= n + KVR_NAMES_AHEAD) {
+            keys[i % KVR_NAMES_AHEAD]
+                = kvr_handle_key(&x->handles, names[i - KVR_NAMES_AHEAD],
+                                 KVR_SPACE_SHARED);
+            kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+        }
+
+        kvr_handle_delete(&x->handles, key, run, i);
+    }
+
+    kvr_set16(x->mem, &r->nnames, n);
+
+    if (n == 0) {
+        kvr_arena_free(&x->arena, r->names, r->names_cap);
+        kvr_set16(x->mem, &r->names_cap, 0);
+        return;
+    }
+
+    /* a piece that is too large is given back, if there is another */
+
+    cap = kvr_arena_rounded(n);
+
+    if (cap < r->names_cap) {
+        piece = kvr_arena_alloc(&x->arena, cap);
+
+        if (piece) {
+            memcpy(kvr_arena_at(&x->arena, piece), names,
+                   n * sizeof(uint64_t));
+            kvr_arena_free(&x->arena, r->names, r->names_cap);
+            kvr_set32(x->mem, &r->names, piece);
+            kvr_set16(x->mem, &r->names_cap, cap);
+        }
+    }
+}
+
+
+/* ---- own ---------------------------------------------------------------- */
+
+kvr_own_t *
+kvr_own_find(const kvr_radix_t *x, const kvr_run_t *r, uint32_t view)
+{
+    uint32_t     i;
+    kvr_owns_t  *owns;
+
+    if (r->owns == 0) {
+        return NULL;
+    }
+
+    owns = kvr_arena_at(&x->arena, r->owns);
+
+    for (i = 0; i < owns->n; i++) {
+        if (owns->items[i].view == view) {
+            return &owns->items[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+/* An empty list with room for n. */
+
+static kvr_rc_t
+kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
+    kvr_own_t **own)
+{
+    uint32_t     i, cap, piece;
+    kvr_own_t   *o;
+    kvr_owns_t  *owns, *old;
+
+    old = r->owns ? kvr_arena_at(&x->arena, r->owns) : NULL;
+
+    if (old == NULL || old->n == old->cap) {
+
+        cap = old ? old->cap * 2 : 1;
+
+        piece = kvr_arena_alloc(&x->arena, kvr_owns_words(cap));
+        if (piece == 0) {
+            return KVR_FULL;
+        }
+
+        owns = kvr_arena_at(&x->arena, piece);
+        owns->n = 0;
+        owns->cap = cap;
+
+        if (old) {
+            owns->n = old->n;
+            memcpy(owns->items, old->items, old->n * sizeof(kvr_own_t));
+            kvr_arena_free(&x->arena, r->owns, kvr_owns_words(old->cap));
+        }
+
+        kvr_set32(x->mem, &r->owns, piece);
+        old = owns;
+    }
+
+    n = (n + 3) & ~3u;
+
+    piece = kvr_arena_alloc(&x->arena, kvr_own_words(n));
+    if (piece == 0) {
+        return KVR_FULL;
+    }
+
+    o = &old->items[old->n];
+
+    /* it may have been somebody's in this transaction */
+
+    for (i = 0; i < 2; i++) {
+        kvr_set_word(x->mem, o, i, 0);
+    }
+
+    o->view = view;
+    o->n = 0;
+    o->cap = n;
+    o->piece = piece;
+
+    kvr_set32(x->mem, &old->n, old->n + 1);
+
+    *own = o;
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
+{
+    uint32_t   cap, piece;
+    uint64_t  *handles;
+
+    if (n <= o->cap) {
+        return KVR_OK;
+    }
+
+    if (n > KVR_OWN_MAX) {
+        return KVR_FULL;
+    }
+
+    cap = (kvr_max(n, o->cap * 3u / 2) + 3) & ~3u;
+
+    piece = kvr_arena_alloc(&x->arena, kvr_own_words(cap));
+    if (piece == 0) {
+        return KVR_FULL;
+    }
+
+    handles = kvr_arena_at(&x->arena, piece);
+    memcpy(handles, kvr_own_handles(x, o), o->n * sizeof(uint64_t));
+    memcpy(handles + cap, kvr_own_places(x, o), o->n * sizeof(uint16_t));
+
+    kvr_arena_free(&x->arena, o->piece, kvr_own_words(o->cap));
+    kvr_set32(x->mem, &o->piece, piece);
+    kvr_set16(x->mem, &o->cap, cap);
+
+    return KVR_OK;
+}
+
+
+/* One that has nothing any more. */
+
+static void
+kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
+{
+    uint32_t     i;
+    kvr_own_t   *last;
+    kvr_owns_t  *owns;
+
+    owns = kvr_arena_at(&x->arena, r->owns);
+    last = &owns->items[owns->n - 1];
+
+    kvr_arena_free(&x->arena, o->piece, kvr_own_words(o->cap));
+
+    if (o != last) {
+        for (i = 0; i < 2; i++) {
+            kvr_set_word(x->mem, o, i, ((kvr_word_t *) last)[i]);
+        }
+    }
+
+    kvr_set32(x->mem, &owns->n, owns->n - 1);
+
+    if (owns->n == 0) {
+        kvr_arena_free(&x->arena, r->owns, kvr_owns_words(owns->cap));
+        kvr_set32(x->mem, &r->owns, 0);
+    }
+}
+
+
+kvr_rc_t
+kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
+    uint32_t offset, uint32_t tiers)
+{
+    kvr_rc_t    rc;
+    kvr_run_t  *r;
+    kvr_own_t  *o;
+
+    r = kvr_radix_run(x, run);
+    o = kvr_own_find(x, r, view);
+
+    rc = o ? kvr_own_widen(x, o, o->n + 1u) : kvr_own_make(x, r, view, 4, &o);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_handle_put(&x->handles,
+                        kvr_handle_key(&x->handles, handle,
+                                       KVR_SPACE_OWN(view)),
+                        run, offset, true);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    /* behind the last record: nobody's, or, in this transaction, a dead
+       one's, which kvr_own_set() has logged */
+
+    kvr_own_handles(x, o)[o->n] = handle;
+    kvr_own_places(x, o)[o->n] = kvr_own_place(offset, tiers);
+
+    kvr_set16(x->mem, &o->n, o->n + 1);
+    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + 1);
+
+    return KVR_OK;
+}
+
+
+void
+kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
+    uint32_t tiers)
+{
+    uint32_t    i, last;
+    uint64_t   *handles;
+    uint16_t   *places;
+    kvr_run_t  *r;
+    kvr_own_t  *o;
+
+    r = kvr_radix_run(x, name->run);
+    o = kvr_own_find(x, r, view);
+    i = name->own - 1;
+    handles = kvr_own_handles(x, o);
+    places = kvr_own_places(x, o);
+
+    if (tiers) {
+        kvr_set16(x->mem, &places[i], kvr_own_place(name->offset, tiers));
+        return;
+    }
+
+    kvr_handle_delete(&x->handles,
+                      kvr_handle_key(&x->handles, handles[i],
+                                     KVR_SPACE_OWN(view)),
+                      name->run, name->offset);
+
+    last = o->n - 1u;
+
+    kvr_set64(x->mem, &handles[i], handles[last]);
+    kvr_set16(x->mem, &places[i], places[last]);
+
+    if (i != last) {
+        kvr_txn_log(x->mem, &handles[last], KVR_UNDO_64, handles[last]);
+        kvr_txn_log(x->mem, &places[last], KVR_UNDO_16, places[last]);
+    }
+
+    kvr_set16(x->mem, &o->n, last);
+    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] - 1);
+
+    if (last == 0) {
+        kvr_own_free(x, r, o);
+    }
+}
+
+
+kvr_rc_t
+kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
+{
+    uint32_t    i, tiers;
+    uint64_t   *names;
+    kvr_rc_t    rc;
+    kvr_run_t  *r;
+    kvr_own_t  *o;
+
+    r = kvr_radix_run(x, run);
+    names = kvr_names_of(x, r);
+
+    rc = kvr_own_make(x, r, view, kvr_cover_held(&x->cover, r, view) + 4, &o);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < r->nnames; i++) {
+        tiers = kvr_cover_tiers(&x->cover, r, view, i);
+
+        if (tiers == 0) {
+            continue;
+        }
+
+        rc = kvr_own_add(x, run, view, names[i], i, tiers);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+    }
+
+    kvr_cover_set_own(&x->cover, r, view);
+
+    return KVR_OK;
+}
+
+
+void
+kvr_own_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
+{
+    kvr_own_t   *o;
+    kvr_name_t   name;
+
+    name.run = run;
+
+    while ((o = kvr_own_find(x, kvr_radix_run(x, run), view))) {
+
+        name.own = o->n;
+        name.offset = kvr_own_offset(kvr_own_places(x, o)[o->n - 1]);
+
+        kvr_own_set(x, &name, view, 0);
+        kvr_radix_count(x, view, -1);
+        kvr_radix_breathe(x);
+    }
+}

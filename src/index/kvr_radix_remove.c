@@ -1,0 +1,273 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * How a radix index is left again: kvr_radix_remove(), kvr_radix_reclaim().
+ */
+
+
+#include "kvr_names.h"
+#include "kvr_radix_run.h"
+
+
+static void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
+
+
+/* ---- remove ------------------------------------------------------------- */
+
+/*
+ * Handles of one run come together as a rule, the last block first.  So the
+ * name beside the last one is looked at before the table is, and the depth of
+ * such a row is counted down here and written once (row, depth).
+ */
+
+typedef struct {
+    uint32_t     view;
+    uint32_t     run;                   /* 0: no row */
+    uint32_t     offset;                /* of the last handle */
+    uint32_t     depth;                 /* as it will be; KVR_COVER_DETAIL */
+    uint32_t     was;                   /* as it is */
+    uint32_t     gone;                  /* handles */
+    bool         own;
+    kvr_run_t   *r;
+} kvr_radix_row_t;
+
+
+static void
+kvr_radix_row_begin(kvr_radix_t *x, kvr_radix_row_t *row, uint32_t run)
+{
+    uint32_t  pair;
+
+    row->run = run;
+    row->r = kvr_radix_run(x, run);
+    pair = kvr_cover_pair(&x->cover, row->r, row->view);
+    row->depth = kvr_cover_plain(pair);
+    row->was = row->depth;
+    row->own = pair & KVR_COVER_OWN;
+    row->gone = 0;
+}
+
+
+static void
+kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
+{
+    if (row->depth != row->was) {
+        /* it has a pair: this takes no memory */
+        (void) kvr_cover_set_depth(&x->cover, row->r, row->view, row->depth);
+        row->was = row->depth;
+    }
+
+    if (row->gone) {
+        kvr_radix_count(x, row->view, -(int32_t) row->gone);
+        row->gone = 0;
+    }
+}
+
+
+/* The handle is the neighbour's name, and the neighbour is held? */
+
+static inline bool
+kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
+    uint64_t handle, kvr_name_t *name)
+{
+    uint64_t  *names;
+
+    if (row->run == 0 || row->own || row->depth == KVR_COVER_DETAIL
+        || row->offset == 0 || row->offset > row->r->nnames)
+    {
+        return false;
+    }
+
+    names = kvr_names_of(x, row->r);
+
+    if (names[row->offset - 1] != handle || row->offset > row->depth) {
+        return false;
+    }
+
+    name->run = row->run;
+    name->offset = row->offset - 1;
+    name->tiers = 1u << KVR_DEVICE;
+    name->own = 0;
+
+    return true;
+}
+
+
+kvr_rc_t
+kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    uint32_t          i;
+    kvr_rc_t          rc;
+    kvr_name_t        name;
+    kvr_radix_row_t   row;
+    kvr_handle_key_t  key;
+
+    memset(&row, 0, sizeof(row));
+    row.view = view;
+
+    if (n) {
+        /* the entry to be deleted comes while the run is looked at */
+        key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
+        kvr_handle_prefetch(&x->handles, key);
+    }
+
+    for (i = 0; i < n; i++) {
+
+        if (!kvr_radix_row_next(x, &row, handles[i], &name)) {
+
+            if (!kvr_names_find(x, view, handles[i], &name)
+                || (name.run == row.run && row.depth != KVR_COVER_DETAIL
+                    && name.offset >= row.depth))
+            {
+                (*unknown)++;
+                continue;
+            }
+        }
+
+        if ((name.tiers & 1u << tier) == 0) {
+            (*unknown)++;
+            continue;
+        }
+
+        if (name.run != row.run || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+            || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
+        {
+            /* look what is left of the row's run */
+
+            kvr_radix_row_flush(x, &row);
+
+            if (row.run && name.run != row.run) {
+                kvr_radix_tidy(x, row.run, name.run);
+            }
+
+            kvr_radix_breathe(x);
+            kvr_radix_row_begin(x, &row, name.run);
+        }
+
+        row.offset = name.offset;
+
+        if (row.depth != KVR_COVER_DETAIL && name.offset + 1 == row.depth
+            && !row.own)
+        {
+            row.depth--;
+            row.gone++;
+            continue;
+        }
+
+        kvr_radix_row_flush(x, &row);
+
+        rc = kvr_cover_del(&x->cover, row.r, view, name.offset, tier);
+
+        if (rc != KVR_OK) {
+            (void) kvr_txn_rollback(x->mem);
+            kvr_radix_begin(x);
+            return KVR_FULL;
+        }
+
+        if (name.own) {
+            kvr_own_set(x, &name, view, name.tiers & ~(1u << tier));
+        }
+
+        if (name.tiers == 1u << tier) {
+            kvr_radix_count(x, view, -1);
+        }
+
+        kvr_radix_row_begin(x, &row, name.run);
+    }
+
+    kvr_radix_row_flush(x, &row);
+
+    if (row.run) {
+
+        if (row.offset && row.offset <= row.r->nnames) {
+            kvr_names_hint(x, view, kvr_names_of(x, row.r)[row.offset - 1],
+                           row.run, row.offset - 1);
+        }
+
+        kvr_radix_tidy(x, row.run, 0);
+    }
+
+    return KVR_OK;
+}
+
+
+/* ---- reclaim ------------------------------------------------------------ */
+
+bool
+kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
+    void *data, uint32_t slots)
+{
+    bool        dropped;
+    uint32_t    i, run, view;
+    uint64_t    pos;
+    kvr_run_t  *r;
+
+    pos = x->zone->reclaim_at;
+
+    while (slots--) {
+
+        if (pos >= x->zone->nchildren) {
+            kvr_set64(x->mem, &x->zone->reclaim_at, 0);
+            return true;
+        }
+
+        run = (uint32_t) (x->children[pos] >> 32);
+
+        if (run == 0) {
+            pos++;
+            continue;
+        }
+
+        r = kvr_radix_run(x, run);
+        dropped = false;
+        i = 0;
+
+        while ((view = kvr_cover_next(&x->cover, r, &i)) != UINT32_MAX) {
+
+            if (!dying(data, view)) {
+                i++;
+                continue;
+            }
+
+            kvr_radix_drop(x, run, view);
+            dropped = true;
+        }
+
+        if (dropped || (kvr_cover_empty(r) && r->nchildren == 0)) {
+            /* another run may come to this slot: look at it again */
+            kvr_radix_tidy(x, run, 0);
+
+        } else {
+            pos++;
+        }
+
+        kvr_radix_breathe(x);
+    }
+
+    kvr_set64(x->mem, &x->zone->reclaim_at, pos);
+
+    return false;
+}
+
+
+/* The view lets go of all it has of a run. */
+
+static void
+kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
+{
+    uint32_t    held;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+
+    if (kvr_cover_pair(&x->cover, r, view) & KVR_COVER_OWN) {
+        kvr_own_drop(x, run, view);
+
+    } else {
+        held = kvr_cover_held(&x->cover, r, view);
+        kvr_radix_count(x, view, -(int32_t) held);
+    }
+
+    kvr_cover_drop(&x->cover, r, view);
+    kvr_radix_breathe(x);
+}
