@@ -106,6 +106,7 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size)
     memset(&params, 0, sizeof(params));
     params.block_size = 16;
     params.max_workers = ROWS_MAX_WORKERS;
+    params.shards = 1;
 
     ix_must(kvr_router_format(z->base, size, &params, why) == KVR_OK
             && kvr_router_attach(&z->k, z->base, size, &params, why) == KVR_OK

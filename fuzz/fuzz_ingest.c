@@ -12,13 +12,16 @@
 
 #include "kvr_ingest.h"
 
+#include "../t/unit/kinds.h"
+
 
 #define ZONE         (4u << 20)
 #define MESSAGES     64                 /* of an input, at most */
 #define NOW          1000
 
 
-static void open_zone(void);
+static void run(const kind_t *kind, const uint8_t *bytes, size_t len);
+static void open_zone(const kind_t *kind);
 static void message(uint8_t what, const uint8_t *bytes, size_t len);
 static void repair(uint8_t what, const uint8_t *bytes, size_t len);
 static void cursors(void);
@@ -43,10 +46,23 @@ static kvr_cursor_t         at[NAMES];
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
+    size_t  i;
+
+    for (i = 0; i < KINDS; i++) {
+        run(&kinds[i], bytes, len);
+    }
+
+    return 0;
+}
+
+
+static void
+run(const kind_t *kind, const uint8_t *bytes, size_t len)
+{
     size_t    n;
     uint32_t  i;
 
-    open_zone();
+    open_zone(kind);
 
     for (i = 0; i < MESSAGES && len >= 3; i++) {
 
@@ -70,34 +86,34 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     }
 
     close_zone();
-
-    return 0;
 }
 
 
 static void
-open_zone(void)
+open_zone(const kind_t *kind)
 {
-    char          why[KVR_WHY_LEN];
-    kvr_params_t  params;
+    char                 why[KVR_WHY_LEN];
+    uint32_t             i;
+    const kvr_params_t  *params;
 
     if (decoder == NULL) {
         decoder = kvr_decoder_create();
     }
 
-    memset(&params, 0, sizeof(params));
-    params.block_size = 4;
-    params.max_workers = 4;
+    params = &kind->params;
 
     memset(zone, 0, ZONE);
     memset(at, 0, sizeof(at));
 
-    if (kvr_router_format(zone, ZONE, &params, why) != KVR_OK
-        || kvr_router_attach(&router, zone, ZONE, &params, why) != KVR_OK
-        || kvr_router_join(&router) != KVR_OK
-        || kvr_router_lease(&router, NOW) != KVR_OK)
+    if (kvr_router_format(zone, ZONE, params, why) != KVR_OK
+        || kvr_router_attach(&router, zone, ZONE, params, why) != KVR_OK
+        || kvr_router_join(&router) != KVR_OK)
     {
         fuzz_fail("no zone: %s", why);
+    }
+
+    for (i = 0; i < params->shards; i++) {
+        (void) kvr_router_lease(&router, i, 0, NOW);
     }
 
     ingest = kvr_ingest_create(&router);

@@ -43,6 +43,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     zone->params.block_size = 16;
     zone->params.max_workers = 1024;
+    zone->params.shards = 1;
 
     ngx_str_null(&name);
     size = 0;
@@ -121,6 +122,18 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
         }
 
+        if (ngx_strncmp(value[i].data, "shards=", 7) == 0) {
+
+            n = ngx_atoi(value[i].data + 7, value[i].len - 7);
+
+            if (n < 1 || n > KVR_SHARDS_MAX) {
+                goto invalid;
+            }
+
+            zone->params.shards = n;
+            continue;
+        }
+
         if (ngx_strncmp(value[i].data, "model=", 6) == 0) {
 
             s.data = value[i].data + 6;
@@ -151,9 +164,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
-        if (ngx_strcmp(value[i].data, "index=radix") == 0
-            || ngx_strcmp(value[i].data, "shards=1") == 0)
-        {
+        if (ngx_strcmp(value[i].data, "index=radix") == 0) {
             continue;
         }
 

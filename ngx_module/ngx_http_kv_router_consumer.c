@@ -7,9 +7,7 @@
 #include "ngx_http_kv_router_consumer.h"
 
 
-/* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
-#define NGX_HTTP_KV_ROUTER_LEASE_MIN      150
-#define NGX_HTTP_KV_ROUTER_LEASE_JITTER   200
+/* milliseconds until the lock is tried again */
 #define NGX_HTTP_KV_ROUTER_BUSY           5
 
 /* messages that wait: what a burst of seconds takes; behind it, the log */
@@ -22,11 +20,10 @@
 #define NGX_HTTP_KV_ROUTER_BLOCK_BYTES    16
 
 
-static void ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev);
-static void ngx_http_kv_router_consumer_take(ngx_http_kv_router_consumer_t *c);
-static void ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
+    ngx_uint_t up);
 
 static void ngx_http_kv_router_consumer_connected(
     ngx_http_kv_router_redis_t *r);
@@ -68,13 +65,14 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
 
     c->zone = zone;
     c->log = cycle->log;
+    c->started = ngx_current_msec;
 
     ngx_queue_init(&c->messages);
 
     c->dummy.fd = (ngx_socket_t) -1;
     c->dummy.data = c;
 
-    c->lease.handler = ngx_http_kv_router_consumer_lease_handler;
+    c->lease.handler = ngx_http_kv_router_lease_handler;
     c->lease.data = &c->dummy;
     c->lease.log = c->log;
     c->lease.cancelable = 1;
@@ -128,58 +126,22 @@ ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
 
     if (c->leased) {
         ngx_http_kv_router_consumer_drop(c);
-        zone->sh->redis_up = 0;
-
-        kvr_router_lease_release(&zone->router);
 
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                       "kv_router zone \"%V\": lease is released",
                       &zone->name);
     }
+
+    kvr_router_lease_release(&zone->router);
 }
 
 
-static void
-ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev)
-{
-    kvr_rc_t                        rc;
-    ngx_connection_t               *dummy;
-    ngx_http_kv_router_consumer_t  *c;
-
-    dummy = ev->data;
-    c = dummy->data;
-
-    if (ngx_exiting || ngx_terminate || ngx_quit) {
-        ngx_http_kv_router_consumer_stop(c->zone);
-        return;
-    }
-
-    rc = kvr_router_lease(&c->zone->router, ngx_current_msec);
-
-    if (rc == KVR_OK) {
-
-        if (!c->leased) {
-            ngx_http_kv_router_consumer_take(c);
-
-        } else if (c->nactive || c->nwanted) {
-            ngx_http_kv_router_consumer_wake(c);
-        }
-
-    } else if (rc != KVR_BUSY && c->leased) {
-        ngx_http_kv_router_consumer_lost(c);
-    }
-
-    ngx_add_timer(&c->lease, NGX_HTTP_KV_ROUTER_LEASE_MIN
-                             + ngx_random() % NGX_HTTP_KV_ROUTER_LEASE_JITTER);
-}
-
-
-static void
-ngx_http_kv_router_consumer_take(ngx_http_kv_router_consumer_t *c)
+ngx_int_t
+ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c)
 {
     ngx_uint_t  i;
 
-    c->nslots = c->zone->router.fleet.zone->max_workers;
+    c->nslots = kvr_router_max_workers(&c->zone->router);
 
     c->slots = ngx_calloc(c->nslots * sizeof(ngx_http_kv_router_slot_t),
                           c->log);
@@ -191,27 +153,20 @@ ngx_http_kv_router_consumer_take(ngx_http_kv_router_consumer_t *c)
                       &c->zone->name);
 
         ngx_http_kv_router_consumer_drop(c);
-        kvr_router_lease_release(&c->zone->router);
-        return;
+        return NGX_ERROR;
     }
 
     for (i = 0; i < c->nslots; i++) {
         ngx_queue_init(&c->slots[i].parked);
     }
 
-    c->leased = 1;
-    c->zone->sh->redis_up = 0;
-
-    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                  "kv_router zone \"%V\": lease is taken", &c->zone->name);
-
     ngx_http_kv_router_redis_open(&c->subscriber);
+
+    return NGX_OK;
 }
 
 
-/* another process consumes by now: it owns the zone's redis_up as well */
-
-static void
+void
 ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c)
 {
     ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
@@ -228,6 +183,8 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_uint_t                     i;
     ngx_queue_t                   *q;
     ngx_http_kv_router_message_t  *m;
+
+    ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
 
@@ -286,6 +243,24 @@ ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r)
 }
 
 
+/* shards whose lease is another process's by now are that one's to say */
+
+static void
+ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
+    ngx_uint_t up)
+{
+    uint32_t  i;
+
+    c->up = up;
+
+    for (i = 0; i < c->zone->params.shards; i++) {
+        if (kvr_router_leased(&c->zone->router, i)) {
+            c->zone->sh->redis_up[i] = up;
+        }
+    }
+}
+
+
 static void
 ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 {
@@ -322,7 +297,7 @@ ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 
     c = r->data;
 
-    c->zone->sh->redis_up = 0;
+    ngx_http_kv_router_consumer_up(c, 0);
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
 }
@@ -352,7 +327,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
         } else if (ngx_strcmp(kind, "psubscribe") == 0
                    || ngx_strcmp(kind, "subscribe") == 0)
         {
-            c->zone->sh->redis_up = 1;
+            ngx_http_kv_router_consumer_up(c, 1);
             ngx_http_kv_router_redis_works(r);
 
             ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
@@ -360,7 +335,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
                           "\"%V\"", &c->zone->name, &c->zone->redis->channel,
                           ngx_http_kv_router_redis_url(r));
 
-            ngx_http_kv_router_repair_all(c);
+            ngx_http_kv_router_repair_shards(c, c->leased);
         }
 
     } else if (reply->type == REDIS_REPLY_ERROR) {
@@ -379,6 +354,7 @@ ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
     redisReply *reply)
 {
     size_t                         i, size;
+    uint32_t                       shard;
     ngx_str_t                      worker, *prefix;
     redisReply                    *channel, *body;
     ngx_http_kv_router_slot_t     *slot;
@@ -396,11 +372,20 @@ ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
         return NGX_DECLINED;
     }
 
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body->len);
-
     worker.data = (u_char *) channel->str + prefix->len;
     worker.len = channel->len - prefix->len;
+
+    /* names that are no worker's have a shard too: one process refuses them */
+
+    shard = kvr_router_shard(&c->zone->router, (char *) worker.data,
+                             worker.len);
+
+    if (!(c->leased >> shard & 1)) {
+        return NGX_DECLINED;
+    }
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body->len);
 
     if (!kvr_worker_id_valid((char *) worker.data, worker.len)) {
         worker.len = ngx_min(worker.len, KVR_WORKER_ID_MAX);
@@ -752,8 +737,8 @@ ngx_http_kv_router_consumer_slot(ngx_http_kv_router_consumer_t *c,
 {
     uint32_t  n;
 
-    if (kvr_fleet_find(&c->zone->router.fleet, (char *) worker->data,
-                       worker->len, &n)
+    if (kvr_router_find_worker(&c->zone->router, (char *) worker->data,
+                               worker->len, &n)
         != KVR_OK || n >= c->nslots)
     {
         return NULL;

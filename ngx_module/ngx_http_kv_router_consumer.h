@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The consumer of a zone's events, in the process that has the lease.
+ * The consumer of a zone's events, in a process that has leases of shards.
  *
  *     subscriber ──► messages ──► kvr_ingest ──► zone
  *                       │  ▲           ▲
@@ -15,6 +15,14 @@
  *
  * One message at a time is open in kvr_ingest, and is applied in slices, a
  * slice in each turn of the event loop.
+ *
+ * SHARDS.  Each has a lease.  All consumers subscribe to the same channels;
+ * messages of workers whose shard is another process's are dropped by the
+ * channel's name, before anything of them is read.  A process takes a first
+ * lease at once, and further ones the later the more it has, so that they
+ * come to lie with all processes.  Whoever loses a lease, which happens to
+ * those who were stopped, drops all that it has, and begins anew with what is
+ * left to it.
  */
 
 
@@ -38,7 +46,7 @@ typedef struct {
 } ngx_http_kv_router_message_t;
 
 
-/* a worker, by its slot in the fleet */
+/* a worker, by its number in the zone */
 
 typedef struct {
     ngx_queue_t                     parked;    /* …_message_t */
@@ -95,11 +103,14 @@ struct ngx_http_kv_router_consumer_s {
     ngx_event_t                     work;      /* posted */
     ngx_event_t                     busy;      /* timer, instead of work */
     ngx_connection_t                dummy;     /* of the timers */
+    ngx_msec_t                      started;
 
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
 
-    /* with the lease only */
+    uint64_t                        leased;    /* shards, a bit each */
+
+    /* with a lease only */
 
     kvr_ingest_t                   *ingest;
     ngx_http_kv_router_message_t   *message;   /* open in ingest, or */
@@ -122,12 +133,23 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      repaired;  /* since last logged */
     ngx_uint_t                      unrepaired;
 
-    unsigned                        leased:1;
+    unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
 };
 
 
+/* leases: handler of the timer */
+
+void ngx_http_kv_router_lease_handler(ngx_event_t *ev);
+
+
 /* consumer */
+
+/* with the first lease; NGX_ERROR: no memory */
+ngx_int_t ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c);
+
+/* a lease is another process's: nothing of what waits may be applied */
+void ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c);
 
 /* there is work: go on with it in the next turn */
 void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
@@ -144,7 +166,11 @@ void ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
 /* repair */
 
 void ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c);
-void ngx_http_kv_router_repair_all(ngx_http_kv_router_consumer_t *c);
+
+/* asks the logs of all workers of these shards */
+void ngx_http_kv_router_repair_shards(ngx_http_kv_router_consumer_t *c,
+    uint64_t shards);
+
 void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot);
 

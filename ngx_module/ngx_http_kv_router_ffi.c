@@ -59,7 +59,7 @@ ngx_http_kv_router_ffi_max_holders(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    return zone->router.fleet.zone->max_holders;
+    return kvr_router_max_holders(&zone->router);
 }
 
 
@@ -112,14 +112,11 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    uint32_t             i, k, max, found, flags, generation;
-    kvr_match_t         *m;
-    kvr_fleet_t         *f;
-    kvr_holder_t        *h;
-    kvr_worker_conf_t    conf;
+    uint32_t            i, k, max, found, worker, flags, generation;
+    kvr_match_t        *m;
+    kvr_worker_conf_t   conf;
 
-    f = &zone->router.fleet;
-    max = f->zone->max_holders;
+    max = kvr_router_max_holders(&zone->router);
     *nfrequencies = 0;
 
     m = ngx_alloc(max * sizeof(kvr_match_t), ngx_cycle->log);
@@ -134,17 +131,17 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
 
     for (i = 0, k = 0; i < found && k < cap; i++) {
 
-        h = &f->holders[m[i].holder];
+        worker = kvr_router_holder_worker(&zone->router, m[i].holder);
 
-        if (kvr_fleet_read(f, kvr_load32(&h->worker), &conf, &flags,
-                           &generation)
+        if (kvr_router_read_worker(&zone->router, worker, &conf, &flags,
+                                   &generation)
             != KVR_OK
             || flags & KVR_WORKER_DELETED)
         {
             continue;
         }
 
-        out[k].rank = kvr_load32(&h->rank);
+        out[k].rank = kvr_router_holder_rank(&zone->router, m[i].holder);
         out[k].device = m[i].device;
         out[k].host = m[i].host;
         out[k].disk = m[i].disk;

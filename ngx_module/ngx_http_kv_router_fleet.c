@@ -25,8 +25,7 @@ ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
     uint32_t                     version;
     ngx_http_kv_router_fleet_t  *fleet;
 
-    version = __atomic_load_n(&zone->router.fleet.zone->version,
-                              __ATOMIC_ACQUIRE);
+    version = kvr_router_version(&zone->router);
 
     if (zone->fleet == NULL || zone->fleet->version != version) {
 
@@ -73,7 +72,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
         return NULL;
     }
 
-    max = zone->router.fleet.zone->max_holders;
+    max = kvr_router_max_holders(&zone->router);
 
     fleet = ngx_pcalloc(pool, sizeof(ngx_http_kv_router_fleet_t));
     if (fleet == NULL) {
@@ -84,8 +83,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
     fleet->refs = 1;
     fleet->pool = pool;
 
-    n = kvr_load32(&zone->router.fleet.zone->nholders);
-    fleet->size = ngx_min(n, max);
+    fleet->size = ngx_min(kvr_router_holders(&zone->router), max);
 
     fleet->holders = ngx_pcalloc(pool, (fleet->size + 1)
                                  * sizeof(ngx_http_kv_router_holder_t));
@@ -95,8 +93,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
         goto failed;
     }
 
-    n = kvr_load32(&zone->router.fleet.zone->nworkers);
-    n = ngx_min(n, zone->router.fleet.zone->max_workers);
+    n = kvr_router_workers(&zone->router);
 
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_fleet_worker(fleet, zone, i) != NGX_OK) {
@@ -121,13 +118,13 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     uint32_t                      rank, id, flags, generation;
     kvr_rc_t                      rc;
     ngx_str_t                     name, address, model;
-    kvr_fleet_t                  *f;
+    kvr_router_t                 *k;
     kvr_worker_conf_t             conf;
     ngx_http_kv_router_holder_t  *h;
 
-    f = &zone->router.fleet;
+    k = &zone->router;
 
-    rc = kvr_fleet_read(f, slot, &conf, &flags, &generation);
+    rc = kvr_router_read_worker(k, slot, &conf, &flags, &generation);
 
     if (rc == KVR_BUSY) {
         /* somebody writes it: the next request looks again */
@@ -159,7 +156,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
             return NGX_OK;
         }
 
-        if (kvr_fleet_holder_find(f, slot, rank, &id) != KVR_OK
+        if (kvr_router_find_holder(k, slot, rank, &id) != KVR_OK
             || fleet->by_holder[id])
         {
             continue;
@@ -169,7 +166,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 
         h->holder = id;
         h->generation = generation;
-        h->worker = slot;
+        h->worker = kvr_router_worker(k, slot);
         h->rank = rank;
         h->role = conf.role;
         h->max_active = conf.max_active;

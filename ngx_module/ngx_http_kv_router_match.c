@@ -255,11 +255,11 @@ static void
 ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c)
 {
-    uint64_t         last;
-    kvr_load_row_t   load;
-    kvr_worker_t    *w;
+    uint64_t             last;
+    kvr_load_row_t       load;
+    const kvr_worker_t  *w;
 
-    w = &ctx->zone->router.fleet.workers[h->worker];
+    w = h->worker;
 
     kvr_load_read(&ctx->zone->router.load, h->holder, &load);
 
@@ -305,7 +305,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     uint32_t      max;
     kvr_match_t  *m;
 
-    max = ctx->zone->router.fleet.zone->max_holders;
+    max = kvr_router_max_holders(&ctx->zone->router);
 
     if (max > ngx_http_kv_router_matches_size) {
         m = ngx_alloc(max * sizeof(kvr_match_t), r->connection->log);

@@ -76,7 +76,7 @@ typedef struct {
 
 
 /*
- * What the processes of nginx share beside the kvr zone; each field is
+ * What the processes of nginx share beside the kvr zone; each counter is
  * changed by ngx_atomic_fetch_add() alone, and read at any time.
  */
 
@@ -91,7 +91,6 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    decide_us;     /* sum */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
-    ngx_atomic_t                    redis_up;      /* lease holder's: 0, 1 */
     ngx_atomic_t                    redis_connects;
     ngx_atomic_t                    redis_disconnects;
     ngx_atomic_t                    redis_messages;
@@ -101,6 +100,9 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    repairs_started;
     ngx_atomic_t                    repairs_done;
     ngx_atomic_t                    repairs_failed;
+
+    /* of each shard: does its lease holder, who alone writes it, hear? */
+    ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
 
     void                           *base;          /* the kvr zone */
     size_t                          size;

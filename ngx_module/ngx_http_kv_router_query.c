@@ -245,18 +245,16 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q)
 {
     yajl_gen                     g;
-    uint32_t                     i, n, holder, slot, flags, generation, max;
+    uint32_t                     i, n, holder, worker, flags, generation, max;
     uint32_t                    *frequencies, nfrequencies;
     ngx_uint_t                   nscores;
-    kvr_fleet_t                 *f;
     kvr_match_t                 *matches;
     kvr_worker_conf_t            conf;
     ngx_http_kv_router_score_t  *scores, *s;
 
-    f = &c->zone->router.fleet;
     g = c->answer->gen;
 
-    max = f->zone->max_holders;
+    max = kvr_router_max_holders(&c->zone->router);
 
     matches = ngx_palloc(c->request->pool, max * sizeof(kvr_match_t));
     if (matches == NULL) {
@@ -285,16 +283,13 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     for (i = 0; i < n; i++) {
 
         holder = matches[i].holder;
-
-        if (holder >= max) {
-            continue;
-        }
-
-        slot = kvr_load32(&f->holders[holder].worker);
+        worker = kvr_router_holder_worker(&c->zone->router, holder);
 
         /* a worker that goes just now has no score any more */
 
-        if (kvr_fleet_read(f, slot, &conf, &flags, &generation) != KVR_OK
+        if (kvr_router_read_worker(&c->zone->router, worker, &conf, &flags,
+                                   &generation)
+            != KVR_OK
             || (flags & KVR_WORKER_DELETED))
         {
             continue;
@@ -303,7 +298,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         s = &scores[nscores++];
 
         s->match = matches[i];
-        s->rank = kvr_load32(&f->holders[holder].rank);
+        s->rank = kvr_router_holder_rank(&c->zone->router, holder);
         ngx_memcpy(s->worker, conf.id, sizeof(s->worker));
     }
 

@@ -55,26 +55,31 @@ ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c)
 }
 
 
-/* after a subscription: what was published before it is in the logs */
+/*
+ * After a subscription, or a lease: what was published before it is in the
+ * logs.
+ */
 
 void
-ngx_http_kv_router_repair_all(ngx_http_kv_router_consumer_t *c)
+ngx_http_kv_router_repair_shards(ngx_http_kv_router_consumer_t *c,
+    uint64_t shards)
 {
-    uint32_t           i, flags, generation;
-    kvr_fleet_t       *fleet;
-    kvr_worker_conf_t  conf;
+    uint32_t       i, n, flags;
+    kvr_router_t  *k;
 
     if (!c->zone->redis->replay) {
         return;
     }
 
-    fleet = &c->zone->router.fleet;
+    k = &c->zone->router;
+    n = ngx_min(kvr_router_workers(k), c->nslots);
 
-    for (i = 0; i < fleet->zone->nworkers && i < c->nslots; i++) {
+    for (i = 0; i < n; i++) {
 
-        if (kvr_fleet_read(fleet, i, &conf, &flags, &generation)
-            == KVR_DECLINED
-            || (flags & KVR_WORKER_DELETED))
+        flags = kvr_load32(&kvr_router_worker(k, i)->flags);
+
+        if (!(flags & KVR_WORKER_USED) || (flags & KVR_WORKER_DELETED)
+            || !(shards >> kvr_router_worker_shard(k, i) & 1))
         {
             continue;
         }
@@ -161,8 +166,8 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
             continue;
         }
 
-        rc = kvr_fleet_read(&c->zone->router.fleet, i, &conf, &flags,
-                            &generation);
+        rc = kvr_router_read_worker(&c->zone->router, i, &conf, &flags,
+                                    &generation);
         if (rc == KVR_BUSY) {
             continue;
         }

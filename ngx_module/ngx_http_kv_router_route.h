@@ -25,11 +25,11 @@
 typedef struct {
     uint32_t                        holder;
     uint32_t                        generation;
-    uint32_t                        worker;    /* slot */
     uint32_t                        rank;
     uint32_t                        role;
     uint32_t                        max_active;
     double                          weight;
+    const kvr_worker_t             *worker;    /* in the zone */
     ngx_str_t                       id;
     ngx_str_t                       address;
     ngx_str_t                       host;      /* of address; "unix:/path" */

@@ -24,6 +24,10 @@ static void ngx_http_kv_router_fields_json(
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
+static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t shard, yajl_gen g);
+static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
 
 
 #define gauge(field, metric, help)                                           \
@@ -119,8 +123,6 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
 };
 
 const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
-    gauge(redis_up, "up", "redis_up",
-          "Whether the subscription to Redis stands."),
     counter(redis_connects, "connects", "redis_connects_total",
             "Connections to Redis made."),
     counter(redis_disconnects, "disconnects", "redis_disconnects_total",
@@ -229,33 +231,16 @@ ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
 }
 
 
-uint32_t
-ngx_http_kv_router_slots(ngx_http_kv_router_zone_t *zone)
-{
-    kvr_fleet_t  *f;
-
-    f = &zone->router.fleet;
-
-    return kvr_min(kvr_load32(&f->zone->nworkers), f->zone->max_workers);
-}
-
-
 ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
 {
     uint64_t             now;
     kvr_rc_t             rc;
-    kvr_fleet_t         *f;
     const kvr_worker_t  *s;
 
-    f = &zone->router.fleet;
-
-    if (slot >= ngx_http_kv_router_slots(zone)) {
-        return NGX_DECLINED;
-    }
-
-    rc = kvr_fleet_read(f, slot, &w->conf, &w->flags, &w->generation);
+    rc = kvr_router_read_worker(&zone->router, slot, &w->conf, &w->flags,
+                                &w->generation);
 
     if (rc == KVR_BUSY) {
         return NGX_BUSY;
@@ -265,7 +250,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
         return NGX_DECLINED;
     }
 
-    s = &f->workers[slot];
+    s = kvr_router_worker(&zone->router, slot);
 
     /* numbers of their own each: one may be newer than another */
 
@@ -283,33 +268,6 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     }
 
     return NGX_OK;
-}
-
-
-ngx_uint_t
-ngx_http_kv_router_next_holder(ngx_http_kv_router_zone_t *zone, uint32_t slot,
-    uint32_t *holder, uint32_t *steps)
-{
-    uint32_t      h;
-    kvr_fleet_t  *f;
-
-    f = &zone->router.fleet;
-
-    h = (*holder == KVR_HOLDER_NONE)
-        ? kvr_load32(&f->workers[slot].first_holder)
-        : kvr_load32(&f->holders[*holder].next);
-
-    if (h >= f->zone->max_holders
-        || (*steps)++ >= KVR_RANKS_MAX
-        || kvr_load32(&f->holders[h].worker) != slot)
-    {
-        *holder = KVR_HOLDER_NONE;
-        return 0;
-    }
-
-    *holder = h;
-
-    return 1;
 }
 
 
@@ -418,14 +376,13 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     holder = KVR_HOLDER_NONE;
     steps = 0;
 
-    while (ngx_http_kv_router_next_holder(zone, w->slot, &holder, &steps)) {
+    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
 
         ngx_http_kv_router_read_load(zone, holder, &load);
 
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "dp_rank",
-                            kvr_load32(&zone->router.fleet.holders[holder]
-                                       .rank));
+                            kvr_router_holder_rank(&zone->router, holder));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
                                        g);
         yajl_gen_map_close(g);
@@ -444,7 +401,7 @@ ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     yajl_gen_array_open(g);
 
-    n = ngx_http_kv_router_slots(zone);
+    n = kvr_router_workers(&zone->router);
 
     for (i = 0; i < n; i++) {
 
@@ -453,6 +410,61 @@ ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
             ngx_http_kv_router_worker_json(zone, &w, g);
         }
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
+{
+    uint32_t  i;
+
+    for (i = 0; i < zone->params.shards; i++) {
+        if (!zone->sh->redis_up[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static void
+ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone, uint32_t shard,
+    yajl_gen g)
+{
+    uint32_t  pid;
+    uint64_t  token;
+
+    kvr_router_lease_holder(&zone->router, shard, &pid, &token);
+
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "pid", pid);
+    ngx_http_kv_router_gen_u64(g, "token", token);
+    yajl_gen_map_close(g);
+}
+
+
+static void
+ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    uint32_t     i;
+    kvr_stats_t  stats;
+
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < zone->params.shards; i++) {
+        kvr_router_shard_stats(&zone->router, i, &stats);
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_key(g, "lease");
+        ngx_http_kv_router_lease_json(zone, i, g);
+        ngx_http_kv_router_gen_u64(g, "workers", stats.workers);
+        ngx_http_kv_router_gen_u64(g, "blocks", stats.blocks);
+        ngx_http_kv_router_gen_u64(g, "used_bytes", stats.used_bytes);
+        yajl_gen_map_close(g);
     }
 
     yajl_gen_array_close(g);
@@ -501,10 +513,10 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_key(g, "lease");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_u64(g, "pid", stats.lease_pid);
-    ngx_http_kv_router_gen_u64(g, "token", stats.lease_token);
-    yajl_gen_map_close(g);
+    ngx_http_kv_router_lease_json(zone, 0, g);
+
+    ngx_http_kv_router_gen_key(g, "shards");
+    ngx_http_kv_router_shards_json(zone, g);
 
     if (zone->sh) {
         ngx_http_kv_router_gen_key(g, "requests");
@@ -531,6 +543,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     if (zone->sh && zone->redis) {
         ngx_http_kv_router_gen_key(g, "redis");
         yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
                                        zone->sh, g);
         yajl_gen_map_close(g);

@@ -60,16 +60,8 @@ uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,
 ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, ngx_http_kv_router_worker_t *w);
 
-/* the number of slots that may be read */
-uint32_t ngx_http_kv_router_slots(ngx_http_kv_router_zone_t *zone);
-
-/*
- * The holders of a worker: *holder is KVR_HOLDER_NONE before the first and
- * after the last, when the answer is 0.  *steps is 0 at first; it bounds a
- * list that is changed meanwhile.
- */
-ngx_uint_t ngx_http_kv_router_next_holder(ngx_http_kv_router_zone_t *zone,
-    uint32_t slot, uint32_t *holder, uint32_t *steps);
+/* 1: the events of all shards' workers are heard */
+ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
 
 /* the load of a holder over all processes, never negative */
 void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,

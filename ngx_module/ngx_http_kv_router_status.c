@@ -41,6 +41,7 @@ static void ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s,
     uint64_t value);
 static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
+static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
@@ -135,10 +136,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
                                       &stats);
 
-    ngx_http_kv_router_metric(&s, "lease_pid", "gauge",
-                              "Process that consumes events; 0: none.");
-    ngx_http_kv_router_labels(&s, "lease_pid", NULL);
-    ngx_http_kv_router_value(&s, stats.lease_pid);
+    ngx_http_kv_router_leases_metric(&s);
 
     if (zone->sh) {
         ngx_http_kv_router_fields_metrics(&s,
@@ -148,6 +146,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     if (zone->sh && zone->redis) {
+        ngx_http_kv_router_metric(&s, "redis_up", "gauge",
+                                  "Whether the subscription to Redis stands, "
+                                  "of all shards.");
+        ngx_http_kv_router_labels(&s, "redis_up", NULL);
+        ngx_http_kv_router_value(&s, ngx_http_kv_router_redis_up(zone));
+
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_redis_fields,
                                           zone->sh);
     }
@@ -177,7 +181,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    n = ngx_http_kv_router_slots(s->zone);
+    n = kvr_router_workers(&s->zone->router);
 
     for (i = 0; i < n; i++) {
 
@@ -195,7 +199,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
         holder = KVR_HOLDER_NONE;
         steps = 0;
 
-        while (ngx_http_kv_router_next_holder(s->zone, i, &holder, &steps)) {
+        while (kvr_router_next_holder(&s->zone->router, i, &holder, &steps)) {
 
             load = ngx_array_push(&s->loads);
             if (load == NULL) {
@@ -203,8 +207,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
             }
 
             load->worker = s->workers.nelts - 1;
-            load->rank = kvr_load32(&s->zone->router.fleet.holders[holder]
-                                    .rank);
+            load->rank = kvr_router_holder_rank(&s->zone->router, holder);
             ngx_http_kv_router_read_load(s->zone, holder, &load->row);
         }
     }
@@ -313,6 +316,31 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
         }
 
         ngx_http_kv_router_value(s, value);
+    }
+}
+
+
+static void
+ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
+{
+    u_char    number[NGX_INT32_LEN], *last;
+    uint32_t  i, pid;
+    uint64_t  token;
+
+    ngx_http_kv_router_metric(s, "lease_pid", "gauge",
+                              "Process that consumes the events of a shard's "
+                              "workers; 0: none.");
+
+    for (i = 0; i < s->zone->params.shards; i++) {
+
+        kvr_router_lease_holder(&s->zone->router, i, &pid, &token);
+
+        last = ngx_sprintf(number, "%uD", i);
+
+        ngx_http_kv_router_labels(s, "lease_pid", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label(s, "shard", number, last - number);
+        ngx_http_kv_router_value(s, pid);
     }
 }
 

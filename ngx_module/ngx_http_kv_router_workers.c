@@ -78,7 +78,7 @@ ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c)
 
     status = NGX_HTTP_CREATED;
 
-    if (kvr_fleet_find(&c->zone->router.fleet, conf.id, c->id.len, &slot)
+    if (kvr_router_find_worker(&c->zone->router, conf.id, c->id.len, &slot)
         == KVR_OK
         && ngx_http_kv_router_read_worker(c->zone, slot, &w) != NGX_DECLINED)
     {
@@ -172,8 +172,8 @@ ngx_http_kv_router_worker_answer(ngx_http_kv_router_call_t *c,
     uint32_t                     slot;
     ngx_http_kv_router_worker_t  w;
 
-    if (kvr_fleet_find(&c->zone->router.fleet, (char *) c->id.data,
-                       c->id.len, &slot)
+    if (kvr_router_find_worker(&c->zone->router, (char *) c->id.data,
+                               c->id.len, &slot)
         != KVR_OK)
     {
         return ngx_http_kv_router_call_failed(c, KVR_DECLINED);

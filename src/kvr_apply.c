@@ -1,26 +1,26 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * From an event to the index: kvr_zone_apply(), and kvr_router_write() for
+ * From an event to the index: kvr_shard_apply(), and kvr_router_write() for
  * those who have no event stream.
  */
 
 
-#include "kvr_zone.h"
+#include "kvr_shard.h"
 
 
-static kvr_rc_t kvr_apply_store(kvr_router_t *k, kvr_worker_t *w,
+static kvr_rc_t kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown,
     kvr_why_t *why);
-static kvr_rc_t kvr_apply_hash(kvr_router_t *k, uint32_t view,
+static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
     const kvr_event_t *ev, uint64_t *seed, kvr_why_t *why);
 static const char *kvr_apply_detail(kvr_why_t why);
-static kvr_rc_t kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w,
+static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
 
 
 void
-kvr_zone_clear(kvr_router_t *k, uint32_t holder)
+kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
 {
     uint32_t  view;
 
@@ -33,20 +33,20 @@ kvr_zone_clear(kvr_router_t *k, uint32_t holder)
 
 
 void
-kvr_zone_clear_worker(kvr_router_t *k, uint32_t worker)
+kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker)
 {
     uint32_t  h;
 
     for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
          h = k->fleet.holders[h].next)
     {
-        kvr_zone_clear(k, h);
+        kvr_shard_clear(k, h);
     }
 }
 
 
 kvr_rc_t
-kvr_zone_apply(kvr_router_t *k, uint32_t worker, const kvr_event_t *ev,
+kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
     uint32_t *unknown, kvr_why_t *why)
 {
     uint32_t       holder;
@@ -77,7 +77,7 @@ kvr_zone_apply(kvr_router_t *k, uint32_t worker, const kvr_event_t *ev,
             break;
 
         default: /* KVR_CLEAR */
-            kvr_zone_clear(k, holder);
+            kvr_shard_clear(k, holder);
             kvr_count(k, &w->counters.clears, 1);
             rc = KVR_OK;
             break;
@@ -99,7 +99,7 @@ kvr_zone_apply(kvr_router_t *k, uint32_t worker, const kvr_event_t *ev,
 
 
 static kvr_rc_t
-kvr_apply_store(kvr_router_t *k, kvr_worker_t *w, uint32_t holder,
+kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why)
 {
     uint32_t         view, done;
@@ -167,12 +167,12 @@ done:
 /* Local hashes of an event that came with tokens, into k->hashes. */
 
 static kvr_rc_t
-kvr_apply_hash(kvr_router_t *k, uint32_t view, const kvr_event_t *ev,
+kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     uint64_t *seed, kvr_why_t *why)
 {
     uint32_t  i, block_size;
 
-    block_size = k->zone->params.block_size;
+    block_size = k->params->block_size;
 
     if (ev->block_size != block_size) {
         *why = KVR_WHY_BLOCK_SIZE;
@@ -226,7 +226,7 @@ kvr_apply_hash(kvr_router_t *k, uint32_t view, const kvr_event_t *ev,
 
 
 static kvr_rc_t
-kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w, uint32_t holder,
+kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     const kvr_event_t *ev, uint32_t *unknown)
 {
     uint32_t  view;
@@ -248,7 +248,7 @@ kvr_apply_remove(kvr_router_t *k, kvr_worker_t *w, uint32_t holder,
         if (rc == KVR_FULL) {
             /* a hole that can't be written down: nothing is better than
                more than there is */
-            kvr_zone_clear(k, holder);
+            kvr_shard_clear(k, holder);
             kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
         }
     }
@@ -291,19 +291,22 @@ kvr_apply_detail(kvr_why_t why)
 
 
 kvr_rc_t
-kvr_router_write(kvr_router_t *k, const char *id, size_t len,
+kvr_router_write(kvr_router_t *r, const char *id, size_t len,
     const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
     const char **detail)
 {
     uint32_t       worker;
     kvr_rc_t       rc;
+    kvr_shard_t   *k;
     kvr_worker_t  *w;
 
     *why = KVR_WHY_NONE;
     *detail = "";
     *unknown = 0;
 
-    rc = kvr_zone_enter(k, id, len, &worker);
+    k = kvr_shard_of(r, id, len);
+
+    rc = kvr_shard_enter(k, id, len, &worker);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -313,17 +316,17 @@ kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     if (w->stream.source != KVR_SOURCE_NONE
         && w->stream.source != KVR_SOURCE_API)
     {
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         return KVR_LOST;
     }
 
-    rc = kvr_zone_apply(k, worker, ev, unknown, why);
+    rc = kvr_shard_apply(k, worker, ev, unknown, why);
 
     kvr_set32(&k->mem, &w->stream.source, KVR_SOURCE_API);
     kvr_set32(&k->mem, &w->stream.confidence, KVR_EXTERNALLY_FED);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(k);
 
     if (*why != KVR_WHY_NONE) {
         *detail = kvr_apply_detail(*why);

@@ -12,7 +12,7 @@
  */
 
 
-#include "kvr_zone.h"
+#include "kvr_shard.h"
 
 #include <stdlib.h>
 
@@ -34,12 +34,12 @@ typedef struct {
 
 
 typedef struct {
-    kvr_router_t      *router;
+    kvr_shard_t       *shard;
     kvr_rc_t         (*put)(void *data, const char *line, size_t len);
     void              *data;
     char              *line;
 
-    kvr_radix_name_t  *entries;         /* of all holders, sorted by view */
+    kvr_radix_name_t  *entries;         /* of a shard, sorted by view */
     size_t             nentries;
 
     kvr_dump_run_t    *runs;            /* of one holder */
@@ -54,6 +54,7 @@ typedef struct {
 } kvr_dump_t;
 
 
+static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static void kvr_dump_tell(void *data, const kvr_radix_name_t *name);
 static int kvr_dump_compare(const void *one, const void *two);
@@ -73,41 +74,25 @@ static void kvr_dump_free_runs(kvr_dump_t *d);
 
 
 kvr_rc_t
-kvr_router_dump(kvr_router_t *k,
+kvr_router_dump(kvr_router_t *r,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
 {
-    size_t      i, first;
-    uint32_t    view;
+    uint32_t    i;
     kvr_rc_t    rc;
     kvr_dump_t  d;
 
     memset(&d, 0, sizeof(d));
 
-    d.router = k;
     d.put = put;
     d.data = data;
-
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
     d.line = malloc(KVR_DUMP_LINE);
-    rc = d.line ? kvr_dump_collect(&d) : KVR_ERROR;
 
-    for (i = 0; rc == KVR_OK && i < d.nentries; /* void */ ) {
+    rc = d.line ? KVR_OK : KVR_ERROR;
 
-        first = i;
-        view = d.entries[i].view;
-
-        while (i < d.nentries && d.entries[i].view == view) {
-            i++;
-        }
-
-        rc = kvr_dump_holder(&d, &d.entries[first], i - first);
+    for (i = 0; rc == KVR_OK && i < r->nshards; i++) {
+        d.shard = &r->shards[i];
+        rc = kvr_dump_shard(&d);
     }
-
-    kvr_zone_unlock(k);
 
     kvr_dump_free_runs(&d);
     free(d.entries);
@@ -119,15 +104,50 @@ kvr_router_dump(kvr_router_t *k,
 }
 
 
-/* All handles of views that are alive, a view's together. */
+static kvr_rc_t
+kvr_dump_shard(kvr_dump_t *d)
+{
+    size_t    i, first;
+    uint32_t  view;
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_lock(d->shard, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_dump_collect(d);
+
+    for (i = 0; rc == KVR_OK && i < d->nentries; /* void */ ) {
+
+        first = i;
+        view = d->entries[i].view;
+
+        while (i < d->nentries && d->entries[i].view == view) {
+            i++;
+        }
+
+        rc = kvr_dump_holder(d, &d->entries[first], i - first);
+    }
+
+    kvr_shard_unlock(d->shard);
+
+    return rc;
+}
+
+
+/* All handles of the shard's views that are alive, a view's together. */
 
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)
 {
-    kvr_router_t  *k;
+    kvr_shard_t  *k;
 
-    k = d->router;
+    k = d->shard;
 
+    free(d->entries);
+
+    d->nentries = 0;
     d->entries = malloc((k->zone->index.pairs + 1)
                         * sizeof(kvr_radix_name_t));
     if (d->entries == NULL) {
@@ -146,11 +166,11 @@ kvr_dump_collect(kvr_dump_t *d)
 static void
 kvr_dump_tell(void *data, const kvr_radix_name_t *name)
 {
-    kvr_dump_t    *d;
-    kvr_router_t  *k;
+    kvr_dump_t   *d;
+    kvr_shard_t  *k;
 
     d = data;
-    k = d->router;
+    k = d->shard;
 
     if (k->fleet.view_holder[name->view] < k->zone->fleet.max_holders
         && d->nentries < k->zone->index.pairs)
@@ -208,9 +228,9 @@ kvr_dump_holder(kvr_dump_t *d, kvr_radix_name_t *e, size_t n)
     uint32_t       r, up, view, holder;
     kvr_rc_t       rc;
     kvr_run_t     *run;
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
 
-    k = d->router;
+    k = d->shard;
     view = e[0].view;
     holder = k->fleet.view_holder[view];
 
@@ -380,7 +400,7 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_radix_name_t *e, size_t n)
 
             name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
-            while (kvr_radix_knows(&d->router->index, view, name)) {
+            while (kvr_radix_knows(&d->shard->index, view, name)) {
                 name += UINT64_C(1) << 41;
             }
 
@@ -510,14 +530,14 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
     kvr_run_t    *run;
     kvr_event_t   ev;
 
-    run = kvr_radix_run(&d->router->index, r->run);
+    run = kvr_radix_run(&d->shard->index, r->run);
 
     for (i = 0; i < n; i += m) {
 
         m = kvr_min(n - i, KVR_DUMP_BLOCKS);
 
         for (k = 0; k < m; k++) {
-            locals[k] = kvr_radix_hash(&d->router->index, run,
+            locals[k] = kvr_radix_hash(&d->shard->index, run,
                                        offset + i + k);
         }
 

@@ -6,7 +6,7 @@
  */
 
 
-#include "kvr_zone.h"
+#include "kvr_shard.h"
 
 
 #define KVR_FORGET_SLICE_MS  100        /* between two slices, of whomever */
@@ -19,7 +19,7 @@ static void
 kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
 {
     uint32_t       h;
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
     kvr_worker_t  *w;
 
     k = data;
@@ -41,9 +41,9 @@ kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
 
 
 void
-kvr_zone_forget_init(kvr_router_t *k)
+kvr_shard_forget_init(kvr_shard_t *k)
 {
-    k->index.now = (uint32_t) (kvr_zone_now_us() / 1000000);
+    k->index.now = (uint32_t) (kvr_now_us() / 1000000);
     k->index.forgot = kvr_forget_tell;
     k->index.forgot_data = k;
 }
@@ -51,46 +51,47 @@ kvr_zone_forget_init(kvr_router_t *k)
 
 /*
  * A round over the index takes about a quarter of the time to live.  All
- * processes take turns: the zone says when the next slice is due.
+ * processes take turns: the shard says when the next slice is due.
  */
 
 bool
-kvr_zone_forget(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
+kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
+    uint64_t until_us)
 {
-    uint64_t  slots, until;
+    uint64_t  slots;
 
     k->index.now = (uint32_t) (now_ms / 1000);
 
-    if (k->ttl == 0 || now_ms < kvr_load64(&k->zone->forget_ms)) {
+    if (ttl == 0 || now_ms < kvr_load64(&k->zone->forget_ms)) {
         return false;
     }
 
-    if (kvr_zone_lock(k, 0) != KVR_OK) {
+    if (kvr_shard_lock(k, 0) != KVR_OK) {
         return false;
     }
 
     if (now_ms < k->zone->forget_ms) {
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         return false;
     }
 
-    slots = k->zone->index.nchildren / (k->ttl * 2 + 1) + KVR_FORGET_SLOTS;
-    until = kvr_zone_now_us() + slice_us;
+    slots = k->zone->index.nchildren / (ttl * 2 + 1) + KVR_FORGET_SLOTS;
 
     do {
         kvr_radix_begin(&k->index);
-        (void) kvr_radix_forget(&k->index, k->ttl, KVR_FORGET_SLOTS);
+        (void) kvr_radix_forget(&k->index, ttl, KVR_FORGET_SLOTS);
         kvr_txn_commit(&k->mem);
 
         slots -= kvr_min(slots, KVR_FORGET_SLOTS);
 
-    } while (slots && kvr_zone_now_us() < until);
+    } while (slots && kvr_now_us() < until_us);
 
     /* what the slice was too short for is due at once */
 
-    k->zone->forget_ms = slots ? now_ms : now_ms + KVR_FORGET_SLICE_MS;
+    kvr_put64(&k->zone->forget_ms,
+              slots ? now_ms : now_ms + KVR_FORGET_SLICE_MS);
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(k);
 
     return slots != 0;
 }

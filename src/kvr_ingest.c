@@ -4,16 +4,17 @@
 
 
 #include "kvr_ingest.h"
-#include "kvr_zone.h"
+#include "kvr_shard.h"
 
 #include <stdlib.h>
 
 
 struct kvr_ingest_s {
     kvr_router_t    *router;
+    kvr_shard_t     *shard;         /* of the worker that was last named */
     kvr_decoder_t   *decoder;
     kvr_message_t    msg;
-    uint32_t         worker;        /* slot, of the message opened */
+    uint32_t         worker;        /* slot there, of the message opened */
     uint32_t         generation;
     uint32_t         refused;       /* events of the message */
 };
@@ -33,7 +34,7 @@ static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
-static void kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w);
+static void kvr_ingest_confidence(kvr_shard_t *k, kvr_worker_t *w);
 
 
 kvr_ingest_t *
@@ -75,12 +76,12 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 static kvr_rc_t
 kvr_ingest_lock(kvr_ingest_t *in)
 {
-    kvr_rc_t       rc;
-    kvr_router_t  *k;
+    kvr_rc_t      rc;
+    kvr_shard_t  *k;
 
-    k = in->router;
+    k = in->shard;
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    rc = kvr_shard_lock(k, KVR_LOCK_MS);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -89,7 +90,7 @@ kvr_ingest_lock(kvr_ingest_t *in)
         || k->zone->lease.owner != k->self)
     {
         k->token = 0;
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         return KVR_LOST;
     }
 
@@ -106,10 +107,10 @@ static kvr_rc_t
 kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 {
     kvr_rc_t           rc;
-    kvr_router_t      *k;
+    kvr_shard_t       *k;
     kvr_worker_conf_t  conf;
 
-    k = in->router;
+    k = in->shard;
 
     rc = kvr_fleet_find(&k->fleet, worker, len, &in->worker);
 
@@ -143,15 +144,14 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 {
     kvr_rc_t              rc;
     kvr_why_t             why;
+    kvr_shard_t          *k;
     kvr_worker_t         *w;
-    kvr_router_t         *k;
     const char           *text;
     kvr_ingest_verdict_t  verdict;
 
     *detail = NULL;
     text = NULL;
     why = KVR_WHY_NONE;
-    k = in->router;
 
     in->refused = 0;
     memset(&in->msg, 0, sizeof(kvr_message_t));
@@ -160,6 +160,9 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         *detail = "the channel names no valid worker id";
         return KVR_INGEST_DROP;
     }
+
+    in->shard = kvr_shard_of(in->router, worker, len);
+    k = in->shard;
 
     rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
 
@@ -190,7 +193,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         && kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK)
     {
         /* what can't be read makes no worker */
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         *detail = text;
         return KVR_INGEST_DROP;
     }
@@ -201,11 +204,11 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         break;
 
     case KVR_DECLINED:
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         return KVR_INGEST_DROP;
 
     default:
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         *detail = "no room for another worker";
         return KVR_INGEST_DROP;
     }
@@ -237,7 +240,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         verdict = KVR_INGEST_APPLY;
     }
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(k);
 
     return verdict;
 }
@@ -248,11 +251,11 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 static kvr_ingest_verdict_t
 kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 {
-    kvr_router_t   *k;
+    kvr_shard_t    *k;
     kvr_stream_t   *s;
     kvr_message_t  *m;
 
-    k = in->router;
+    k = in->shard;
     s = &w->stream;
     m = &in->msg;
 
@@ -299,7 +302,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
             kvr_count(k, &w->counters.restarts, 1);
         }
 
-        kvr_zone_clear_worker(k, in->worker);
+        kvr_shard_clear_worker(k, in->worker);
 
         kvr_set64(&k->mem, &s->epoch, m->epoch);
         kvr_set64(&k->mem, &s->seq, 0);
@@ -323,10 +326,10 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
     uint32_t       used;
     kvr_rc_t       rc;
     kvr_event_t    ev;
+    kvr_shard_t   *k;
     kvr_worker_t  *w;
-    kvr_router_t  *k;
 
-    k = in->router;
+    k = in->shard;
 
     rc = kvr_ingest_lock(in);
     if (rc != KVR_OK) {
@@ -336,7 +339,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
     w = &k->fleet.workers[in->worker];
 
     if (w->generation != in->generation || w->flags & KVR_WORKER_DELETED) {
-        kvr_zone_unlock(k);
+        kvr_shard_unlock(k);
         return KVR_DONE;
     }
 
@@ -373,7 +376,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
         kvr_txn_commit(&k->mem);
     }
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(k);
 
     return rc == KVR_DONE ? KVR_DONE : KVR_OK;
 }
@@ -387,9 +390,9 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     uint32_t       unknown;
     kvr_rc_t       rc;
     kvr_why_t      why;
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
 
-    k = in->router;
+    k = in->shard;
 
     if (ev->verdict == KVR_FILTERED) {
         kvr_count(k, &w->counters.why[ev->why], 1);
@@ -415,7 +418,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         return KVR_OK;
     }
 
-    rc = kvr_zone_apply(k, in->worker, ev, &unknown, &why);
+    rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
 
     if (rc == KVR_INVALID
         && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
@@ -437,15 +440,15 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 {
     uint32_t       holder;
     uint64_t       next;
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
     kvr_holder_t  *h;
 
-    k = in->router;
+    k = in->shard;
 
     if (kvr_fleet_holder(&k->fleet, in->worker, ev->rank, &holder)
         != KVR_OK)
     {
-        return true;            /* kvr_zone_apply() says what is wrong */
+        return true;            /* kvr_shard_apply() says what is wrong */
     }
 
     h = &k->fleet.holders[holder];
@@ -461,7 +464,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         /* the numbers begin anew, and so does the rank */
 
         kvr_count(k, &w->counters.restarts, 1);
-        kvr_zone_clear(k, holder);
+        kvr_shard_clear(k, holder);
         kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
 
     } else if (next && ev->event_id > next) {
@@ -480,7 +483,7 @@ kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 {
     in->refused++;
 
-    kvr_count(in->router, &w->counters.why[why], 1);
+    kvr_count(in->shard, &w->counters.why[why], 1);
 }
 
 
@@ -489,10 +492,10 @@ kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 static void
 kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
 {
-    kvr_router_t  *k;
+    kvr_shard_t   *k;
     kvr_stream_t  *s;
 
-    k = in->router;
+    k = in->shard;
     s = &w->stream;
 
     if (in->msg.form == KVR_FORM_ENVELOPE) {
@@ -520,7 +523,7 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
 
 
 static void
-kvr_ingest_confidence(kvr_router_t *k, kvr_worker_t *w)
+kvr_ingest_confidence(kvr_shard_t *k, kvr_worker_t *w)
 {
     uint32_t  c;
 
@@ -556,14 +559,14 @@ kvr_rc_t
 kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_cursor_t *cursor)
 {
-    uint32_t       i;
-    kvr_worker_t  *w;
+    uint32_t             i;
+    const kvr_worker_t  *w;
 
-    if (kvr_fleet_find(&in->router->fleet, worker, len, &i) != KVR_OK) {
+    if (kvr_router_find_worker(in->router, worker, len, &i) != KVR_OK) {
         return KVR_DECLINED;
     }
 
-    w = &in->router->fleet.workers[i];
+    w = kvr_router_worker(in->router, i);
 
     cursor->epoch = kvr_load64(&w->stream.epoch);
     cursor->seq = kvr_load64(&w->stream.seq);
@@ -594,6 +597,8 @@ kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
 {
     kvr_rc_t  rc;
 
+    in->shard = kvr_shard_of(in->router, worker, len);
+
     rc = kvr_ingest_lock(in);
     if (rc != KVR_OK) {
         return rc;
@@ -601,11 +606,11 @@ kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
 
     rc = kvr_ingest_worker(in, worker, len);
     if (rc != KVR_OK) {
-        kvr_zone_unlock(in->router);
+        kvr_shard_unlock(in->shard);
         return rc;
     }
 
-    *w = &in->router->fleet.workers[in->worker];
+    *w = &in->shard->fleet.workers[in->worker];
 
     return KVR_OK;
 }
@@ -620,8 +625,8 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
     rc = kvr_ingest_enter(in, worker, len, &w);
 
     if (rc == KVR_OK) {
-        kvr_set32(&in->router->mem, &w->stream.confidence, KVR_SYNCING);
-        kvr_zone_unlock(in->router);
+        kvr_set32(&in->shard->mem, &w->stream.confidence, KVR_SYNCING);
+        kvr_shard_unlock(in->shard);
     }
 
     return rc;
@@ -637,9 +642,9 @@ kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
     rc = kvr_ingest_enter(in, worker, len, &w);
 
     if (rc == KVR_OK) {
-        kvr_count(in->router, &w->counters.repairs, 1);
-        kvr_ingest_confidence(in->router, w);
-        kvr_zone_unlock(in->router);
+        kvr_count(in->shard, &w->counters.repairs, 1);
+        kvr_ingest_confidence(in->shard, w);
+        kvr_shard_unlock(in->shard);
     }
 
     return rc;
@@ -660,7 +665,7 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         return rc;
     }
 
-    m = &in->router->mem;
+    m = &in->shard->mem;
     s = &w->stream;
 
     /* cursors never go back within an epoch */
@@ -675,8 +680,8 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
     }
 
-    kvr_ingest_confidence(in->router, w);
-    kvr_zone_unlock(in->router);
+    kvr_ingest_confidence(in->shard, w);
+    kvr_shard_unlock(in->shard);
 
     return KVR_OK;
 }

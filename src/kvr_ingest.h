@@ -4,9 +4,10 @@
  * Ingest: messages of workers' event streams, applied to the zone in slices.
  *
  * The state machine of EVENTS.md section 7 stands here.  A kvr_ingest_t is a
- * process's own; it works for the holder of the lease, and every slice checks
- * the lease's token under the lock.  The cursor (epoch, seq, events of seq + 1
- * applied) is in the zone and is committed together with what it covers.
+ * process's own; it works for the holder of the lease of a worker's shard, and
+ * every slice checks that lease's token under the shard's lock.  The cursor
+ * (epoch, seq, events of seq + 1 applied) is in the zone and is committed
+ * together with what it covers.
  *
  *     switch (kvr_ingest_open(in, worker, len, bytes, n, live, now)) {
  *     case KVR_INGEST_APPLY:

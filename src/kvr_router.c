@@ -5,232 +5,14 @@
 
 #include "kvr_zone.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/random.h>
-#include <time.h>
 
-
-#define KVR_WORKERS_MAX      16384
-#define KVR_RECLAIM_SLOTS    2048       /* looked at between two clock reads */
-
-
-static uint64_t kvr_zone_offset_of(uint64_t at);
-static bool kvr_view_dying(void *data, uint32_t view);
-static void kvr_reclaim_finish(kvr_router_t *k);
-static uint32_t kvr_router_look(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
-
-
-/* ---- making and opening ------------------------------------------------- */
-
-static uint64_t
-kvr_zone_offset_of(uint64_t at)
-{
-    return (at + 63) & ~UINT64_C(63);
-}
-
-
-kvr_rc_t
-kvr_router_format(void *base, size_t size, const kvr_params_t *params,
-    char why[KVR_WHY_LEN])
-{
-    uint32_t     holders, views;
-    uint64_t     at, bytes, secret[6];
-    kvr_mem_t    mem;
-    kvr_zone_t  *z;
-
-    if (params->block_size == 0 || params->block_size > KVR_BLOCK_SIZE_MAX) {
-        snprintf(why, KVR_WHY_LEN, "block_size must be 1..%u",
-                 KVR_BLOCK_SIZE_MAX);
-        return KVR_INVALID;
-    }
-
-    if (params->max_workers == 0 || params->max_workers > KVR_WORKERS_MAX) {
-        snprintf(why, KVR_WHY_LEN, "max_workers must be 1..%u",
-                 KVR_WORKERS_MAX);
-        return KVR_INVALID;
-    }
-
-    if (params->frequency_ms != 0
-        && (params->frequency_ms < KVR_FREQUENCY_MIN
-            || params->frequency_ms > KVR_FREQUENCY_MAX))
-    {
-        snprintf(why, KVR_WHY_LEN, "frequency must be %u..%u ms, or 0",
-                 KVR_FREQUENCY_MIN, KVR_FREQUENCY_MAX);
-        return KVR_INVALID;
-    }
-
-    if (getrandom(secret, sizeof(secret), 0) != (ssize_t) sizeof(secret)) {
-        snprintf(why, KVR_WHY_LEN, "getrandom() failed");
-        return KVR_ERROR;
-    }
-
-    /* what is of a fixed size, at most half of the zone */
-
-    kvr_fleet_bounds(params->max_workers, &holders, &views);
-
-    at = kvr_zone_offset_of(sizeof(kvr_zone_t))
-         + kvr_zone_offset_of(sizeof(kvr_journal_t))
-         + kvr_zone_offset_of(kvr_fleet_size(params->max_workers))
-         + kvr_zone_offset_of(kvr_load_size(holders))
-         + kvr_radix_views_size(views);
-
-    if (size < KVR_ZONE_MIN || size / 2 < at) {
-        snprintf(why, KVR_WHY_LEN, "%zu bytes are too few for %u workers: "
-                 "at least %llu are needed", size, params->max_workers,
-                 (unsigned long long) kvr_max(at * 2, KVR_ZONE_MIN));
-        return KVR_INVALID;
-    }
-
-    if (size > (uint64_t) UINT32_MAX * sizeof(uint64_t)) {
-        snprintf(why, KVR_WHY_LEN, "a zone may have 32 GiB at most");
-        return KVR_INVALID;
-    }
-
-    z = base;
-    memset(z, 0, sizeof(kvr_zone_t));
-
-    z->layout = KVR_ZONE_VERSION;
-    z->size = size;
-    z->params = *params;
-
-    mem.base = base;
-    mem.size = size;
-
-    at = kvr_zone_offset_of(sizeof(kvr_zone_t));
-    z->journal = at;
-    mem.journal = (kvr_journal_t *) (mem.base + at);
-    mem.journal->n = 0;
-
-    at += kvr_zone_offset_of(sizeof(kvr_journal_t));
-    kvr_fleet_format(&mem, &z->fleet, at, params->max_workers);
-
-    at += kvr_zone_offset_of(kvr_fleet_size(params->max_workers));
-    kvr_load_format(&mem, &z->load, at, holders);
-
-    at += kvr_zone_offset_of(kvr_load_size(holders));
-
-    if (params->frequency_ms) {
-        bytes = kvr_zone_offset_of(size / KVR_FREQUENCY_PART);
-        kvr_frequency_format(&z->frequency, mem.base, at, bytes,
-                             params->frequency_ms, &secret[4]);
-        at += bytes;
-    }
-
-    kvr_radix_format(&mem, &z->index, at, size - at, views, secret);
-
-    /* last: a zone without it is not one */
-
-    __atomic_store_n(&z->magic, KVR_ZONE_MAGIC, __ATOMIC_RELEASE);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_router_attach(kvr_router_t *k, void *base, size_t size,
-    const kvr_params_t *params, char why[KVR_WHY_LEN])
-{
-    uint64_t     end;
-    kvr_zone_t  *z;
-
-    z = base;
-
-    if (size < KVR_ZONE_MIN
-        || __atomic_load_n(&z->magic, __ATOMIC_ACQUIRE) != KVR_ZONE_MAGIC)
-    {
-        snprintf(why, KVR_WHY_LEN, "the memory holds no kv-router zone");
-        return KVR_INVALID;
-    }
-
-    if (z->layout != KVR_ZONE_VERSION) {
-        snprintf(why, KVR_WHY_LEN, "the zone has layout %u, this software "
-                 "has %u", z->layout, KVR_ZONE_VERSION);
-        return KVR_INVALID;
-    }
-
-    end = z->index.arena.base + z->index.arena.limit * sizeof(uint64_t);
-
-    if (z->size != size || z->journal >= size
-        || z->index.handles.lines >= size || z->index.children >= size
-        || z->fleet.off_workers >= size || z->fleet.off_views >= size
-        || z->index.arena.bump > z->index.arena.limit
-        || z->index.handles.used > z->index.handles.limit
-        || z->index.children_used > z->index.nchildren
-        || z->fleet.nworkers > z->fleet.max_workers
-        || z->fleet.max_workers != z->params.max_workers || end > size
-        || z->frequency.sets >= size
-        || z->frequency.nsets > (size - z->frequency.sets)
-                                / sizeof(kvr_frequency_set_t)
-        || (z->params.frequency_ms == 0) != (z->frequency.nsets == 0))
-    {
-        snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
-        return KVR_INVALID;
-    }
-
-    if (params && params->block_size != z->params.block_size) {
-        snprintf(why, KVR_WHY_LEN, "it was made with block_size=%u, not %u",
-                 z->params.block_size, params->block_size);
-        return KVR_INVALID;
-    }
-
-    if (params && params->max_workers != z->params.max_workers) {
-        snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
-                 z->params.max_workers, params->max_workers);
-        return KVR_INVALID;
-    }
-
-    if (params && params->frequency_ms != z->params.frequency_ms) {
-        snprintf(why, KVR_WHY_LEN, "it was made with frequency=%ums, not %ums",
-                 z->params.frequency_ms, params->frequency_ms);
-        return KVR_INVALID;
-    }
-
-    if (params && strcmp(params->model, z->params.model) != 0) {
-        snprintf(why, KVR_WHY_LEN, "it was made with model \"%.60s\", not "
-                 "\"%.60s\"", z->params.model, params->model);
-        return KVR_INVALID;
-    }
-
-    memset(k, 0, sizeof(kvr_router_t));
-
-    k->zone = z;
-    k->size = size;
-    k->mem.base = base;
-    k->mem.size = size;
-    k->mem.journal = (kvr_journal_t *) (k->mem.base + z->journal);
-    k->self = kvr_owner_self();
-
-    k->rows = malloc(3 * z->fleet.max_views * sizeof(uint32_t));
-    k->hashes = malloc(KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
-
-    if (k->rows == NULL || k->hashes == NULL) {
-        kvr_router_detach(k);
-        snprintf(why, KVR_WHY_LEN, "out of memory");
-        return KVR_ERROR;
-    }
-
-    kvr_radix_attach(&k->index, &k->mem, &z->index);
-    kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
-    kvr_load_attach(&k->load, &k->mem, &k->index.arena, &z->load);
-    kvr_zone_forget_init(k);
-
-    k->ttl = params ? params->ttl : z->params.ttl;
-
-    return KVR_OK;
-}
-
-
-void
-kvr_router_detach(kvr_router_t *k)
-{
-    free(k->rows);
-    free(k->hashes);
-
-    k->rows = NULL;
-    k->hashes = NULL;
-}
+static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
+    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
+    uint32_t cap);
+static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
+    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
+    uint32_t cap);
+static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
 const kvr_params_t *
@@ -240,62 +22,36 @@ kvr_router_params(const kvr_router_t *k)
 }
 
 
-/* ---- lock --------------------------------------------------------------- */
-
-kvr_rc_t
-kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms)
-{
-    bool      broken;
-    kvr_rc_t  rc;
-
-    rc = kvr_lock_acquire(&k->zone->lock, k->self, timeout_ms, &broken);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    if (broken) {
-        kvr_put64(&k->zone->lock_breaks, k->zone->lock_breaks + 1);
-    }
-
-    if (k->mem.journal->n) {
-        (void) kvr_txn_rollback(&k->mem);
-        kvr_fleet_touch(&k->fleet);
-        kvr_put64(&k->zone->rollbacks, k->zone->rollbacks + 1);
-    }
-
-    return KVR_OK;
-}
-
-
-void
-kvr_zone_unlock(kvr_router_t *k)
-{
-    kvr_txn_commit(&k->mem);
-    kvr_lock_release(&k->zone->lock, k->self);
-}
-
-
 /* ---- processes ---------------------------------------------------------- */
 
 kvr_rc_t
 kvr_router_join(kvr_router_t *k)
 {
-    kvr_rc_t  rc;
+    uint32_t      i;
+    kvr_rc_t      rc;
+    kvr_owner_t   self;
+    kvr_shard_t  *first;
 
-    k->self = kvr_owner_self();
-    k->token = 0;
+    self = kvr_owner_self();
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
+    for (i = 0; i < k->nshards; i++) {
+        k->shards[i].self = self;
+        k->shards[i].token = 0;
+    }
+
+    first = &k->shards[0];
+
+    rc = kvr_shard_lock(first, KVR_LOCK_MS);
     if (rc != KVR_OK) {
         return rc;
     }
 
     (void) kvr_load_reclaim(&k->load);
 
-    kvr_radix_begin(&k->index);
-    (void) kvr_load_join(&k->load, k->self);
+    kvr_radix_begin(&first->index);
+    (void) kvr_load_join(&k->load, self);
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(first);
 
     return KVR_OK;
 }
@@ -306,130 +62,95 @@ kvr_router_leave(kvr_router_t *k)
 {
     kvr_router_lease_release(k);
 
-    if (kvr_zone_lock(k, KVR_LOCK_MS) != KVR_OK) {
+    if (kvr_shard_lock(&k->shards[0], KVR_LOCK_MS) != KVR_OK) {
         /* others find the process dead and clean up */
         return;
     }
 
     kvr_load_leave(&k->load);
 
-    kvr_zone_unlock(k);
+    kvr_shard_unlock(&k->shards[0]);
 }
 
 
 bool
 kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 {
-    bool      more, forget;
+    bool      more;
+    uint32_t  i;
     uint64_t  until;
 
-    forget = kvr_zone_forget(k, now_ms, slice_us);
+    until = kvr_now_us() + slice_us;
+    more = false;
 
-    if (kvr_lock_orphaned(&k->zone->lock)) {
-        if (kvr_zone_lock(k, 0) != KVR_OK) {
-            return forget;
+    for (i = 0; i < k->nshards; i++) {
+        if (kvr_shard_forget(&k->shards[i], k->ttl, now_ms, until)) {
+            more = true;
         }
+    }
 
-        kvr_zone_unlock(k);
+    for (i = 0; i < k->nshards; i++) {
+        kvr_shard_recover(&k->shards[i]);
     }
 
     if (now_ms - k->tended_ms >= KVR_TEND_LOADS_MS) {
         k->tended_ms = now_ms;
 
-        if (kvr_load_orphaned(&k->load) && kvr_zone_lock(k, 0) == KVR_OK) {
-            (void) kvr_load_reclaim(&k->load);
-            kvr_zone_unlock(k);
-        }
-    }
-
-    if (kvr_load32(&k->zone->fleet.ndying) == 0) {
-        return forget;
-    }
-
-    if (kvr_zone_lock(k, 0) != KVR_OK) {
-        return true;
-    }
-
-    until = kvr_zone_now_us() + slice_us;
-
-    do {
-        kvr_radix_begin(&k->index);
-
-        if (kvr_radix_reclaim(&k->index, kvr_view_dying, k,
-                              KVR_RECLAIM_SLOTS)
-            || k->zone->fleet.ndying == 0)
+        if (kvr_load_orphaned(&k->load)
+            && kvr_shard_lock(&k->shards[0], 0) == KVR_OK)
         {
-            kvr_reclaim_finish(k);
-        }
-
-        kvr_txn_commit(&k->mem);
-
-        more = k->zone->fleet.ndying != 0;
-
-    } while (more && kvr_zone_now_us() < until);
-
-    kvr_zone_unlock(k);
-
-    return more || forget;
-}
-
-
-static bool
-kvr_view_dying(void *data, uint32_t view)
-{
-    kvr_router_t  *k = data;
-
-    return k->fleet.view_holder[view] == KVR_VIEW_DYING;
-}
-
-
-/* A round is over: views of which nothing is left may be used again. */
-
-static void
-kvr_reclaim_finish(kvr_router_t *k)
-{
-    uint32_t  v;
-
-    for (v = 0; v < k->zone->fleet.nviews; v++) {
-        if (kvr_view_dying(k, v) && kvr_radix_view_empty(&k->index, v)) {
-            kvr_fleet_free_view(&k->fleet, v);
-
-            /* thousands may die together: the log is not for all of them */
-            if (kvr_txn_room(&k->mem) < 16) {
-                kvr_txn_commit(&k->mem);
-            }
+            (void) kvr_load_reclaim(&k->load);
+            kvr_shard_unlock(&k->shards[0]);
         }
     }
-}
 
+    until = kvr_now_us() + slice_us;
 
-uint64_t
-kvr_zone_now_us(void)
-{
-    struct timespec  ts;
+    for (i = 0; i < k->nshards; i++) {
+        if (kvr_shard_reclaim(&k->shards[i], until)) {
+            more = true;
+        }
+    }
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
+    return more;
 }
 
 
 /* ---- reading ------------------------------------------------------------ */
 
-/* A view may be another holder's by the time that its depth is known: if this
- * process was stopped meanwhile, say.  Then it is looked for anew. */
-
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t  i, found, version, *versions;
+    uint32_t  i, found;
 
-    versions = &k->zone->fleet.version;
+    found = 0;
+
+    for (i = 0; i < k->nshards; i++) {
+        found += kvr_find_shard(k, i, locals, n, early_exit, out + found,
+                                cap - found);
+    }
+
+    return found;
+}
+
+
+/* A view may be another holder's by the time that its depth is known: if this
+ * process was stopped meanwhile, say.  Then it is looked for anew. */
+
+static uint32_t
+kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
+{
+    uint32_t           i, found, version, *versions;
+    kvr_shard_zone_t  *z;
+
+    z = r->shards[shard].zone;
+    versions = &z->fleet.version;
 
     for (i = 0; i < KVR_RADIX_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
-        found = kvr_router_look(k, locals, n, early_exit, out, cap);
+        found = kvr_look_shard(r, shard, locals, n, early_exit, out, cap);
         kvr_fence(__ATOMIC_ACQUIRE);
 
         if (found == 0 || kvr_load32(versions) == version) {
@@ -437,20 +158,24 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
         }
     }
 
-    (void) __atomic_fetch_add(&k->zone->index.torn, 1, __ATOMIC_RELAXED);
+    (void) __atomic_fetch_add(&z->index.torn, 1, __ATOMIC_RELAXED);
 
     return 0;
 }
 
 
+/* In one shard, whose holders' numbers are made the zone's. */
+
 static uint32_t
-kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    bool early_exit, kvr_match_t *out, uint32_t cap)
+kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
+    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t      v, h, t, nviews, found;
-    uint32_t     *rows;
-    kvr_match_t  *m;
-    kvr_depths_t  depths;
+    uint32_t            v, h, t, nviews, found;
+    kvr_match_t        *m;
+    kvr_depths_t        depths;
+    const kvr_shard_t  *k;
+
+    k = &r->shards[shard];
 
     /* views that came after this have nothing that the lookup must see */
 
@@ -461,10 +186,8 @@ kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
         return 0;
     }
 
-    rows = k->rows;
-
     for (t = 0; t < 3; t++) {
-        depths.depths[t] = rows + t * k->zone->fleet.max_views;
+        depths.depths[t] = r->rows + t * k->zone->fleet.max_views;
     }
 
     depths.nviews = nviews;
@@ -494,7 +217,7 @@ kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
         }
 
         m = &out[found++];
-        m->holder = h;
+        m->holder = h * r->nshards + shard;
         m->device = depths.depths[0][v];
         m->host = depths.depths[1][v];
         m->disk = depths.depths[2][v];
@@ -507,294 +230,109 @@ kvr_router_look(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 void
 kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
 {
-    const kvr_zone_t  *z;
-
-    z = k->zone;
+    uint32_t  i;
 
     memset(out, 0, sizeof(kvr_stats_t));
 
-    out->zone_bytes = z->size;
-    out->arena_bytes = z->index.arena.limit * sizeof(uint64_t);
-    out->arena_used = kvr_load64(&z->index.arena.used) * sizeof(uint64_t);
-    out->handles = kvr_load64(&z->index.handles.used);
-    out->handles_max = z->index.handles.limit;
-    out->runs = kvr_load64(&z->index.children_used);
-    out->runs_max = z->index.children_limit;
-    out->blocks = kvr_load64(&z->index.blocks);
-    out->holes = kvr_load64(&z->index.details);
-    out->pairs = kvr_load64(&z->index.pairs);
-    out->used_bytes = out->arena_used + out->handles * sizeof(uint64_t)
-                      + out->runs * sizeof(uint64_t);
-    out->views_dying = kvr_load32(&z->fleet.ndying);
-    out->rollbacks = kvr_load64(&z->rollbacks);
-    out->lock_breaks = kvr_load64(&z->lock_breaks);
-    out->stores_full = kvr_load64(&z->stores_full);
-    out->forgotten = kvr_load64(&z->index.forgotten);
-    out->lookups_torn = kvr_load64(&z->index.torn);
-    out->frequency_max = z->frequency.nsets * KVR_FREQUENCY_WAYS;
-    out->frequency_replaced = kvr_load64(&z->frequency.replaced);
-    out->frequency_cut = kvr_load64(&z->frequency.cut);
-    out->workers = kvr_load32(&z->fleet.nworkers);
-    out->holders = kvr_load32(&z->fleet.nholders);
-    out->lease_pid = (uint32_t) kvr_owner_pid(kvr_load64(&z->lease.owner));
-    out->lease_token = kvr_load64(&z->lease.token);
-    out->load_reclaimed = kvr_load64(&z->load.reclaimed);
-    out->load_overflow = kvr_load64(&z->load.overflow);
+    for (i = 0; i < k->nshards; i++) {
+        kvr_stats_add(&k->shards[i], out);
+    }
+
+    out->zone_bytes = k->zone->size;
+    out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
+    out->load_overflow = kvr_load64(&k->zone->load.overflow);
+    out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;
+    out->frequency_replaced = kvr_load64(&k->zone->frequency.replaced);
+    out->frequency_cut = kvr_load64(&k->zone->frequency.cut);
 }
 
 
-/* ---- membership --------------------------------------------------------- */
-
-kvr_rc_t
-kvr_router_put_worker(kvr_router_t *k, const kvr_worker_conf_t *conf,
-    uint32_t origin)
+void
+kvr_router_shard_stats(const kvr_router_t *k, uint32_t shard,
+    kvr_stats_t *out)
 {
-    uint32_t       rank, worker, holder, flags;
-    kvr_rc_t       rc;
-    kvr_worker_t  *w;
+    memset(out, 0, sizeof(kvr_stats_t));
 
-    if (!kvr_worker_id_valid(conf->id, strnlen(conf->id, sizeof(conf->id)))
-        || conf->ranks == 0 || conf->ranks > KVR_RANKS_MAX)
-    {
-        return KVR_INVALID;
-    }
+    kvr_stats_add(&k->shards[shard], out);
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
+    out->zone_bytes = k->shards[shard].mem.size;
+}
 
-    if (kvr_fleet_find(&k->fleet, conf->id, strlen(conf->id), &worker)
-        == KVR_OK)
-    {
-        w = &k->fleet.workers[worker];
-        flags = w->flags;
 
-        if (origin != KVR_WORKER_API
-            && (flags & (KVR_WORKER_DELETED | KVR_WORKER_API)))
-        {
-            kvr_zone_unlock(k);
-            return flags & KVR_WORKER_DELETED ? KVR_DECLINED : KVR_OK;
-        }
+static void
+kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out)
+{
+    uint64_t                 used, handles, runs;
+    const kvr_shard_zone_t  *z;
 
-        if (origin == KVR_WORKER_SEEN) {
-            kvr_zone_unlock(k);
-            return KVR_OK;
-        }
+    z = k->zone;
 
-        if (memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0
-            && flags & origin)
-        {
-            /* each process of a new configuration says the same */
-            kvr_zone_unlock(k);
-            return KVR_OK;
-        }
-    }
+    used = kvr_load64(&z->index.arena.used) * sizeof(uint64_t);
+    handles = kvr_load64(&z->index.handles.used);
+    runs = kvr_load64(&z->index.children_used);
 
-    rc = kvr_fleet_put(&k->fleet, conf, origin, &worker);
+    out->used_bytes += used + (handles + runs) * sizeof(uint64_t);
+    out->arena_bytes += z->index.arena.limit * sizeof(uint64_t);
+    out->arena_used += used;
+    out->pairs += kvr_load64(&z->index.pairs);
+    out->handles += handles;
+    out->handles_max += z->index.handles.limit;
+    out->runs += runs;
+    out->runs_max += z->index.children_limit;
+    out->blocks += kvr_load64(&z->index.blocks);
+    out->holes += kvr_load64(&z->index.details);
+    out->views_dying += kvr_load32(&z->fleet.ndying);
+    out->rollbacks += kvr_load64(&z->rollbacks);
+    out->lock_breaks += kvr_load64(&z->lock_breaks);
+    out->stores_full += kvr_load64(&z->stores_full);
+    out->forgotten += kvr_load64(&z->index.forgotten);
+    out->lookups_torn += kvr_load64(&z->index.torn);
+    out->workers += kvr_load32(&z->fleet.nworkers);
+    out->holders += kvr_load32(&z->fleet.nholders);
+}
 
-    for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
-        rc = kvr_fleet_holder(&k->fleet, worker, rank, &holder);
-    }
 
-    if (rc != KVR_OK) {
-        (void) kvr_txn_rollback(&k->mem);
-        kvr_fleet_touch(&k->fleet);
-    }
+/* ---- leases ------------------------------------------------------------- */
 
-    kvr_zone_unlock(k);
+void
+kvr_router_lease_holder(const kvr_router_t *k, uint32_t shard, uint32_t *pid,
+    uint64_t *token)
+{
+    const kvr_lease_t  *lease;
 
-    return rc;
+    lease = &k->shards[shard].zone->lease;
+
+    *pid = (uint32_t) kvr_owner_pid(kvr_load64(&lease->owner));
+    *token = kvr_load64(&lease->token);
 }
 
 
 kvr_rc_t
-kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
-    size_t n)
+kvr_router_lease(kvr_router_t *k, uint32_t shard, uint32_t wait_ms,
+    uint64_t now_ms)
 {
-    size_t             i;
-    uint32_t           worker, ignored;
-    kvr_rc_t           rc;
-    kvr_worker_t      *w;
-    kvr_worker_conf_t  conf;
-
-    for (i = 0; i < n; i++) {
-        rc = kvr_router_put_worker(k, &confs[i], KVR_WORKER_STATIC);
-
-        if (rc != KVR_OK && rc != KVR_DECLINED) {
-            return rc;
-        }
-    }
-
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    for (worker = 0; worker < k->fleet.zone->nworkers; worker++) {
-        w = &k->fleet.workers[worker];
-
-        if ((w->flags & KVR_WORKER_STATIC) == 0) {
-            continue;
-        }
-
-        for (i = 0; i < n && strcmp(confs[i].id, w->conf.id) != 0; i++) {
-            /* void */
-        }
-
-        if (i < n) {
-            continue;
-        }
-
-        conf = w->conf;
-        memset(conf.address, 0, sizeof(conf.address));
-
-        (void) kvr_fleet_put(&k->fleet, &conf, KVR_WORKER_SEEN, &ignored);
-
-        kvr_txn_commit(&k->mem);
-    }
-
-    kvr_zone_unlock(k);
-
-    return KVR_OK;
+    return kvr_shard_lease(&k->shards[shard], wait_ms, now_ms);
 }
 
 
-/* The lock, and a worker that is there; on KVR_OK the caller unlocks. */
-
-kvr_rc_t
-kvr_zone_enter(kvr_router_t *k, const char *id, size_t len, uint32_t *worker)
+bool
+kvr_router_leased(const kvr_router_t *k, uint32_t shard)
 {
-    kvr_rc_t  rc;
+    const kvr_shard_t  *s;
 
-    rc = kvr_zone_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
+    s = &k->shards[shard];
 
-    if (kvr_fleet_find(&k->fleet, id, len, worker) != KVR_OK
-        || k->fleet.workers[*worker].flags & KVR_WORKER_DELETED)
-    {
-        kvr_zone_unlock(k);
-        return KVR_DECLINED;
-    }
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len)
-{
-    uint32_t  worker;
-    kvr_rc_t  rc;
-
-    rc = kvr_zone_enter(k, id, len, &worker);
-
-    if (rc == KVR_OK) {
-        kvr_zone_clear_worker(k, worker);
-        kvr_fleet_forget_stream(&k->fleet, worker);
-        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
-                            KVR_WORKER_DRAINING | KVR_WORKER_STATIC
-                            | KVR_WORKER_API | KVR_WORKER_SEEN
-                            | KVR_WORKER_TRUNCATED);
-        kvr_zone_unlock(k);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_router_drain(kvr_router_t *k, const char *id, size_t len, bool on)
-{
-    uint32_t  worker;
-    kvr_rc_t  rc;
-
-    rc = kvr_zone_enter(k, id, len, &worker);
-
-    if (rc == KVR_OK) {
-        kvr_fleet_set_flags(&k->fleet, worker, on ? KVR_WORKER_DRAINING : 0,
-                            on ? 0 : KVR_WORKER_DRAINING);
-        kvr_zone_unlock(k);
-    }
-
-    return rc;
-}
-
-
-/* ---- lease -------------------------------------------------------------- */
-
-kvr_rc_t
-kvr_router_lease(kvr_router_t *k, uint64_t now_ms)
-{
-    bool          take;
-    kvr_rc_t      rc;
-    kvr_lease_t  *lease;
-    kvr_owner_t   owner;
-    uint64_t      renewed;
-
-    lease = &k->zone->lease;
-    owner = kvr_load64(&lease->owner);
-    renewed = kvr_load64(&lease->renewed_ms);
-
-    if (owner != k->self || k->token != kvr_load64(&lease->token)) {
-
-        k->token = 0;
-
-        take = owner == 0
-               || (now_ms > renewed && now_ms - renewed > KVR_LEASE_MS)
-               || !kvr_owner_alive(owner);
-
-        if (!take) {
-            return KVR_DECLINED;
-        }
-    }
-
-    rc = kvr_zone_lock(k, 0);
-    if (rc != KVR_OK) {
-        /* a renewal may wait for the next time, a taking must */
-        return k->token ? KVR_OK : rc;
-    }
-
-    if (lease->owner == k->self && lease->token == k->token && k->token) {
-        rc = KVR_OK;
-
-    } else if (lease->owner == owner && lease->renewed_ms == renewed) {
-        kvr_set64(&k->mem, &lease->owner, k->self);
-        kvr_set64(&k->mem, &lease->token, lease->token + 1);
-        rc = KVR_OK;
-
-    } else {
-        rc = KVR_DECLINED;
-    }
-
-    if (rc == KVR_OK) {
-        kvr_set64(&k->mem, &lease->renewed_ms, now_ms);
-        k->token = lease->token;
-    }
-
-    kvr_zone_unlock(k);
-
-    return rc;
+    return s->token && kvr_load64(&s->zone->lease.token) == s->token
+           && kvr_load64(&s->zone->lease.owner) == s->self;
 }
 
 
 void
 kvr_router_lease_release(kvr_router_t *k)
 {
-    if (k->token == 0) {
-        return;
+    uint32_t  i;
+
+    for (i = 0; i < k->nshards; i++) {
+        kvr_shard_lease_release(&k->shards[i]);
     }
-
-    if (kvr_zone_lock(k, KVR_LOCK_MS) == KVR_OK) {
-
-        if (k->zone->lease.token == k->token) {
-            kvr_set64(&k->mem, &k->zone->lease.owner, 0);
-        }
-
-        kvr_zone_unlock(k);
-    }
-
-    k->token = 0;
 }

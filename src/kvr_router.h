@@ -4,30 +4,41 @@
  * The one door of src/: a zone of shared memory that holds one model's index,
  * fleet, load and counters.
  *
+ * SHARDS
+ *
+ * A zone has one shard or several.  A worker, with all its ranks, belongs to
+ * the shard that its id says.  Each shard has a lock, an undo log, a lease and
+ * a part of the memory of its own, so that several processes can write at
+ * once, each for other workers.  A lookup asks all of them.  What a zone
+ * answers does not depend on how many there are.
+ *
  * WHO MAY DO WHAT
  *
- * One process at a time writes, under the zone's lock, a word that carries
- * its owner {pid, start time}.  Every function below that writes takes the
- * lock and gives it back by itself.  Readers take no lock and never wait.
+ * One process at a time writes a shard, under the shard's lock, a word that
+ * carries its owner {pid, start time}.  Every function below that writes takes
+ * the lock and gives it back by itself, one lock at a time.  Readers take no
+ * lock and never wait.  The load tables are joined and left under the lock of
+ * shard 0; a process writes its own rows without it.
  *
  * WHAT A READER MAY SEE
  *
- * A lookup sees the index as it was at one moment during the call, or, when
- * a writer keeps changing the very blocks asked for, a prefix of that: it
- * may under-report what is being written, and never over-reports.
+ * A lookup sees each shard's index as it was at one moment during the call,
+ * or, when a writer keeps changing the very blocks asked for, a prefix of
+ * that: it may under-report what is being written, and never over-reports.
  *
  * WHAT HAPPENS WHEN A PROCESS DIES, AT ANY INSTRUCTION
  *
  * A reader: nothing; it left no trace.  A writer: its transaction stays
  * unfinished behind a lock word that names a dead process.  Whoever comes by
  * next (the next writer, or kvr_router_tend(), which every process calls each
- * 100 ms) takes the lock over and rolls the transaction back by the undo log.
+ * 100 ms) takes the lock over and rolls the transaction back by the shard's
+ * undo log; meanwhile the other shards are written as ever.
  * Versions are never rolled back, so that no reader takes torn memory for
  * whole.  A process that is only stopped keeps its lock; others get KVR_BUSY.
  *
- * A process that has the lease writes events only while the lease's token is
- * its own, checked under the lock at each slice: one that was stopped and
- * wakes gets KVR_LOST and can do no harm.
+ * A process that has a shard's lease writes events only while the lease's
+ * token is its own, checked under the lock at each slice: one that was stopped
+ * and wakes gets KVR_LOST and can do no harm.
  */
 
 
@@ -47,6 +58,7 @@
 
 
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
+#define KVR_SHARDS_MAX       64
 #define KVR_TEND_LOADS_MS    1000        /* between looks for dead processes */
 #define KVR_LEASE_MS         2000        /* a lease not renewed for so long is
                                             free to be taken */
@@ -56,6 +68,7 @@
 typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
+    uint32_t    shards;             /* 1..KVR_SHARDS_MAX */
     uint32_t    frequency_ms;       /* window of frequencies; 0: none */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
@@ -63,24 +76,20 @@ typedef struct {
 } kvr_params_t;
 
 
-typedef struct kvr_zone_s  kvr_zone_t;
+typedef struct kvr_zone_s   kvr_zone_t;
+typedef struct kvr_shard_s  kvr_shard_t;
 
 
 /* A process's handle on a zone; not shared, no locking of its own. */
 typedef struct {
     kvr_zone_t   *zone;
-    size_t        size;
-    kvr_mem_t     mem;
-    kvr_radix_t   index;
-    kvr_fleet_t   fleet;
-    kvr_load_t    load;
-    kvr_owner_t   self;
-    uint64_t      token;            /* of the lease; 0: not ours */
+    kvr_shard_t  *shards;
+    uint32_t      nshards;
+    kvr_load_t    load;             /* of the holders of all shards */
     uint64_t      tended_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
     uint64_t     *hashes;           /* of an event that came with tokens */
-    kvr_hasher_t  hasher;           /* of the same */
 } kvr_router_t;
 
 
@@ -121,13 +130,13 @@ void kvr_router_detach(kvr_router_t *k);
  */
 kvr_rc_t kvr_router_join(kvr_router_t *k);
 
-/* Leaves: gives back the lease when it is ours, and the load table. */
+/* Leaves: gives back the leases that are ours, and the load table. */
 void kvr_router_leave(kvr_router_t *k);
 
 /*
- * What every process does each 100 ms: recovers for a dead owner of the lock,
- * zeroes the load of dead processes, reclaims some of the cleared views
- * (about slice_us microseconds of work).  Returns true when work is left.
+ * What every process does each 100 ms: recovers for dead owners of locks,
+ * zeroes the load of dead processes, reclaims some of the cleared views and
+ * forgets what is older than ttl= (each about slice_us microseconds of work).  Returns true when work is left.
  */
 bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 
@@ -138,8 +147,9 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 
 /*
  * Finds who holds how much of a prompt, given as local hashes.  Writes at most
- * cap matches, holders in ascending order, those with nothing left out, and
- * returns their number; cap of fleet->max_holders is always enough.
+ * cap matches, in no order that means anything, holders with nothing left out,
+ * and returns their number; a cap of kvr_router_max_holders() is always
+ * enough.  Takes one lookup in each shard.
  * early_exit: may stop where one holder is left, with less than it has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
@@ -157,7 +167,7 @@ uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
 uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
     const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
 
-/* Counters and gauges for the status page. */
+/* Counters and gauges for the status page, summed up over the shards. */
 typedef struct {
     uint64_t    zone_bytes;
     uint64_t    used_bytes;         /* of all that can run out, in bytes */
@@ -169,26 +179,83 @@ typedef struct {
     uint64_t    handles_max;
     uint64_t    runs;
     uint64_t    runs_max;
-    uint64_t    blocks;             /* block positions in the tree */
+    uint64_t    blocks;             /* block positions in the trees */
     uint64_t    holes;              /* (run, holder) pairs with detail */
     uint64_t    views_dying;        /* cleared, not yet reclaimed */
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */
     uint64_t    stores_full;        /* stores refused for want of room */
     uint64_t    forgotten;          /* handles, for want of room or use */
-    uint64_t    lookups_torn;       /* lookups that gave up on a writer */
+    uint64_t    lookups_torn;       /* in one shard: gave up on a writer */
     uint64_t    frequency_max;      /* blocks that are counted, at most */
     uint64_t    frequency_replaced; /* of these, forgotten in the window */
     uint64_t    frequency_cut;      /* lookups counted in part */
     uint32_t    workers;
     uint32_t    holders;
-    uint32_t    lease_pid;          /* 0: nobody */
-    uint64_t    lease_token;        /* changes with each takeover */
     uint64_t    load_reclaimed;
     uint64_t    load_overflow;
 } kvr_stats_t;
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
+
+/* The same of one shard: zone_bytes of its part, without what is common. */
+void kvr_router_shard_stats(const kvr_router_t *k, uint32_t shard,
+    kvr_stats_t *out);
+
+
+/* ---- members ------------------------------------------------------------ */
+
+/*
+ * Workers and holders have numbers, through all shards, that stay as long as
+ * they are there.  Numbers between may belong to nobody.  No lock is needed to
+ * read; the worker of a number may change meanwhile, which its generation
+ * tells.
+ */
+
+/*
+ * The shard, 0..nshards - 1, of the worker with this id, by a hash of it (any
+ * bytes have one), and of the worker with this number.
+ */
+uint32_t kvr_router_shard(const kvr_router_t *k, const char *id, size_t len);
+uint32_t kvr_router_worker_shard(const kvr_router_t *k, uint32_t worker);
+
+/* Of the membership: another one after each change. */
+uint32_t kvr_router_version(const kvr_router_t *k);
+
+/* The numbers in use are below it; those that there can be are below max. */
+uint32_t kvr_router_workers(const kvr_router_t *k);
+uint32_t kvr_router_max_workers(const kvr_router_t *k);
+uint32_t kvr_router_max_holders(const kvr_router_t *k);
+
+/* How many holders there are. */
+uint32_t kvr_router_holders(const kvr_router_t *k);
+
+/* Deleted ones included; KVR_DECLINED. */
+kvr_rc_t kvr_router_find_worker(const kvr_router_t *k, const char *id,
+    size_t len, uint32_t *worker);
+
+/* As kvr_fleet_read(). */
+kvr_rc_t kvr_router_read_worker(const kvr_router_t *k, uint32_t worker,
+    kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
+
+/* Of a number below max: for its stream and its counters, word by word. */
+const kvr_worker_t *kvr_router_worker(const kvr_router_t *k, uint32_t worker);
+
+/* Of a worker's number below max; KVR_DECLINED. */
+kvr_rc_t kvr_router_find_holder(const kvr_router_t *k, uint32_t worker,
+    uint32_t rank, uint32_t *holder);
+
+/*
+ * The holders of a worker: *holder is KVR_HOLDER_NONE before the first and
+ * after the last, when the answer is false.  *steps is 0 at first; it bounds a
+ * list that is changed meanwhile.
+ */
+bool kvr_router_next_holder(const kvr_router_t *k, uint32_t worker,
+    uint32_t *holder, uint32_t *steps);
+
+/* Who a holder is. */
+uint32_t kvr_router_holder_worker(const kvr_router_t *k, uint32_t holder);
+uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
 
 
 /* ---- membership --------------------------------------------------------- */
@@ -238,25 +305,38 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
  * zone needs to give the same answers: whole chains, parents first, then the
- * removals that make the holes.  Holds the lock all the while, tens of
- * milliseconds for a million blocks: for people, not for the hot path.  Stops
- * when put() answers anything but KVR_OK, and answers the same.
+ * removals that make the holes.  One shard after the other, each under its
+ * lock, tens of milliseconds for a million blocks: for people, not for the hot
+ * path.  Stops when put() answers anything but KVR_OK, and answers the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
 
-/* ---- the lease: who consumes events ------------------------------------- */
+/* ---- leases: who consumes the events of a shard's workers --------------- */
 
 /*
- * Takes the lease when it is free, its holder is dead, or it was not renewed
- * for KVR_LEASE_MS; renews it when it is ours.  KVR_OK: it is ours.
- * KVR_DECLINED: another process's.  KVR_BUSY.
+ * Takes the shard's lease when it is free, its holder is dead, or it was not
+ * renewed for KVR_LEASE_MS; renews it when it is ours.  With wait_ms it is
+ * taken only after it was free for so long, which is for those who have leases
+ * already, so that others may have some too: the first of them that comes by
+ * after its holder's death makes it free.
+ *
+ * KVR_OK: it is ours.  KVR_DECLINED: another process's.  KVR_BUSY: not to be
+ * had just now; again soon.
  */
-kvr_rc_t kvr_router_lease(kvr_router_t *k, uint64_t now_ms);
+kvr_rc_t kvr_router_lease(kvr_router_t *k, uint32_t shard, uint32_t wait_ms,
+    uint64_t now_ms);
 
-/* Gives the lease back when it is ours. */
+/* Is it ours?  Without the lock, so it may be another's a moment later. */
+bool kvr_router_leased(const kvr_router_t *k, uint32_t shard);
+
+/* Gives back the leases that are ours. */
 void kvr_router_lease_release(kvr_router_t *k);
+
+/* Whose it is: 0: nobody's.  The token changes with each takeover. */
+void kvr_router_lease_holder(const kvr_router_t *k, uint32_t shard,
+    uint32_t *pid, uint64_t *token);
 
 
 #endif /* KVR_ROUTER_H_INCLUDED */

@@ -1,16 +1,25 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How a zone lies in memory; for kvr_router.c, kvr_ingest.c and kvr_dump.c.
+ * How a zone lies in memory; for kvr_zone.c, kvr_router.c and the tests.
  *
- *     kvr_zone_t    header, lock, lease, index, fleet and load headers
- *     journal       the undo log
- *     fleet         workers, holders, views
- *     load          the shared table
+ *     kvr_zone_t    what the zone was made with; the load's header
+ *     load          its shared table
  *     frequency     how often blocks are asked for, with frequency= alone
- *     index         handles, children, arena
+ *     shard 0       to the end of its part
+ *     shard 1
+ *     …
+ *
+ * The first part begins with the zone itself: the load tables are written
+ * under the lock of shard 0 and through its undo log, which reaches what lies
+ * behind its base.  The others begin with their shards.  All shards have room
+ * for the same.
  *
  * Everything is at offsets: processes may map the zone where they like.
+ *
+ * WHO MAY WRITE.  The header: nobody, once the zone is made.  The load's
+ * header: the owner of shard 0's lock; its rows: see kvr_load.h.  Shards: see
+ * kvr_shard.h.
  */
 
 
@@ -18,20 +27,12 @@
 #define KVR_ZONE_H_INCLUDED
 
 
-#include "kvr_router.h"
+#include "kvr_shard.h"
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     3          /* of the layout; any change counts */
-#define KVR_LOCK_MS          50         /* a writer's slices are far below */
+#define KVR_ZONE_VERSION     5          /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
-
-
-typedef struct {
-    kvr_owner_t       owner;            /* 0: free */
-    uint64_t          token;            /* grows with each taking */
-    uint64_t          renewed_ms;       /* monotonic */
-} kvr_lease_t;
 
 
 struct kvr_zone_s {
@@ -40,68 +41,10 @@ struct kvr_zone_s {
     uint32_t          pad;
     uint64_t          size;
     kvr_params_t      params;
-
-    kvr_lock_t        lock;
-    kvr_lease_t       lease;
-
-    uint64_t          journal;          /* offset */
-    uint64_t          rollbacks;
-    uint64_t          lock_breaks;
-    uint64_t          stores_full;
-    uint64_t          forget_ms;        /* next slice of ttl's is due */
-
-    kvr_radix_zone_t  index;
-    kvr_fleet_zone_t  fleet;
     kvr_load_zone_t   load;
 
     kvr_frequency_zone_t  frequency;
 };
-
-
-/*
- * The lock, for every writer: KVR_OK, KVR_BUSY.  Rolls back what a dead owner
- * left, so that the log is empty after it.
- */
-kvr_rc_t kvr_zone_lock(kvr_router_t *k, uint32_t timeout_ms);
-void kvr_zone_unlock(kvr_router_t *k);
-
-/*
- * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
- * without the lock.
- */
-kvr_rc_t kvr_zone_enter(kvr_router_t *k, const char *id, size_t len,
-    uint32_t *worker);
-
-/* Adds to a counter of the zone. */
-#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
-
-/*
- * One event, kept by the decoder, for a worker that exists; under the lock,
- * log empty; commits all but its last part, to which the caller adds what
- * belongs to it.  Counts in the worker's counters.
- * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
- * TRUNCATED.
- */
-kvr_rc_t kvr_zone_apply(kvr_router_t *k, uint32_t worker,
-    const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
-
-/* Empties a holder, or all of a worker's. */
-void kvr_zone_clear(kvr_router_t *k, uint32_t holder);
-void kvr_zone_clear_worker(kvr_router_t *k, uint32_t worker);
-
-
-/* Makes the index tell the workers what it forgets. */
-void kvr_zone_forget_init(kvr_router_t *k);
-
-/*
- * What each process does each 100 ms: tells its index the time, and forgets
- * what is older than ttl=, about slice_us microseconds of it.  True: more of
- * it is due.
- */
-bool kvr_zone_forget(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
-
-/* The monotonic clock, microseconds. */
-uint64_t kvr_zone_now_us(void);
 
 
 #endif /* KVR_ZONE_H_INCLUDED */

@@ -254,11 +254,11 @@ invalid parameter "index=positional"
 
 
 
-=== TEST 19: there is one shard only
+=== TEST 19: there are 64 shards at most
 --- http_config
-    kv_router_zone  zone=main:8m shards=2;
+    kv_router_zone  zone=main:8m shards=65;
 --- error_log
-invalid parameter "shards=2"
+invalid parameter "shards=65"
 
 
 

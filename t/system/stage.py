@@ -36,9 +36,10 @@ MODULE = Path(os.environ.get("KVR_MODULE") or Path(
     os.environ.get("KVR_BUILD") or ROOT / "build")
     / "ngx_http_kv_router_module.so")
 SEED = int(os.environ.get("KVR_SEED", "1"))
+SHARDS = int(os.environ.get("KVR_SHARDS", "1"))
 BLOCK_SIZE = 16
 NOBODY = "0.0.0.1:9"            # an engine's address that is never used
-PROCESSES = 2                   # of nginx, as nginx.conf.in has it
+PROCESSES = int(os.environ.get("KVR_PROCESSES", "2"))   # of nginx
 PATIENCE = 15.0                 # seconds that anything may take
 TAIL_LINES = 60
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
@@ -80,7 +81,7 @@ class Stage:
 
     def run(self, tests):
         """Runs the tests; returns the program's status."""
-        print(f"# seed {SEED}, module {MODULE}")
+        print(f"# seed {SEED}, shards {SHARDS}, module {MODULE}")
         if not MODULE.is_file():
             print("Bail out!  the module isn't there: build it first")
             return 1
@@ -238,6 +239,10 @@ class Stage:
             "PORT": str(self.port)}
         text = (DEMO / "nginx.conf.in").read_text()
         conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)
+        conf = conf.replace(" zone=main:64m ",
+                            f" zone=main:64m shards={SHARDS} ")
+        conf = conf.replace("worker_processes  2;",
+                            f"worker_processes  {PROCESSES};")
         (self.directory / "nginx.conf").write_text(
             conf.replace(" error.log ", f" {log} "))
 
@@ -310,8 +315,8 @@ class Stage:
                 f"{err}: {self.workers().get(name)}") from err
 
     def wait_lease(self, token=0):
-        """Waits for a living holder of a lease newer than `token` that is
-        subscribed; returns the lease: {pid, token}."""
+        """Waits for a living holder of a lease newer than `token`, the first
+        shard's, until all are subscribed; returns the lease: {pid, token}."""
         def taken():
             status = self.status()
             return (status["lease"]["token"] > token and status["redis"]["up"]

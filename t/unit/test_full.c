@@ -154,8 +154,8 @@ flags(const char *worker)
 
     bits = 0;
 
-    if (kvr_fleet_find(&router.fleet, worker, 1, &w) == KVR_OK) {
-        (void) kvr_fleet_read(&router.fleet, w, &conf, &bits, &generation);
+    if (kvr_router_find_worker(&router, worker, 1, &w) == KVR_OK) {
+        (void) kvr_router_read_worker(&router, w, &conf, &bits, &generation);
     }
 
     return bits;

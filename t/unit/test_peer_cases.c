@@ -242,7 +242,7 @@ message_with_a_bad_event(void)
     uint64_t  q[3] = { 1, 2, 5 };
 
     in = kvr_ingest_create(&router);
-    (void) kvr_router_lease(&router, now_ms);
+    (void) lease("e", now_ms);
 
     rc = kvr_ingest_open(in, "e", 1, text, strlen(text), true, now_ms, &detail)
          == KVR_INGEST_APPLY ? KVR_OK : KVR_ERROR;

@@ -24,6 +24,7 @@
 #define BLOCK   4
 
 
+static uint32_t       shards = 1;
 static kvr_router_t   router;
 static kvr_ingest_t  *ingest;
 static const char    *detail;
@@ -65,6 +66,7 @@ params(void)
     memset(&p, 0, sizeof(p));
     p.block_size = BLOCK;
     p.max_workers = 16;
+    p.shards = shards;
 
     return p;
 }
@@ -74,6 +76,7 @@ static void *
 fresh(kvr_router_t *k)
 {
     void          *base;
+    uint32_t       i;
     kvr_params_t   p;
 
     p = params();
@@ -81,11 +84,14 @@ fresh(kvr_router_t *k)
 
     if (kvr_router_format(base, ZONE, &p, why) != KVR_OK
         || kvr_router_attach(k, base, ZONE, &p, why) != KVR_OK
-        || kvr_router_join(k) != KVR_OK
-        || kvr_router_lease(k, now()) != KVR_OK)
+        || kvr_router_join(k) != KVR_OK)
     {
         printf("Bail out! %s\n", why);
         exit(1);
+    }
+
+    for (i = 0; i < shards; i++) {
+        (void) kvr_router_lease(k, i, 0, now());
     }
 
     return base;
@@ -165,8 +171,8 @@ held(kvr_router_t *k, const char *id, uint64_t h, uint32_t n)
 
     found = kvr_router_find(k, q, n, false, m, 256);
 
-    if (kvr_fleet_find(&k->fleet, id, strlen(id), &worker) != KVR_OK
-        || kvr_fleet_holder_find(&k->fleet, worker, 0, &holder) != KVR_OK)
+    if (kvr_router_find_worker(k, id, strlen(id), &worker) != KVR_OK
+        || kvr_router_find_holder(k, worker, 0, &holder) != KVR_OK)
     {
         return 0;
     }
@@ -267,22 +273,23 @@ message(const char *id, uint64_t epoch, uint64_t seq, uint64_t parent,
 }
 
 
-static kvr_worker_t *
+static const kvr_worker_t *
 worker(kvr_router_t *k, const char *id)
 {
     uint32_t  i;
 
-    return kvr_fleet_find(&k->fleet, id, strlen(id), &i) == KVR_OK
-           ? &k->fleet.workers[i] : NULL;
+    return kvr_router_find_worker(k, id, strlen(id), &i) == KVR_OK
+           ? kvr_router_worker(k, i) : NULL;
 }
 
 
 static void
 test_zone(void)
 {
-    void          *base;
-    kvr_params_t   p;
-    kvr_router_t   k;
+    void              *base;
+    kvr_params_t       p;
+    kvr_router_t       k;
+    kvr_shard_zone_t  *z;
 
     p = params();
     base = memory(ZONE);
@@ -303,6 +310,7 @@ test_zone(void)
     ok(kvr_router_format(base, ZONE, &p, why) == KVR_OK, "a zone is made");
     ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_OK,
        "and opened");
+    z = k.shards[0].zone;
     kvr_router_detach(&k);
 
     p.block_size = 16;
@@ -324,7 +332,16 @@ test_zone(void)
     ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
        && strstr(why, "frequency"), "one too long is refused: %s", why);
 
-    ((kvr_zone_t *) base)->index.arena.bump = UINT64_MAX;
+    p.shards = 4;
+    ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "shards=1, not 4"),
+       "another number of shards is refused: %s", why);
+
+    p.shards = KVR_SHARDS_MAX + 1;
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "shards"), "too many shards are refused: %s", why);
+
+    z->index.arena.bump = UINT64_MAX;
     ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
        "a damaged header is refused: %s", why);
 
@@ -400,6 +417,7 @@ test_members(void)
 {
     char               id[32];
     uint32_t           i, flags, generation;
+    kvr_stats_t        stats;
     kvr_worker_conf_t  conf, list[2];
 
     put(&router, "a", "127.0.0.1:1");
@@ -440,9 +458,10 @@ test_members(void)
 
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 
-    is_u64(router.zone->fleet.ndying, 0, "its old view is reclaimed");
-    is_u64(router.zone->index.handles.used, 0, "down to the last handle");
-    is_u64(router.zone->index.blocks, 0, "and the last block");
+    kvr_router_stats(&router, &stats);
+    is_u64(stats.views_dying, 0, "its old view is reclaimed");
+    is_u64(stats.handles, 0, "down to the last handle");
+    is_u64(stats.blocks, 0, "and the last block");
 
     memset(list, 0, sizeof(list));
     strcpy(list[0].id, "s1");
@@ -473,7 +492,8 @@ test_members(void)
     ok(kvr_router_remove_worker(&router, "many3", 5) == KVR_OK
        && kvr_router_put_worker(&router, &conf, KVR_WORKER_API) == KVR_OK,
        "and a deleted worker's place is used again");
-    ok(kvr_fleet_read(&router.fleet, 0, &conf, &flags, &generation) == KVR_OK
+    ok(kvr_router_read_worker(&router, 0, &conf, &flags, &generation)
+       == KVR_OK
        && strcmp(conf.id, "a") == 0, "a worker is read without the lock");
 }
 
@@ -481,12 +501,12 @@ test_members(void)
 static void
 test_stream(void)
 {
-    size_t         len;
-    uint64_t       rollbacks;
-    uint8_t        bytes[8192];
-    kvr_worker_t  *w;
-    kvr_cursor_t   at;
-    kvr_worker_conf_t  conf;
+    size_t               len;
+    uint64_t             rollbacks;
+    uint8_t              bytes[8192];
+    kvr_cursor_t         at;
+    kvr_worker_conf_t    conf;
+    const kvr_worker_t  *w;
 
     ok(message("e", 1000, 1, 0, 1, 4) == KVR_INGEST_APPLY,
        "the first message of an epoch is applied");
@@ -574,7 +594,7 @@ test_stream(void)
        && message("e", 2000, 2, 53, 54, 1) == KVR_INGEST_APPLY
        && held(&router, "e", 50, 5) == 5, "with all it holds");
 
-    rollbacks = router.zone->rollbacks;
+    rollbacks = router.shards[0].zone->rollbacks;
     ok(message("g", 5, 3, 0, 1, 1) == KVR_INGEST_GAP,
        "a stream that we meet in its middle is a gap");
     (void) kvr_ingest_repair_failed(ingest, "g", 1, 5, 2);
@@ -582,7 +602,8 @@ test_stream(void)
        && held(&router, "g", 1, 1) == 1, "and goes on from there");
     is_u64(worker(&router, "g")->stream.confidence, KVR_DEGRADED,
            "DEGRADED, for its beginning is missing");
-    is_u64(router.zone->rollbacks, rollbacks, "nothing was rolled back");
+    is_u64(router.shards[0].zone->rollbacks, rollbacks,
+           "nothing was rolled back");
 }
 
 
@@ -711,28 +732,37 @@ test_descriptors(void)
 static void
 test_crash(void)
 {
-    int      status;
-    pid_t    pid;
-    uint64_t breaks;
+    int           status;
+    pid_t         pid;
+    uint64_t      breaks;
+    kvr_shard_t  *shard;
 
-    breaks = router.zone->lock_breaks;
+    shard = &router.shards[0];
+    breaks = shard->zone->lock_breaks;
 
     pid = fork();
 
     if (pid == 0) {
-        router.self = kvr_owner_self();
-        (void) kvr_zone_lock(&router, 100);
-        kvr_set64(&router.mem, &router.zone->stores_full, 4711);
+        shard->self = kvr_owner_self();
+        (void) kvr_shard_lock(shard, 100);
+        kvr_set64(&shard->mem, &shard->zone->stores_full, 4711);
         raise(SIGKILL);
     }
 
     (void) waitpid(pid, &status, 0);
 
-    ok(router.zone->stores_full == 4711, "a writer dies in a transaction");
+    ok(shard->zone->stores_full == 4711, "a writer dies in a transaction");
     (void) kvr_router_tend(&router, now(), 100);
-    ok(router.zone->stores_full != 4711 && router.zone->lock.owner == 0,
+    ok(shard->zone->stores_full != 4711 && shard->zone->lock.owner == 0,
        "its work is rolled back by who comes by");
-    is_u64(router.zone->lock_breaks, breaks + 1, "and its lock taken");
+    is_u64(shard->zone->lock_breaks, breaks + 1, "and its lock taken");
+}
+
+
+static kvr_rc_t
+lease(uint32_t wait_ms)
+{
+    return kvr_router_lease(&router, 0, wait_ms, now());
 }
 
 
@@ -742,20 +772,20 @@ test_lease(void)
     int           status;
     pid_t         pid;
     uint64_t      token;
-    kvr_router_t  other;
+    kvr_shard_t  *shard;
 
-    token = router.token;
-    is_u64(kvr_router_lease(&router, now()), KVR_OK, "a lease is renewed");
-    is_u64(router.token, token, "with the same token");
+    shard = &router.shards[0];
+    token = shard->token;
+    is_u64(lease(0), KVR_OK, "a lease is renewed");
+    is_u64(shard->token, token, "with the same token");
 
     pid = fork();
 
     if (pid == 0) {
-        other = router;
-        other.self = kvr_owner_self();
-        other.token = 0;
-        _exit(kvr_router_lease(&other, now()) == KVR_DECLINED
-              && kvr_router_lease(&other, now() + KVR_LEASE_MS + 100)
+        shard->self = kvr_owner_self();
+        shard->token = 0;
+        _exit(lease(0) == KVR_DECLINED
+              && kvr_router_lease(&router, 0, 0, now() + KVR_LEASE_MS + 100)
                  == KVR_OK ? 0 : 1);
     }
 
@@ -764,15 +794,18 @@ test_lease(void)
 
     ok(message("e", 2000, 3, 53, 54, 1) == KVR_INGEST_LOST,
        "who lost the lease can't write");
-    is_u64(kvr_router_lease(&router, now()), KVR_OK,
-           "it is free when its holder is dead");
-    ok(router.token > token, "the token grows");
+    is_u64(lease(60000), KVR_BUSY, "who can wait finds its holder dead");
+    is_u64(shard->zone->lease.owner, 0, "and makes it free");
+    is_u64(lease(60000), KVR_BUSY, "but waits");
+    is_u64(lease(0), KVR_OK, "who has waited takes it");
+    ok(shard->token > token, "the token grows");
     ok(message("e", 2000, 3, 53, 54, 1) == KVR_INGEST_APPLY,
        "and the stream goes on at its cursor");
 
     kvr_router_lease_release(&router);
-    is_u64(router.zone->lease.owner, 0, "a lease is given back");
-    (void) kvr_router_lease(&router, now());
+    is_u64(shard->zone->lease.owner, 0, "a lease is given back");
+    is_u64(lease(60000), KVR_BUSY, "whose time begins");
+    (void) lease(0);
 }
 
 
@@ -964,8 +997,8 @@ test_dump(void)
     }
 
     is_u64(bad, 0, "and replayed into an empty one answers the same");
-    ok(kvr_radix_check(&from.index) == NULL
-       && kvr_radix_check(&to.index) == NULL, "both are sound");
+    ok(kvr_radix_check(&from.shards[0].index) == NULL
+       && kvr_radix_check(&to.shards[0].index) == NULL, "both are sound");
 
     free(dumped);
     kvr_router_detach(&from);
@@ -976,6 +1009,8 @@ test_dump(void)
 int
 main(void)
 {
+    const char  *wrong;
+
     test_zone();
 
     fresh(&router);
@@ -994,10 +1029,21 @@ main(void)
 
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 
-    ok(kvr_radix_check(&router.index) == NULL, "the index is sound: %s",
-       kvr_radix_check(&router.index) ? kvr_radix_check(&router.index) : "");
+    wrong = kvr_radix_check(&router.shards[0].index);
+    ok(wrong == NULL, "the index is sound: %s", wrong ? wrong : "");
 
     test_dump();
+
+    kvr_ingest_destroy(ingest);
+    kvr_router_detach(&router);
+
+    /* the streams once more, over several shards */
+
+    shards = 3;
+    fresh(&router);
+    ingest = kvr_ingest_create(&router);
+    test_stream();
+    test_forms();
 
     kvr_ingest_destroy(ingest);
     kvr_router_detach(&router);

@@ -13,8 +13,9 @@
  */
 
 
-#include "zone.h"
+#include "kvr_shard.h"
 #include "pack.h"
+#include "zone.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -141,7 +142,7 @@ in_the_lock(void)
 
     ok(store("a", 110, row(111, 1), row(11, 1), 1) == KVR_BUSY,
        "%s: who wants to write is told so", kind->name);
-    ok(kvr_router_lease(&router, milliseconds()) == KVR_BUSY,
+    ok(lease("a", milliseconds()) == KVR_BUSY,
        "%s: so is who wants the lease", kind->name);
     (void) kvr_router_tend(&router, milliseconds(), 1000);
     is_u64(matched("a", row(1, 11), 11).device, 10,
@@ -186,7 +187,7 @@ holder(void)
 
     while (__atomic_load_n(&told->stop, __ATOMIC_RELAXED) == 0) {
 
-        if (kvr_router_lease(&router, milliseconds()) != KVR_OK) {
+        if (lease("e", milliseconds()) != KVR_OK) {
             rc = KVR_LOST;
 
         } else {
@@ -277,7 +278,7 @@ stopped_in_the_lock(void)
     at = cursor();
     locked++;
 
-    good = kvr_router_lease(&router, milliseconds() + KVR_LEASE_MS + 1)
+    good = lease("e", milliseconds() + KVR_LEASE_MS + 1)
            == KVR_BUSY
            && answers(at, 1) && cursor() == at && has_the_lock();
 
@@ -300,7 +301,7 @@ stopped_outside(pid_t pid)
 
     outside++;
     lost = told->lost;
-    good = kvr_router_lease(&router, milliseconds() + KVR_LEASE_MS + 1)
+    good = lease("e", milliseconds() + KVR_LEASE_MS + 1)
            == KVR_OK;
 
     at = cursor();
@@ -348,12 +349,12 @@ a_lease_runs_out(void)
         (void) stop(pid);
     } while (has_the_lock());
 
-    first = kvr_router_lease(&router, before);
+    first = lease("e", before);
     until = milliseconds() + PATIENCE;
 
     do {
         usleep(20000);
-        rc = kvr_router_lease(&router, milliseconds());
+        rc = lease("e", milliseconds());
     } while (rc != KVR_OK && milliseconds() < until);
 
     ok(first == KVR_DECLINED && rc == KVR_OK,
@@ -522,11 +523,11 @@ cursor(void)
 {
     uint32_t  w;
 
-    if (kvr_fleet_find(&router.fleet, "e", 1, &w) != KVR_OK) {
+    if (kvr_router_find_worker(&router, "e", 1, &w) != KVR_OK) {
         return 0;
     }
 
-    return kvr_load64(&router.fleet.workers[w].stream.seq);
+    return kvr_load64(&kvr_router_worker(&router, w)->stream.seq);
 }
 
 
@@ -567,7 +568,8 @@ answers(uint64_t done, uint32_t touched)
 static pid_t
 start(void (*fn)(void))
 {
-    pid_t  pid;
+    pid_t     pid;
+    uint32_t  i;
 
     fflush(stdout);
     pid = fork();
@@ -578,7 +580,10 @@ start(void (*fn)(void))
     }
 
     if (pid == 0) {
-        router.self = kvr_owner_self();
+        for (i = 0; i < router.nshards; i++) {
+            router.shards[i].self = kvr_owner_self();
+        }
+
         fn();
     }
 

@@ -85,8 +85,8 @@ threads(uint64_t ms)
 
     put("stable");
     stable();
-    (void) kvr_fleet_find(&router.fleet, "stable", 6, &w);
-    (void) kvr_fleet_holder_find(&router.fleet, w, 0, &stable_holder);
+    (void) kvr_router_find_worker(&router, "stable", 6, &w);
+    (void) kvr_router_find_holder(&router, w, 0, &stable_holder);
 
     stopped = 0;
     memset(readers, 0, sizeof(readers));
@@ -199,11 +199,11 @@ look_at_worker(reader_t *r)
 
     i = (uint32_t) random_below(&r->seed, NAMES);
 
-    if (kvr_fleet_find(&r->router.fleet, names[i], 1, &w) != KVR_OK) {
+    if (kvr_router_find_worker(&r->router, names[i], 1, &w) != KVR_OK) {
         return;
     }
 
-    if (kvr_fleet_read(&r->router.fleet, w, &conf, &flags, &generation)
+    if (kvr_router_read_worker(&r->router, w, &conf, &flags, &generation)
         == KVR_OK)
     {
         r->wrong += conf.ranks != 2;

@@ -17,8 +17,8 @@
 #define ZONE_H_INCLUDED
 
 
+#include "kinds.h"
 #include "kvr_ingest.h"
-
 #include "tap.h"
 
 #include <stdlib.h>
@@ -26,18 +26,6 @@
 
 
 #define BLOCKS   128                    /* of an event, at most */
-#define KINDS    (sizeof(kinds) / sizeof(kinds[0]))
-
-
-/* A kind of zone; another one is one line more. */
-typedef struct {
-    const char    *name;
-    kvr_params_t   params;
-} kind_t;
-
-static const kind_t  kinds[] = {
-    { "radix", { .block_size = 4, .max_workers = 16 } }
-};
 
 
 static const kind_t  *kind;
@@ -121,6 +109,16 @@ row(uint64_t a, uint32_t n)
 }
 
 
+/* The lease for the events of a worker. */
+static inline kvr_rc_t
+lease(const char *worker, uint64_t ms)
+{
+    return kvr_router_lease(&router,
+                            kvr_router_shard(&router, worker, strlen(worker)),
+                            0, ms);
+}
+
+
 static inline kvr_rc_t
 write_event(const char *worker, kvr_event_t *ev)
 {
@@ -197,8 +195,8 @@ matched(const char *worker, const uint64_t *prompt, uint32_t n)
     memset(&none, 0, sizeof(none));
     found = kvr_router_find(&router, prompt, n, false, all, 256);
 
-    if (kvr_fleet_find(&router.fleet, worker, strlen(worker), &w) != KVR_OK
-        || kvr_fleet_holder_find(&router.fleet, w, rank, &holder) != KVR_OK)
+    if (kvr_router_find_worker(&router, worker, strlen(worker), &w) != KVR_OK
+        || kvr_router_find_holder(&router, w, rank, &holder) != KVR_OK)
     {
         return none;
     }

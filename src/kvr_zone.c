@@ -1,0 +1,332 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Making and opening a zone.
+ */
+
+
+#include "kvr_zone.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+
+#define KVR_WORKERS_MAX      16384
+
+
+static uint64_t kvr_zone_round(uint64_t at);
+static uint32_t kvr_zone_holders(const kvr_params_t *params);
+static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
+static uint64_t kvr_zone_common(const kvr_params_t *params);
+static uint64_t kvr_zone_least(const kvr_params_t *params);
+static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
+    const kvr_params_t *params, uint32_t shard);
+static bool kvr_zone_differs(const kvr_params_t *is,
+    const kvr_params_t *wanted, char why[KVR_WHY_LEN]);
+
+
+static uint64_t
+kvr_zone_round(uint64_t at)
+{
+    return (at + 63) & ~UINT64_C(63);
+}
+
+
+static uint32_t
+kvr_zone_holders(const kvr_params_t *params)
+{
+    uint32_t  holders, views;
+
+    kvr_fleet_bounds(kvr_shard_workers(params), &holders, &views);
+
+    return holders * params->shards;
+}
+
+
+/* The bytes of the table of frequencies in a zone of this size. */
+
+static uint64_t
+kvr_zone_frequency(const kvr_params_t *params, uint64_t size)
+{
+    return params->frequency_ms ? kvr_zone_round(size / KVR_FREQUENCY_PART)
+                                : 0;
+}
+
+
+/* What is of a fixed size before the first shard. */
+
+static uint64_t
+kvr_zone_common(const kvr_params_t *params)
+{
+    return kvr_zone_round(sizeof(kvr_zone_t))
+           + kvr_zone_round(kvr_load_size(kvr_zone_holders(params)));
+}
+
+
+/* What is of a fixed size may take half of the zone at most. */
+
+static uint64_t
+kvr_zone_least(const kvr_params_t *params)
+{
+    uint64_t  fixed;
+
+    fixed = kvr_zone_common(params)
+            + params->shards * (kvr_shard_fixed(kvr_shard_workers(params))
+                                + 64);
+
+    return kvr_max(2 * fixed, KVR_ZONE_MIN);
+}
+
+
+/* The part of the zone that a shard has; answers the offset of its header. */
+
+static uint64_t
+kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
+    const kvr_params_t *params, uint32_t shard)
+{
+    uint64_t  common, part;
+
+    common = kvr_zone_common(params) + kvr_zone_frequency(params, size);
+    part = (size - common) / params->shards & ~UINT64_C(63);
+
+    mem->journal = NULL;
+
+    if (shard == 0) {
+        mem->base = base;
+        mem->size = common + part;
+
+        return common;
+    }
+
+    mem->base = (char *) base + common + part * shard;
+    mem->size = part;
+
+    return 0;
+}
+
+
+kvr_rc_t
+kvr_router_format(void *base, size_t size, const kvr_params_t *params,
+    char why[KVR_WHY_LEN])
+{
+    uint32_t     i;
+    uint64_t     at, secret[6];
+    kvr_mem_t    mem;
+    kvr_zone_t  *z;
+
+    if (params->block_size == 0 || params->block_size > KVR_BLOCK_SIZE_MAX) {
+        snprintf(why, KVR_WHY_LEN, "block_size must be 1..%u",
+                 KVR_BLOCK_SIZE_MAX);
+        return KVR_INVALID;
+    }
+
+    if (params->max_workers == 0 || params->max_workers > KVR_WORKERS_MAX) {
+        snprintf(why, KVR_WHY_LEN, "max_workers must be 1..%u",
+                 KVR_WORKERS_MAX);
+        return KVR_INVALID;
+    }
+
+    if (params->shards == 0 || params->shards > KVR_SHARDS_MAX) {
+        snprintf(why, KVR_WHY_LEN, "shards must be 1..%u", KVR_SHARDS_MAX);
+        return KVR_INVALID;
+    }
+
+    if (params->frequency_ms != 0
+        && (params->frequency_ms < KVR_FREQUENCY_MIN
+            || params->frequency_ms > KVR_FREQUENCY_MAX))
+    {
+        snprintf(why, KVR_WHY_LEN, "frequency must be %u..%u ms, or 0",
+                 KVR_FREQUENCY_MIN, KVR_FREQUENCY_MAX);
+        return KVR_INVALID;
+    }
+
+    if (getrandom(secret, sizeof(secret), 0) != (ssize_t) sizeof(secret)) {
+        snprintf(why, KVR_WHY_LEN, "getrandom() failed");
+        return KVR_ERROR;
+    }
+
+    if (size < kvr_zone_least(params)) {
+        snprintf(why, KVR_WHY_LEN, "%zu bytes are too few for max_workers=%u "
+                 "and shards=%u: at least %llu are needed", size,
+                 params->max_workers, params->shards,
+                 (unsigned long long) kvr_zone_least(params));
+        return KVR_INVALID;
+    }
+
+    if (size / params->shards > (uint64_t) UINT32_MAX * sizeof(uint64_t))
+    {
+        snprintf(why, KVR_WHY_LEN, "a zone may have 32 GiB for each shard at "
+                 "most");
+        return KVR_INVALID;
+    }
+
+    z = base;
+    memset(z, 0, sizeof(kvr_zone_t));
+
+    z->layout = KVR_ZONE_VERSION;
+    z->size = size;
+    z->params = *params;
+
+    if (params->frequency_ms) {
+        kvr_frequency_format(&z->frequency, base, kvr_zone_common(params),
+                             kvr_zone_frequency(params, size),
+                             params->frequency_ms, &secret[4]);
+    }
+
+    for (i = 0; i < params->shards; i++) {
+        at = kvr_zone_part(&mem, base, size, params, i);
+
+        if (i == 0) {
+            kvr_load_format(&mem, &z->load,
+                            kvr_zone_round(sizeof(kvr_zone_t)),
+                            kvr_zone_holders(params));
+        }
+
+        kvr_shard_format(&mem, at, kvr_shard_workers(params), secret);
+    }
+
+    /* last: a zone without it is not one */
+
+    __atomic_store_n(&z->magic, KVR_ZONE_MAGIC, __ATOMIC_RELEASE);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_router_attach(kvr_router_t *k, void *base, size_t size,
+    const kvr_params_t *params, char why[KVR_WHY_LEN])
+{
+    bool         sound;
+    uint32_t     i;
+    uint64_t     at;
+    kvr_mem_t    mem;
+    kvr_zone_t  *z;
+
+    z = base;
+
+    if (size < KVR_ZONE_MIN
+        || __atomic_load_n(&z->magic, __ATOMIC_ACQUIRE) != KVR_ZONE_MAGIC)
+    {
+        snprintf(why, KVR_WHY_LEN, "the memory holds no kv-router zone");
+        return KVR_INVALID;
+    }
+
+    if (z->layout != KVR_ZONE_VERSION) {
+        snprintf(why, KVR_WHY_LEN, "the zone has layout %u, this software "
+                 "has %u", z->layout, KVR_ZONE_VERSION);
+        return KVR_INVALID;
+    }
+
+    memset(k, 0, sizeof(kvr_router_t));
+
+    sound = z->size == size
+            && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
+            && z->params.max_workers
+            && z->params.max_workers <= KVR_WORKERS_MAX
+            && size >= kvr_zone_least(&z->params)
+            && z->load.max_holders == kvr_zone_holders(&z->params)
+            && z->frequency.sets < size
+            && z->frequency.nsets <= (size - z->frequency.sets)
+                                     / sizeof(kvr_frequency_set_t)
+            && (z->params.frequency_ms == 0) == (z->frequency.nsets == 0);
+
+    if (sound && params && kvr_zone_differs(&z->params, params, why)) {
+        return KVR_INVALID;
+    }
+
+    if (sound) {
+        k->zone = z;
+        k->nshards = z->params.shards;
+        k->shards = calloc(k->nshards, sizeof(kvr_shard_t));
+        k->hashes = malloc(KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
+
+        if (k->shards == NULL || k->hashes == NULL) {
+            goto memory;
+        }
+    }
+
+    for (i = 0; sound && i < k->nshards; i++) {
+        at = kvr_zone_part(&mem, base, size, &z->params, i);
+        sound = kvr_shard_attach(&k->shards[i], &mem, at, &z->params,
+                                 k->hashes);
+    }
+
+    if (!sound) {
+        kvr_router_detach(k);
+        snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
+        return KVR_INVALID;
+    }
+
+    k->rows = malloc(3 * k->shards[0].zone->fleet.max_views
+                     * sizeof(uint32_t));
+    if (k->rows == NULL) {
+        goto memory;
+    }
+
+    kvr_load_attach(&k->load, &k->shards[0].mem, &k->shards[0].index.arena,
+                    &z->load);
+
+    k->ttl = params ? params->ttl : z->params.ttl;
+
+    return KVR_OK;
+
+memory:
+
+    kvr_router_detach(k);
+    snprintf(why, KVR_WHY_LEN, "out of memory");
+
+    return KVR_ERROR;
+}
+
+
+static bool
+kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
+    char why[KVR_WHY_LEN])
+{
+    if (wanted->block_size != is->block_size) {
+        snprintf(why, KVR_WHY_LEN, "it was made with block_size=%u, not %u",
+                 is->block_size, wanted->block_size);
+        return true;
+    }
+
+    if (wanted->max_workers != is->max_workers) {
+        snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
+                 is->max_workers, wanted->max_workers);
+        return true;
+    }
+
+    if (wanted->shards != is->shards) {
+        snprintf(why, KVR_WHY_LEN, "it was made with shards=%u, not %u",
+                 is->shards, wanted->shards);
+        return true;
+    }
+
+    if (wanted->frequency_ms != is->frequency_ms) {
+        snprintf(why, KVR_WHY_LEN, "it was made with frequency=%ums, not %ums",
+                 is->frequency_ms, wanted->frequency_ms);
+        return true;
+    }
+
+    if (strcmp(wanted->model, is->model) != 0) {
+        snprintf(why, KVR_WHY_LEN, "it was made with model \"%.60s\", not "
+                 "\"%.60s\"", is->model, wanted->model);
+        return true;
+    }
+
+    return false;
+}
+
+
+void
+kvr_router_detach(kvr_router_t *k)
+{
+    free(k->shards);
+    free(k->rows);
+    free(k->hashes);
+
+    k->shards = NULL;
+    k->rows = NULL;
+    k->hashes = NULL;
+}

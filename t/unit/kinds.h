@@ -1,0 +1,31 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The kinds of zone that tests run over: what a zone answers is the same in
+ * all of them.
+ */
+
+
+#ifndef KINDS_H_INCLUDED
+#define KINDS_H_INCLUDED
+
+
+#include "kvr_router.h"
+
+
+#define KINDS    (sizeof(kinds) / sizeof(kinds[0]))
+
+
+/* A kind of zone; another one is one line more. */
+typedef struct {
+    const char    *name;
+    kvr_params_t   params;
+} kind_t;
+
+static const kind_t  kinds[] = {
+    { "radix", { .block_size = 4, .max_workers = 16, .shards = 1 } },
+    { "4 shards", { .block_size = 4, .max_workers = 16, .shards = 4 } }
+};
+
+
+#endif /* KINDS_H_INCLUDED */
