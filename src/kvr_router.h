@@ -136,7 +136,8 @@ void kvr_router_leave(kvr_router_t *k);
 /*
  * What every process does each 100 ms: recovers for dead owners of locks,
  * zeroes the load of dead processes, reclaims some of the cleared views and
- * forgets what is older than ttl= (each about slice_us microseconds of work).  Returns true when work is left.
+ * forgets what is older than ttl= (each about slice_us microseconds of work).
+ * Returns true when work is left.
  */
 bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 

@@ -44,8 +44,8 @@
 #include "kvr_words.h"
 
 
-#define KVR_TXN_RECORDS      16384      /* 256 KiB; an event is cut before a step that
-                                       may take 4,096 finds no room */
+#define KVR_TXN_RECORDS      16384      /* 256 KiB; events are cut where 4,096
+                                           are left, enough for a step */
 
 
 typedef struct {
