@@ -13,6 +13,7 @@
 typedef struct {
     ngx_uint_t                      worker;    /* index of the array */
     uint32_t                        rank;
+    uint32_t                        held;
     kvr_load_row_t                  row;
 } ngx_http_kv_router_load_t;
 
@@ -208,6 +209,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
 
             load->worker = s->workers.nelts - 1;
             load->rank = kvr_router_holder_rank(&s->zone->router, holder);
+            load->held = kvr_router_holder_held(&s->zone->router, holder);
             ngx_http_kv_router_read_load(s->zone, holder, &load->row);
         }
     }
@@ -534,6 +536,16 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
 
     w = s->workers.elts;
     l = s->loads.elts;
+
+    ngx_http_kv_router_metric(s, "worker_held_blocks", "gauge",
+                              "Blocks that the rank holds, in any tier.");
+
+    for (i = 0; i < s->loads.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_held_blocks", &w[l[i].worker]);
+        ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"",
+                                         l[i].rank);
+        ngx_http_kv_router_value(s, l[i].held);
+    }
 
     for (f = ngx_http_kv_router_load_fields; f->key; f++) {
 

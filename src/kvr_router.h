@@ -258,6 +258,9 @@ bool kvr_router_next_holder(const kvr_router_t *k, uint32_t worker,
 uint32_t kvr_router_holder_worker(const kvr_router_t *k, uint32_t holder);
 uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
 
+/* How many handles of blocks it holds, in whatever tiers. */
+uint32_t kvr_router_holder_held(const kvr_router_t *k, uint32_t holder);
+
 
 /* ---- membership --------------------------------------------------------- */
 
