@@ -36,7 +36,7 @@ OURS = 'ours'
 # folder of peers/ -> its program
 PEERS = {'dynamo': 'bench-dynamo', 'dynamo-1.2': 'bench-dynamo-1_2'}
 
-# what the issue wants of the ratio "best peer / ours", by the row's name
+# what we aim at: the ratio "best peer / ours", by the row's name
 AIMS = {
     'find, hit': 4,
     'find, half': 4,
@@ -55,7 +55,7 @@ AIMS = {
     'memory a pair': 1 / 0.45,
 }
 
-# what it wants of our figure alone: at most
+# the same of our figure alone: at most
 LIMITS = {
     'hash a block, 64 tokens': 10,
 }
