@@ -60,6 +60,36 @@ kvr_arena_rounded(uint32_t n)
 }
 
 
+uint32_t
+kvr_arena_words(uint32_t c)
+{
+    uint32_t  e;
+
+    if (c == KVR_ARENA_RUN) {
+        return KVR_ARENA_RUN_WORDS;
+    }
+
+    if (c == KVR_ARENA_BLOCK) {
+        return KVR_ARENA_BLOCK_WORDS;
+    }
+
+    if (c < 3) {
+        return 2u << c;
+    }
+
+    e = 3 + (c - 3) / 4;
+
+    return (1u << e) + ((c - 3) % 4 + 1) * (1u << (e - 2));
+}
+
+
+uint32_t
+kvr_arena_next(const kvr_arena_t *a, uint32_t c, uint32_t piece)
+{
+    return (uint32_t) *kvr_arena_link(a, c, piece);
+}
+
+
 void
 kvr_arena_format(kvr_arena_zone_t *z, uint64_t base, uint64_t words)
 {
@@ -120,13 +150,27 @@ kvr_arena_free_run(kvr_arena_t *a, uint32_t piece)
 }
 
 
+uint32_t
+kvr_arena_alloc_block(kvr_arena_t *a)
+{
+    return kvr_arena_take(a, KVR_ARENA_BLOCK, KVR_ARENA_BLOCK_WORDS);
+}
+
+
+void
+kvr_arena_free_block(kvr_arena_t *a, uint32_t piece)
+{
+    kvr_arena_give(a, piece, KVR_ARENA_BLOCK, KVR_ARENA_BLOCK_WORDS);
+}
+
+
 /* Where a free piece holds the next one's number. */
 
 static uint64_t *
 kvr_arena_link(const kvr_arena_t *a, uint32_t c, uint32_t piece)
 {
     return a->words + piece
-           + (c == KVR_ARENA_RUN ? KVR_ARENA_RUN_WORDS - 1 : 0);
+           + (c >= KVR_ARENA_RUN ? kvr_arena_words(c) - 1 : 0);
 }
 
 

@@ -13,8 +13,9 @@
  *     base                                     bump            limit
  *      │ piece │ piece │ … free pieces linked … │    untouched   │
  *
- * Runs have a list of their own (KVR_ARENA_RUN): their first word holds a
- * version, which must outlive the run, so they are linked by their last word.
+ * Runs and blocks have lists of their own (KVR_ARENA_RUN, KVR_ARENA_BLOCK):
+ * their first word holds a version, which must outlive them, so they are
+ * linked by their last word.
  *
  * A piece freed in a transaction is handed out again only after its commit:
  * until then it waits in limbo.  That is what lets new pieces be filled
@@ -31,9 +32,11 @@
 #include "kvr_txn.h"
 
 
-#define KVR_ARENA_CLASSES    73
-#define KVR_ARENA_RUN        72         /* the last class */
+#define KVR_ARENA_CLASSES    74
+#define KVR_ARENA_RUN        72         /* of the radix index */
 #define KVR_ARENA_RUN_WORDS  24
+#define KVR_ARENA_BLOCK      73         /* of the positional index */
+#define KVR_ARENA_BLOCK_WORDS  8
 #define KVR_ARENA_LIMBO      2048       /* pieces freed in one transaction */
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
@@ -76,6 +79,10 @@ void kvr_arena_free(kvr_arena_t *a, uint32_t piece, uint32_t n);
 uint32_t kvr_arena_alloc_run(kvr_arena_t *a);
 void kvr_arena_free_run(kvr_arena_t *a, uint32_t piece);
 
+/* And for blocks, KVR_ARENA_BLOCK_WORDS each. */
+uint32_t kvr_arena_alloc_block(kvr_arena_t *a);
+void kvr_arena_free_block(kvr_arena_t *a, uint32_t piece);
+
 /*
  * Ends limbo: what was freed before may be handed out again.  To be called
  * with an empty log, at the beginning of a transaction; commits by itself.
@@ -92,6 +99,11 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 
 /* The words that a piece of n words takes. */
 uint32_t kvr_arena_rounded(uint32_t n);
+
+/* For those who walk the free lists: the words of a class's pieces, and the
+ * piece behind a free one. */
+uint32_t kvr_arena_words(uint32_t c);
+uint32_t kvr_arena_next(const kvr_arena_t *a, uint32_t c, uint32_t piece);
 
 
 static inline void *

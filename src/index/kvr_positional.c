@@ -1,0 +1,749 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_links.h"
+#include "kvr_places.h"
+
+
+/* Shares of the memory, in 256ths: see the zone-size table in README. */
+#define KVR_POSITIONAL_HANDLES_SHARE  64
+#define KVR_POSITIONAL_PLACES_SHARE   32
+
+/* Room that one step needs: the longest clusters moved. */
+#define KVR_POSITIONAL_TXN_ROOM       4096
+#define KVR_POSITIONAL_LIMBO_ROOM     64
+
+#define KVR_POSITIONAL_AHEAD          8     /* handles fetched ahead */
+
+
+static void kvr_positional_open(kvr_positional_t *x);
+static bool kvr_positional_short(const kvr_positional_t *x);
+static void kvr_positional_breathe(kvr_positional_t *x);
+static kvr_rc_t kvr_positional_new(kvr_positional_t *x, uint32_t parent,
+    uint64_t hash, uint64_t sequence, uint32_t *block);
+static void kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
+static uint32_t kvr_positional_anchor(const kvr_positional_t *x,
+    uint32_t block);
+static uint64_t kvr_positional_seed_of(const kvr_positional_t *x,
+    uint32_t block);
+static kvr_rc_t kvr_positional_set_seed(kvr_positional_t *x, uint32_t block,
+    uint64_t seed);
+static kvr_rc_t kvr_positional_hold(kvr_positional_t *x, uint32_t view,
+    kvr_tier_t tier, uint32_t block, uint64_t handle);
+static void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
+static void kvr_positional_expel(kvr_positional_t *x, uint32_t block,
+    uint32_t i);
+
+
+/* ---- making and opening ------------------------------------------------- */
+
+size_t
+kvr_positional_views_size(uint32_t max_views)
+{
+    return ((size_t) max_views * 2 * sizeof(uint32_t) + 63) & ~(size_t) 63;
+}
+
+
+void
+kvr_positional_format(kvr_mem_t *mem, kvr_positional_zone_t *z, uint64_t at,
+    uint64_t size, uint32_t max_views, const uint64_t secret[4])
+{
+    uint64_t  all, bytes, stripes;
+
+    memset(z, 0, sizeof(kvr_positional_zone_t));
+
+    z->max_views = max_views;
+    z->secret[0] = secret[0];
+    z->secret[1] = secret[1];
+    z->handles.secret[0] = secret[2];
+    z->handles.secret[1] = secret[3] | 1;
+
+    z->view_handles = at;
+    z->view_broken = at + max_views * sizeof(uint32_t);
+    bytes = kvr_positional_views_size(max_views);
+    memset(mem->base + at, 0, bytes);
+    at += bytes;
+    size -= bytes;
+
+    /* slots are numbered by 32 bits of the hash */
+
+    all = size / 256;
+
+    bytes = all * KVR_POSITIONAL_HANDLES_SHARE;
+    z->handles.slots = at;
+    z->handles.nslots = kvr_min(bytes / sizeof(kvr_handle_t), UINT32_MAX);
+    z->handles.limit = z->handles.nslots / 5 * 4;
+    bytes = (z->handles.nslots * sizeof(kvr_handle_t) + 63) & ~UINT64_C(63);
+    at += bytes;
+    size -= bytes;
+
+    bytes = all * KVR_POSITIONAL_PLACES_SHARE;
+    z->places = at;
+    z->nplaces = kvr_min(bytes / sizeof(uint64_t), UINT32_MAX);
+    z->blocks_limit = z->nplaces / 10 * 7;
+    bytes = (z->nplaces * sizeof(uint64_t) + 63) & ~UINT64_C(63);
+    at += bytes;
+    size -= bytes;
+
+    stripes = (z->nplaces - 1) / KVR_POSITIONAL_STRIPE + 1;
+    z->stripes = at;
+    bytes = (stripes * sizeof(uint32_t) + 63) & ~UINT64_C(63);
+    memset(mem->base + at, 0, bytes);
+    at += bytes;
+    size -= bytes;
+
+    kvr_arena_format(&z->arena, at, size / sizeof(uint64_t));
+}
+
+
+void
+kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
+    kvr_positional_zone_t *z)
+{
+    x->mem = mem;
+    x->zone = z;
+    x->places = (uint64_t *) (mem->base + z->places);
+    x->stripes = (uint32_t *) (mem->base + z->stripes);
+    x->view_handles = (uint32_t *) (mem->base + z->view_handles);
+    x->view_broken = (uint32_t *) (mem->base + z->view_broken);
+    x->now_s = 0;
+
+    kvr_arena_attach(&x->arena, mem, &z->arena);
+    kvr_handles_attach(&x->handles, mem, &z->handles);
+}
+
+
+/* ---- transactions ------------------------------------------------------- */
+
+void
+kvr_positional_begin(kvr_positional_t *x)
+{
+    kvr_positional_open(x);
+
+    if (x->zone->tidying) {
+        kvr_positional_tidy(x, x->zone->tidying);
+    }
+}
+
+
+static void
+kvr_positional_open(kvr_positional_t *x)
+{
+    kvr_arena_settle(&x->arena);
+
+    /* counters that change with every block are logged once, here */
+
+    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
+                x->handles.zone->used);
+    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
+}
+
+
+static bool
+kvr_positional_short(const kvr_positional_t *x)
+{
+    return kvr_txn_room(x->mem) < KVR_POSITIONAL_TXN_ROOM
+           || kvr_arena_limbo_room(&x->arena) < KVR_POSITIONAL_LIMBO_ROOM;
+}
+
+
+/* Between two steps: commits and goes on when another would not fit. */
+
+static void
+kvr_positional_breathe(kvr_positional_t *x)
+{
+    if (kvr_positional_short(x)) {
+        kvr_txn_commit(x->mem);
+        kvr_positional_open(x);
+    }
+}
+
+
+/* ---- blocks ------------------------------------------------------------- */
+
+/* A block that nobody holds yet, behind its parent (0: the root); KVR_FULL. */
+
+static kvr_rc_t
+kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
+    uint64_t sequence, uint32_t *block)
+{
+    kvr_rc_t      rc;
+    kvr_block_t  *b, *up;
+
+    *block = kvr_arena_alloc_block(&x->arena);
+    if (*block == 0) {
+        return KVR_FULL;
+    }
+
+    b = kvr_block_at(&x->arena, *block);
+    up = parent ? kvr_block_at(&x->arena, parent) : NULL;
+
+    /* a version is even at rest, whatever the memory held at first */
+
+    if (b->version & 1) {
+        kvr_version_unlock(&b->version);
+    }
+
+    kvr_version_lock(x->mem, &b->version);
+
+    b->parent = parent;
+    b->hash = hash;
+    b->sequence = sequence;
+    b->position = up ? up->position + 1 : 0;
+    b->nchildren = 0;
+    b->stamp = x->now_s;
+    b->n = 0;
+    b->cap = 0;
+
+    kvr_version_unlock(&b->version);
+
+    rc = kvr_places_add(x, *block);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (up) {
+        kvr_set32(x->mem, &up->nchildren, up->nchildren + 1);
+    }
+
+    return KVR_OK;
+}
+
+
+/*
+ * Somebody has let go of a block: frees it when nobody holds it and it has no
+ * children, then its parent likewise.  When that takes more than one
+ * transaction, the zone remembers where to go on.
+ */
+
+static void
+kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      parent;
+    kvr_block_t  *b, *up;
+
+    while (block) {
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (b->nchildren || kvr_block_held(&x->arena, b)) {
+            break;
+        }
+
+        parent = b->parent;
+
+        kvr_places_delete(x, block);
+
+        kvr_version_lock(x->mem, &b->version);
+        kvr_set32(x->mem, &b->position, KVR_BLOCK_FREE);
+        kvr_version_unlock(&b->version);
+
+        if (parent) {
+            up = kvr_block_at(&x->arena, parent);
+            kvr_set32(x->mem, &up->nchildren, up->nchildren - 1);
+        }
+
+        if (b->cap) {
+            kvr_arena_free(&x->arena, b->at.ext, kvr_block_ext_words(b->cap));
+        }
+
+        kvr_arena_free_block(&x->arena, block);
+
+        block = parent;
+
+        if (kvr_positional_short(x)) {
+            kvr_set32(x->mem, &x->zone->tidying, block);
+            kvr_txn_commit(x->mem);
+            kvr_positional_open(x);
+        }
+    }
+
+    if (x->zone->tidying) {
+        kvr_set32(x->mem, &x->zone->tidying, 0);
+    }
+}
+
+
+/* ---- seeds -------------------------------------------------------------- */
+
+/* The block that has the seed for this one. */
+
+static uint32_t
+kvr_positional_anchor(const kvr_positional_t *x, uint32_t block)
+{
+    kvr_block_t  *b;
+
+    for ( ;; ) {
+        b = kvr_block_at(&x->arena, block);
+
+        if (b->position % KVR_SEED_EVERY == 0) {
+            return block;
+        }
+
+        block = b->parent;
+    }
+}
+
+
+static uint64_t
+kvr_positional_seed_of(const kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      i;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
+    i = kvr_block_place(&x->arena, b, KVR_MARK_SEED);
+
+    return i == UINT32_MAX ? 0 : kvr_block_values(&x->arena, b)[i];
+}
+
+
+static kvr_rc_t
+kvr_positional_set_seed(kvr_positional_t *x, uint32_t block, uint64_t seed)
+{
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
+
+    if (kvr_block_place(&x->arena, b, KVR_MARK_SEED) != UINT32_MAX) {
+        return KVR_OK;
+    }
+
+    return kvr_block_add(&x->arena, b, KVR_MARK_SEED, seed);
+}
+
+
+kvr_rc_t
+kvr_positional_seed(const kvr_positional_t *x, uint32_t view, uint64_t handle,
+    uint64_t *seed)
+{
+    uint64_t       slot;
+    kvr_handle_t  *e;
+
+    e = kvr_handles_find(&x->handles, handle, view, &slot);
+
+    if (e == NULL) {
+        return KVR_DECLINED;
+    }
+
+    *seed = kvr_positional_seed_of(x, kvr_place_run(e->place));
+
+    return KVR_OK;
+}
+
+
+/* ---- store -------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    bool has_parent, uint64_t parent, const uint64_t *handles,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
+{
+    uint32_t       i, up, block;
+    uint64_t       slot, sequence, known;
+    kvr_rc_t       rc;
+    kvr_block_t   *b;
+    kvr_handle_t  *e;
+
+    *done = 0;
+    up = 0;
+    rc = KVR_OK;
+    sequence = x->zone->secret[0];
+
+    if (has_parent) {
+        e = kvr_handles_find(&x->handles, parent, view, &slot);
+
+        if (e == NULL) {
+            return KVR_DECLINED;
+        }
+
+        up = kvr_place_run(e->place);
+        sequence = kvr_block_at(&x->arena, up)->sequence;
+
+        /* what the chain knows holds for all of it */
+
+        known = kvr_positional_seed_of(x, up);
+
+        if (known) {
+            seed = known;
+
+        } else if (seed && n) {
+            rc = kvr_positional_set_seed(x, up, seed);
+        }
+    }
+
+    for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
+        kvr_handles_prefetch(&x->handles, handles[i], view);
+    }
+
+    for (i = 0; i < n && rc == KVR_OK; i++) {
+
+        if (i + KVR_POSITIONAL_AHEAD < n) {
+            kvr_handles_prefetch(&x->handles,
+                                 handles[i + KVR_POSITIONAL_AHEAD], view);
+        }
+
+        if (i - *done == KVR_POSITIONAL_CHUNK || kvr_positional_short(x)) {
+            kvr_txn_commit(x->mem);
+            kvr_positional_open(x);
+            *done = i;
+        }
+
+        sequence = kvr_places_sequence(x, sequence, hashes[i]);
+        block = kvr_places_child(x, up, hashes[i], sequence);
+
+        if (block == 0) {
+            rc = kvr_positional_new(x, up, hashes[i], sequence, &block);
+            if (rc != KVR_OK) {
+                break;
+            }
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (seed && b->position % KVR_SEED_EVERY == 0) {
+            rc = kvr_positional_set_seed(x, block, seed);
+            if (rc != KVR_OK) {
+                break;
+            }
+        }
+
+        __atomic_store_n(&b->stamp, x->now_s, __ATOMIC_RELAXED);
+
+        rc = kvr_positional_hold(x, view, tier, block, handles[i]);
+
+        up = block;
+    }
+
+    if (rc != KVR_OK) {
+        (void) kvr_txn_rollback(x->mem);
+        kvr_positional_begin(x);
+        return KVR_FULL;
+    }
+
+    *done = n;
+
+    return KVR_OK;
+}
+
+
+/* One handle of a view names a block, in a tier; KVR_FULL. */
+
+static kvr_rc_t
+kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    uint32_t block, uint64_t handle)
+{
+    uint32_t       old, tiers;
+    uint64_t       slot;
+    kvr_rc_t       rc;
+    kvr_handle_t  *e;
+
+    old = 0;
+    tiers = 1u << tier;
+    e = kvr_handles_find(&x->handles, handle, view, &slot);
+
+    if (e == NULL) {
+
+        rc = kvr_handles_put(&x->handles, slot, handle,
+                             kvr_place(block, 0, tiers, view));
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] + 1);
+
+        return kvr_links_gain(x, view, block, handle, tiers);
+    }
+
+    if (kvr_place_run(e->place) == block) {
+
+        if (kvr_place_tiers(e->place) & tiers) {
+            return KVR_OK;
+        }
+
+        tiers |= kvr_place_tiers(e->place);
+
+    } else {
+
+        /* it is moved; first it leaves, lest it be seen at both places */
+
+        old = kvr_place_run(e->place);
+        kvr_links_lose(x, view, old, handle, 0);
+    }
+
+    kvr_set64(x->mem, &e->place, kvr_place(block, 0, tiers, view));
+
+    rc = kvr_links_gain(x, view, block, handle, tiers);
+
+    if (rc == KVR_OK && old) {
+        kvr_positional_tidy(x, old);
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    uint32_t       i, block;
+    uint64_t       slot;
+    kvr_rc_t       rc;
+    kvr_handle_t  *e;
+
+    for (i = 0; i < n; i++) {
+
+        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
+
+        if (e == NULL) {
+            (*unknown)++;
+            continue;
+        }
+
+        block = kvr_place_run(e->place);
+        __atomic_store_n(&kvr_block_at(&x->arena, block)->stamp, x->now_s,
+                         __ATOMIC_RELAXED);
+
+        rc = kvr_positional_hold(x, view, tier, block, handles[i]);
+
+        if (rc != KVR_OK) {
+            (void) kvr_txn_rollback(x->mem);
+            kvr_positional_begin(x);
+            return rc;
+        }
+
+        kvr_positional_breathe(x);
+    }
+
+    return KVR_OK;
+}
+
+
+/* ---- remove ------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    uint32_t       i, block, tiers;
+    uint64_t       slot;
+    kvr_handle_t  *e;
+
+    for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
+        kvr_handles_prefetch(&x->handles, handles[i], view);
+    }
+
+    for (i = 0; i < n; i++) {
+
+        if (i + KVR_POSITIONAL_AHEAD < n) {
+            kvr_handles_prefetch(&x->handles,
+                                 handles[i + KVR_POSITIONAL_AHEAD], view);
+        }
+
+        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
+
+        if (e == NULL || (kvr_place_tiers(e->place) & 1u << tier) == 0) {
+            (*unknown)++;
+            continue;
+        }
+
+        kvr_positional_breathe(x);
+
+        block = kvr_place_run(e->place);
+        tiers = kvr_place_tiers(e->place) & ~(1u << tier);
+
+        kvr_links_lose(x, view, block, handles[i], tiers);
+
+        if (tiers) {
+            kvr_set64(x->mem, &e->place, kvr_place(block, 0, tiers, view));
+            continue;
+        }
+
+        kvr_positional_drop(x, slot);
+        kvr_positional_tidy(x, block);
+    }
+
+    return KVR_OK;
+}
+
+
+/* The entry of a handle goes. */
+
+static void
+kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
+{
+    uint32_t  view;
+
+    view = kvr_place_view(x->handles.slots[slot].place);
+
+    kvr_handles_delete(&x->handles, slot);
+    kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
+
+    if (x->view_handles[view] == 0 && x->view_broken[view]) {
+        /* nothing is left of a view that was hidden */
+        kvr_links_set_broken(x, view, 0);
+    }
+}
+
+
+/* ---- reclaim, forget ---------------------------------------------------- */
+
+/*
+ * Takes record i, a handle's, out of a block, with its entry; the last record
+ * comes to its place.
+ */
+
+static void
+kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i)
+{
+    uint32_t      view;
+    uint64_t      slot, handle;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, block);
+    view = kvr_mark_view(kvr_block_marks(&x->arena, b)[i]);
+    handle = kvr_block_values(&x->arena, b)[i];
+
+    if (kvr_handles_find(&x->handles, handle, view, &slot) == NULL) {
+        kvr_txn_damaged("a handle is not in its table");
+    }
+
+    kvr_links_lose(x, view, block, handle, 0);
+    kvr_positional_drop(x, slot);
+}
+
+
+bool
+kvr_positional_reclaim(kvr_positional_t *x,
+    bool (*dying)(void *data, uint32_t v), void *data, uint32_t slots)
+{
+    bool          round;
+    uint32_t      i, mark, view, block;
+    uint64_t      pos;
+    kvr_block_t  *b;
+
+    round = false;
+    pos = x->zone->reclaim_at;
+
+    while (slots--) {
+
+        if (pos >= x->zone->nplaces) {
+            pos = 0;
+            round = true;
+            break;
+        }
+
+        block = (uint32_t) (x->places[pos] >> 32);
+
+        if (block == 0) {
+            pos++;
+            continue;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        for (i = 0; i < b->n; /* void */ ) {
+
+            mark = kvr_block_marks(&x->arena, b)[i];
+            view = kvr_mark_view(mark);
+
+            if (kvr_mark_tiers(mark) == 0 || !dying(data, view)) {
+                i++;
+                continue;
+            }
+
+            kvr_positional_breathe(x);
+
+            if (x->view_broken[view] < KVR_BROKEN_HIDDEN) {
+                kvr_links_set_broken(x, view, x->view_broken[view]
+                                              | KVR_BROKEN_HIDDEN);
+            }
+
+            kvr_positional_expel(x, block, i);
+        }
+
+        if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
+            /* another may come to this slot: look at it again */
+            kvr_positional_tidy(x, block);
+
+        } else {
+            pos++;
+        }
+
+        kvr_positional_breathe(x);
+    }
+
+    kvr_set64(x->mem, &x->zone->reclaim_at, pos);
+
+    return round;
+}
+
+
+bool
+kvr_positional_forget(kvr_positional_t *x, uint32_t older_s, uint32_t slots,
+    void (*forgot)(void *data, uint32_t view, uint32_t blocks), void *data)
+{
+    bool              round;
+    uint32_t          i, mark, view, block, stamp;
+    uint64_t          pos;
+    kvr_block_t      *b;
+    kvr_block_view_t  v;
+
+    round = false;
+    pos = x->zone->forget_at;
+
+    while (slots--) {
+
+        if (pos >= x->zone->nplaces) {
+            pos = 0;
+            round = true;
+            break;
+        }
+
+        block = (uint32_t) (x->places[pos] >> 32);
+
+        if (block == 0) {
+            pos++;
+            continue;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+        stamp = kvr_load32(&b->stamp);
+
+        if (b->nchildren || x->now_s < stamp || x->now_s - stamp <= older_s) {
+            pos++;
+            continue;
+        }
+
+        for (i = 0; i < b->n; /* void */ ) {
+
+            mark = kvr_block_marks(&x->arena, b)[i];
+            view = kvr_mark_view(mark);
+
+            if (kvr_mark_tiers(mark) == 0) {
+                i++;
+                continue;
+            }
+
+            kvr_positional_breathe(x);
+            kvr_positional_expel(x, block, i);
+            kvr_block_look(&x->arena, b, view, 0, &v);
+
+            if (v.tiers == 0 && v.own == 0) {
+                forgot(data, view, 1);
+            }
+        }
+
+        /* another may come to this slot: look at it again */
+
+        kvr_positional_tidy(x, block);
+        kvr_positional_breathe(x);
+    }
+
+    kvr_set64(x->mem, &x->zone->forget_at, pos);
+
+    return round;
+}
