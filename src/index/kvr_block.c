@@ -6,7 +6,8 @@
 #include "kvr_block.h"
 
 
-static kvr_rc_t kvr_block_grow(kvr_arena_t *a, kvr_block_t *b);
+static kvr_rc_t kvr_block_resize(kvr_arena_t *a, kvr_block_t *b,
+    uint32_t cap);
 static void kvr_block_inline(kvr_arena_t *a, kvr_block_t *b);
 
 
@@ -69,13 +70,19 @@ kvr_block_place(const kvr_arena_t *a, const kvr_block_t *b, uint32_t mark)
 kvr_rc_t
 kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
 {
-    uint32_t  n;
+    uint32_t  n, cap;
     kvr_rc_t  rc;
 
     n = b->n;
+    cap = b->cap ? b->cap : KVR_BLOCK_INLINE;
 
-    if (n == (b->cap ? b->cap : KVR_BLOCK_INLINE)) {
-        rc = kvr_block_grow(a, b);
+    if (n == cap) {
+
+        if (cap == KVR_BLOCK_RECORDS) {
+            return KVR_FULL;
+        }
+
+        rc = kvr_block_resize(a, b, cap * 2);
         if (rc != KVR_OK) {
             return rc;
         }
@@ -92,17 +99,13 @@ kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
 }
 
 
+/* Another piece for the records, which fit. */
+
 static kvr_rc_t
-kvr_block_grow(kvr_arena_t *a, kvr_block_t *b)
+kvr_block_resize(kvr_arena_t *a, kvr_block_t *b, uint32_t cap)
 {
-    uint32_t   cap, piece;
+    uint32_t   piece;
     uint32_t  *marks;
-
-    if (b->cap == KVR_BLOCK_RECORDS) {
-        return KVR_FULL;
-    }
-
-    cap = b->cap ? kvr_min(b->cap * 2u, KVR_BLOCK_RECORDS) : 4;
 
     piece = kvr_arena_alloc(a, kvr_block_ext_words(cap));
     if (piece == 0) {
@@ -163,6 +166,11 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
     }
 
     kvr_version_unlock(&b->version);
+
+    if (last <= b->cap / 2u && b->cap > 2 * KVR_BLOCK_INLINE) {
+        /* without room it stays as it is */
+        (void) kvr_block_resize(a, b, b->cap / 2u);
+    }
 }
 
 

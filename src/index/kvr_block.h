@@ -38,7 +38,7 @@
 
 #define KVR_BLOCK_INLINE     2
 #define KVR_BLOCK_FREE       UINT32_MAX /* position: not a block any more */
-#define KVR_BLOCK_RECORDS    65532      /* of one block: a full block refuses
+#define KVR_BLOCK_RECORDS    32768      /* of one block: a full block refuses
                                            more */
 
 #define KVR_MARK_SEED        0xffffu
@@ -142,7 +142,7 @@ kvr_rc_t kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark,
 void kvr_block_mark(kvr_arena_t *a, kvr_block_t *b, uint32_t i,
     uint32_t mark);
 
-/* The last record comes to place i; takes no memory. */
+/* The last record comes to place i; needs no memory. */
 void kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i);
 
 

@@ -26,11 +26,12 @@
 #define KVR_PLACES_SPINS     64         /* while a block's version is odd */
 
 
-/* The sequence hash behind `before` (of the root: secret[0]). */
+/* The sequence hash behind `before` (of the root: 0). */
 static inline uint64_t
 kvr_places_sequence(const kvr_positional_t *x, uint64_t before, uint64_t hash)
 {
-    return kvr_table_mix(before, hash ^ x->zone->secret[1]);
+    return kvr_table_mix(before ^ x->zone->secret[0],
+                         hash ^ x->zone->secret[1]);
 }
 
 

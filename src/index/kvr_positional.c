@@ -350,7 +350,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     *done = 0;
     up = 0;
     rc = KVR_OK;
-    sequence = x->zone->secret[0];
+    sequence = 0;
 
     if (has_parent) {
         e = kvr_handles_find(&x->handles, parent, view, &slot);

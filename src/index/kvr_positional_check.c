@@ -213,7 +213,7 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
     }
 
     position = 0;
-    before = x->zone->secret[0];
+    before = 0;
 
     if (b->parent) {
 

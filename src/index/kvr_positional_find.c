@@ -187,7 +187,7 @@ kvr_search_jump(kvr_search_t *s)
     uint64_t       sequence;
     kvr_holders_t  at_low, at_high;
 
-    sequence = kvr_places_sequence(s->x, s->x->zone->secret[0], s->hashes[0]);
+    sequence = kvr_places_sequence(s->x, 0, s->hashes[0]);
     kvr_search_probe(s, 0, sequence, &at_low);
 
     low = 0;
@@ -324,7 +324,7 @@ kvr_search_walk(kvr_search_t *s, kvr_search_whose_t whose)
     uint64_t            sequence;
     const kvr_block_t  *b;
 
-    sequence = s->x->zone->secret[0];
+    sequence = 0;
 
     for (i = 0; i < s->n; i++) {
         sequence = kvr_places_sequence(s->x, sequence, s->hashes[i]);

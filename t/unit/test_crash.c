@@ -105,13 +105,22 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 240;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 120;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     locks();
-    events_make(random_);
-    crashes(rounds);
-    beginnings();
+
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        note("%s", kvr_index_name(fx_kind));
+
+        mid = 0;
+        inside = 0;
+        broken_locks = 0;
+
+        events_make(random_);
+        crashes(rounds);
+        beginnings();
+    }
 
     return done();
 }
@@ -229,22 +238,22 @@ apply(fx_t *f, uint64_t i)
     switch (e->kind) {
 
     case EV_STORE:
-        rc = kvr_radix_store(&f->x, e->view, e->tier, e->parent != 0,
+        rc = kvr_index_store(&f->x, e->view, e->tier, e->parent != 0,
                              e->parent, e->handles, e->hashes, e->n, 0,
                              &done);
         break;
 
     case EV_REMOVE:
-        rc = kvr_radix_remove(&f->x, e->view, e->tier, e->handles, e->n,
+        rc = kvr_index_remove(&f->x, e->view, e->tier, e->handles, e->n,
                               &unknown);
         break;
 
     case EV_RECLAIM:
         do {
-            round = kvr_radix_reclaim(&f->x, fx_dying, &e->view, 20000);
+            round = kvr_index_reclaim(&f->x, fx_dying, &e->view, 20000);
             kvr_txn_commit(&f->mem);
-            kvr_radix_begin(&f->x);
-        } while (!round || !kvr_radix_view_empty(&f->x, e->view));
+            kvr_index_begin(&f->x);
+        } while (!round || !kvr_index_view_empty(&f->x, e->view));
     }
 
     kvr_set64(&f->mem, &f->words[W_PROGRESS], i + 1);
@@ -289,7 +298,7 @@ writer(void)
         i = crashed.words[W_PROGRESS];
         n = fx_mix(i) % 3 ? 1 : BATCH;
 
-        kvr_radix_begin(&crashed.x);
+        kvr_index_begin(&crashed.x);
 
         while (n--) {
             if (!apply(&crashed, i++)) {
@@ -417,7 +426,7 @@ roll_back(void)
 static void
 begin(void)
 {
-    kvr_radix_begin(&crashed.x);
+    kvr_index_begin(&crashed.x);
 }
 
 
@@ -510,7 +519,7 @@ round_of(uint32_t i)
     }
 
     while (whole.words[W_PROGRESS] < at) {
-        kvr_radix_begin(&whole.x);
+        kvr_index_begin(&whole.x);
         apply(&whole, whole.words[W_PROGRESS]);
         kvr_txn_commit(&whole.mem);
     }
@@ -522,7 +531,7 @@ round_of(uint32_t i)
     }
 
     for (k = 0; k < 2; k++) {
-        kvr_radix_begin(k ? &whole.x : &crashed.x);
+        kvr_index_begin(k ? &whole.x : &crashed.x);
         apply(k ? &whole : &crashed, at);
         kvr_txn_commit(k ? &whole.mem : &crashed.mem);
     }
@@ -530,7 +539,7 @@ round_of(uint32_t i)
     good = good
            && (i % 4 || fx_whole(&crashed, "with the event that was cut"))
            && same_answers(at + 1, 40)
-           && crashed.zone->handles.used == whole.zone->handles.used;
+           && fx_usage(&crashed).handles == fx_usage(&whole).handles;
 
     kvr_lock_release(lock, self);
 
@@ -601,9 +610,7 @@ crashes(uint32_t rounds)
         fx_reclaim(&crashed, i, 1000000);
     }
 
-    ok(crashed.zone->arena.used == 0 && crashed.zone->blocks == 0
-       && crashed.zone->handles.used == 0
-       && crashed.zone->children_used == 0
+    ok(fx_empty(&crashed)
        && fx_whole(&crashed, "all dropped"),
        "when all views are dropped nothing is left");
 
@@ -644,9 +651,9 @@ beginnings(void)
 
     fx_remove(&crashed, 0, KVR_DEVICE, q, 3);
     n = free_pieces(&crashed);
-    good = n > 0 && crashed.zone->arena.nlimbo > 0;
+    good = n > 0 && kvr_index_arena(&crashed.x)->zone->nlimbo > 0;
 
-    for (steps = 1; good && crashed.zone->arena.nlimbo; steps++) {
+    for (steps = 1; good && kvr_index_arena(&crashed.x)->zone->nlimbo; steps++) {
         killed_at(begin, steps);
         kvr_txn_rollback(&crashed.mem);
         good = free_pieces(&crashed) == n && fx_whole(&crashed, "begun");
@@ -661,18 +668,17 @@ beginnings(void)
 static uint32_t
 free_pieces(fx_t *f)
 {
-    uint32_t                 c, n, piece;
-    const kvr_arena_zone_t  *z;
+    uint32_t            c, n, piece;
+    const kvr_arena_t  *a;
 
-    z = &f->zone->arena;
-    n = z->nlimbo;
+    a = kvr_index_arena(&f->x);
+    n = a->zone->nlimbo;
 
     for (c = 0; c < KVR_ARENA_CLASSES; c++) {
-        for (piece = z->free[c]; piece; n++) {
-            piece = (uint32_t)
-                    f->x.arena.words[piece + (c == KVR_ARENA_RUN
-                                              ? KVR_ARENA_RUN_WORDS - 1
-                                              : 0)];
+        for (piece = a->zone->free[c]; piece;
+             piece = kvr_arena_next(a, c, piece))
+        {
+            n++;
         }
     }
 
