@@ -21,13 +21,6 @@
 #define KVR_DUMP_LINE        (KVR_DUMP_BLOCKS * 80 + 1024)
 
 
-/* a handle of the holder */
-typedef struct {
-    uint64_t    handle;
-    uint64_t    place;
-} kvr_dump_entry_t;
-
-
 /* a run that the holder has something of, or behind */
 typedef struct {
     uint32_t    run;
@@ -45,7 +38,7 @@ typedef struct {
     void              *data;
     char              *line;
 
-    kvr_dump_entry_t  *entries;         /* of all holders, sorted by view */
+    kvr_index_name_t  *entries;         /* of all holders, sorted by view */
     size_t             nentries;
 
     kvr_dump_run_t    *runs;            /* of one holder */
@@ -61,15 +54,16 @@ typedef struct {
 
 
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
+static void kvr_dump_tell(void *data, const kvr_index_name_t *name);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
-static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n);
+static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
 static uint32_t kvr_dump_run(kvr_dump_t *d, uint32_t run);
 static uint32_t *kvr_dump_slot(kvr_dump_t *d, uint32_t run);
 static kvr_rc_t kvr_dump_name(kvr_dump_t *d, uint32_t view,
-    kvr_dump_entry_t *e, size_t n);
+    kvr_index_name_t *e, size_t n);
 static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);
-static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n);
+static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
 static kvr_rc_t kvr_dump_holes(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r,
     uint32_t offset, uint32_t n, const uint64_t *handles, kvr_tier_t tier);
@@ -103,9 +97,9 @@ kvr_router_dump(kvr_router_t *k,
     for (i = 0; rc == KVR_OK && i < d.nentries; /* void */ ) {
 
         first = i;
-        view = kvr_place_view(d.entries[i].place);
+        view = d.entries[i].view;
 
-        while (i < d.nentries && kvr_place_view(d.entries[i].place) == view) {
+        while (i < d.nentries && d.entries[i].view == view) {
             i++;
         }
 
@@ -129,38 +123,36 @@ kvr_router_dump(kvr_router_t *k,
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)
 {
-    uint32_t              view;
-    uint64_t              i;
-    kvr_router_t         *k;
-    const kvr_handle_t   *h;
+    kvr_index_usage_t  usage;
 
-    k = d->router;
+    kvr_index_usage(&d->router->index, &usage);
 
-    d->entries = malloc((k->zone->index.handles.used + 1)
-                        * sizeof(kvr_dump_entry_t));
+    d->entries = malloc((usage.handles + 1) * sizeof(kvr_index_name_t));
     if (d->entries == NULL) {
         return KVR_ERROR;
     }
 
-    for (i = 0; i < k->zone->index.handles.nslots; i++) {
-        h = &k->index.handles.slots[i];
+    kvr_index_each(&d->router->index, kvr_dump_tell, d);
 
-        if (h->place == 0) {
-            continue;
-        }
-
-        view = kvr_place_view(h->place);
-
-        if (k->fleet.view_holder[view] < k->zone->fleet.max_holders) {
-            d->entries[d->nentries].handle = h->handle;
-            d->entries[d->nentries++].place = h->place;
-        }
-    }
-
-    qsort(d->entries, d->nentries, sizeof(kvr_dump_entry_t),
+    qsort(d->entries, d->nentries, sizeof(kvr_index_name_t),
           kvr_dump_compare);
 
     return KVR_OK;
+}
+
+
+static void
+kvr_dump_tell(void *data, const kvr_index_name_t *name)
+{
+    kvr_dump_t    *d;
+    kvr_router_t  *k;
+
+    d = data;
+    k = d->router;
+
+    if (k->fleet.view_holder[name->view] < k->zone->fleet.max_holders) {
+        d->entries[d->nentries++] = *name;
+    }
 }
 
 
@@ -169,17 +161,17 @@ kvr_dump_compare(const void *one, const void *two)
 {
     uint64_t  a, b;
 
-    const kvr_dump_entry_t *x = one;
-    const kvr_dump_entry_t *y = two;
+    const kvr_index_name_t *x = one;
+    const kvr_index_name_t *y = two;
 
     /* view, then run and offset; the handle makes the order one and only */
 
-    a = kvr_place_view(x->place);
-    b = kvr_place_view(y->place);
+    a = (uint64_t) x->view << 32 | x->run;
+    b = (uint64_t) y->view << 32 | y->run;
 
     if (a == b) {
-        a = x->place >> 23;
-        b = y->place >> 23;
+        a = x->offset;
+        b = y->offset;
     }
 
     if (a == b) {
@@ -206,16 +198,15 @@ kvr_dump_compare_depth(const void *one, const void *two)
 
 
 static kvr_rc_t
-kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
+kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 {
     size_t         i;
-    uint32_t       r, up, view, holder;
+    uint32_t       r, up, view, holder, offset;
     kvr_rc_t       rc;
-    kvr_run_t     *run;
     kvr_router_t  *k;
 
     k = d->router;
-    view = kvr_place_view(e[0].place);
+    view = e[0].view;
     holder = k->fleet.view_holder[view];
 
     d->worker = k->fleet.workers[k->fleet.holders[holder].worker].conf.id;
@@ -228,37 +219,31 @@ kvr_dump_holder(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
 
     for (i = 0; i < n; i++) {
 
-        r = kvr_dump_run(d, kvr_place_run(e[i].place));
+        r = kvr_dump_run(d, e[i].run);
         if (r == 0) {
             return KVR_ERROR;
         }
 
         d->runs[r - 1].top = kvr_max(d->runs[r - 1].top,
-                                     kvr_place_offset(e[i].place) + 1);
+                                     e[i].offset + 1u);
     }
 
     for (i = 0; i < d->nruns; i++) {
 
-        run = kvr_radix_run(&k->index, d->runs[i].run);
+        d->runs[i].depth = kvr_index_depth(&k->index, d->runs[i].run);
 
-        if (run->parent == 0) {
+        r = kvr_index_parent(&k->index, d->runs[i].run, &offset);
+        if (r == 0) {
             continue;
         }
 
-        up = kvr_dump_run(d, run->parent);      /* may move d->runs */
+        up = kvr_dump_run(d, r);                /* may move d->runs */
         if (up == 0) {
             return KVR_ERROR;
         }
 
         d->runs[i].parent = up;
-        d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, run->offset);
-    }
-
-    for (i = 0; i < d->nruns; i++) {
-        for (r = d->runs[i].run; r; r = run->parent) {
-            run = kvr_radix_run(&k->index, r);
-            d->runs[i].depth += run->offset;
-        }
+        d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, offset);
     }
 
     rc = kvr_dump_name(d, view, e, n);
@@ -343,11 +328,11 @@ kvr_dump_run(kvr_dump_t *d, uint32_t run)
 /* A name for each block: its first handle, or one of ours. */
 
 static kvr_rc_t
-kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_dump_entry_t *e, size_t n)
+kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_index_name_t *e, size_t n)
 {
     size_t           i;
     uint32_t         k, o;
-    uint64_t         name, slot;
+    uint64_t         name;
     kvr_dump_run_t  *r;
 
     for (i = 0; i < d->nruns; i++) {
@@ -362,12 +347,12 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_dump_entry_t *e, size_t n)
     }
 
     for (i = 0; i < n; i++) {
-        r = &d->runs[*kvr_dump_slot(d, kvr_place_run(e[i].place)) - 1];
-        o = kvr_place_offset(e[i].place);
+        r = &d->runs[*kvr_dump_slot(d, e[i].run) - 1];
+        o = e[i].offset;
 
         if (r->tiers[o] == 0) {
             r->names[o] = e[i].handle;
-            r->tiers[o] = (uint8_t) kvr_place_tiers(e[i].place);
+            r->tiers[o] = (uint8_t) e[i].tiers;
         }
     }
 
@@ -384,9 +369,7 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_dump_entry_t *e, size_t n)
 
             name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
-            while (kvr_handles_find(&d->router->index.handles, name, view,
-                                    &slot))
-            {
+            while (kvr_index_knows(&d->router->index, view, name)) {
                 name += UINT64_C(1) << 41;
             }
 
@@ -432,7 +415,7 @@ kvr_dump_chains(kvr_dump_t *d)
 /* Tiers beside device, and handles beside the first of a block. */
 
 static kvr_rc_t
-kvr_dump_others(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
+kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 {
     size_t           i;
     uint32_t         o, t, first;
@@ -441,13 +424,13 @@ kvr_dump_others(kvr_dump_t *d, kvr_dump_entry_t *e, size_t n)
 
     for (i = 0; i < n; i++) {
 
-        r = &d->runs[*kvr_dump_slot(d, kvr_place_run(e[i].place)) - 1];
-        o = kvr_place_offset(e[i].place);
+        r = &d->runs[*kvr_dump_slot(d, e[i].run) - 1];
+        o = e[i].offset;
         first = r->names[o] == e[i].handle;
 
         for (t = first ? KVR_HOST : KVR_DEVICE; t < KVR_TIERS; t++) {
 
-            if ((kvr_place_tiers(e[i].place) & 1u << t) == 0) {
+            if ((e[i].tiers & 1u << t) == 0) {
                 continue;
             }
 
@@ -510,20 +493,19 @@ static kvr_rc_t
 kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
     const uint64_t *handles, kvr_tier_t tier)
 {
-    uint32_t      i, k, m;
+    uint32_t      i, k, m, before;
     uint64_t      locals[KVR_RUN_MAX];
     kvr_rc_t      rc;
-    kvr_run_t    *run;
     kvr_event_t   ev;
 
-    run = kvr_radix_run(&d->router->index, r->run);
+    (void) kvr_index_parent(&d->router->index, r->run, &before);
 
     for (i = 0; i < n; i += m) {
 
         m = kvr_min(n - i, KVR_DUMP_BLOCKS);
 
         for (k = 0; k < m; k++) {
-            locals[k] = kvr_radix_hash(&d->router->index, run,
+            locals[k] = kvr_index_hash(&d->router->index, r->run,
                                        offset + i + k);
         }
 
@@ -541,7 +523,7 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
 
         } else if (r->parent) {
             ev.has_parent = true;
-            ev.parent = d->runs[r->parent - 1].names[run->offset - 1];
+            ev.parent = d->runs[r->parent - 1].names[before - 1];
         }
 
         rc = kvr_dump_event(d, &ev);

@@ -51,6 +51,11 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
         return KVR_INVALID;
     }
 
+    if (params->index >= KVR_INDEX_KINDS) {
+        snprintf(why, KVR_WHY_LEN, "there is no index %u", params->index);
+        return KVR_INVALID;
+    }
+
     if (getrandom(secret, sizeof(secret), 0) != (ssize_t) sizeof(secret)) {
         snprintf(why, KVR_WHY_LEN, "getrandom() failed");
         return KVR_ERROR;
@@ -64,7 +69,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
          + kvr_zone_offset_of(sizeof(kvr_journal_t))
          + kvr_zone_offset_of(kvr_fleet_size(params->max_workers))
          + kvr_zone_offset_of(kvr_load_size(holders))
-         + kvr_radix_views_size(views);
+         + kvr_index_views_size(params->index, views);
 
     if (size < KVR_ZONE_MIN || size / 2 < at) {
         snprintf(why, KVR_WHY_LEN, "%zu bytes are too few for %u workers: "
@@ -100,7 +105,8 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     kvr_load_format(&mem, &z->load, at, holders);
 
     at += kvr_zone_offset_of(kvr_load_size(holders));
-    kvr_radix_format(&mem, &z->index, at, size - at, views, secret);
+    kvr_index_format(&mem, &z->index, params->index, at, size - at, views,
+                     secret);
 
     /* last: a zone without it is not one */
 
@@ -114,7 +120,6 @@ kvr_rc_t
 kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     const kvr_params_t *params, char why[KVR_WHY_LEN])
 {
-    uint64_t     end;
     kvr_zone_t  *z;
 
     z = base;
@@ -132,16 +137,11 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         return KVR_INVALID;
     }
 
-    end = z->index.arena.base + z->index.arena.limit * sizeof(uint64_t);
-
     if (z->size != size || z->journal >= size
-        || z->index.handles.slots >= size || z->index.children >= size
+        || !kvr_index_valid(&z->index, size)
         || z->fleet.off_workers >= size || z->fleet.off_views >= size
-        || z->index.arena.bump > z->index.arena.limit
-        || z->index.handles.used > z->index.handles.limit
-        || z->index.children_used > z->index.nchildren
         || z->fleet.nworkers > z->fleet.max_workers
-        || z->fleet.max_workers != z->params.max_workers || end > size)
+        || z->fleet.max_workers != z->params.max_workers)
     {
         snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
         return KVR_INVALID;
@@ -165,6 +165,13 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         return KVR_INVALID;
     }
 
+    if (params && params->index != z->params.index) {
+        snprintf(why, KVR_WHY_LEN, "it was made with index=%s, not %s",
+                 kvr_index_name(z->params.index),
+                 kvr_index_name(params->index));
+        return KVR_INVALID;
+    }
+
     memset(k, 0, sizeof(kvr_router_t));
 
     k->zone = z;
@@ -183,9 +190,9 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         return KVR_ERROR;
     }
 
-    kvr_radix_attach(&k->index, &k->mem, &z->index);
+    kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
-    kvr_load_attach(&k->load, &k->mem, &k->index.arena, &z->load);
+    kvr_load_attach(&k->load, &k->mem, kvr_index_arena(&k->index), &z->load);
 
     return KVR_OK;
 }
@@ -261,7 +268,7 @@ kvr_router_join(kvr_router_t *k)
 
     (void) kvr_load_reclaim(&k->load);
 
-    kvr_radix_begin(&k->index);
+    kvr_index_begin(&k->index);
     (void) kvr_load_join(&k->load, k->self);
 
     kvr_zone_unlock(k);
@@ -320,9 +327,9 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
     until = kvr_now_us() + slice_us;
 
     do {
-        kvr_radix_begin(&k->index);
+        kvr_index_begin(&k->index);
 
-        if (kvr_radix_reclaim(&k->index, kvr_view_dying, k,
+        if (kvr_index_reclaim(&k->index, kvr_view_dying, k,
                               KVR_RECLAIM_SLOTS)
             || k->zone->fleet.ndying == 0)
         {
@@ -358,7 +365,7 @@ kvr_reclaim_finish(kvr_router_t *k)
     uint32_t  v;
 
     for (v = 0; v < k->zone->fleet.nviews; v++) {
-        if (kvr_view_dying(k, v) && kvr_radix_view_empty(&k->index, v)) {
+        if (kvr_view_dying(k, v) && kvr_index_view_empty(&k->index, v)) {
             kvr_fleet_free_view(&k->fleet, v);
 
             /* thousands may die together: the log is not for all of them */
@@ -409,7 +416,7 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 
     depths.nviews = nviews;
 
-    if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
+    if (kvr_index_find(&k->index, locals, n, &depths) == 0) {
         return 0;
     }
 
@@ -446,28 +453,29 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 void
 kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
 {
-    const kvr_zone_t  *z;
+    const kvr_zone_t   *z;
+    kvr_index_usage_t   usage;
 
     z = k->zone;
 
+    kvr_index_usage(&k->index, &usage);
     memset(out, 0, sizeof(kvr_stats_t));
 
     out->zone_bytes = z->size;
-    out->arena_bytes = z->index.arena.limit * sizeof(uint64_t);
-    out->arena_used = kvr_load64(&z->index.arena.used) * sizeof(uint64_t);
-    out->handles = kvr_load64(&z->index.handles.used);
-    out->handles_max = z->index.handles.limit;
-    out->runs = kvr_load64(&z->index.children_used);
-    out->runs_max = z->index.children_limit;
-    out->blocks = kvr_load64(&z->index.blocks);
-    out->holes = kvr_load64(&z->index.details);
-    out->used_bytes = out->arena_used + out->handles * sizeof(kvr_handle_t)
-                      + out->runs * sizeof(uint64_t);
+    out->arena_bytes = usage.arena_max;
+    out->arena_used = usage.arena;
+    out->handles = usage.handles;
+    out->handles_max = usage.handles_max;
+    out->runs = usage.entries;
+    out->runs_max = usage.entries_max;
+    out->blocks = usage.blocks;
+    out->holes = usage.holes;
+    out->used_bytes = usage.bytes;
     out->views_dying = kvr_load32(&z->fleet.ndying);
     out->rollbacks = kvr_load64(&z->rollbacks);
     out->lock_breaks = kvr_load64(&z->lock_breaks);
     out->stores_full = kvr_load64(&z->stores_full);
-    out->lookups_torn = kvr_load64(&z->index.torn);
+    out->lookups_torn = usage.torn;
     out->workers = kvr_load32(&z->fleet.nworkers);
     out->holders = kvr_load32(&z->fleet.nholders);
     out->lease_pid = (uint32_t) kvr_owner_pid(kvr_load64(&z->lease.owner));

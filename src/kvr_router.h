@@ -42,7 +42,7 @@
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
-#include "index/kvr_radix.h"
+#include "index/kvr_index.h"
 
 
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
@@ -55,6 +55,7 @@
 typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
+    uint32_t    index;              /* kvr_index_kind_t */
     char        model[KVR_MODEL_MAX + 1];
 } kvr_params_t;
 
@@ -67,7 +68,7 @@ typedef struct {
     kvr_zone_t   *zone;
     size_t        size;
     kvr_mem_t     mem;
-    kvr_radix_t   index;
+    kvr_index_t   index;
     kvr_fleet_t   fleet;
     kvr_load_t    load;
     kvr_owner_t   self;
@@ -147,10 +148,11 @@ typedef struct {
     uint64_t    arena_used;
     uint64_t    handles;            /* (holder, handle) pairs */
     uint64_t    handles_max;
-    uint64_t    runs;
+    uint64_t    runs;               /* of a positional index: blocks */
     uint64_t    runs_max;
     uint64_t    blocks;             /* block positions in the tree */
-    uint64_t    holes;              /* (run, holder) pairs with detail */
+    uint64_t    holes;              /* (run, holder) pairs with detail, or
+                                       broken links: kvr_links.h */
     uint64_t    views_dying;        /* cleared, not yet reclaimed */
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */

@@ -7,7 +7,7 @@
  *     journal       the undo log
  *     fleet         workers, holders, views
  *     load          the shared table
- *     index         handles, children, arena
+ *     index         of one kind or the other: tables, arena
  *
  * Everything is at offsets: processes may map the zone where they like.
  */
@@ -21,7 +21,7 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     1          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     2          /* of the layout; any change counts */
 #define KVR_LOCK_MS          50         /* a writer's slices are far below */
 
 
@@ -47,7 +47,7 @@ struct kvr_zone_s {
     uint64_t          lock_breaks;
     uint64_t          stores_full;
 
-    kvr_radix_zone_t  index;
+    kvr_index_zone_t  index;
     kvr_fleet_zone_t  fleet;
     kvr_load_zone_t   load;
 };

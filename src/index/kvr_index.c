@@ -6,7 +6,10 @@
 #include "kvr_index.h"
 
 
-static const kvr_handles_t *kvr_index_handles(const kvr_index_t *x);
+static void kvr_index_each_radix(const kvr_radix_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+static void kvr_index_each_positional(const kvr_positional_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
 
 
 /* The index that the zone has. */
@@ -65,41 +68,38 @@ kvr_index_attach(kvr_index_t *x, kvr_mem_t *mem, kvr_index_zone_t *z)
 bool
 kvr_index_valid(const kvr_index_zone_t *z, uint64_t size)
 {
-    uint64_t                      end;
     const kvr_arena_zone_t       *a;
     const kvr_radix_zone_t       *r;
-    const kvr_handles_zone_t     *h;
     const kvr_positional_zone_t  *p;
-
-    if (z->kind >= KVR_INDEX_KINDS) {
-        return false;
-    }
 
     if (z->kind == KVR_INDEX_RADIX) {
         r = &z->u.radix;
         a = &r->arena;
-        h = &r->handles;
 
-        if (r->children >= size || r->children_used > r->nchildren) {
+        if (r->children >= size || r->children_used > r->nchildren
+            || r->handles.slots >= size
+            || r->handles.used > r->handles.limit)
+        {
+            return false;
+        }
+
+    } else if (z->kind == KVR_INDEX_POSITIONAL) {
+        p = &z->u.positional;
+        a = &p->arena;
+
+        if (p->places >= size || p->stripes >= size
+            || p->blocks > p->nplaces || p->handles.slots >= size
+            || p->handles.used > p->handles.limit)
+        {
             return false;
         }
 
     } else {
-        p = &z->u.positional;
-        a = &p->arena;
-        h = &p->handles;
-
-        if (p->places >= size || p->stripes >= size
-            || p->blocks > p->nplaces)
-        {
-            return false;
-        }
+        return false;
     }
 
-    end = a->base + a->limit * sizeof(uint64_t);
-
-    return a->bump <= a->limit && end <= size && h->slots < size
-           && h->used <= h->limit;
+    return a->bump <= a->limit
+           && a->base + a->limit * sizeof(uint64_t) <= size;
 }
 
 
@@ -109,30 +109,33 @@ kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out)
     uint32_t                      v;
     const kvr_arena_zone_t       *a;
     const kvr_radix_zone_t       *r;
-    const kvr_handles_zone_t     *h;
     const kvr_positional_zone_t  *p;
 
     if (x->zone->kind == KVR_INDEX_RADIX) {
         r = &x->zone->u.radix;
         a = &r->arena;
-        h = &r->handles;
 
+        out->handles = kvr_load64(&r->handles.used);
+        out->handles_max = r->handles.limit;
         out->entries = kvr_load64(&r->children_used);
         out->entries_max = r->children_limit;
         out->blocks = kvr_load64(&r->blocks);
         out->holes = kvr_load64(&r->details);
         out->torn = kvr_load64(&r->torn);
+        out->bytes = out->handles * sizeof(kvr_handle_t);
 
     } else {
         p = &x->zone->u.positional;
         a = &p->arena;
-        h = &p->handles;
 
+        out->handles = kvr_load64(&p->handles.used);
+        out->handles_max = p->handles.limit;
         out->entries = kvr_load64(&p->blocks);
         out->entries_max = p->blocks_limit;
         out->blocks = out->entries;
-        out->torn = kvr_load64(&p->torn);
         out->holes = 0;
+        out->torn = kvr_load64(&p->torn);
+        out->bytes = out->handles * sizeof(kvr_entry_t);
 
         for (v = 0; v < p->max_views; v++) {
             out->holes += kvr_load32(&x->u.positional.view_broken[v])
@@ -142,11 +145,7 @@ kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out)
 
     out->arena = kvr_load64(&a->used) * sizeof(uint64_t);
     out->arena_max = a->limit * sizeof(uint64_t);
-    out->handles = kvr_load64(&h->used);
-    out->handles_max = h->limit;
-
-    out->bytes = out->arena + out->handles * sizeof(kvr_handle_t)
-                 + out->entries * sizeof(uint64_t);
+    out->bytes += out->arena + out->entries * sizeof(uint64_t);
 }
 
 
@@ -210,46 +209,77 @@ kvr_index_view_empty(const kvr_index_t *x, uint32_t view)
 
 /* ---- for the dump and the tests ----------------------------------------- */
 
-static const kvr_handles_t *
-kvr_index_handles(const kvr_index_t *x)
+void
+kvr_index_each(const kvr_index_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
 {
-    return x->zone->kind == KVR_INDEX_RADIX ? &x->u.radix.handles
-                                            : &x->u.positional.handles;
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        kvr_index_each_radix(&x->u.radix, tell, data);
+
+    } else {
+        kvr_index_each_positional(&x->u.positional, tell, data);
+    }
 }
 
 
-bool
-kvr_index_handle(const kvr_index_t *x, uint64_t *at, kvr_index_handle_t *out)
+static void
+kvr_index_each_radix(const kvr_radix_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
 {
-    const kvr_handle_t   *e;
-    const kvr_handles_t  *h;
+    uint64_t             i;
+    kvr_index_name_t     name;
+    const kvr_handle_t  *e;
 
-    h = kvr_index_handles(x);
-
-    while (*at < h->zone->nslots) {
-        e = &h->slots[(*at)++];
+    for (i = 0; i < x->handles.zone->nslots; i++) {
+        e = &x->handles.slots[i];
 
         if (e->place) {
-            out->handle = e->handle;
-            out->run = kvr_place_run(e->place);
-            out->offset = kvr_place_offset(e->place);
-            out->view = kvr_place_view(e->place);
-            out->tiers = kvr_place_tiers(e->place);
+            name.handle = e->handle;
+            name.run = kvr_place_run(e->place);
+            name.view = kvr_place_view(e->place);
+            name.offset = kvr_place_offset(e->place);
+            name.tiers = kvr_place_tiers(e->place);
 
-            return true;
+            tell(data, &name);
         }
     }
+}
 
-    return false;
+
+static void
+kvr_index_each_positional(const kvr_positional_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+{
+    uint64_t            i;
+    kvr_index_name_t    name;
+    const kvr_entry_t  *e;
+
+    name.offset = 0;
+
+    for (i = 0; i < x->handles.zone->nslots; i++) {
+        e = &x->handles.slots[i];
+
+        if (e->place) {
+            name.handle = e->handle;
+            name.run = kvr_entry_block(e->place);
+            name.view = kvr_entry_view(e->place);
+            name.tiers = kvr_entry_tiers(e->place);
+
+            tell(data, &name);
+        }
+    }
 }
 
 
 bool
-kvr_index_has(const kvr_index_t *x, uint32_t view, uint64_t handle)
+kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
 {
     uint64_t  slot;
 
-    return kvr_handles_find(kvr_index_handles(x), handle, view, &slot);
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_handles_find(&x->u.radix.handles, handle, view, &slot) != NULL
+           : kvr_entries_find(&x->u.positional.handles, handle, view, &slot)
+             != NULL;
 }
 
 

@@ -119,18 +119,17 @@ bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 typedef struct {
     uint64_t    handle;
     uint32_t    run;
-    uint32_t    offset;
     uint32_t    view;
-    uint32_t    tiers;                  /* bits */
-} kvr_index_handle_t;
+    uint16_t    offset;
+    uint16_t    tiers;                  /* bits */
+} kvr_index_name_t;
 
-/* The first handle at *at or behind it, *at being moved there and one on;
- * false when there is none. */
-bool kvr_index_handle(const kvr_index_t *x, uint64_t *at,
-    kvr_index_handle_t *out);
+/* Tells of every handle of every view.  Under the lock, log empty. */
+void kvr_index_each(const kvr_index_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
 
-/* Does a view have a handle? */
-bool kvr_index_has(const kvr_index_t *x, uint32_t view, uint64_t handle);
+/* Does the view hold a block by this handle? */
+bool kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle);
 
 /* The run that a run hangs on, 0: the root, behind so many of its blocks. */
 uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,

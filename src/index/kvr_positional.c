@@ -73,9 +73,9 @@ kvr_positional_format(kvr_mem_t *mem, kvr_positional_zone_t *z, uint64_t at,
 
     bytes = all * KVR_POSITIONAL_HANDLES_SHARE;
     z->handles.slots = at;
-    z->handles.nslots = kvr_min(bytes / sizeof(kvr_handle_t), UINT32_MAX);
+    z->handles.nslots = kvr_min(bytes / sizeof(kvr_entry_t), UINT32_MAX);
     z->handles.limit = z->handles.nslots / 5 * 4;
-    bytes = (z->handles.nslots * sizeof(kvr_handle_t) + 63) & ~UINT64_C(63);
+    bytes = (z->handles.nslots * sizeof(kvr_entry_t) + 63) & ~UINT64_C(63);
     at += bytes;
     size -= bytes;
 
@@ -111,7 +111,7 @@ kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
     x->now_s = 0;
 
     kvr_arena_attach(&x->arena, mem, &z->arena);
-    kvr_handles_attach(&x->handles, mem, &z->handles);
+    kvr_entries_attach(&x->handles, mem, &z->handles);
 }
 
 
@@ -320,15 +320,15 @@ kvr_positional_seed(const kvr_positional_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed)
 {
     uint64_t       slot;
-    kvr_handle_t  *e;
+    kvr_entry_t   *e;
 
-    e = kvr_handles_find(&x->handles, handle, view, &slot);
+    e = kvr_entries_find(&x->handles, handle, view, &slot);
 
     if (e == NULL) {
         return KVR_DECLINED;
     }
 
-    *seed = kvr_positional_seed_of(x, kvr_place_run(e->place));
+    *seed = kvr_positional_seed_of(x, kvr_entry_block(e->place));
 
     return KVR_OK;
 }
@@ -345,7 +345,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     uint64_t       slot, sequence, known;
     kvr_rc_t       rc;
     kvr_block_t   *b;
-    kvr_handle_t  *e;
+    kvr_entry_t   *e;
 
     *done = 0;
     up = 0;
@@ -353,13 +353,13 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     sequence = 0;
 
     if (has_parent) {
-        e = kvr_handles_find(&x->handles, parent, view, &slot);
+        e = kvr_entries_find(&x->handles, parent, view, &slot);
 
         if (e == NULL) {
             return KVR_DECLINED;
         }
 
-        up = kvr_place_run(e->place);
+        up = kvr_entry_block(e->place);
         sequence = kvr_block_at(&x->arena, up)->sequence;
 
         /* what the chain knows holds for all of it */
@@ -375,13 +375,13 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
-        kvr_handles_prefetch(&x->handles, handles[i], view);
+        kvr_entries_prefetch(&x->handles, handles[i], view);
     }
 
     for (i = 0; i < n && rc == KVR_OK; i++) {
 
         if (i + KVR_POSITIONAL_AHEAD < n) {
-            kvr_handles_prefetch(&x->handles,
+            kvr_entries_prefetch(&x->handles,
                                  handles[i + KVR_POSITIONAL_AHEAD], view);
         }
 
@@ -438,16 +438,16 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     uint32_t       old, tiers;
     uint64_t       slot;
     kvr_rc_t       rc;
-    kvr_handle_t  *e;
+    kvr_entry_t   *e;
 
     old = 0;
     tiers = 1u << tier;
-    e = kvr_handles_find(&x->handles, handle, view, &slot);
+    e = kvr_entries_find(&x->handles, handle, view, &slot);
 
     if (e == NULL) {
 
-        rc = kvr_handles_put(&x->handles, slot, handle,
-                             kvr_place(block, 0, tiers, view));
+        rc = kvr_entries_put(&x->handles, slot, handle,
+                             kvr_entry(block, tiers, view));
         if (rc != KVR_OK) {
             return rc;
         }
@@ -457,23 +457,23 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         return kvr_links_gain(x, view, block, handle, tiers);
     }
 
-    if (kvr_place_run(e->place) == block) {
+    if (kvr_entry_block(e->place) == block) {
 
-        if (kvr_place_tiers(e->place) & tiers) {
+        if (kvr_entry_tiers(e->place) & tiers) {
             return KVR_OK;
         }
 
-        tiers |= kvr_place_tiers(e->place);
+        tiers |= kvr_entry_tiers(e->place);
 
     } else {
 
         /* it is moved; first it leaves, lest it be seen at both places */
 
-        old = kvr_place_run(e->place);
+        old = kvr_entry_block(e->place);
         kvr_links_lose(x, view, old, handle, 0);
     }
 
-    kvr_set64(x->mem, &e->place, kvr_place(block, 0, tiers, view));
+    kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
 
     rc = kvr_links_gain(x, view, block, handle, tiers);
 
@@ -492,18 +492,18 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     uint32_t       i, block;
     uint64_t       slot;
     kvr_rc_t       rc;
-    kvr_handle_t  *e;
+    kvr_entry_t   *e;
 
     for (i = 0; i < n; i++) {
 
-        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
+        e = kvr_entries_find(&x->handles, handles[i], view, &slot);
 
         if (e == NULL) {
             (*unknown)++;
             continue;
         }
 
-        block = kvr_place_run(e->place);
+        block = kvr_entry_block(e->place);
         __atomic_store_n(&kvr_block_at(&x->arena, block)->stamp, x->now_s,
                          __ATOMIC_RELAXED);
 
@@ -530,35 +530,35 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 {
     uint32_t       i, block, tiers;
     uint64_t       slot;
-    kvr_handle_t  *e;
+    kvr_entry_t   *e;
 
     for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
-        kvr_handles_prefetch(&x->handles, handles[i], view);
+        kvr_entries_prefetch(&x->handles, handles[i], view);
     }
 
     for (i = 0; i < n; i++) {
 
         if (i + KVR_POSITIONAL_AHEAD < n) {
-            kvr_handles_prefetch(&x->handles,
+            kvr_entries_prefetch(&x->handles,
                                  handles[i + KVR_POSITIONAL_AHEAD], view);
         }
 
-        e = kvr_handles_find(&x->handles, handles[i], view, &slot);
+        e = kvr_entries_find(&x->handles, handles[i], view, &slot);
 
-        if (e == NULL || (kvr_place_tiers(e->place) & 1u << tier) == 0) {
+        if (e == NULL || (kvr_entry_tiers(e->place) & 1u << tier) == 0) {
             (*unknown)++;
             continue;
         }
 
         kvr_positional_breathe(x);
 
-        block = kvr_place_run(e->place);
-        tiers = kvr_place_tiers(e->place) & ~(1u << tier);
+        block = kvr_entry_block(e->place);
+        tiers = kvr_entry_tiers(e->place) & ~(1u << tier);
 
         kvr_links_lose(x, view, block, handles[i], tiers);
 
         if (tiers) {
-            kvr_set64(x->mem, &e->place, kvr_place(block, 0, tiers, view));
+            kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
             continue;
         }
 
@@ -577,9 +577,9 @@ kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
 {
     uint32_t  view;
 
-    view = kvr_place_view(x->handles.slots[slot].place);
+    view = kvr_entry_view(x->handles.slots[slot].place);
 
-    kvr_handles_delete(&x->handles, slot);
+    kvr_entries_delete(&x->handles, slot);
     kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
 
     if (x->view_handles[view] == 0 && x->view_broken[view]) {
@@ -607,7 +607,7 @@ kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i)
     view = kvr_mark_view(kvr_block_marks(&x->arena, b)[i]);
     handle = kvr_block_values(&x->arena, b)[i];
 
-    if (kvr_handles_find(&x->handles, handle, view, &slot) == NULL) {
+    if (kvr_entries_find(&x->handles, handle, view, &slot) == NULL) {
         kvr_txn_damaged("a handle is not in its table");
     }
 

@@ -52,7 +52,7 @@
 
 
 #include "kvr_block.h"
-#include "kvr_handles.h"
+#include "kvr_entries.h"
 #include "kvr_radix.h"
 
 
@@ -83,7 +83,7 @@ typedef struct {
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            forget_at;      /* and of forgetting */
-    kvr_handles_zone_t  handles;
+    kvr_entries_zone_t  handles;
     kvr_arena_zone_t    arena;
 } kvr_positional_zone_t;
 
@@ -93,7 +93,7 @@ typedef struct {
     kvr_mem_t              *mem;
     kvr_positional_zone_t  *zone;
     kvr_arena_t             arena;
-    kvr_handles_t           handles;
+    kvr_entries_t           handles;
     uint64_t               *places;
     uint32_t               *stripes;
     uint32_t               *view_handles;

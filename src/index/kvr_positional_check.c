@@ -299,7 +299,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
     const uint32_t     *marks;
     const kvr_block_t  *b;
     kvr_check_link_t   *link;
-    kvr_handle_t       *e;
+    kvr_entry_t       *e;
 
     b = kvr_block_at(&k->x->arena, block);
     marks = kvr_block_marks(&k->x->arena, b);
@@ -335,10 +335,10 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
         return NULL;
     }
 
-    e = kvr_handles_find(&k->x->handles, value, view, &slot);
+    e = kvr_entries_find(&k->x->handles, value, view, &slot);
 
     if (e == NULL
-        || e->place != kvr_place(block, 0, kvr_mark_tiers(mark), view))
+        || e->place != kvr_entry(block, kvr_mark_tiers(mark), view))
     {
         return kvr_pcheck_fail("block %u: view %u has no handle %lx", block,
                                view, (unsigned long) value);

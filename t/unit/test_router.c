@@ -28,6 +28,7 @@ static kvr_router_t   router;
 static kvr_ingest_t  *ingest;
 static const char    *detail;
 static char           why[KVR_WHY_LEN];
+static uint32_t       kind;          /* of the index */
 
 
 static uint64_t
@@ -65,6 +66,7 @@ params(void)
     memset(&p, 0, sizeof(p));
     p.block_size = BLOCK;
     p.max_workers = 16;
+    p.index = kind;
 
     return p;
 }
@@ -310,7 +312,16 @@ test_zone(void)
        && strstr(why, "block_size=4"),
        "other parameters are refused: %s", why);
 
-    ((kvr_zone_t *) base)->index.arena.bump = UINT64_MAX;
+    p = params();
+    p.index = 1 - kind;
+    ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "index="), "so is another index: %s", why);
+
+    p.index = KVR_INDEX_KINDS;
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "index"), "or one that is not known: %s", why);
+
+    ((kvr_zone_t *) base)->index.kind = KVR_INDEX_KINDS;
     ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
        "a damaged header is refused: %s", why);
 
@@ -324,6 +335,7 @@ test_members(void)
     char               id[32];
     uint32_t           i, flags, generation;
     kvr_worker_conf_t  conf, list[2];
+    kvr_index_usage_t  usage;
 
     put(&router, "a", "127.0.0.1:1");
     put(&router, "b", "127.0.0.1:2");
@@ -364,8 +376,9 @@ test_members(void)
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 
     is_u64(router.zone->fleet.ndying, 0, "its old view is reclaimed");
-    is_u64(router.zone->index.handles.used, 0, "down to the last handle");
-    is_u64(router.zone->index.blocks, 0, "and the last block");
+    kvr_index_usage(&router.index, &usage);
+    is_u64(usage.handles, 0, "down to the last handle");
+    is_u64(usage.blocks, 0, "and the last block");
 
     memset(list, 0, sizeof(list));
     strcpy(list[0].id, "s1");
@@ -887,17 +900,19 @@ test_dump(void)
     }
 
     is_u64(bad, 0, "and replayed into an empty one answers the same");
-    ok(kvr_radix_check(&from.index) == NULL
-       && kvr_radix_check(&to.index) == NULL, "both are sound");
+    ok(kvr_index_check(&from.index) == NULL
+       && kvr_index_check(&to.index) == NULL, "both are sound");
 
     free(dumped);
+    dumped = NULL;
+    dumped_len = 0;
     kvr_router_detach(&from);
     kvr_router_detach(&to);
 }
 
 
-int
-main(void)
+static void
+test_all(void)
 {
     test_zone();
 
@@ -916,13 +931,23 @@ main(void)
 
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 
-    ok(kvr_radix_check(&router.index) == NULL, "the index is sound: %s",
-       kvr_radix_check(&router.index) ? kvr_radix_check(&router.index) : "");
+    ok(kvr_index_check(&router.index) == NULL, "the index is sound: %s",
+       kvr_index_check(&router.index) ? kvr_index_check(&router.index) : "");
 
     test_dump();
 
     kvr_ingest_destroy(ingest);
     kvr_router_detach(&router);
+}
+
+
+int
+main(void)
+{
+    for (kind = 0; kind < KVR_INDEX_KINDS; kind++) {
+        note("%s", kvr_index_name(kind));
+        test_all();
+    }
 
     return done();
 }
