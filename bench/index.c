@@ -1,9 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How fast the radix index is, and how large.
+ * How fast an index is, and how large.
  *
- *     index [main] [scale] [beside]
+ *     index [--index radix|positional] [main] [scale] [beside]
  *
  * Without arguments: main.  One line of JSON a figure, on stdout:
  *
@@ -15,7 +15,7 @@
 
 
 #include "workload.h"
-#include "index/kvr_radix.h"
+#include "index/kvr_index.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 
-#define IX_BYTES_A_PAIR   80            /* of the zone's size */
+#define IX_BYTES_A_PAIR   80            /* of the zone's size, radix */
+#define IX_BYTES_A_BLOCK  200           /* positional */
 #define IX_TURNS          0             /* one-block events, sequences take
                                            turns */
 #define IX_TOKENS         65536u        /* of the prompt that is hashed */
@@ -33,8 +34,8 @@
 
 typedef struct {
     kvr_mem_t          mem;
-    kvr_radix_t        x;
-    kvr_radix_zone_t  *zone;
+    kvr_index_t        x;
+    kvr_index_zone_t  *zone;
     kvr_depths_t       out;
     uint32_t           depths[3][WL_WORKERS];
 } ix_t;
@@ -55,7 +56,8 @@ static void ix_beside(void);
 static void ix_beside_row(wl_t *w, uint32_t readers, uint64_t rate);
 
 
-static uint64_t  ix_clock_ns;           /* what reading the clock costs */
+static uint64_t          ix_clock_ns;   /* what reading the clock costs */
+static kvr_index_kind_t  ix_kind;
 
 
 static void
@@ -102,7 +104,9 @@ ix_open(ix_t *ix, uint64_t pairs)
     size_t     size;
     uint64_t   at, i, secret[4];
 
-    size = pairs * IX_BYTES_A_PAIR + (4u << 20);
+    size = pairs * (ix_kind == KVR_INDEX_RADIX ? IX_BYTES_A_PAIR
+                                               : IX_BYTES_A_BLOCK)
+           + (4u << 20);
     p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
              -1, 0);
 
@@ -120,11 +124,12 @@ ix_open(ix_t *ix, uint64_t pairs)
     ix->mem.size = size;
     ix->mem.journal = p;
     at = (sizeof(kvr_journal_t) + 63) & ~(uint64_t) 63;
-    ix->zone = (kvr_radix_zone_t *) (ix->mem.base + at);
-    at += (sizeof(kvr_radix_zone_t) + 63) & ~(uint64_t) 63;
+    ix->zone = (kvr_index_zone_t *) (ix->mem.base + at);
+    at += (sizeof(kvr_index_zone_t) + 63) & ~(uint64_t) 63;
 
-    kvr_radix_format(&ix->mem, ix->zone, at, size - at, WL_WORKERS, secret);
-    kvr_radix_attach(&ix->x, &ix->mem, ix->zone);
+    kvr_index_format(&ix->mem, ix->zone, ix_kind, at, size - at, WL_WORKERS,
+                     secret);
+    kvr_index_attach(&ix->x, &ix->mem, ix->zone);
 
     for (i = 0; i < 3; i++) {
         ix->out.depths[i] = ix->depths[i];
@@ -153,8 +158,8 @@ ix_store(ix_t *ix, const wl_t *w, uint32_t view, uint32_t s, uint32_t d,
 
     at = (uint64_t) s * WL_DEPTH + d;
 
-    kvr_radix_begin(&ix->x);
-    rc = kvr_radix_store(&ix->x, view, KVR_DEVICE, d != 0,
+    kvr_index_begin(&ix->x);
+    rc = kvr_index_store(&ix->x, view, KVR_DEVICE, d != 0,
                          d ? w->handles[at - 1] : 0, w->handles + at,
                          w->locals + at, n, 0, &done);
     kvr_txn_commit(&ix->mem);
@@ -178,8 +183,8 @@ ix_remove(ix_t *ix, const wl_t *w, uint32_t view, uint32_t s, uint32_t d,
     }
 
     unknown = 0;
-    kvr_radix_begin(&ix->x);
-    rc = kvr_radix_remove(&ix->x, view, KVR_DEVICE, h, n, &unknown);
+    kvr_index_begin(&ix->x);
+    rc = kvr_index_remove(&ix->x, view, KVR_DEVICE, h, n, &unknown);
     kvr_txn_commit(&ix->mem);
 
     ix_must(rc == KVR_OK && unknown == 0, "remove");
@@ -256,15 +261,37 @@ ix_empty(ix_t *ix, const wl_t *w, uint32_t n)
 static double
 ix_bytes(const ix_t *ix)
 {
-    const kvr_radix_zone_t  *z;
+    const kvr_radix_zone_t       *r;
+    const kvr_positional_zone_t  *p;
 
-    z = ix->zone;
+    if (ix_kind == KVR_INDEX_POSITIONAL) {
+        p = &ix->zone->u.positional;
 
-    return (double) z->arena.used * sizeof(uint64_t)
-           + (double) z->handles.used * sizeof(kvr_handle_t)
-             * z->handles.nslots / z->handles.limit
-           + (double) z->children_used * sizeof(uint64_t)
-             * z->nchildren / z->children_limit;
+        return (double) p->arena.used * sizeof(uint64_t)
+               + (double) p->handles.used * sizeof(kvr_entry_t)
+                 * p->handles.nslots / p->handles.limit
+               + (double) p->blocks * sizeof(uint64_t)
+                 * p->nplaces / p->blocks_limit;
+    }
+
+    r = &ix->zone->u.radix;
+
+    return (double) r->arena.used * sizeof(uint64_t)
+           + (double) r->handles.used * sizeof(kvr_handle_t)
+             * r->handles.nslots / r->handles.limit
+           + (double) r->children_used * sizeof(uint64_t)
+             * r->nchildren / r->children_limit;
+}
+
+
+static uint64_t
+ix_blocks(const ix_t *ix)
+{
+    kvr_index_usage_t  u;
+
+    kvr_index_usage(&ix->x, &u);
+
+    return u.blocks;
 }
 
 
@@ -286,7 +313,7 @@ ix_find(ix_t *ix, const wl_t *w, uint32_t keep, double *p99)
         wl_query(w, q, keep, hashes);
 
         t = wl_now();
-        best = kvr_radix_find(&ix->x, hashes, WL_DEPTH, &ix->out);
+        best = kvr_index_find(&ix->x, hashes, WL_DEPTH, &ix->out);
         took = wl_now() - t;
 
         ix_must(best == keep, "find");
@@ -386,7 +413,7 @@ ix_main(void)
 
         snprintf(name, sizeof(name), "remove, %s", event);
         ix_say(name, "ns/block", ix_empty(&ix, &w, sizes[i]));
-        ix_must(ix.zone->blocks == 0, "not empty");
+        ix_must(ix_blocks(&ix) == 0, "not empty");
     }
 
     ix_close(&ix);
@@ -515,7 +542,7 @@ ix_reader(ix_t *ix, const wl_t *w, ix_common_t *c, uint32_t me)
         wl_query(w, q, WL_DEPTH, hashes);
 
         t = wl_now();
-        best = kvr_radix_find(&ix->x, hashes, WL_DEPTH, &ix->out);
+        best = kvr_index_find(&ix->x, hashes, WL_DEPTH, &ix->out);
         took = wl_now() - t;
 
         ix_must(best <= WL_DEPTH && (best >= 512 || ix->out.torn),
@@ -656,18 +683,40 @@ ix_beside_row(wl_t *w, uint32_t readers, uint64_t rate)
 }
 
 
+static int
+ix_usage(void)
+{
+    fprintf(stderr, "usage: index [--index radix|positional] [main] [scale]"
+            " [beside]\n");
+
+    return 2;
+}
+
+
 int
 main(int argc, char **argv)
 {
-    int  i;
+    int  i, first;
 
     ix_clock();
+    first = 1;
 
-    if (argc == 1) {
+    if (argc > 2 && strcmp(argv[1], "--index") == 0) {
+        first = 3;
+
+        if (strcmp(argv[2], "positional") == 0) {
+            ix_kind = KVR_INDEX_POSITIONAL;
+
+        } else if (strcmp(argv[2], "radix") != 0) {
+            return ix_usage();
+        }
+    }
+
+    if (argc == first) {
         ix_main();
     }
 
-    for (i = 1; i < argc; i++) {
+    for (i = first; i < argc; i++) {
 
         if (strcmp(argv[i], "main") == 0) {
             ix_main();
@@ -679,8 +728,7 @@ main(int argc, char **argv)
             ix_beside();
 
         } else {
-            fprintf(stderr, "usage: index [main] [scale] [beside]\n");
-            return 2;
+            return ix_usage();
         }
     }
 

@@ -32,6 +32,8 @@ static kvr_rc_t kvr_positional_set_seed(kvr_positional_t *x, uint32_t block,
     uint64_t seed);
 static kvr_rc_t kvr_positional_hold(kvr_positional_t *x, uint32_t view,
     kvr_tier_t tier, uint32_t block, uint64_t handle);
+static void kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
+    const uint64_t *handles, uint32_t n);
 static void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
 static void kvr_positional_expel(kvr_positional_t *x, uint32_t block,
     uint32_t i);
@@ -341,8 +343,8 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     bool has_parent, uint64_t parent, const uint64_t *handles,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
 {
-    uint32_t       i, up, block;
-    uint64_t       slot, sequence, known;
+    uint32_t       i, k, up, block;
+    uint64_t       slot, sequence, known, ahead[KVR_POSITIONAL_AHEAD];
     kvr_rc_t       rc;
     kvr_block_t   *b;
     kvr_entry_t   *e;
@@ -374,16 +376,17 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         }
     }
 
-    for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
-        kvr_entries_prefetch(&x->handles, handles[i], view);
+    /* both tables' slots are fetched ahead */
+
+    for (k = 0; k < n && k < KVR_POSITIONAL_AHEAD; k++) {
+        sequence = kvr_places_sequence(x, sequence, hashes[k]);
+        ahead[k] = sequence;
+
+        kvr_entries_prefetch(&x->handles, handles[k], view);
+        kvr_places_prefetch(x, sequence);
     }
 
     for (i = 0; i < n && rc == KVR_OK; i++) {
-
-        if (i + KVR_POSITIONAL_AHEAD < n) {
-            kvr_entries_prefetch(&x->handles,
-                                 handles[i + KVR_POSITIONAL_AHEAD], view);
-        }
 
         if (i - *done == KVR_POSITIONAL_CHUNK || kvr_positional_short(x)) {
             kvr_txn_commit(x->mem);
@@ -391,14 +394,24 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             *done = i;
         }
 
-        sequence = kvr_places_sequence(x, sequence, hashes[i]);
-        block = kvr_places_child(x, up, hashes[i], sequence);
+        block = kvr_places_child(x, up, hashes[i],
+                                 ahead[i % KVR_POSITIONAL_AHEAD]);
 
         if (block == 0) {
-            rc = kvr_positional_new(x, up, hashes[i], sequence, &block);
+            rc = kvr_positional_new(x, up, hashes[i],
+                                    ahead[i % KVR_POSITIONAL_AHEAD], &block);
             if (rc != KVR_OK) {
                 break;
             }
+        }
+
+        if (k < n) {
+            sequence = kvr_places_sequence(x, sequence, hashes[k]);
+            ahead[k % KVR_POSITIONAL_AHEAD] = sequence;
+
+            kvr_entries_prefetch(&x->handles, handles[k], view);
+            kvr_places_prefetch(x, sequence);
+            k++;
         }
 
         b = kvr_block_at(&x->arena, block);
@@ -538,10 +551,7 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; i++) {
 
-        if (i + KVR_POSITIONAL_AHEAD < n) {
-            kvr_entries_prefetch(&x->handles,
-                                 handles[i + KVR_POSITIONAL_AHEAD], view);
-        }
+        kvr_positional_ahead(x, view, handles + i, n - i);
 
         e = kvr_entries_find(&x->handles, handles[i], view, &slot);
 
@@ -567,6 +577,41 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     return KVR_OK;
+}
+
+
+/* Fetches what the removal of later handles needs, each step on its way. */
+
+static void
+kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
+    const uint64_t *handles, uint32_t n)
+{
+    uint64_t       slot;
+    kvr_block_t   *b;
+    kvr_entry_t   *e;
+
+    if (n > KVR_POSITIONAL_AHEAD) {
+        kvr_entries_prefetch(&x->handles, handles[KVR_POSITIONAL_AHEAD],
+                             view);
+    }
+
+    if (n > KVR_POSITIONAL_AHEAD / 2) {
+        e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 2],
+                             view, &slot);
+        if (e) {
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            __builtin_prefetch(b, 1);
+        }
+    }
+
+    if (n > KVR_POSITIONAL_AHEAD / 4) {
+        e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 4],
+                             view, &slot);
+        if (e) {
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            kvr_places_prefetch(x, b->sequence);
+        }
+    }
 }
 
 
