@@ -7,10 +7,6 @@
 #include "kvr_places.h"
 
 
-/* Shares of the memory, in 256ths: see the zone-size table in README. */
-#define KVR_POSITIONAL_HANDLES_SHARE  64
-#define KVR_POSITIONAL_PLACES_SHARE   32
-
 /* Room that one step needs: the longest clusters moved. */
 #define KVR_POSITIONAL_TXN_ROOM       4096
 #define KVR_POSITIONAL_LIMBO_ROOM     64
@@ -23,7 +19,7 @@ static bool kvr_positional_short(const kvr_positional_t *x);
 static void kvr_positional_breathe(kvr_positional_t *x);
 static kvr_rc_t kvr_positional_new(kvr_positional_t *x, uint32_t parent,
     uint64_t hash, uint64_t sequence, uint32_t *block);
-static void kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
+static uint32_t kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
 static uint32_t kvr_positional_anchor(const kvr_positional_t *x,
     uint32_t block);
 static uint64_t kvr_positional_seed_of(const kvr_positional_t *x,
@@ -37,84 +33,10 @@ static void kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
 static void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
 static void kvr_positional_expel(kvr_positional_t *x, uint32_t block,
     uint32_t i);
-
-
-/* ---- making and opening ------------------------------------------------- */
-
-size_t
-kvr_positional_views_size(uint32_t max_views)
-{
-    return ((size_t) max_views * 2 * sizeof(uint32_t) + 63) & ~(size_t) 63;
-}
-
-
-void
-kvr_positional_format(kvr_mem_t *mem, kvr_positional_zone_t *z, uint64_t at,
-    uint64_t size, uint32_t max_views, const uint64_t secret[4])
-{
-    uint64_t  all, bytes, stripes;
-
-    memset(z, 0, sizeof(kvr_positional_zone_t));
-
-    z->max_views = max_views;
-    z->secret[0] = secret[0];
-    z->secret[1] = secret[1];
-    z->handles.secret[0] = secret[2];
-    z->handles.secret[1] = secret[3] | 1;
-
-    z->view_handles = at;
-    z->view_broken = at + max_views * sizeof(uint32_t);
-    bytes = kvr_positional_views_size(max_views);
-    memset(mem->base + at, 0, bytes);
-    at += bytes;
-    size -= bytes;
-
-    /* slots are numbered by 32 bits of the hash */
-
-    all = size / 256;
-
-    bytes = all * KVR_POSITIONAL_HANDLES_SHARE;
-    z->handles.slots = at;
-    z->handles.nslots = kvr_min(bytes / sizeof(kvr_entry_t), UINT32_MAX);
-    z->handles.limit = z->handles.nslots / 5 * 4;
-    bytes = (z->handles.nslots * sizeof(kvr_entry_t) + 63) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
-
-    bytes = all * KVR_POSITIONAL_PLACES_SHARE;
-    z->places = at;
-    z->nplaces = kvr_min(bytes / sizeof(uint64_t), UINT32_MAX);
-    z->blocks_limit = z->nplaces / 10 * 7;
-    bytes = (z->nplaces * sizeof(uint64_t) + 63) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
-
-    stripes = (z->nplaces - 1) / KVR_POSITIONAL_STRIPE + 1;
-    z->stripes = at;
-    bytes = (stripes * sizeof(uint32_t) + 63) & ~UINT64_C(63);
-    memset(mem->base + at, 0, bytes);
-    at += bytes;
-    size -= bytes;
-
-    kvr_arena_format(&z->arena, at, size / sizeof(uint64_t));
-}
-
-
-void
-kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
-    kvr_positional_zone_t *z)
-{
-    x->mem = mem;
-    x->zone = z;
-    x->places = (uint64_t *) (mem->base + z->places);
-    x->stripes = (uint32_t *) (mem->base + z->stripes);
-    x->view_handles = (uint32_t *) (mem->base + z->view_handles);
-    x->view_broken = (uint32_t *) (mem->base + z->view_broken);
-    x->now_s = 0;
-
-    kvr_arena_attach(&x->arena, mem, &z->arena);
-    kvr_entries_attach(&x->handles, mem, &z->handles);
-}
+static bool kvr_positional_old(const kvr_positional_t *x, uint32_t block,
+    uint32_t age);
+static uint32_t kvr_positional_forget_block(kvr_positional_t *x,
+    uint32_t block);
 
 
 /* ---- transactions ------------------------------------------------------- */
@@ -125,7 +47,7 @@ kvr_positional_begin(kvr_positional_t *x)
     kvr_positional_open(x);
 
     if (x->zone->tidying) {
-        kvr_positional_tidy(x, x->zone->tidying);
+        (void) kvr_positional_tidy(x, x->zone->tidying);
     }
 }
 
@@ -195,7 +117,7 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
     b->sequence = sequence;
     b->position = up ? up->position + 1 : 0;
     b->nchildren = 0;
-    b->stamp = x->now_s;
+    b->stamp = x->now;
     b->n = 0;
     b->cap = 0;
 
@@ -216,11 +138,11 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
 
 /*
  * Somebody has let go of a block: frees it when nobody holds it and it has no
- * children, then its parent likewise.  When that takes more than one
- * transaction, the zone remembers where to go on.
+ * children, then its parent likewise; the block where that ends, or 0.  When
+ * it takes more than one transaction, the zone remembers where to go on.
  */
 
-static void
+static uint32_t
 kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
 {
     uint32_t      parent;
@@ -265,6 +187,8 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
     if (x->zone->tidying) {
         kvr_set32(x->mem, &x->zone->tidying, 0);
     }
+
+    return block;
 }
 
 
@@ -423,7 +347,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             }
         }
 
-        __atomic_store_n(&b->stamp, x->now_s, __ATOMIC_RELAXED);
+        __atomic_store_n(&b->stamp, x->now, __ATOMIC_RELAXED);
 
         rc = kvr_positional_hold(x, view, tier, block, handles[i]);
 
@@ -491,7 +415,7 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     rc = kvr_links_gain(x, view, block, handle, tiers);
 
     if (rc == KVR_OK && old) {
-        kvr_positional_tidy(x, old);
+        (void) kvr_positional_tidy(x, old);
     }
 
     return rc;
@@ -517,7 +441,7 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         }
 
         block = kvr_entry_block(e->place);
-        __atomic_store_n(&kvr_block_at(&x->arena, block)->stamp, x->now_s,
+        __atomic_store_n(&kvr_block_at(&x->arena, block)->stamp, x->now,
                          __ATOMIC_RELAXED);
 
         rc = kvr_positional_hold(x, view, tier, block, handles[i]);
@@ -573,7 +497,7 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         }
 
         kvr_positional_drop(x, slot);
-        kvr_positional_tidy(x, block);
+        (void) kvr_positional_tidy(x, block);
     }
 
     return KVR_OK;
@@ -712,7 +636,7 @@ kvr_positional_reclaim(kvr_positional_t *x,
 
         if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
             /* another may come to this slot: look at it again */
-            kvr_positional_tidy(x, block);
+            (void) kvr_positional_tidy(x, block);
 
         } else {
             pos++;
@@ -728,67 +652,87 @@ kvr_positional_reclaim(kvr_positional_t *x,
 
 
 bool
-kvr_positional_forget(kvr_positional_t *x, uint32_t older_s, uint32_t slots,
-    void (*forgot)(void *data, uint32_t view, uint32_t blocks), void *data)
+kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
 {
-    bool              round;
-    uint32_t          i, mark, view, block, stamp;
-    uint64_t          pos;
-    kvr_block_t      *b;
-    kvr_block_view_t  v;
+    uint32_t  block;
+    uint64_t  pos;
 
-    round = false;
     pos = x->zone->forget_at;
 
     while (slots--) {
 
         if (pos >= x->zone->nplaces) {
-            pos = 0;
-            round = true;
-            break;
+            kvr_set64(x->mem, &x->zone->forget_at, 0);
+            return true;
         }
 
         block = (uint32_t) (x->places[pos] >> 32);
 
-        if (block == 0) {
+        if (block == 0 || !kvr_positional_old(x, block, age)) {
             pos++;
             continue;
         }
 
-        b = kvr_block_at(&x->arena, block);
-        stamp = kvr_load32(&b->stamp);
+        /* up its chain; then another may be in this slot: look at it again */
 
-        if (b->nchildren || x->now_s < stamp || x->now_s - stamp <= older_s) {
-            pos++;
-            continue;
-        }
-
-        for (i = 0; i < b->n; /* void */ ) {
-
-            mark = kvr_block_marks(&x->arena, b)[i];
-            view = kvr_mark_view(mark);
-
-            if (kvr_mark_tiers(mark) == 0) {
-                i++;
-                continue;
-            }
-
-            kvr_positional_breathe(x);
-            kvr_positional_expel(x, block, i);
-            kvr_block_look(&x->arena, b, view, 0, &v);
-
-            if (v.tiers == 0 && v.own == 0) {
-                forgot(data, view, 1);
-            }
-        }
-
-        /* another may come to this slot: look at it again */
-
-        kvr_positional_tidy(x, block);
-        kvr_positional_breathe(x);
+        do {
+            block = kvr_positional_forget_block(x, block);
+        } while (block && kvr_positional_old(x, block, age) && slots
+                 && slots--);
     }
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
-    return round;
+    return false;
+}
+
+
+/* Has it no children, and was not used for so long? */
+
+static bool
+kvr_positional_old(const kvr_positional_t *x, uint32_t block, uint32_t age)
+{
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, block);
+
+    /* another process's clock may be ahead of ours */
+
+    return b->nchildren == 0
+           && (int32_t) (x->now - kvr_load32(&b->stamp)) > (int32_t) age;
+}
+
+
+/* Takes it from all views; the first block before it that stays, or 0. */
+
+static uint32_t
+kvr_positional_forget_block(kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      i, mark;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, block);
+
+    for (i = 0; i < b->n; /* void */ ) {
+
+        mark = kvr_block_marks(&x->arena, b)[i];
+
+        if (kvr_mark_tiers(mark) == 0) {
+            i++;
+            continue;
+        }
+
+        kvr_positional_breathe(x);
+        kvr_positional_expel(x, block, i);
+        kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
+
+        if (x->forgot) {
+            x->forgot(x->forgot_data, kvr_mark_view(mark), 1);
+        }
+    }
+
+    block = kvr_positional_tidy(x, block);
+    kvr_positional_breathe(x);
+
+    return block;
 }

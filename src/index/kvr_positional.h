@@ -82,7 +82,8 @@ typedef struct {
     uint64_t            secret[2];
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
-    uint64_t            forget_at;      /* and of forgetting */
+    uint64_t            forget_at;      /* and of forgetting's */
+    uint64_t            forgotten;      /* handles, since the start */
     kvr_entries_zone_t  handles;
     kvr_arena_zone_t    arena;
 } kvr_positional_zone_t;
@@ -98,7 +99,14 @@ typedef struct {
     uint32_t               *stripes;
     uint32_t               *view_handles;
     uint32_t               *view_broken;
-    uint32_t                now_s;      /* stamps: the owner keeps it right */
+    uint32_t                now;        /* second, for the blocks' stamps; the
+                                           owner of this handle sets it */
+
+    /* called in a transaction, for each view that lost handles to forgetting;
+       may be NULL */
+    void                  (*forgot)(void *data, uint32_t view,
+                                    uint32_t handles);
+    void                   *forgot_data;
 } kvr_positional_t;
 
 
@@ -150,15 +158,13 @@ kvr_positional_view_empty(const kvr_positional_t *x, uint32_t view)
 
 
 /*
- * Forgets blocks without children whose stamp is more than older_s seconds
- * before x->now_s, looking at `slots` slots: takes them from all views, with
- * their handles in all tiers.  forgot() is told of each view that had some,
- * in the same transaction.  A block whose last child was forgotten is found by
- * the next round.  True when a round is done.
+ * Forgets blocks that were not used for more than age seconds and on which
+ * none hang, and then those before them likewise, looking at `slots` slots:
+ * takes them from all views, with their handles in all tiers.  True when a
+ * whole round over the table is done.
  */
-bool kvr_positional_forget(kvr_positional_t *x, uint32_t older_s,
-    uint32_t slots, void (*forgot)(void *data, uint32_t view,
-    uint32_t blocks), void *data);
+bool kvr_positional_forget(kvr_positional_t *x, uint32_t age,
+    uint32_t slots);
 
 
 /* ---- for the tests ------------------------------------------------------ */

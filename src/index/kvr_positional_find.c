@@ -547,7 +547,7 @@ kvr_search_stamp(const kvr_search_t *s)
 
     b = kvr_block_at(&s->x->arena, s->deepest);
 
-    if (kvr_load32(&b->stamp) < s->x->now_s) {
-        __atomic_store_n(&b->stamp, s->x->now_s, __ATOMIC_RELAXED);
+    if (kvr_load32(&b->stamp) < s->x->now) {
+        __atomic_store_n(&b->stamp, s->x->now, __ATOMIC_RELAXED);
     }
 }
