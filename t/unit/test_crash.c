@@ -105,7 +105,7 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 120;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 90;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     locks();

@@ -19,6 +19,7 @@ static void deep(void);
 static void forget(void);
 static void forget_slices(void);
 static void tidying(void);
+static void crowd(void);
 static void forgot(void *data, uint32_t view, uint32_t handles);
 static void keeps(uint32_t view, uint32_t depth, const char *what);
 static bool sweep(uint32_t age, uint32_t slots);
@@ -43,6 +44,7 @@ main(void)
     forget();
     forget_slices();
     tidying();
+    crowd();
 
     return done();
 }
@@ -126,25 +128,25 @@ deep(void)
     bool      good;
     uint32_t  i, t;
 
-    fx_open(f, 64 << 20, 600);
+    fx_open(f, 32 << 20, 200);
     fx_count(q, 100, MAX);
     fx_count(h, 10000, MAX);
 
-    for (i = 0; i < 600; i++) {
-        fx_store(f, i, i % 3, 0, h, q, 1 + i * 7 % MAX);
+    for (i = 0; i < 200; i++) {
+        fx_store(f, i, i % 3, 0, h, q, 1 + i * 19 % MAX);
     }
 
     fx_find(f, q, MAX);
     good = true;
 
-    for (i = 0; i < 600; i++) {
+    for (i = 0; i < 200; i++) {
         for (t = 0; t < 3; t++) {
             good = good
-                   && f->depths[t][i] == (t < i % 3 ? 0 : 1 + i * 7 % MAX);
+                   && f->depths[t][i] == (t < i % 3 ? 0 : 1 + i * 19 % MAX);
         }
     }
 
-    ok(good && fx_whole(f, "600 ends"), "600 views with 600 ends are exact");
+    ok(good && fx_whole(f, "200 ends"), "200 views with 200 ends are exact");
     fx_close(f);
 }
 
@@ -324,5 +326,34 @@ tidying(void)
     }
 
     ok(good, "a chain is freed in more transactions than one");
+    fx_close(f);
+}
+
+
+/* One block by more names than it has room for. */
+
+static void
+crowd(void)
+{
+    uint32_t  n;
+    kvr_rc_t  rc;
+
+    fx_open(f, 64 << 20, VIEWS);
+    q[0] = 1;
+    rc = KVR_OK;
+
+    for (n = 0; rc == KVR_OK && n < 2 * KVR_BLOCK_RECORDS; n++) {
+        h[0] = n + 1;
+        rc = fx_store(f, n % VIEWS, KVR_DEVICE, 0, h, q, 1);
+    }
+
+    n--;
+    ok(rc == KVR_FULL && n == KVR_BLOCK_RECORDS,
+       "a block has %u records at most", n);
+    is_u64(x->zone->handles.used, n, "and nothing is left of one more");
+
+    x->now = UINT32_MAX / 4;
+    sweep(1, UINT32_MAX);
+    is_empty(f, "all of them go together");
     fx_close(f);
 }
