@@ -165,6 +165,12 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         if (ngx_strcmp(value[i].data, "index=radix") == 0) {
+            zone->params.index = KVR_INDEX_RADIX;
+            continue;
+        }
+
+        if (ngx_strcmp(value[i].data, "index=positional") == 0) {
+            zone->params.index = KVR_INDEX_POSITIONAL;
             continue;
         }
 

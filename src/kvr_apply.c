@@ -26,7 +26,7 @@ kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
 
     view = kvr_fleet_drop_view(&k->fleet, holder);
 
-    if (view != KVR_VIEW_NONE && kvr_radix_view_empty(&k->index, view)) {
+    if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
         kvr_fleet_free_view(&k->fleet, view);
     }
 }
@@ -115,11 +115,11 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     /* the index begins its transactions with an empty log */
 
     kvr_txn_commit(&k->mem);
-    kvr_radix_begin(&k->index);
+    kvr_index_begin(&k->index);
 
     if (ev->ntokens == 0 && ev->nlocals == 0) {
 
-        rc = kvr_radix_add_tier(&k->index, view, ev->tier, ev->handles,
+        rc = kvr_index_add_tier(&k->index, view, ev->tier, ev->handles,
                                 ev->nhandles, unknown);
         done = ev->nhandles - *unknown;
 
@@ -145,7 +145,7 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
         seed = 0;
     }
 
-    rc = kvr_radix_store(&k->index, view, ev->tier, ev->has_parent,
+    rc = kvr_index_store(&k->index, view, ev->tier, ev->has_parent,
                          ev->parent, ev->handles, hashes, ev->nhandles, seed,
                          &done);
 
@@ -194,7 +194,7 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     *seed = 0;
 
     if (ev->has_parent
-        && kvr_radix_seed(&k->index, view, ev->parent, seed) != KVR_OK)
+        && kvr_index_seed(&k->index, view, ev->parent, seed) != KVR_OK)
     {
         *why = KVR_WHY_PARENT;
         return KVR_INVALID;
@@ -240,9 +240,9 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
 
     } else {
         kvr_txn_commit(&k->mem);
-        kvr_radix_begin(&k->index);
+        kvr_index_begin(&k->index);
 
-        rc = kvr_radix_remove(&k->index, view, ev->tier, ev->handles,
+        rc = kvr_index_remove(&k->index, view, ev->tier, ev->handles,
                               ev->nhandles, unknown);
 
         if (rc == KVR_FULL) {

@@ -39,8 +39,9 @@ typedef struct {
     void              *data;
     char              *line;
 
-    kvr_radix_name_t  *entries;         /* of a shard, sorted by view */
+    kvr_index_name_t  *entries;         /* of a shard, sorted by view */
     size_t             nentries;
+    size_t             pairs;           /* there is room for so many */
 
     kvr_dump_run_t    *runs;            /* of one holder */
     uint32_t           nruns;
@@ -56,16 +57,16 @@ typedef struct {
 
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
-static void kvr_dump_tell(void *data, const kvr_radix_name_t *name);
+static void kvr_dump_tell(void *data, const kvr_index_name_t *name);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
-static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_radix_name_t *e, size_t n);
+static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
 static uint32_t kvr_dump_run(kvr_dump_t *d, uint32_t run);
 static uint32_t *kvr_dump_slot(kvr_dump_t *d, uint32_t run);
 static kvr_rc_t kvr_dump_name(kvr_dump_t *d, uint32_t view,
-    kvr_radix_name_t *e, size_t n);
+    kvr_index_name_t *e, size_t n);
 static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);
-static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_radix_name_t *e, size_t n);
+static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
 static kvr_rc_t kvr_dump_holes(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r,
     uint32_t offset, uint32_t n, const uint64_t *handles, kvr_tier_t tier);
@@ -141,22 +142,22 @@ kvr_dump_shard(kvr_dump_t *d)
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)
 {
-    kvr_shard_t  *k;
+    kvr_index_usage_t  usage;
 
-    k = d->shard;
+    kvr_index_usage(&d->shard->index, &usage);
 
     free(d->entries);
 
     d->nentries = 0;
-    d->entries = malloc((k->zone->index.pairs + 1)
-                        * sizeof(kvr_radix_name_t));
+    d->pairs = usage.pairs;
+    d->entries = malloc((usage.pairs + 1) * sizeof(kvr_index_name_t));
     if (d->entries == NULL) {
         return KVR_ERROR;
     }
 
-    kvr_radix_each(&k->index, kvr_dump_tell, d);
+    kvr_index_each(&d->shard->index, kvr_dump_tell, d);
 
-    qsort(d->entries, d->nentries, sizeof(kvr_radix_name_t),
+    qsort(d->entries, d->nentries, sizeof(kvr_index_name_t),
           kvr_dump_compare);
 
     return KVR_OK;
@@ -164,7 +165,7 @@ kvr_dump_collect(kvr_dump_t *d)
 
 
 static void
-kvr_dump_tell(void *data, const kvr_radix_name_t *name)
+kvr_dump_tell(void *data, const kvr_index_name_t *name)
 {
     kvr_dump_t   *d;
     kvr_shard_t  *k;
@@ -173,7 +174,7 @@ kvr_dump_tell(void *data, const kvr_radix_name_t *name)
     k = d->shard;
 
     if (k->fleet.view_holder[name->view] < k->zone->fleet.max_holders
-        && d->nentries < k->zone->index.pairs)
+        && d->nentries < d->pairs)
     {
         d->entries[d->nentries++] = *name;
     }
@@ -185,8 +186,8 @@ kvr_dump_compare(const void *one, const void *two)
 {
     uint64_t  a, b;
 
-    const kvr_radix_name_t *x = one;
-    const kvr_radix_name_t *y = two;
+    const kvr_index_name_t *x = one;
+    const kvr_index_name_t *y = two;
 
     /* view, then run and offset; the handle makes the order one and only */
 
@@ -222,12 +223,11 @@ kvr_dump_compare_depth(const void *one, const void *two)
 
 
 static kvr_rc_t
-kvr_dump_holder(kvr_dump_t *d, kvr_radix_name_t *e, size_t n)
+kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 {
     size_t         i;
-    uint32_t       r, up, view, holder;
+    uint32_t       r, up, view, holder, offset;
     kvr_rc_t       rc;
-    kvr_run_t     *run;
     kvr_shard_t   *k;
 
     k = d->shard;
@@ -255,26 +255,20 @@ kvr_dump_holder(kvr_dump_t *d, kvr_radix_name_t *e, size_t n)
 
     for (i = 0; i < d->nruns; i++) {
 
-        run = kvr_radix_run(&k->index, d->runs[i].run);
+        d->runs[i].depth = kvr_index_depth(&k->index, d->runs[i].run);
 
-        if (run->parent == 0) {
+        r = kvr_index_parent(&k->index, d->runs[i].run, &offset);
+        if (r == 0) {
             continue;
         }
 
-        up = kvr_dump_run(d, run->parent);      /* may move d->runs */
+        up = kvr_dump_run(d, r);                /* may move d->runs */
         if (up == 0) {
             return KVR_ERROR;
         }
 
         d->runs[i].parent = up;
-        d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, run->offset);
-    }
-
-    for (i = 0; i < d->nruns; i++) {
-        for (r = d->runs[i].run; r; r = run->parent) {
-            run = kvr_radix_run(&k->index, r);
-            d->runs[i].depth += run->offset;
-        }
+        d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, offset);
     }
 
     rc = kvr_dump_name(d, view, e, n);
@@ -359,7 +353,7 @@ kvr_dump_run(kvr_dump_t *d, uint32_t run)
 /* A name for each block: its first handle, or one of ours. */
 
 static kvr_rc_t
-kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_radix_name_t *e, size_t n)
+kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_index_name_t *e, size_t n)
 {
     size_t           i;
     uint32_t         k, o;
@@ -400,7 +394,7 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_radix_name_t *e, size_t n)
 
             name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
-            while (kvr_radix_knows(&d->shard->index, view, name)) {
+            while (kvr_index_knows(&d->shard->index, view, name)) {
                 name += UINT64_C(1) << 41;
             }
 
@@ -446,7 +440,7 @@ kvr_dump_chains(kvr_dump_t *d)
 /* Tiers beside device, and handles beside the first of a block. */
 
 static kvr_rc_t
-kvr_dump_others(kvr_dump_t *d, kvr_radix_name_t *e, size_t n)
+kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 {
     size_t           i;
     uint32_t         o, t, first;
@@ -524,20 +518,19 @@ static kvr_rc_t
 kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
     const uint64_t *handles, kvr_tier_t tier)
 {
-    uint32_t      i, k, m;
+    uint32_t      i, k, m, before;
     uint64_t      locals[KVR_RUN_MAX];
     kvr_rc_t      rc;
-    kvr_run_t    *run;
     kvr_event_t   ev;
 
-    run = kvr_radix_run(&d->shard->index, r->run);
+    (void) kvr_index_parent(&d->shard->index, r->run, &before);
 
     for (i = 0; i < n; i += m) {
 
         m = kvr_min(n - i, KVR_DUMP_BLOCKS);
 
         for (k = 0; k < m; k++) {
-            locals[k] = kvr_radix_hash(&d->shard->index, run,
+            locals[k] = kvr_index_hash(&d->shard->index, r->run,
                                        offset + i + k);
         }
 
@@ -555,7 +548,7 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
 
         } else if (r->parent) {
             ev.has_parent = true;
-            ev.parent = d->runs[r->parent - 1].names[run->offset - 1];
+            ev.parent = d->runs[r->parent - 1].names[before - 1];
         }
 
         rc = kvr_dump_event(d, &ev);

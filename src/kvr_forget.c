@@ -13,7 +13,7 @@
 #define KVR_FORGET_SLOTS     256        /* looked at between two clock reads */
 
 
-/* kvr_radix_t's forgot(): in a transaction, with the lock. */
+/* kvr_index_on_forget(): in a transaction, with the lock. */
 
 static void
 kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
@@ -43,9 +43,8 @@ kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
 void
 kvr_shard_forget_init(kvr_shard_t *k)
 {
-    k->index.now = (uint32_t) (kvr_now_us() / 1000000);
-    k->index.forgot = kvr_forget_tell;
-    k->index.forgot_data = k;
+    kvr_index_set_now(&k->index, (uint32_t) (kvr_now_us() / 1000000));
+    kvr_index_on_forget(&k->index, kvr_forget_tell, k);
 }
 
 
@@ -60,7 +59,7 @@ kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
 {
     uint64_t  slots;
 
-    k->index.now = (uint32_t) (now_ms / 1000);
+    kvr_index_set_now(&k->index, (uint32_t) (now_ms / 1000));
 
     if (ttl == 0 || now_ms < kvr_load64(&k->zone->forget_ms)) {
         return false;
@@ -75,11 +74,11 @@ kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
         return false;
     }
 
-    slots = k->zone->index.nchildren / (ttl * 2 + 1) + KVR_FORGET_SLOTS;
+    slots = kvr_index_slots(&k->index) / (ttl * 2 + 1) + KVR_FORGET_SLOTS;
 
     do {
-        kvr_radix_begin(&k->index);
-        (void) kvr_radix_forget(&k->index, ttl, KVR_FORGET_SLOTS);
+        kvr_index_begin(&k->index);
+        (void) kvr_index_forget(&k->index, ttl, KVR_FORGET_SLOTS);
         kvr_txn_commit(&k->mem);
 
         slots -= kvr_min(slots, KVR_FORGET_SLOTS);

@@ -234,7 +234,7 @@ kvr_router_holder_held(const kvr_router_t *r, uint32_t holder)
     view = kvr_load32(&k->fleet.holders[i].view);
 
     return view < k->fleet.zone->max_views
-           ? kvr_load32(&k->index.view_handles[view]) : 0;
+           ? kvr_index_held(&k->index, view) : 0;
 }
 
 

@@ -6,6 +6,9 @@
 #include "kvr_zone.h"
 
 
+#define KVR_FIND_ATTEMPTS    8          /* of a lookup, while views change */
+
+
 static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
     const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
     uint32_t cap);
@@ -48,7 +51,7 @@ kvr_router_join(kvr_router_t *k)
 
     (void) kvr_load_reclaim(&k->load);
 
-    kvr_radix_begin(&first->index);
+    kvr_index_begin(&first->index);
     (void) kvr_load_join(&k->load, self);
 
     kvr_shard_unlock(first);
@@ -142,13 +145,13 @@ static uint32_t
 kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
     uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t           i, found, version, *versions;
-    kvr_shard_zone_t  *z;
+    uint32_t      i, found, version, *versions;
+    kvr_shard_t  *k;
 
-    z = r->shards[shard].zone;
-    versions = &z->fleet.version;
+    k = &r->shards[shard];
+    versions = &k->zone->fleet.version;
 
-    for (i = 0; i < KVR_RADIX_ATTEMPTS; i++) {
+    for (i = 0; i < KVR_FIND_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
         found = kvr_look_shard(r, shard, locals, n, early_exit, out, cap);
         kvr_fence(__ATOMIC_ACQUIRE);
@@ -158,7 +161,7 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
         }
     }
 
-    (void) __atomic_fetch_add(&z->index.torn, 1, __ATOMIC_RELAXED);
+    kvr_index_torn(&k->index);
 
     return 0;
 }
@@ -193,7 +196,7 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
     depths.nviews = nviews;
     depths.early_exit = early_exit;
 
-    if (kvr_radix_find(&k->index, locals, n, &depths) == 0) {
+    if (kvr_index_find(&k->index, locals, n, &depths) == 0) {
         return 0;
     }
 
@@ -262,31 +265,29 @@ kvr_router_shard_stats(const kvr_router_t *k, uint32_t shard,
 static void
 kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out)
 {
-    uint64_t                 used, handles, runs;
+    kvr_index_usage_t        usage;
     const kvr_shard_zone_t  *z;
 
     z = k->zone;
 
-    used = kvr_load64(&z->index.arena.used) * sizeof(uint64_t);
-    handles = kvr_load64(&z->index.handles.used);
-    runs = kvr_load64(&z->index.children_used);
+    kvr_index_usage(&k->index, &usage);
 
-    out->used_bytes += used + (handles + runs) * sizeof(uint64_t);
-    out->arena_bytes += z->index.arena.limit * sizeof(uint64_t);
-    out->arena_used += used;
-    out->pairs += kvr_load64(&z->index.pairs);
-    out->handles += handles;
-    out->handles_max += z->index.handles.limit;
-    out->runs += runs;
-    out->runs_max += z->index.children_limit;
-    out->blocks += kvr_load64(&z->index.blocks);
-    out->holes += kvr_load64(&z->index.details);
+    out->used_bytes += usage.bytes;
+    out->arena_bytes += usage.arena_max;
+    out->arena_used += usage.arena;
+    out->pairs += usage.pairs;
+    out->handles += usage.handles;
+    out->handles_max += usage.handles_max;
+    out->runs += usage.entries;
+    out->runs_max += usage.entries_max;
+    out->blocks += usage.blocks;
+    out->holes += usage.holes;
     out->views_dying += kvr_load32(&z->fleet.ndying);
     out->rollbacks += kvr_load64(&z->rollbacks);
     out->lock_breaks += kvr_load64(&z->lock_breaks);
     out->stores_full += kvr_load64(&z->stores_full);
-    out->forgotten += kvr_load64(&z->index.forgotten);
-    out->lookups_torn += kvr_load64(&z->index.torn);
+    out->forgotten += usage.forgotten;
+    out->lookups_torn += usage.torn;
     out->workers += kvr_load32(&z->fleet.nworkers);
     out->holders += kvr_load32(&z->fleet.nholders);
 }

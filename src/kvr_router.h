@@ -54,7 +54,7 @@
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
 #include "index/kvr_frequency.h"
-#include "index/kvr_radix.h"
+#include "index/kvr_index.h"
 
 
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
@@ -69,6 +69,7 @@ typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
     uint32_t    shards;             /* 1..KVR_SHARDS_MAX */
+    uint32_t    index;              /* kvr_index_kind_t */
     uint32_t    frequency_ms;       /* window of frequencies; 0: none */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
@@ -135,9 +136,9 @@ void kvr_router_leave(kvr_router_t *k);
 
 /*
  * What every process does each 100 ms: recovers for dead owners of locks,
- * zeroes the load of dead processes, reclaims some of the cleared views and
- * forgets what is older than ttl= (each about slice_us microseconds of work).
- * Returns true when work is left.
+ * zeroes the load of dead processes, forgets what is older than ttl=, reclaims
+ * some of the cleared views (about slice_us microseconds of work for each of
+ * the two).  Returns true when work is left.
  */
 bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 
@@ -178,10 +179,11 @@ typedef struct {
     uint64_t    handles;            /* entries of the table of handles: names
                                        that holders share count once */
     uint64_t    handles_max;
-    uint64_t    runs;
+    uint64_t    runs;               /* of a positional index: blocks */
     uint64_t    runs_max;
     uint64_t    blocks;             /* block positions in the trees */
-    uint64_t    holes;              /* (run, holder) pairs with detail */
+    uint64_t    holes;              /* (run, holder) pairs with detail, or
+                                       broken links: kvr_links.h */
     uint64_t    views_dying;        /* cleared, not yet reclaimed */
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */

@@ -46,7 +46,7 @@ kvr_shard_workers(const kvr_params_t *params)
 
 
 uint64_t
-kvr_shard_fixed(uint32_t workers)
+kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind)
 {
     uint32_t  holders, views;
 
@@ -55,13 +55,13 @@ kvr_shard_fixed(uint32_t workers)
     return kvr_shard_round(sizeof(kvr_shard_zone_t))
            + kvr_shard_round(sizeof(kvr_journal_t))
            + kvr_shard_round(kvr_fleet_size(workers))
-           + kvr_radix_views_size(views);
+           + kvr_index_views_size(kind, views);
 }
 
 
 void
 kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
-    const uint64_t secret[4])
+    kvr_index_kind_t kind, const uint64_t secret[4])
 {
     uint32_t           holders, views;
     kvr_shard_zone_t  *z;
@@ -80,7 +80,7 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
     kvr_fleet_format(mem, &z->fleet, at, workers);
 
     at += kvr_shard_round(kvr_fleet_size(workers));
-    kvr_radix_format(mem, &z->index, at, mem->size - at, views, secret);
+    kvr_index_format(mem, &z->index, kind, at, mem->size - at, views, secret);
 }
 
 
@@ -88,23 +88,17 @@ bool
 kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     const kvr_params_t *params, uint64_t *hashes)
 {
-    uint64_t           end;
     kvr_shard_zone_t  *z;
 
     z = (kvr_shard_zone_t *) (mem->base + at);
-    end = z->index.arena.base + z->index.arena.limit * sizeof(uint64_t);
 
     if (z->journal >= mem->size
-        || z->index.handles.lines >= mem->size
-        || z->index.children >= mem->size
         || z->fleet.off_workers >= mem->size
         || z->fleet.off_views >= mem->size
-        || z->index.arena.bump > z->index.arena.limit
-        || z->index.handles.used > z->index.handles.limit
-        || z->index.children_used > z->index.nchildren
         || z->fleet.nworkers > z->fleet.max_workers
         || z->fleet.max_workers != kvr_shard_workers(params)
-        || end > mem->size)
+        || z->index.kind != params->index
+        || !kvr_index_valid(&z->index, mem->size))
     {
         return false;
     }
@@ -118,7 +112,7 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     k->self = kvr_owner_self();
     k->hashes = hashes;
 
-    kvr_radix_attach(&k->index, &k->mem, &z->index);
+    kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
     kvr_shard_forget_init(k);
 
@@ -209,9 +203,9 @@ kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us)
     }
 
     do {
-        kvr_radix_begin(&k->index);
+        kvr_index_begin(&k->index);
 
-        if (kvr_radix_reclaim(&k->index, kvr_view_dying, k,
+        if (kvr_index_reclaim(&k->index, kvr_view_dying, k,
                               KVR_RECLAIM_SLOTS)
             || k->zone->fleet.ndying == 0)
         {
@@ -247,7 +241,7 @@ kvr_reclaim_finish(kvr_shard_t *k)
     uint32_t  v;
 
     for (v = 0; v < k->zone->fleet.nviews; v++) {
-        if (kvr_view_dying(k, v) && kvr_radix_view_empty(&k->index, v)) {
+        if (kvr_view_dying(k, v) && kvr_index_view_empty(&k->index, v)) {
             kvr_fleet_free_view(&k->fleet, v);
 
             /* thousands may die together: the log is not for all of them */

@@ -6,7 +6,7 @@
  *     kvr_shard_zone_t    lock, lease, headers
  *     journal             the undo log
  *     fleet               workers, holders, views
- *     index               handles, children, arena
+ *     index               of one kind or the other: tables, arena
  *
  * All of it lies in one part of the zone, and offsets count from the part's
  * base (mem.base): to the rooms below, a part is the whole memory.
@@ -52,7 +52,7 @@ typedef struct {
     uint64_t          stores_full;
     uint64_t          forget_ms;        /* next slice of ttl's is due */
 
-    kvr_radix_zone_t  index;
+    kvr_index_zone_t  index;
     kvr_fleet_zone_t  fleet;
 } kvr_shard_zone_t;
 
@@ -62,7 +62,7 @@ struct kvr_shard_s {
     kvr_shard_zone_t    *zone;
     const kvr_params_t  *params;
     kvr_mem_t            mem;
-    kvr_radix_t          index;
+    kvr_index_t          index;
     kvr_fleet_t          fleet;
     kvr_owner_t          self;
     uint64_t             token;         /* of the lease; 0: not ours */
@@ -86,14 +86,14 @@ kvr_shard_of(const kvr_router_t *r, const char *id, size_t len)
 uint32_t kvr_shard_workers(const kvr_params_t *params);
 
 /* Bytes of what is of a fixed size in a part with room for so many workers. */
-uint64_t kvr_shard_fixed(uint32_t workers);
+uint64_t kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind);
 
 /*
  * Lays a shard out in mem, its header at offset `at`; whatever is before that
  * is not touched.  The journal is set.  secret: 4 random words.
  */
 void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
-    const uint64_t secret[4]);
+    kvr_index_kind_t kind, const uint64_t secret[4]);
 
 /*
  * Opens the shard whose header is at offset `at` of mem.  False: its header is

@@ -72,7 +72,8 @@ kvr_zone_least(const kvr_params_t *params)
     uint64_t  fixed;
 
     fixed = kvr_zone_common(params)
-            + params->shards * (kvr_shard_fixed(kvr_shard_workers(params))
+            + params->shards * (kvr_shard_fixed(kvr_shard_workers(params),
+                                                params->index)
                                 + 64);
 
     return kvr_max(2 * fixed, KVR_ZONE_MIN);
@@ -132,6 +133,11 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
         return KVR_INVALID;
     }
 
+    if (params->index >= KVR_INDEX_KINDS) {
+        snprintf(why, KVR_WHY_LEN, "there is no index %u", params->index);
+        return KVR_INVALID;
+    }
+
     if (params->frequency_ms != 0
         && (params->frequency_ms < KVR_FREQUENCY_MIN
             || params->frequency_ms > KVR_FREQUENCY_MAX))
@@ -183,7 +189,8 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
                             kvr_zone_holders(params));
         }
 
-        kvr_shard_format(&mem, at, kvr_shard_workers(params), secret);
+        kvr_shard_format(&mem, at, kvr_shard_workers(params), params->index,
+                         secret);
     }
 
     /* last: a zone without it is not one */
@@ -225,6 +232,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
             && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
             && z->params.max_workers
             && z->params.max_workers <= KVR_WORKERS_MAX
+            && z->params.index < KVR_INDEX_KINDS
             && size >= kvr_zone_least(&z->params)
             && z->load.max_holders == kvr_zone_holders(&z->params)
             && z->frequency.sets < size
@@ -265,8 +273,8 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         goto memory;
     }
 
-    kvr_load_attach(&k->load, &k->shards[0].mem, &k->shards[0].index.arena,
-                    &z->load);
+    kvr_load_attach(&k->load, &k->shards[0].mem,
+                    kvr_index_arena(&k->shards[0].index), &z->load);
 
     k->ttl = params ? params->ttl : z->params.ttl;
 
@@ -300,6 +308,12 @@ kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
     if (wanted->shards != is->shards) {
         snprintf(why, KVR_WHY_LEN, "it was made with shards=%u, not %u",
                  is->shards, wanted->shards);
+        return true;
+    }
+
+    if (wanted->index != is->index) {
+        snprintf(why, KVR_WHY_LEN, "it was made with index=%s, not %s",
+                 kvr_index_name(is->index), kvr_index_name(wanted->index));
         return true;
     }
 

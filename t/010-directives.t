@@ -246,11 +246,11 @@ invalid parameter "max_workers=16385"
 
 
 
-=== TEST 18: there is no positional index yet
+=== TEST 18: there are two indexes only
 --- http_config
-    kv_router_zone  zone=main:8m index=positional;
+    kv_router_zone  zone=main:8m index=btree;
 --- error_log
-invalid parameter "index=positional"
+invalid parameter "index=btree"
 
 
 

@@ -5,7 +5,7 @@ use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone  zone=main:16m block_size=4;
-    kv_router_zone  zone=copy:16m block_size=4;
+    kv_router_zone  zone=copy:16m block_size=4 index=positional;
 _EOC_
     location /kv/ {
         kv_router_api  main;

@@ -11,6 +11,10 @@
 #define KVR_ARENA_EIGHTS     11         /* class of 80 words: below it, sizes
                                            are 8 words apart */
 
+/* Do pieces of a class begin with a version that outlives them? */
+#define kvr_arena_versioned(c)                                               \
+    ((c) == KVR_ARENA_RUN || (c) == KVR_ARENA_BLOCK)
+
 #define kvr_arena_class(words, places)                                        \
     { words, places, kvr_arena_inverse(words), 0,                             \
       { ~UINT64_C(0) >> (64 - places), 0 } }
@@ -54,7 +58,8 @@ const kvr_arena_class_t  kvr_arena_classes[KVR_ARENA_SPAN] = {
     kvr_arena_class(168, 3),
     kvr_arena_class(256, 2),
     kvr_arena_class(512, 1),
-    kvr_arena_class(KVR_ARENA_RUN_WORDS, 21)
+    kvr_arena_class(KVR_ARENA_RUN_WORDS, 21),
+    kvr_arena_class(KVR_ARENA_BLOCK_WORDS, 64)
 };
 
 
@@ -161,6 +166,20 @@ void
 kvr_arena_free_run(kvr_arena_t *a, uint32_t piece)
 {
     kvr_arena_give(a, piece, KVR_ARENA_RUN_WORDS);
+}
+
+
+uint32_t
+kvr_arena_alloc_block(kvr_arena_t *a)
+{
+    return kvr_arena_take(a, KVR_ARENA_BLOCK);
+}
+
+
+void
+kvr_arena_free_block(kvr_arena_t *a, uint32_t piece)
+{
+    kvr_arena_give(a, piece, KVR_ARENA_BLOCK_WORDS);
 }
 
 
@@ -347,37 +366,35 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
 
 /*
  * The class of n chunks that were free; what that means to readers who hold
- * runs in there: see RUNS in kvr_arena.h.
+ * runs or blocks in there: see kvr_arena.h.
  */
 
 static void
 kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk, uint32_t n)
 {
-    uint32_t  i, *epoch;
+    uint32_t  i, was, *epoch;
 
     epoch = &a->zone->epoch;
 
-    if (c == KVR_ARENA_RUN) {
+    for (i = 0; i < n; i++) {
+        was = a->chunks[chunk + i].class;
 
-        if (a->chunks[chunk].class != KVR_ARENA_RUN) {
+        if (was != c && kvr_arena_versioned(was)) {
+            kvr_version_lock(a->mem, epoch);
+            kvr_version_unlock(epoch);
+            break;
+        }
+    }
+
+    if (a->chunks[chunk].class != c) {
+
+        if (kvr_arena_versioned(c)) {
 
             /* nothing happens to it now, but a rollback will advance it */
 
             kvr_txn_log(a->mem, epoch, KVR_UNDO_VERSION, 0);
         }
 
-    } else {
-
-        for (i = 0; i < n; i++) {
-            if (a->chunks[chunk + i].class == KVR_ARENA_RUN) {
-                kvr_version_lock(a->mem, epoch);
-                kvr_version_unlock(epoch);
-                break;
-            }
-        }
-    }
-
-    if (a->chunks[chunk].class != c) {
         kvr_set32(a->mem, &a->chunks[chunk].class, c);
     }
 }

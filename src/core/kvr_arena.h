@@ -25,12 +25,14 @@
  * Free chunks are found by a map, a bit each, the lowest first.  Zeroed memory
  * is an empty arena: what was never handed out was never touched.
  *
- * RUNS.  The first word of a run (kvr_arena_alloc_run()) is a version that
- * must outlive it: a reader without the lock may hold the number of a run that
- * was freed, and looks at the version there in the end.  So runs have chunks
- * of their own; while a chunk is theirs, the arena writes nothing into it, and
- * a new run finds in its place the version that the last one left, or, in a
- * chunk that was another's, anything.
+ * RUNS AND BLOCKS.  The first word of a run (kvr_arena_alloc_run(), for the
+ * radix index) or of a block (kvr_arena_alloc_block(), for the positional one)
+ * is a version that must outlive it: a reader without the lock may hold the
+ * number of a run that was freed, and looks at the version there in the end.
+ * So runs have chunks of their own, and so have blocks; while a chunk is
+ * theirs, the arena writes nothing into it, and a new run finds in its place
+ * the version that the last one left, or, in a chunk that was another's,
+ * anything.
  *
  * Before a chunk that runs were in serves others, the arena's epoch advances.
  * It also does when a transaction that gave runs a chunk is rolled back.  A
@@ -38,7 +40,7 @@
  * when it is odd, or another, versions tell nothing and the lookup begins
  * anew.  Whatever else a reader looks at, pages or coverage, may be freed and
  * become anything meanwhile: the version of the run that it belongs to has
- * changed by then.
+ * changed by then.  All this holds for blocks alike.
  *
  * A piece freed in a transaction is handed out again only after its commit:
  * until then it waits in limbo.  That is what lets new pieces be filled
@@ -58,8 +60,10 @@
 
 #define KVR_ARENA_CHUNK      512        /* words: 4 KiB */
 #define KVR_ARENA_RUN        17         /* the class of runs, behind 1 .. 16 */
-#define KVR_ARENA_SPAN       18         /* of the first chunk of a span */
+#define KVR_ARENA_BLOCK      18         /* of blocks; these have versions */
+#define KVR_ARENA_SPAN       19         /* of the first chunk of a span */
 #define KVR_ARENA_RUN_WORDS  24
+#define KVR_ARENA_BLOCK_WORDS  8
 #define KVR_ARENA_LIMBO      2048       /* pieces freed in one transaction */
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
@@ -102,7 +106,7 @@ typedef struct {
     uint64_t    limit;                  /* words there are, with the table */
     uint32_t    first;                  /* chunk behind table and map */
     uint32_t    nchunks;                /* numbers are below it */
-    uint32_t    epoch;                  /* a version: RUNS, above */
+    uint32_t    epoch;                  /* a version: RUNS AND BLOCKS */
     uint32_t    pad[9];
     uint64_t    bump;                   /* first word never in use */
     uint64_t    used;                   /* words handed out, after rounding */
@@ -154,6 +158,10 @@ void kvr_arena_free(kvr_arena_t *a, uint32_t piece, uint32_t n);
 /* The same for runs, KVR_ARENA_RUN_WORDS each. */
 uint32_t kvr_arena_alloc_run(kvr_arena_t *a);
 void kvr_arena_free_run(kvr_arena_t *a, uint32_t piece);
+
+/* And for blocks, KVR_ARENA_BLOCK_WORDS each. */
+uint32_t kvr_arena_alloc_block(kvr_arena_t *a);
+void kvr_arena_free_block(kvr_arena_t *a, uint32_t piece);
 
 /*
  * Ends limbo: what was freed before may be handed out again.  To be called

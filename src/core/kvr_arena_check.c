@@ -123,7 +123,7 @@ kvr_arena_check_chunk(kvr_arena_check_t *k, uint32_t chunk)
         return kvr_arena_check_span(k, chunk);
     }
 
-    if (r->class == 0 || r->class > KVR_ARENA_RUN) {
+    if (r->class == 0 || r->class > KVR_ARENA_SPAN) {
         return "a chunk has no class";
     }
 

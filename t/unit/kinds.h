@@ -24,6 +24,8 @@ typedef struct {
 
 static const kind_t  kinds[] = {
     { "radix", { .block_size = 4, .max_workers = 16, .shards = 1 } },
+    { "positional", { .block_size = 4, .max_workers = 16, .shards = 1,
+                      .index = KVR_INDEX_POSITIONAL } },
     { "4 shards", { .block_size = 4, .max_workers = 16, .shards = 4 } }
 };
 

@@ -558,7 +558,7 @@ readers(void)
     int       status;
     bool      good;
     pid_t     pid;
-    uint32_t  i, k, view;
+    uint32_t  i, k, view, epoch;
     uint64_t  q[CHAIN];
 
     fx_open(&looked_up, 1 << 20, 4);
@@ -596,8 +596,8 @@ readers(void)
     waitpid(pid, &status, 0);
 
     ok(good, "an index is filled with blocks and with chains by turns");
-    ok(looked_up.zone->arena.epoch > 20, "that made %u epochs",
-       looked_up.zone->arena.epoch / 2);
+    epoch = kvr_index_arena(&looked_up.x)->zone->epoch;
+    ok(epoch > 20, "that made %u epochs", epoch / 2);
     is_u64(looked_up.words[W_WRONG], 0, "no lookup beside it was wrong, of %"
            PRIu64 ", %" PRIu64 " cut short", looked_up.words[W_LOOKUPS],
            looked_up.words[W_TORN]);

@@ -54,6 +54,7 @@ enum {
 };
 
 
+static void beside(uint64_t ms);
 static void prompts(void);
 static void writer(void);
 static void middle(void);
@@ -82,6 +83,22 @@ static uint64_t  q_tiers[64], q_crowd[40];
 int
 main(int argc, char **argv)
 {
+    uint64_t  ms;
+
+    ms = argc > 1 ? strtoull(argv[1], NULL, 0) : 1500;
+
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        note("%s", kvr_index_name(fx_kind));
+        beside(ms);
+    }
+
+    return done();
+}
+
+
+static void
+beside(uint64_t ms)
+{
     int       status;
     pid_t     pid;
     uint32_t  i;
@@ -90,8 +107,7 @@ main(int argc, char **argv)
     fx_open(f, 16 << 20, VIEWS);
     prompts();
 
-    until = fx_now_ns() + 1000000
-            * (argc > 1 ? strtoull(argv[1], NULL, 0) : 2000);
+    until = fx_now_ns() + 1000000 * ms;
 
     fflush(stdout);
     pid = fork();
@@ -130,8 +146,6 @@ main(int argc, char **argv)
          (unsigned long long) f->words[W_TORN]);
 
     fx_close(f);
-
-    return done();
 }
 
 
@@ -332,8 +346,8 @@ churn(uint64_t i)
 
         if (k == 2) {
             memcpy(handles, q, sizeof(q));
-            kvr_radix_begin(&f->x);
-            kvr_radix_store(&f->x, V_CHURN, KVR_DEVICE, false, 0, handles, q,
+            kvr_index_begin(&f->x);
+            kvr_index_store(&f->x, V_CHURN, KVR_DEVICE, false, 0, handles, q,
                             n / 2, 0, &done);
             kvr_txn_rollback(&f->mem);
         }

@@ -104,13 +104,22 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 240;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 90;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     locks();
-    events_make(random_);
-    crashes(rounds);
-    beginnings();
+
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        note("%s", kvr_index_name(fx_kind));
+
+        mid = 0;
+        inside = 0;
+        broken_locks = 0;
+
+        events_make(random_);
+        crashes(rounds);
+        beginnings();
+    }
 
     return done();
 }
@@ -228,22 +237,22 @@ apply(fx_t *f, uint64_t i)
     switch (e->kind) {
 
     case EV_STORE:
-        rc = kvr_radix_store(&f->x, e->view, e->tier, e->parent != 0,
+        rc = kvr_index_store(&f->x, e->view, e->tier, e->parent != 0,
                              e->parent, e->handles, e->hashes, e->n, 0,
                              &done);
         break;
 
     case EV_REMOVE:
-        rc = kvr_radix_remove(&f->x, e->view, e->tier, e->handles, e->n,
+        rc = kvr_index_remove(&f->x, e->view, e->tier, e->handles, e->n,
                               &unknown);
         break;
 
     case EV_RECLAIM:
         do {
-            round = kvr_radix_reclaim(&f->x, fx_dying, &e->view, 20000);
+            round = kvr_index_reclaim(&f->x, fx_dying, &e->view, 20000);
             kvr_txn_commit(&f->mem);
-            kvr_radix_begin(&f->x);
-        } while (!round || !kvr_radix_view_empty(&f->x, e->view));
+            kvr_index_begin(&f->x);
+        } while (!round || !kvr_index_view_empty(&f->x, e->view));
     }
 
     kvr_set64(&f->mem, &f->words[W_PROGRESS], i + 1);
@@ -288,7 +297,7 @@ writer(void)
         i = crashed.words[W_PROGRESS];
         n = fx_mix(i) % 3 ? 1 : BATCH;
 
-        kvr_radix_begin(&crashed.x);
+        kvr_index_begin(&crashed.x);
 
         while (n--) {
             if (!apply(&crashed, i++)) {
@@ -392,7 +401,7 @@ by_number(const void *a, const void *b)
 static void
 begin(void)
 {
-    kvr_radix_begin(&crashed.x);
+    kvr_index_begin(&crashed.x);
 }
 
 
@@ -485,7 +494,7 @@ round_of(uint32_t i)
     }
 
     while (whole.words[W_PROGRESS] < at) {
-        kvr_radix_begin(&whole.x);
+        kvr_index_begin(&whole.x);
         apply(&whole, whole.words[W_PROGRESS]);
         kvr_txn_commit(&whole.mem);
     }
@@ -497,7 +506,7 @@ round_of(uint32_t i)
     }
 
     for (k = 0; k < 2; k++) {
-        kvr_radix_begin(k ? &whole.x : &crashed.x);
+        kvr_index_begin(k ? &whole.x : &crashed.x);
         apply(k ? &whole : &crashed, at);
         kvr_txn_commit(k ? &whole.mem : &crashed.mem);
     }
@@ -505,7 +514,7 @@ round_of(uint32_t i)
     good = good
            && (i % 4 || fx_whole(&crashed, "with the event that was cut"))
            && same_answers(at + 1, 40)
-           && crashed.zone->handles.used == whole.zone->handles.used;
+           && fx_usage(&crashed).handles == fx_usage(&whole).handles;
 
     kvr_lock_release(lock, self);
 
@@ -580,9 +589,7 @@ crashes(uint32_t rounds)
         fx_reclaim(&crashed, i, 1000000);
     }
 
-    ok(crashed.zone->arena.used == 0 && crashed.zone->blocks == 0
-       && crashed.zone->handles.used == 0
-       && crashed.zone->children_used == 0
+    ok(fx_empty(&crashed)
        && fx_whole(&crashed, "all dropped"),
        "when all views are dropped nothing is left");
 
@@ -622,12 +629,16 @@ beginnings(void)
     }
 
     fx_remove(&crashed, 0, KVR_DEVICE, q, 3);
-    good = crashed.zone->arena.used == 0 && crashed.zone->arena.nlimbo > 0;
+    good = fx_usage(&crashed).arena == 0
+           && kvr_index_arena(&crashed.x)->zone->nlimbo > 0;
 
-    for (steps = 1; good && crashed.zone->arena.nlimbo; steps++) {
+    for (steps = 1;
+         good && kvr_index_arena(&crashed.x)->zone->nlimbo;
+         steps++)
+    {
         killed_at(begin, steps);
         kvr_txn_rollback(&crashed.mem);
-        good = crashed.zone->arena.used == 0 && fx_whole(&crashed, "begun");
+        good = fx_usage(&crashed).arena == 0 && fx_whole(&crashed, "begun");
     }
 
     ok(good && steps > 50, "killed in a beginning at %u places, no memory "

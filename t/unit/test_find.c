@@ -87,8 +87,8 @@ capped(void)
         fx_store(f, 0, KVR_DEVICE, i ? h[i - 1] : 0, &h[i], &q[i], 1);
     }
 
-    ok(f->zone->children_used > KVR_RADIX_HOPS, "a chain of %lu runs",
-       (unsigned long) f->zone->children_used);
+    ok(f->zone->u.radix.children_used > KVR_RADIX_HOPS, "a chain of %lu runs",
+       (unsigned long) f->zone->u.radix.children_used);
     is_u64(fx_find(f, q, KVR_RADIX_HOPS - 500), KVR_RADIX_HOPS - 500,
            "is followed");
     fx_find(f, q, KVR_RADIX_HOPS + 200);
@@ -108,16 +108,16 @@ stamps(void)
 
     fx_open(f, 4 << 20, 4);
     fx_count(q, 1, 1000);
-    f->x.now = 100;
+    kvr_index_set_now(&f->x, 100);
     fx_store(f, 0, KVR_DEVICE, 0, q, q, 1000);
 
-    f->x.now = 200;
+    kvr_index_set_now(&f->x, 200);
     fx_find(f, q, 300);
-    f->x.now = 250;
+    kvr_index_set_now(&f->x, 250);
 
     for (age = 0; age < 2; age++) {
-        kvr_radix_begin(&f->x);
-        while (!kvr_radix_forget(&f->x, 100, 1000)) { /* void */ }
+        kvr_index_begin(&f->x);
+        while (!kvr_index_forget(&f->x, 100, 1000)) { /* void */ }
         kvr_txn_commit(&f->mem);
     }
 

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The radix index, case by case.  test_radix_room.c has what happens when
- * memory is short, test_radix_model.c the random streams.
+ * Both indexes, case by case.  test_radix_room.c has what happens when memory
+ * is short, test_radix_model.c the random streams.
  */
 
 
@@ -19,6 +19,7 @@ static void parents(void);
 static void moves(void);
 static void names(void);
 static void tiers(void);
+static uint64_t runs(uint32_t n);
 static void long_chains(void);
 static void divergence(void);
 static void dense(void);
@@ -35,19 +36,23 @@ static uint64_t  q[MAX], h[MAX], b[MAX];
 int
 main(void)
 {
-    holes();
-    removals();
-    duplicates();
-    parents();
-    moves();
-    names();
-    tiers();
-    long_chains();
-    divergence();
-    dense();
-    rollbacks();
-    many_in_one();
-    seeds();
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        note("%s", kvr_index_name(fx_kind));
+
+        holes();
+        removals();
+        duplicates();
+        parents();
+        moves();
+        names();
+        tiers();
+        long_chains();
+        divergence();
+        dense();
+        rollbacks();
+        many_in_one();
+        seeds();
+    }
 
     return done();
 }
@@ -327,8 +332,8 @@ tiers(void)
     is_depth(f, q, 0, 40, 4, 4, 30, "on disk it is a bridge for disk alone");
 
     unknown = 0;
-    kvr_radix_begin(&f->x);
-    kvr_radix_add_tier(&f->x, 0, KVR_DEVICE, h, 40, &unknown);
+    kvr_index_begin(&f->x);
+    kvr_index_add_tier(&f->x, 0, KVR_DEVICE, h, 40, &unknown);
     kvr_txn_commit(&f->mem);
     is_u64(unknown, 0, "a tier is added to handles that are known");
     is_depth(f, q, 0, 40, 40, 40, 40, "then device has all of them");
@@ -337,11 +342,11 @@ tiers(void)
     fx_remove(f, 0, KVR_DISK, h, 40);
     fx_remove(f, 0, KVR_EXTERNAL, h, 40);
     is_depth(f, q, 0, 40, 40, 40, 40, "with device alone it is a plain chain");
-    is_u64(f->zone->details, 0, "without details");
+    is_u64(fx_usage(f).holes, 0, "without details");
 
     unknown = 0;
-    kvr_radix_begin(&f->x);
-    kvr_radix_add_tier(&f->x, 1, KVR_DEVICE, h, 40, &unknown);
+    kvr_index_begin(&f->x);
+    kvr_index_add_tier(&f->x, 1, KVR_DEVICE, h, 40, &unknown);
     kvr_txn_commit(&f->mem);
     is_u64(unknown, 40, "no tier is added to unknown handles");
 
@@ -352,6 +357,16 @@ tiers(void)
 
 
 /* ---- runs --------------------------------------------------------------- */
+
+/* Of a chain of so many blocks; a positional index has none but blocks. */
+
+static uint64_t
+runs(uint32_t n)
+{
+    return fx_kind == KVR_INDEX_RADIX ? (n + KVR_RUN_MAX - 1) / KVR_RUN_MAX
+                                      : n;
+}
+
 
 static void
 long_chains(void)
@@ -365,21 +380,21 @@ long_chains(void)
 
     fx_store(f, 0, KVR_DEVICE, 0, h, q, n);
     is_depth(f, q, 0, n + 1, n, n, n, "a chain of three runs is found");
-    is_u64(f->zone->children_used, 3, "and has three runs");
+    is_u64(fx_usage(f).entries, runs(n), "and has three runs, or its blocks");
 
     for (i = 0; i < n; i++) {
         fx_store(f, 1, KVR_DEVICE, i ? h[i - 1] : 0, h + i, q + i, 1);
     }
 
     is_depth(f, q, 1, n + 1, n, n, n, "a chain grows by events of one block");
-    is_u64(f->zone->children_used, 3, "along the runs that are there");
+    is_u64(fx_usage(f).entries, runs(n), "along the runs that are there");
 
     fx_remove(f, 0, KVR_DEVICE, h, n);
 
     fx_backwards(b, h, n);
     fx_remove(f, 1, KVR_DEVICE, b, n - 10);
     is_depth(f, q, 1, n + 1, 10, 10, 10, "and is cut from its end");
-    is_u64(f->zone->blocks, 10, "to the last block that is held");
+    is_u64(fx_usage(f).blocks, 10, "to the last block that is held");
     fx_remove(f, 1, KVR_DEVICE, h, 10);
     is_empty(f, "a long chain leaves nothing behind");
 
@@ -388,7 +403,7 @@ long_chains(void)
     }
 
     is_depth(f, q, 1, n + 1, n, n, n, "it grows by itself, too");
-    is_u64(f->zone->children_used, 3, "to three runs");
+    is_u64(fx_usage(f).entries, runs(n), "to three runs");
     fx_remove(f, 1, KVR_DEVICE, h + KVR_RUN_MAX, 1);
     is_depth(f, q, 1, n, KVR_RUN_MAX, KVR_RUN_MAX, KVR_RUN_MAX,
              "a hole where a run begins ends the match there");
@@ -512,19 +527,19 @@ seeds(void)
     fx_count(q, 100, 40);
     fx_count(h, 1000, 40);
 
-    kvr_radix_begin(&f->x);
-    kvr_radix_store(&f->x, 0, KVR_DEVICE, false, 0, h, q, 20, 1337, &stored);
+    kvr_index_begin(&f->x);
+    kvr_index_store(&f->x, 0, KVR_DEVICE, false, 0, h, q, 20, 1337, &stored);
     kvr_txn_commit(&f->mem);
 
     seed = 0;
-    ok(kvr_radix_seed(&f->x, 0, h[19], &seed) == KVR_OK && seed == 1337,
+    ok(kvr_index_seed(&f->x, 0, h[19], &seed) == KVR_OK && seed == 1337,
        "a chain knows the seed it was stored with");
-    ok(kvr_radix_seed(&f->x, 1, h[19], &seed) == KVR_DECLINED,
+    ok(kvr_index_seed(&f->x, 1, h[19], &seed) == KVR_DECLINED,
        "an unknown handle has none");
 
     fx_store(f, 0, KVR_DEVICE, h[9], h + 20, q + 20, 5);
     seed = 0;
-    kvr_radix_seed(&f->x, 0, h[20], &seed);
+    kvr_index_seed(&f->x, 0, h[20], &seed);
     is_u64(seed, 1337, "a branch has its parent's");
     fx_close(f);
 }
@@ -544,33 +559,33 @@ rollbacks(void)
     fx_count(other, 9000, 60);
     fx_store(f, 0, KVR_DEVICE, 0, h, q, 40);
 
-    kvr_radix_begin(&f->x);
-    kvr_radix_store(&f->x, 0, KVR_DEVICE, true, h[39], h + 40, q + 40, 20, 0,
+    kvr_index_begin(&f->x);
+    kvr_index_store(&f->x, 0, KVR_DEVICE, true, h[39], h + 40, q + 40, 20, 0,
                     &stored);
     kvr_txn_rollback(&f->mem);
     is_depth(f, q, 0, 60, 40, 40, 40, "a store is rolled back");
 
     unknown = 0;
     fx_backwards(b, h, 40);
-    kvr_radix_begin(&f->x);
-    kvr_radix_remove(&f->x, 0, KVR_DEVICE, b, 30, &unknown);
+    kvr_index_begin(&f->x);
+    kvr_index_remove(&f->x, 0, KVR_DEVICE, b, 30, &unknown);
     kvr_txn_rollback(&f->mem);
     is_depth(f, q, 0, 60, 40, 40, 40, "a removal is rolled back");
 
     /* the place of the blocks removed is used again at once */
 
-    kvr_radix_begin(&f->x);
-    kvr_radix_remove(&f->x, 0, KVR_DEVICE, b, 30, &unknown);
-    kvr_radix_store(&f->x, 0, KVR_DEVICE, true, h[9], other, other, 20, 0,
+    kvr_index_begin(&f->x);
+    kvr_index_remove(&f->x, 0, KVR_DEVICE, b, 30, &unknown);
+    kvr_index_store(&f->x, 0, KVR_DEVICE, true, h[9], other, other, 20, 0,
                     &stored);
     kvr_txn_rollback(&f->mem);
     is_depth(f, q, 0, 60, 40, 40, 40, "both in one transaction are, too");
 
-    kvr_radix_begin(&f->x);
-    kvr_radix_remove(&f->x, 0, KVR_DEVICE, b, 40, &unknown);
-    kvr_radix_store(&f->x, 0, KVR_DEVICE, false, 0, other, other, 60, 0,
+    kvr_index_begin(&f->x);
+    kvr_index_remove(&f->x, 0, KVR_DEVICE, b, 40, &unknown);
+    kvr_index_store(&f->x, 0, KVR_DEVICE, false, 0, other, other, 60, 0,
                     &stored);
-    kvr_radix_store(&f->x, 1, KVR_HOST, false, 0, h, q, 60, 0, &stored);
+    kvr_index_store(&f->x, 1, KVR_HOST, false, 0, h, q, 60, 0, &stored);
     kvr_txn_rollback(&f->mem);
     is_depth(f, q, 0, 60, 40, 40, 40, "and when all of it was removed");
 
@@ -586,11 +601,11 @@ many_in_one(void)
     uint32_t  i, stored, unknown;
 
     fx_open(f, 16 << 20, 8);
-    kvr_radix_begin(&f->x);
+    kvr_index_begin(&f->x);
 
     for (i = 0; i < 5000; i++) {
         h[0] = q[0] = i + 1;
-        kvr_radix_store(&f->x, 0, KVR_DEVICE, false, 0, h, q, 1, 0, &stored);
+        kvr_index_store(&f->x, 0, KVR_DEVICE, false, 0, h, q, 1, 0, &stored);
     }
 
     kvr_txn_commit(&f->mem);
@@ -598,12 +613,12 @@ many_in_one(void)
     is_depth(f, q, 0, 1, 1, 1, 1,
              "5000 stores in one transaction fit its log");
 
-    kvr_radix_begin(&f->x);
+    kvr_index_begin(&f->x);
     unknown = 0;
 
     for (i = 0; i < 5000; i++) {
         h[0] = i + 1;
-        kvr_radix_remove(&f->x, 0, KVR_DEVICE, h, 1, &unknown);
+        kvr_index_remove(&f->x, 0, KVR_DEVICE, h, 1, &unknown);
     }
 
     kvr_txn_commit(&f->mem);

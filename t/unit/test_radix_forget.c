@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Forgetting: what makes room in a full radix index, and what ttl= takes out.
+ * Forgetting: what makes room in a full index, and what ttl= takes out.
  */
 
 
@@ -25,17 +25,22 @@ static fx_t      fx;
 static fx_t     *f = &fx;
 static uint64_t  q[MAX], h[MAX];
 static uint64_t  told[FX_VIEWS];
+static uint32_t  now;
 
 
 int
 main(void)
 {
-    oldest();
-    prefixes();
-    staircase();
-    longest();
-    ttl();
-    model();
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        note("%s", kvr_index_name(fx_kind));
+
+        oldest();
+        prefixes();
+        staircase();
+        longest();
+        ttl();
+        model();
+    }
 
     return done();
 }
@@ -55,9 +60,9 @@ open_small(size_t size, uint32_t views)
 {
     fx_open(f, size, views);
 
+    now = 0;
     memset(told, 0, sizeof(told));
-    f->x.forgot = forgot;
-    f->x.forgot_data = told;
+    kvr_index_on_forget(&f->x, forgot, told);
 }
 
 
@@ -102,7 +107,7 @@ oldest(void)
     last = 0;
 
     for (i = 1; i <= 20000; i++) {
-        f->x.now++;
+        kvr_index_set_now(&f->x, ++now);
         fx_count(q, i * 1000, 30);
         bad += fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 30) != KVR_OK;
 
@@ -113,10 +118,10 @@ oldest(void)
 
     is_u64(bad, 0, "a full index stores on");
     ok(fx_whole(f, "after much forgetting"), "it is whole");
-    ok(f->zone->forgotten > 300000 && told_all() == f->zone->forgotten
-       && f->zone->pairs + f->zone->forgotten == 600000,
+    ok(fx_usage(f).forgotten > 300000 && told_all() == fx_usage(f).forgotten
+       && fx_usage(f).pairs + fx_usage(f).forgotten == 600000,
        "what it forgot is told and counted (%lu)",
-       (unsigned long) f->zone->forgotten);
+       (unsigned long) fx_usage(f).forgotten);
 
     whole = 0;
 
@@ -160,7 +165,7 @@ prefixes(void)
     good = true;
 
     for (i = 1; i <= 200; i++) {
-        f->x.now++;
+        kvr_index_set_now(&f->x, ++now);
         fx_count(q, i * 10000, 2000);
         good = good
                && fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 2000) == KVR_OK;
@@ -174,7 +179,7 @@ prefixes(void)
         /* prefixes, by handles too: what is gone is unknown */
 
         for (k = 0; k < 2000; k += 100) {
-            good = good && kvr_radix_knows(&f->x, i % 8, i * 10000 + k)
+            good = good && kvr_index_knows(&f->x, i % 8, i * 10000 + k)
                            == (k < depth);
         }
 
@@ -203,7 +208,7 @@ staircase(void)
 
         /* two children each, so that none is appended */
 
-        f->x.now++;
+        kvr_index_set_now(&f->x, ++now);
         h[0] = i * 2;
         q[0] = i * 2;
         bad += fx_store(f, 0, KVR_DEVICE, parent, h, q, 1) != KVR_OK;
@@ -215,7 +220,7 @@ staircase(void)
     }
 
     is_u64(bad, 0, "staircases make room, too");
-    ok(fx_whole(f, "staircases") && f->zone->forgotten,
+    ok(fx_whole(f, "staircases") && fx_usage(f).forgotten,
        "and the index is whole");
     fx_close(f);
 }
@@ -238,7 +243,7 @@ longest(void)
     rc = KVR_OK;
 
     for (n = 0; rc == KVR_OK && n < 1000000; n += 50) {
-        f->x.now++;
+        kvr_index_set_now(&f->x, ++now);
         fx_count(q, 1000 + n, 50);
         rc = fx_store(f, 0, KVR_DEVICE, parent, q, q, 50);
         parent = 1000 + n + 49;
@@ -256,27 +261,31 @@ static void
 ttl(void)
 {
     bool      good;
-    uint32_t  i, k, rounds;
+    uint32_t  i, k, run, rounds;
 
-    open_small(4 << 20, 8);
-    f->x.now = 1000;
+    open_small(16 << 20, 8);
+
+    /* what goes at once: a run, or a block */
+
+    run = fx_kind == KVR_INDEX_RADIX ? KVR_RUN_MAX : 100;
+    kvr_index_set_now(&f->x, 1000);
 
     for (i = 1; i <= 100; i++) {
         fx_count(q, i * 10000, 1000);
         fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 1000);
     }
 
-    f->x.now = 1050;
+    kvr_index_set_now(&f->x, 1050);
 
     for (i = 1; i <= 50; i++) {
         (void) depth_of(i % 8, i * 10000, i <= 25 ? 100 : 1000);
     }
 
-    f->x.now = 1100;
+    kvr_index_set_now(&f->x, 1100);
 
     for (rounds = 0; rounds < 4; /* void */ ) {
-        kvr_radix_begin(&f->x);
-        rounds += kvr_radix_forget(&f->x, 60, 100);
+        kvr_index_begin(&f->x);
+        rounds += kvr_index_forget(&f->x, 60, 100);
         kvr_txn_commit(&f->mem);
     }
 
@@ -284,26 +293,26 @@ ttl(void)
 
     for (i = 1; i <= 100; i++) {
         k = depth_of(i % 8, i * 10000, 1000);
-        good = good && k == (i <= 25 ? KVR_RUN_MAX : i <= 50 ? 1000 : 0);
+        good = good && k == (i <= 25 ? run : i <= 50 ? 1000 : 0);
     }
 
     ok(good && fx_whole(f, "ttl"),
        "what was not used for the time to live is forgotten, run by run");
 
-    f->x.now = 1105;
+    kvr_index_set_now(&f->x, 1105);
 
-    kvr_radix_begin(&f->x);
-    while (!kvr_radix_forget(&f->x, 60, 1000)) { /* void */ }
+    kvr_index_begin(&f->x);
+    while (!kvr_index_forget(&f->x, 60, 1000)) { /* void */ }
     kvr_txn_commit(&f->mem);
 
-    is_u64(depth_of(3, 30000, 1000), KVR_RUN_MAX,
+    is_u64(depth_of(3, 30000, 1000), run,
            "what was used since is not");
 
-    f->x.now = 2000;
+    kvr_index_set_now(&f->x, 2000);
 
     for (rounds = 0; rounds < 4; /* void */ ) {
-        kvr_radix_begin(&f->x);
-        rounds += kvr_radix_forget(&f->x, 60, 100);
+        kvr_index_begin(&f->x);
+        rounds += kvr_index_forget(&f->x, 60, 100);
         kvr_txn_commit(&f->mem);
     }
 
@@ -338,8 +347,9 @@ model(void)
 
     for (step = 0; good && step < 6000; step++) {
 
-        f->x.now += step % 16 == 0;
-        before = f->zone->forgotten;
+        now += step % 16 == 0;
+        kvr_index_set_now(&f->x, now);
+        before = fx_usage(f).forgotten;
         v = fx_below(&seed, 8);
         tier = fx_below(&seed, 12) ? KVR_DEVICE : fx_below(&seed, 4);
 
@@ -348,7 +358,7 @@ model(void)
             n = 1 + fx_below(&seed, fx_below(&seed, 8) ? 40 : 600);
             parent = fx_below(&seed, 3) ? known[fx_below(&seed, 64)] : 0;
 
-            if (!kvr_radix_knows(&f->x, v, parent)) {
+            if (!kvr_index_knows(&f->x, v, parent)) {
                 parent = 0;
             }
 
@@ -380,7 +390,7 @@ model(void)
             n = 0;
         }
 
-        good = good && m.handles.n == f->zone->pairs
+        good = good && m.handles.n == fx_usage(f).pairs
                && fx_agree(f, &m, q, n);
 
         if (step % 200 == 0) {
@@ -389,9 +399,9 @@ model(void)
     }
 
     note("%u steps, %u stores, %lu handles forgotten, %lu for good", step,
-         stores, (unsigned long) f->zone->forgotten, (unsigned long) lost);
+         stores, (unsigned long) fx_usage(f).forgotten, (unsigned long) lost);
 
-    ok(good && lost && f->zone->forgotten == told_all(),
+    ok(good && lost && fx_usage(f).forgotten == told_all(),
        "with what was forgotten taken out, the model agrees");
 
     mdl_close(&m);
@@ -408,7 +418,7 @@ model_sync(mdl_t *m, uint64_t before, uint64_t *lost)
     uint64_t      b, handle;
     mdl_entry_t  *e, *next;
 
-    if (before == f->zone->forgotten) {
+    if (before == fx_usage(f).forgotten) {
         return true;
     }
 
@@ -418,7 +428,7 @@ model_sync(mdl_t *m, uint64_t before, uint64_t *lost)
             view = e->a;
             handle = e->b;
 
-            if (kvr_radix_knows(&f->x, view, handle)) {
+            if (kvr_index_knows(&f->x, view, handle)) {
                 continue;
             }
 

@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The radix index against the naive model, over random streams of events.
+ * Both indexes against the naive model, side by side, over random streams of
+ * events.
  *
  *     test_radix_model [steps of a profile [seed [profile]]]
  */
@@ -60,7 +61,7 @@ typedef struct {
     const profile_t  *profile;
     uint64_t          seed;
     uint64_t          random;
-    fx_t              f;
+    fx_t              f[KVR_INDEX_KINDS];
     mdl_t             m;
     event_t           events[EVENTS];
     uint32_t          nevents;
@@ -78,9 +79,13 @@ static bool step_remove(run_t *r);
 static bool step_reclaim(run_t *r);
 static bool step_add_tier(run_t *r);
 static bool step_group(run_t *r);
+static bool group_apply(fx_t *f, const op_t *op, uint32_t n, bool *keep);
 static void group_make(run_t *r, op_t *op, const op_t *last);
+static bool whole(run_t *r, const char *when);
 static bool compare(run_t *r, uint32_t prompts);
 static bool empty(run_t *r);
+static bool empty_view(run_t *r, uint32_t view);
+static bool take(run_t *r, uint32_t view, kvr_tier_t tier, uint32_t n);
 static uint32_t size(run_t *r);
 static uint32_t at_most(uint32_t n, uint32_t max);
 static event_t *recent(run_t *r, uint32_t view);
@@ -115,7 +120,7 @@ main(int argc, char **argv)
     uint32_t  i, only, steps;
     uint64_t  seed;
 
-    steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 9000;
+    steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 6000;
     seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261120;
     only = argc > 3 ? strtoul(argv[3], NULL, 0) : UINT32_MAX;
 
@@ -128,7 +133,7 @@ main(int argc, char **argv)
         good = profile_run(&profiles[i],
                            (uint64_t) steps * profiles[i].weight / 100,
                            seed + i);
-        ok(good, "the index agrees with the model: %s", profiles[i].name);
+        ok(good, "both indexes agree with the model: %s", profiles[i].name);
     }
 
     return done();
@@ -147,7 +152,10 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
     r->seed = seed;
     r->random = seed;
 
-    fx_open(&r->f, 24 << 20, p->views);
+    for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
+        fx_open(&r->f[fx_kind], 24 << 20, p->views);
+    }
+
     mdl_open(&r->m);
 
     good = true;
@@ -157,7 +165,7 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
         good = step(r) && compare(r, 2);
 
         if (good && i % 200 == 199) {
-            good = fx_whole(&r->f, "the check") && compare(r, 32);
+            good = whole(r, "the check") && compare(r, 32);
         }
     }
 
@@ -172,7 +180,11 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
     }
 
     mdl_close(&r->m);
-    fx_close(&r->f);
+
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        fx_close(&r->f[i]);
+    }
+
     free(r);
 
     return good;
@@ -363,12 +375,16 @@ step_store(run_t *r)
         }
     }
 
-    rc = fx_store(&r->f, view, tier, parent, r->handles, r->hashes, n);
     known = mdl_store(&r->m, view, tier, parent, r->handles, r->hashes, n);
 
-    if (rc != (known ? KVR_OK : KVR_DECLINED)) {
-        note("store: rc %d, parent known %d", rc, known);
-        return false;
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        rc = fx_store(&r->f[i], view, tier, parent, r->handles, r->hashes, n);
+
+        if (rc != (known ? KVR_OK : KVR_DECLINED)) {
+            note("%s: store: rc %d, parent known %d", kvr_index_name(i), rc,
+                 known);
+            return false;
+        }
     }
 
     if (!known) {
@@ -432,23 +448,28 @@ step_remove(run_t *r)
         }
     }
 
-    got = fx_remove(&r->f, view, tier, r->handles, n);
     want = mdl_remove(&r->m, view, tier, r->handles, n);
 
-    if (got != want) {
-        note("remove: %u unknown, want %u", got, want);
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        got = fx_remove(&r->f[i], view, tier, r->handles, n);
+
+        if (got != want) {
+            note("%s: remove: %u unknown, want %u", kvr_index_name(i), got,
+                 want);
+            return false;
+        }
     }
 
-    return got == want;
+    return true;
 }
 
 
 static bool
 step_add_tier(run_t *r)
 {
-    bool          good;
     uint32_t      i, n, unknown, want;
     kvr_rc_t      rc;
+    fx_t         *f;
     event_t      *e;
     kvr_tier_t    tier;
     mdl_entry_t  *h;
@@ -460,12 +481,7 @@ step_add_tier(run_t *r)
 
     n = at_most(size(r), e->n);
     tier = fx_below(&r->random, KVR_TIERS);
-    unknown = 0;
     want = 0;
-
-    kvr_radix_begin(&r->f.x);
-    rc = kvr_radix_add_tier(&r->f.x, e->view, tier, e->handles, n, &unknown);
-    kvr_txn_commit(&r->f.mem);
 
     for (i = 0; i < n; i++) {
         h = mdl_get(&r->m.handles, e->view, e->handles[i]);
@@ -479,71 +495,63 @@ step_add_tier(run_t *r)
         }
     }
 
-    good = rc == KVR_OK && unknown == want;
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        f = &r->f[i];
+        unknown = 0;
 
-    if (!good) {
-        note("add_tier: rc %d, %u unknown, want %u", rc, unknown, want);
+        kvr_index_begin(&f->x);
+        rc = kvr_index_add_tier(&f->x, e->view, tier, e->handles, n,
+                                &unknown);
+        kvr_txn_commit(&f->mem);
+
+        if (rc != KVR_OK || unknown != want) {
+            note("%s: add_tier: rc %d, %u unknown, want %u",
+                 kvr_index_name(i), rc, unknown, want);
+            return false;
+        }
     }
 
-    return good;
+    return true;
 }
 
 
 /*
- * A few small events in one transaction, which is rolled back or not.  What
- * the index committed on its way can't be rolled back: then all is kept.
+ * A few small events in one transaction, which is rolled back or not.  What an
+ * index committed on its way can't be rolled back: then all is kept, in both.
  */
 
 static bool
 step_group(run_t *r)
 {
-    bool        whole;
-    uint32_t    i, n, k, unknown;
-    op_t       *op, ops[GROUP];
-    kvr_rc_t    rc;
-    kvr_mem_t  *m;
+    bool      keep;
+    uint32_t  i, n;
+    op_t     *op, ops[GROUP];
 
-    m = &r->f.mem;
     n = 1 + fx_below(&r->random, GROUP);
-    rc = KVR_OK;
-    unknown = 0;
-
-    kvr_radix_begin(&r->f.x);
-    k = (uint32_t) m->journal->n;
-    kvr_set64(m, &r->f.words[0], r->f.words[0] + 1);
+    keep = fx_below(&r->random, 3) == 0;
 
     for (i = 0; i < n; i++) {
-        op = &ops[i];
-        group_make(r, op, i ? op - 1 : NULL);
+        group_make(r, &ops[i], i ? &ops[i - 1] : NULL);
+    }
 
-        if (op->remove) {
-            rc = kvr_radix_remove(&r->f.x, op->view, op->tier, op->handles,
-                                  op->n, &unknown);
-
-        } else {
-            rc = kvr_radix_store(&r->f.x, op->view, op->tier,
-                                 op->parent != 0, op->parent, op->handles,
-                                 op->hashes, op->n, 0, &unknown);
-        }
-
-        if (rc == KVR_FULL) {
-            note("a group: full");
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        if (!group_apply(&r->f[i], ops, n, &keep)) {
             return false;
         }
     }
 
-    whole = m->journal->n > k
-            && m->journal->records[k].where
-               == ((uint64_t) ((char *) r->f.words - m->base) << 2
-                   | KVR_UNDO_64);
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        if (!keep) {
+            kvr_txn_rollback(&r->f[i].mem);
+        }
 
-    if (whole && fx_below(&r->random, 3)) {
-        kvr_txn_rollback(m);
+        kvr_txn_commit(&r->f[i].mem);
+    }
+
+    if (!keep) {
         r->rolled_back++;
         return true;
     }
-
-    kvr_txn_commit(m);
 
     for (i = 0; i < n; i++) {
         op = &ops[i];
@@ -558,6 +566,49 @@ step_group(run_t *r)
     }
 
     return true;
+}
+
+
+static bool
+group_apply(fx_t *f, const op_t *op, uint32_t n, bool *keep)
+{
+    uint32_t    k, unknown;
+    kvr_rc_t    rc;
+    kvr_mem_t  *m;
+
+    m = &f->mem;
+    rc = KVR_OK;
+    unknown = 0;
+
+    kvr_index_begin(&f->x);
+    k = (uint32_t) m->journal->n;
+    kvr_set64(m, &f->words[0], f->words[0] + 1);
+
+    for ( /* void */ ; n && rc != KVR_FULL; n--, op++) {
+
+        if (op->remove) {
+            rc = kvr_index_remove(&f->x, op->view, op->tier, op->handles,
+                                  op->n, &unknown);
+
+        } else {
+            rc = kvr_index_store(&f->x, op->view, op->tier, op->parent != 0,
+                                 op->parent, op->handles, op->hashes, op->n,
+                                 0, &unknown);
+        }
+    }
+
+    /* was there a commit? */
+
+    *keep = *keep || m->journal->n <= k
+            || m->journal->records[k].where
+               != ((uint64_t) ((char *) f->words - m->base) << 2
+                   | KVR_UNDO_64);
+
+    if (rc == KVR_FULL) {
+        note("%s: a group: full", kvr_index_name(f->zone->kind));
+    }
+
+    return rc != KVR_FULL;
 }
 
 
@@ -626,14 +677,27 @@ group_make(run_t *r, op_t *op, const op_t *last)
 static bool
 step_reclaim(run_t *r)
 {
-    uint32_t  view;
+    bool      good;
+    uint32_t  i, view, slots;
 
     view = fx_below(&r->random, r->profile->views);
-
-    fx_reclaim(&r->f, view, 1 + fx_below(&r->random, 3000000));
+    slots = 1 + fx_below(&r->random, 3000000);
     mdl_drop(&r->m, view);
+    good = true;
 
-    return kvr_radix_view_empty(&r->f.x, view);
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        fx_reclaim(&r->f[i], view, slots);
+        good = good && kvr_index_view_empty(&r->f[i].x, view);
+    }
+
+    return good;
+}
+
+
+static bool
+whole(run_t *r, const char *when)
+{
+    return fx_whole(&r->f[0], when) && fx_whole(&r->f[1], when);
 }
 
 
@@ -666,7 +730,83 @@ compare(run_t *r, uint32_t prompts)
             n = 1 + fx_below(&r->random, n);
         }
 
-        if (!fx_agree(&r->f, &r->m, r->prompt, n)) {
+        for (k = 0; k < KVR_INDEX_KINDS; k++) {
+            if (!fx_agree(&r->f[k], &r->m, r->prompt, n)) {
+                return false;
+            }
+        }
+    }
+
+    return true;
+}
+
+
+/* When all is taken away, the indexes are as they were at first. */
+
+static bool
+empty(run_t *r)
+{
+    uint32_t            i, view;
+    kvr_index_usage_t   u;
+
+    for (view = 0; view < r->profile->views; view++) {
+
+        if (!empty_view(r, view)) {
+            return false;
+        }
+
+        if (view % 64 == 0 && !whole(r, "while it empties")) {
+            return false;
+        }
+    }
+
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+
+        if (!fx_empty(&r->f[i])) {
+            u = fx_usage(&r->f[i]);
+            note("%s: left: %llu bytes, %llu handles, %llu blocks, %llu "
+                 "entries", kvr_index_name(i), (unsigned long long) u.arena,
+                 (unsigned long long) u.handles,
+                 (unsigned long long) u.blocks,
+                 (unsigned long long) u.entries);
+            return false;
+        }
+    }
+
+    return whole(r, "empty");
+}
+
+
+static bool
+empty_view(run_t *r, uint32_t view)
+{
+    uint32_t      t, n;
+    uint64_t      b;
+    mdl_entry_t  *e;
+
+    for (t = 0; t < KVR_TIERS; t++) {
+        n = 0;
+
+        for (b = 0; b < r->m.handles.nbuckets; b++) {
+            for (e = r->m.handles.buckets[b]; e; e = e->next) {
+
+                if (e->a != view || e->n[t] == 0) {
+                    continue;
+                }
+
+                r->handles[n++] = e->b;
+
+                if (n == EVENT_MAX) {
+                    if (!take(r, view, t, n)) {
+                        return false;
+                    }
+
+                    n = 0;
+                }
+            }
+        }
+
+        if (!take(r, view, t, n)) {
             return false;
         }
     }
@@ -675,60 +815,20 @@ compare(run_t *r, uint32_t prompts)
 }
 
 
-/* When all is taken away, the index is as it was at first. */
+/* Takes r->handles, all of which must be there. */
 
 static bool
-empty(run_t *r)
+take(run_t *r, uint32_t view, kvr_tier_t tier, uint32_t n)
 {
-    uint32_t      view, t, n;
-    uint64_t      b;
-    mdl_entry_t  *e;
+    uint32_t  i;
 
-    for (view = 0; view < r->profile->views; view++) {
-
-        for (t = 0; t < KVR_TIERS; t++) {
-            n = 0;
-
-            for (b = 0; b < r->m.handles.nbuckets; b++) {
-                for (e = r->m.handles.buckets[b]; e; e = e->next) {
-                    if (e->a != view || e->n[t] == 0) {
-                        continue;
-                    }
-
-                    r->handles[n++] = e->b;
-
-                    if (n == EVENT_MAX) {
-                        if (fx_remove(&r->f, view, t, r->handles, n)) {
-                            note("view %u, tier %u: handles lost", view, t);
-                            return false;
-                        }
-
-                        n = 0;
-                    }
-                }
-            }
-
-            if (fx_remove(&r->f, view, t, r->handles, n)) {
-                note("view %u, tier %u: handles lost", view, t);
-                return false;
-            }
-        }
-
-        if (view % 64 == 0 && !fx_whole(&r->f, "while it empties")) {
+    for (i = 0; i < KVR_INDEX_KINDS; i++) {
+        if (fx_remove(&r->f[i], view, tier, r->handles, n)) {
+            note("%s: view %u, tier %u: handles lost", kvr_index_name(i),
+                 view, tier);
             return false;
         }
     }
 
-    if (r->f.zone->arena.used || r->f.zone->handles.used
-        || r->f.zone->blocks || r->f.zone->children_used)
-    {
-        note("left: %llu words, %llu handles, %llu blocks, %llu runs",
-             (unsigned long long) r->f.zone->arena.used,
-             (unsigned long long) r->f.zone->handles.used,
-             (unsigned long long) r->f.zone->blocks,
-             (unsigned long long) r->f.zone->children_used);
-        return false;
-    }
-
-    return fx_whole(&r->f, "empty");
+    return true;
 }

@@ -29,6 +29,7 @@ static kvr_router_t   router;
 static kvr_ingest_t  *ingest;
 static const char    *detail;
 static char           why[KVR_WHY_LEN];
+static uint32_t       kind;          /* of the index */
 
 
 static uint64_t
@@ -67,6 +68,7 @@ params(void)
     p.block_size = BLOCK;
     p.max_workers = 16;
     p.shards = shards;
+    p.index = kind;
 
     return p;
 }
@@ -341,7 +343,16 @@ test_zone(void)
     ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
        && strstr(why, "shards"), "too many shards are refused: %s", why);
 
-    z->index.arena.bump = UINT64_MAX;
+    p = params();
+    p.index = 1 - kind;
+    ok(kvr_router_attach(&k, base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "index="), "so is another index: %s", why);
+
+    p.index = KVR_INDEX_KINDS;
+    ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
+       && strstr(why, "index"), "or one that is not known: %s", why);
+
+    z->index.kind = KVR_INDEX_KINDS;
     ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
        "a damaged header is refused: %s", why);
 
@@ -997,17 +1008,19 @@ test_dump(void)
     }
 
     is_u64(bad, 0, "and replayed into an empty one answers the same");
-    ok(kvr_radix_check(&from.shards[0].index) == NULL
-       && kvr_radix_check(&to.shards[0].index) == NULL, "both are sound");
+    ok(kvr_index_check(&from.shards[0].index) == NULL
+       && kvr_index_check(&to.shards[0].index) == NULL, "both are sound");
 
     free(dumped);
+    dumped = NULL;
+    dumped_len = 0;
     kvr_router_detach(&from);
     kvr_router_detach(&to);
 }
 
 
-int
-main(void)
+static void
+test_all(void)
 {
     const char  *wrong;
 
@@ -1029,16 +1042,27 @@ main(void)
 
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 
-    wrong = kvr_radix_check(&router.shards[0].index);
+    wrong = kvr_index_check(&router.shards[0].index);
     ok(wrong == NULL, "the index is sound: %s", wrong ? wrong : "");
 
     test_dump();
 
     kvr_ingest_destroy(ingest);
     kvr_router_detach(&router);
+}
+
+
+int
+main(void)
+{
+    for (kind = 0; kind < KVR_INDEX_KINDS; kind++) {
+        note("%s", kvr_index_name(kind));
+        test_all();
+    }
 
     /* the streams once more, over several shards */
 
+    kind = KVR_INDEX_RADIX;
     shards = 3;
     fresh(&router);
     ingest = kvr_ingest_create(&router);

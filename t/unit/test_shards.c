@@ -452,7 +452,7 @@ test_answers(void)
         while (kvr_router_tend(&zones[z], now(), 1000)) { /* void */ }
 
         for (bad = 0, i = 0; i < counts[z]; i++) {
-            bad += kvr_radix_check(&zones[z].shards[i].index) != NULL;
+            bad += kvr_index_check(&zones[z].shards[i].index) != NULL;
         }
 
         is_u64(bad, 0, "%u shards: their indexes are sound", counts[z]);
@@ -677,7 +677,7 @@ test_killed(void)
 
         for (i = 0; i < 4; i++) {
             bad += k.shards[i].zone->lock.owner != 0
-                   || kvr_radix_check(&k.shards[i].index) != NULL;
+                   || kvr_index_check(&k.shards[i].index) != NULL;
         }
     }
 

@@ -1,0 +1,378 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_index.h"
+
+
+static void kvr_index_each_positional(const kvr_positional_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+
+
+/* The index that the zone has. */
+#define kvr_index_call(x, name, ...)                                          \
+    ((x)->zone->kind == KVR_INDEX_RADIX                                       \
+     ? kvr_radix_##name(&(x)->u.radix, ##__VA_ARGS__)                         \
+     : kvr_positional_##name(&(x)->u.positional, ##__VA_ARGS__))
+
+
+const char *
+kvr_index_name(kvr_index_kind_t kind)
+{
+    return kind == KVR_INDEX_RADIX ? "radix" : "positional";
+}
+
+
+size_t
+kvr_index_views_size(kvr_index_kind_t kind, uint32_t max_views)
+{
+    return kind == KVR_INDEX_RADIX ? kvr_radix_views_size(max_views)
+                                   : kvr_positional_views_size(max_views);
+}
+
+
+void
+kvr_index_format(kvr_mem_t *mem, kvr_index_zone_t *z, kvr_index_kind_t kind,
+    uint64_t at, uint64_t size, uint32_t max_views, const uint64_t secret[4])
+{
+    memset(z, 0, sizeof(kvr_index_zone_t));
+    z->kind = kind;
+
+    if (kind == KVR_INDEX_RADIX) {
+        kvr_radix_format(mem, &z->u.radix, at, size, max_views, secret);
+
+    } else {
+        kvr_positional_format(mem, &z->u.positional, at, size, max_views,
+                              secret);
+    }
+}
+
+
+void
+kvr_index_attach(kvr_index_t *x, kvr_mem_t *mem, kvr_index_zone_t *z)
+{
+    x->zone = z;
+
+    if (z->kind == KVR_INDEX_RADIX) {
+        kvr_radix_attach(&x->u.radix, mem, &z->u.radix);
+
+    } else {
+        kvr_positional_attach(&x->u.positional, mem, &z->u.positional);
+    }
+}
+
+
+bool
+kvr_index_valid(const kvr_index_zone_t *z, uint64_t size)
+{
+    const kvr_arena_zone_t       *a;
+    const kvr_radix_zone_t       *r;
+    const kvr_positional_zone_t  *p;
+
+    if (z->kind == KVR_INDEX_RADIX) {
+        r = &z->u.radix;
+        a = &r->arena;
+
+        if (r->children >= size || r->children_used > r->nchildren
+            || r->handles.lines >= size
+            || r->handles.used > r->handles.limit)
+        {
+            return false;
+        }
+
+    } else if (z->kind == KVR_INDEX_POSITIONAL) {
+        p = &z->u.positional;
+        a = &p->arena;
+
+        if (p->places >= size || p->stripes >= size
+            || p->blocks > p->nplaces || p->handles.slots >= size
+            || p->handles.used > p->handles.limit)
+        {
+            return false;
+        }
+
+    } else {
+        return false;
+    }
+
+    return a->bump <= a->limit
+           && a->base + a->limit * sizeof(uint64_t) <= size;
+}
+
+
+void
+kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out)
+{
+    uint32_t                      v;
+    const kvr_arena_zone_t       *a;
+    const kvr_radix_zone_t       *r;
+    const kvr_positional_zone_t  *p;
+
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        r = &x->zone->u.radix;
+        a = &r->arena;
+
+        out->pairs = kvr_load64(&r->pairs);
+        out->handles = kvr_load64(&r->handles.used);
+        out->handles_max = r->handles.limit;
+        out->entries = kvr_load64(&r->children_used);
+        out->entries_max = r->children_limit;
+        out->blocks = kvr_load64(&r->blocks);
+        out->holes = kvr_load64(&r->details);
+        out->forgotten = kvr_load64(&r->forgotten);
+        out->torn = kvr_load64(&r->torn);
+        out->bytes = out->handles * sizeof(uint64_t);
+
+    } else {
+        p = &x->zone->u.positional;
+        a = &p->arena;
+
+        out->pairs = kvr_load64(&p->handles.used);
+        out->handles = out->pairs;
+        out->handles_max = p->handles.limit;
+        out->entries = kvr_load64(&p->blocks);
+        out->entries_max = p->blocks_limit;
+        out->blocks = out->entries;
+        out->holes = 0;
+        out->forgotten = kvr_load64(&p->forgotten);
+        out->torn = kvr_load64(&p->torn);
+        out->bytes = out->handles * sizeof(kvr_entry_t);
+
+        for (v = 0; v < p->max_views; v++) {
+            out->holes += kvr_load32(&x->u.positional.view_broken[v])
+                          & ~KVR_BROKEN_HIDDEN;
+        }
+    }
+
+    out->arena = kvr_load64(&a->used) * sizeof(uint64_t);
+    out->arena_max = a->limit * sizeof(uint64_t);
+    out->bytes += out->arena + out->entries * sizeof(uint64_t);
+}
+
+
+uint64_t
+kvr_index_slots(const kvr_index_t *x)
+{
+    return x->zone->kind == KVR_INDEX_RADIX ? x->zone->u.radix.nchildren
+                                            : x->zone->u.positional.nplaces;
+}
+
+
+void
+kvr_index_set_now(kvr_index_t *x, uint32_t now)
+{
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        x->u.radix.now = now;
+
+    } else {
+        x->u.positional.now = now;
+    }
+}
+
+
+void
+kvr_index_on_forget(kvr_index_t *x,
+    void (*forgot)(void *data, uint32_t view, uint32_t handles), void *data)
+{
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        x->u.radix.forgot = forgot;
+        x->u.radix.forgot_data = data;
+
+    } else {
+        x->u.positional.forgot = forgot;
+        x->u.positional.forgot_data = data;
+    }
+}
+
+
+void
+kvr_index_torn(const kvr_index_t *x)
+{
+    uint64_t  *torn;
+
+    torn = x->zone->kind == KVR_INDEX_RADIX ? &x->zone->u.radix.torn
+                                            : &x->zone->u.positional.torn;
+
+    (void) __atomic_fetch_add(torn, 1, __ATOMIC_RELAXED);
+}
+
+
+/* ---- writers ------------------------------------------------------------ */
+
+void
+kvr_index_begin(kvr_index_t *x)
+{
+    kvr_index_call(x, begin);
+}
+
+
+kvr_rc_t
+kvr_index_store(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    bool has_parent, uint64_t parent, const uint64_t *handles,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
+{
+    return kvr_index_call(x, store, view, tier, has_parent, parent, handles,
+                          hashes, n, seed, done);
+}
+
+
+kvr_rc_t
+kvr_index_add_tier(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    return kvr_index_call(x, add_tier, view, tier, handles, n, unknown);
+}
+
+
+kvr_rc_t
+kvr_index_remove(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    return kvr_index_call(x, remove, view, tier, handles, n, unknown);
+}
+
+
+kvr_rc_t
+kvr_index_seed(const kvr_index_t *x, uint32_t view, uint64_t handle,
+    uint64_t *seed)
+{
+    return kvr_index_call(x, seed, view, handle, seed);
+}
+
+
+bool
+kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
+    void *data, uint32_t slots)
+{
+    return kvr_index_call(x, reclaim, dying, data, slots);
+}
+
+
+bool
+kvr_index_forget(kvr_index_t *x, uint32_t age, uint32_t slots)
+{
+    return kvr_index_call(x, forget, age, slots);
+}
+
+
+bool
+kvr_index_view_empty(const kvr_index_t *x, uint32_t view)
+{
+    return kvr_index_call(x, view_empty, view);
+}
+
+
+uint32_t
+kvr_index_held(const kvr_index_t *x, uint32_t view)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_load32(&x->u.radix.view_handles[view])
+           : kvr_load32(&x->u.positional.view_handles[view]);
+}
+
+
+/* ---- for the dump and the tests ----------------------------------------- */
+
+void
+kvr_index_each(const kvr_index_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+{
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        kvr_radix_each(&x->u.radix, tell, data);
+
+    } else {
+        kvr_index_each_positional(&x->u.positional, tell, data);
+    }
+}
+
+
+static void
+kvr_index_each_positional(const kvr_positional_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+{
+    uint64_t            i;
+    kvr_index_name_t    name;
+    const kvr_entry_t  *e;
+
+    name.offset = 0;
+
+    for (i = 0; i < x->handles.zone->nslots; i++) {
+        e = &x->handles.slots[i];
+
+        if (e->place) {
+            name.handle = e->handle;
+            name.run = kvr_entry_block(e->place);
+            name.view = kvr_entry_view(e->place);
+            name.tiers = kvr_entry_tiers(e->place);
+
+            tell(data, &name);
+        }
+    }
+}
+
+
+bool
+kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
+{
+    uint64_t  slot;
+
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_radix_knows(&x->u.radix, view, handle)
+           : kvr_entries_find(&x->u.positional.handles, handle, view, &slot)
+             != NULL;
+}
+
+
+uint32_t
+kvr_index_parent(const kvr_index_t *x, uint32_t run, uint32_t *offset)
+{
+    const kvr_run_t    *r;
+    const kvr_block_t  *b;
+
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        r = kvr_radix_run(&x->u.radix, run);
+        *offset = r->offset;
+
+        return r->parent;
+    }
+
+    b = kvr_block_at(&x->u.positional.arena, run);
+    *offset = b->parent != 0;
+
+    return b->parent;
+}
+
+
+uint32_t
+kvr_index_depth(const kvr_index_t *x, uint32_t run)
+{
+    uint32_t  depth, offset;
+
+    if (x->zone->kind == KVR_INDEX_POSITIONAL) {
+        return kvr_block_at(&x->u.positional.arena, run)->position;
+    }
+
+    for (depth = 0; run; depth += offset) {
+        run = kvr_index_parent(x, run, &offset);
+    }
+
+    return depth;
+}
+
+
+uint64_t
+kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_radix_hash(&x->u.radix, kvr_radix_run(&x->u.radix, run),
+                            offset)
+           : kvr_block_at(&x->u.positional.arena, run)->hash;
+}
+
+
+const char *
+kvr_index_check(const kvr_index_t *x)
+{
+    return kvr_index_call(x, check);
+}

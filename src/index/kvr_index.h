@@ -1,0 +1,160 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * One door to both indexes.  A zone has one of them, chosen when it is made;
+ * what they mean is the same (kvr_radix.h), block for block.
+ */
+
+
+#ifndef KVR_INDEX_H_INCLUDED
+#define KVR_INDEX_H_INCLUDED
+
+
+#include "kvr_positional.h"
+#include "kvr_radix.h"
+
+
+typedef enum {
+    KVR_INDEX_RADIX = 0,
+    KVR_INDEX_POSITIONAL = 1,
+    KVR_INDEX_KINDS = 2
+} kvr_index_kind_t;
+
+
+/* In the zone. */
+typedef struct {
+    uint32_t                   kind;
+    uint32_t                   pad;
+    union {
+        kvr_radix_zone_t       radix;
+        kvr_positional_zone_t  positional;
+    } u;
+} kvr_index_zone_t;
+
+
+/* A process's handle. */
+typedef struct {
+    kvr_index_zone_t          *zone;
+    union {
+        kvr_radix_t            radix;
+        kvr_positional_t       positional;
+    } u;
+} kvr_index_t;
+
+
+/* What is used, and of how much. */
+typedef struct {
+    uint64_t    arena;                  /* bytes */
+    uint64_t    arena_max;
+    uint64_t    pairs;                  /* (view, handle) */
+    uint64_t    handles;                /* entries of their table */
+    uint64_t    handles_max;
+    uint64_t    entries;                /* of the table: runs, or blocks */
+    uint64_t    entries_max;
+    uint64_t    blocks;                 /* positions in the tree */
+    uint64_t    holes;                  /* (run, view) pairs with a detail, or
+                                           broken links */
+    uint64_t    forgotten;              /* handles, since the start */
+    uint64_t    torn;                   /* lookups cut short */
+    uint64_t    bytes;                  /* arena, handles and entries */
+} kvr_index_usage_t;
+
+
+const char *kvr_index_name(kvr_index_kind_t kind);
+
+/* Bytes of the fixed tables that max_views views need. */
+size_t kvr_index_views_size(kvr_index_kind_t kind, uint32_t max_views);
+
+/* As kvr_radix_format() and kvr_radix_attach(). */
+void kvr_index_format(kvr_mem_t *mem, kvr_index_zone_t *z,
+    kvr_index_kind_t kind, uint64_t at, uint64_t size, uint32_t max_views,
+    const uint64_t secret[4]);
+void kvr_index_attach(kvr_index_t *x, kvr_mem_t *mem, kvr_index_zone_t *z);
+
+/* Can the header be that of an index in a zone of so many bytes? */
+bool kvr_index_valid(const kvr_index_zone_t *z, uint64_t size);
+
+void kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out);
+
+/* Slots of the table that reclaim and forget go over. */
+uint64_t kvr_index_slots(const kvr_index_t *x);
+
+/* Tells the time, in seconds, to which lookups and stores are stamped. */
+void kvr_index_set_now(kvr_index_t *x, uint32_t now);
+
+/* Called in a transaction, for each view that lost handles to forgetting. */
+void kvr_index_on_forget(kvr_index_t *x,
+    void (*forgot)(void *data, uint32_t view, uint32_t handles), void *data);
+
+/* A lookup was cut short beside a writer, above the index. */
+void kvr_index_torn(const kvr_index_t *x);
+
+static inline kvr_arena_t *
+kvr_index_arena(kvr_index_t *x)
+{
+    return x->zone->kind == KVR_INDEX_RADIX ? &x->u.radix.arena
+                                            : &x->u.positional.arena;
+}
+
+
+static inline uint32_t
+kvr_index_find(const kvr_index_t *x, const uint64_t *hashes, uint32_t n,
+    kvr_depths_t *out)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_radix_find(&x->u.radix, hashes, n, out)
+           : kvr_positional_find(&x->u.positional, hashes, n, out);
+}
+
+
+/* ---- writers: under the zone's lock, as in kvr_radix.h ------------------ */
+
+void kvr_index_begin(kvr_index_t *x);
+kvr_rc_t kvr_index_store(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    bool has_parent, uint64_t parent, const uint64_t *handles,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done);
+kvr_rc_t kvr_index_add_tier(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+kvr_rc_t kvr_index_remove(kvr_index_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+kvr_rc_t kvr_index_seed(const kvr_index_t *x, uint32_t view, uint64_t handle,
+    uint64_t *seed);
+bool kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
+    void *data, uint32_t slots);
+bool kvr_index_forget(kvr_index_t *x, uint32_t age, uint32_t slots);
+bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
+
+/* How many handles a view has; no lock. */
+uint32_t kvr_index_held(const kvr_index_t *x, uint32_t view);
+
+
+/* ---- for the dump and the tests ----------------------------------------- */
+
+/*
+ * Blocks are named by (run, offset).  A run of the positional index is one
+ * block.
+ */
+typedef kvr_radix_name_t  kvr_index_name_t;
+
+/* Tells of every handle of every view.  Under the lock, log empty. */
+void kvr_index_each(const kvr_index_t *x,
+    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+
+/* Does the view hold a block by this handle? */
+bool kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle);
+
+/* The run that a run hangs on, 0: the root, behind so many of its blocks. */
+uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,
+    uint32_t *offset);
+
+/* Blocks before a run. */
+uint32_t kvr_index_depth(const kvr_index_t *x, uint32_t run);
+
+/* The local hash of a block. */
+uint64_t kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset);
+
+/* As kvr_radix_check(). */
+const char *kvr_index_check(const kvr_index_t *x);
+
+
+#endif /* KVR_INDEX_H_INCLUDED */

@@ -1,0 +1,716 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_links.h"
+#include "kvr_places.h"
+#include "kvr_positional_steps.h"
+
+
+/* Room that one step needs: the longest clusters moved. */
+#define KVR_POSITIONAL_TXN_ROOM       4096
+#define KVR_POSITIONAL_LIMBO_ROOM     64
+
+#define KVR_POSITIONAL_AHEAD          8     /* handles fetched ahead */
+
+
+/* A chain that is being stored. */
+typedef struct {
+    uint32_t         view;
+    kvr_tier_t       tier;
+    const uint64_t  *handles;
+    const uint64_t  *hashes;
+    uint32_t         n;
+    uint64_t         seed;
+    uint32_t         done;              /* of n: committed */
+    uint32_t         up;                /* block before that; 0: the root */
+} kvr_positional_chain_t;
+
+
+static void kvr_positional_open(kvr_positional_t *x);
+static bool kvr_positional_short(const kvr_positional_t *x);
+static kvr_rc_t kvr_positional_new(kvr_positional_t *x, uint32_t parent,
+    uint64_t hash, uint64_t sequence, uint32_t *block);
+static uint32_t kvr_positional_anchor(const kvr_positional_t *x,
+    uint32_t block);
+static uint64_t kvr_positional_seed_of(const kvr_positional_t *x,
+    uint32_t block);
+static kvr_rc_t kvr_positional_set_seed(kvr_positional_t *x, uint32_t block,
+    uint64_t seed);
+static kvr_rc_t kvr_positional_chain(kvr_positional_t *x,
+    kvr_positional_chain_t *c);
+static inline uint64_t kvr_positional_fetch(const kvr_positional_t *x,
+    const kvr_positional_chain_t *c, uint32_t k, uint64_t before);
+static inline void kvr_positional_touch(const kvr_positional_t *x,
+    kvr_block_t *b);
+static kvr_rc_t kvr_positional_hold(kvr_positional_t *x, uint32_t view,
+    kvr_tier_t tier, uint32_t block, uint64_t handle);
+static void kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
+    const uint64_t *handles, uint32_t n);
+static void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
+
+
+/* ---- transactions ------------------------------------------------------- */
+
+void
+kvr_positional_begin(kvr_positional_t *x)
+{
+    kvr_positional_open(x);
+
+    if (x->zone->tidying) {
+        (void) kvr_positional_tidy(x, x->zone->tidying);
+    }
+}
+
+
+static void
+kvr_positional_open(kvr_positional_t *x)
+{
+    kvr_arena_settle(&x->arena);
+
+    /* counters that change with every block are logged once, here */
+
+    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
+                x->handles.zone->used);
+    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
+}
+
+
+static bool
+kvr_positional_short(const kvr_positional_t *x)
+{
+    return kvr_txn_room(x->mem) < KVR_POSITIONAL_TXN_ROOM
+           || kvr_arena_limbo_room(&x->arena) < KVR_POSITIONAL_LIMBO_ROOM;
+}
+
+
+void
+kvr_positional_breathe(kvr_positional_t *x)
+{
+    if (kvr_positional_short(x)) {
+        kvr_txn_commit(x->mem);
+        kvr_positional_open(x);
+    }
+}
+
+
+/* ---- blocks ------------------------------------------------------------- */
+
+/* A block that nobody holds yet, behind its parent (0: the root); KVR_FULL. */
+
+static kvr_rc_t
+kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
+    uint64_t sequence, uint32_t *block)
+{
+    kvr_rc_t      rc;
+    kvr_block_t  *b, *up;
+
+    *block = kvr_arena_alloc_block(&x->arena);
+    if (*block == 0) {
+        return KVR_FULL;
+    }
+
+    b = kvr_block_at(&x->arena, *block);
+    up = parent ? kvr_block_at(&x->arena, parent) : NULL;
+
+    /* a version is even at rest, whatever the memory held at first */
+
+    if (b->version & 1) {
+        kvr_version_unlock(&b->version);
+    }
+
+    kvr_version_lock(x->mem, &b->version);
+
+    kvr_put32(&b->stamp, x->now);
+    kvr_put32(&b->parent, parent);
+    kvr_put64(&b->hash, hash);
+    kvr_put64(&b->sequence, sequence);
+    kvr_put32(&b->position, up ? up->position + 1 : 0);
+    kvr_put32(&b->nchildren, 0);
+    kvr_put16(&b->n, 0);
+    kvr_put16(&b->cap, 0);
+
+    kvr_version_unlock(&b->version);
+
+    rc = kvr_places_add(x, *block);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (up) {
+        kvr_set32(x->mem, &up->nchildren, up->nchildren + 1);
+    }
+
+    return KVR_OK;
+}
+
+
+uint32_t
+kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      parent;
+    kvr_block_t  *b, *up;
+
+    while (block) {
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (b->nchildren || kvr_block_held(&x->arena, b)) {
+            break;
+        }
+
+        parent = b->parent;
+
+        kvr_places_delete(x, block);
+
+        kvr_version_lock(x->mem, &b->version);
+        kvr_set32(x->mem, &b->position, KVR_BLOCK_FREE);
+        kvr_version_unlock(&b->version);
+
+        if (parent) {
+            up = kvr_block_at(&x->arena, parent);
+            kvr_set32(x->mem, &up->nchildren, up->nchildren - 1);
+        }
+
+        if (b->cap) {
+            kvr_arena_free(&x->arena, b->at.ext, kvr_block_ext_words(b->cap));
+        }
+
+        kvr_arena_free_block(&x->arena, block);
+
+        block = parent;
+
+        if (kvr_positional_short(x)) {
+            kvr_set32(x->mem, &x->zone->tidying, block);
+            kvr_txn_commit(x->mem);
+            kvr_positional_open(x);
+        }
+    }
+
+    if (x->zone->tidying) {
+        kvr_set32(x->mem, &x->zone->tidying, 0);
+    }
+
+    return block;
+}
+
+
+/* ---- seeds -------------------------------------------------------------- */
+
+/* The block that has the seed for this one. */
+
+static uint32_t
+kvr_positional_anchor(const kvr_positional_t *x, uint32_t block)
+{
+    kvr_block_t  *b;
+
+    for ( ;; ) {
+        b = kvr_block_at(&x->arena, block);
+
+        if (b->position % KVR_SEED_EVERY == 0) {
+            return block;
+        }
+
+        block = b->parent;
+    }
+}
+
+
+static uint64_t
+kvr_positional_seed_of(const kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      i;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
+    i = kvr_block_place(&x->arena, b, KVR_MARK_SEED);
+
+    return i == UINT32_MAX ? 0 : kvr_block_values(&x->arena, b)[i];
+}
+
+
+static kvr_rc_t
+kvr_positional_set_seed(kvr_positional_t *x, uint32_t block, uint64_t seed)
+{
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
+
+    if (kvr_block_place(&x->arena, b, KVR_MARK_SEED) != UINT32_MAX) {
+        return KVR_OK;
+    }
+
+    return kvr_block_add(&x->arena, b, KVR_MARK_SEED, seed);
+}
+
+
+kvr_rc_t
+kvr_positional_seed(const kvr_positional_t *x, uint32_t view, uint64_t handle,
+    uint64_t *seed)
+{
+    uint64_t       slot;
+    kvr_entry_t   *e;
+
+    e = kvr_entries_find(&x->handles, handle, view, &slot);
+
+    if (e == NULL) {
+        return KVR_DECLINED;
+    }
+
+    *seed = kvr_positional_seed_of(x, kvr_entry_block(e->place));
+
+    return KVR_OK;
+}
+
+
+/* ---- store -------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    bool has_parent, uint64_t parent, const uint64_t *handles,
+    const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
+{
+    uint32_t                 tries;
+    uint64_t                 slot, known;
+    kvr_rc_t                 rc;
+    kvr_entry_t             *e;
+    kvr_positional_chain_t   c;
+
+    *done = 0;
+
+    c.view = view;
+    c.tier = tier;
+    c.handles = handles;
+    c.hashes = hashes;
+    c.n = n;
+    c.seed = seed;
+    c.done = 0;
+    c.up = 0;
+
+    if (has_parent) {
+        e = kvr_entries_find(&x->handles, parent, view, &slot);
+
+        if (e == NULL) {
+            return KVR_DECLINED;
+        }
+
+        /* what the chain knows holds for all of it */
+
+        c.up = kvr_entry_block(e->place);
+        known = kvr_positional_seed_of(x, c.up);
+
+        if (known) {
+            c.seed = known;
+        }
+    }
+
+    for (tries = 0; /* void */ ; tries++) {
+
+        rc = kvr_positional_chain(x, &c);
+        *done = c.done;
+
+        if (rc == KVR_OK) {
+            return KVR_OK;
+        }
+
+        (void) kvr_txn_rollback(x->mem);
+        kvr_positional_begin(x);
+
+        if (tries >= x->tries || !kvr_positional_make_room(x, c.up)) {
+            return KVR_FULL;
+        }
+    }
+}
+
+
+/* What is left of a chain; KVR_FULL: up to c->done it is committed. */
+
+static kvr_rc_t
+kvr_positional_chain(kvr_positional_t *x, kvr_positional_chain_t *c)
+{
+    uint32_t      i, k, up, block;
+    uint64_t      sequence, ahead[KVR_POSITIONAL_AHEAD];
+    kvr_rc_t      rc;
+    kvr_block_t  *b;
+
+    up = c->up;
+    sequence = up ? kvr_block_at(&x->arena, up)->sequence : 0;
+
+    if (up && c->seed && c->n) {
+        rc = kvr_positional_set_seed(x, up, c->seed);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+    }
+
+    /* both tables' slots are fetched ahead */
+
+    for (k = c->done; k < c->n && k < c->done + KVR_POSITIONAL_AHEAD; k++) {
+        sequence = kvr_positional_fetch(x, c, k, sequence);
+        ahead[k % KVR_POSITIONAL_AHEAD] = sequence;
+    }
+
+    for (i = c->done; i < c->n; i++) {
+
+        if (i - c->done == KVR_POSITIONAL_CHUNK || kvr_positional_short(x)) {
+            kvr_txn_commit(x->mem);
+            kvr_positional_open(x);
+            c->done = i;
+            c->up = up;
+        }
+
+        block = kvr_places_child(x, up, c->hashes[i],
+                                 ahead[i % KVR_POSITIONAL_AHEAD]);
+
+        if (block == 0) {
+            rc = kvr_positional_new(x, up, c->hashes[i],
+                                    ahead[i % KVR_POSITIONAL_AHEAD], &block);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+        }
+
+        if (k < c->n) {
+            sequence = kvr_positional_fetch(x, c, k, sequence);
+            ahead[k % KVR_POSITIONAL_AHEAD] = sequence;
+            k++;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (c->seed && b->position % KVR_SEED_EVERY == 0) {
+            rc = kvr_positional_set_seed(x, block, c->seed);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+        }
+
+        kvr_positional_touch(x, b);
+
+        rc = kvr_positional_hold(x, c->view, c->tier, block, c->handles[i]);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        up = block;
+    }
+
+    c->done = c->n;
+
+    return KVR_OK;
+}
+
+
+/* The sequence hash of block k, behind `before`; what it needs is fetched. */
+
+static inline uint64_t
+kvr_positional_fetch(const kvr_positional_t *x,
+    const kvr_positional_chain_t *c, uint32_t k, uint64_t before)
+{
+    uint64_t  sequence;
+
+    sequence = kvr_places_sequence(x, before, c->hashes[k]);
+
+    kvr_entries_prefetch(&x->handles, c->handles[k], c->view);
+    kvr_places_prefetch(x, sequence);
+
+    return sequence;
+}
+
+
+static inline void
+kvr_positional_touch(const kvr_positional_t *x, kvr_block_t *b)
+{
+    if (kvr_load32(&b->stamp) != x->now) {
+        kvr_put32(&b->stamp, x->now);
+    }
+}
+
+
+/* One handle of a view names a block, in a tier; KVR_FULL. */
+
+static kvr_rc_t
+kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    uint32_t block, uint64_t handle)
+{
+    uint32_t       old, tiers;
+    uint64_t       slot;
+    kvr_rc_t       rc;
+    kvr_entry_t   *e;
+
+    old = 0;
+    tiers = 1u << tier;
+    e = kvr_entries_find(&x->handles, handle, view, &slot);
+
+    if (e == NULL) {
+
+        rc = kvr_entries_put(&x->handles, slot, handle,
+                             kvr_entry(block, tiers, view));
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] + 1);
+
+        return kvr_links_gain(x, view, block, handle, tiers);
+    }
+
+    if (kvr_entry_block(e->place) == block) {
+
+        if (kvr_entry_tiers(e->place) & tiers) {
+            return KVR_OK;
+        }
+
+        tiers |= kvr_entry_tiers(e->place);
+
+    } else {
+
+        /* it is moved; first it leaves, lest it be seen at both places */
+
+        old = kvr_entry_block(e->place);
+        kvr_links_lose(x, view, old, handle, 0);
+    }
+
+    kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
+
+    rc = kvr_links_gain(x, view, block, handle, tiers);
+
+    if (rc == KVR_OK && old) {
+        (void) kvr_positional_tidy(x, old);
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    uint32_t       i, block, tries;
+    uint64_t       slot;
+    kvr_rc_t       rc;
+    kvr_entry_t   *e;
+
+    tries = 0;
+
+    for (i = 0; i < n; /* void */ ) {
+
+        e = kvr_entries_find(&x->handles, handles[i], view, &slot);
+
+        if (e == NULL) {
+            (*unknown)++;
+            i++;
+            continue;
+        }
+
+        block = kvr_entry_block(e->place);
+        kvr_positional_touch(x, kvr_block_at(&x->arena, block));
+
+        rc = kvr_positional_hold(x, view, tier, block, handles[i]);
+
+        if (rc == KVR_OK) {
+            kvr_txn_commit(x->mem);
+            kvr_positional_open(x);
+            i++;
+            continue;
+        }
+
+        (void) kvr_txn_rollback(x->mem);
+        kvr_positional_begin(x);
+
+        if (tries++ == x->tries || !kvr_positional_make_room(x, block)) {
+            return rc;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* ---- remove ------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    uint32_t       i, block, tiers;
+    uint64_t       slot;
+    kvr_entry_t   *e;
+
+    for (i = 0; i < n && i < KVR_POSITIONAL_AHEAD; i++) {
+        kvr_entries_prefetch(&x->handles, handles[i], view);
+    }
+
+    for (i = 0; i < n; i++) {
+
+        kvr_positional_ahead(x, view, handles + i, n - i);
+
+        e = kvr_entries_find(&x->handles, handles[i], view, &slot);
+
+        if (e == NULL || (kvr_entry_tiers(e->place) & 1u << tier) == 0) {
+            (*unknown)++;
+            continue;
+        }
+
+        kvr_positional_breathe(x);
+
+        block = kvr_entry_block(e->place);
+        tiers = kvr_entry_tiers(e->place) & ~(1u << tier);
+
+        kvr_links_lose(x, view, block, handles[i], tiers);
+
+        if (tiers) {
+            kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
+            continue;
+        }
+
+        kvr_positional_drop(x, slot);
+        (void) kvr_positional_tidy(x, block);
+    }
+
+    return KVR_OK;
+}
+
+
+/* Fetches what the removal of later handles needs, each step on its way. */
+
+static void
+kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
+    const uint64_t *handles, uint32_t n)
+{
+    uint64_t       slot;
+    kvr_block_t   *b;
+    kvr_entry_t   *e;
+
+    if (n > KVR_POSITIONAL_AHEAD) {
+        kvr_entries_prefetch(&x->handles, handles[KVR_POSITIONAL_AHEAD],
+                             view);
+    }
+
+    if (n > KVR_POSITIONAL_AHEAD / 2) {
+        e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 2],
+                             view, &slot);
+        if (e) {
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            __builtin_prefetch(b, 1);
+        }
+    }
+
+    if (n > KVR_POSITIONAL_AHEAD / 4) {
+        e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 4],
+                             view, &slot);
+        if (e) {
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            kvr_places_prefetch(x, b->sequence);
+        }
+    }
+}
+
+
+/* The entry of a handle goes. */
+
+static void
+kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
+{
+    uint32_t  view;
+
+    view = kvr_entry_view(x->handles.slots[slot].place);
+
+    kvr_entries_delete(&x->handles, slot);
+    kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
+
+    if (x->view_handles[view] == 0 && x->view_broken[view]) {
+        /* nothing is left of a view that was hidden */
+        kvr_links_set_broken(x, view, 0);
+    }
+}
+
+
+/* ---- reclaim ------------------------------------------------------------ */
+
+void
+kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i)
+{
+    uint32_t      view;
+    uint64_t      slot, handle;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, block);
+    view = kvr_mark_view(kvr_block_marks(&x->arena, b)[i]);
+    handle = kvr_block_values(&x->arena, b)[i];
+
+    if (kvr_entries_find(&x->handles, handle, view, &slot) == NULL) {
+        kvr_txn_damaged("a handle is not in its table");
+    }
+
+    kvr_links_lose(x, view, block, handle, 0);
+    kvr_positional_drop(x, slot);
+}
+
+
+bool
+kvr_positional_reclaim(kvr_positional_t *x,
+    bool (*dying)(void *data, uint32_t v), void *data, uint32_t slots)
+{
+    bool          round;
+    uint32_t      i, mark, view, block;
+    uint64_t      pos;
+    kvr_block_t  *b;
+
+    round = false;
+    pos = x->zone->reclaim_at;
+
+    while (slots--) {
+
+        if (pos >= x->zone->nplaces) {
+            pos = 0;
+            round = true;
+            break;
+        }
+
+        block = (uint32_t) (x->places[pos] >> 32);
+
+        if (block == 0) {
+            pos++;
+            continue;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        for (i = 0; i < b->n; /* void */ ) {
+
+            mark = kvr_block_marks(&x->arena, b)[i];
+            view = kvr_mark_view(mark);
+
+            if (kvr_mark_tiers(mark) == 0 || !dying(data, view)) {
+                i++;
+                continue;
+            }
+
+            kvr_positional_breathe(x);
+
+            if (x->view_broken[view] < KVR_BROKEN_HIDDEN) {
+                kvr_links_set_broken(x, view, x->view_broken[view]
+                                              | KVR_BROKEN_HIDDEN);
+            }
+
+            kvr_positional_expel(x, block, i);
+        }
+
+        if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
+            /* another may come to this slot: look at it again */
+            (void) kvr_positional_tidy(x, block);
+
+        } else {
+            pos++;
+        }
+
+        kvr_positional_breathe(x);
+    }
+
+    kvr_set64(x->mem, &x->zone->reclaim_at, pos);
+
+    return round;
+}

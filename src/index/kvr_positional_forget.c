@@ -1,0 +1,202 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Forgetting: kvr_positional_make_room() when the zone is full, and
+ * kvr_positional_forget() of what nobody used for a time.
+ *
+ * It is done by block, from all views at once, and a block on which others
+ * hang is left until they are gone: so what is forgotten is the end of a
+ * chain, and what is left of the chain is still a prefix that can be matched.
+ * A lookup stamps the deepest block that it matched and none before it: those
+ * are as young as the youngest behind them.
+ */
+
+
+#include "kvr_positional_steps.h"
+
+
+#define KVR_FORGET_SAMPLE    32         /* ends of chains, for the oldest */
+#define KVR_FORGET_BEST      8          /* of these are forgotten */
+#define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
+#define KVR_FORGET_CHAIN     4096       /* of what is too old, at once */
+#define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
+#define KVR_FORGET_LONG      65536      /* for the first of it */
+
+
+static uint32_t kvr_forget_age(const kvr_positional_t *x, uint32_t block);
+static void kvr_forget_end(kvr_positional_t *x, uint32_t block,
+    uint32_t keep);
+static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block);
+
+
+/*
+ * The oldest of a sample, as kvr_radix_make_room() does it.  Here the sample
+ * is what comes next in the table, whose order is by chance.
+ */
+
+bool
+kvr_positional_make_room(kvr_positional_t *x, uint32_t keep)
+{
+    uint32_t      i, k, n, age, block;
+    uint32_t      ages[KVR_FORGET_SAMPLE], blocks[KVR_FORGET_SAMPLE];
+    uint64_t      pos, look;
+    kvr_block_t  *b;
+
+    n = 0;
+    pos = x->zone->forget_at;
+    look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
+
+    for (i = 0;
+         i < look && n < KVR_FORGET_SAMPLE && (n == 0 || i < KVR_FORGET_LOOK);
+         i++)
+    {
+        pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
+        block = (uint32_t) (x->places[pos] >> 32);
+
+        if (block == 0 || block == keep) {
+            continue;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (b->nchildren) {
+            continue;
+        }
+
+        /* in the order of age */
+
+        age = kvr_forget_age(x, block);
+
+        for (k = n++; k && ages[k - 1] < age; k--) {
+            blocks[k] = blocks[k - 1];
+            ages[k] = ages[k - 1];
+        }
+
+        blocks[k] = block;
+        ages[k] = age;
+    }
+
+    kvr_set64(x->mem, &x->zone->forget_at, pos);
+
+    for (i = 0; i < n && i < KVR_FORGET_BEST; i++) {
+        kvr_forget_end(x, blocks[i], keep);
+    }
+
+    kvr_txn_commit(x->mem);
+    kvr_positional_begin(x);
+
+    return n != 0;
+}
+
+
+bool
+kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
+{
+    uint32_t  n, block;
+    uint64_t  pos;
+
+    pos = x->zone->forget_at;
+
+    for ( /* void */ ; slots; slots--) {
+
+        if (pos >= x->zone->nplaces) {
+            kvr_set64(x->mem, &x->zone->forget_at, 0);
+            return true;
+        }
+
+        block = (uint32_t) (x->places[pos] >> 32);
+
+        if (block == 0 || kvr_block_at(&x->arena, block)->nchildren
+            || kvr_forget_age(x, block) <= age)
+        {
+            pos++;
+            continue;
+        }
+
+        /* up its chain; then another may be in this slot: look at it again */
+
+        n = 0;
+
+        do {
+            block = kvr_forget_block(x, block);
+            slots -= slots > 1;
+        } while (block && kvr_block_at(&x->arena, block)->nchildren == 0
+                 && kvr_forget_age(x, block) > age
+                 && ++n < KVR_FORGET_CHAIN);
+    }
+
+    kvr_set64(x->mem, &x->zone->forget_at, pos);
+
+    return false;
+}
+
+
+/* Seconds; another process's clock may be ahead of ours. */
+
+static uint32_t
+kvr_forget_age(const kvr_positional_t *x, uint32_t block)
+{
+    uint32_t  age;
+
+    age = x->now - kvr_load32(&kvr_block_at(&x->arena, block)->stamp);
+
+    return age > INT32_MAX ? 0 : age;
+}
+
+
+/* The end of a chain, up to a block that was used after it. */
+
+static void
+kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
+{
+    uint32_t  n, age;
+
+    age = kvr_forget_age(x, block);
+
+    for (n = 0; n < KVR_FORGET_BLOCKS; n++) {
+
+        block = kvr_forget_block(x, block);
+
+        if (block == 0 || block == keep
+            || kvr_block_at(&x->arena, block)->nchildren
+            || kvr_forget_age(x, block) < age)
+        {
+            break;
+        }
+    }
+}
+
+
+/* Takes it from all views; the first block before it that stays, or 0. */
+
+static uint32_t
+kvr_forget_block(kvr_positional_t *x, uint32_t block)
+{
+    uint32_t      i, mark;
+    kvr_block_t  *b;
+
+    b = kvr_block_at(&x->arena, block);
+
+    for (i = 0; i < b->n; /* void */ ) {
+
+        mark = kvr_block_marks(&x->arena, b)[i];
+
+        if (kvr_mark_tiers(mark) == 0) {
+            i++;
+            continue;
+        }
+
+        kvr_positional_breathe(x);
+        kvr_positional_expel(x, block, i);
+        kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
+
+        if (x->forgot) {
+            x->forgot(x->forgot_data, kvr_mark_view(mark), 1);
+        }
+    }
+
+    block = kvr_positional_tidy(x, block);
+    kvr_positional_breathe(x);
+
+    return block;
+}
