@@ -52,6 +52,8 @@ typedef struct {
     uint64_t          stores_full;
     uint64_t          forget_ms;        /* next slice of ttl's is due */
 
+    uint64_t          pad[3];           /* of the radix index, counters begin
+                                           a line behind what lookups read */
     kvr_index_zone_t  index;
     kvr_fleet_zone_t  fleet;
 } kvr_shard_zone_t;

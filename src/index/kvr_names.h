@@ -39,7 +39,7 @@
 #include "kvr_radix.h"
 
 
-#define KVR_OWN_MAX          2048       /* names of a view's own in one run */
+#define KVR_OWN_MAX          1024       /* names of a view's own in one run */
 
 
 /* A view's own names in a run: handles, then places, in one piece. */

@@ -116,7 +116,7 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
 
     /* a version is even at rest, whatever the memory held at first */
 
-    if (b->version & 1) {
+    if (kvr_load32(&b->version) & 1) {
         kvr_version_unlock(&b->version);
     }
 
