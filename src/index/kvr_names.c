@@ -8,13 +8,15 @@
 
 
 #define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
+#define KVR_NAMES_SAME       32         /* blocks that share a name: whoever
+                                           looks for one may see them all */
 
 
 static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, uint32_t run, uint32_t offset, kvr_name_t *name);
 static bool kvr_names_find_own(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, kvr_name_t *name);
-static void kvr_names_contest(kvr_radix_t *x, uint32_t run,
+static bool kvr_names_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
 static kvr_rc_t kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view,
     uint32_t n, kvr_own_t **own);
@@ -34,7 +36,10 @@ kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
     hint = &x->hints[key.tag % KVR_RADIX_HINTS];
 
+    /* an epoch may begin in a transaction: then there is no run any more */
+
     if (hint->handle == handle && hint->view == view && hint->run
+        && kvr_load32(&x->arena.zone->epoch) == x->epoch
         && kvr_names_is(x, view, handle, hint->run, hint->offset, name))
     {
         return true;
@@ -228,6 +233,11 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
     kvr_handle_key_t   key;
 
     r = kvr_radix_run(x, run);
+    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
+
+    if (!kvr_names_contest(x, run, key)) {
+        return KVR_DECLINED;
+    }
 
     rc = kvr_pages_grow(&x->arena, kvr_run_names(r), r->nnames,
                         r->nnames + 1u);
@@ -235,9 +245,6 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
         return rc;
     }
 
-    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
-
-    kvr_names_contest(x, run, key);
     kvr_radix_keep(x, kvr_names_at(x, r, r->nnames), 1);
     kvr_put64(kvr_names_at(x, r, r->nnames), handle);
 
@@ -254,31 +261,40 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
 /*
  * The run is to get a name with this key: if there are others, it and they are
- * contested.  The tag decides: one in millions is marked without need.
+ * contested.  The tag decides: one in millions is marked without need.  False:
+ * there are too many.
  */
 
-static void
+static bool
 kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 {
+    uint32_t            n;
     uint64_t            word;
     kvr_run_t          *r, *other;
     kvr_handle_walk_t   w;
 
-    r = kvr_radix_run(x, run);
     kvr_handle_walk(&x->handles, key, &w);
 
-    while ((word = kvr_handle_next(&x->handles, &w))) {
+    for (n = 0; (word = kvr_handle_next(&x->handles, &w)); n++) {
+
+        if (n == KVR_NAMES_SAME) {
+            return false;
+        }
 
         other = kvr_radix_run(x, kvr_handle_run(word));
 
         if (!other->contested) {
             kvr_set16(x->mem, &other->contested, 1);
         }
-
-        if (!r->contested) {
-            kvr_set16(x->mem, &r->contested, 1);
-        }
     }
+
+    r = kvr_radix_run(x, run);
+
+    if (n && !r->contested) {
+        kvr_set16(x->mem, &r->contested, 1);
+    }
+
+    return true;
 }
 
 
@@ -423,7 +439,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
     }
 
     if (n > KVR_OWN_MAX) {
-        return KVR_FULL;
+        return KVR_INVALID;
     }
 
     cap = (kvr_max(n, o->cap * 3u / 2) + 3) & ~3u;
@@ -445,7 +461,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
 }
 
 
-/* One that has nothing any more. */
+/* The list goes, and its names are no affair of this. */
 
 static void
 kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
@@ -593,18 +609,21 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
 void
 kvr_own_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
 {
-    kvr_own_t   *o;
-    kvr_name_t   name;
+    uint32_t    i;
+    kvr_run_t  *r;
+    kvr_own_t  *o;
 
-    name.run = run;
+    r = kvr_radix_run(x, run);
+    o = kvr_own_find(x, r, view);
 
-    while ((o = kvr_own_find(x, kvr_radix_run(x, run), view))) {
-
-        name.own = o->n;
-        name.offset = kvr_own_offset(kvr_own_places(x, o)[o->n - 1]);
-
-        kvr_own_set(x, &name, view, 0);
-        kvr_radix_count(x, view, -1);
-        kvr_radix_breathe(x);
+    for (i = 0; i < o->n; i++) {
+        kvr_handle_delete(&x->handles,
+                          kvr_handle_key(&x->handles, kvr_own_handles(x, o)[i],
+                                         KVR_SPACE_OWN(view)),
+                          run, kvr_own_offset(kvr_own_places(x, o)[i]));
     }
+
+    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] - o->n);
+    kvr_radix_count(x, view, -(int32_t) o->n);
+    kvr_own_free(x, r, o);
 }

@@ -127,7 +127,10 @@ uint32_t kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r,
 kvr_rc_t kvr_names_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *handles, uint32_t n, uint32_t *named);
 
-/* Names one block at nnames, whatever else the handle names; KVR_FULL. */
+/*
+ * Names one block at nnames, though the handle may name others; KVR_FULL.
+ * KVR_DECLINED, nothing done: it names too many.
+ */
 kvr_rc_t kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
 
 /* Forgets the names from n on. */
@@ -154,7 +157,10 @@ bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
  */
 kvr_rc_t kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view);
 
-/* One more, held in one tier; the coverage is the caller's.  KVR_FULL. */
+/*
+ * One more, held in one tier; the coverage is the caller's.  KVR_FULL, or
+ * KVR_INVALID: the view has KVR_OWN_MAX of them here.
+ */
 kvr_rc_t kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view,
     uint64_t handle, uint32_t offset, uint32_t tiers);
 
@@ -162,7 +168,10 @@ kvr_rc_t kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view,
 void kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
     uint32_t tiers);
 
-/* Takes all of a view's out, and counts them, committing in between. */
+/*
+ * Takes all of a view's out, which has some, and counts them.  In one go, for
+ * what is held and by no name could never be removed.
+ */
 void kvr_own_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 
 /* The view's, or NULL. */

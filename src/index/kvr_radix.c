@@ -251,7 +251,9 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
 
-            if (tries++ < x->tries && kvr_radix_make_room(x, run)) {
+            if (rc == KVR_FULL && tries++ < x->tries
+                && kvr_radix_make_room(x, run))
+            {
                 continue;
             }
 
@@ -474,7 +476,11 @@ kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
         }
 
         if (offset == r->nnames) {
-            return kvr_names_append_one(x, run, handle);
+            rc = kvr_names_append_one(x, run, handle);
+
+            if (rc != KVR_DECLINED) {
+                return rc;
+            }
         }
 
         if (pair) {
@@ -524,7 +530,9 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_radix_begin(x);
 
-        if (tries++ == x->tries || !kvr_radix_make_room(x, name.run)) {
+        if (rc != KVR_FULL || tries++ == x->tries
+            || !kvr_radix_make_room(x, name.run))
+        {
             return KVR_FULL;
         }
     }

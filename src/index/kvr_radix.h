@@ -170,7 +170,8 @@ void kvr_radix_begin(kvr_radix_t *x);
  * Where there is no room, runs that were not used for long are forgotten.
  *
  * KVR_DECLINED: parent unknown to the view; nothing changed.
- * KVR_FULL: no room, and nothing to forget; what was not committed is rolled
+ * KVR_FULL: no room, and nothing to forget, or too many handles of one view
+ * for the same few blocks (KVR_OWN_MAX); what was not committed is rolled
  * back, the log is empty; *done blocks were stored.
  */
 kvr_rc_t kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,

@@ -268,6 +268,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
             }
 
             kvr_radix_drop(x, run, view);
+            kvr_radix_breathe(x);
             dropped = true;
         }
 
@@ -305,5 +306,4 @@ kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
     }
 
     kvr_cover_drop(&x->cover, r, view);
-    kvr_radix_breathe(x);
 }

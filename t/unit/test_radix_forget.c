@@ -5,7 +5,10 @@
  */
 
 
+#include "processes.h"
 #include "radix_fixture.h"
+
+#include <sys/time.h>
 
 
 #define MAX       4096
@@ -16,6 +19,12 @@ static void prefixes(void);
 static void staircase(void);
 static void longest(void);
 static void ttl(void);
+static void in_vain(void);
+static void hints(void);
+static void crowd(void);
+static void killed(void);
+static void forget_and_die(void);
+static void forget_all(void);
 static void model(void);
 static bool model_sync(mdl_t *m, uint64_t before, uint64_t *lost);
 static void forgot(void *data, uint32_t view, uint32_t handles);
@@ -26,6 +35,7 @@ static fx_t     *f = &fx;
 static uint64_t  q[MAX], h[MAX];
 static uint64_t  told[FX_VIEWS];
 static uint32_t  now;
+static uint32_t  wait_us;
 
 
 int
@@ -41,6 +51,15 @@ main(void)
         ttl();
         model();
     }
+
+    /* what only the radix index has */
+
+    fx_kind = KVR_INDEX_RADIX;
+
+    in_vain();
+    hints();
+    crowd();
+    killed();
 
     return done();
 }
@@ -319,6 +338,172 @@ ttl(void)
     is_empty(f, "in the end all is");
     is_u64(told_all(), 100000, "and told");
     fx_close(f);
+}
+
+
+/* More handles for the same blocks than a view may have: no room helps. */
+
+static void
+in_vain(void)
+{
+    uint32_t  i;
+    kvr_rc_t  rc;
+
+    open_small(16 << 20, 8);
+    fx_count(q, 1000000, 30);
+    fx_store(f, 1, KVR_DEVICE, 0, q, q, 30);
+
+    fx_count(q, 1, KVR_RUN_MAX);
+    rc = KVR_OK;
+
+    for (i = 1; rc == KVR_OK && i < 100; i++) {
+        fx_count(h, i * 10000, KVR_RUN_MAX);
+        rc = fx_store(f, 0, KVR_DEVICE, 0, h, q, KVR_RUN_MAX);
+    }
+
+    is_u64(rc, (uint64_t) KVR_FULL,
+           "too many handles for the same blocks are refused");
+    ok(f->zone->u.radix.forgotten == 0 && fx_whole(f, "in vain"),
+       "and nothing is forgotten for it");
+    fx_close(f);
+}
+
+
+/* Runs are forgotten, and others' hashes come to where they were. */
+
+static void
+hints(void)
+{
+    uint32_t  i;
+
+    open_small(8 << 20, 8);
+    kvr_index_set_now(&f->x, 1);
+
+    for (i = 1; i <= 500; i++) {
+        h[0] = i * 1000;
+        q[0] = i;
+        fx_store(f, 0, KVR_DEVICE, 0, h, q, 1);
+    }
+
+    kvr_index_set_now(&f->x, 1000);
+    forget_all();
+
+    for (i = 0; i < 100; i++) {
+        h[i] = (i + 1) * 1000;
+        q[i] = UINT64_C(0xfff0fff0fff0fff0) - i;
+    }
+
+    (void) fx_store(f, 0, KVR_HOST, 0, h, q, 100);
+    is_depth(f, q, 0, 100, 0, 100, 100,
+             "a handle is not looked for where its run was");
+    fx_close(f);
+}
+
+
+/* A handle names another block each time, and its old ones stay in use. */
+
+static void
+crowd(void)
+{
+    uint32_t  i, bad;
+
+    open_small(128 << 20, 8);
+    bad = 0;
+
+    for (i = 1; i <= 130000; i++) {
+        h[0] = 7;
+        q[0] = i * 10;
+        h[1] = i * 10 + 1;
+        q[1] = i * 10 + 1;
+        bad += fx_store(f, 0, KVR_DEVICE, 0, h, q, 2) != KVR_OK;
+    }
+
+    is_u64(bad, 0, "a handle may move as often as it likes");
+    ok(kvr_index_knows(&f->x, 0, 7) && f->zone->u.radix.forgotten == 0
+       && f->zone->u.radix.pairs == 130001, "and is at one place only");
+
+    kvr_index_set_now(&f->x, 1000);
+    forget_all();
+    is_empty(f, "all of it may be forgotten");
+    fx_close(f);
+}
+
+
+/*
+ * Who holds blocks by names of its own lets go of names and blocks at once,
+ * whenever it is killed.
+ */
+
+static void
+killed(void)
+{
+    int        status;
+    bool       good;
+    pid_t      pid;
+    uint32_t   i, v, kills, round;
+
+    good = true;
+    kills = 0;
+
+    for (round = 0; good && round < 60; round++) {
+
+        open_small(4 << 20, 8);
+        fx_count(q, 1, KVR_RUN_MAX);
+
+        for (v = 0; v < 3; v++) {
+            for (i = 1; i <= 3; i++) {
+                fx_count(h, (v * 3 + i) * 10000, KVR_RUN_MAX);
+                fx_store(f, v, KVR_DEVICE, 0, h, q, KVR_RUN_MAX);
+            }
+        }
+
+        kvr_index_set_now(&f->x, 1000);
+        wait_us = 10 + round * 10;
+        pid = start(forget_and_die);
+
+        if (waitpid(pid, &status, 0) != pid) {
+            perror("waitpid");
+            exit(1);
+        }
+
+        kills += WIFSIGNALED(status);
+
+        (void) kvr_txn_rollback(&f->mem);
+        good = fx_whole(f, "killed while it forgot");
+
+        forget_all();
+        good = good && f->zone->u.radix.pairs == 0
+               && fx_whole(f, "forgotten in the end");
+        fx_close(f);
+    }
+
+    ok(good && kills, "killed while it forgets, %u times", kills);
+}
+
+
+/* SIGALRM kills. */
+
+static void
+forget_and_die(void)
+{
+    struct itimerval  t;
+
+    memset(&t, 0, sizeof(t));
+    t.it_value.tv_usec = wait_us;
+    setitimer(ITIMER_REAL, &t, NULL);
+
+    forget_all();
+}
+
+
+static void
+forget_all(void)
+{
+    kvr_index_begin(&f->x);
+
+    while (!kvr_index_forget(&f->x, 60, 100000)) { /* void */ }
+
+    kvr_txn_commit(&f->mem);
 }
 
 
