@@ -70,7 +70,7 @@ void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
     ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->pages[(i) / KVR_RUN_PAGE])   \
      + (i) % KVR_RUN_PAGE)
 
-/* The view lets go of all it has of a run. */
+/* The view lets go of all it has of a run; may commit before. */
 void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 
 /*
