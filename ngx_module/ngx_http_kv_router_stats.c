@@ -383,10 +383,26 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "dp_rank",
                             kvr_router_holder_rank(&zone->router, holder));
-        ngx_http_kv_router_gen_u64(g, "held_blocks",
-                            kvr_router_holder_held(&zone->router, holder));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
                                        g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+
+    ngx_http_kv_router_gen_key(g, "held");
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank",
+                            kvr_router_holder_rank(&zone->router, holder));
+        ngx_http_kv_router_gen_u64(g, "blocks",
+                            kvr_router_holder_held(&zone->router, holder));
         yajl_gen_map_close(g);
     }
 

@@ -19,6 +19,7 @@
 typedef struct {
     uint32_t    run;
     uint32_t    version;
+    uint32_t    stamp;
     uint32_t    pos;                    /* of the prompt, where it begins */
 } kvr_step_t;
 
@@ -158,6 +159,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         steps[*nsteps].run = run;
         steps[*nsteps].version = version;
+        steps[*nsteps].stamp = kvr_load32(&r->stamp);
         steps[*nsteps].pos = pos;
         (*nsteps)++;
 
@@ -225,8 +227,9 @@ kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
 
 
 /*
- * The run was of use in this second.  Version and stamp change together: if it
- * is another run by now, or none, nothing is written.
+ * The run was of use in this second.  Version and stamp change together, from
+ * what both were on the way down: where there is another run by now, or none,
+ * nothing is written.
  */
 
 static void
@@ -245,9 +248,11 @@ kvr_find_stamp(const kvr_radix_t *x, const kvr_step_t *step)
     r = kvr_radix_run(x, step->run);
 
     old.is.version = step->version;
-    old.is.stamp = kvr_load32(&r->stamp);
+    old.is.stamp = step->stamp;
 
-    if (old.is.stamp != x->now) {
+    /* another process's clock may be ahead of ours */
+
+    if ((int32_t) (x->now - step->stamp) > 0) {
         new.is.version = step->version;
         new.is.stamp = x->now;
 
