@@ -44,7 +44,7 @@
 #include "kvr_words.h"
 
 
-#define KVR_TXN_RECORDS      16384      /* 256 KiB; events are cut where 4,096
+#define KVR_TXN_RECORDS      16384      /* 256 KiB; events are cut where 6,144
                                            are left, enough for a step */
 
 

@@ -34,8 +34,9 @@
 
 
 #define KVR_HANDLE_SLOTS     7          /* of a line */
-#define KVR_HANDLE_FILL      6          /* of these in use, on the average,
-                                           when the table counts as full */
+#define KVR_HANDLE_FILL      5          /* of these in use, on the average,
+                                           when the table counts as full; with
+                                           6, entries lie 40 lines from home */
 #define KVR_HANDLE_TAG       0x7fffffu
 
 #define KVR_SPACE_SHARED     0u

@@ -9,7 +9,7 @@
 
 
 /* Shares of the memory, in 256ths: see the zone-size table in README. */
-#define KVR_RADIX_HANDLES_SHARE   96
+#define KVR_RADIX_HANDLES_SHARE   106
 #define KVR_RADIX_CHILDREN_SHARE  10
 
 

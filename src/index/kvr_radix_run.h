@@ -14,7 +14,7 @@
 
 
 /* Room that one step needs: the longest cluster moved, a hole written. */
-#define KVR_RADIX_TXN_ROOM        4096
+#define KVR_RADIX_TXN_ROOM        6144
 #define KVR_RADIX_LIMBO_ROOM      64
 
 
