@@ -182,4 +182,33 @@ kvr_version_unlock(uint32_t *version)
 }
 
 
+/*
+ * For readers: sets the stamp, a second, in the word behind a version, when
+ * it is older than now; another process's clock may be ahead of ours.  Version
+ * and stamp change together, from what the reader saw of both: where something
+ * else lies by then, nothing is written.  Aligned to 8 bytes.
+ */
+static inline void
+kvr_version_stamp(void *p, uint32_t version, uint32_t stamp, uint32_t now)
+{
+    union {
+        uint64_t  word;
+        uint32_t  is[2];
+    } old, new;
+
+    if ((int32_t) (now - stamp) <= 0) {
+        return;
+    }
+
+    old.is[0] = version;
+    old.is[1] = stamp;
+    new.is[0] = version;
+    new.is[1] = now;
+
+    (void) __atomic_compare_exchange_n((kvr_word_t *) p, &old.word, new.word,
+                                       false, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED);
+}
+
+
 #endif /* KVR_TXN_H_INCLUDED */

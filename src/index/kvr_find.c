@@ -29,7 +29,6 @@ static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t *best);
 static inline bool kvr_find_is_child(const kvr_radix_t *x, uint32_t run,
     uint32_t parent, uint32_t offset, uint64_t hash);
-static void kvr_find_stamp(const kvr_radix_t *x, const kvr_step_t *step);
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best,
     uint32_t *whole);
@@ -82,7 +81,8 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         if (whole && same && i == nsteps) {
 
             for (i = 0; i < nsteps; i++) {
-                kvr_find_stamp(x, &steps[i]);
+                kvr_version_stamp(kvr_radix_run(x, steps[i].run),
+                                  steps[i].version, steps[i].stamp, x->now);
             }
 
             return best;
@@ -223,43 +223,6 @@ kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
     return kvr_load32(&r->parent) == parent
            && kvr_load16(&r->offset) == offset
            && kvr_load64(&r->hashes[0]) == hash;
-}
-
-
-/*
- * The run was of use in this second.  Version and stamp change together, from
- * what both were on the way down: where there is another run by now, or none,
- * nothing is written.
- */
-
-static void
-kvr_find_stamp(const kvr_radix_t *x, const kvr_step_t *step)
-{
-    kvr_run_t  *r;
-
-    union {
-        uint64_t      word;
-        struct {
-            uint32_t  version;
-            uint32_t  stamp;
-        } is;
-    } old, new;
-
-    r = kvr_radix_run(x, step->run);
-
-    old.is.version = step->version;
-    old.is.stamp = step->stamp;
-
-    /* another process's clock may be ahead of ours */
-
-    if ((int32_t) (x->now - step->stamp) > 0) {
-        new.is.version = step->version;
-        new.is.stamp = x->now;
-
-        (void) __atomic_compare_exchange_n((kvr_word_t *) r, &old.word,
-                                           new.word, false, __ATOMIC_RELAXED,
-                                           __ATOMIC_RELAXED);
-    }
 }
 
 

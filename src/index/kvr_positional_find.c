@@ -34,6 +34,7 @@
 typedef struct {
     uint32_t    block;
     uint32_t    version;
+    uint32_t    stamp;
     uint32_t    position;
 } kvr_visit_t;
 
@@ -423,6 +424,7 @@ kvr_search_visit(kvr_search_t *s, uint32_t position, uint64_t sequence)
     }
 
     visit->block = block;
+    visit->stamp = kvr_load32(&kvr_block_at(&s->x->arena, block)->stamp);
     visit->position = position;
     s->nvisits++;
 
@@ -544,37 +546,15 @@ kvr_search_cut(kvr_search_t *s, bool same)
 }
 
 
-/*
- * The deepest block was matched now.  Version and stamp change together: if it
- * is another block by now, or none, nothing is written.
- */
+/* The deepest block was matched now. */
 
 static void
 kvr_search_stamp(const kvr_search_t *s)
 {
-    kvr_block_t        *b;
     const kvr_visit_t  *visit;
 
-    union {
-        uint64_t      word;
-        struct {
-            uint32_t  version;
-            uint32_t  stamp;
-        } is;
-    } old, new;
-
     visit = &s->visits[s->deepest];
-    b = kvr_block_at(&s->x->arena, visit->block);
 
-    old.is.version = visit->version;
-    old.is.stamp = kvr_load32(&b->stamp);
-
-    if (old.is.stamp < s->x->now) {
-        new.is.version = visit->version;
-        new.is.stamp = s->x->now;
-
-        (void) __atomic_compare_exchange_n((kvr_word_t *) b, &old.word,
-                                           new.word, false, __ATOMIC_RELAXED,
-                                           __ATOMIC_RELAXED);
-    }
+    kvr_version_stamp(kvr_block_at(&s->x->arena, visit->block),
+                      visit->version, visit->stamp, s->x->now);
 }
