@@ -21,6 +21,7 @@
 
 
 static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
+static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
 static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
 static void kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep);
 
@@ -57,10 +58,7 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 
         /* in the order of age, each once */
 
-        /* another process's clock may be ahead of ours */
-
-        age = x->now - kvr_load32(&kvr_radix_run(x, run)->stamp);
-        age = age > INT32_MAX ? 0 : age;
+        age = kvr_forget_age(x, run);
 
         for (k = 0; k < n && runs[k] != run; k++) { /* void */ }
 
@@ -77,19 +75,25 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
         ages[k] = age;
     }
 
-    slot = x->zone->forget_at;
+    if (n == 0) {
 
-    for (i = 0; n == 0 && i < KVR_FORGET_LOOK; i++) {
+        /* forget_at may be behind the last slot */
 
-        slot = kvr_forget_slot(x, kvr_table_next(slot, x->zone->nchildren));
-        run = (uint32_t) (x->children[slot] >> 32);
+        slot = kvr_min(x->zone->forget_at, x->zone->nchildren - 1);
 
-        if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
-            runs[n++] = run;
+        for (i = 0; n == 0 && i < KVR_FORGET_LOOK; i++) {
+
+            slot = kvr_forget_slot(x, kvr_table_next(slot,
+                                                     x->zone->nchildren));
+            run = (uint32_t) (x->children[slot] >> 32);
+
+            if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
+                runs[n++] = run;
+            }
         }
-    }
 
-    kvr_set64(x->mem, &x->zone->forget_at, slot);
+        kvr_set64(x->mem, &x->zone->forget_at, slot);
+    }
 
     for (i = 0; i < n && i < KVR_FORGET_BEST; i++) {
         kvr_forget_run(x, runs[i], keep);
@@ -123,9 +127,7 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
         if (run) {
             r = kvr_radix_run(x, run);
 
-            if (r->nchildren == 0
-                && (int32_t) (x->now - kvr_load32(&r->stamp)) > (int32_t) age)
-            {
+            if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
                 kvr_forget_run(x, run, 0);
                 continue;
@@ -138,6 +140,19 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
     return false;
+}
+
+
+/* Seconds; another process's clock may be ahead of ours. */
+
+static uint32_t
+kvr_forget_age(const kvr_radix_t *x, uint32_t run)
+{
+    uint32_t  age;
+
+    age = x->now - kvr_load32(&kvr_radix_run(x, run)->stamp);
+
+    return age > INT32_MAX ? 0 : age;
 }
 
 
