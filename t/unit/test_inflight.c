@@ -1,0 +1,226 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Prompts in flight, beside a naive model: a list of requests.
+ */
+
+
+#include <stdlib.h>
+
+#include "fleet/kvr_inflight.h"
+#include "tap.h"
+
+
+#define HOLDERS   5
+#define REQUESTS  200
+#define DEPTH     40
+
+
+typedef struct {
+    uint64_t    locals[DEPTH];
+    uint32_t    n;                  /* 0: free */
+    uint32_t    holder;
+    uint32_t    id;
+} request_t;
+
+
+static request_t  requests[REQUESTS];
+static uint64_t   blocks[HOLDERS];  /* what was added and not removed */
+
+
+static uint32_t
+same(const uint64_t *a, uint32_t n, const uint64_t *b, uint32_t m)
+{
+    uint32_t  i;
+
+    for (i = 0; i < n && i < m && a[i] == b[i]; i++) { /* void */ }
+
+    return i;
+}
+
+
+/* The deepest that any request shares with the prompt at the holder. */
+
+static uint32_t
+model_depth(const uint64_t *locals, uint32_t n, uint32_t holder)
+{
+    uint32_t  i, k, best;
+
+    best = 0;
+
+    for (i = 0; i < REQUESTS; i++) {
+        if (requests[i].n && requests[i].holder == holder) {
+            k = same(locals, n, requests[i].locals, requests[i].n);
+            best = k > best ? k : best;
+        }
+    }
+
+    return best;
+}
+
+
+static void
+shared(void)
+{
+    uint32_t         a, b, c, n, depths[2];
+    kvr_inflight_t  *f;
+    const uint64_t   one[] = { 1, 2, 3, 4, 5 }, two[] = { 1, 2, 3, 9 };
+
+    f = kvr_inflight_create();
+
+    a = kvr_inflight_add(f, 0, one, 5, &n);
+    is_u64(n, 5, "the first request brings all its blocks");
+
+    b = kvr_inflight_add(f, 0, two, 4, &n);
+    is_u64(n, 1, "one that parts after three of them brings what is new");
+
+    c = kvr_inflight_add(f, 1, one, 3, &n);
+    is_u64(n, 3, "at another holder nothing is shared");
+
+    depths[0] = depths[1] = 0;
+    kvr_inflight_find(f, one, 4, depths, 2);
+    ok(depths[0] == 4 && depths[1] == 3, "both holders' depths are found");
+
+    depths[0] = depths[1] = 0;
+    kvr_inflight_find(f, one, 4, depths, 1);
+    ok(depths[0] == 4 && depths[1] == 0, "a holder out of range is left out");
+
+    is_u64(kvr_inflight_remove(f, 0, a), 2,
+           "what goes with the first is what it had alone");
+    is_u64(kvr_inflight_remove(f, 0, b), 4, "the rest goes with the last");
+    is_u64(kvr_inflight_remove(f, 1, c), 3, "also at the other holder");
+    is_u64(kvr_inflight_nodes(f), 0, "nothing is left");
+
+    is_u64(kvr_inflight_add(f, 0, one, 0, &n), 0,
+           "an empty prompt is not in the tree");
+    is_u64(n, 0, "and has no blocks");
+
+    kvr_inflight_destroy(f);
+}
+
+
+static void
+full(void)
+{
+    uint32_t         i, n, *ids;
+    uint64_t         local;
+    kvr_inflight_t  *f;
+
+    f = kvr_inflight_create();
+    ids = calloc(KVR_INFLIGHT_NODES, sizeof(uint32_t));
+
+    for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
+        local = i;
+        ids[i] = kvr_inflight_add(f, 0, &local, 1, &n);
+
+        if (ids[i] == 0) {
+            break;
+        }
+    }
+
+    is_u64(i, KVR_INFLIGHT_NODES - 1, "there is room for all nodes");
+
+    local = i;
+    is_u64(kvr_inflight_add(f, 0, &local, 1, &n), 0, "and for no more");
+    is_u64(n, 1, "one more request is counted as sharing nothing");
+    is_u64(kvr_inflight_alone(f), 1, "which is counted");
+
+    local = 7;
+    i = kvr_inflight_add(f, 0, &local, 1, &n);
+    ok(i != 0 && n == 0, "but for one that brings nothing new there is room");
+    is_u64(kvr_inflight_remove(f, 0, i), 0, "and it takes nothing away");
+
+    for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
+        (void) kvr_inflight_remove(f, 0, ids[i]);
+    }
+
+    is_u64(kvr_inflight_nodes(f), 0, "all of them can be removed");
+
+    free(ids);
+    kvr_inflight_destroy(f);
+}
+
+
+static void
+model(uint32_t steps)
+{
+    bool             good;
+    uint32_t         i, k, n, step, depths[HOLDERS];
+    uint64_t         locals[DEPTH];
+    request_t       *r;
+    kvr_inflight_t  *f;
+
+    f = kvr_inflight_create();
+    good = true;
+
+    for (step = 0; step < steps && good; step++) {
+
+        r = &requests[rand() % REQUESTS];
+
+        if (r->n) {
+            k = r->n;
+            r->n = 0;
+            k -= model_depth(r->locals, k, r->holder);
+            n = kvr_inflight_remove(f, r->holder, r->id);
+            blocks[r->holder] -= n;
+            good = n == k;
+
+        } else {
+            n = 1 + rand() % DEPTH;
+            r->holder = rand() % HOLDERS;
+
+            for (i = 0; i < n; i++) {
+                r->locals[i] = 1 + (rand() % 8 == 0);
+            }
+
+            k = n - model_depth(r->locals, n, r->holder);
+            r->id = kvr_inflight_add(f, r->holder, r->locals, n, &i);
+            r->n = n;
+            blocks[r->holder] += i;
+            good = r->id != 0 && i == k;
+        }
+
+        n = rand() % DEPTH;
+
+        for (i = 0; i < n; i++) {
+            locals[i] = 1 + (rand() % 8 == 0);
+        }
+
+        memset(depths, 0, sizeof(depths));
+        kvr_inflight_find(f, locals, n, depths, HOLDERS);
+
+        for (i = 0; i < HOLDERS; i++) {
+            good = good && depths[i] == model_depth(locals, n, i);
+        }
+    }
+
+    ok(good, "%u random steps agree with the model", step);
+
+    for (i = 0; i < REQUESTS; i++) {
+        if (requests[i].n) {
+            r = &requests[i];
+            blocks[r->holder] -= kvr_inflight_remove(f, r->holder, r->id);
+        }
+    }
+
+    for (i = 0; i < HOLDERS; i++) {
+        is_u64(blocks[i], 0, "holder %u is back at zero", i);
+    }
+
+    is_u64(kvr_inflight_nodes(f), 0, "no node is left");
+
+    kvr_inflight_destroy(f);
+}
+
+
+int
+main(int argc, char **argv)
+{
+    srand(argc > 1 ? atoi(argv[1]) : 1);
+
+    shared();
+    full();
+    model(20000);
+
+    return done();
+}
