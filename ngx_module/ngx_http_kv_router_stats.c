@@ -348,6 +348,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);
     ngx_http_kv_router_gen_u64(g, "seq", w->stream.seq);
+    ngx_http_kv_router_gen_u64(g, "at", w->stream.at);
 
     if (w->age >= 0) {
         ngx_http_kv_router_gen_decimal(g, "age", w->age, 3);

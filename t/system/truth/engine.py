@@ -16,6 +16,7 @@ from .dialect import Dialect
 from .history import History
 
 END = (1 << 64) - 1             # the number that ends a replay
+CLEARS = 0.002                  # the part of steps that empty a rank
 
 
 class Profile:
@@ -135,6 +136,7 @@ class Engine:
         self.context = zmq.Context()
         self.ranks = [Rank(self, number) for number in range(profile.ranks)]
         self.batches = 0
+        self.relays = 0                 # that were ever started for it
         self._going = False
         self._thread = None
 
@@ -171,11 +173,15 @@ class Engine:
         self.context.term()
 
     def step(self):
-        """A request on one of its ranks; a batch, unless nothing changed."""
+        """A request on one of its ranks; a batch, unless nothing changed.
+        Now and then a rank is emptied instead."""
         with self.lock:
             if not self._going:
                 return
             rank = self.rng.choice(self.ranks)
+            if self.rng.random() < CLEARS:
+                rank.send(rank.cache.clear())
+                return
             events = rank.cache.step(
                 self.prompts.pick(self.rng, self.profile.keys))
             if events:
@@ -188,6 +194,14 @@ class Engine:
             for rank in self.ranks:
                 if self._going and number in (None, rank.number):
                     rank.send(rank.cache.clear())
+
+    def heal(self):
+        """Begins anew, whatever was lost: a clear, or a restart."""
+        if self.rng.random() < 0.7:
+            self.clear()
+        else:
+            self.fall()
+            self.rise()
 
     def mute(self, number, count, keep=True):
         """The next batches of a rank are not heard; may they be replayed?"""
