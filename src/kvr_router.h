@@ -318,6 +318,14 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
+/*
+ * The same of one worker, as events: stores with locals, and removals, each
+ * with its rank, worker and event_id, and with a bounded number of blocks.
+ * They hold during the call of put().  KVR_DECLINED: no such worker.
+ */
+kvr_rc_t kvr_router_dump_events(kvr_router_t *k, const char *id, size_t len,
+    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
+
 
 /* ---- leases: who consumes the events of a shard's workers --------------- */
 

@@ -219,5 +219,41 @@ bool kvr_worker_id_valid(const char *id, size_t len);
 size_t kvr_router_event_print(char *out, size_t size, const char *worker,
     size_t worker_len, uint64_t event_id, const kvr_event_t *ev);
 
+/*
+ * A normalised batch is its head, for so many events, and then the events,
+ * each written by itself.  Returns an event's length, or 0 when size is too
+ * small or the form can't say it: tokens, or locals that are no multiple of
+ * the handles.  An event takes KVR_NORMALISED_EVENT bytes at most, and 8 for
+ * each handle and each local.
+ */
+#define KVR_NORMALISED_HEAD   5
+#define KVR_NORMALISED_EVENT  32
+
+void kvr_normalised_head_print(char out[KVR_NORMALISED_HEAD],
+    uint32_t events);
+size_t kvr_normalised_print(char *out, size_t size, const kvr_event_t *ev);
+
+/* What kv-relay sends. */
+typedef struct {
+    const char  *worker;            /* id */
+    size_t       worker_len;
+    uint64_t     epoch;
+    uint64_t     seq;
+    bool         complete;
+    const char  *payload;           /* NULL: a heartbeat */
+    size_t       payload_len;
+    bool         has_engine_seq;    /* completes an engine's batch: of this */
+    uint64_t     engine_seq;        /* number, */
+    uint32_t     rank;              /* of this rank */
+} kvr_envelope_t;
+
+/*
+ * Writes an envelope: KVR_ENVELOPE_HEAD bytes at most, and the payload.
+ * Returns its length, or 0 when size is too small or the id is not valid.
+ */
+#define KVR_ENVELOPE_HEAD     128
+
+size_t kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e);
+
 
 #endif /* KVR_EVENT_H_INCLUDED */
