@@ -142,7 +142,7 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
         }
 
         hashes = ev->locals;
-        seed = 0;
+        seed = ev->seed;
     }
 
     rc = kvr_index_store(&k->index, view, ev->tier, ev->has_parent,
@@ -198,6 +198,10 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     {
         *why = KVR_WHY_PARENT;
         return KVR_INVALID;
+    }
+
+    if (*seed == 0) {
+        *seed = ev->seed;
     }
 
     if (*seed == 0) {

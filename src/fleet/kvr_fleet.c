@@ -432,6 +432,8 @@ kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder)
         kvr_set32(f->mem, &f->view_holder[view], KVR_VIEW_DYING);
         kvr_set32(f->mem, &f->holders[holder].view, KVR_VIEW_NONE);
         kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying + 1);
+        kvr_set32(f->mem, &f->holders[holder].clears,
+                  f->holders[holder].clears + 1);
     }
 
     return view;

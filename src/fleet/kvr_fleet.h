@@ -63,6 +63,8 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
+#define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
+                                            indexed: scores are upper bounds */
 
 
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
@@ -154,7 +156,7 @@ typedef struct {
     uint32_t    view;               /* KVR_VIEW_NONE until it stores */
     uint32_t    next;               /* holder of the same worker */
     uint32_t    generation;
-    uint32_t    pad;
+    uint32_t    clears;             /* views that were taken away */
     uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
 } kvr_holder_t;
 

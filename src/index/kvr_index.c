@@ -325,6 +325,22 @@ kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
 
 
 uint32_t
+kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
+{
+    uint64_t            slot;
+    const kvr_entry_t  *e;
+
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        return kvr_radix_tiers(&x->u.radix, view, handle);
+    }
+
+    e = kvr_entries_find(&x->u.positional.handles, handle, view, &slot);
+
+    return e ? kvr_entry_tiers(e->place) : 0;
+}
+
+
+uint32_t
 kvr_index_parent(const kvr_index_t *x, uint32_t run, uint32_t *offset)
 {
     const kvr_run_t    *r;

@@ -140,8 +140,10 @@ typedef kvr_radix_name_t  kvr_index_name_t;
 void kvr_index_each(const kvr_index_t *x,
     void (*tell)(void *data, const kvr_index_name_t *name), void *data);
 
-/* Does the view hold a block by this handle? */
+/* Does the view hold a block by this handle?  And in which tiers, as bits. */
 bool kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle);
+uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
+    uint64_t handle);
 
 /* The run that a run hangs on, 0: the root, behind so many of its blocks. */
 uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,
