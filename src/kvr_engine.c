@@ -219,7 +219,8 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     if (*why != KVR_WHY_NONE) {
 
         if (ev->kind == KVR_STORE) {
-            kvr_engine_foreign(&op, ev->handles, ev->nhandles, *why);
+            kvr_engine_foreign(&op, ev->handles,
+                               ev->nhandles + ev->nfiltered, *why);
         }
 
         return kvr_engine_not(&op, KVR_DECLINED, why, *why);
