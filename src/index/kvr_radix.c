@@ -557,15 +557,6 @@ kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 }
 
 
-bool
-kvr_radix_knows(const kvr_radix_t *x, uint32_t view, uint64_t handle)
-{
-    kvr_name_t  name;
-
-    return kvr_names_find(x, view, handle, &name);
-}
-
-
 uint32_t
 kvr_radix_tiers(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 {
