@@ -37,6 +37,8 @@ kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker)
 {
     uint32_t  h;
 
+    kvr_shard_drop_aside(k, worker);
+
     for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
          h = k->fleet.holders[h].next)
     {
@@ -232,7 +234,7 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     uint32_t  view;
     kvr_rc_t  rc;
 
-    view = k->fleet.holders[holder].view;
+    view = *kvr_fleet_written(&k->fleet, holder);
     rc = KVR_OK;
 
     if (view == KVR_VIEW_NONE) {
@@ -249,6 +251,7 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
             /* a hole that can't be written down: nothing is better than
                more than there is */
             kvr_shard_clear(k, holder);
+            kvr_set32(&k->mem, &k->fleet.holders[holder].cleared, 0);
             kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
         }
     }
