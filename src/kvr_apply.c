@@ -40,6 +40,8 @@ kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker)
 {
     uint32_t  h;
 
+    kvr_shard_drop_aside(k, worker);
+
     for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
          h = k->fleet.holders[h].next)
     {
@@ -279,7 +281,7 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     uint32_t  view, done;
     kvr_rc_t  rc;
 
-    view = k->fleet.holders[holder].view;
+    view = *kvr_fleet_written(&k->fleet, holder);
     rc = KVR_OK;
     done = 0;
 
@@ -322,6 +324,7 @@ static void
 kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder)
 {
     kvr_shard_clear(k, holder);
+    kvr_set32(&k->mem, &k->fleet.holders[holder].cleared, 0);
     kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
 }
 

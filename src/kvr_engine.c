@@ -4,17 +4,14 @@
 
 
 #include "kvr_engine_op.h"
+#include "kvr_span.h"
 
 #include <stdlib.h>
 
 
 static void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
-static kvr_why_t kvr_engine_filter(kvr_engine_op_t *op,
-    const kvr_event_t *ev);
-static kvr_group_kind_t kvr_engine_group(kvr_engine_op_t *op,
-    const kvr_event_t *ev);
-static void kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles,
-    uint32_t n, kvr_why_t why);
+static kvr_rc_t kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
 static kvr_rc_t kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 static kvr_rc_t kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev,
@@ -131,13 +128,13 @@ kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
     h = &e->holders[(size_t) (k - e->router->shards) * e->max_holders
                     + op->holder];
 
-    if (h->owner == 0 || h->token != k->token || h->clears != holder->clears
+    if (h->owner == 0 || h->token != k->token || h->dropped != holder->dropped
         || h->generation != holder->generation)
     {
         kvr_engine_reset(e, h);
 
         h->token = k->token;
-        h->clears = holder->clears;
+        h->dropped = holder->dropped;
         h->generation = holder->generation;
     }
 
@@ -189,7 +186,6 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
     void *data)
 {
-    uint32_t         unknown;
     kvr_rc_t         rc;
     kvr_engine_op_t  op;
 
@@ -237,11 +233,35 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
         break;
 
     default: /* KVR_CLEAR */
-        rc = kvr_shard_apply(k, worker, ev, &unknown, why);
-        kvr_engine_reset(e, op.h);
-        op.h->clears = k->fleet.holders[op.holder].clears;
-        kvr_engine_emit(&op, ev);
+        rc = kvr_engine_clear(&op, ev, why);
         break;
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t             unknown;
+    kvr_rc_t             rc;
+    kvr_event_t          clear;
+    const kvr_holder_t  *holder;
+
+    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+
+    holder = &op->k->fleet.holders[op->holder];
+
+    if (op->h->dropped != holder->dropped) {
+
+        kvr_engine_reset(op->e, op->h);
+        op->h->dropped = holder->dropped;
+        op->nprops = 0;
+
+        memset(&clear, 0, sizeof(kvr_event_t));
+        clear.kind = KVR_CLEAR;
+        kvr_engine_emit(op, &clear);
     }
 
     return rc;
@@ -284,98 +304,22 @@ kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* ---- what is not indexed ------------------------------------------------ */
+/* Emitted whether there was something or not: it says that there is nothing. */
 
-static kvr_why_t
-kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
+static kvr_rc_t
+kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
-    kvr_group_kind_t  kind;
+    uint32_t  unknown;
+    kvr_rc_t  rc;
 
-    if (ev->kind == KVR_CLEAR || ev->nlocals) {
-        return KVR_WHY_NONE;
-    }
+    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
 
-    kind = kvr_engine_group(op, ev);
+    kvr_engine_reset(op->e, op->h);
+    op->h->dropped = op->k->fleet.holders[op->holder].dropped;
 
-    if (ev->verdict == KVR_FILTERED
-        && (ev->why != KVR_WHY_GROUP
-            || (kind == KVR_GROUP_INDEXED && !ev->sound)))
-    {
-        return ev->why;
-    }
+    kvr_engine_emit(op, ev);
 
-    if (kind == KVR_GROUP_INDEXED) {
-        return KVR_WHY_NONE;
-    }
-
-    if ((op->w->flags & KVR_WORKER_HYBRID) == 0) {
-        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
-    }
-
-    return KVR_WHY_GROUP;
-}
-
-
-/* Of the kind that the event says, or an earlier one of its group. */
-
-static kvr_group_kind_t
-kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
-{
-    uint32_t              i;
-    kvr_engine_holder_t  *h;
-
-    h = op->h;
-
-    for (i = 0; i < h->ngroups && h->groups[i] != ev->group; i++) {
-        /* void */
-    }
-
-    if (ev->group_kind == KVR_GROUP_UNSAID) {
-
-        if (i < h->ngroups) {
-            return h->kinds[i];
-        }
-
-        return ev->group == 0 ? KVR_GROUP_INDEXED : KVR_GROUP_OTHER;
-    }
-
-    if (i < KVR_ENGINE_GROUPS) {
-        h->groups[i] = ev->group;
-        h->kinds[i] = ev->group_kind;
-        h->ngroups = kvr_max(h->ngroups, i + 1);
-
-    } else {
-        op->e->blocks.unremembered++;
-    }
-
-    return ev->group_kind;
-}
-
-
-static void
-kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles, uint32_t n,
-    kvr_why_t why)
-{
-    uint32_t             i;
-    kvr_engine_block_t  *b;
-
-    for (i = 0; i < n; i++) {
-
-        b = kvr_engine_find(op, handles[i]);
-
-        if (b == NULL) {
-            b = kvr_engine_add(op, handles[i], KVR_KNOWN_FILTERED);
-
-        } else if (b->state == KVR_KNOWN_FILTERED) {
-            kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
-                                   KVR_KNOWN_FILTERED);
-        }
-
-        if (b) {
-            b->foreign = 1;
-            b->why = (uint8_t) why;
-        }
-    }
+    return rc;
 }
 
 
@@ -446,14 +390,20 @@ kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 static kvr_rc_t
 kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
 {
-    uint32_t             i, k, unknown;
+    uint32_t             i, k, n;
     kvr_rc_t             rc;
     kvr_engine_t        *e;
     kvr_engine_block_t  *b;
 
     e = op->e;
 
-    for (i = 0; i < ev->nhandles; i++) {
+    *why = kvr_span_of(ev, op->k->params->block_size, &k, &n);
+
+    if (*why != KVR_WHY_NONE) {
+        return kvr_engine_not(op, KVR_INVALID, why, *why);
+    }
+
+    for (i = 0; i < n; i++) {
         e->tiers[i] = (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
     }
 
@@ -463,15 +413,14 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
         ev->seed = b->seed;
     }
 
-    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+    rc = kvr_engine_write(op, ev, why);
 
     if (rc != KVR_OK && rc != KVR_FULL) {
         return rc;
     }
 
-    if (ev->ntokens) {
+    if (n && ev->ntokens) {
         ev->locals = op->k->hashes;
-        ev->nlocals = ev->ntokens / op->k->params->block_size;
         ev->seed = op->k->hasher.seed;
     }
 
@@ -479,22 +428,25 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
 
         /* those that came in, which are the first */
 
-        k = ev->nhandles ? ev->nlocals / ev->nhandles : 0;
-
-        for (i = 0; i < ev->nhandles; i++) {
+        for (i = 0; i < n; i++) {
             if ((kvr_engine_tiers(op, ev->handles[i]) >> ev->tier & 1) == 0) {
                 break;
             }
         }
 
-        ev->nhandles = i;
-        ev->nlocals = i * k;
+        n = i;
+
+    } else if (n < ev->nhandles) {
+        kvr_engine_foreign(op, &ev->handles[n],
+                           ev->nhandles - n + ev->nfiltered, *why);
 
     } else if (ev->nfiltered) {
-        kvr_engine_foreign(op, &ev->handles[ev->nhandles], ev->nfiltered,
-                           ev->why);
+        kvr_engine_foreign(op, &ev->handles[n], ev->nfiltered, ev->why);
         (void) kvr_engine_not(op, rc, why, ev->why);
     }
+
+    ev->nhandles = n;
+    ev->nlocals = n * k;
 
     kvr_engine_learn(op, ev);
 
@@ -655,7 +607,7 @@ kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
 static kvr_rc_t
 kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
-    uint32_t             i, n, unknown, missing;
+    uint32_t             i, n, missing;
     uint64_t             handle;
     kvr_rc_t             rc;
     kvr_why_t            what;
@@ -695,15 +647,13 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
     gone.handles = e->handles;
     gone.nhandles = n;
 
-    rc = kvr_shard_apply(op->k, op->worker, &gone, &unknown, why);
+    rc = kvr_engine_write(op, &gone, why);
 
     if (missing) {
         kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
     }
 
-    if (rc == KVR_FULL) {
-        gone.kind = KVR_CLEAR;          /* it dropped the view */
-        kvr_engine_emit(op, &gone);
+    if (rc != KVR_OK) {
         return rc;
     }
 
@@ -729,11 +679,11 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         kvr_engine_emit(op, &gone);
     }
 
-    if (rc == KVR_OK && what != KVR_WHY_NONE) {
+    if (what != KVR_WHY_NONE) {
         return kvr_engine_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
     }
 
-    return rc;
+    return KVR_OK;
 }
 
 

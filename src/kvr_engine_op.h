@@ -18,7 +18,7 @@
 typedef struct {
     uint64_t             token;         /* of the lease */
     uint32_t             generation;
-    uint32_t             clears;
+    uint32_t             dropped;
 
     uint32_t             owner;         /* 0: nothing is known yet */
     uint32_t             ngroups;
@@ -103,6 +103,13 @@ kvr_engine_tiers(const kvr_engine_op_t *op, uint64_t handle)
 }
 
 
+/*
+ * kvr_shard_apply().  Where a view is dropped for want of room for its holes
+ * (KVR_FULL), that is emitted and all memory of the holder is dropped too.
+ */
+kvr_rc_t kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+
 /* Counts what is left out; returns rc. */
 kvr_rc_t kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
     kvr_why_t what);
@@ -117,6 +124,19 @@ void kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b,
 /* Another copy in the event's tier, unless it is none. */
 void kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
     const kvr_event_t *ev);
+
+
+/* ---- kvr_engine_filter.c ------------------------------------------------ */
+
+/*
+ * Why the event is not to be indexed, by the decoder's verdict and what is
+ * known of its group; learns of groups.  KVR_WHY_NONE: it is.
+ */
+kvr_why_t kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev);
+
+/* Remembers blocks that are filtered. */
+void kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles,
+    uint32_t n, kvr_why_t why);
 
 
 /* ---- kvr_engine_revive.c ------------------------------------------------ */

@@ -113,11 +113,11 @@ static bool
 kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
     const uint64_t *handles, uint32_t n)
 {
-    uint32_t      i, unknown;
-    kvr_rc_t      rc;
-    kvr_why_t     why;
-    kvr_event_t   ev;
-    kvr_engine_t *e;
+    uint32_t       i;
+    kvr_rc_t       rc;
+    kvr_why_t      why;
+    kvr_event_t    ev;
+    kvr_engine_t  *e;
 
     e = op->e;
 
@@ -134,7 +134,7 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
     ev.locals = e->locals;
     ev.nlocals = n * top->k;
 
-    rc = kvr_shard_apply(op->k, op->worker, &ev, &unknown, &why);
+    rc = kvr_engine_write(op, &ev, &why);
 
     for (i = 0; i < n; i++) {
 
@@ -145,10 +145,10 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
         e->props[op->nprops++] = handles[i];
     }
 
-    if (i && op->emit) {
+    if (i) {
         ev.nhandles = i;
         ev.nlocals = i * top->k;
-        op->emit(op->data, &ev);
+        kvr_engine_emit(op, &ev);
     }
 
     return i == n;
@@ -158,8 +158,6 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
 void
 kvr_engine_unprop(kvr_engine_op_t *op)
 {
-    uint32_t     unknown;
-    kvr_rc_t     rc;
     kvr_why_t    why;
     kvr_event_t  ev;
 
@@ -175,14 +173,8 @@ kvr_engine_unprop(kvr_engine_op_t *op)
     ev.handles = op->e->props;
     ev.nhandles = op->nprops;
 
-    rc = kvr_shard_apply(op->k, op->worker, &ev, &unknown, &why);
-
-    if (rc == KVR_FULL) {
-        ev.kind = KVR_CLEAR;            /* it dropped the view */
-    }
-
-    if (op->emit) {
-        op->emit(op->data, &ev);
+    if (kvr_engine_write(op, &ev, &why) == KVR_OK) {
+        kvr_engine_emit(op, &ev);
     }
 
     op->nprops = 0;
@@ -193,7 +185,7 @@ kvr_rc_t
 kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why)
 {
-    uint32_t             i, n, tiers, unknown, missing;
+    uint32_t             i, n, tiers, missing;
     uint64_t             handle;
     kvr_rc_t             rc;
     kvr_why_t            what;
@@ -244,7 +236,7 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
         add.handles = e->handles;
         add.nhandles = n;
 
-        rc = kvr_shard_apply(op->k, op->worker, &add, &unknown, why);
+        rc = kvr_engine_write(op, &add, why);
 
         /* all of them, where the zone was not full */
 

@@ -117,6 +117,12 @@ kvr_rc_t kvr_shard_lock(kvr_shard_t *k, uint32_t timeout_ms);
 void kvr_shard_unlock(kvr_shard_t *k);
 
 /*
+ * The lock, for the holder of the lease.  KVR_LOST: another's; KVR_BUSY; then
+ * without the lock.
+ */
+kvr_rc_t kvr_shard_lock_leased(kvr_shard_t *k);
+
+/*
  * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
  * without the lock.
  */
@@ -140,9 +146,18 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
 
-/* Empties a holder, or all of a worker's. */
+/*
+ * Empties a holder, or all of a worker's, together with what is built aside.
+ */
 void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
 void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
+
+/*
+ * Drops what is aside of a worker, or of all: who built it is then told so.
+ * The latter commits.
+ */
+void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
+void kvr_shard_sweep_aside(kvr_shard_t *k);
 
 
 /* ---- one shard's share of what kvr_router.h promises -------------------- */

@@ -374,6 +374,9 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     kvr_set32(f->mem, &p->view, KVR_VIEW_NONE);
     kvr_set32(f->mem, &p->next, w->first_holder);
     kvr_set32(f->mem, &p->generation, w->generation);
+    kvr_set32(f->mem, &p->aside, KVR_VIEW_NONE);
+    kvr_set32(f->mem, &p->cleared, 0);
+    kvr_set32(f->mem, &p->dropped, p->dropped + 1);
     kvr_set64(f->mem, &p->event_id, 0);
 
     kvr_set32(f->mem, &w->first_holder, h);
@@ -391,10 +394,12 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
 kvr_rc_t
 kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
 {
-    uint32_t  v;
+    uint32_t  v, *has;
 
-    if (f->holders[holder].view != KVR_VIEW_NONE) {
-        *view = f->holders[holder].view;
+    has = kvr_fleet_written(f, holder);
+
+    if (*has != KVR_VIEW_NONE) {
+        *view = *has;
         return KVR_OK;
     }
 
@@ -413,9 +418,14 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
     kvr_fleet_touch(f);
     kvr_fence(__ATOMIC_RELEASE);
 
-    kvr_set32(f->mem, &f->view_holder[v], holder);
+    kvr_set32(f->mem, &f->view_holder[v],
+              f->aside ? holder | KVR_VIEW_ASIDE : holder);
     kvr_set32(f->mem, &f->view_span[v], 0);
-    kvr_set32(f->mem, &f->holders[holder].view, v);
+    kvr_set32(f->mem, has, v);
+
+    if (f->aside) {
+        kvr_set32(f->mem, &f->zone->naside, f->zone->naside + 1);
+    }
 
     if (v >= f->zone->nviews) {
         kvr_set32(f->mem, &f->zone->nviews, v + 1);
@@ -430,19 +440,45 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
 uint32_t
 kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder)
 {
-    uint32_t  view;
+    uint32_t  view, *has;
 
-    view = f->holders[holder].view;
+    has = kvr_fleet_written(f, holder);
+    view = *has;
 
     if (view != KVR_VIEW_NONE) {
         kvr_set32(f->mem, &f->view_holder[view], KVR_VIEW_DYING);
-        kvr_set32(f->mem, &f->holders[holder].view, KVR_VIEW_NONE);
+        kvr_set32(f->mem, has, KVR_VIEW_NONE);
         kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying + 1);
-        kvr_set32(f->mem, &f->holders[holder].clears,
-                  f->holders[holder].clears + 1);
+
+        if (f->aside) {
+            kvr_set32(f->mem, &f->zone->naside, f->zone->naside - 1);
+
+        } else {
+            kvr_set32(f->mem, &f->holders[holder].dropped,
+                      f->holders[holder].dropped + 1);
+        }
     }
 
     return view;
+}
+
+
+void
+kvr_fleet_swap_view(kvr_fleet_t *f, uint32_t holder)
+{
+    kvr_holder_t  *h;
+
+    h = &f->holders[holder];
+
+    if (h->aside == KVR_VIEW_NONE) {
+        return;
+    }
+
+    kvr_set32(f->mem, &f->view_holder[h->aside], holder);
+    kvr_set32(f->mem, &h->view, h->aside);
+    kvr_set32(f->mem, &h->dropped, h->dropped + 1);
+    kvr_set32(f->mem, &h->aside, KVR_VIEW_NONE);
+    kvr_set32(f->mem, &f->zone->naside, f->zone->naside - 1);
 }
 
 
@@ -451,6 +487,15 @@ kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view)
 {
     kvr_set32(f->mem, &f->view_holder[view], UINT32_MAX);
     kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying - 1);
+}
+
+
+bool
+kvr_fleet_wants_snapshot(const kvr_worker_t *w)
+{
+    return kvr_load32(&w->stream.source) == KVR_SOURCE_ENVELOPE
+           && kvr_load32(&w->stream.whole) == 0
+           && kvr_load32(&w->stream.reason) != KVR_DEG_INCOMPLETE;
 }
 
 
