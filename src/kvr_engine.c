@@ -304,7 +304,7 @@ kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* Emitted whether there was something or not: it says that there is nothing. */
+/* Emitted whatever was there: it says that nothing is. */
 
 static kvr_rc_t
 kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
