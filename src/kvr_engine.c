@@ -19,10 +19,8 @@ static kvr_rc_t kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev,
 static kvr_rc_t kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev,
     kvr_why_t *why);
 static void kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev);
-static bool kvr_engine_same(const kvr_engine_block_t *b,
-    const kvr_event_t *one);
 static void kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
-    const kvr_event_t *one, bool same, uint32_t tiers);
+    const kvr_event_t *one, uint64_t place, uint32_t tiers);
 static kvr_rc_t kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 static bool kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
@@ -464,6 +462,7 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
 {
     bool                 held, same;
     uint32_t             i, k;
+    uint64_t             place;
     kvr_event_t          one, row;
     kvr_engine_t        *e;
     kvr_engine_block_t  *b;
@@ -482,6 +481,8 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
     row = *ev;
     row.nhandles = 0;
 
+    place = kvr_engine_parent_place(op, ev->has_parent, ev->parent);
+
     for (i = 0; i < ev->nhandles; i++) {
 
         one.handles = &ev->handles[i];
@@ -492,11 +493,13 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
             one.parent = ev->handles[i - 1];
         }
 
+        place = kvr_engine_place(place, one.locals, k);
+
         b = kvr_engine_find(op, *one.handles);
         held = e->tiers[i] >> ev->tier & 1;
-        same = b && kvr_engine_same(b, &one);
+        same = b && b->k == k && b->place == place;
 
-        kvr_engine_learn_one(op, b, &one, same, e->tiers[i]);
+        kvr_engine_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
 
         if (held && same) {
 
@@ -524,29 +527,13 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* At the place that the event says? */
-
-static bool
-kvr_engine_same(const kvr_engine_block_t *b, const kvr_event_t *one)
-{
-    return b->k == one->nlocals
-           && b->has_parent == one->has_parent
-           && (!one->has_parent || b->parent == one->parent)
-           && memcmp(kvr_engine_locals(b), one->locals,
-                     one->nlocals * sizeof(uint64_t)) == 0;
-}
-
+/* tiers: in which it was held at this very place. */
 
 static void
 kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
-    const kvr_event_t *one, bool same, uint32_t tiers)
+    const kvr_event_t *one, uint64_t place, uint32_t tiers)
 {
-    kvr_engine_t  *e;
-
-    e = op->e;
-
-    if (same && tiers >> one->tier & 1) {
-
+    if (tiers >> one->tier & 1) {
         kvr_engine_copy(op, b, one);
         return;
     }
@@ -559,13 +546,13 @@ kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
         }
     }
 
-    if (!same) {
-        (void) kvr_engine_blocks_place(&e->blocks, b,
-                                       one->has_parent ? &one->parent : NULL,
-                                       one->locals, one->nlocals, one->seed);
-    }
+    b->has_parent = one->has_parent;
+    b->parent = one->parent;
+    b->place = place;
+    b->seed = one->seed;
 
-    kvr_engine_hold(op, b, one->tier, !same || tiers == 0);
+    kvr_engine_blocks_place(&op->e->blocks, b, one->locals, one->nlocals);
+    kvr_engine_hold(op, b, one->tier, tiers == 0);
 }
 
 

@@ -103,7 +103,7 @@ kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
 
 kvr_engine_block_t *
 kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
-    uint32_t owner, uint32_t holder, uint64_t handle, kvr_known_t state)
+    uint32_t owner, uint64_t handle, kvr_known_t state)
 {
     uint32_t             i, *bucket;
     kvr_engine_block_t  *b;
@@ -120,7 +120,6 @@ kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
 
     b->handle = handle;
     b->owner = owner;
-    b->holder = holder;
     b->state = state;
 
     bucket = kvr_engine_bucket(t, owner, handle);
@@ -199,20 +198,16 @@ kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
 }
 
 
-bool
+void
 kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
-    const uint64_t *parent, const uint64_t *locals, uint32_t k, uint64_t seed)
+    const uint64_t *locals, uint32_t k)
 {
     kvr_engine_blocks_unplace(t, b);
-
-    b->has_parent = parent != NULL;
-    b->parent = parent ? *parent : 0;
-    b->seed = seed;
 
     if (k == 1) {
         b->locals.one = *locals;
         b->k = 1;
-        return true;
+        return;
     }
 
     /* spans are of some words each: as many as there are blocks, times four */
@@ -224,13 +219,11 @@ kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
             memcpy(b->locals.many, locals, k * sizeof(uint64_t));
             t->words += k;
             b->k = (uint16_t) k;
-            return true;
+            return;
         }
     }
 
     t->unremembered++;
-
-    return false;
 }
 
 

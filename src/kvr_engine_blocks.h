@@ -38,6 +38,7 @@ typedef enum {
 typedef struct {
     uint64_t     handle;
     uint64_t     parent;            /* handle, with has_parent */
+    uint64_t     place;             /* hash of all local hashes up to it */
     uint64_t     seed;              /* of the chain; 0: not known */
     union {
         uint64_t     one;           /* k = 1 */
@@ -46,7 +47,6 @@ typedef struct {
     uint32_t     owner;
     uint32_t     chain;             /* next in the bucket; 0: none */
     uint32_t     prev, next;        /* in its list; 0: none */
-    uint32_t     holder;
     uint32_t     stamp;             /* of the last event that looked at it */
     uint8_t      copies[KVR_TIERS]; /* 0: not known to be held there */
     uint16_t     k;                 /* locals; 0: its place is not known */
@@ -93,13 +93,15 @@ kvr_engine_block_t *kvr_engine_blocks_find(const kvr_engine_blocks_t *t,
  * NULL, and counted, when there is no room.
  */
 kvr_engine_block_t *kvr_engine_blocks_add(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *live, uint32_t owner, uint32_t holder, uint64_t handle,
+    kvr_engine_list_t *live, uint32_t owner, uint64_t handle,
     kvr_known_t state);
 
-/* Its place: parent may be NULL, k > 0.  False, and counted: no room. */
-bool kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
-    const uint64_t *parent, const uint64_t *locals, uint32_t k,
-    uint64_t seed);
+/*
+ * Its local hashes, k > 0, for its place and seed, which are set before; when
+ * there is no room for them that is counted, and the place is not known.
+ */
+void kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
+    const uint64_t *locals, uint32_t k);
 
 /* To another state, youngest there. */
 void kvr_engine_blocks_move(kvr_engine_blocks_t *t, kvr_engine_list_t *live,

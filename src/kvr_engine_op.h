@@ -85,8 +85,41 @@ kvr_engine_add(kvr_engine_op_t *op, uint64_t handle, kvr_known_t state)
     e = op->e;
 
     return kvr_engine_blocks_add(&e->blocks, &op->h->live, op->h->owner,
-                                 (uint32_t) (op->h - e->holders), handle,
-                                 state);
+                                 handle, state);
+}
+
+
+/* The place behind another, of a block with k local hashes. */
+static inline uint64_t
+kvr_engine_place(uint64_t place, const uint64_t *locals, uint32_t k)
+{
+    uint32_t  i;
+    uint64_t  link[2];
+
+    for (i = 0; i < k; i++) {
+        link[0] = place;
+        link[1] = locals[i];
+        place = kvr_hash_bytes(link, sizeof(link), KVR_HASH_SEED);
+    }
+
+    return place;
+}
+
+
+/* The place of what is the parent; a handle stands for one not remembered. */
+static inline uint64_t
+kvr_engine_parent_place(const kvr_engine_op_t *op, bool has_parent,
+    uint64_t parent)
+{
+    const kvr_engine_block_t  *b;
+
+    if (!has_parent) {
+        return 0;
+    }
+
+    b = kvr_engine_find(op, parent);
+
+    return b && b->k ? b->place : parent;
 }
 
 

@@ -28,7 +28,7 @@ bool
 kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
 {
     uint32_t             i, n, first, words;
-    uint64_t            *path;
+    uint64_t            *path, place;
     kvr_engine_t        *e;
     kvr_engine_block_t  *b, *top;
 
@@ -45,6 +45,7 @@ kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
     for (first = 0; first < n; first = i) {
 
         top = kvr_engine_find(op, path[first]);
+        place = kvr_engine_parent_place(op, top->has_parent, top->parent);
         words = 0;
 
         for (i = first; i < n; i++) {
@@ -59,6 +60,11 @@ kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
             memcpy(&e->locals[words], kvr_engine_locals(b),
                    b->k * sizeof(uint64_t));
             words += b->k;
+
+            /* some before it may have moved meanwhile */
+
+            place = kvr_engine_place(place, kvr_engine_locals(b), b->k);
+            b->place = place;
         }
 
         if (!kvr_engine_prop_piece(op, top, &path[first], i - first)) {
@@ -158,10 +164,28 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
 void
 kvr_engine_unprop(kvr_engine_op_t *op)
 {
-    kvr_why_t    why;
-    kvr_event_t  ev;
+    uint32_t             i, n;
+    uint64_t            *props;
+    kvr_why_t            why;
+    kvr_event_t          ev;
+    kvr_engine_block_t  *b;
 
-    if (op->nprops == 0) {
+    props = op->e->props;
+    n = 0;
+
+    for (i = 0; i < op->nprops; i++) {
+        b = kvr_engine_find(op, props[i]);
+
+        /* the engine itself may have it in that tier by now */
+
+        if (b == NULL || b->copies[KVR_EXTERNAL] == 0) {
+            props[n++] = props[i];
+        }
+    }
+
+    op->nprops = 0;
+
+    if (n == 0) {
         return;
     }
 
@@ -170,14 +194,12 @@ kvr_engine_unprop(kvr_engine_op_t *op)
     ev.kind = KVR_REMOVE;
     ev.tier = KVR_EXTERNAL;
     ev.rank = op->rank;
-    ev.handles = op->e->props;
-    ev.nhandles = op->nprops;
+    ev.handles = props;
+    ev.nhandles = n;
 
     if (kvr_engine_write(op, &ev, &why) == KVR_OK) {
         kvr_engine_emit(op, &ev);
     }
-
-    op->nprops = 0;
 }
 
 
