@@ -4,7 +4,7 @@
  */
 
 
-#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_members.h"
 
 
 /* milliseconds until the lock is tried again */
@@ -98,6 +98,10 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->exiting = ngx_http_kv_router_consumer_exiting;
 
     ngx_http_kv_router_log_init(c);
+
+    if (ngx_http_kv_router_members_start(cycle, c) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     zone->consumer = c;
 
@@ -198,6 +202,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 
     ngx_http_kv_router_redis_close(&c->subscriber);
     ngx_http_kv_router_repair_stop(c);
+    ngx_http_kv_router_members_close(c);
 
     if (c->work.posted) {
         ngx_delete_posted_event(&c->work);
@@ -374,6 +379,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
                           ngx_http_kv_router_redis_url(r));
 
             ngx_http_kv_router_repair_shards(c, c->leased);
+            ngx_http_kv_router_members_open(c);
         }
 
     } else if (reply->type == REDIS_REPLY_ERROR) {

@@ -40,6 +40,9 @@
 #include <kvr_snapshot.h>
 
 
+typedef struct ngx_http_kv_router_members_s  ngx_http_kv_router_members_t;
+
+
 /* workers in repair at the same time, EVENTS.md section 7, rule 9 */
 #define NGX_HTTP_KV_ROUTER_REPAIRS  4
 
@@ -142,6 +145,7 @@ struct ngx_http_kv_router_consumer_s {
 
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
+    ngx_http_kv_router_members_t   *members;
 
     uint64_t                        leased;    /* shards, a bit each */
     uint64_t                        unsaid;    /* whose workers have to be

@@ -220,7 +220,11 @@ ngx_http_kv_router_origin(uint32_t flags)
         return "api";
     }
 
-    return (flags & KVR_WORKER_STATIC) ? "static" : "events";
+    if (flags & KVR_WORKER_STATIC) {
+        return "static";
+    }
+
+    return (flags & KVR_WORKER_REDIS) ? "redis" : "events";
 }
 
 
@@ -263,7 +267,7 @@ ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
 {
-    uint64_t             now;
+    uint64_t             now, expires;
     kvr_rc_t             rc;
     const kvr_worker_t  *s;
 
@@ -290,6 +294,13 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->age = -1;
+
+    w->ttl = -1;
+    expires = kvr_load64(&s->expires_ms);
+
+    if (expires) {
+        w->ttl = (expires > now) ? expires - now : 0;
+    }
 
     if (w->stream.last_ms) {
         w->age = (now > w->stream.last_ms) ? now - w->stream.last_ms : 0;
@@ -383,6 +394,14 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     } else {
         ngx_http_kv_router_gen_key(g, "age");
+        yajl_gen_null(g);
+    }
+
+    if (w->ttl >= 0) {
+        ngx_http_kv_router_gen_decimal(g, "ttl", w->ttl, 3);
+
+    } else {
+        ngx_http_kv_router_gen_key(g, "ttl");
         yajl_gen_null(g);
     }
 

@@ -76,12 +76,14 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 
 /*
  * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
- * was deleted, KVR_FULL when there is no room for another.
+ * was deleted or is of another zone, KVR_FULL when there is no room for
+ * another.
  */
 
 static kvr_rc_t
 kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 {
+    uint32_t           flags;
     kvr_rc_t           rc;
     kvr_shard_t       *k;
     kvr_worker_conf_t  conf;
@@ -89,6 +91,18 @@ kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
     k = in->shard;
 
     rc = kvr_fleet_find(&k->fleet, worker, len, &in->worker);
+
+    if (rc == KVR_OK) {
+        flags = k->fleet.workers[in->worker].flags;
+
+        /* one that left Redis, and goes on without a registration */
+
+        if (flags & KVR_WORKER_DELETED && !(flags & KVR_WORKER_FOREIGN)
+            && !kvr_worker_tombstone(flags))
+        {
+            rc = KVR_DECLINED;
+        }
+    }
 
     if (rc != KVR_OK) {
 

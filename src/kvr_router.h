@@ -53,6 +53,7 @@
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
+#include "fleet/kvr_registration.h"
 #include "index/kvr_frequency.h"
 #include "index/kvr_index.h"
 
@@ -284,6 +285,35 @@ kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 
 /* Takes a worker out, with all it holds; a tombstone stays.  KVR_DECLINED. */
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
+
+/*
+ * Members in Redis, for the holder of the lease of the worker's shard:
+ * KVR_LOST when it is another process's by now.  KVR_BUSY.
+ *
+ * register: the worker is in Redis until expires_ms (monotonic), unless that
+ * is renewed; from then on it is STALE.  Configuration and API override what
+ * it says.  A worker that only events told of becomes one of Redis, with all
+ * it holds, as does one that was taken out of Redis.  KVR_DECLINED: deleted by
+ * the API; KVR_FULL: no room for it, or for its ranks.
+ *
+ * deregister: the worker is not in Redis any more: it is taken out with all it
+ * holds, and comes back when it registers, or sends events.  KVR_DECLINED: not
+ * known, or not there by Redis alone.
+ *
+ * ignore: it is of another model or block size: the same, but that its events
+ * are dropped.  KVR_DECLINED: not known, ignored already, or configured.
+ */
+typedef enum {
+    KVR_REGISTERED_AS_BEFORE = 0,
+    KVR_REGISTERED_NEW,
+    KVR_REGISTERED_CHANGED
+} kvr_registered_t;
+
+kvr_rc_t kvr_router_register(kvr_router_t *k, const kvr_worker_conf_t *conf,
+    uint64_t expires_ms, kvr_registered_t *what);
+kvr_rc_t kvr_router_deregister(kvr_router_t *k, const char *id, size_t len);
+kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
+    size_t len);
 
 /* on: nothing new goes there; what runs there ends in peace.  KVR_DECLINED. */
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,

@@ -237,6 +237,7 @@ kvr_fleet_slot(kvr_fleet_t *f)
         }
 
         kvr_set32(f->mem, &w->generation, w->generation + 1);
+        kvr_set64(f->mem, &w->expires_ms, 0);
 
         for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
             kvr_set_word(f->mem, &w->counters, k, 0);
@@ -505,11 +506,16 @@ kvr_confidence_t
 kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms)
 {
-    uint64_t          last;
+    uint64_t          last, expires;
     kvr_confidence_t  c;
 
     c = kvr_load32(&w->stream.confidence);
     last = kvr_load64(&w->stream.last_ms);
+    expires = kvr_load64(&w->expires_ms);
+
+    if (expires && now_ms > expires) {
+        return KVR_STALE;
+    }
 
     if (kvr_load32(&w->stream.heartbeats)
         && now_ms > last && now_ms - last > stale_ms)

@@ -67,6 +67,19 @@ typedef enum {
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
 #define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
                                             indexed: scores are upper bounds */
+#define KVR_WORKER_REDIS     0x0100u     /* registered in Redis; with DELETED:
+                                            it was, no tombstone */
+#define KVR_WORKER_FOREIGN   0x0200u     /* with DELETED and REDIS: of another
+                                            model or block size */
+
+
+/* Deleted by a person, and not just gone from Redis. */
+static inline bool
+kvr_worker_tombstone(uint32_t flags)
+{
+    return (flags & (KVR_WORKER_DELETED | KVR_WORKER_REDIS))
+           == KVR_WORKER_DELETED;
+}
 
 
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
@@ -151,6 +164,8 @@ typedef struct {
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
     uint32_t               first_holder;/* its holders, linked by next */
+    uint64_t               expires_ms;  /* its registration in Redis, unless
+                                           renewed; monotonic, 0: has none */
     kvr_worker_conf_t      conf;
     kvr_stream_t           stream;
     kvr_worker_counters_t  counters;
@@ -248,7 +263,7 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
  *
  * put: makes the worker, or changes what it is.  KVR_FULL when all slots are
  * taken.  flags are those that kvr_worker_conf_t's origin stands for (STATIC,
- * API or SEEN).
+ * API, REDIS or SEEN).
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
@@ -335,7 +350,8 @@ bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
  * What a reader may rely on at now_ms (monotonic): the stream's confidence,
- * but STALE when a publisher of heartbeats was silent for stale_ms.
+ * but STALE when a publisher of heartbeats was silent for stale_ms, or did not
+ * renew its registration.
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms);

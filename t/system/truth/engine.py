@@ -11,6 +11,8 @@ from collections import deque
 
 import zmq
 
+from stage import PATIENCE, wait_until
+
 from .cache import Cache
 from .dialect import Dialect
 from .history import History
@@ -69,17 +71,17 @@ class Rank:
         self.ports = None
         self.dropped = 0
 
-    def open(self, ports=None):
-        """Binds the sockets, to the ports that they had before, if any."""
+    def open(self, ports):
+        """Binds the sockets, to the ports that they may have had before."""
         context = self.engine.context
         self.publisher = context.socket(zmq.PUB)
         self.replayer = context.socket(zmq.ROUTER)
         for socket in (self.publisher, self.replayer):
             socket.linger = 0
             socket.sndhwm = 100_000
-        if ports:
-            self.publisher.bind(f"tcp://127.0.0.1:{ports[0]}")
-            self.replayer.bind(f"tcp://127.0.0.1:{ports[1]}")
+        for socket, port in zip((self.publisher, self.replayer), ports):
+            wait_until("the port is free", lambda s=socket, p=port: _bind(
+                s, p), PATIENCE)
 
     def close(self):
         """Closes the sockets."""
@@ -126,6 +128,14 @@ class Rank:
             (frames[0], b"", END.to_bytes(8, "big"), b""))
 
 
+def _bind(socket, port):
+    try:
+        socket.bind(f"tcp://127.0.0.1:{port}")
+        return True
+    except zmq.ZMQError as err:         # what was closed is closed later
+        raise OSError(str(err)) from err
+
+
 class Engine:
     """An engine: step() makes it work, the rest is what may happen to it."""
 
@@ -170,7 +180,7 @@ class Engine:
         """Ends for good."""
         if self._going:
             self.fall()
-        self.context.term()
+        self.context.destroy(linger=0)
 
     def step(self):
         """A request on one of its ranks; a batch, unless nothing changed.
