@@ -42,6 +42,7 @@ Q           = $(if $(V),,@)
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
+RELAY_LIBS  = -lzmq -lhiredis -lcurl -lmicrohttpd
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 TSAN        = -fsanitize=thread -fno-omit-frame-pointer
@@ -52,22 +53,26 @@ tests      := $(sort $(wildcard t/unit/test_*.c))
 helpers    := $(filter-out $(tests),$(sort $(wildcard t/unit/*.c)))
 targets    := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
 files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*.[ch]))
+relay_srcs := $(sort $(wildcard relay/*.c))
 
 objs       := $(srcs:%.c=$(BUILD)/obj/%.o)
 objs_asan  := $(srcs:%.c=$(BUILD)/obj-asan/%.o)
 objs_tsan  := $(srcs:%.c=$(BUILD)/obj-tsan/%.o)
+relay_objs := $(relay_srcs:%.c=$(BUILD)/obj/%.o)
+relay_asan := $(relay_srcs:%.c=$(BUILD)/obj-asan/%.o)
 unit       := $(tests:t/unit/%.c=$(BUILD)/unit/%)
 unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib unit check lint demo bench install uninstall clean help
+.PHONY: all module lib relay unit check lint demo bench install uninstall clean help
 .PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz
 
 
-## make             the module, build/ngx_http_kv_router_module.so, and libkvr
+## make             the module, build/ngx_http_kv_router_module.so, libkvr and
+##                  the relay
 
-all: module lib
+all: module lib relay
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -159,6 +164,25 @@ $(BUILD)/libkvr.a: $(objs) $(BUILD)/sources
 $(BUILD)/libkvr-asan.a: $(objs_asan) $(BUILD)/sources
 	@echo "  AR      $@"
 	$(Q)rm -f $@ && ar rcs $@ $(objs_asan)
+
+
+## make relay       build/kv-relay, the process beside each engine
+
+# The same with sanitizers, for the tests: build/kv-relay-asan.
+
+relay: $(BUILD)/kv-relay
+
+$(BUILD)/relay-sources: FORCE
+	$(call stamp,$(relay_srcs))
+
+$(BUILD)/kv-relay: $(relay_objs) $(BUILD)/libkvr.a $(BUILD)/relay-sources
+	@echo "  LD      $@"
+	$(Q)$(CC) -o $@ $(filter %.o %.a,$^) $(RELAY_LIBS) $(KVR_LIBS)
+
+$(BUILD)/kv-relay-asan: $(relay_asan) $(BUILD)/libkvr-asan.a \
+                 $(BUILD)/relay-sources
+	@echo "  LD      $@"
+	$(Q)$(CC) $(SANITIZE) -o $@ $(filter %.o %.a,$^) $(RELAY_LIBS) $(KVR_LIBS)
 
 
 ## make unit        the unit tests t/unit/test_*.c, plain and with sanitizers

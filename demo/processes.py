@@ -55,6 +55,10 @@ class Process:
                 stdout=out, stderr=subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
 
+    def status(self):
+        """The status that the child has ended with; None while it runs."""
+        return self._child.poll()
+
     def check_alive(self):
         """Raises DemoError when the child has ended by itself."""
         status = self._child.poll()

@@ -4,7 +4,7 @@
  */
 
 
-#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_members.h"
 
 
 /* milliseconds until the lock is tried again */
@@ -99,6 +99,10 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
 
     ngx_http_kv_router_log_init(c);
 
+    if (ngx_http_kv_router_members_start(cycle, c) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     zone->consumer = c;
 
     ngx_add_timer(&c->lease, 1 + ngx_random() % 20);
@@ -187,6 +191,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
+    c->unsaid = 0;
 
     /* before the bytes that it has open */
 
@@ -197,6 +202,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 
     ngx_http_kv_router_redis_close(&c->subscriber);
     ngx_http_kv_router_repair_stop(c);
+    ngx_http_kv_router_members_close(c);
 
     if (c->work.posted) {
         ngx_delete_posted_event(&c->work);
@@ -253,10 +259,47 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->up = up;
 
+    /* who lost messages is to be known before it is said that none is lost */
+
+    if (up && c->zone->redis->replay) {
+        c->unsaid = c->leased;
+        ngx_http_kv_router_consumer_say(c);
+        return;
+    }
+
+    c->unsaid = 0;
+
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
             c->zone->sh->redis_up[i] = up;
         }
+    }
+}
+
+
+void
+ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t  i;
+    uint64_t  bit;
+
+    for (i = 0; i < c->zone->params.shards; i++) {
+
+        bit = (uint64_t) 1 << i;
+
+        if (!(c->leased & bit)
+            || !kvr_router_leased(&c->zone->router, i))
+        {
+            continue;
+        }
+
+        if (c->unsaid & bit
+            && kvr_ingest_repair_shard(c->ingest, i) == KVR_OK)
+        {
+            c->unsaid &= ~bit;
+        }
+
+        c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
     }
 }
 
@@ -336,6 +379,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
                           ngx_http_kv_router_redis_url(r));
 
             ngx_http_kv_router_repair_shards(c, c->leased);
+            ngx_http_kv_router_members_open(c);
         }
 
     } else if (reply->type == REDIS_REPLY_ERROR) {
@@ -512,6 +556,10 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
             if (rc == NGX_AGAIN) {
                 continue;
+            }
+
+            if (rc == NGX_DONE) {
+                return NGX_AGAIN;
             }
 
             if (rc != NGX_OK) {

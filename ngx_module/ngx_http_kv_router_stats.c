@@ -141,6 +141,12 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
             "Repairs that filled their gap."),
     counter(repairs_failed, "repairs_failed", "repairs_failed_total",
             "Repairs that did not."),
+    counter(snapshots_loaded, "snapshots_loaded", "snapshots_loaded_total",
+            "Snapshots that took the place of a view."),
+    counter(snapshots_refused, "snapshots_refused", "snapshots_refused_total",
+            "Troubles with snapshots, each said once a worker in the log."),
+    counter(snapshots_asked, "snapshots_asked", "snapshots_asked_total",
+            "Times that a new snapshot was asked for."),
     ngx_http_kv_router_fields_end
 };
 
@@ -159,6 +165,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(gaps, "Gaps in the sequence of messages."),
     counter(repairs, "Repairs finished."),
     counter(restarts, "Restarts of the publisher."),
+    counter(snapshots, "Snapshots that took the place of the view."),
     counter(stores, "Store events applied."),
     counter(removes, "Remove events applied."),
     counter(clears, "Clear events applied."),
@@ -213,7 +220,11 @@ ngx_http_kv_router_origin(uint32_t flags)
         return "api";
     }
 
-    return (flags & KVR_WORKER_STATIC) ? "static" : "events";
+    if (flags & KVR_WORKER_STATIC) {
+        return "static";
+    }
+
+    return (flags & KVR_WORKER_REDIS) ? "redis" : "events";
 }
 
 
@@ -231,11 +242,32 @@ ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
 }
 
 
+kvr_confidence_t
+ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number)
+{
+    uint32_t  source;
+
+    if (zone->redis) {
+        source = kvr_load32(&w->stream.source);
+
+        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
+            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                           number)])
+        {
+            return KVR_STALE;
+        }
+    }
+
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+}
+
+
 ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
 {
-    uint64_t             now;
+    uint64_t             now, expires;
     kvr_rc_t             rc;
     const kvr_worker_t  *s;
 
@@ -260,8 +292,15 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
-    w->confidence = kvr_fleet_confidence(s, now, zone->stale);
+    w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->age = -1;
+
+    w->ttl = -1;
+    expires = kvr_load64(&s->expires_ms);
+
+    if (expires) {
+        w->ttl = (expires > now) ? expires - now : 0;
+    }
 
     if (w->stream.last_ms) {
         w->age = (now > w->stream.last_ms) ? now - w->stream.last_ms : 0;
@@ -348,12 +387,21 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);
     ngx_http_kv_router_gen_u64(g, "seq", w->stream.seq);
+    ngx_http_kv_router_gen_u64(g, "at", w->stream.at);
 
     if (w->age >= 0) {
         ngx_http_kv_router_gen_decimal(g, "age", w->age, 3);
 
     } else {
         ngx_http_kv_router_gen_key(g, "age");
+        yajl_gen_null(g);
+    }
+
+    if (w->ttl >= 0) {
+        ngx_http_kv_router_gen_decimal(g, "ttl", w->ttl, 3);
+
+    } else {
+        ngx_http_kv_router_gen_key(g, "ttl");
         yajl_gen_null(g);
     }
 

@@ -35,6 +35,8 @@ typedef struct {
     uint32_t                        generation;
     kvr_confidence_t                confidence;
     int64_t                         age;       /* ms; -1: no message yet */
+    int64_t                         ttl;       /* ms; 0: expired; -1: not
+                                                  registered in Redis */
     kvr_worker_conf_t               conf;
     kvr_stream_t                    stream;
     kvr_worker_counters_t           counters;
@@ -71,7 +73,7 @@ void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);
 
-/* where a worker is known from: "api", "static", "events" */
+/* where a worker is known from: "api", "static", "redis", "events" */
 const char *ngx_http_kv_router_origin(uint32_t flags);
 
 

@@ -460,6 +460,21 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
         }
     }
 
+    ngx_http_kv_router_metric(s, "worker_registration_ttl_seconds", "gauge",
+                              "Until the worker's registration in Redis "
+                              "expires.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (w[i].ttl >= 0) {
+            ngx_http_kv_router_labels(s, "worker_registration_ttl_seconds",
+                                      &w[i]);
+            ngx_http_kv_router_answer_printf(a, "} %L.%03L\n",
+                                             w[i].ttl / 1000,
+                                             w[i].ttl % 1000);
+        }
+    }
+
     ngx_http_kv_router_metric(s, "worker_epoch", "gauge",
                               "Incarnation of the worker's publisher.");
 

@@ -9,6 +9,8 @@
 #include "ngx_http_kv_router_api.h"
 #include "ngx_http_kv_router_stats.h"
 
+#include <fleet/kvr_address.h>
+
 
 static ngx_int_t ngx_http_kv_router_worker_answer(
     ngx_http_kv_router_call_t *c, ngx_uint_t status);
@@ -20,8 +22,6 @@ static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
 static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
 static void ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight);
-static const char *ngx_http_kv_router_address_wrong(
-    ngx_http_kv_router_call_t *c, const char *address);
 static ngx_int_t ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c);
 
 
@@ -69,7 +69,7 @@ ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c)
         return ngx_http_kv_router_call_bad_body(c, &j);
     }
 
-    wrong = ngx_http_kv_router_address_wrong(c, conf.address);
+    wrong = kvr_address_wrong(conf.address);
 
     if (wrong) {
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
@@ -353,86 +353,6 @@ ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight)
     }
 
     *weight = (uint32_t) (w * 1000 + 0.5);
-}
-
-
-/*
- * An address has to be one that needs no resolver: "127.0.0.1:8000",
- * "[::1]:8000", "unix:/path".  NULL: it is.
- */
-
-static const char *
-ngx_http_kv_router_address_wrong(ngx_http_kv_router_call_t *c,
-    const char *address)
-{
-    size_t     len;
-    u_char    *p, *last, *colon;
-    ngx_int_t  port;
-    ngx_addr_t addr;
-
-    len = ngx_strlen(address);
-
-    if (len == 0) {
-        return "is missing";
-    }
-
-    p = (u_char *) address;
-    last = p + len;
-
-    if (ngx_strncmp(p, "unix:", 5) == 0) {
-
-        if (p[5] != '/') {
-            return "the path of a unix: address must be absolute";
-        }
-
-        return (len - 5 < sizeof(((struct sockaddr_un *) 0)->sun_path))
-               ? NULL : "the path of the unix: address is too long";
-    }
-
-    if (ngx_strlchr(p, last, '/')) {
-        return "no scheme and no path can be in it";
-    }
-
-    for (colon = last; colon > p && colon[-1] != ':'; colon--) {
-        /* void */
-    }
-
-    if (colon == p) {
-        return "the port is missing: \"host:port\" was expected";
-    }
-
-    port = ngx_atoi(colon, last - colon);
-
-    if (port < 1 || port > 65535 || last - colon > 5) {
-        return "the port must be 1..65535";
-    }
-
-    len = colon - 1 - p;
-
-    if (len && *p == '[') {
-
-        if (p[len - 1] != ']') {
-            return "the IPv6 address needs a ] at its end";
-        }
-
-        return (ngx_parse_addr(c->request->pool, &addr, p + 1, len - 2)
-                == NGX_OK
-                && addr.sockaddr->sa_family == AF_INET6)
-               ? NULL : "no valid IPv6 address";
-    }
-
-    if (ngx_strlchr(p, p + len, ':')) {
-        return "an IPv6 address needs brackets: \"[::1]:8000\"";
-    }
-
-    if (ngx_parse_addr(c->request->pool, &addr, p, len) != NGX_OK
-        || addr.sockaddr->sa_family != AF_INET)
-    {
-        return "host names are not supported here yet, use an address: "
-               "\"127.0.0.1:8000\", \"[::1]:8000\" or \"unix:/path\"";
-    }
-
-    return NULL;
 }
 
 

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The dump: RouterEvents that make the same index again.
+ * The dump: events that make the same index again, and RouterEvents of them.
  *
  * For each holder:
  *
@@ -35,9 +35,9 @@ typedef struct {
 
 typedef struct {
     kvr_shard_t       *shard;
-    kvr_rc_t         (*put)(void *data, const char *line, size_t len);
+    uint32_t           only;            /* worker's slot; UINT32_MAX: all */
+    kvr_rc_t         (*put)(void *data, const kvr_event_t *ev);
     void              *data;
-    char              *line;
 
     kvr_index_name_t  *entries;         /* of a shard, sorted by view */
     size_t             nentries;
@@ -51,10 +51,20 @@ typedef struct {
 
     const char        *worker;
     uint32_t           rank;
-    uint64_t           event_id;
+    uint64_t           event_id;        /* counted per holder */
 } kvr_dump_t;
 
 
+/* How events become lines. */
+typedef struct {
+    kvr_rc_t         (*put)(void *data, const char *line, size_t len);
+    void              *data;
+    char              *line;
+} kvr_dump_lines_t;
+
+
+static kvr_rc_t kvr_dump_line(void *data, const kvr_event_t *ev);
+static void kvr_dump_free(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static void kvr_dump_tell(void *data, const kvr_index_name_t *name);
@@ -78,30 +88,83 @@ kvr_rc_t
 kvr_router_dump(kvr_router_t *r,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
 {
-    uint32_t    i;
-    kvr_rc_t    rc;
-    kvr_dump_t  d;
+    uint32_t          i;
+    kvr_rc_t          rc;
+    kvr_dump_t        d;
+    kvr_dump_lines_t  lines;
 
     memset(&d, 0, sizeof(d));
+    memset(&lines, 0, sizeof(lines));
 
-    d.put = put;
-    d.data = data;
-    d.line = malloc(KVR_DUMP_LINE);
+    lines.put = put;
+    lines.data = data;
+    lines.line = malloc(KVR_DUMP_LINE);
 
-    rc = d.line ? KVR_OK : KVR_ERROR;
+    d.only = UINT32_MAX;
+    d.put = kvr_dump_line;
+    d.data = &lines;
+
+    rc = lines.line ? KVR_OK : KVR_ERROR;
 
     for (i = 0; rc == KVR_OK && i < r->nshards; i++) {
         d.shard = &r->shards[i];
         rc = kvr_dump_shard(&d);
     }
 
-    kvr_dump_free_runs(&d);
-    free(d.entries);
-    free(d.runs);
-    free(d.map);
-    free(d.line);
+    kvr_dump_free(&d);
+    free(lines.line);
 
     return rc;
+}
+
+
+kvr_rc_t
+kvr_router_dump_events(kvr_router_t *r, const char *id, size_t len,
+    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data)
+{
+    kvr_rc_t    rc;
+    kvr_dump_t  d;
+
+    memset(&d, 0, sizeof(d));
+
+    d.shard = kvr_shard_of(r, id, len);
+    d.put = put;
+    d.data = data;
+
+    rc = kvr_fleet_find(&d.shard->fleet, id, len, &d.only);
+
+    if (rc == KVR_OK) {
+        rc = kvr_dump_shard(&d);
+    }
+
+    kvr_dump_free(&d);
+
+    return rc;
+}
+
+
+static kvr_rc_t
+kvr_dump_line(void *data, const kvr_event_t *ev)
+{
+    size_t             len;
+    kvr_dump_lines_t  *lines;
+
+    lines = data;
+
+    len = kvr_router_event_print(lines->line, KVR_DUMP_LINE, ev->worker,
+                                 ev->worker_len, ev->event_id, ev);
+
+    return len ? lines->put(lines->data, lines->line, len) : KVR_ERROR;
+}
+
+
+static void
+kvr_dump_free(kvr_dump_t *d)
+{
+    kvr_dump_free_runs(d);
+    free(d->entries);
+    free(d->runs);
+    free(d->map);
 }
 
 
@@ -167,15 +230,19 @@ kvr_dump_collect(kvr_dump_t *d)
 static void
 kvr_dump_tell(void *data, const kvr_index_name_t *name)
 {
+    uint32_t      holder;
     kvr_dump_t   *d;
     kvr_shard_t  *k;
 
     d = data;
     k = d->shard;
+    holder = k->fleet.view_holder[name->view];
 
-    if (k->fleet.view_holder[name->view] < k->zone->fleet.max_holders
-        && d->nentries < d->pairs)
-    {
+    if (holder >= k->zone->fleet.max_holders || d->nentries == d->pairs) {
+        return;
+    }
+
+    if (d->only == UINT32_MAX || k->fleet.holders[holder].worker == d->only) {
         d->entries[d->nentries++] = *name;
     }
 }
@@ -565,14 +632,13 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
 static kvr_rc_t
 kvr_dump_event(kvr_dump_t *d, kvr_event_t *ev)
 {
-    size_t  len;
-
     ev->rank = d->rank;
+    ev->worker = d->worker;
+    ev->worker_len = strlen(d->worker);
+    ev->has_event_id = true;
+    ev->event_id = ++d->event_id;
 
-    len = kvr_router_event_print(d->line, KVR_DUMP_LINE, d->worker,
-                                 strlen(d->worker), ++d->event_id, ev);
-
-    return len ? d->put(d->data, d->line, len) : KVR_ERROR;
+    return d->put(d->data, ev);
 }
 
 

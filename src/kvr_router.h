@@ -53,6 +53,7 @@
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
 #include "fleet/kvr_load.h"
+#include "fleet/kvr_registration.h"
 #include "index/kvr_frequency.h"
 #include "index/kvr_index.h"
 
@@ -90,7 +91,7 @@ typedef struct {
     uint64_t      tended_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
-    uint64_t     *hashes;           /* of an event that came with tokens */
+    uint64_t     *scratch;          /* of an event */
 } kvr_router_t;
 
 
@@ -285,6 +286,35 @@ kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 /* Takes a worker out, with all it holds; a tombstone stays.  KVR_DECLINED. */
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
 
+/*
+ * Members in Redis, for the holder of the lease of the worker's shard:
+ * KVR_LOST when it is another process's by now.  KVR_BUSY.
+ *
+ * register: the worker is in Redis until expires_ms (monotonic), unless that
+ * is renewed; from then on it is STALE.  Configuration and API override what
+ * it says.  A worker that only events told of becomes one of Redis, with all
+ * it holds, as does one that was taken out of Redis.  KVR_DECLINED: deleted by
+ * the API; KVR_FULL: no room for it, or for its ranks.
+ *
+ * deregister: the worker is not in Redis any more: it is taken out with all it
+ * holds, and comes back when it registers, or sends events.  KVR_DECLINED: not
+ * known, or not there by Redis alone.
+ *
+ * ignore: it is of another model or block size: the same, but that its events
+ * are dropped.  KVR_DECLINED: not known, ignored already, or configured.
+ */
+typedef enum {
+    KVR_REGISTERED_AS_BEFORE = 0,
+    KVR_REGISTERED_NEW,
+    KVR_REGISTERED_CHANGED
+} kvr_registered_t;
+
+kvr_rc_t kvr_router_register(kvr_router_t *k, const kvr_worker_conf_t *conf,
+    uint64_t expires_ms, kvr_registered_t *what);
+kvr_rc_t kvr_router_deregister(kvr_router_t *k, const char *id, size_t len);
+kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
+    size_t len);
+
 /* on: nothing new goes there; what runs there ends in peace.  KVR_DECLINED. */
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
@@ -299,7 +329,8 @@ kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
  * KVR_INVALID: refused; *why and *detail say what is wrong.
  * KVR_FULL: no room; the worker is flagged TRUNCATED.  KVR_BUSY: again later.
  * KVR_DECLINED: no such worker.  KVR_LOST: the worker has an event stream.
- * *unknown: handles of a removal that were not held.
+ * *unknown: handles of a removal that were not held.  KVR_OK with another *why
+ * than KVR_WHY_NONE: filtered, all of it or its end.
  */
 kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
@@ -311,12 +342,22 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
  * zone needs to give the same answers: whole chains, parents first, then the
- * removals that make the holes.  One shard after the other, each under its
+ * removals that make the holes.  Of a handle that spans several blocks, those
+ * before the last have handles of their own here (kvr_span.h): the answers are
+ * the same.  One shard after the other, each under its
  * lock, tens of milliseconds for a million blocks: for people, not for the hot
  * path.  Stops when put() answers anything but KVR_OK, and answers the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
+
+/*
+ * The same of one worker, as events: stores with locals, and removals, each
+ * with its rank, worker and event_id, and with a bounded number of blocks.
+ * They hold during the call of put().  KVR_DECLINED: no such worker.
+ */
+kvr_rc_t kvr_router_dump_events(kvr_router_t *k, const char *id, size_t len,
+    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
 
 
 /* ---- leases: who consumes the events of a shard's workers --------------- */

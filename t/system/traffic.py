@@ -417,6 +417,7 @@ class Engines:
         worker = request.app["worker"]
         self.served[worker] += 1
         if not body.get("stream"):
+            await asyncio.sleep(body.get("seconds", 0))
             return web.json_response({"worker": worker})
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream"})

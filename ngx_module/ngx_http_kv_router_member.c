@@ -1,0 +1,317 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What becomes of a member: registered, ignored, refused, or gone.
+ */
+
+
+#include "ngx_http_kv_router_members.h"
+
+
+/* milliseconds */
+#define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
+
+
+static ngx_int_t ngx_http_kv_router_member_register(
+    ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
+    int64_t ttl);
+static ngx_int_t ngx_http_kv_router_member_ignore(
+    ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
+    const char *why);
+
+
+/* NGX_ABORT: the lease is lost */
+
+ngx_int_t
+ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
+    ngx_http_kv_router_asked_t *asked, int64_t ttl)
+{
+    size_t                        i;
+    redisReply                   *hash, *name, *value;
+    const char                   *why;
+    kvr_registration_t            reg;
+    ngx_http_kv_router_member_t  *slot;
+
+    hash = asked->hash;
+    slot = ngx_http_kv_router_member_slot(m, asked->id, asked->len);
+
+    if (hash->type == REDIS_REPLY_ERROR) {
+
+        if (ngx_strncmp(hash->str, "WRONGTYPE", 9) != 0) {
+            return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
+        }
+
+        ngx_http_kv_router_member_complain(m, asked->id, asked->len,
+                                           "refused", "not a hash");
+        goto seen;
+    }
+
+    if (hash->type != REDIS_REPLY_ARRAY || hash->elements % 2) {
+        return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
+    }
+
+    if (hash->elements == 0) {
+
+        /* expired: its id in the set says that it did not leave */
+
+        if (m->state == ngx_http_kv_router_members_rest) {
+            return NGX_OK;
+        }
+
+        goto seen;
+    }
+
+    kvr_registration_init(&reg, (char *) asked->id, asked->len);
+
+    for (i = 0; i < hash->elements; i += 2) {
+        name = hash->element[i];
+        value = hash->element[i + 1];
+
+        if (name->type != REDIS_REPLY_STRING
+            || value->type != REDIS_REPLY_STRING)
+        {
+            continue;
+        }
+
+        why = kvr_registration_field(&reg, name->str, name->len, value->str,
+                                     value->len);
+        if (why) {
+            ngx_http_kv_router_member_complain(m, asked->id, asked->len,
+                                               "refused", why);
+            goto seen;
+        }
+    }
+
+    why = kvr_registration_foreign(&reg, m->consumer->zone->params.model,
+                                   m->consumer->zone->params.block_size);
+    if (why) {
+        return ngx_http_kv_router_member_ignore(m, &reg, asked->len, why);
+    }
+
+    return ngx_http_kv_router_member_register(m, &reg, asked->len, ttl);
+
+seen:
+
+    if (slot) {
+        slot->poll = m->poll;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
+    kvr_registration_t *reg, size_t len, int64_t ttl)
+{
+    uint32_t                        n;
+    kvr_rc_t                        rc;
+    ngx_str_t                       id;
+    kvr_registered_t                what;
+    ngx_http_kv_router_member_t    *slot;
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = m->consumer;
+
+    if (ttl == -1) {
+        ttl = NGX_HTTP_KV_ROUTER_TTL;           /* has no end */
+    }
+
+    ttl = ngx_max(ttl, 0);
+    ttl = ngx_min(ttl, NGX_HTTP_KV_ROUTER_TTL_MAX);
+
+    rc = kvr_router_register(&c->zone->router, &reg->conf,
+                             ngx_current_msec + ttl, &what);
+
+    slot = ngx_http_kv_router_member_slot(m, (u_char *) reg->conf.id, len);
+
+    if (slot) {
+        slot->poll = m->poll;
+    }
+
+    switch (rc) {
+
+    case KVR_OK:
+        break;
+
+    case KVR_LOST:
+        return NGX_ABORT;
+
+    case KVR_FULL:
+        ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len,
+                                           "refused",
+                                           "no room for it in the zone");
+        return NGX_OK;
+
+    default: /* a tombstone; or the lock: the next poll says it again */
+        return NGX_OK;
+    }
+
+    ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len, NULL,
+                                       NULL);
+
+    if (what == KVR_REGISTERED_AS_BEFORE) {
+        return NGX_OK;
+    }
+
+    id.len = len;
+    id.data = (u_char *) reg->conf.id;
+
+    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                  "kv_router zone \"%V\": worker \"%V\" %s, at \"%s\"",
+                  &c->zone->name, &id,
+                  what == KVR_REGISTERED_NEW ? "registered" : "changed",
+                  reg->conf.address);
+
+    /* what it holds is in its log, not only from now on */
+
+    if (what == KVR_REGISTERED_NEW && c->up && slot
+        && kvr_router_find_worker(&c->zone->router, reg->conf.id, len, &n)
+           == KVR_OK
+        && n < c->nslots)
+    {
+        ngx_http_kv_router_repair_want(c, &c->slots[n]);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
+    kvr_registration_t *reg, size_t len, const char *why)
+{
+    kvr_rc_t                      rc;
+    ngx_http_kv_router_member_t  *slot;
+
+    rc = kvr_router_ignore_worker(&m->consumer->zone->router, reg->conf.id,
+                                  len);
+    if (rc == KVR_LOST) {
+        return NGX_ABORT;
+    }
+
+    slot = ngx_http_kv_router_member_slot(m, (u_char *) reg->conf.id, len);
+
+    if (slot) {
+        slot->poll = m->poll;
+    }
+
+    ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len,
+                                       "ignored", why);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m, uint32_t slot)
+{
+    size_t              len;
+    uint32_t            flags, generation;
+    kvr_rc_t            rc;
+    ngx_str_t           id;
+    kvr_router_t       *k;
+    kvr_worker_conf_t   conf;
+
+    k = &m->consumer->zone->router;
+
+    if (kvr_router_read_worker(k, slot, &conf, &flags, &generation)
+        != KVR_OK)
+    {
+        return NGX_OK;
+    }
+
+    len = ngx_strlen(conf.id);
+
+    rc = kvr_router_deregister(k, conf.id, len);
+
+    if (rc == KVR_BUSY) {
+        return NGX_OK;                          /* the next poll tries again */
+    }
+
+    m->slots[slot].absences = 0;
+    m->slots[slot].generation = 0;
+
+    switch (rc) {
+
+    case KVR_OK:
+        id.len = len;
+        id.data = (u_char *) conf.id;
+
+        ngx_log_error(NGX_LOG_NOTICE, m->consumer->log, 0,
+                      "kv_router zone \"%V\": worker \"%V\" has left",
+                      &m->consumer->zone->name, &id);
+        return NGX_OK;
+
+    case KVR_LOST:
+        return NGX_ABORT;
+
+    default:
+        return NGX_OK;
+    }
+}
+
+
+ngx_http_kv_router_member_t *
+ngx_http_kv_router_member_slot(ngx_http_kv_router_members_t *m, u_char *id,
+    size_t len)
+{
+    uint32_t  n;
+
+    if (kvr_router_find_worker(&m->consumer->zone->router, (char *) id, len,
+                               &n)
+        != KVR_OK || n >= m->nslots)
+    {
+        return NULL;
+    }
+
+    return &m->slots[n];
+}
+
+
+/* once; what == NULL: there is no reason any more */
+
+void
+ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
+    u_char *id, size_t len, const char *what, const char *text)
+{
+    size_t                           i;
+    u_char                           name[KVR_WORKER_ID_MAX];
+    uint32_t                         hash;
+    ngx_str_t                        shown;
+    ngx_uint_t                       level;
+    ngx_http_kv_router_complaint_t  *complaint;
+
+    hash = ngx_murmur_hash2(id, len);
+    complaint = &m->complaints[hash % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+
+    if (what == NULL) {
+
+        if (complaint->id == hash) {
+            complaint->text = NULL;
+        }
+
+        return;
+    }
+
+    /* two that share a place would take turns for ever */
+
+    level = complaint->text == NULL
+            || (complaint->id == hash && complaint->text != text)
+            ? NGX_LOG_WARN : NGX_LOG_INFO;
+
+    complaint->id = hash;
+    complaint->text = text;
+
+    shown.len = ngx_min(len, KVR_WORKER_ID_MAX);
+    shown.data = name;
+
+    for (i = 0; i < shown.len; i++) {
+        name[i] = (id[i] < 0x20 || id[i] > 0x7e) ? '?' : id[i];
+    }
+
+    ngx_log_error(level, m->consumer->log, 0,
+                  "kv_router zone \"%V\": registration of worker \"%V\" %s: "
+                  "%s", &m->consumer->zone->name, &shown, what, text);
+}

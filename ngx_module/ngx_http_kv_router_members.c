@@ -1,0 +1,688 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_members.h"
+
+
+/* milliseconds */
+#define NGX_HTTP_KV_ROUTER_POLL           2000
+#define NGX_HTTP_KV_ROUTER_POLL_SOON      500     /* since the last one */
+
+/* polls in a row that miss a worker before it is taken out */
+#define NGX_HTTP_KV_ROUTER_ABSENCES       2
+
+/* a page of the set, ids of a poll */
+#define NGX_HTTP_KV_ROUTER_MEMBERS_PAGE   "256"
+#define NGX_HTTP_KV_ROUTER_MEMBERS_MAX    65536
+
+/* "kv-worker:{" id "}" */
+#define NGX_HTTP_KV_ROUTER_MEMBER_KEY     (KVR_WORKER_ID_MAX + 16)
+
+
+static void ngx_http_kv_router_members_exiting(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_members_connected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_members_disconnected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply);
+static void ngx_http_kv_router_members_timer(ngx_event_t *ev);
+static void ngx_http_kv_router_members_reset(
+    ngx_http_kv_router_members_t *m);
+
+static void ngx_http_kv_router_members_poll(ngx_http_kv_router_members_t *m);
+static void ngx_http_kv_router_members_ask_page(
+    ngx_http_kv_router_members_t *m, char *cursor);
+static void ngx_http_kv_router_members_go_on(
+    ngx_http_kv_router_members_t *m);
+static ngx_int_t ngx_http_kv_router_members_ask_next(
+    ngx_http_kv_router_members_t *m);
+static ngx_int_t ngx_http_kv_router_members_ours(
+    ngx_http_kv_router_members_t *m, redisReply *id);
+static ngx_int_t ngx_http_kv_router_members_ask_rest(
+    ngx_http_kv_router_members_t *m);
+static ngx_int_t ngx_http_kv_router_members_ask(
+    ngx_http_kv_router_members_t *m, u_char *id, size_t len);
+static void ngx_http_kv_router_members_finish(
+    ngx_http_kv_router_members_t *m);
+
+
+ngx_int_t
+ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_consumer_t *c)
+{
+    ngx_http_kv_router_redis_t    *r;
+    ngx_http_kv_router_members_t  *m;
+
+    m = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_members_t));
+    if (m == NULL) {
+        return NGX_ERROR;
+    }
+
+    m->consumer = c;
+
+    m->dummy.fd = (ngx_socket_t) -1;
+    m->dummy.data = m;
+
+    m->timer.handler = ngx_http_kv_router_members_timer;
+    m->timer.data = &m->dummy;
+    m->timer.log = c->log;
+    m->timer.cancelable = 1;
+
+    r = &m->redis;
+    r->zone = c->zone;
+    r->data = m;
+    r->connected = ngx_http_kv_router_members_connected;
+    r->disconnected = ngx_http_kv_router_members_disconnected;
+    r->exiting = ngx_http_kv_router_members_exiting;
+    r->reply = ngx_http_kv_router_members_reply;
+
+    c->members = m;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_http_kv_router_members_t  *m;
+
+    m = c->members;
+
+    if (m->slots == NULL) {
+        m->nslots = kvr_router_max_workers(&c->zone->router);
+        m->slots = ngx_calloc(m->nslots * sizeof(ngx_http_kv_router_member_t),
+                              c->log);
+        if (m->slots == NULL) {
+            return;
+        }
+    }
+
+    /* where the events come from, the members are */
+
+    if (!m->redis.opened) {
+        m->redis.server = c->subscriber.server;
+        m->redis.addr = c->subscriber.addr;
+    }
+
+    ngx_http_kv_router_redis_open(&m->redis);
+}
+
+
+void
+ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_http_kv_router_members_t  *m;
+
+    m = c->members;
+
+    ngx_http_kv_router_redis_close(&m->redis);
+    ngx_http_kv_router_members_reset(m);
+
+    if (m->slots) {
+        ngx_free(m->slots);
+        m->slots = NULL;
+    }
+}
+
+
+void
+ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t                       i, n, version, flags;
+    ngx_msec_t                     passed;
+    kvr_router_t                  *k;
+    const kvr_worker_t            *w;
+    ngx_http_kv_router_members_t  *m;
+
+    m = c->members;
+
+    if (m->slots == NULL || !m->timer.timer_set) {
+        return;
+    }
+
+    k = &c->zone->router;
+    version = kvr_router_version(k);
+
+    if (version == m->version && m->shards == c->leased) {
+        return;
+    }
+
+    passed = ngx_current_msec - m->begun;
+
+    if (passed < NGX_HTTP_KV_ROUTER_POLL_SOON) {
+        return;
+    }
+
+    m->version = version;
+
+    n = ngx_min(kvr_router_workers(k), m->nslots);
+
+    for (i = 0; i < n && m->shards == c->leased; i++) {
+        w = kvr_router_worker(k, i);
+        flags = kvr_load32(&w->flags);
+
+        if (flags & KVR_WORKER_SEEN && !(flags & KVR_WORKER_DELETED)
+            && c->leased >> kvr_router_worker_shard(k, i) & 1
+            && m->slots[i].generation != kvr_load32(&w->generation))
+        {
+            break;
+        }
+    }
+
+    if (i < n || m->shards != c->leased) {
+        ngx_del_timer(&m->timer);
+        ngx_http_kv_router_members_poll(m);
+    }
+}
+
+
+/* ---- connection --------------------------------------------------------- */
+
+static void
+ngx_http_kv_router_members_exiting(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_consumer_stop(r->zone);
+}
+
+
+static void
+ngx_http_kv_router_members_connected(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_members_t  *m;
+
+    m = r->data;
+
+    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_connects, 1);
+
+    ngx_http_kv_router_redis_works(r);
+
+    ngx_http_kv_router_members_reset(m);
+    ngx_memzero(m->slots, m->nslots * sizeof(ngx_http_kv_router_member_t));
+
+    m->since = ngx_current_msec;
+
+    ngx_http_kv_router_members_poll(m);
+}
+
+
+static void
+ngx_http_kv_router_members_disconnected(ngx_http_kv_router_redis_t *r)
+{
+    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_disconnects, 1);
+
+    ngx_http_kv_router_members_reset(r->data);
+}
+
+
+static void
+ngx_http_kv_router_members_reset(ngx_http_kv_router_members_t *m)
+{
+    if (m->timer.timer_set) {
+        ngx_del_timer(&m->timer);
+    }
+
+    for ( /* void */ ; m->nasked; m->nasked--) {
+
+        if (m->asked[m->first].hash) {
+            freeReplyObject(m->asked[m->first].hash);
+            m->asked[m->first].hash = NULL;
+        }
+
+        m->first = (m->first + 1) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
+    }
+
+    if (m->page) {
+        freeReplyObject(m->page);
+        m->page = NULL;
+    }
+
+    m->state = ngx_http_kv_router_members_idle;
+}
+
+
+static void
+ngx_http_kv_router_members_timer(ngx_event_t *ev)
+{
+    ngx_connection_t              *dummy;
+    ngx_http_kv_router_members_t  *m;
+
+    dummy = ev->data;
+    m = dummy->data;
+
+    if (ngx_exiting || ngx_terminate || ngx_quit) {
+        return;
+    }
+
+    ngx_http_kv_router_members_poll(m);
+}
+
+
+static void
+ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply)
+{
+    ngx_int_t                      rc;
+    ngx_http_kv_router_asked_t    *asked;
+    ngx_http_kv_router_members_t  *m;
+
+    m = r->data;
+    rc = NGX_OK;
+
+    if (m->state == ngx_http_kv_router_members_scan) {
+
+        m->state = ngx_http_kv_router_members_page;
+        m->next = 0;
+
+        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2
+            && reply->element[0]->type == REDIS_REPLY_STRING
+            && reply->element[1]->type == REDIS_REPLY_ARRAY)
+        {
+            m->page = reply;
+            reply = NULL;
+
+        } else {
+            rc = ngx_http_kv_router_members_fail(m, "kv-workers", reply);
+        }
+
+    } else if (m->nasked) {
+
+        asked = &m->asked[m->first];
+
+        if (asked->hash == NULL) {
+            asked->hash = reply;
+            return;
+        }
+
+        if (reply->type != REDIS_REPLY_INTEGER) {
+            rc = ngx_http_kv_router_members_fail(m, "kv-worker", reply);
+
+        } else if (!m->failed) {
+            rc = ngx_http_kv_router_member_found(m, asked, reply->integer);
+        }
+
+        freeReplyObject(asked->hash);
+        asked->hash = NULL;
+
+        m->first = (m->first + 1) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
+        m->nasked--;
+
+    } else {
+        freeReplyObject(reply);
+        ngx_http_kv_router_redis_reset(r, "redis was not asked for this",
+                                       NULL);
+        return;
+    }
+
+    if (reply) {
+        freeReplyObject(reply);
+    }
+
+    if (rc == NGX_ABORT) {
+        ngx_http_kv_router_consumer_lost(m->consumer);
+        return;
+    }
+
+    ngx_http_kv_router_members_go_on(m);
+}
+
+
+/* ---- a poll ------------------------------------------------------------- */
+
+static void
+ngx_http_kv_router_members_poll(ngx_http_kv_router_members_t *m)
+{
+    m->poll++;
+    m->ids = 0;
+    m->next = 0;
+    m->failed = 0;
+    m->begun = ngx_current_msec;
+    m->shards = m->consumer->leased;
+
+    ngx_http_kv_router_members_ask_page(m, "0");
+}
+
+
+static void
+ngx_http_kv_router_members_ask_page(ngx_http_kv_router_members_t *m,
+    char *cursor)
+{
+    ngx_str_t  args[5];
+
+    ngx_str_set(&args[0], "SSCAN");
+    ngx_str_set(&args[1], "kv-workers");
+    args[2].data = (u_char *) cursor;
+    args[2].len = ngx_strlen(cursor);
+    ngx_str_set(&args[3], "COUNT");
+    ngx_str_set(&args[4], NGX_HTTP_KV_ROUTER_MEMBERS_PAGE);
+
+    if (ngx_http_kv_router_redis_send(&m->redis, 5, args) != NGX_OK) {
+        ngx_http_kv_router_redis_reset(&m->redis,
+                                       "members were not asked for", NULL);
+        return;
+    }
+
+    m->state = ngx_http_kv_router_members_scan;
+}
+
+
+/* asks for as much as may be, and ends the poll when all was answered */
+
+static void
+ngx_http_kv_router_members_go_on(ngx_http_kv_router_members_t *m)
+{
+    ngx_int_t    rc;
+    redisReply  *page;
+
+    for ( ;; ) {
+
+        if (m->failed) {
+            rc = NGX_DONE;
+
+        } else if (m->state == ngx_http_kv_router_members_page) {
+            rc = ngx_http_kv_router_members_ask_next(m);
+
+        } else if (m->state == ngx_http_kv_router_members_rest) {
+            rc = ngx_http_kv_router_members_ask_rest(m);
+
+        } else {
+            return;
+        }
+
+        if (rc == NGX_AGAIN || m->nasked) {
+            return;
+        }
+
+        if (m->failed || m->state == ngx_http_kv_router_members_rest) {
+            ngx_http_kv_router_members_finish(m);
+            return;
+        }
+
+        page = m->page;
+        m->page = NULL;
+
+        if (ngx_strcmp(page->element[0]->str, "0") != 0) {
+            ngx_http_kv_router_members_ask_page(m, page->element[0]->str);
+
+        } else {
+            m->state = ngx_http_kv_router_members_rest;
+            m->next = 0;
+        }
+
+        freeReplyObject(page);
+    }
+}
+
+
+/* NGX_DONE: all of the page was asked for; NGX_AGAIN: not yet */
+
+static ngx_int_t
+ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
+{
+    redisReply                   *id, *ids;
+    kvr_router_t                 *k;
+    ngx_http_kv_router_member_t  *slot;
+
+    k = &m->consumer->zone->router;
+    ids = m->page->element[1];
+
+    for ( /* void */ ; m->next < ids->elements; m->next++) {
+
+        if (m->nasked == NGX_HTTP_KV_ROUTER_MEMBERS_ASKED) {
+            return NGX_AGAIN;
+        }
+
+        id = ids->element[m->next];
+
+        if (id->type != REDIS_REPLY_STRING
+            || !(m->shards >> kvr_router_shard(k, id->str, id->len) & 1)
+            || !ngx_http_kv_router_members_ours(m, id))
+        {
+            continue;
+        }
+
+        if (m->ids++ == NGX_HTTP_KV_ROUTER_MEMBERS_MAX) {
+            (void) ngx_http_kv_router_members_fail(m, "kv-workers", NULL);
+            return NGX_DONE;
+        }
+
+        if (!kvr_worker_id_valid(id->str, id->len)) {
+            ngx_http_kv_router_member_complain(m, (u_char *) id->str, id->len,
+                                               "refused",
+                                               "not a worker's id");
+            continue;
+        }
+
+        slot = ngx_http_kv_router_member_slot(m, (u_char *) id->str, id->len);
+
+        if (slot && slot->poll == m->poll) {
+            continue;                           /* SSCAN may say it again */
+        }
+
+        if (ngx_http_kv_router_members_ask(m, (u_char *) id->str, id->len)
+            != NGX_OK)
+        {
+            return NGX_AGAIN;
+        }
+    }
+
+    return NGX_DONE;
+}
+
+
+/* the channel of one worker: nobody else is of interest */
+
+static ngx_int_t
+ngx_http_kv_router_members_ours(ngx_http_kv_router_members_t *m,
+    redisReply *id)
+{
+    ngx_str_t  *channel, *prefix;
+
+    channel = &m->consumer->zone->redis->channel;
+    prefix = &m->consumer->zone->redis->prefix;
+
+    return channel->data[channel->len - 1] == '*'
+           || ((size_t) id->len == channel->len - prefix->len
+               && ngx_memcmp(id->str, channel->data + prefix->len, id->len)
+                  == 0);
+}
+
+
+/* the same for workers of Redis that are not in the set */
+
+static ngx_int_t
+ngx_http_kv_router_members_ask_rest(ngx_http_kv_router_members_t *m)
+{
+    uint32_t            n, flags, generation;
+    kvr_router_t       *k;
+    kvr_worker_conf_t   conf;
+
+    k = &m->consumer->zone->router;
+    n = ngx_min(kvr_router_workers(k), m->nslots);
+
+    for ( /* void */ ; m->next < n; m->next++) {
+
+        if (m->nasked == NGX_HTTP_KV_ROUTER_MEMBERS_ASKED) {
+            return NGX_AGAIN;
+        }
+
+        if (!(m->shards >> kvr_router_worker_shard(k, m->next) & 1)
+            || m->slots[m->next].poll == m->poll
+            || kvr_router_read_worker(k, m->next, &conf, &flags, &generation)
+               != KVR_OK
+            || !(flags & KVR_WORKER_REDIS) || (flags & KVR_WORKER_DELETED))
+        {
+            continue;
+        }
+
+        if (ngx_http_kv_router_members_ask(m, (u_char *) conf.id,
+                                           ngx_strlen(conf.id))
+            != NGX_OK)
+        {
+            return NGX_AGAIN;
+        }
+    }
+
+    return NGX_DONE;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_members_ask(ngx_http_kv_router_members_t *m, u_char *id,
+    size_t len)
+{
+    u_char                       key[NGX_HTTP_KV_ROUTER_MEMBER_KEY];
+    ngx_str_t                    args[2];
+    ngx_uint_t                   last;
+    ngx_http_kv_router_asked_t  *asked;
+
+    args[1].data = key;
+    args[1].len = ngx_sprintf(key, "kv-worker:{%*s}", len, id) - key;
+
+    ngx_str_set(&args[0], "HGETALL");
+
+    if (ngx_http_kv_router_redis_send(&m->redis, 2, args) != NGX_OK) {
+        goto failed;
+    }
+
+    ngx_str_set(&args[0], "PTTL");
+
+    if (ngx_http_kv_router_redis_send(&m->redis, 2, args) != NGX_OK) {
+        goto failed;
+    }
+
+    last = (m->first + m->nasked) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
+    m->nasked++;
+
+    asked = &m->asked[last];
+    asked->len = len;
+    asked->hash = NULL;
+    ngx_memcpy(asked->id, id, len);
+    asked->id[len] = '\0';
+
+    return NGX_OK;
+
+failed:
+
+    ngx_http_kv_router_redis_reset(&m->redis, "members were not asked for",
+                                   NULL);
+    return NGX_ERROR;
+}
+
+
+/* who is absent can't be told by a poll that failed */
+
+ngx_int_t
+ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
+    redisReply *reply)
+{
+    char        *text;
+    ngx_uint_t   level;
+
+    m->failed = 1;
+
+    if (reply == NULL) {
+        text = "too many ids";
+
+    } else {
+        text = reply->type == REDIS_REPLY_ERROR ? reply->str
+                                                : "an answer of another type";
+    }
+
+    level = m->said ? NGX_LOG_INFO : NGX_LOG_ERR;
+    m->said = 1;
+
+    ngx_log_error(level, m->consumer->log, 0,
+                  "kv_router zone \"%V\": members can't be read, \"%s\": "
+                  "\"%s\"", &m->consumer->zone->name, what, text);
+
+    return NGX_ERROR;
+}
+
+
+static void
+ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
+{
+    uint32_t                      i, n, flags;
+    ngx_int_t                     rc;
+    ngx_uint_t                    known, missed;
+    kvr_router_t                 *k;
+    const kvr_worker_t           *w;
+    ngx_http_kv_router_member_t  *slot;
+
+    ngx_add_timer(&m->timer, NGX_HTTP_KV_ROUTER_POLL);
+
+    m->state = ngx_http_kv_router_members_idle;
+
+    if (m->page) {
+        freeReplyObject(m->page);
+        m->page = NULL;
+    }
+
+    if (m->failed) {
+        m->since = ngx_current_msec;
+        return;
+    }
+
+    m->said = 0;
+
+    k = &m->consumer->zone->router;
+    n = ngx_min(kvr_router_workers(k), m->nslots);
+
+    known = 0;
+    missed = 0;
+
+    for (i = 0; i < n; i++) {
+        w = kvr_router_worker(k, i);
+        flags = kvr_load32(&w->flags);
+        slot = &m->slots[i];
+
+        if (!(m->shards >> kvr_router_worker_shard(k, i) & 1)) {
+            continue;
+        }
+
+        slot->generation = kvr_load32(&w->generation);
+
+        if (!(flags & KVR_WORKER_REDIS) || (flags & KVR_WORKER_DELETED)) {
+            slot->absences = 0;
+            continue;
+        }
+
+        known++;
+
+        if (slot->poll == m->poll) {
+            slot->absences = 0;
+
+        } else {
+            missed += (slot->absences++ == 0);
+        }
+    }
+
+    /* most of them at once: Redis lost its data, and they will be back */
+
+    if (missed * 2 > known) {
+        m->since = ngx_current_msec;
+    }
+
+    if (ngx_current_msec - m->since < NGX_HTTP_KV_ROUTER_TTL) {
+        return;
+    }
+
+    for (i = 0; i < n; i++) {
+
+        if (m->slots[i].absences < NGX_HTTP_KV_ROUTER_ABSENCES) {
+            continue;
+        }
+
+        rc = ngx_http_kv_router_member_gone(m, i);
+
+        if (rc == NGX_ABORT) {
+            ngx_http_kv_router_consumer_lost(m->consumer);
+            return;
+        }
+    }
+}

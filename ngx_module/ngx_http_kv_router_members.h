@@ -1,0 +1,151 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Members: the workers that Redis knows, EVENTS.md sections 2 and 7, rule 10.
+ * Polled over a connection of their own by each process that has leases, for
+ * the workers of its shards.
+ *
+ *     connected, or 2 s later
+ *        │
+ *        ▼                     for each id: HGETALL kv-worker:{id}, PTTL
+ *     SSCAN kv-workers ──► page ──► register, or ignore
+ *        ▲                  │
+ *        └──────────────────┘ until the cursor is 0
+ *        │
+ *        ▼
+ *     workers of Redis that no page had: asked for in the same way
+ *        │
+ *        ▼
+ *     those that are in neither place are taken out, once Redis was there
+ *     for so long that their publishers had time to register
+ *
+ * A publisher renews its hash each second, and lets it expire when it dies:
+ * then the id stays in the set, and the worker in the zone, STALE.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_MEMBERS_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_MEMBERS_H_INCLUDED_
+
+
+#include "ngx_http_kv_router_consumer.h"
+
+
+/* of a registration, milliseconds */
+#define NGX_HTTP_KV_ROUTER_TTL            15000
+
+/* workers asked for at a time */
+#define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
+
+/* complaints that are remembered, one of some ids each */
+#define NGX_HTTP_KV_ROUTER_COMPLAINTS     1024
+
+
+/* a worker of the zone, by its number */
+
+typedef struct {
+    uint32_t                        generation; /* that was asked for */
+    uint32_t                        poll;       /* that saw it last */
+    ngx_uint_t                      absences;   /* polls that did not */
+} ngx_http_kv_router_member_t;
+
+
+/* two replies to come */
+
+typedef struct {
+    size_t                          len;
+    u_char                          id[KVR_WORKER_ID_MAX + 1];
+    redisReply                     *hash;
+} ngx_http_kv_router_asked_t;
+
+
+typedef struct {
+    uint32_t                        id;        /* a hash of it */
+    const char                     *text;
+} ngx_http_kv_router_complaint_t;
+
+
+typedef enum {
+    ngx_http_kv_router_members_idle = 0,
+    ngx_http_kv_router_members_scan,           /* a page is to come */
+    ngx_http_kv_router_members_page,
+    ngx_http_kv_router_members_rest            /* no page had them */
+} ngx_http_kv_router_members_state_e;
+
+
+struct ngx_http_kv_router_members_s {
+    ngx_http_kv_router_consumer_t  *consumer;
+    ngx_http_kv_router_redis_t      redis;
+    ngx_event_t                     timer;
+    ngx_connection_t                dummy;     /* of the timer */
+
+    ngx_http_kv_router_members_state_e  state;
+    uint32_t                        poll;      /* number of this one */
+    ngx_msec_t                      begun;     /* this poll */
+    ngx_msec_t                      since;     /* Redis has been there */
+
+    redisReply                     *page;      /* of SSCAN */
+    size_t                          next;      /* of it, or of the rest */
+    ngx_uint_t                      ids;       /* of this poll */
+
+    ngx_http_kv_router_asked_t      asked[NGX_HTTP_KV_ROUTER_MEMBERS_ASKED];
+    ngx_uint_t                      first;     /* of a ring */
+    ngx_uint_t                      nasked;
+
+    ngx_http_kv_router_member_t    *slots;     /* while it is open */
+    ngx_uint_t                      nslots;
+    uint32_t                        version;   /* of the zone, looked at */
+    uint64_t                        shards;    /* of this poll */
+
+    ngx_http_kv_router_complaint_t
+                          complaints[NGX_HTTP_KV_ROUTER_COMPLAINTS];
+
+    unsigned                        failed:1;  /* this poll */
+    unsigned                        said:1;    /* why polls fail */
+};
+
+
+/* polls */
+
+/* NGX_ERROR: no memory */
+ngx_int_t ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_consumer_t *c);
+
+/* with the first subscription, and after it with each; closes by itself */
+void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
+void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
+
+/*
+ * The poll can't tell who is absent; says why, once.  what: the key.  Answers
+ * NGX_ERROR.
+ */
+ngx_int_t ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m,
+    char *what, redisReply *reply);
+
+/*
+ * To be called now and then: polls soon when there are workers, or shards,
+ * that were not asked for.
+ */
+void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
+
+
+/* a member; NGX_ABORT: the lease is lost */
+
+/* what Redis answered, asked->hash and the milliseconds to live */
+ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
+    ngx_http_kv_router_asked_t *asked, int64_t ttl);
+
+/* it is in Redis no more */
+ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
+    uint32_t slot);
+
+/* NULL: not a worker of the zone */
+ngx_http_kv_router_member_t *ngx_http_kv_router_member_slot(
+    ngx_http_kv_router_members_t *m, u_char *id, size_t len);
+
+/* once; what == NULL: there is no reason any more */
+void ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
+    u_char *id, size_t len, const char *what, const char *text);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_MEMBERS_H_INCLUDED_ */

@@ -1,0 +1,136 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * kv-relay: the process beside each engine.
+ *
+ *     source ──► mirror ──► batch ──► publisher ──► Redis
+ *     zmq, trtllm            │            ▲ │
+ *                            └─ snapshot ─┘ └ ring: what Redis may need again
+ *
+ *     source       an engine's rank: its sequence, and how much of what the
+ *                  engine holds is known; zmq and trtllm feed it
+ *     mirror       what the engine holds: the router's own index, in memory
+ *                  of this process
+ *     publisher    envelopes of an epoch, in order, each once
+ *     snapshot     the mirror, written to Redis
+ *     session      from a connection to Redis to the right to publish: the
+ *                  lease, what is there already, membership
+ *
+ * One thread, one loop (kvr_relay_main.c).  Modules are called by the loop
+ * when their descriptors are ready and at each turn (…_tick), and say when
+ * they want to be called again (kvr_relay_wake).  Nothing blocks but the
+ * lookup of host names.
+ */
+
+
+#ifndef KVR_RELAY_H_INCLUDED
+#define KVR_RELAY_H_INCLUDED
+
+
+#include "kvr_relay_log.h"
+#include "kvr_relay_options.h"
+#include "kvr_relay_url.h"
+
+#include "kvr_router.h"
+
+#include <hiredis/hiredis.h>
+#include <zmq.h>
+
+
+#define KVR_RELAY_REASON  160       /* bytes of "why not complete" */
+#define KVR_RELAY_KEY     160       /* bytes of a Redis key */
+
+
+typedef struct kvr_relay_s  kvr_relay_t;
+
+#include "kvr_relay_batch.h"
+#include "kvr_relay_mirror.h"
+#include "kvr_relay_redis.h"
+#include "kvr_relay_ring.h"
+#include "kvr_relay_publisher.h"
+#include "kvr_relay_snapshot.h"
+#include "kvr_relay_session.h"
+#include "kvr_relay_source.h"
+#include "kvr_relay_zmq.h"
+#include "kvr_relay_metrics.h"
+
+
+/* Why the process ends. */
+typedef enum {
+    KVR_RELAY_ENDED = 0,
+    KVR_RELAY_FAILED = 1,
+    KVR_RELAY_SUPERSEDED = 3
+} kvr_relay_exit_t;
+
+
+/* All since the start. */
+typedef struct {
+    uint64_t    messages;           /* of the engine, applied */
+    uint64_t    bytes;
+    uint64_t    events;
+    uint64_t    duplicates;         /* messages seen before */
+    uint64_t    gaps;               /* in the engine's sequence */
+    uint64_t    gaps_filled;        /* by replay */
+    uint64_t    replays;            /* asked for */
+    uint64_t    reconnects;         /* of the engine */
+    uint64_t    restarts;           /* of the engine, proven */
+    uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
+    uint64_t    stored;             /* blocks, after counting */
+    uint64_t    removed;
+    uint64_t    cleared;            /* ranks */
+    uint64_t    envelopes;          /* acknowledged by Redis */
+    uint64_t    dropped;            /* envelopes, for want of room */
+    uint64_t    snapshots;
+    uint64_t    snapshots_failed;
+    uint64_t    redis_connects;
+    uint64_t    redis_errors;       /* answers that are errors */
+    uint64_t    lag_ms;             /* of the last one acknowledged */
+} kvr_relay_counters_t;
+
+
+struct kvr_relay_s {
+    kvr_relay_options_t     options;
+    kvr_relay_counters_t    counters;
+
+    kvr_relay_mirror_t      mirror;
+    kvr_relay_redis_t       redis;
+    kvr_relay_publisher_t   publisher;
+    kvr_relay_snapshot_t    snapshot;
+    kvr_relay_session_t     session;
+    kvr_relay_metrics_t     metrics;
+
+    kvr_relay_source_t     *sources;    /* one a rank */
+    uint32_t                nsources;
+    void                   *zmq;        /* context */
+
+    uint64_t                now_ms;     /* monotonic, of this turn */
+    uint64_t                wake_ms;    /* when the next turn is due */
+    uint64_t                started_ms; /* unix */
+    uint64_t                sync_ms;    /* sources are waited for until then */
+
+    bool                    complete;   /* as was told to routers */
+    bool                    stopping;   /* by a signal */
+    uint64_t                stop_ms;    /* and at the latest then */
+    bool                    done;
+    kvr_relay_exit_t        exit;
+};
+
+
+/* Asks for a turn of the loop at this time at the latest. */
+void kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms);
+
+/* Ends the process after this turn; the first call counts. */
+void kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code);
+
+/*
+ * Is the mirror the engine's whole state?  If not, reason says why.  reason
+ * may be NULL.
+ */
+bool kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON]);
+
+/* Monotonic and unix time, in milliseconds. */
+uint64_t kvr_relay_clock(void);
+uint64_t kvr_relay_unix(void);
+
+
+#endif /* KVR_RELAY_H_INCLUDED */

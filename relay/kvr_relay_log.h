@@ -1,0 +1,48 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The log: lines of key=value on stderr, for machines and for people.
+ *
+ *     time=2026-01-02T03:04:05.678Z level=info worker=w1 msg="ready" …
+ *
+ * What follows msg is given ready, as key=value pairs; values that come from
+ * elsewhere go through kvr_relay_quote().
+ */
+
+
+#ifndef KVR_RELAY_LOG_H_INCLUDED
+#define KVR_RELAY_LOG_H_INCLUDED
+
+
+#include <stddef.h>
+
+
+#define KVR_RELAY_QUOTED  256       /* room for a value that was quoted */
+
+
+typedef enum {
+    KVR_RELAY_ERROR = 0,
+    KVR_RELAY_WARN,
+    KVR_RELAY_INFO,
+    KVR_RELAY_DEBUG,
+    KVR_RELAY_LEVELS
+} kvr_relay_level_t;
+
+
+/* The worker's id must stay; NULL: none. */
+void kvr_relay_log_init(kvr_relay_level_t level, const char *worker);
+
+/* "error", "warn", "info", "debug". */
+const char *kvr_relay_level_name(kvr_relay_level_t level);
+
+/* One line; fmt may be NULL. */
+__attribute__((format(printf, 3, 4)))
+void kvr_relay_log(kvr_relay_level_t level, const char *msg, const char *fmt,
+    ...);
+
+/* A value in quotation marks, its controls replaced; cut where out ends. */
+const char *kvr_relay_quote(char out[KVR_RELAY_QUOTED], const char *text,
+    size_t len);
+
+
+#endif /* KVR_RELAY_LOG_H_INCLUDED */

@@ -1,0 +1,357 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The process: its modules and its loop.
+ */
+
+
+#include "kvr_relay.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+
+#define KVR_RELAY_TURN_MS  1000         /* a turn at least so often */
+#define KVR_RELAY_STOP_MS  3000         /* for what is queued, at the end */
+#define KVR_RELAY_LEAVE_MS 1000         /* of that, for the leave itself */
+
+
+static bool kvr_relay_init(kvr_relay_t *r);
+static void kvr_relay_free(kvr_relay_t *r);
+static int kvr_relay_signals(void);
+static void kvr_relay_run(kvr_relay_t *r, int signals);
+static void kvr_relay_turn(kvr_relay_t *r);
+static void kvr_relay_signalled(kvr_relay_t *r, int signals);
+static void kvr_relay_stop(kvr_relay_t *r);
+static void kvr_relay_watch(kvr_relay_t *r);
+
+
+int
+main(int argc, char **argv)
+{
+    int          code, signals;
+    kvr_relay_t  r;
+
+    memset(&r, 0, sizeof(kvr_relay_t));
+
+    code = kvr_relay_options_read(&r.options, argc, argv);
+    if (code >= 0) {
+        return code;
+    }
+
+    kvr_relay_log_init(r.options.log_level, r.options.worker);
+
+    signals = kvr_relay_signals();
+
+    if (signals < 0 || !kvr_relay_init(&r)) {
+        r.exit = KVR_RELAY_FAILED;
+
+    } else {
+        kvr_relay_run(&r, signals);
+    }
+
+    kvr_relay_free(&r);
+
+    return (int) r.exit;
+}
+
+
+static bool
+kvr_relay_init(kvr_relay_t *r)
+{
+    char  why[KVR_WHY_LEN];
+
+    r->now_ms = kvr_relay_clock();
+    r->started_ms = kvr_relay_unix();
+
+    srand((unsigned) (r->started_ms ^ (uint64_t) getpid()));
+
+    snprintf(why, sizeof(why), "out of memory");
+
+    r->zmq = zmq_ctx_new();
+
+    if (r->zmq != NULL
+        && kvr_relay_mirror_init(&r->mirror, &r->options, why)
+        && kvr_relay_source_init(r)
+        && kvr_relay_publisher_init(r)
+        && kvr_relay_session_init(r)
+        && kvr_relay_metrics_init(r, why))
+    {
+        kvr_relay_redis_init(r);
+
+        kvr_relay_log(KVR_RELAY_INFO, "started", "pid=%d block_size=%u "
+                      "listen=%s", (int) getpid(), r->options.block_size,
+                      r->metrics.address);
+        return true;
+    }
+
+    kvr_relay_log(KVR_RELAY_ERROR, "can't start", "why=\"%s\"", why);
+
+    return false;
+}
+
+
+static void
+kvr_relay_free(kvr_relay_t *r)
+{
+    r->done = true;
+
+    kvr_relay_metrics_free(r);
+    kvr_relay_redis_free(r);
+    kvr_relay_snapshot_free(r);
+
+    if (r->sources != NULL) {
+        kvr_relay_source_free(r);
+    }
+
+    kvr_relay_publisher_free(r);
+    kvr_relay_mirror_free(&r->mirror);
+
+    if (r->zmq != NULL) {
+        zmq_ctx_term(r->zmq);
+    }
+}
+
+
+static int
+kvr_relay_signals(void)
+{
+    sigset_t  set;
+
+    signal(SIGPIPE, SIG_IGN);
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+
+    /* before libzmq starts its thread, which inherits it */
+
+    sigprocmask(SIG_BLOCK, &set, NULL);
+
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+
+/* ---- the loop ----------------------------------------------------------- */
+
+static void
+kvr_relay_run(kvr_relay_t *r, int signals)
+{
+    long              wait;
+    short             events;
+    uint32_t          i, n, redis;
+    zmq_pollitem_t   *items;
+
+    items = calloc((size_t) r->nsources * 3 + 3, sizeof(zmq_pollitem_t));
+
+    if (items == NULL) {
+        r->exit = KVR_RELAY_FAILED;
+        return;
+    }
+
+    r->wake_ms = 0;
+
+    while (!r->done) {
+        n = 0;
+
+        items[n].fd = signals;
+        items[n++].events = ZMQ_POLLIN;
+
+        redis = n;
+        items[n].fd = kvr_relay_redis_poll(r, &events);
+
+        if (items[n].fd >= 0) {
+            items[n++].events = events;
+        }
+
+        items[n].fd = kvr_relay_metrics_poll(r);
+
+        if (items[n].fd >= 0) {
+            items[n++].events = ZMQ_POLLIN;
+        }
+
+        for (i = 0; i < n; i++) {
+            items[i].socket = NULL;
+            items[i].revents = 0;
+        }
+
+        for (i = 0; i < r->nsources; i++) {
+            n += kvr_relay_zmq_poll(&r->sources[i], &items[n]);
+        }
+
+        r->now_ms = kvr_relay_clock();
+        wait = r->wake_ms > r->now_ms ? (long) (r->wake_ms - r->now_ms) : 0;
+
+        (void) zmq_poll(items, (int) n, wait);
+
+        r->now_ms = kvr_relay_clock();
+        r->wake_ms = r->now_ms + KVR_RELAY_TURN_MS;
+
+        if (items[0].revents) {
+            kvr_relay_signalled(r, signals);
+        }
+
+        if (redis < n && items[redis].socket == NULL
+            && r->redis.context != NULL
+            && items[redis].fd == r->redis.context->c.fd)
+        {
+            kvr_relay_redis_ready(r, items[redis].revents);
+        }
+
+        kvr_relay_turn(r);
+    }
+
+    free(items);
+    close(signals);
+}
+
+
+static void
+kvr_relay_turn(kvr_relay_t *r)
+{
+    uint32_t  i;
+
+    for (i = 0; i < r->nsources; i++) {
+        kvr_relay_zmq_tick(r, &r->sources[i]);
+    }
+
+    kvr_relay_redis_tick(r);
+    kvr_relay_source_tick(r);
+    kvr_relay_watch(r);
+    kvr_relay_publisher_tick(r);
+    kvr_relay_session_tick(r);
+    kvr_relay_snapshot_tick(r);
+    kvr_relay_mirror_tick(r);
+    kvr_relay_metrics_tick(r);
+
+    if (r->stopping) {
+        kvr_relay_stop(r);
+    }
+}
+
+
+/* What routers have to be told at once. */
+
+static void
+kvr_relay_watch(kvr_relay_t *r)
+{
+    bool  complete;
+    char  reason[KVR_RELAY_REASON], quoted[KVR_RELAY_QUOTED];
+
+    if (!r->session.started) {
+        return;
+    }
+
+    complete = kvr_relay_complete(r, reason);
+
+    if (complete == r->complete) {
+        return;
+    }
+
+    r->complete = complete;
+
+    kvr_relay_log(KVR_RELAY_INFO, complete ? "complete" : "not complete",
+                  "why=%s", kvr_relay_quote(quoted, reason, strlen(reason)));
+
+    kvr_relay_session_beat_now(r);
+
+    if (complete) {
+        kvr_relay_snapshot_want(r, "complete again");
+    }
+}
+
+
+static void
+kvr_relay_signalled(kvr_relay_t *r, int signals)
+{
+    uint32_t                 i;
+    struct signalfd_siginfo  info;
+
+    while (read(signals, &info, sizeof(info)) == (ssize_t) sizeof(info)) {
+
+        if (r->stopping) {
+            kvr_relay_exit(r, KVR_RELAY_ENDED);
+            return;
+        }
+
+        kvr_relay_log(KVR_RELAY_INFO, "ending", "signal=%u", info.ssi_signo);
+
+        r->stopping = true;
+        r->stop_ms = r->now_ms + KVR_RELAY_STOP_MS;
+
+        for (i = 0; i < r->nsources; i++) {
+            kvr_relay_zmq_close(r, &r->sources[i]);
+        }
+    }
+}
+
+
+/* What is queued goes first, then the worker. */
+
+static void
+kvr_relay_stop(kvr_relay_t *r)
+{
+    if (r->now_ms >= r->stop_ms) {
+        kvr_relay_log(KVR_RELAY_WARN, "ended, not all was sent", "unsent=%llu",
+                      (unsigned long long) (r->publisher.seq
+                                            - r->publisher.acked));
+        kvr_relay_exit(r, KVR_RELAY_ENDED);
+        return;
+    }
+
+    kvr_relay_wake(r, r->stop_ms - KVR_RELAY_LEAVE_MS);
+
+    if (r->session.phase == KVR_RELAY_LEAVING) {
+        kvr_relay_wake(r, r->stop_ms);
+        return;
+    }
+
+    if (!r->session.started || kvr_relay_publisher_idle(r)
+        || r->now_ms >= r->stop_ms - KVR_RELAY_LEAVE_MS)
+    {
+        kvr_relay_session_leave(r);
+    }
+}
+
+
+void
+kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms)
+{
+    r->wake_ms = kvr_min(r->wake_ms, at_ms);
+}
+
+
+void
+kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code)
+{
+    if (!r->done) {
+        r->done = true;
+        r->exit = code;
+    }
+}
+
+
+uint64_t
+kvr_relay_clock(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
+}
+
+
+uint64_t
+kvr_relay_unix(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
+}

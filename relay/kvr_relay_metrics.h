@@ -1,0 +1,33 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * /metrics in the format of Prometheus, and /health: 200 when what the engine
+ * says reaches Redis, 503 otherwise.
+ */
+
+
+#ifndef KVR_RELAY_METRICS_H_INCLUDED
+#define KVR_RELAY_METRICS_H_INCLUDED
+
+
+struct MHD_Daemon;
+
+
+typedef struct {
+    struct MHD_Daemon  *daemon;         /* NULL: not asked for */
+    int                 fd;
+    char                address[KVR_ADDRESS_MAX + 16];  /* with the port, "-" */
+} kvr_relay_metrics_t;
+
+
+/* False: why is a sentence. */
+bool kvr_relay_metrics_init(kvr_relay_t *r, char why[KVR_WHY_LEN]);
+void kvr_relay_metrics_free(kvr_relay_t *r);
+
+/* What the loop polls; -1: nothing. */
+int kvr_relay_metrics_poll(const kvr_relay_t *r);
+
+void kvr_relay_metrics_tick(kvr_relay_t *r);
+
+
+#endif /* KVR_RELAY_METRICS_H_INCLUDED */

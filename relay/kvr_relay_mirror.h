@@ -1,0 +1,65 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the engine holds: a zone of one worker in memory of this process, so
+ * that the engine's events are applied by the router's own code.
+ */
+
+
+#ifndef KVR_RELAY_MIRROR_H_INCLUDED
+#define KVR_RELAY_MIRROR_H_INCLUDED
+
+
+typedef struct {
+    void            *base;
+    size_t           size;
+    kvr_router_t     router;
+    kvr_decoder_t   *decoder;
+    const char      *worker;            /* id */
+    size_t           worker_len;
+    uint32_t         number;
+    uint64_t         forgotten;         /* before the mirror was emptied */
+} kvr_relay_mirror_t;
+
+
+/* Is given what took effect, in order. */
+typedef void kvr_relay_emit_pt(void *data, const kvr_event_t *ev);
+
+
+/* False: why is a sentence. */
+bool kvr_relay_mirror_init(kvr_relay_mirror_t *m,
+    const kvr_relay_options_t *o, char why[KVR_WHY_LEN]);
+void kvr_relay_mirror_free(kvr_relay_mirror_t *m);
+
+/*
+ * One event of the engine, as decoded: KVR_WHY_NONE, or why it was filtered
+ * or refused; *refused tells which of both.
+ */
+kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
+    kvr_relay_emit_pt *emit, void *data, bool *refused);
+
+/* Empties a rank. */
+void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank);
+
+/* Empties all. */
+void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
+
+/* A part of a snapshot.  False: it is broken. */
+bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len);
+
+/* See kvr_router_dump_events(). */
+kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
+    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
+
+/* Index blocks held, over all ranks. */
+uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
+
+/* Blocks forgotten for want of room, since the start. */
+uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
+
+/* Work that is left for later, some of it. */
+void kvr_relay_mirror_tick(kvr_relay_t *r);
+
+
+#endif /* KVR_RELAY_MIRROR_H_INCLUDED */

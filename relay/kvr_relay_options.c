@@ -1,0 +1,645 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay_options.h"
+#include "kvr_relay_url.h"
+
+#include "event/kvr_event.h"
+#include "fleet/kvr_fleet.h"
+#include "kvr_router.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+
+#define KVR_RELAY_VERSION  "0.1.0"
+#define KVR_RELAY_ENV      "KV_RELAY_"
+#define KVR_RELAY_BAD      2            /* exit code: an option is wrong */
+#define KVR_RELAY_ENV_MAX  64
+
+
+typedef enum {
+    KVR_RELAY_TEXT,
+    KVR_RELAY_LIST,                     /* repeated, or with commas */
+    KVR_RELAY_NUMBER,
+    KVR_RELAY_SIZE,                     /* bytes, with k, m, g */
+    KVR_RELAY_SWITCH,                   /* on|off */
+    KVR_RELAY_LEVEL
+} kvr_relay_option_kind_t;
+
+
+typedef struct {
+    const char               *name;
+    const char               *value;    /* what stands for it in the help */
+    kvr_relay_option_kind_t   kind;
+    size_t                    offset;
+    uint64_t                  least;
+    uint64_t                  most;
+    const char               *help;
+} kvr_relay_option_t;
+
+
+static int kvr_relay_option_set(kvr_relay_options_t *o,
+    const kvr_relay_option_t *option, const char *value);
+static int kvr_relay_option_list(const kvr_relay_option_t *option,
+    kvr_relay_list_t *list, const char *value);
+static int kvr_relay_option_number(const kvr_relay_option_t *option,
+    const char *value, uint64_t *number);
+static int kvr_relay_options_env(kvr_relay_options_t *o);
+static int kvr_relay_options_check(kvr_relay_options_t *o);
+static int kvr_relay_options_ranks(kvr_relay_options_t *o);
+static int kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
+    uint32_t ranks);
+static void kvr_relay_options_help(void);
+__attribute__((format(printf, 2, 3)))
+static int kvr_relay_bad(const char *name, const char *fmt, ...);
+
+
+#define at(field)  offsetof(kvr_relay_options_t, field)
+
+static const kvr_relay_option_t  kvr_relay_options[] = {
+
+    { "worker", "ID", KVR_RELAY_TEXT, at(worker), 0, 0,
+      "the worker's id: 1 to 63 of A-Z a-z 0-9 . _ : -" },
+
+    { "redis", "URL", KVR_RELAY_LIST, at(redis), 0, 0,
+      "redis://[[user]:password@]host[:port][/db], or unix:/path[?db=N];\n"
+      "repeated or with commas: the next is tried when one fails\n"
+      "(redis://127.0.0.1:6379)" },
+
+    { "channel", "PREFIX", KVR_RELAY_TEXT, at(channel), 0, 0,
+      "what the channel's name begins with (kv-events:)" },
+
+    { "events", "ENDPOINT", KVR_RELAY_LIST, at(events), 0, 0,
+      "the engine's ZMQ events, tcp://host:port; repeated: one a rank" },
+
+    { "replay", "ENDPOINT", KVR_RELAY_LIST, at(replay), 0, 0,
+      "the engine's ZMQ replay; as often as --events" },
+
+    { "ranks", "N", KVR_RELAY_NUMBER, at(ranks), 1, KVR_RELAY_LIST_MAX,
+      "data-parallel ranks: rank r is at the port + r (1)" },
+
+    { "topic", "TOPIC", KVR_RELAY_TEXT, at(topic), 0, 0,
+      "subscribe to topics that begin so (all)" },
+
+    { "trtllm", "URL", KVR_RELAY_TEXT, at(trtllm), 0, 0,
+      "instead of --events: TensorRT-LLM's HTTP server, whose\n"
+      "kv_cache_events is polled" },
+
+    { "trtllm-interval", "MS", KVR_RELAY_NUMBER, at(trtllm_interval),
+      5, 60000,
+      "between two polls (100)" },
+
+    { "block-size", "N", KVR_RELAY_NUMBER, at(block_size), 1,
+      KVR_BLOCK_SIZE_MAX,
+      "tokens of a block of the router's zone; the engine's is a multiple\n"
+      "of it (16)" },
+
+    { "refcount", "on|off", KVR_RELAY_SWITCH, at(refcount), 0, 0,
+      "count copies: one removal for each store of a block (on)" },
+
+    { "salted", "on|off", KVR_RELAY_SWITCH, at(salted), 0, 0,
+      "the engine runs with cache salts (off)" },
+
+    { "address", "HOST:PORT", KVR_RELAY_TEXT, at(address), 0, 0,
+      "of the engine's HTTP server, for the router" },
+
+    { "model", "NAME", KVR_RELAY_TEXT, at(model), 0, 0,
+      "the engine's model" },
+
+    { "role", "ROLE", KVR_RELAY_TEXT, at(role), 0, 0,
+      "both, prefill or decode (both)" },
+
+    { "weight", "W", KVR_RELAY_TEXT, at(weight), 0, 0,
+      "the worker's weight, 0.001 to 1000 (1)" },
+
+    { "lora", "NAMES", KVR_RELAY_TEXT, at(lora), 0, 0,
+      "the engine's adapters, with commas" },
+
+    { "deregister", "on|off", KVR_RELAY_SWITCH, at(deregister), 0, 0,
+      "at SIGTERM: take the worker out of the fleet (on)" },
+
+    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory), KVR_ZONE_MIN,
+      UINT64_C(1) << 40,
+      "for the mirror of what the engine holds (256m)" },
+
+    { "ring", "SIZE", KVR_RELAY_SIZE, at(ring), 1 << 20,
+      UINT64_C(1) << 36,
+      "for messages that Redis may need once more (64m)" },
+
+    { "snapshot-interval", "N", KVR_RELAY_NUMBER, at(snapshot_interval),
+      16, 1000000,
+      "messages between two snapshots; less than the engine's replay\n"
+      "buffer has (4000)" },
+
+    { "listen", "HOST:PORT", KVR_RELAY_TEXT, at(listen), 0, 0,
+      "serve /metrics and /health there; port 0: any (nowhere)" },
+
+    { "log-level", "LEVEL", KVR_RELAY_LEVEL, at(log_level), 0, 0,
+      "error, warn, info or debug (info)" }
+};
+
+#undef at
+
+
+#define KVR_RELAY_OPTIONS                                                     \
+    (sizeof(kvr_relay_options) / sizeof(kvr_relay_options[0]))
+
+
+int
+kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
+{
+    int          i, code;
+    char        *name, *value;
+    size_t       k, len;
+    uint32_t     given[KVR_RELAY_OPTIONS];
+
+    memset(o, 0, sizeof(kvr_relay_options_t));
+    memset(given, 0, sizeof(given));
+
+    o->channel = "kv-events:";
+    o->ranks = 1;
+    o->topic = "";
+    o->trtllm_interval = 100;
+    o->block_size = 16;
+    o->refcount = true;
+    o->address = "";
+    o->model = "";
+    o->role = "both";
+    o->weight = "1";
+    o->lora = "";
+    o->deregister = true;
+    o->memory = UINT64_C(256) << 20;
+    o->ring = UINT64_C(64) << 20;
+    o->snapshot_interval = 4000;
+    o->log_level = KVR_RELAY_INFO;
+
+    code = kvr_relay_options_env(o);
+    if (code >= 0) {
+        return code;
+    }
+
+    for (i = 1; i < argc; i++) {
+        name = argv[i];
+
+        if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+            kvr_relay_options_help();
+            return 0;
+        }
+
+        if (strcmp(name, "--version") == 0) {
+            printf("kv-relay %s\n", KVR_RELAY_VERSION);
+            return 0;
+        }
+
+        if (strncmp(name, "--", 2) != 0) {
+            return kvr_relay_bad(name, "is not an option");
+        }
+
+        value = strchr(name, '=');
+        len = value ? (size_t) (value - name - 2) : strlen(name + 2);
+
+        for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+            if (strlen(kvr_relay_options[k].name) == len
+                && memcmp(kvr_relay_options[k].name, name + 2, len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (k == KVR_RELAY_OPTIONS) {
+            return kvr_relay_bad(name, "there is no such option; see --help");
+        }
+
+        if (value != NULL) {
+            value++;
+
+        } else if (++i < argc) {
+            value = argv[i];
+
+        } else {
+            return kvr_relay_bad(kvr_relay_options[k].name, "has no value");
+        }
+
+        /* the first of a list takes the place of the environment's */
+
+        if (kvr_relay_options[k].kind == KVR_RELAY_LIST && !given[k]) {
+            ((kvr_relay_list_t *) ((char *) o + kvr_relay_options[k].offset))
+                ->n = 0;
+        }
+
+        given[k] = 1;
+
+        code = kvr_relay_option_set(o, &kvr_relay_options[k], value);
+        if (code >= 0) {
+            return code;
+        }
+    }
+
+    return kvr_relay_options_check(o);
+}
+
+
+static int
+kvr_relay_options_env(kvr_relay_options_t *o)
+{
+    int      code;
+    char     name[KVR_RELAY_ENV_MAX], *value, *p;
+    size_t   k;
+
+    for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+
+        snprintf(name, sizeof(name), KVR_RELAY_ENV "%s",
+                 kvr_relay_options[k].name);
+
+        for (p = name; *p; p++) {
+            *p = *p == '-' ? '_' : (char) toupper((unsigned char) *p);
+        }
+
+        value = getenv(name);
+
+        if (value == NULL || *value == '\0') {
+            continue;
+        }
+
+        code = kvr_relay_option_set(o, &kvr_relay_options[k], value);
+        if (code >= 0) {
+            return code;
+        }
+    }
+
+    return -1;
+}
+
+
+static int
+kvr_relay_option_set(kvr_relay_options_t *o, const kvr_relay_option_t *option,
+    const char *value)
+{
+    int       code;
+    void     *to;
+    uint32_t  level;
+    uint64_t  number;
+
+    to = (char *) o + option->offset;
+
+    switch (option->kind) {
+
+    case KVR_RELAY_LIST:
+        return kvr_relay_option_list(option, to, value);
+
+    case KVR_RELAY_NUMBER:
+    case KVR_RELAY_SIZE:
+        code = kvr_relay_option_number(option, value, &number);
+
+        if (code < 0 && option->kind == KVR_RELAY_NUMBER) {
+            *(uint32_t *) to = (uint32_t) number;
+
+        } else if (code < 0) {
+            *(uint64_t *) to = number;
+        }
+
+        return code;
+
+    case KVR_RELAY_SWITCH:
+        if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
+            return kvr_relay_bad(option->name, "must be on or off, not \"%s\"",
+                                 value);
+        }
+
+        *(bool *) to = strcmp(value, "on") == 0;
+        return -1;
+
+    case KVR_RELAY_LEVEL:
+        for (level = 0; level < KVR_RELAY_LEVELS; level++) {
+            if (strcmp(kvr_relay_level_name(level), value) == 0) {
+                *(kvr_relay_level_t *) to = level;
+                return -1;
+            }
+        }
+
+        return kvr_relay_bad(option->name, "must be error, warn, info or "
+                             "debug, not \"%s\"", value);
+
+    default: /* KVR_RELAY_TEXT */
+        *(char **) to = strdup(value);
+        return -1;
+    }
+}
+
+
+static int
+kvr_relay_option_list(const kvr_relay_option_t *option,
+    kvr_relay_list_t *list, const char *value)
+{
+    size_t  len;
+
+    for ( ;; ) {
+        len = strcspn(value, ",");
+
+        if (len == 0) {
+            return kvr_relay_bad(option->name, "has an empty value");
+        }
+
+        if (list->n == KVR_RELAY_LIST_MAX) {
+            return kvr_relay_bad(option->name, "is there more than %d times",
+                                 KVR_RELAY_LIST_MAX);
+        }
+
+        list->items[list->n++] = strndup(value, len);
+        value += len;
+
+        if (*value == '\0') {
+            return -1;
+        }
+
+        value++;
+    }
+}
+
+
+static int
+kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
+    uint64_t *number)
+{
+    char        *end;
+    uint64_t     unit;
+    const char  *p;
+
+    static const char  units[] = "kmg";
+
+    errno = 0;
+    *number = strtoull(value, &end, 10);
+    unit = 1;
+
+    if (option->kind == KVR_RELAY_SIZE && *end != '\0') {
+        p = strchr(units, tolower((unsigned char) *end));
+
+        if (p != NULL) {
+            unit = UINT64_C(1) << (10 * (p - units + 1));
+            end++;
+        }
+    }
+
+    if (!isdigit((unsigned char) *value) || *end != '\0') {
+        return kvr_relay_bad(option->name, "\"%s\" is not a %s", value,
+                             option->kind == KVR_RELAY_SIZE
+                             ? "size, as 512k, 64m or 1g are" : "number");
+    }
+
+    if (errno != 0 || *number > option->most / unit
+        || *number * unit < option->least)
+    {
+        return kvr_relay_bad(option->name, "must be %llu to %llu, not %s",
+                             (unsigned long long) option->least,
+                             (unsigned long long) option->most, value);
+    }
+
+    *number *= unit;
+
+    return -1;
+}
+
+
+/* What only all options together tell. */
+
+static int
+kvr_relay_options_check(kvr_relay_options_t *o)
+{
+    char             *end;
+    double            weight;
+    uint32_t          i;
+    const char       *why;
+    kvr_relay_url_t   url;
+
+    if (o->worker == NULL) {
+        return kvr_relay_bad("worker", "is missing");
+    }
+
+    if (!kvr_worker_id_valid(o->worker, strlen(o->worker))) {
+        return kvr_relay_bad("worker", "\"%s\" is not an id: 1 to %d of "
+                             "A-Z a-z 0-9 . _ : -", o->worker,
+                             KVR_WORKER_ID_MAX);
+    }
+
+    if (o->redis.n == 0) {
+        o->redis.items[o->redis.n++] = "redis://127.0.0.1:6379";
+    }
+
+    for (i = 0; i < o->redis.n; i++) {
+        why = kvr_relay_url_parse(&url, o->redis.items[i]);
+
+        if (why != NULL) {
+            return kvr_relay_bad("redis", "URL %u %s", i + 1, why);
+        }
+    }
+
+    if ((o->events.n == 0) == (o->trtllm == NULL)) {
+        return kvr_relay_bad("events", "or --trtllm is needed, one of them");
+    }
+
+    if (o->trtllm != NULL && strncmp(o->trtllm, "http://", 7) != 0
+        && strncmp(o->trtllm, "https://", 8) != 0)
+    {
+        return kvr_relay_bad("trtllm", "\"%s\" is not a http:// or https:// "
+                             "URL", o->trtllm);
+    }
+
+    if (strcmp(o->role, "both") != 0 && strcmp(o->role, "prefill") != 0
+        && strcmp(o->role, "decode") != 0)
+    {
+        return kvr_relay_bad("role", "must be both, prefill or decode, not "
+                             "\"%s\"", o->role);
+    }
+
+    weight = strtod(o->weight, &end);
+
+    if (!isdigit((unsigned char) *o->weight) || *end != '\0'
+        || weight < 0.001 || weight > KVR_WEIGHT_MAX)
+    {
+        return kvr_relay_bad("weight", "must be 0.001 to %d, not \"%s\"",
+                             KVR_WEIGHT_MAX, o->weight);
+    }
+
+    if (strlen(o->address) > KVR_ADDRESS_MAX) {
+        return kvr_relay_bad("address", "is longer than %d", KVR_ADDRESS_MAX);
+    }
+
+    if (*o->address != '\0' && strrchr(o->address, ':') == NULL) {
+        return kvr_relay_bad("address", "\"%s\" is not host:port",
+                             o->address);
+    }
+
+    if (strlen(o->model) > KVR_MODEL_MAX) {
+        return kvr_relay_bad("model", "is longer than %d", KVR_MODEL_MAX);
+    }
+
+    if (o->listen != NULL && strrchr(o->listen, ':') == NULL) {
+        return kvr_relay_bad("listen", "\"%s\" is not host:port", o->listen);
+    }
+
+    return kvr_relay_options_ranks(o);
+}
+
+
+static int
+kvr_relay_options_ranks(kvr_relay_options_t *o)
+{
+    int  code;
+
+    if (o->trtllm != NULL) {
+        if (o->replay.n != 0) {
+            return kvr_relay_bad("replay", "goes with --events");
+        }
+
+        return -1;
+    }
+
+    code = kvr_relay_options_spread("events", &o->events, o->ranks);
+
+    if (code < 0 && o->replay.n != 0) {
+        code = kvr_relay_options_spread("replay", &o->replay, o->ranks);
+    }
+
+    if (code >= 0) {
+        return code;
+    }
+
+    if (o->replay.n != 0 && o->replay.n != o->events.n) {
+        return kvr_relay_bad("replay", "is there %u times, --events %u times",
+                             o->replay.n, o->events.n);
+    }
+
+    o->ranks = o->events.n;
+
+    return -1;
+}
+
+
+/* One endpoint, several ranks: rank r is at the port + r. */
+
+static int
+kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
+    uint32_t ranks)
+{
+    char           *end;
+    char            endpoint[300];
+    uint32_t        i;
+    const char     *first, *colon;
+    unsigned long   port;
+
+    for (i = 0; i < list->n; i++) {
+        first = list->items[i];
+
+        if (strncmp(first, "ipc://", 6) == 0 && first[6] != '\0') {
+            continue;
+        }
+
+        colon = strrchr(first, ':');
+        port = colon && isdigit((unsigned char) colon[1])
+               ? strtoul(colon + 1, &end, 10) : 0;
+
+        if (strncmp(first, "tcp://", 6) != 0 || colon < first + 7
+            || port == 0 || port > 65535 || *end != '\0'
+            || strlen(first) > 255)
+        {
+            return kvr_relay_bad(name, "\"%s\" is neither tcp://host:port nor "
+                                 "ipc:///path", first);
+        }
+    }
+
+    if (ranks == 1 || list->n == ranks) {
+        return -1;
+    }
+
+    if (list->n != 1) {
+        return kvr_relay_bad(name, "is there %u times, with --ranks %u",
+                             list->n, ranks);
+    }
+
+    first = list->items[0];
+
+    if (strncmp(first, "tcp://", 6) != 0) {
+        return kvr_relay_bad(name, "must be there %u times, once a rank, for "
+                             "\"%s\" has no port", ranks, first);
+    }
+
+    colon = strrchr(first, ':');
+    port = strtoul(colon + 1, NULL, 10);
+
+    if (port + ranks - 1 > 65535) {
+        return kvr_relay_bad(name, "there are no %u ports from %lu on", ranks,
+                             port);
+    }
+
+    for (i = 0; i < ranks; i++) {
+        snprintf(endpoint, sizeof(endpoint), "%.*s:%lu",
+                 (int) (colon - first), first, port + i);
+        list->items[i] = strdup(endpoint);
+    }
+
+    list->n = ranks;
+
+    return -1;
+}
+
+
+static void
+kvr_relay_options_help(void)
+{
+    char         left[40];
+    size_t       k;
+    const char  *p, *line;
+
+    printf("kv-relay: KV cache events of an inference engine, from ZMQ to "
+           "Redis\n\n"
+           "    kv-relay --worker ID --events ENDPOINT [--replay ENDPOINT] "
+           "[OPTION…]\n"
+           "    kv-relay --worker ID --trtllm URL [OPTION…]\n\n"
+           "Every option may also come from the environment: --block-size as "
+           "KV_RELAY_BLOCK_SIZE.\n\n");
+
+    for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+        snprintf(left, sizeof(left), "--%s %s", kvr_relay_options[k].name,
+                 kvr_relay_options[k].value);
+
+        for (p = kvr_relay_options[k].help; *p; p = line) {
+            line = strchr(p, '\n');
+            line = line ? line + 1 : p + strlen(p);
+
+            printf("  %-26s %.*s%s",
+                   p == kvr_relay_options[k].help ? left : "",
+                   (int) (line - p), p, *line ? "" : "\n");
+        }
+    }
+
+    printf("  %-26s %s\n  %-26s %s\n", "--help", "this", "--version",
+           "the version");
+
+    printf("\nExit codes: 0 ended by SIGTERM or SIGINT, 1 can't go on, 2 an "
+           "option is wrong,\n3 superseded by another relay of the same "
+           "worker.\n");
+}
+
+
+static int
+kvr_relay_bad(const char *name, const char *fmt, ...)
+{
+    va_list  args;
+
+    fprintf(stderr, "kv-relay: %s%s ", strncmp(name, "--", 2) ? "--" : "",
+            name);
+
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+
+    fprintf(stderr, "\n");
+
+    return KVR_RELAY_BAD;
+}

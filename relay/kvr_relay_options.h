@@ -1,0 +1,67 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The options: of the command line, or of the environment as KV_RELAY_…; the
+ * command line wins.
+ */
+
+
+#ifndef KVR_RELAY_OPTIONS_H_INCLUDED
+#define KVR_RELAY_OPTIONS_H_INCLUDED
+
+
+#include "kvr_relay_log.h"
+
+#include "kvr.h"
+
+
+#define KVR_RELAY_LIST_MAX  64      /* of an option that may be repeated */
+
+
+typedef struct {
+    char      *items[KVR_RELAY_LIST_MAX];
+    uint32_t   n;
+} kvr_relay_list_t;
+
+
+typedef struct {
+    char              *worker;
+    kvr_relay_list_t   redis;           /* URLs */
+    char              *channel;         /* prefix of the channel */
+
+    kvr_relay_list_t   events;          /* endpoints, one a rank */
+    kvr_relay_list_t   replay;          /* as many, or none */
+    uint32_t           ranks;
+    char              *topic;
+    char              *trtllm;          /* URL */
+    uint32_t           trtllm_interval; /* ms */
+
+    uint32_t           block_size;      /* tokens, the index's */
+    bool               refcount;
+    bool               salted;
+
+    char              *address;         /* membership */
+    char              *model;
+    char              *role;
+    char              *weight;
+    char              *lora;
+    bool               deregister;
+
+    uint64_t           memory;          /* bytes, of the mirror */
+    uint64_t           ring;            /* bytes */
+    uint32_t           snapshot_interval;   /* envelopes */
+
+    char              *listen;          /* host:port, of metrics; NULL: none */
+    kvr_relay_level_t  log_level;
+} kvr_relay_options_t;
+
+
+/*
+ * Reads the options; what they point at stays until the process ends.
+ * Returns -1 to go on, or the process's exit code: after --help and
+ * --version, and when an option is wrong, which was said on stderr.
+ */
+int kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv);
+
+
+#endif /* KVR_RELAY_OPTIONS_H_INCLUDED */

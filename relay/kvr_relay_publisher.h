@@ -1,0 +1,89 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Envelopes: numbered within an epoch, sent in order by MULTI XADD PUBLISH
+ * EXEC, kept until a snapshot covers them.
+ *
+ * An epoch, and whatever follows a loss, stands on a base: a snapshot with the
+ * number of the envelope before the first.  Without one the publisher is
+ * UNBASED: what the mirror sees isn't written down, for the base to come will
+ * have it.  While the base is being written it is HELD: envelopes are made and
+ * wait.
+ */
+
+
+#ifndef KVR_RELAY_PUBLISHER_H_INCLUDED
+#define KVR_RELAY_PUBLISHER_H_INCLUDED
+
+
+typedef enum {
+    KVR_RELAY_UNBASED,
+    KVR_RELAY_HELD,
+    KVR_RELAY_OPEN
+} kvr_relay_state_t;
+
+
+typedef struct {
+    kvr_relay_state_t   state;
+    bool                fresh;      /* the base begins an epoch */
+    bool                resumed;    /* Redis was looked at, since connected */
+    bool                hole;       /* Redis lacks one in the middle */
+
+    uint64_t            epoch;
+    uint64_t            known;      /* highest epoch seen in Redis */
+    uint64_t            seq;        /* last one made, */
+    uint64_t            sent;       /* given to the connection, */
+    uint64_t            acked;      /* and in Redis */
+    bool                sent_complete;  /* what the last one sent says */
+
+    uint32_t            outstanding;
+    size_t              outstanding_bytes;
+    uint32_t            generation; /* of answers that still count */
+
+    kvr_relay_ring_t    ring;
+    kvr_relay_batch_t   batch;
+} kvr_relay_publisher_t;
+
+
+/* False: out of memory. */
+bool kvr_relay_publisher_init(kvr_relay_t *r);
+void kvr_relay_publisher_free(kvr_relay_t *r);
+
+/* A kvr_relay_emit_pt, data is the relay: takes what took effect. */
+void kvr_relay_publisher_event(void *data, const kvr_event_t *ev);
+
+/*
+ * Makes the envelope of what was taken.  engine: it completes the batch
+ * engine_seq of the engine's rank.
+ */
+void kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank,
+    uint64_t engine_seq);
+
+/* What follows needs a base.  fresh: of a new epoch. */
+void kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh);
+
+/* Takes the mirror as it is for the base, and has it written. */
+void kvr_relay_publisher_base(kvr_relay_t *r);
+
+/* The snapshot with this number is in force. */
+void kvr_relay_publisher_covered(kvr_relay_t *r, uint64_t seq, bool base);
+
+/*
+ * After Redis was reached (again): what its log ends with, 0-0: nothing, and
+ * its snapshot.
+ */
+void kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
+    uint64_t log_seq, uint64_t snap_epoch, uint64_t snap_seq);
+void kvr_relay_publisher_down(kvr_relay_t *r);
+
+/* Sends what may be sent. */
+void kvr_relay_publisher_tick(kvr_relay_t *r);
+
+/* Publishes a heartbeat, when there is something to say. */
+void kvr_relay_publisher_heartbeat(kvr_relay_t *r);
+
+/* All that was made is in Redis. */
+bool kvr_relay_publisher_idle(const kvr_relay_t *r);
+
+
+#endif /* KVR_RELAY_PUBLISHER_H_INCLUDED */

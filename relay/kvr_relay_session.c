@@ -1,0 +1,593 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+
+#define KVR_RELAY_BEAT_MS      1000
+#define KVR_RELAY_LEASE_MS     "5000"
+#define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
+#define KVR_RELAY_PARTS_MAX    1000000  /* of a snapshot that is loaded */
+
+
+static void kvr_relay_session_lease(kvr_relay_t *r);
+static void kvr_relay_session_leased(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_look(kvr_relay_t *r);
+static void kvr_relay_session_saw_log(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_saw_snap(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_part(kvr_relay_t *r);
+static void kvr_relay_session_loaded(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_unloaded(kvr_relay_t *r, const char *why);
+static void kvr_relay_session_start(kvr_relay_t *r);
+static void kvr_relay_session_beat(kvr_relay_t *r);
+static void kvr_relay_session_beaten(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_asked(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_left(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static bool kvr_relay_session_bad(kvr_relay_t *r, const redisReply *reply);
+static uint64_t kvr_relay_session_number(const redisReply *reply);
+
+
+/*
+ * KEYS: lease, worker, workers.  ARGV: token, lease's ms, worker's seconds,
+ * worker, the fields of kv-worker (none: only the lease).  0: the lease is
+ * another relay's.
+ */
+static const char  kvr_relay_beat_script[] =
+    "local t = redis.call('get', KEYS[1])\n"
+    "if t and t ~= ARGV[1] then return 0 end\n"
+    "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])\n"
+    "if #ARGV > 4 then\n"
+    "  redis.call('hset', KEYS[2], unpack(ARGV, 5))\n"
+    "  redis.call('expire', KEYS[2], ARGV[3])\n"
+    "  redis.call('sadd', KEYS[3], ARGV[4])\n"
+    "end\n"
+    "return 1\n";
+
+/* KEYS: lease, worker, workers.  ARGV: token, worker, 1: deregister. */
+static const char  kvr_relay_leave_script[] =
+    "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end\n"
+    "redis.call('del', KEYS[1])\n"
+    "if ARGV[3] == '1' then\n"
+    "  redis.call('srem', KEYS[3], ARGV[2])\n"
+    "  redis.call('del', KEYS[2])\n"
+    "end\n"
+    "return 1\n";
+
+
+bool
+kvr_relay_session_init(kvr_relay_t *r)
+{
+    uint32_t              i;
+    uint8_t               random[16];
+    const char           *w;
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+    w = r->options.worker;
+
+    memset(s, 0, sizeof(kvr_relay_session_t));
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t) sizeof(random)) {
+        return false;
+    }
+
+    for (i = 0; i < sizeof(random); i++) {
+        sprintf(&s->token[i * 2], "%02x", random[i]);
+    }
+
+    snprintf(s->block_size, sizeof(s->block_size), "%u",
+             r->options.block_size);
+    snprintf(s->channel, KVR_RELAY_KEY, "%.90s%s", r->options.channel, w);
+    snprintf(s->lease_key, KVR_RELAY_KEY, "kv-lease:{%s}", w);
+    snprintf(s->worker_key, KVR_RELAY_KEY, "kv-worker:{%s}", w);
+    snprintf(s->snap_key, KVR_RELAY_KEY, "kv-snap:{%s}", w);
+    snprintf(s->ask_key, KVR_RELAY_KEY, "kv-snap-ask:{%s}", w);
+    snprintf(s->log_key, KVR_RELAY_KEY, "kv-log:{%s}", w);
+
+    return true;
+}
+
+
+void
+kvr_relay_session_up(kvr_relay_t *r)
+{
+    if (r->session.phase == KVR_RELAY_LEAVING) {
+        kvr_relay_session_leave(r);
+        return;
+    }
+
+    if (r->session.started) {
+        r->session.phase = KVR_RELAY_CHECK;
+        kvr_relay_session_beat(r);
+        kvr_relay_session_look(r);
+        return;
+    }
+
+    r->session.phase = KVR_RELAY_LEASE;
+    r->session.beat_ms = r->now_ms;
+    kvr_relay_wake(r, r->now_ms);
+}
+
+
+void
+kvr_relay_session_down(kvr_relay_t *r)
+{
+    if (r->session.phase == KVR_RELAY_LOAD) {
+        kvr_relay_mirror_clear_all(&r->mirror);
+        kvr_relay_source_forget(r);
+    }
+
+    if (r->session.phase != KVR_RELAY_LEAVING) {
+        r->session.phase = KVR_RELAY_NOWHERE;
+    }
+
+    kvr_relay_snapshot_abort(r);
+    kvr_relay_publisher_down(r);
+}
+
+
+void
+kvr_relay_session_tick(kvr_relay_t *r)
+{
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (!r->redis.up || s->phase == KVR_RELAY_NOWHERE
+        || s->phase == KVR_RELAY_LEAVING)
+    {
+        return;
+    }
+
+    if (r->now_ms >= s->beat_ms) {
+        s->beat_ms = r->now_ms + KVR_RELAY_BEAT_MS;
+
+        if (s->phase == KVR_RELAY_LEASE) {
+            kvr_relay_session_lease(r);
+
+        } else {
+            kvr_relay_session_beat(r);
+        }
+    }
+
+    kvr_relay_wake(r, s->beat_ms);
+}
+
+
+void
+kvr_relay_session_beat_now(kvr_relay_t *r)
+{
+    r->session.beat_ms = r->now_ms;
+    kvr_relay_wake(r, r->now_ms);
+}
+
+
+/* ---- lease -------------------------------------------------------------- */
+
+static void
+kvr_relay_session_lease(kvr_relay_t *r)
+{
+    kvr_relay_redis_args(r, kvr_relay_session_leased, NULL, "SET",
+                         r->session.lease_key, r->session.token, "NX", "PX",
+                         KVR_RELAY_LEASE_MS, NULL);
+}
+
+
+static void
+kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (s->phase != KVR_RELAY_LEASE || kvr_relay_session_bad(r, reply)) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_STATUS) {
+        kvr_relay_log(KVR_RELAY_INFO, "lease taken", NULL);
+
+        s->phase = KVR_RELAY_LOAD;
+        kvr_relay_session_look(r);
+        return;
+    }
+
+    if (!s->standby) {
+        s->standby = true;
+        kvr_relay_log(KVR_RELAY_INFO, "standby", "why=\"another relay of this "
+                      "worker has the lease\"");
+    }
+}
+
+
+/* ---- what is there ------------------------------------------------------ */
+
+static void
+kvr_relay_session_look(kvr_relay_t *r)
+{
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+    s->log_epoch = 0;
+    s->log_seq = 0;
+    s->snap_epoch = 0;
+    s->snap_seq = 0;
+    s->parts = 0;
+    s->state_parts = 0;
+    s->next = 0;
+
+    kvr_relay_redis_args(r, kvr_relay_session_saw_worker, NULL, "HGET",
+                         s->worker_key, "epoch", NULL);
+    kvr_relay_redis_args(r, kvr_relay_session_saw_log, NULL, "XREVRANGE",
+                         s->log_key, "+", "-", "COUNT", "1", NULL);
+    kvr_relay_redis_args(r, kvr_relay_session_saw_snap, NULL, "HMGET",
+                         s->snap_key, "epoch", "seq", "parts", "state_parts",
+                         "version", "block_size", "complete", NULL);
+}
+
+
+static void
+kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
+    const redisReply *reply)
+{
+    if (!kvr_relay_session_bad(r, reply)) {
+        r->session.worker_epoch = kvr_relay_session_number(reply);
+    }
+}
+
+
+/* [[id, [field, value]]] */
+
+static void
+kvr_relay_session_saw_log(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    char              *end;
+    const redisReply  *id;
+
+    if (kvr_relay_session_bad(r, reply) || reply->type != REDIS_REPLY_ARRAY
+        || reply->elements == 0
+        || reply->element[0]->type != REDIS_REPLY_ARRAY
+        || reply->element[0]->elements == 0)
+    {
+        return;
+    }
+
+    id = reply->element[0]->element[0];
+
+    if (id->type == REDIS_REPLY_STRING) {
+        r->session.log_epoch = strtoull(id->str, &end, 10);
+        r->session.log_seq = *end == '-' ? strtoull(end + 1, NULL, 10) : 0;
+    }
+}
+
+
+static void
+kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    uint64_t              parts, state;
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (kvr_relay_session_bad(r, reply)) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 7) {
+        s->snap_epoch = kvr_relay_session_number(reply->element[0]);
+        s->snap_seq = kvr_relay_session_number(reply->element[1]);
+    }
+
+    if (s->phase == KVR_RELAY_CHECK) {
+        s->phase = KVR_RELAY_READY;
+        kvr_relay_publisher_resume(r, s->log_epoch, s->log_seq, s->snap_epoch,
+                                   s->snap_seq);
+        return;
+    }
+
+    if (s->phase != KVR_RELAY_LOAD) {
+        return;
+    }
+
+    if (s->snap_epoch == 0) {
+        kvr_relay_session_start(r);
+        return;
+    }
+
+    parts = kvr_relay_session_number(reply->element[2]);
+    state = kvr_relay_session_number(reply->element[3]);
+    s->complete = kvr_relay_session_number(reply->element[6]) == 1;
+
+    if (kvr_relay_session_number(reply->element[4]) != 1
+        || kvr_relay_session_number(reply->element[5])
+           != r->options.block_size
+        || parts > KVR_RELAY_PARTS_MAX || state > KVR_RELAY_PARTS_MAX)
+    {
+        kvr_relay_session_unloaded(r, "another version or block size");
+        return;
+    }
+
+    s->parts = (uint32_t) parts;
+    s->state_parts = (uint32_t) state;
+
+    kvr_relay_session_part(r);
+}
+
+
+/* ---- loading ------------------------------------------------------------ */
+
+static void
+kvr_relay_session_part(kvr_relay_t *r)
+{
+    char                  key[KVR_RELAY_KEY + 64];
+    bool                  state;
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (s->next == s->parts + s->state_parts) {
+
+        if (!kvr_relay_source_loaded(r, s->complete)) {
+            kvr_relay_session_unloaded(r, "broken state");
+            return;
+        }
+
+        kvr_relay_log(KVR_RELAY_INFO, "snapshot loaded", "epoch=%llu "
+                      "seq=%llu blocks=%llu",
+                      (unsigned long long) s->snap_epoch,
+                      (unsigned long long) s->snap_seq,
+                      (unsigned long long)
+                      kvr_relay_mirror_blocks(&r->mirror));
+
+        kvr_relay_session_start(r);
+        return;
+    }
+
+    state = s->next >= s->parts;
+
+    snprintf(key, sizeof(key), "%s:%llu-%llu:%s%u", s->snap_key,
+             (unsigned long long) s->snap_epoch,
+             (unsigned long long) s->snap_seq, state ? "s" : "",
+             state ? s->next - s->parts : s->next);
+
+    kvr_relay_redis_args(r, kvr_relay_session_loaded, NULL, "GET", key, NULL);
+}
+
+
+static void
+kvr_relay_session_loaded(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    bool                  good;
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (s->phase != KVR_RELAY_LOAD || kvr_relay_session_bad(r, reply)) {
+        return;
+    }
+
+    if (reply->type != REDIS_REPLY_STRING) {
+        kvr_relay_session_unloaded(r, "a part is not there");
+        return;
+    }
+
+    good = s->next < s->parts
+           ? kvr_relay_mirror_load(&r->mirror, reply->str, reply->len)
+           : kvr_relay_source_load(r, s->next - s->parts, reply->str,
+                                   reply->len);
+
+    if (!good) {
+        kvr_relay_session_unloaded(r, "a part is broken");
+        return;
+    }
+
+    s->next++;
+    kvr_relay_session_part(r);
+}
+
+
+/* What is there is of no use: from nothing, then. */
+
+static void
+kvr_relay_session_unloaded(kvr_relay_t *r, const char *why)
+{
+    kvr_relay_log(KVR_RELAY_WARN, "snapshot not loaded", "why=\"%s\"", why);
+
+    kvr_relay_mirror_clear_all(&r->mirror);
+    kvr_relay_source_forget(r);
+    kvr_relay_session_start(r);
+}
+
+
+static void
+kvr_relay_session_start(kvr_relay_t *r)
+{
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+    s->started = true;
+    s->phase = KVR_RELAY_READY;
+
+    r->publisher.known = s->worker_epoch;
+    kvr_relay_publisher_resume(r, s->log_epoch, s->log_seq, s->snap_epoch,
+                               s->snap_seq);
+
+    kvr_relay_source_start(r);
+}
+
+
+/* ---- each second -------------------------------------------------------- */
+
+static void
+kvr_relay_session_beat(kvr_relay_t *r)
+{
+    char                  epoch[24], seq[24], ranks[16], started[24];
+    char                  reason[KVR_RELAY_REASON];
+    bool                  complete;
+    size_t                i, n, len[40];
+    const char           *argv[40];
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    n = 0;
+    argv[n++] = "EVAL";
+    argv[n++] = kvr_relay_beat_script;
+    argv[n++] = "3";
+    argv[n++] = s->lease_key;
+    argv[n++] = s->worker_key;
+    argv[n++] = "kv-workers";
+    argv[n++] = s->token;
+    argv[n++] = KVR_RELAY_LEASE_MS;
+    argv[n++] = KVR_RELAY_MEMBER_TTL;
+    argv[n++] = r->options.worker;
+
+    if (r->publisher.state == KVR_RELAY_OPEN) {
+
+        complete = kvr_relay_complete(r, reason);
+
+        snprintf(epoch, sizeof(epoch), "%llu",
+                 (unsigned long long) r->publisher.epoch);
+        snprintf(seq, sizeof(seq), "%llu",
+                 (unsigned long long) r->publisher.sent);
+        snprintf(ranks, sizeof(ranks), "%u", r->nsources);
+        snprintf(started, sizeof(started), "%llu",
+                 (unsigned long long) r->started_ms);
+
+        argv[n++] = "address";
+        argv[n++] = r->options.address;
+        argv[n++] = "model";
+        argv[n++] = r->options.model;
+        argv[n++] = "block_size";
+        argv[n++] = s->block_size;
+        argv[n++] = "ranks";
+        argv[n++] = ranks;
+        argv[n++] = "role";
+        argv[n++] = r->options.role;
+        argv[n++] = "weight";
+        argv[n++] = r->options.weight;
+        argv[n++] = "lora";
+        argv[n++] = r->options.lora;
+        argv[n++] = "epoch";
+        argv[n++] = epoch;
+        argv[n++] = "seq";
+        argv[n++] = seq;
+        argv[n++] = "complete";
+        argv[n++] = complete ? "1" : "0";
+        argv[n++] = "reason";
+        argv[n++] = reason;
+        argv[n++] = "started";
+        argv[n++] = started;
+    }
+
+    for (i = 0; i < n; i++) {
+        len[i] = strlen(argv[i]);
+    }
+
+    kvr_relay_redis_argv(r, kvr_relay_session_beaten, NULL, (int) n, argv,
+                         len);
+
+    kvr_relay_publisher_heartbeat(r);
+
+    if (s->started) {
+        kvr_relay_redis_args(r, kvr_relay_session_asked, NULL, "GETDEL",
+                             s->ask_key, NULL);
+    }
+}
+
+
+static void
+kvr_relay_session_beaten(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    if (kvr_relay_session_bad(r, reply)) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) {
+        kvr_relay_log(KVR_RELAY_ERROR, "superseded", "by=lease");
+        kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
+    }
+}
+
+
+static void
+kvr_relay_session_asked(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
+        kvr_relay_snapshot_want(r, "a router asks");
+    }
+}
+
+
+/* ---- the end ------------------------------------------------------------ */
+
+void
+kvr_relay_session_leave(kvr_relay_t *r)
+{
+    r->session.phase = KVR_RELAY_LEAVING;
+
+    kvr_relay_redis_args(r, kvr_relay_session_left, NULL, "EVAL",
+                         kvr_relay_leave_script, "3", r->session.lease_key,
+                         r->session.worker_key, "kv-workers",
+                         r->session.token, r->options.worker,
+                         r->options.deregister ? "1" : "0", NULL);
+}
+
+
+static void
+kvr_relay_session_left(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    if (reply != NULL) {
+        kvr_relay_log(KVR_RELAY_INFO, "ended", "deregistered=%s",
+                      r->options.deregister ? "yes" : "no");
+    }
+
+    kvr_relay_exit(r, KVR_RELAY_ENDED);
+}
+
+
+/* ---- answers ------------------------------------------------------------ */
+
+/* No answer, or an error, after which the connection is given up. */
+
+static bool
+kvr_relay_session_bad(kvr_relay_t *r, const redisReply *reply)
+{
+    if (reply == NULL || r->redis.broken) {
+        return true;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        kvr_relay_redis_break(r, "refused", reply);
+        return true;
+    }
+
+    return false;
+}
+
+
+static uint64_t
+kvr_relay_session_number(const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        return (uint64_t) reply->integer;
+    }
+
+    return reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10)
+                                             : 0;
+}

@@ -1,0 +1,476 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+
+#define KVR_RELAY_SNAPSHOT_MS       2000    /* between two of them */
+#define KVR_RELAY_SNAPSHOT_PARTS    8       /* on their way at a time */
+#define KVR_RELAY_PART_SECONDS      "600"   /* until the pointer is there */
+#define KVR_RELAY_ENGINE_SEQ        32      /* bytes of one rank */
+
+
+static bool kvr_relay_snapshot_take(kvr_relay_t *r);
+static kvr_rc_t kvr_relay_snapshot_put(void *data, const kvr_event_t *ev);
+static bool kvr_relay_snapshot_full(void *data, const char *bytes, size_t len);
+static void kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
+    const redisReply *reply);
+static void kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i);
+static void kvr_relay_snapshot_wrote(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_snapshot_point(kvr_relay_t *r);
+static void kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+
+
+/*
+ * KEYS: lease, pointer.  ARGV: token, the pointer's epoch, its fields.
+ * 0: the lease, or the pointer, is another relay's.
+ */
+static const char  kvr_relay_snapshot_script[] =
+    "local t = redis.call('get', KEYS[1])\n"
+    "local o = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
+    " 'state_parts')\n"
+    "if (t and t ~= ARGV[1])"
+    " or (tonumber(o[1]) or 0) > tonumber(ARGV[2]) then return 0 end\n"
+    "redis.call('del', KEYS[2])\n"
+    "redis.call('hset', KEYS[2], unpack(ARGV, 3))\n"
+    "local n = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
+    " 'state_parts')\n"
+    "local function each(p, what)\n"
+    "  local at = KEYS[2] .. ':' .. p[1] .. '-' .. p[2] .. ':'\n"
+    "  for i = 0, (tonumber(p[3]) or 0) - 1 do what(at .. i) end\n"
+    "  for i = 0, (tonumber(p[4]) or 0) - 1 do what(at .. 's' .. i) end\n"
+    "end\n"
+    "if o[1] and o[2] then\n"
+    "  each(o, function(k) redis.call('expire', k, 60) end)\n"
+    "end\n"
+    "each(n, function(k) redis.call('persist', k) end)\n"
+    "return 1\n";
+
+
+void
+kvr_relay_snapshot_want(kvr_relay_t *r, const char *why)
+{
+    if (!r->snapshot.wanted) {
+        kvr_relay_log(KVR_RELAY_DEBUG, "snapshot wanted", "why=\"%s\"", why);
+    }
+
+    r->snapshot.wanted = true;
+    kvr_relay_wake(r, r->snapshot.due_ms);
+}
+
+
+void
+kvr_relay_snapshot_tick(kvr_relay_t *r)
+{
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    if (r->publisher.state != KVR_RELAY_OPEN || !r->publisher.resumed
+        || r->redis.context == NULL)
+    {
+        return;
+    }
+
+    if (r->publisher.seq - s->seq >= r->options.snapshot_interval) {
+        s->wanted = true;
+    }
+
+    if (!s->wanted || s->writing) {
+        return;
+    }
+
+    if (r->now_ms >= s->due_ms) {
+        kvr_relay_snapshot_start(r, false);
+
+    } else {
+        kvr_relay_wake(r, s->due_ms);
+    }
+}
+
+
+void
+kvr_relay_snapshot_start(kvr_relay_t *r, bool base)
+{
+    uint32_t               i;
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    kvr_relay_snapshot_abort(r);
+
+    s->wanted = false;
+    s->writing = true;
+    s->base = base;
+    s->at_epoch = r->publisher.epoch;
+    s->at_seq = r->publisher.seq;
+    s->complete = kvr_relay_complete(r, NULL);
+    s->since_ms = r->now_ms;
+    s->due_ms = r->now_ms + KVR_RELAY_SNAPSHOT_MS;
+
+    if (!kvr_relay_snapshot_take(r)) {
+        kvr_relay_snapshot_failed(r, "out of memory", NULL);
+        return;
+    }
+
+    if (s->parts.n + s->state.n == 0) {
+        kvr_relay_snapshot_point(r);
+        return;
+    }
+
+    for (i = 0; i < KVR_RELAY_SNAPSHOT_PARTS && s->writing; i++) {
+        if (s->next < s->parts.n + s->state.n) {
+            kvr_relay_snapshot_part(r, s->next++);
+        }
+    }
+}
+
+
+static bool
+kvr_relay_snapshot_take(kvr_relay_t *r)
+{
+    bool                    good;
+    char                   *p;
+    size_t                  size;
+    uint32_t                i;
+    kvr_relay_batch_t       batch;
+    kvr_relay_snapshot_t   *s;
+
+    s = &r->snapshot;
+    s->blocks = kvr_relay_mirror_blocks(&r->mirror);
+
+    if (!kvr_relay_batch_init(&batch, kvr_relay_snapshot_full, &s->parts)) {
+        return false;
+    }
+
+    good = kvr_relay_mirror_dump(&r->mirror, kvr_relay_snapshot_put, &batch)
+           == KVR_OK;
+
+    if (good && kvr_relay_batch_end(&batch)) {
+        good = kvr_relay_snapshot_full(&s->parts, batch.bytes, batch.len);
+    }
+
+    kvr_relay_batch_free(&batch);
+
+    if (!good || !kvr_relay_source_save(r, &s->state)) {
+        return false;
+    }
+
+    size = (size_t) (r->nsources + 1) * KVR_RELAY_ENGINE_SEQ;
+    s->engine_seq = malloc(size);
+    if (s->engine_seq == NULL) {
+        return false;
+    }
+
+    p = s->engine_seq;
+    *p++ = '{';
+
+    for (i = 0; i < r->nsources; i++) {
+        if (r->sources[i].known) {
+            p += sprintf(p, "%s\"%u\":%llu", p[-1] == '{' ? "" : ",", i,
+                         (unsigned long long) r->sources[i].seq);
+        }
+    }
+
+    *p++ = '}';
+    *p = '\0';
+
+    return true;
+}
+
+
+static kvr_rc_t
+kvr_relay_snapshot_put(void *data, const kvr_event_t *ev)
+{
+    return kvr_relay_batch_add(data, ev) ? KVR_OK : KVR_ERROR;
+}
+
+
+static bool
+kvr_relay_snapshot_full(void *data, const char *bytes, size_t len)
+{
+    char  *copy;
+
+    copy = malloc(len);
+    if (copy == NULL) {
+        return false;
+    }
+
+    memcpy(copy, bytes, len);
+
+    return kvr_relay_parts_add(data, copy, len);
+}
+
+
+void
+kvr_relay_snapshot_abort(kvr_relay_t *r)
+{
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    kvr_relay_parts_free(&s->parts);
+    kvr_relay_parts_free(&s->state);
+    free(s->engine_seq);
+
+    s->engine_seq = NULL;
+    s->writing = false;
+    s->pointing = false;
+    s->next = 0;
+    s->outstanding = 0;
+    s->generation++;
+}
+
+
+void
+kvr_relay_snapshot_free(kvr_relay_t *r)
+{
+    kvr_relay_snapshot_abort(r);
+}
+
+
+static void
+kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
+    const redisReply *reply)
+{
+    bool  base;
+    char  quoted[KVR_RELAY_QUOTED];
+
+    base = r->snapshot.base;
+
+    r->counters.snapshots_failed++;
+
+    kvr_relay_log(KVR_RELAY_WARN, "snapshot failed", "why=\"%s\" answer=%s",
+                  why, kvr_relay_quote(quoted, reply ? reply->str : "",
+                                       reply ? reply->len : 0));
+
+    kvr_relay_snapshot_abort(r);
+
+    if (base) {
+        kvr_relay_publisher_unbase(r, false);
+    }
+
+    r->snapshot.wanted = true;
+    r->snapshot.due_ms = r->now_ms + KVR_RELAY_SNAPSHOT_MS;
+    kvr_relay_wake(r, r->snapshot.due_ms);
+}
+
+
+/* Writes part i: those of the batches, then those of the state. */
+
+static void
+kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)
+{
+    char                   key[KVR_RELAY_KEY + 64];
+    bool                   state;
+    size_t                 len[5];
+    const char            *argv[5];
+    kvr_relay_part_t      *part;
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+    state = i >= s->parts.n;
+    part = state ? &s->state.items[i - s->parts.n] : &s->parts.items[i];
+
+    snprintf(key, sizeof(key), "%s:%llu-%llu:%s%u", r->session.snap_key,
+             (unsigned long long) s->at_epoch,
+             (unsigned long long) s->at_seq, state ? "s" : "",
+             state ? i - s->parts.n : i);
+
+    argv[0] = "SET";
+    argv[1] = key;
+    argv[2] = part->bytes;
+    argv[3] = "EX";
+    argv[4] = KVR_RELAY_PART_SECONDS;
+
+    len[0] = 3;
+    len[1] = strlen(key);
+    len[2] = part->len;
+    len[3] = 2;
+    len[4] = sizeof(KVR_RELAY_PART_SECONDS) - 1;
+
+    s->outstanding++;
+
+    kvr_relay_redis_argv(r, kvr_relay_snapshot_wrote,
+                         (void *) (uintptr_t) s->generation, 5, argv, len);
+}
+
+
+static void
+kvr_relay_snapshot_wrote(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    if (!s->writing || (uintptr_t) data != s->generation || reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        kvr_relay_snapshot_failed(r, "part", reply);
+        return;
+    }
+
+    s->outstanding--;
+
+    if (s->next < s->parts.n + s->state.n) {
+        kvr_relay_snapshot_part(r, s->next++);
+
+    } else if (s->outstanding == 0) {
+        kvr_relay_snapshot_point(r);
+    }
+}
+
+
+static void
+kvr_relay_snapshot_point(kvr_relay_t *r)
+{
+    char                   number[5][24];
+    size_t                 i, n, len[28];
+    const char            *argv[28];
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+    s->pointing = true;
+
+    snprintf(number[0], 24, "%llu", (unsigned long long) s->at_epoch);
+    snprintf(number[1], 24, "%llu", (unsigned long long) s->at_seq);
+    snprintf(number[2], 24, "%u", s->parts.n);
+    snprintf(number[3], 24, "%u", s->state.n);
+    snprintf(number[4], 24, "%llu", (unsigned long long) s->blocks);
+
+    n = 0;
+    argv[n++] = "EVAL";
+    argv[n++] = kvr_relay_snapshot_script;
+    argv[n++] = "2";
+    argv[n++] = r->session.lease_key;
+    argv[n++] = r->session.snap_key;
+    argv[n++] = r->session.token;
+    argv[n++] = number[0];
+    argv[n++] = "version";
+    argv[n++] = "1";
+    argv[n++] = "epoch";
+    argv[n++] = number[0];
+    argv[n++] = "seq";
+    argv[n++] = number[1];
+    argv[n++] = "complete";
+    argv[n++] = s->complete ? "1" : "0";
+    argv[n++] = "parts";
+    argv[n++] = number[2];
+    argv[n++] = "blocks";
+    argv[n++] = number[4];
+    argv[n++] = "block_size";
+    argv[n++] = r->session.block_size;
+    argv[n++] = "engine_seq";
+    argv[n++] = s->engine_seq;
+    argv[n++] = "state_parts";
+    argv[n++] = number[3];
+
+    for (i = 0; i < n; i++) {
+        len[i] = strlen(argv[i]);
+    }
+
+    kvr_relay_redis_argv(r, kvr_relay_snapshot_pointed,
+                         (void *) (uintptr_t) s->generation, (int) n, argv,
+                         len);
+}
+
+
+static void
+kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    bool                   base;
+    char                   id[48];
+    kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    if (!s->writing || (uintptr_t) data != s->generation || reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        kvr_relay_snapshot_failed(r, "pointer", reply);
+        return;
+    }
+
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1) {
+        kvr_relay_log(KVR_RELAY_ERROR, "superseded", "by=lease");
+        kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
+        return;
+    }
+
+    s->epoch = s->at_epoch;
+    s->seq = s->at_seq;
+    s->in_blocks = s->blocks;
+    s->took_ms = r->now_ms - s->since_ms;
+    base = s->base;
+
+    r->counters.snapshots++;
+
+    kvr_relay_log(KVR_RELAY_INFO, "snapshot", "epoch=%llu seq=%llu complete=%d"
+                  " blocks=%llu parts=%u ms=%llu",
+                  (unsigned long long) s->epoch, (unsigned long long) s->seq,
+                  s->complete, (unsigned long long) s->blocks, s->parts.n,
+                  (unsigned long long) s->took_ms);
+
+    kvr_relay_snapshot_abort(r);
+
+    snprintf(id, sizeof(id), "%llu-%llu", (unsigned long long) s->epoch,
+             (unsigned long long) s->seq + 1);
+
+    kvr_relay_redis_args(r, NULL, NULL, "XTRIM", r->session.log_key, "MINID",
+                         "~", id, NULL);
+
+    kvr_relay_publisher_covered(r, s->seq, base);
+    kvr_relay_session_beat_now(r);
+}
+
+
+bool
+kvr_relay_parts_add(kvr_relay_parts_t *parts, char *bytes, size_t len)
+{
+    uint32_t           n;
+    kvr_relay_part_t  *items;
+
+    if (parts->n == parts->size) {
+        n = parts->size ? parts->size * 2 : 16;
+
+        items = realloc(parts->items, n * sizeof(kvr_relay_part_t));
+        if (items == NULL) {
+            free(bytes);
+            return false;
+        }
+
+        parts->items = items;
+        parts->size = n;
+    }
+
+    parts->items[parts->n].bytes = bytes;
+    parts->items[parts->n].len = len;
+    parts->n++;
+
+    return true;
+}
+
+
+void
+kvr_relay_parts_free(kvr_relay_parts_t *parts)
+{
+    uint32_t  i;
+
+    for (i = 0; i < parts->n; i++) {
+        free(parts->items[i].bytes);
+    }
+
+    free(parts->items);
+    memset(parts, 0, sizeof(kvr_relay_parts_t));
+}

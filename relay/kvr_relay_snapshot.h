@@ -1,0 +1,72 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The mirror, written to Redis: parts first, each a normalised batch, then
+ * what only a relay reads (kv-snap:{w}:<epoch>-<seq>:s<n>), then the pointer,
+ * kv-snap:{w}.  Afterwards the log is trimmed up to it.
+ */
+
+
+#ifndef KVR_RELAY_SNAPSHOT_H_INCLUDED
+#define KVR_RELAY_SNAPSHOT_H_INCLUDED
+
+
+typedef struct {
+    char      *bytes;
+    size_t     len;
+} kvr_relay_part_t;
+
+
+typedef struct {
+    kvr_relay_part_t  *items;
+    uint32_t           n;
+    uint32_t           size;
+} kvr_relay_parts_t;
+
+
+typedef struct {
+    bool                wanted;
+    uint64_t            due_ms;         /* not before */
+
+    /* being written */
+    bool                writing;
+    bool                base;
+    bool                pointing;
+    bool                complete;
+    uint64_t            at_epoch;
+    uint64_t            at_seq;
+    uint64_t            blocks;
+    uint64_t            since_ms;
+    kvr_relay_parts_t   parts;
+    kvr_relay_parts_t   state;
+    uint32_t            next;           /* parts, then state */
+    uint32_t            outstanding;
+    char               *engine_seq;     /* JSON */
+    uint32_t            generation;     /* of answers that still count */
+
+    /* in force */
+    uint64_t            epoch;
+    uint64_t            seq;
+    uint64_t            in_blocks;
+    uint64_t            took_ms;
+} kvr_relay_snapshot_t;
+
+
+/* As soon as may be; why is for the log. */
+void kvr_relay_snapshot_want(kvr_relay_t *r, const char *why);
+
+/* Takes it now.  base: the publisher waits for it. */
+void kvr_relay_snapshot_start(kvr_relay_t *r, bool base);
+
+/* Gives up what is being written. */
+void kvr_relay_snapshot_abort(kvr_relay_t *r);
+
+void kvr_relay_snapshot_tick(kvr_relay_t *r);
+void kvr_relay_snapshot_free(kvr_relay_t *r);
+
+/* Takes the bytes over; false: out of memory, they are freed. */
+bool kvr_relay_parts_add(kvr_relay_parts_t *parts, char *bytes, size_t len);
+void kvr_relay_parts_free(kvr_relay_parts_t *parts);
+
+
+#endif /* KVR_RELAY_SNAPSHOT_H_INCLUDED */

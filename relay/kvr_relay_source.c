@@ -1,0 +1,459 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+
+#define KVR_RELAY_SYNC_MS     3000      /* engines are waited for at start */
+#define KVR_RELAY_STATE_LINE  256
+
+
+static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev);
+static void kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_why_t why, const char *detail);
+
+
+bool
+kvr_relay_source_init(kvr_relay_t *r)
+{
+    uint32_t  i;
+
+    r->nsources = r->options.trtllm ? 1 : r->options.events.n;
+    r->sources = calloc(r->nsources, sizeof(kvr_relay_source_t));
+    if (r->sources == NULL) {
+        return false;
+    }
+
+    for (i = 0; i < r->nsources; i++) {
+        r->sources[i].index = i;
+    }
+
+    kvr_relay_source_forget(r);
+
+    return true;
+}
+
+
+void
+kvr_relay_source_free(kvr_relay_t *r)
+{
+    uint32_t  i;
+
+    for (i = 0; i < r->nsources; i++) {
+        kvr_relay_zmq_close(r, &r->sources[i]);
+    }
+
+    free(r->sources);
+}
+
+
+void
+kvr_relay_source_start(kvr_relay_t *r)
+{
+    uint32_t  i;
+
+    r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
+    kvr_relay_wake(r, r->sync_ms);
+
+    for (i = 0; i < r->nsources; i++) {
+        kvr_relay_zmq_open(r, &r->sources[i]);
+    }
+
+    kvr_relay_log(KVR_RELAY_INFO, "ready", "ranks=%u listen=%s", r->nsources,
+                  r->metrics.address);
+}
+
+
+void
+kvr_relay_source_forget(kvr_relay_t *r)
+{
+    uint32_t             i;
+    kvr_relay_source_t  *s;
+
+    for (i = 0; i < r->nsources; i++) {
+        s = &r->sources[i];
+
+        s->known = false;
+        s->whole = false;
+        s->seq = 0;
+        s->digest = 0;
+        s->sgl_epoch[0] = '\0';
+        snprintf(s->reason, sizeof(s->reason), "the engine was not reached "
+                 "yet");
+    }
+}
+
+
+/* ---- messages ----------------------------------------------------------- */
+
+uint64_t
+kvr_relay_source_digest(const void *payload, size_t len)
+{
+    return kvr_hash_bytes(payload, len, 0);
+}
+
+
+void
+kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
+    const void *payload, size_t len)
+{
+    kvr_rc_t         rc;
+    kvr_why_t        why;
+    const char      *detail;
+    kvr_event_t      ev;
+    kvr_decoder_t   *d;
+    kvr_message_t    msg;
+
+    d = r->mirror.decoder;
+
+    s->known = true;
+    s->seq = seq;
+    s->digest = kvr_relay_source_digest(payload, len);
+    s->heard_ms = r->now_ms;
+
+    r->counters.messages++;
+    r->counters.bytes += len;
+
+    if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
+        kvr_relay_source_refused(r, s, why, detail);
+        return;
+    }
+
+    while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
+
+        /* a batch that names no rank is of the rank that it came from */
+
+        if (ev.rank == 0) {
+            ev.rank = s->index;
+        }
+
+        kvr_relay_source_event(r, s, &ev);
+    }
+
+    if (rc != KVR_DONE) {
+        kvr_relay_source_refused(r, s, KVR_WHY_SYNTAX, kvr_decoder_detail(d));
+    }
+
+    kvr_relay_publisher_end(r, s->index, seq);
+}
+
+
+static void
+kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev)
+{
+    bool       refused;
+    kvr_why_t  why;
+
+    r->counters.events++;
+
+    s->mixed = s->mixed || (s->ranked && s->rank != ev->rank);
+    s->ranked = true;
+    s->rank = ev->rank;
+
+    why = kvr_relay_mirror_event(&r->mirror, ev, kvr_relay_publisher_event, r,
+                                 &refused);
+
+    if (why == KVR_WHY_NONE) {
+
+        if (ev->kind == KVR_CLEAR && !s->mixed) {
+            s->whole = true;
+            s->reason[0] = '\0';
+        }
+
+        return;
+    }
+
+    if (refused) {
+        kvr_relay_source_refused(r, s, why,
+                                 ev->verdict == KVR_REFUSED
+                                 ? kvr_decoder_detail(r->mirror.decoder)
+                                 : "");
+        return;
+    }
+
+    r->counters.why[why]++;
+}
+
+
+static void
+kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s, kvr_why_t why,
+    const char *detail)
+{
+    char  text[KVR_RELAY_REASON];
+
+    if (r->counters.why[why]++ == 0) {
+        kvr_relay_log(KVR_RELAY_WARN, "event refused", "rank=%u seq=%llu "
+                      "why=%s detail=\"%s\"", s->index,
+                      (unsigned long long) s->seq, kvr_why_name(why), detail);
+    }
+
+    snprintf(text, sizeof(text), "an event was refused: %s",
+             kvr_why_name(why));
+    kvr_relay_source_broken(r, s, text);
+}
+
+
+/* ---- in step or not ----------------------------------------------------- */
+
+void
+kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why)
+{
+    if (s->whole || s->reason[0] == '\0') {
+        kvr_relay_log(KVR_RELAY_WARN, "not complete", "rank=%u seq=%llu "
+                      "why=\"%s\"", s->index, (unsigned long long) s->seq,
+                      why);
+    }
+
+    s->whole = false;
+    snprintf(s->reason, sizeof(s->reason), "%.*s", KVR_RELAY_REASON - 1, why);
+}
+
+
+void
+kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    kvr_event_t  ev;
+
+    r->counters.restarts++;
+
+    kvr_relay_log(KVR_RELAY_INFO, "engine restarted", "rank=%u seq=%llu",
+                  s->index, (unsigned long long) s->seq);
+
+    s->known = false;
+    s->whole = true;
+    s->reason[0] = '\0';
+
+    memset(&ev, 0, sizeof(kvr_event_t));
+    ev.kind = KVR_CLEAR;
+    ev.rank = s->ranked ? s->rank : s->index;
+
+    kvr_relay_mirror_clear(&r->mirror, ev.rank);
+    kvr_relay_publisher_event(r, &ev);
+}
+
+
+void
+kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    if (s->known) {
+        r->counters.restarts++;
+
+        kvr_relay_log(KVR_RELAY_INFO, "engine restarted", "rank=%u seq=%llu",
+                      s->index, (unsigned long long) s->seq);
+    }
+
+    s->known = false;
+    s->whole = true;
+    s->reason[0] = '\0';
+    s->rebuilding = true;
+
+    kvr_relay_mirror_clear(&r->mirror, s->ranked ? s->rank : s->index);
+    kvr_relay_publisher_unbase(r, true);
+}
+
+
+void
+kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    s->rebuilding = false;
+}
+
+
+void
+kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    s->synced = true;
+
+    kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",
+                  s->index, s->known ? (long long) s->seq : -1LL, s->whole);
+
+    kvr_relay_wake(r, r->now_ms);
+}
+
+
+void
+kvr_relay_source_tick(kvr_relay_t *r)
+{
+    bool      waiting;
+    uint32_t  i;
+
+    if (!r->session.started || r->publisher.state != KVR_RELAY_UNBASED
+        || !r->publisher.resumed || !r->redis.up)
+    {
+        return;
+    }
+
+    waiting = false;
+
+    for (i = 0; i < r->nsources; i++) {
+
+        if (r->sources[i].rebuilding) {
+            return;
+        }
+
+        waiting = waiting || !r->sources[i].synced;
+    }
+
+    if (waiting && r->now_ms < r->sync_ms) {
+        return;
+    }
+
+    kvr_relay_publisher_base(r);
+}
+
+
+bool
+kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
+{
+    uint32_t             i;
+    const char          *why;
+    kvr_relay_source_t  *s;
+
+    why = "";
+
+    if (kvr_relay_mirror_forgotten(&r->mirror) > r->mirror.forgotten) {
+        why = "the mirror is full: more --memory is needed";
+    }
+
+    for (i = 0; i < r->nsources && *why == '\0'; i++) {
+        s = &r->sources[i];
+
+        if (!s->whole) {
+            why = s->reason;
+
+        } else if (!s->connected) {
+            why = "the engine is not connected";
+        }
+    }
+
+    if (reason != NULL) {
+        snprintf(reason, KVR_RELAY_REASON, "%s", why);
+    }
+
+    return *why == '\0';
+}
+
+
+/* ---- for the next relay ------------------------------------------------- */
+
+/*
+ * Part 0 is lines: "kv-relay 1", then "rank seq digest whole epoch" of the
+ * sources that have had a message.
+ */
+bool
+kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
+{
+    char                *text;
+    size_t               size, len;
+    uint32_t             i;
+    kvr_relay_source_t  *s;
+
+    size = (size_t) (r->nsources + 1) * KVR_RELAY_STATE_LINE;
+
+    text = malloc(size);
+    if (text == NULL) {
+        return false;
+    }
+
+    len = (size_t) sprintf(text, "kv-relay 1\n");
+
+    for (i = 0; i < r->nsources; i++) {
+        s = &r->sources[i];
+
+        if (s->known) {
+            len += (size_t) snprintf(text + len, size - len,
+                                     "%u %llu %llu %d %u -%s\n", i,
+                                     (unsigned long long) s->seq,
+                                     (unsigned long long) s->digest, s->whole,
+                                     s->ranked ? s->rank : i, s->sgl_epoch);
+        }
+    }
+
+    return kvr_relay_parts_add(parts, text, len);
+}
+
+
+bool
+kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
+    size_t len)
+{
+    int                  whole;
+    char                 line[KVR_RELAY_STATE_LINE];
+    char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
+    size_t               n;
+    uint32_t             i, rank;
+    kvr_relay_source_t  *s;
+    unsigned long long   seq, digest;
+
+    if (part != 0) {
+        return false;
+    }
+
+    for ( ;; ) {
+        n = 0;
+
+        while (n < len && bytes[n] != '\n') {
+            n++;
+        }
+
+        if (n == len) {
+            return len == 0;
+        }
+
+        if (n >= sizeof(line)) {
+            return false;
+        }
+
+        memcpy(line, bytes, n);
+        line[n] = '\0';
+
+        bytes += n + 1;
+        len -= n + 1;
+
+        if (strcmp(line, "kv-relay 1") == 0) {
+            continue;
+        }
+
+        if (sscanf(line, "%u %llu %llu %d %u %64s", &i, &seq, &digest, &whole,
+                   &rank, epoch) != 6 || rank >= KVR_RANKS_MAX)
+        {
+            return false;
+        }
+
+        if (i >= r->nsources) {
+            continue;
+        }
+
+        s = &r->sources[i];
+        s->known = true;
+        s->seq = seq;
+        s->digest = digest;
+        s->whole = whole != 0;
+        s->ranked = true;
+        s->rank = rank;
+        snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
+    }
+}
+
+
+bool
+kvr_relay_source_loaded(kvr_relay_t *r, bool complete)
+{
+    uint32_t  i;
+
+    for (i = 0; i < r->nsources; i++) {
+        if (r->sources[i].whole) {
+            r->sources[i].reason[0] = '\0';
+        }
+    }
+
+    return true;
+}

@@ -1,0 +1,104 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A source: one rank of the engine, its sequence of messages, and whether all
+ * that it holds is known.
+ *
+ * The transport (zmq, trtllm) says what arrived; what it means for the mirror
+ * stands here.  After a start and after each reconnect a source has to be
+ * brought in step (zmq does it by replay), which ends in one of
+ *
+ *     same      the last message is the one that we know: what followed it
+ *               was applied, and what was complete still is
+ *     rebuilt   from the engine's first message on: complete
+ *     broken    something is missing: not complete, and why
+ */
+
+
+#ifndef KVR_RELAY_SOURCE_H_INCLUDED
+#define KVR_RELAY_SOURCE_H_INCLUDED
+
+
+#define KVR_RELAY_SGL_EPOCH  64         /* bytes */
+
+
+typedef struct kvr_relay_zmq_s  kvr_relay_zmq_t;
+
+
+typedef struct {
+    uint32_t            index;          /* the rank, unless events say another */
+
+    bool                known;          /* has a last message: */
+    uint64_t            seq;            /* the engine's number, */
+    uint64_t            digest;         /* and a hash of its payload */
+    char                sgl_epoch[KVR_RELAY_SGL_EPOCH]; /* SGLang's, or "" */
+
+    bool                whole;          /* all that the engine holds is known,
+                                           as of seq */
+    bool                before;         /* it was, before a doubt that the
+                                           next message may end */
+    char                reason[KVR_RELAY_REASON];   /* why not */
+    bool                connected;
+    bool                synced;         /* was in step, once */
+    bool                rebuilding;     /* from the engine's first message */
+
+    bool                ranked;         /* events were seen, of rank */
+    bool                mixed;          /* of several ranks */
+    uint32_t            rank;
+    uint64_t            heard_ms;       /* last message */
+
+    kvr_relay_zmq_t    *zmq;
+} kvr_relay_source_t;
+
+
+/* False: out of memory. */
+bool kvr_relay_source_init(kvr_relay_t *r);
+void kvr_relay_source_free(kvr_relay_t *r);
+
+/* Connects to the engine. */
+void kvr_relay_source_start(kvr_relay_t *r);
+
+/*
+ * Applies a message of the engine.  It is the next one, or what lies between
+ * is lost and was said so.
+ */
+void kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s,
+    uint64_t seq, const void *payload, size_t len);
+
+/* The hash that stands for a payload. */
+uint64_t kvr_relay_source_digest(const void *payload, size_t len);
+
+/* The engine is another one than before: its blocks go. */
+void kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
+
+/*
+ * Goes on from nothing: the rank's blocks go, and what follows is applied to
+ * the mirror only, until kvr_relay_source_rebuilt().
+ */
+void kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s);
+void kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s);
+
+/* Something of the engine is not known.  why is kept. */
+void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why);
+
+/* Is in step with the engine. */
+void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
+
+/* Looks whether all are in step, so that publishing can begin (again). */
+void kvr_relay_source_tick(kvr_relay_t *r);
+
+/*
+ * What a snapshot keeps for the next relay.  load takes one part after the
+ * other, loaded comes after the last; false: it is broken.
+ */
+bool kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
+bool kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
+    size_t len);
+bool kvr_relay_source_loaded(kvr_relay_t *r, bool complete);
+
+/* What was loaded is of no use. */
+void kvr_relay_source_forget(kvr_relay_t *r);
+
+
+#endif /* KVR_RELAY_SOURCE_H_INCLUDED */

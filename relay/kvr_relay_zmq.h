@@ -1,0 +1,64 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * An engine's ZMQ sockets: PUB with its events, ROUTER with its replay.
+ *
+ * [topic, seq, payload] from the one; the other is asked with ["", seq] for
+ * all that it still has from seq on, and answers ["", seq, payload] (newer
+ * ones with the topic) until one has the number -1.  Engines keep a bounded
+ * number of messages and leave out the older ones without a word, and a socket
+ * may drop some in the middle: what is contiguous is verified here.
+ *
+ * While a replay runs, live messages wait in their socket.
+ */
+
+
+#ifndef KVR_RELAY_ZMQ_H_INCLUDED
+#define KVR_RELAY_ZMQ_H_INCLUDED
+
+
+typedef enum {
+    KVR_RELAY_AWAY,         /* not connected, or was not in step yet */
+    KVR_RELAY_LIVE,
+    KVR_RELAY_VERIFY,       /* a replay from the last message, inclusive */
+    KVR_RELAY_ZERO          /* a replay from the engine's first message */
+} kvr_relay_zmq_mode_t;
+
+
+struct kvr_relay_zmq_s {
+    void                  *sub;
+    void                  *monitor;
+    void                  *replay;          /* NULL: none runs */
+    kvr_relay_zmq_mode_t   mode;
+
+    bool                   reconnected;     /* may be another engine */
+    uint32_t               answers;         /* messages of this replay */
+    uint32_t               tries;           /* without any progress */
+    bool                   hole;            /* it left some out */
+    uint64_t               deadline_ms;
+    uint64_t               check_ms;        /* when to look for more */
+
+    uint64_t               overlap;         /* live messages up to this were
+                                               in the replay */
+    bool                   has_live;
+    uint64_t               live;            /* the last live one's seq */
+
+    bool                   has_held;        /* a live message that waits for
+                                               the replay */
+    uint64_t               held_seq;
+    zmq_msg_t              held;
+};
+
+
+void kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s);
+void kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s);
+
+/* The sockets to poll: up to 3; returns how many. */
+uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
+    zmq_pollitem_t *items);
+
+/* Reads what there is, some of it; at each turn. */
+void kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s);
+
+
+#endif /* KVR_RELAY_ZMQ_H_INCLUDED */

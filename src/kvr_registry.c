@@ -1,0 +1,192 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Registry: what Redis says of a zone's members, written by the holder of the
+ * lease of a worker's shard.
+ */
+
+
+#include "kvr_shard.h"
+
+
+static kvr_rc_t kvr_registry_lock(kvr_shard_t *k);
+static void kvr_registry_take_out(kvr_shard_t *k, uint32_t worker,
+    uint32_t foreign);
+
+
+/* The lock, and the lease still ours: a process that slept knows old news. */
+
+static kvr_rc_t
+kvr_registry_lock(kvr_shard_t *k)
+{
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (k->token == 0 || k->zone->lease.token != k->token
+        || k->zone->lease.owner != k->self)
+    {
+        k->token = 0;
+        kvr_shard_unlock(k);
+        return KVR_LOST;
+    }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
+    uint64_t expires_ms, kvr_registered_t *what)
+{
+    size_t         len;
+    uint32_t       worker, rank, holder, flags;
+    kvr_rc_t       rc;
+    kvr_shard_t   *k;
+    kvr_worker_t  *w;
+
+    *what = KVR_REGISTERED_AS_BEFORE;
+    len = strnlen(conf->id, sizeof(conf->id));
+
+    if (!kvr_worker_id_valid(conf->id, len)
+        || conf->ranks == 0 || conf->ranks > KVR_RANKS_MAX)
+    {
+        return KVR_INVALID;
+    }
+
+    k = kvr_shard_of(r, conf->id, len);
+
+    rc = kvr_registry_lock(k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (kvr_fleet_find(&k->fleet, conf->id, len, &worker) == KVR_OK) {
+        w = &k->fleet.workers[worker];
+        flags = w->flags;
+
+        if (kvr_worker_tombstone(flags)) {
+            kvr_shard_unlock(k);
+            return KVR_DECLINED;
+        }
+
+        if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC)
+            || (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
+                && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0))
+        {
+            goto done;
+        }
+
+        *what = (flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN))
+                ? KVR_REGISTERED_NEW : KVR_REGISTERED_CHANGED;
+
+    } else {
+        *what = KVR_REGISTERED_NEW;
+    }
+
+    rc = kvr_fleet_put(&k->fleet, conf, KVR_WORKER_REDIS, &worker);
+
+    for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
+        rc = kvr_fleet_holder(&k->fleet, worker, rank, &holder);
+    }
+
+    if (rc != KVR_OK) {
+        (void) kvr_txn_rollback(&k->mem);
+        kvr_fleet_touch(&k->fleet);
+        kvr_shard_unlock(k);
+        return rc;
+    }
+
+done:
+
+    kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
+
+    kvr_shard_unlock(k);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
+{
+    uint32_t      worker, flags;
+    kvr_rc_t      rc;
+    kvr_shard_t  *k;
+
+    k = kvr_shard_of(r, id, len);
+
+    rc = kvr_registry_lock(k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+
+    if (rc == KVR_OK) {
+        flags = k->fleet.workers[worker].flags;
+
+        if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)) {
+            kvr_registry_take_out(k, worker, 0);
+
+        } else {
+            kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
+            rc = KVR_DECLINED;
+        }
+    }
+
+    kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
+{
+    uint32_t      worker, flags;
+    kvr_rc_t      rc;
+    kvr_shard_t  *k;
+
+    k = kvr_shard_of(r, id, len);
+
+    rc = kvr_registry_lock(k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+
+    if (rc == KVR_OK) {
+        flags = k->fleet.workers[worker].flags;
+
+        if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC | KVR_WORKER_FOREIGN)
+            || kvr_worker_tombstone(flags))
+        {
+            rc = KVR_DECLINED;
+
+        } else {
+            kvr_registry_take_out(k, worker, KVR_WORKER_FOREIGN);
+        }
+    }
+
+    kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
+static void
+kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
+{
+    kvr_shard_clear_worker(k, worker);
+    kvr_fleet_forget_stream(&k->fleet, worker);
+    kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
+    kvr_fleet_set_flags(&k->fleet, worker,
+                        KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,
+                        KVR_WORKER_DRAINING | KVR_WORKER_SEEN
+                        | KVR_WORKER_TRUNCATED);
+}

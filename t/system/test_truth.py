@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+"""Nothing is lost, and what is EXACT is true: engines of several kinds, real
+relays, a real Redis and nginx, faults at random, and an oracle; TAP.
+
+test_truth.py [SECONDS]: every kind of fault once, or, given a time, faults at
+random for so long.  KVR_SEED chooses the faults, KVR_LIMIT is the time that a
+worker may take to be EXACT again, KVR_ENGINES names the engines.
+"""
+
+import os
+import random
+import sys
+import time
+
+from stage import SEED, Stage, tap
+from traffic import Loop
+
+from truth.faults import ALONE, KINDS
+from truth.fleet import ENGINES, RELAY
+from truth.plant import Plant
+from truth.referee import Referee
+
+RATE = 60                       # requests of the engines a second
+SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0
+LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "30"))
+CHOSEN = os.environ.get("KVR_ENGINES", ",".join(ENGINES)).split(",")
+PAUSE = 0.5                     # between two rounds
+UNKNOWN = 0.2                   # the part of samples that may be no use
+
+
+def short(rng, fleet):
+    """Rounds with every kind once: (kind, worker, seed), many at once."""
+    left = {}
+    for scope in ("worker", "drain", "redis", "nginx"):
+        left[scope] = sorted(name for name, kind in KINDS.items()
+                             if kind.scope == scope and fleet.workers(scope))
+        rng.shuffle(left[scope])
+    rounds = []
+    while left["worker"] or left["drain"]:
+        faults = []
+        for scope in ("worker", "drain"):
+            workers = fleet.workers(scope)
+            rng.shuffle(workers)
+            faults += [(left[scope].pop(), worker) for worker in workers
+                       if left[scope]]
+        rounds.append(faults)
+    while left["redis"] or left["nginx"]:
+        rounds.append([(left[scope].pop(), "") for scope in ("redis", "nginx")
+                       if left[scope]])
+    rng.shuffle(rounds)
+    return [[(*fault, rng.getrandbits(32)) for fault in faults]
+            for faults in rounds]
+
+
+def random_round(rng, fleet):
+    """One to three faults that can be at once."""
+    possible = sorted(name for name, kind in KINDS.items()
+                      if fleet.workers(kind.scope))
+    faults, scopes = [], set()
+    for name in rng.sample(possible, rng.choice((1, 1, 2, 3))):
+        scope = KINDS[name].scope
+        workers = fleet.workers(scope)
+        worker = rng.choice(workers) if scope in ("worker", "drain") else ""
+        if (scope, worker) in scopes or faults and (
+                name in ALONE or faults[0][0] in ALONE):
+            continue
+        scopes.add((scope, worker))
+        faults.append((name, worker, rng.getrandbits(32)))
+    return faults
+
+
+def rounds(rng, fleet):
+    """What happens, by the seed alone: rounds of faults."""
+    until = time.monotonic() + SECONDS
+    yield from short(rng, fleet)
+    while time.monotonic() < until:
+        yield random_round(rng, fleet)
+
+
+at = None                       # the Referee, set by main()
+
+
+def every_worker_becomes_exact():
+    """engines, relays and router that start together: all is EXACT"""
+    at.until_exact(["start"])
+    assert not at.late, at.late
+
+
+def faults_are_survived():
+    """after each fault that can be mended all is EXACT again in time"""
+    rng = random.Random(SEED)
+    at.start()
+    for faults in rounds(rng, at.plant.fleet):
+        at.round(faults)
+        time.sleep(PAUSE)
+    at.stop()
+    assert not at.broken, at.broken
+    assert not at.late, at.late
+
+
+def losses_are_told_of():
+    """after each loss that can't be mended it is said that there was one"""
+    assert not at.silent, at.silent
+    assert not at.false, at.false
+
+
+def what_is_exact_is_true():
+    """what is EXACT is what the engine held at that message"""
+    assert not at.differences, "\n".join(at.differences[:10])
+    assert at.blocks > 1000 and at.samples > 100, (at.blocks, at.samples)
+    assert at.unknown < UNKNOWN * (at.samples + at.unknown), (
+        at.unknown, at.samples)
+
+
+def all_is_true_in_the_end():
+    """when all is quiet every worker is EXACT, and what its engine holds"""
+    at.plant.fleet.rest()
+    at.until_exact(["the end"])
+    assert not at.late, at.late
+    workers = set(at.plant.fleet.engines)
+    deadline = time.monotonic() + LIMIT
+    while workers and time.monotonic() < deadline:
+        workers -= set(at.sample())
+    assert not workers, workers
+    assert not at.differences, at.differences
+
+
+def tell_logs(plant):
+    """What the relays have said, for whoever has to find out why."""
+    for relay in plant.fleet.relays.values():
+        for line in relay.log().splitlines()[-60:]:
+            print(f"# {line}")
+
+
+def main():
+    global at
+    if not RELAY.is_file():
+        print(f"Bail out!  {RELAY} isn't there: build it first")
+        return 1
+    with Stage("truth") as stage, Loop() as loop:
+        plant = Plant(stage, loop, SEED, RATE, CHOSEN)
+        try:
+            at = Referee(plant, LIMIT)
+            status = stage.run([
+                every_worker_becomes_exact,
+                faults_are_survived,
+                losses_are_told_of,
+                what_is_exact_is_true,
+                all_is_true_in_the_end])
+            for line in at.figures():
+                print(f"# {line}")
+            if status:
+                tell_logs(plant)
+            return status
+        finally:
+            plant.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The truth test: stand-in engines, an oracle, and faults between them."""

@@ -1,0 +1,240 @@
+"""A stand-in engine: caches of its ranks, and ZMQ as engines speak it.
+
+Of each rank a PUB socket, and a ROUTER socket that replays from a finite
+buffer (EVENTS.md, section 3).  What is true at each of its batches is told to
+a History, which never reads what is sent.
+"""
+
+import random
+import threading
+from collections import deque
+
+import zmq
+
+from stage import PATIENCE, wait_until
+
+from .cache import Cache
+from .dialect import Dialect
+from .history import History
+
+END = (1 << 64) - 1             # the number that ends a replay
+CLEARS = 0.002                  # the part of steps that empty a rank
+
+
+class Profile:
+    """What kind of engine it is."""
+
+    def __init__(self, name, dialect, copies="last", full_report=False,
+                 offload=False, ranks=1, block_size=16, leaves=False,
+                 keys=True, refcount=True, topic=b"", buffer=400):
+        self.name, self.dialect = name, dialect
+        self.copies = copies            # removals: each copy's, the last's,
+                                        # or there are no copies (none)
+        self.full_report = full_report  # what is held is announced again
+        self.offload = offload          # to the host, later
+        self.ranks, self.block_size = ranks, block_size
+        self.leaves = leaves            # evicts leaves only
+        self.keys = keys                # adapters and salts
+        self.refcount = refcount        # what its relay is told to do
+        self.topic, self.buffer = topic, buffer
+        self.slots = 120 * 16 // block_size
+        self.host_slots = 60
+        self.event_blocks = 8
+
+
+PROFILES = (
+    Profile("copies", Dialect(), copies="each", ranks=2),
+    Profile("full", Dialect("map", "bytes"), full_report=True,
+            refcount=False),
+    Profile("offload", Dialect("array", "bytes"), copies="each",
+            offload=True),
+    Profile("counts", Dialect("map", counts=True), copies="each",
+            block_size=32, ranks=2),
+    Profile("sglang", Dialect("array", "signed", metadata=True),
+            copies="none", leaves=True, keys=False, block_size=16,
+            topic=b"kv@127.0.0.1@model"),
+)
+
+
+class Rank:
+    """One data-parallel rank: its cache, its sockets, its lives."""
+
+    def __init__(self, engine, number):
+        self.engine, self.number = engine, number
+        self.lives = []                 # a History for each life
+        self.cache = None
+        self.seq = 0
+        self.buffer = deque(maxlen=engine.profile.buffer)
+        self.muted = 0                  # batches still to be dropped
+        self.keep_muted = True          # ... which may be replayed
+        self.publisher = self.replayer = None
+        self.ports = None
+        self.dropped = 0
+
+    def open(self, ports):
+        """Binds the sockets, to the ports that they may have had before."""
+        context = self.engine.context
+        self.publisher = context.socket(zmq.PUB)
+        self.replayer = context.socket(zmq.ROUTER)
+        for socket in (self.publisher, self.replayer):
+            socket.linger = 0
+            socket.sndhwm = 100_000
+        for socket, port in zip((self.publisher, self.replayer), ports):
+            wait_until("the port is free", lambda s=socket, p=port: _bind(
+                s, p), PATIENCE)
+
+    def close(self):
+        """Closes the sockets."""
+        self.publisher.close()
+        self.replayer.close()
+
+    def begin(self, secret, rng):
+        """A new life, with nothing in the cache."""
+        self.cache = Cache(self.engine.profile, secret, rng)
+        self.lives.append(History())
+        self.seq = 0
+        self.muted = 0
+        self.buffer.clear()
+
+    def send(self, events):
+        """One batch: to the oracle, to the buffer, and to the subscribers."""
+        profile = self.engine.profile
+        payload = profile.dialect.batch(
+            events, self.number if profile.ranks > 1 else None)
+        self.lives[-1].append(self.cache.state())
+        number = self.seq.to_bytes(8, "big")
+        self.seq += 1
+        if self.muted:
+            self.muted -= 1
+            self.dropped += 1
+            if self.keep_muted:
+                self.buffer.append((number, payload))
+            return
+        self.publisher.send_multipart((profile.topic, number, payload))
+        self.buffer.append((number, payload))
+
+    def replay(self):
+        """Answers one question of a replay socket."""
+        frames = self.replayer.recv_multipart()
+        if len(frames) != 3 or len(frames[2]) != 8:
+            return
+        start = int.from_bytes(frames[2], "big")
+        with self.engine.lock:
+            batches = [batch for batch in self.buffer
+                       if int.from_bytes(batch[0], "big") >= start]
+        for number, payload in batches:
+            self.replayer.send_multipart((frames[0], b"", number, payload))
+        self.replayer.send_multipart(
+            (frames[0], b"", END.to_bytes(8, "big"), b""))
+
+
+def _bind(socket, port):
+    try:
+        socket.bind(f"tcp://127.0.0.1:{port}")
+        return True
+    except zmq.ZMQError as err:         # what was closed is closed later
+        raise OSError(str(err)) from err
+
+
+class Engine:
+    """An engine: step() makes it work, the rest is what may happen to it."""
+
+    def __init__(self, name, profile, prompts, seed):
+        self.name, self.profile, self.prompts = name, profile, prompts
+        self.rng = random.Random(seed)
+        self.lock = threading.RLock()
+        self.context = zmq.Context()
+        self.ranks = [Rank(self, number) for number in range(profile.ranks)]
+        self.batches = 0
+        self.relays = 0                 # that were ever started for it
+        self._going = False
+        self._thread = None
+
+    def start(self, ports):
+        """Begins its first life; `ports` are {rank: (PUB, ROUTER)}."""
+        with self.lock:
+            for rank in self.ranks:
+                rank.ports = ports[rank.number]
+        self.rise()
+
+    def rise(self):
+        """Begins a life: other handles, numbers from 0, the same ports."""
+        with self.lock:
+            for rank in self.ranks:
+                rank.open(rank.ports)
+                rank.begin(self.rng.getrandbits(63), self.rng)
+            self._going = True
+        self._thread = threading.Thread(target=self._replay, daemon=True)
+        self._thread.start()
+
+    def fall(self):
+        """Ends as a killed process does."""
+        with self.lock:
+            self._going = False
+        self._thread.join()
+        with self.lock:
+            for rank in self.ranks:
+                rank.close()
+
+    def stop(self):
+        """Ends for good."""
+        if self._going:
+            self.fall()
+        self.context.destroy(linger=0)
+
+    def step(self):
+        """A request on one of its ranks; a batch, unless nothing changed.
+        Now and then a rank is emptied instead."""
+        with self.lock:
+            if not self._going:
+                return
+            rank = self.rng.choice(self.ranks)
+            if self.rng.random() < CLEARS:
+                rank.send(rank.cache.clear())
+                return
+            events = rank.cache.step(
+                self.prompts.pick(self.rng, self.profile.keys))
+            if events:
+                rank.send(events)
+                self.batches += 1
+
+    def clear(self, number=None):
+        """Empties the cache of one rank, or of all."""
+        with self.lock:
+            for rank in self.ranks:
+                if self._going and number in (None, rank.number):
+                    rank.send(rank.cache.clear())
+
+    def heal(self):
+        """Begins anew, whatever was lost: a clear, or a restart."""
+        if self.rng.random() < 0.7:
+            self.clear()
+        else:
+            self.fall()
+            self.rise()
+
+    def mute(self, number, count, keep=True):
+        """The next batches of a rank are not heard; may they be replayed?"""
+        with self.lock:
+            rank = self.ranks[number]
+            rank.muted, rank.keep_muted = count, keep
+
+    def muted(self, number):
+        """How many batches are still to be dropped."""
+        with self.lock:
+            return self.ranks[number].muted
+
+    def position(self):
+        """What was sent last, of each rank: [(life, seq)]."""
+        with self.lock:
+            return [(len(rank.lives) - 1, rank.seq - 1)
+                    for rank in self.ranks]
+
+    def _replay(self):
+        poller = zmq.Poller()
+        sockets = {rank.replayer: rank for rank in self.ranks}
+        for socket in sockets:
+            poller.register(socket, zmq.POLLIN)
+        while self._going:
+            for socket, _ in poller.poll(50):
+                sockets[socket].replay()

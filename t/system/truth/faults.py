@@ -1,0 +1,355 @@
+"""What goes wrong: faults of engines, relays, Redis and nginx, by kind.
+
+A fault is a function of the plant, the worker that it is about, and a random
+generator of its own.  It does harm, undoes what an operator or a supervisor
+would undo, and returns; what has to be well again afterwards, and how soon,
+the referee knows.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+
+import redis
+
+from stage import PATIENCE, PROCESSES, wait_until
+
+from .fleet import SUPERSEDED
+
+LEASE_SECONDS = 5.0             # of a relay
+WRITER_SECONDS = 3.2            # more than nginx's lease lives
+JUNK = b"\0" * 65536            # a message that no worker sends
+
+KINDS = {}                      # kind -> Kind
+ALONE = ("redis_lost_all", "redis_lost_a_second")   # a relay that dies too
+                                                    # has lost its state
+
+
+class Kind:
+    """One kind of fault; those of one scope are not to be at once."""
+
+    def __init__(self, name, scope, run, recoverable):
+        self.name, self.scope, self.run = name, scope, run
+        self.recoverable = recoverable
+
+
+def fault(scope, recoverable=True):
+    """Declares a function as a kind of fault."""
+    def declare(run):
+        KINDS[run.__name__] = Kind(run.__name__, scope, run, recoverable)
+        return run
+    return declare
+
+
+# ------------------------------------------------------------------- relays
+
+@fault("worker")
+def relay_killed(plant, worker, rng):
+    """kill -9 a relay; another one is started."""
+    relay = plant.fleet.relays[worker]
+    relay.kill()
+    time.sleep(rng.uniform(0, 1.5))
+    relay.start()
+
+
+@fault("worker")
+def relay_killed_before_exec(plant, worker, rng):
+    """... between receiving a batch and EXEC, at any byte of it."""
+    relay = plant.fleet.relays[worker]
+    relay.proxy.cut_request(rng.random(), lambda: relay.signal(
+        signal.SIGKILL))
+    _cut(plant, relay)
+    relay.kill()
+    relay.start()
+
+
+@fault("worker")
+def relay_killed_after_exec(plant, worker, _rng):
+    """... between EXEC and its answer."""
+    relay = plant.fleet.relays[worker]
+    relay.proxy.cut_answer(lambda: relay.signal(signal.SIGKILL))
+    _cut(plant, relay)
+    relay.kill()
+    relay.start()
+
+
+@fault("worker")
+def wire_cut(plant, worker, rng):
+    """The wire between a relay and Redis is cut within transactions."""
+    relay = plant.fleet.relays[worker]
+    for _ in range(4):
+        if rng.random() < 0.5:
+            relay.proxy.cut_request(rng.random(), lambda: None)
+        else:
+            relay.proxy.cut_answer(lambda: None)
+        _cut(plant, relay)
+
+
+@fault("worker")
+def relay_restarted(plant, worker, rng):
+    """SIGTERM: it deregisters its worker; another one is started."""
+    relay = plant.fleet.relays[worker]
+    relay.stop()
+    time.sleep(rng.uniform(0, 0.5))
+    relay.start()
+
+
+@fault("worker")
+def relay_twice(plant, worker, rng):
+    """Two relays for one worker; the first is killed, and comes no more."""
+    first = plant.fleet.relays[worker]
+    second = first.twin()
+    second.start()
+    time.sleep(rng.uniform(1, 2))
+    assert second.status() is None, (worker, second.status())
+    plant.fleet.relays[worker] = second
+    first.kill()
+    time.sleep(LEASE_SECONDS)
+
+
+@fault("worker")
+def relay_stopped(plant, worker, rng):
+    """SIGSTOP a relay past its lease, with a second one waiting or not."""
+    first = plant.fleet.relays[worker]
+    second = first.twin() if rng.random() < 0.7 else None
+    if second:
+        second.start()
+        time.sleep(1)
+        plant.fleet.relays[worker] = second
+    first.signal(signal.SIGSTOP)
+    time.sleep(LEASE_SECONDS + rng.uniform(1, 2))
+    first.signal(signal.SIGCONT)
+    if second:
+        status = wait_until("the first relay ends", lambda: (
+            first.status() is not None and (first.status(),)), PATIENCE)[0]
+        assert status == SUPERSEDED, (worker, status)
+        first.proxy.close()
+
+
+@fault("worker")
+def clock_stepped_back(plant, worker, rng):
+    """A relay's clock steps back while it runs, and again as it starts."""
+    relay = plant.fleet.relays[worker]
+    relay.kill()
+    relay.start(clock=0)
+    time.sleep(LEASE_SECONDS + 0.5)
+    back = rng.randrange(60, 86400)
+    relay.set_clock(-back)
+    time.sleep(1)
+    relay.kill()
+    relay.start(clock=-2 * back)
+
+
+def _cut(plant, relay):
+    """Waits until the wire was cut; a relay that sends nothing is spared."""
+    with contextlib.suppress(plant.errors):
+        wait_until("the wire is cut", relay.proxy.is_cut, 3)
+    relay.proxy.mend()
+
+
+# ------------------------------------------------------------------ engines
+
+@fault("worker")
+def engine_restarted(plant, worker, rng):
+    """An engine restarts: it holds nothing, and counts from 0."""
+    engine = plant.fleet.engines[worker]
+    engine.fall()
+    time.sleep(rng.uniform(0, 1))
+    engine.rise()
+
+
+@fault("worker")
+def engine_and_relay_restarted(plant, worker, rng):
+    """An engine restarts while its relay is dead."""
+    engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    relay.kill()
+    engine.fall()
+    time.sleep(rng.uniform(0, 0.3))
+    engine.rise()
+    for _ in range(rng.randrange(0, 60)):
+        engine.step()
+    relay.start()
+
+
+@fault("worker")
+def messages_dropped(plant, worker, rng):
+    """ZMQ messages are lost, and are in the replay buffer."""
+    engine = plant.fleet.engines[worker]
+    number = rng.randrange(engine.profile.ranks)
+    engine.mute(number, rng.randrange(1, engine.profile.buffer // 2))
+    _run_out(engine, number)
+
+
+@fault("worker", recoverable=False)
+def messages_lost(plant, worker, rng):
+    """ZMQ messages are lost, and the replay buffer has them no more."""
+    engine = plant.fleet.engines[worker]
+    number = rng.randrange(engine.profile.ranks)
+    if rng.random() < 0.5:
+        engine.mute(number, rng.randrange(1, 20), keep=False)
+    else:
+        engine.mute(number, engine.profile.buffer + rng.randrange(2, 20))
+    _run_out(engine, number)
+
+
+@fault("worker", recoverable=False)
+def buffer_overrun(plant, worker, rng):
+    """While its relay is dead an engine says more than its buffer holds."""
+    engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    relay.kill()
+    last = [seq for _, seq in engine.position()]
+    more = engine.profile.buffer + rng.randrange(2, 50)
+    while any(seq < before + more for before, (_, seq)
+              in zip(last, engine.position())):
+        engine.step()
+    relay.start()
+
+
+@fault("drain", recoverable=False)
+def drain_lost(plant, worker, _rng):
+    """What an engine that is drained had to say was taken by another."""
+    engine = plant.fleet.engines[worker]
+    while not engine.drain():
+        engine.step()
+
+
+@fault("drain", recoverable=False)
+def drainer_killed(plant, worker, _rng):
+    """kill -9 the relay of an engine that is drained, with what it took."""
+    relay = plant.fleet.relays[worker]
+    relay.kill()
+    drain_lost(plant, worker, _rng)
+    relay.start()
+
+
+@fault("drain")
+def drained_engine_restarted(plant, worker, rng):
+    """An engine that is drained restarts: its events count from 0."""
+    engine_restarted(plant, worker, rng)
+
+
+def _run_out(engine, number):
+    """Lets the engine work until a rank is heard again."""
+    while engine.muted(number):
+        engine.step()
+    _, last = engine.position()[number]
+    while engine.position()[number][1] <= last:
+        engine.step()
+
+
+# -------------------------------------------------------------------- Redis
+
+@fault("redis")
+def redis_restarted(plant, _worker, rng):
+    """Redis ends, gently or not, and comes back with its data."""
+    plant.stage.stop_redis(rng.choice((signal.SIGTERM, signal.SIGKILL)))
+    time.sleep(rng.uniform(0, 2))
+    plant.start_redis()
+
+
+@fault("redis")
+def redis_lost_all(plant, _worker, rng):
+    """Redis comes back without its data."""
+    plant.stage.stop_redis(signal.SIGKILL)
+    shutil.rmtree(plant.redis_data())
+    time.sleep(rng.uniform(0, 1))
+    plant.start_redis()
+
+
+@fault("redis")
+def redis_lost_a_second(plant, _worker, rng):
+    """Redis comes back without what the last second has brought."""
+    aside = plant.stage.directory / "aside"
+    shutil.copytree(plant.redis_data(), aside)
+    time.sleep(rng.uniform(0.8, 1.2))
+    plant.stage.stop_redis(signal.SIGKILL)
+    shutil.rmtree(plant.redis_data())
+    aside.rename(plant.redis_data())
+    plant.start_redis()
+
+
+@fault("redis")
+def clients_killed(plant, _worker, rng):
+    """CLIENT KILL of the subscriber, or of everybody."""
+    for _ in range(rng.randrange(1, 4)):
+        kinds = ("pubsub",) if rng.random() < 0.5 else ("pubsub", "normal")
+        for kind in kinds:
+            plant.kill_clients(kind)
+        time.sleep(rng.uniform(0, 1))
+
+
+@fault("redis")
+def nginx_stalled(plant, _worker, _rng):
+    """All of nginx is stopped until Redis drops the subscriber."""
+    stage, client = plant.stage, plant.stage.redis
+    client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
+    stopped = stage.children()
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        for _ in range(2000):
+            if client.publish("kv-events:{no worker}", JUNK) == 0:
+                break
+        else:
+            raise AssertionError("redis has not dropped the subscriber")
+    finally:
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+# -------------------------------------------------------------------- nginx
+
+@fault("nginx")
+def nginx_reloaded(plant, _worker, rng):
+    """nginx -s reload."""
+    for _ in range(rng.randrange(1, 3)):
+        plant.stage.reload()
+
+
+@fault("nginx")
+def nginx_worker_killed(plant, _worker, rng):
+    """kill -9 a worker process of nginx that doesn't write."""
+    stage = plant.stage
+    others = stage.children() - plant.writers()
+    if others:
+        _kill(stage, rng.choice(sorted(others)))
+
+
+@fault("nginx")
+def writer_killed(plant, _worker, rng):
+    """kill -9 the writer, again and again."""
+    for _ in range(rng.randrange(1, 4)):
+        writers = plant.writers()
+        if writers:
+            _kill(plant.stage, min(writers))
+        time.sleep(rng.uniform(0, 0.6))
+
+
+@fault("nginx")
+def writer_stopped(plant, _worker, _rng):
+    """SIGSTOP the writer past its lease."""
+    stopped = plant.writers()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(WRITER_SECONDS)
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _kill(stage, pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    wait_until("it is replaced", lambda: len(
+        stage.children() - {pid}) >= PROCESSES, PATIENCE)
+
+
+def kill_clients(client, kind):
+    """Ends connections to Redis of a kind, but for the oracle's."""
+    for one in client.client_list(_type=kind):
+        if one["name"] not in ("oracle", "test"):
+            with contextlib.suppress(redis.ResponseError):
+                client.client_kill_filter(_id=one["id"], skipme=True)

@@ -1,0 +1,182 @@
+"""Engines with a relay each, and whoever starts a relay again."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+from stage import ROOT, Process, server_port
+
+from .blocks import INDEX_BLOCK, Prompts
+from .engine import PROFILES, Engine
+from .proxy import Proxy
+from .trtllm import TrtEngine
+
+RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
+FAKETIME = next(map(str, Path("/usr/lib").glob(
+    "*/faketime/libfaketime.so.1")), "libfaketime.so.1")
+SUPERSEDED = 3                  # a relay's exit code
+DRAINED = "drained"             # the engine that is polled
+ENGINES = tuple(profile.name for profile in PROFILES) + (DRAINED,)
+
+
+class Relay:
+    """The relay of one engine; start() as often as it is needed."""
+
+    def __init__(self, engine, loop, redis_port, ports, directory):
+        self.engine, self.directory = engine, directory
+        self.ports = ports              # {rank: (PUB, ROUTER)}, or HTTP's
+        self.proxy = Proxy(loop, redis_port)
+        self.process = None
+        self.statuses = []              # exit codes of those that have ended
+        self._twin = (engine, loop, redis_port, ports, directory)
+        self._clock = directory / f"{engine.name}.clock"
+
+    def twin(self):
+        """Another relay of the same engine, not started."""
+        return Relay(*self._twin)
+
+    def start(self, clock=None):
+        """Starts it; with a clock that is so many seconds off, and that
+        set_clock() sets."""
+        engine = self.engine
+        engine.relays += 1
+        command = self._command()
+        if clock is not None:
+            self.set_clock(clock)
+            command = ["env", f"LD_PRELOAD={FAKETIME}",
+                       f"FAKETIME_TIMESTAMP_FILE={self._clock}",
+                       "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+                       *command]
+        self.process = Process(f"{engine.name}-{engine.relays:04}", command,
+                               self.directory)
+
+    def set_clock(self, seconds):
+        """Sets the clock of a relay that was started with one."""
+        self._clock.write_text(f"{seconds:+d}\n")
+
+    def ensure(self):
+        """Starts it when it has ended, as a supervisor does."""
+        if self.process is None or self.status() is not None:
+            if self.process is not None:
+                self.statuses.append(self.status())
+            self.start()
+
+    def status(self):
+        """The exit code; None while it runs."""
+        return self.process.status()
+
+    def kill(self):
+        """Ends it as kill -9 does."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.signal(signal.SIGKILL)
+        self.process.stop()
+
+    def signal(self, number):
+        """Sends it a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.signal(number)
+
+    def stop(self):
+        """Ends it gently."""
+        if self.process is not None:
+            self.signal(signal.SIGCONT)
+            self.process.stop()
+
+    def log(self):
+        """What all that were started have said."""
+        return "".join(
+            f"--- {path.name}\n" + path.read_text(errors="replace")
+            for path in sorted(self.directory.glob(
+                self.engine.name + "-*.log")))
+
+    def _command(self):
+        profile = self.engine.profile
+        command = [str(RELAY), "--worker", self.engine.name,
+                   "--redis", f"redis://127.0.0.1:{self.proxy.port}",
+                   "--block-size", str(INDEX_BLOCK),
+                   "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0"]
+        if isinstance(self.ports, int):
+            command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
+        else:
+            for _, (events, replay) in sorted(self.ports.items()):
+                command += ["--events", f"tcp://127.0.0.1:{events}",
+                            "--replay", f"tcp://127.0.0.1:{replay}"]
+        if not profile.refcount:
+            command += ["--refcount", "off"]
+        return command
+
+
+class Fleet:
+    """The engines, their relays, and the load."""
+
+    def __init__(self, loop, redis_port, directory, seed, rate,
+                 kinds=ENGINES):
+        prompts = Prompts(random.Random(seed))
+        self.rng = random.Random(seed + 1)
+        self.engines, self.relays = {}, {}
+        self._relay = lambda engine, ports: Relay(engine, loop, redis_port,
+                                                  ports, directory)
+        for number, profile in enumerate(PROFILES):
+            if profile.name not in kinds:
+                continue
+            engine = Engine(profile.name, profile, prompts, seed + number)
+            ports = {rank: (server_port(), server_port())
+                     for rank in range(profile.ranks)}
+            self._add(engine, ports)
+        if DRAINED in kinds:
+            self._add(TrtEngine(DRAINED, prompts, seed), server_port())
+        self._pause = 1 / rate
+        self._going = False
+        self._thread = None
+
+    def _add(self, engine, ports):
+        engine.start(ports)
+        self.engines[engine.name] = engine
+        self.relays[engine.name] = self._relay(engine, ports)
+
+    def workers(self, scope):
+        """The engines that faults of a scope are about."""
+        return sorted(name for name in self.engines
+                      if (name == DRAINED) == (scope == "drain"))
+
+    def start(self):
+        """Starts the relays and the load."""
+        for relay in self.relays.values():
+            relay.start()
+        self._going = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def rest(self):
+        """Ends the load."""
+        self._going = False
+        if self._thread:
+            self._thread.join()
+
+    def stop(self):
+        """Ends all."""
+        self.rest()
+        for relay in self.relays.values():
+            relay.stop()
+        for engine in self.engines.values():
+            engine.stop()
+
+    def ensure(self):
+        """Starts relays that have ended."""
+        for relay in self.relays.values():
+            relay.ensure()
+
+    def positions(self):
+        """What every engine sent last: {worker: [(life, seq) of a rank]}."""
+        return {name: engine.position()
+                for name, engine in self.engines.items()}
+
+    def _run(self):
+        engines = list(self.engines.values())
+        while self._going:
+            self.rng.choice(engines).step()
+            time.sleep(self._pause)

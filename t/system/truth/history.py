@@ -1,0 +1,57 @@
+"""The oracle's memory: what one rank held after each of its batches."""
+
+EVERY = 64                      # batches from one whole state to the next
+KEPT = 6000                     # batches that are remembered
+
+
+class History:
+    """States of one life of one rank, by the engine's sequence number."""
+
+    def __init__(self):
+        self._states = []               # (seq, whole state), each EVERY
+        self._changes = []              # [{Block: tiers}], of each batch
+        self._first = 0                 # seq of _changes[0]
+        self._now = {}
+        self.handles = {}               # handle -> Block, ever said
+
+    def append(self, state):
+        """What is held once the next batch is applied."""
+        change = {block: tiers for block, tiers in state.items()
+                  if self._now.get(block) != tiers}
+        change.update((block, 0) for block in self._now
+                      if block not in state)
+        if not self._changes or self.last() % EVERY == 0:
+            self._states.append((self.last(), self._now))
+        self._now = state
+        self._changes.append(change)
+        for block in change:
+            self.handles[block.handle] = block
+        if len(self._changes) > KEPT + EVERY:
+            self._forget()
+
+    def last(self):
+        """The last batch's sequence number; -1: none yet."""
+        return self._first + len(self._changes) - 1
+
+    def state(self, seq):
+        """What was held after batch `seq`; None when that isn't known."""
+        if not self._first <= seq <= self.last():
+            return {} if seq == -1 else None
+        at, state = max((one for one in self._states if one[0] <= seq),
+                        key=lambda one: one[0])
+        state = dict(state)
+        for change in self._changes[at + 1 - self._first:
+                                    seq + 1 - self._first]:
+            state.update(change)
+        return {block: tiers for block, tiers in state.items() if tiers}
+
+    def _forget(self):
+        while len(self._states) > 1 and self._states[1][0] <= (
+                self.last() - KEPT):
+            del self._states[0]
+        drop = self._states[0][0] + 1 - self._first
+        del self._changes[:drop]
+        self._first += drop
+        if drop:
+            held = set(self._states[0][1]).union(*self._changes)
+            self.handles = {block.handle: block for block in held}

@@ -1,0 +1,259 @@
+"""The referee: never a false EXACT, and EXACT again in time.
+
+A thread takes samples all the time.  A worker that is EXACT at the same
+(epoch, seq) before and after a dump must have in it what the oracle knows of
+that very (epoch, seq).  Rounds of faults go on meanwhile.
+"""
+
+import random
+import statistics
+import threading
+import time
+from collections import Counter
+
+from model import Model
+
+from .faults import KINDS
+from .oracle import EMPTY, PARTLY, compare
+
+SAMPLE_SECONDS = 0.2            # from one sample to the next
+WATCHED_SECONDS = 1.5           # a worker must not be EXACT for so long
+NOTICED_SECONDS = 20.0          # ... once the loss was noticed
+SHOWN = 10                      # differences told in full
+
+
+class Referee:
+    """Counts, compares, and keeps the times."""
+
+    def __init__(self, plant, limit):
+        self.plant, self.limit = plant, limit
+        self.faults = Counter()         # kind -> how often
+        self.seconds = {}               # kind -> [time to EXACT]
+        self.samples = self.blocks = self.unknown = 0
+        self.differences, self.false = [], []
+        self.late = []                  # not EXACT in time
+        self.silent = []                # losses that nobody told of
+        self.broken = []                # faults that went wrong themselves
+        self._forbidden = {}            # worker -> why it must not be EXACT
+        self._going = False
+        self._thread = None
+
+    # ------------------------------------------------------------- samples
+
+    def start(self):
+        """Takes samples from now on."""
+        self._going = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self):
+        """Takes no more samples."""
+        self._going = False
+        self._thread.join()
+
+    def _run(self):
+        while self._going:
+            try:
+                self.sample()
+            except OSError:             # nginx is away
+                pass
+            except Exception as err:    # pylint: disable=broad-except
+                self.broken.append(f"sample: {err!r}")
+                raise
+            time.sleep(SAMPLE_SECONDS)
+
+    def sample(self):
+        """Compares all that is EXACT; returns the workers compared."""
+        plant = self.plant
+        forbidden = dict(self._forbidden)
+        before = plant.workers()
+        dump = plant.stage.call("GET", "/kv/dump").decode()
+        after = plant.workers()
+        forbidden = {worker: why for worker, why in forbidden.items()
+                     if self._forbidden.get(worker) == why}
+        exact = [name for name in before if name in after
+                 and _exact(before[name]) and _exact(after[name])
+                 and _cursor(before[name]) == _cursor(after[name])]
+        if not exact:
+            return []
+        held = Model().replay(dump).holders
+        compared = []
+        for worker in exact:
+            if worker in forbidden:
+                self.false.append(f"{worker} is EXACT in spite of "
+                                  f"{forbidden[worker]}")
+            if self._compare(worker, _cursor(before[worker]), held):
+                compared.append(worker)
+        return compared
+
+    def _compare(self, worker, cursor, held):
+        epoch, seq, _ = cursor
+        states = self.plant.oracle.states(worker, epoch, seq)
+        if states is None:
+            self.unknown += 1
+            return False
+        self.samples += 1
+        engine = self.plant.fleet.engines[worker]
+        ranks = set(states) | {rank for name, rank in held if name == worker}
+        for rank in sorted(ranks):
+            count, wrong = compare(engine, rank, states.get(rank, [{}]),
+                                   held.get((worker, rank)))
+            self.blocks += count
+            if wrong:
+                self.differences.append(
+                    f"{worker} at {epoch}-{seq}: {wrong} "
+                    f"({self.plant.oracle.position(worker, epoch, seq)})")
+        return True
+
+    # --------------------------------------------------------------- EXACT
+
+    def behind(self, targets):
+        """Those that are not EXACT, or have not come to where the engines
+        were: {worker: what is wrong}."""
+        try:
+            workers = self.plant.workers()
+        except OSError as err:
+            return dict.fromkeys(targets, str(err))
+        wrong = {}
+        for name, target in targets.items():
+            worker = workers.get(name)
+            if worker is None or not _exact(worker):
+                wrong[name] = worker and {
+                    key: worker[key] for key in
+                    ("confidence", "reason", "epoch", "seq", "age")}
+            elif not self._reached(name, worker, target):
+                wrong[name] = f"it is EXACT, but only at {_cursor(worker)}"
+        return wrong
+
+    def _reached(self, name, worker, target):
+        epoch, seq, _ = _cursor(worker)
+        position = self.plant.oracle.position(name, epoch, seq)
+        if position is None:
+            return False
+        for rank, (life, last) in enumerate(target):
+            at = position.get(rank, EMPTY)
+            if at == PARTLY or at == EMPTY and last >= 0:
+                return False
+            if isinstance(at, tuple) and (
+                    at[1] < last if at[0] is None else at < (life, last)):
+                return False
+        return True
+
+    def until_exact(self, kinds, workers=None):
+        """Waits until all, or these, are EXACT where the engines are now;
+        notes the times under the kinds of what had happened."""
+        started = time.monotonic()
+        targets = {name: target for name, target
+                   in self.plant.fleet.positions().items()
+                   if workers is None or name in workers}
+        left = self.behind(targets)
+        while left and time.monotonic() - started < self.limit:
+            time.sleep(0.05)
+            self.plant.fleet.ensure()
+            left = self.behind(targets)
+        seconds = time.monotonic() - started
+        for kind in kinds:
+            self.seconds.setdefault(kind, []).append(seconds)
+        for name, wrong in left.items():
+            self.late.append(f"{name} {seconds:.1f} s after "
+                             f"{', '.join(kinds)}: {wrong}")
+        return not left
+
+    def must_not_be_exact(self, worker, kind):
+        """After a loss: it is told of, and stays until the engine begins
+        anew."""
+        def told():
+            try:
+                known = self.plant.workers().get(worker)
+            except OSError:
+                return None
+            return known and not _exact(known) and known["reason"] != "none" \
+                and known["reason"]
+        deadline = time.monotonic() + NOTICED_SECONDS
+        while not told() and time.monotonic() < deadline:
+            time.sleep(0.05)
+            self.plant.fleet.ensure()
+        reason = told()
+        if not reason:
+            self.silent.append(f"{worker}: {kind}")
+            return
+        self._forbidden[worker] = kind
+        time.sleep(WATCHED_SECONDS)
+        del self._forbidden[worker]
+
+    # -------------------------------------------------------------- rounds
+
+    def round(self, faults):
+        """Faults at once: [(kind, worker, seed)]; all is well afterwards."""
+        names = [f"{kind} ({worker})" if worker else kind
+                 for kind, worker, _ in faults]
+        started = time.monotonic()
+        threads = [threading.Thread(target=self._fault, args=fault)
+                   for fault in faults]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.plant.fleet.ensure()
+        lasted = time.monotonic() - started
+        lost = [(kind, worker) for kind, worker, _ in faults
+                if not KINDS[kind].recoverable]
+        well = set(self.plant.fleet.engines) - {worker for _, worker in lost}
+        kinds = [kind for kind, _, _ in faults if KINDS[kind].recoverable]
+        if not self.until_exact(kinds or ["nothing"], well):
+            self.tell()
+        for kind, worker in lost:
+            self.must_not_be_exact(worker, kind)
+            self.plant.fleet.engines[worker].heal()
+            if not self.until_exact([kind], [worker]):
+                self.tell()
+        print(f"# {', '.join(names)}: {lasted:.1f} s, all is EXACT after "
+              f"{time.monotonic() - started:.1f} s", flush=True)
+
+    def _fault(self, kind, worker, seed):
+        self.faults[kind] += 1
+        try:
+            KINDS[kind].run(self.plant, worker, random.Random(seed))
+        except Exception as err:        # pylint: disable=broad-except
+            self.broken.append(f"{kind} ({worker}): {err!r}")
+
+    def tell(self):
+        """Says what went wrong last."""
+        for what in (self.differences, self.false, self.late, self.silent,
+                     self.broken):
+            for line in what[-1:]:
+                print(f"# WRONG: {line}", flush=True)
+
+    # ------------------------------------------------------------- figures
+
+    def figures(self):
+        """Lines of what was counted."""
+        times = [one for kind in self.seconds.values() for one in kind]
+        for kind in sorted(self.faults):
+            known = self.seconds.get(kind, [0])
+            yield (f"fault {kind}: {self.faults[kind]}, EXACT after "
+                   f"{statistics.median(known):.2f} s, at most "
+                   f"{max(known):.2f} s")
+        repairs = Counter()
+        for worker in self.plant.stage.workers().values():
+            repairs.update({name: worker["counters"].get(name, 0)
+                            for name in REPAIRS})
+        yield "repairs: " + ", ".join(
+            f"{name} {count}" for name, count in repairs.items())
+        yield (f"{sum(self.faults.values())} faults, time to EXACT: p50 "
+               f"{statistics.median(times or [0]):.2f} s, max "
+               f"{max(times or [0]):.2f} s")
+        yield (f"{self.samples} samples, {self.unknown} unknown to the "
+               f"oracle; blocks compared: {self.blocks}, differences: "
+               f"{len(self.differences)}, false EXACT: {len(self.false)}")
+
+
+REPAIRS = ("gaps", "repairs", "restarts", "snapshots", "duplicates")
+
+
+def _exact(worker):
+    return worker["confidence"] == "EXACT" and not worker.get("at")
+
+
+def _cursor(worker):
+    return worker["epoch"], worker["seq"], worker.get("at", 0)

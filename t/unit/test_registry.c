@@ -1,0 +1,459 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What Redis says of members: fields of any bytes, and what becomes of the
+ * workers that they name.
+ */
+
+
+#include "zone.h"
+#include "fleet/kvr_address.h"
+
+
+static kvr_registration_t  reg;
+
+
+/* ---- fields ------------------------------------------------------------- */
+
+static const char *
+field(const char *name, const char *value)
+{
+    return kvr_registration_field(&reg, name, strlen(name), value,
+                                  strlen(value));
+}
+
+
+static bool
+refused(const char *name, const char *value, size_t len)
+{
+    char                *copy;
+    const char          *wrong;
+    kvr_registration_t   before;
+
+    /* of no more bytes than it has, so that ASAN sees who reads further */
+
+    copy = malloc(len ? len : 1);
+    memcpy(copy, value, len);
+
+    before = reg;
+    wrong = kvr_registration_field(&reg, name, strlen(name), copy, len);
+
+    free(copy);
+
+    return wrong && memcmp(&before, &reg, sizeof(reg)) == 0;
+}
+
+
+static void
+test_fields(void)
+{
+    size_t  i;
+    char    text[2000];
+
+    static const char  *addresses[] = {
+        "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536",
+        "127.0.0.1:8000x", "127.0.0.1:+80", "127.0.0.1:000080", ":8000",
+        "engine:8000", "1.2.3:80", "1.2.3.256:80", "http://127.0.0.1:80",
+        "127.0.0.1:80/v1", "::1:8000", "[::1]", "[::1:80", "[x]:80", "[]:80",
+        "unix:", "unix:x", "unix:relative/path", "127.0.0.1:80 ",
+        "127.0.0.1:80\n", "\x7f", "%s%n:80", "[::1]x:80"
+    };
+    static const char  *numbers[] = {
+        "", "0", "-1", "+1", " 1", "1 ", "1x", "0x1", "1.0", "1025",
+        "4294967297", "18446744073709551617", "99999999999999999999999999"
+    };
+    static const char  *weights[] = {
+        "", "0", "-1", "nan", "inf", "x", "1x", " 1", "0.0001", "1000.1",
+        "1e9", "1e-9", ".", "00000000000000000000000000000000000000000001"
+    };
+
+    kvr_registration_init(&reg, "w1", 2);
+
+    ok(strcmp(reg.conf.id, "w1") == 0 && reg.conf.ranks == 1
+       && reg.conf.role == KVR_ROLE_BOTH && reg.conf.weight == 1000
+       && reg.conf.address[0] == '\0' && reg.block_size == 0,
+       "a registration without fields has the defaults");
+
+    ok(field("address", "127.0.0.1:8000") == NULL
+       && strcmp(reg.conf.address, "127.0.0.1:8000") == 0
+       && field("address", "[::1]:65535") == NULL
+       && strcmp(reg.conf.address, "[::1]:65535") == 0
+       && field("model", "meta/llama 3") == NULL
+       && strcmp(reg.conf.model, "meta/llama 3") == 0
+       && field("ranks", "1024") == NULL && reg.conf.ranks == 1024
+       && field("block_size", "64") == NULL && reg.block_size == 64
+       && field("role", "prefill") == NULL
+       && reg.conf.role == KVR_ROLE_PREFILL
+       && field("weight", "0.5") == NULL && reg.conf.weight == 500,
+       "every field is taken");
+
+    ok(field("epoch", "12") == NULL && field("", "") == NULL
+       && field("reason", "\xff\xfe") == NULL && field("addres", "x") == NULL,
+       "fields of others are ignored");
+
+    kvr_registration_init(&reg, "w1", 2);
+    ok(field("address", "") == NULL && reg.conf.address[0] == '\0'
+       && field("address", "unix:/tmp/engine.sock") == NULL,
+       "an address may be missing, or a path");
+
+    kvr_registration_init(&reg, "w1", 2);
+
+    for (i = 0; i < sizeof(addresses) / sizeof(char *); i++) {
+        ok(refused("address", addresses[i], strlen(addresses[i])),
+           "address number %zu is refused", i);
+    }
+
+    for (i = 0; i < sizeof(numbers) / sizeof(char *); i++) {
+        ok(refused("ranks", numbers[i], strlen(numbers[i]))
+           && refused("block_size", numbers[i], strlen(numbers[i])),
+           "\"%s\" are no ranks, and no block size", numbers[i]);
+    }
+
+    for (i = 0; i < sizeof(weights) / sizeof(char *); i++) {
+        ok(refused("weight", weights[i], strlen(weights[i])),
+           "\"%s\" is no weight", weights[i]);
+    }
+
+    ok(refused("role", "", 0) && refused("role", "Both", 4)
+       && refused("role", "both ", 5) && refused("role", "bot", 3),
+       "a role is one of three words");
+
+    ok(refused("model", "a\nb", 3) && refused("model", "a\0b", 3)
+       && refused("model", "\xc3\xa4", 2) && refused("model", "\x7f", 1),
+       "a model is printable");
+
+    memset(text, 'x', sizeof(text));
+
+    ok(refused("address", text, sizeof(text))
+       && refused("model", text, KVR_MODEL_MAX + 1)
+       && refused("model", text, sizeof(text))
+       && refused("role", text, sizeof(text))
+       && refused("weight", text, sizeof(text))
+       && refused("ranks", text, sizeof(text)),
+       "what is too long is refused");
+
+    ok(refused("address", "127.0.0.1:80\0", 13)
+       && refused("address", "127.0.0.1:80\0x", 14),
+       "an address has no null byte");
+
+    text[KVR_MODEL_MAX] = '\0';
+    ok(field("model", text) == NULL
+       && strlen(reg.conf.model) == KVR_MODEL_MAX,
+       "a model may have 127 bytes");
+
+    memcpy(text, "unix:/", 6);
+    text[5 + 107] = '\0';
+    ok(kvr_address_wrong(text) == NULL, "a path may have 107 bytes");
+
+    text[5 + 107] = 'x';
+    text[5 + 108] = '\0';
+    ok(kvr_address_wrong(text) != NULL, "and no more");
+}
+
+
+static void
+test_foreign(void)
+{
+    kvr_registration_init(&reg, "w1", 2);
+
+    ok(kvr_registration_foreign(&reg, "llama", 16) == NULL,
+       "a worker that does not say what it is is for every zone");
+
+    (void) field("model", "llama");
+    (void) field("block_size", "16");
+
+    ok(kvr_registration_foreign(&reg, "llama", 16) == NULL
+       && kvr_registration_foreign(&reg, "", 16) == NULL,
+       "one that does is for its model's zone, and for a zone of any");
+    ok(kvr_registration_foreign(&reg, "qwen", 16) != NULL
+       && kvr_registration_foreign(&reg, "llam", 16) != NULL,
+       "but for no other model's");
+    ok(kvr_registration_foreign(&reg, "llama", 32) != NULL
+       && kvr_registration_foreign(&reg, "", 32) != NULL,
+       "nor for one of another block size");
+}
+
+
+/* ---- the registry ------------------------------------------------------- */
+
+static uint32_t
+flags_of(const char *worker)
+{
+    uint32_t           slot, flags, generation;
+    kvr_worker_conf_t  conf;
+
+    if (kvr_router_find_worker(&router, worker, strlen(worker), &slot)
+        != KVR_OK
+        || kvr_router_read_worker(&router, slot, &conf, &flags, &generation)
+           != KVR_OK)
+    {
+        return 0;
+    }
+
+    return flags;
+}
+
+
+static kvr_confidence_t
+confidence_of(const char *worker, uint64_t ms)
+{
+    uint32_t  slot;
+
+    if (kvr_router_find_worker(&router, worker, strlen(worker), &slot)
+        != KVR_OK)
+    {
+        return KVR_UNKNOWN;
+    }
+
+    return kvr_fleet_confidence(kvr_router_worker(&router, slot), ms, 5000);
+}
+
+
+static const char *
+address_of(const char *worker)
+{
+    uint32_t  slot;
+
+    return kvr_router_find_worker(&router, worker, strlen(worker), &slot)
+           == KVR_OK ? kvr_router_worker(&router, slot)->conf.address : "-";
+}
+
+
+/* KVR_REGISTERED_…, or a code of failure. */
+
+static int
+registered(const char *worker, const char *address, uint64_t expires)
+{
+    kvr_rc_t          rc;
+    kvr_registered_t  what;
+
+    (void) lease(worker, now_ms);
+
+    kvr_registration_init(&reg, worker, strlen(worker));
+    strcpy(reg.conf.address, address);
+
+    rc = kvr_router_register(&router, &reg.conf, expires, &what);
+
+    return rc == KVR_OK ? (int) what : (int) rc;
+}
+
+
+static kvr_rc_t
+deregistered(const char *worker)
+{
+    return kvr_router_deregister(&router, worker, strlen(worker));
+}
+
+
+static void
+event_of(const char *worker)
+{
+    char           text[256];
+    kvr_rc_t       rc;
+    const char    *detail;
+    kvr_ingest_t  *in;
+
+    snprintf(text, sizeof(text), "{\"worker_id\":\"%s\",\"event\":"
+             "{\"event_id\":1,\"data\":{\"stored\":{\"parent_hash\":null,"
+             "\"blocks\":[{\"block_hash\":101,\"tokens_hash\":1}]}}}}",
+             worker);
+
+    in = kvr_ingest_create(&router);
+    (void) lease(worker, now_ms);
+
+    rc = kvr_ingest_open(in, worker, strlen(worker), text, strlen(text), true,
+                         now_ms, &detail)
+         == KVR_INGEST_APPLY ? KVR_OK : KVR_ERROR;
+
+    while (rc == KVR_OK) {
+        rc = kvr_ingest_step(in, 100);
+    }
+
+    kvr_ingest_destroy(in);
+}
+
+
+static void
+test_registry(void)
+{
+    uint32_t           holder, slot, version;
+    kvr_worker_conf_t  conf;
+
+    is_u64(registered("a", "127.0.0.1:1", 5000), KVR_REGISTERED_NEW,
+           "%s: a worker is made", kind->name);
+    is_u64(flags_of("a"), KVR_WORKER_USED | KVR_WORKER_REDIS, "by Redis");
+    ok(kvr_router_find_worker(&router, "a", 1, &slot) == KVR_OK
+       && kvr_router_find_holder(&router, slot, 0, &holder) == KVR_OK,
+       "with its ranks");
+
+    version = kvr_router_version(&router);
+    is_u64(registered("a", "127.0.0.1:1", 6000), KVR_REGISTERED_AS_BEFORE,
+           "again, it is the same");
+    is_u64(kvr_router_version(&router), version, "and nobody has to look");
+    is_u64(registered("a", "127.0.0.1:2", 6000), KVR_REGISTERED_CHANGED,
+           "another address is a change");
+    ok(strcmp(address_of("a"), "127.0.0.1:2") == 0, "that is taken");
+
+    ok(confidence_of("a", 6000) != KVR_STALE
+       && confidence_of("a", 6001) == KVR_STALE,
+       "it is STALE when its registration expired");
+    (void) registered("a", "127.0.0.1:2", 9000);
+    ok(confidence_of("a", 6001) != KVR_STALE, "until that is renewed");
+
+    (void) kvr_router_drain(&router, "a", 1, true);
+    (void) registered("a", "127.0.0.1:3", 9000);
+    ok(flags_of("a") & KVR_WORKER_DRAINING, "a drain stays");
+    (void) kvr_router_drain(&router, "a", 1, false);
+
+    event_of("a");
+    is_u64(matched("a", row(1, 1), 1).device, 1, "its events are its own");
+
+    is_u64(deregistered("a"), KVR_OK, "a worker is taken out");
+    is_u64(matched("a", row(1, 1), 1).device, 0, "with its blocks");
+    ok(flags_of("a") & KVR_WORKER_DELETED, "and is no candidate");
+    is_u64(deregistered("a"), KVR_DECLINED, "once");
+    (void) lease("nobody", now_ms);
+    is_u64(deregistered("nobody"), KVR_DECLINED, "one that is not known not");
+
+    is_u64(registered("a", "127.0.0.1:3", 9000), KVR_REGISTERED_NEW,
+           "it may come back");
+    ok(!(flags_of("a") & KVR_WORKER_DELETED), "and is there");
+
+    (void) deregistered("a");
+    event_of("a");
+    is_u64(flags_of("a"), KVR_WORKER_USED | KVR_WORKER_SEEN,
+           "events bring it back, too");
+    is_u64(address_of("a")[0], 0, "without an address");
+    is_u64(registered("a", "127.0.0.1:3", 9000), KVR_REGISTERED_NEW,
+           "until it registers");
+    is_u64(matched("a", row(1, 1), 1).device, 1, "which costs it no block");
+
+    (void) kvr_router_remove_worker(&router, "a", 1);
+    is_u64(registered("a", "127.0.0.1:3", 9000), (uint64_t) KVR_DECLINED,
+           "what a person deleted stays deleted");
+    event_of("a");
+    ok(flags_of("a") & KVR_WORKER_DELETED, "whatever it sends");
+    put("a");
+    is_u64(registered("a", "127.0.0.1:4", 9000), KVR_REGISTERED_AS_BEFORE,
+           "what a person put");
+    ok(flags_of("a") & KVR_WORKER_API && address_of("a")[0] == '\0',
+       "stays as it was put");
+    is_u64(deregistered("a"), KVR_DECLINED, "and stays");
+    ok(!(flags_of("a") & KVR_WORKER_DELETED)
+       && confidence_of("a", 99999) != KVR_STALE,
+       "without a registration");
+
+    (void) registered("s", "127.0.0.1:5", 9000);
+    memset(&conf, 0, sizeof(conf));
+    strcpy(conf.id, "s");
+    strcpy(conf.address, "127.0.0.1:6");
+    conf.ranks = 1;
+    conf.weight = 1000;
+    is_u64(kvr_router_set_static(&router, &conf, 1), KVR_OK,
+           "the configuration has it");
+    (void) registered("s", "127.0.0.1:5", 9000);
+    ok(strcmp(address_of("s"), "127.0.0.1:6") == 0, "and overrides Redis");
+    (void) kvr_router_set_static(&router, NULL, 0);
+    (void) registered("s", "127.0.0.1:5", 9000);
+    ok(strcmp(address_of("s"), "127.0.0.1:5") == 0, "as long as it has it");
+}
+
+
+static void
+test_ignored(void)
+{
+    (void) lease("o", now_ms);
+    (void) lease("p", now_ms);
+
+    is_u64(kvr_router_ignore_worker(&router, "o", 1), KVR_DECLINED,
+           "%s: a foreign worker that is not known is nobody", kind->name);
+
+    event_of("o");
+    is_u64(matched("o", row(1, 1), 1).device, 1, "one that sends events");
+    is_u64(kvr_router_ignore_worker(&router, "o", 1), KVR_OK,
+           "is taken out");
+    is_u64(matched("o", row(1, 1), 1).device, 0, "with its blocks");
+    event_of("o");
+    ok(flags_of("o") & KVR_WORKER_DELETED, "its events are dropped");
+    is_u64(kvr_router_ignore_worker(&router, "o", 1), KVR_DECLINED, "once");
+    is_u64(registered("o", "127.0.0.1:7", 9000), KVR_REGISTERED_NEW,
+           "until it is one of the zone's");
+    event_of("o");
+    is_u64(matched("o", row(1, 1), 1).device, 1, "then they are taken");
+
+    put("p");
+    is_u64(kvr_router_ignore_worker(&router, "p", 1), KVR_DECLINED,
+           "what a person put is not foreign");
+}
+
+
+static void
+test_lease(void)
+{
+    kvr_registered_t  what;
+
+    kvr_router_lease_release(&router);
+    kvr_registration_init(&reg, "l", 1);
+
+    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_LOST
+       && deregistered("a") == KVR_LOST
+       && kvr_router_ignore_worker(&router, "a", 1) == KVR_LOST,
+       "%s: without the lease nothing is written", kind->name);
+
+    (void) lease("l", now_ms);
+    reg.conf.ranks = 0;
+    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_INVALID,
+       "nor with ranks out of range");
+    kvr_registration_init(&reg, "a/b", 3);
+    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_INVALID,
+       "nor with an id that is none");
+}
+
+
+/* Tables that are full of workers, and of ranks. */
+
+static void
+test_full(void)
+{
+    int       rc;
+    char      id[16];
+    uint32_t  i;
+
+    rc = KVR_OK;
+
+    for (i = 0; i < 20000 && rc != KVR_FULL; i++) {
+        snprintf(id, sizeof(id), "f%u", i);
+        rc = registered(id, "127.0.0.1:8", 9000);
+    }
+
+    is_u64(rc, (uint64_t) KVR_FULL, "%s: a zone has so much room",
+           kind->name);
+    ok(kvr_router_find_worker(&router, id, strlen(id), &i) == KVR_DECLINED,
+       "who found none is not there");
+
+    (void) lease("f0", now_ms);
+    is_u64(deregistered("f0"), KVR_OK, "one leaves");
+    is_u64(registered("f0", "127.0.0.1:8", 9000), KVR_REGISTERED_NEW,
+           "and comes back to its place");
+}
+
+
+int
+main(void)
+{
+    uint32_t  i;
+
+    test_fields();
+    test_foreign();
+
+    for (i = 0; i < KINDS; i++) {
+        zone_open(&kinds[i], 16 << 20);
+        test_registry();
+        test_ignored();
+        test_lease();
+        test_full();
+        zone_close();
+    }
+
+    return done();
+}
