@@ -43,7 +43,7 @@ local function say(err, sentence)
 end
 
 function c.version()
-    return state.version or 2
+    return state.version or 3
 end
 
 function c.zone(name)
@@ -71,8 +71,9 @@ local function match(out, rc, why, tokens)
     return 0
 end
 
-function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len, out,
-                 err)
+function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len,
+                 allowed, allowed_len, roles, out, err)
+    state.allowed, state.roles = str(allowed, allowed_len), roles
     state.lora, state.salt = str(lora, lora_len), str(salt, salt_len)
     state.model = str(model, model_len)
     say(err, "match failed")
@@ -81,7 +82,8 @@ function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len, out,
 end
 
 function c.match_tokens(_, _, tokens, n, lora, lora_len, salt, salt_len, model,
-                        model_len, out, err)
+                        model_len, allowed, allowed_len, roles, out, err)
+    state.allowed, state.roles = str(allowed, allowed_len), roles
     state.tokens = tokens and tonumber(n) or 0
     state.text_salt = str(salt, salt_len)
     say(err, "match_tokens failed")
