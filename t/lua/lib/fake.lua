@@ -115,6 +115,10 @@ local function fill(c, given, i)
             c[key] = value
         end
     end
+
+    -- cumulative
+    c.host = math.max(c.host, c.device)
+    c.disk = math.max(c.disk, c.host)
 end
 
 
