@@ -33,6 +33,7 @@ is(c.candidates[3], nil, "and nothing after")
 is(c.best, 4, "the best overlap is among them")
 is(c.block_size, 16, "the rest of ctx is that of all")
 is(#take().candidates, 0, "it may be empty")
+is(#some:all(ctx):ctx(ctx).candidates, 4, "or have all of them")
 
 local function ask(what, ...)
     take(...)

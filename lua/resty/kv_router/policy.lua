@@ -124,6 +124,7 @@ local match = string.match
 local max = math.max
 local pairs = pairs
 local pcall = pcall
+local rawequal = rawequal
 local rawset = rawset
 local require = require
 local setmetatable = setmetatable
@@ -300,6 +301,30 @@ local function room(n)
 end
 
 
+-- How long a list of numbers is, -1 for another cdata.  ffi.sizeof() of an
+-- array doesn't compile: the list of the last answer is remembered, as policies
+-- use theirs again.
+local last_list
+local last_length
+
+local function length_of(list)
+    if rawequal(list, ranked) then
+        return capacity
+    end
+
+    if not rawequal(list, last_list) then
+        if not istype(list_t, list) then
+            return -1
+        end
+
+        last_list = list
+        last_length = sizeof(list) / 4
+    end
+
+    return last_length
+end
+
+
 -- Copies list[from] and so on, k candidate numbers, to ranked.
 local function copy(list, from, k, n)
     if k < 1 then
@@ -390,9 +415,7 @@ local function resolve(candidates, a, b, reason, plan)
     end
 
     if type(a) == "cdata" then
-        if not istype(list_t, a) or type(b) ~= "number"
-           or b % 1 ~= 0 or b * 4 > sizeof(a)
-        then
+        if type(b) ~= "number" or b % 1 ~= 0 or b > length_of(a) then
             return nil, "a cdata that is no list of that length"
         end
 

@@ -87,6 +87,20 @@ function _M:add(c, i)
 end
 
 
+-- Has all of them again; returns itself.
+function _M:all(ctx)
+    local candidates = ctx.candidates
+
+    self:clear(#candidates)
+
+    for i = 1, #candidates do
+        self:add(candidates[i], i)
+    end
+
+    return self
+end
+
+
 -- Its own ctx: that of all, with these candidates.
 function _M:ctx(ctx)
     local best = 0
