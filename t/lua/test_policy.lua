@@ -268,6 +268,23 @@ has(fake.log[logged + 1], "stack traceback", "and a traceback")
 decide(broken)
 is(#fake.log, logged + 1, "once")
 
+local crowd = {}
+
+for i = 1, 500 do
+    crowd[i] = { active_requests = 500 - i }
+end
+
+local big = ctx(crowd)
+
+big.wanted = 400
+
+local failing = assert(policy.load({ name = "big", pick = broken }))
+local ranking, length = policy.decide(failing, big)
+
+is(ranking[0] .. " " .. ranking[399] .. " " .. length, "499 100 400",
+   "a policy that fails first in a large fleet: the least loaded, in order")
+logged = #fake.log - 1
+
 got = decide(function(_, given) return given.candidates[4].worker end)
 is(got, "1 2 0", "a policy that reads beyond the last candidate fails softly")
 is(#fake.log, logged + 2, "another error is logged, too")

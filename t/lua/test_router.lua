@@ -234,6 +234,72 @@ is(seen.request.lora, nil, "ctx.request.lora is nil without one")
 is(next(ngx.ctx), nil, "ctx is kept for done() only")
 
 
+reset()
+fake.vars.http_x_kv_worker = "w1,w2"
+router:access()
+is(state.allowed, nil, "x-kv-worker: is a header as any other")
+is(state.roles, 1, "the candidates are those of role both")
+
+local pinned = kv.new("main", { pin = true })
+
+reset()
+pinned:access()
+is(state.allowed, "w1,w2", "x-kv-worker: with pin these are all there are")
+reset { why = WHY.NO_TOKENS, rc = -1 }
+pinned:access()
+is(state.allowed, "w1,w2", "x-kv-worker: also when matching failed")
+reset()
+pinned:access { workers = "w3" }
+is(state.allowed, "w3", "access may name them itself, which counts more")
+fake.vars.http_x_kv_worker = nil
+reset()
+pinned:access()
+is(state.allowed, nil, "x-kv-worker: without the header all may be")
+
+local pair = kv.new("main", {
+    policy = {
+        name = "pair",
+        roles = { "prefill", "decode" },
+        pick = function()
+            return 1, nil, "two", { headers = { ["X-Two"] = "2" } }
+        end
+    }
+})
+
+reset()
+fake.set = {}
+pair:access()
+is(state.roles, 6, "a policy may have other roles")
+is(state.policy, "pair", "and a name")
+is(fake.set["X-Two"], "2", "its plan is carried out")
+
+reset { failures = 2 }
+fake.set = {}
+pair:access()
+is(fake.set["X-Two"], nil, "but not without a reservation")
+
+local remote = kv.new("main", {
+    policy = {
+        pick = function()
+            return 1, nil, "two", { prefill = { 2 }, protocol = "vllm" }
+        end
+    }
+})
+
+reset()
+fake.body, fake.vars.uri = '{"prompt":[1]}', "/x"
+c.prefill = function() return 0 end
+fake.sockets = { sock.new("", { connect = "refused" }) }
+remote:access()
+is(fake.exited, nil, "remote prefill fails: the request goes on")
+has(fake.log[1], "remote prefill: 10.0.0.2:8000: connect: refused",
+    "remote prefill fails: logged")
+fake.sockets = {}
+remote:access()
+is(#fake.log, 1, "remote prefill breaks: logged once a minute")
+is(fake.exited, nil, "remote prefill breaks: the request goes on")
+
+
 -- ---- when things fail -------------------------------------------------------
 
 reset { rc = -5 }

@@ -525,7 +525,10 @@ function _M.decide(self, ctx)
     local list, k = least_loaded.least(ctx.candidates, ctx.block_size,
                                        ctx.wanted, ctx.random)
 
-    return ranked, copy(list, 0, k, #ctx.candidates), nil, why.POLICY_ERROR
+    -- which may replace ranked
+    k = copy(list, 0, k, #ctx.candidates)
+
+    return ranked, k, nil, why.POLICY_ERROR
 end
 
 
