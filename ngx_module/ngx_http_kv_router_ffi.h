@@ -113,7 +113,7 @@ double ngx_http_kv_router_ffi_now_us(void);
  * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
  * taken.  model: only workers of that model, or of none, are eligible; NULL:
  * the body's "model".  allowed: only workers of these ids, joined by commas or
- * blanks; NULL: all.  roles: a bit (1 << kvr_role_t) for each that is eligible.
+ * blanks; NULL: all.  roles: a bit, 1 << kvr_role_t, for each eligible one.
  *
  * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
  * overlaps are 0, and there are candidates as long as there are workers.

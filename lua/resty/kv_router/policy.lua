@@ -251,6 +251,10 @@ end
 
 local ctx_mt = {
     __index = function(ctx, key)
+        if key == "hashes" then
+            return ctx.candidates.hashes
+        end
+
         if key ~= "matches" then
             return nil
         end
@@ -272,7 +276,6 @@ function _M.context(found, request, params, random, now, wanted)
         candidates = found,
         prompt_tokens = found.prompt_tokens,
         prompt_blocks = found.prompt_blocks,
-        hashes = found.hashes,
         block_size = found.block_size,
         best = found.best,
         request = request,
