@@ -316,11 +316,14 @@ def the_sample_policy_decides():
     method, path, headers, body = commands("Synopsis")[2]
 
     def served(tier):
-        """The workers of the last ten of so many requests."""
+        """The workers of ten requests."""
+        def lines():
+            return at.log.read_text().splitlines()
+        before = len(lines())
         for _ in range(10):
             at.json(method, path, {**headers, "x-tier": tier}, body)
-        lines = at.log.read_text().splitlines()[-10:]
-        return set(re.findall(r" worker=(\w+)", "".join(lines)))
+        wait_until("ten lines", lambda: len(lines()) >= before + 10)
+        return set(re.findall(r" worker=(\w+)", "".join(lines()[before:])))
 
     def apart():
         return len(served("batch")) == len(served("premium")) == 1 \
