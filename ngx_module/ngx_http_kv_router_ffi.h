@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   2
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   3
 
 
 /*
@@ -89,6 +89,8 @@ typedef struct {
     uint32_t   *frequencies;        /* of the matched blocks, before this
                                        lookup; NULL: none are counted */
     const ngx_http_kv_router_candidate_t  *candidates;
+    const uint64_t                        *hashes;  /* local, prompt_blocks;
+                                                       NULL: none */
 } ngx_http_kv_router_match_t;
 
 
@@ -110,7 +112,8 @@ double ngx_http_kv_router_ffi_now_us(void);
  *
  * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
  * taken.  model: only workers of that model, or of none, are eligible; NULL:
- * the body's "model".
+ * the body's "model".  allowed: only workers of these ids, joined by commas or
+ * blanks; NULL: all.  roles: a bit, 1 << kvr_role_t, for each eligible one.
  *
  * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
  * overlaps are 0, and there are candidates as long as there are workers.
@@ -119,6 +122,7 @@ double ngx_http_kv_router_ffi_now_us(void);
 int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
     const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err);
 
 /*
@@ -129,6 +133,7 @@ int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
     const uint32_t *tokens, size_t ntokens,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
     const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err);
 
 /*
@@ -143,6 +148,15 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     uint32_t i, const uint32_t *ranked, size_t nranked,
     const u_char *policy, size_t policy_len, uint32_t why,
     const u_char *reason, size_t reason_len, double us, char **err);
+
+/*
+ * access, after the above: candidates[i] prefills for the one that was
+ * reserved.  It has the load of the prompt from now on, and the other one no
+ * prefill, until the first body byte of the answer, the end of the request, or
+ * the next call; i of match.n or more: nobody prefills any more.
+ */
+int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
+    uint32_t i, char **err);
 
 /* NGX_OK when r, or the request that it was redirected from, has one. */
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);

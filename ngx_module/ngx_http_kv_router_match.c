@@ -16,6 +16,8 @@ typedef struct {
     ngx_str_t                       lora;
     ngx_str_t                       salt;      /* data NULL: the body's */
     ngx_str_t                       model;     /* data NULL: any */
+    ngx_str_t                       allowed;   /* data NULL: all */
+    uint32_t                        roles;
 } ngx_http_kv_router_names_t;
 
 
@@ -31,6 +33,7 @@ static ngx_int_t ngx_http_kv_router_lookup(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, uint32_t *found);
 static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_names_t *names);
+static ngx_uint_t ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id);
 static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
     ngx_http_kv_router_names_t *names, ngx_uint_t strict);
 static void ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
@@ -41,7 +44,8 @@ static int ngx_http_kv_router_match(ngx_http_request_t *r,
     const ngx_http_kv_router_match_t **out, char **err);
 static void ngx_http_kv_router_names(ngx_http_kv_router_names_t *names,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len);
+    const u_char *model, size_t model_len, const u_char *allowed,
+    size_t allowed_len, uint32_t roles);
 
 
 /*
@@ -226,6 +230,40 @@ ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 /* ---- candidates --------------------------------------------------------- */
 
+/* Is id one of those in the list, which commas or blanks join? */
+
+static ngx_uint_t
+ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id)
+{
+    u_char  *p, *last, *start;
+
+    p = list->data;
+    last = p + list->len;
+
+    while (p < last) {
+
+        if (*p == ',' || *p == ' ' || *p == '\t') {
+            p++;
+            continue;
+        }
+
+        start = p;
+
+        while (p < last && *p != ',' && *p != ' ' && *p != '\t') {
+            p++;
+        }
+
+        if ((size_t) (p - start) == id->len
+            && ngx_memcmp(start, id->data, id->len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 static ngx_uint_t
 ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
     ngx_http_kv_router_names_t *names, ngx_uint_t strict)
@@ -240,7 +278,13 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
 
     /* prefill and decode workers are for policies that ask for pairs */
 
-    if (h->role != KVR_ROLE_BOTH) {
+    if ((names->roles & 1 << h->role) == 0) {
+        return 0;
+    }
+
+    if (names->allowed.data
+        && !ngx_http_kv_router_listed(&names->allowed, &h->id))
+    {
         return 0;
     }
 
@@ -462,6 +506,7 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
+    ctx->match.hashes = ctx->hashes;
     ctx->matched = 1;
     *out = &ctx->match;
 
@@ -479,7 +524,8 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
 static void
 ngx_http_kv_router_names(ngx_http_kv_router_names_t *names,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len)
+    const u_char *model, size_t model_len, const u_char *allowed,
+    size_t allowed_len, uint32_t roles)
 {
     names->lora.data = (u_char *) lora;
     names->lora.len = lora ? lora_len : 0;
@@ -487,6 +533,9 @@ ngx_http_kv_router_names(ngx_http_kv_router_names_t *names,
     names->salt.len = salt ? salt_len : 0;
     names->model.data = (u_char *) model;
     names->model.len = model ? model_len : 0;
+    names->allowed.data = (u_char *) allowed;
+    names->allowed.len = allowed ? allowed_len : 0;
+    names->roles = roles;
 }
 
 
@@ -494,6 +543,7 @@ int
 ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
     const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err)
 {
     int                          rc;
@@ -507,7 +557,7 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     why = ngx_http_kv_router_scan(r, zone, &prompt, &tokens);
 
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
-                             model_len);
+                             model_len, allowed, allowed_len, roles);
 
     if (salt == NULL && prompt.salt) {
         names.salt.data = (u_char *) prompt.salt;
@@ -546,6 +596,7 @@ ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *data,
     const uint32_t *tokens, size_t ntokens,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
     const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err)
 {
     ngx_http_kv_router_zone_t *zone = data;
@@ -554,7 +605,7 @@ ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *data,
     ngx_http_kv_router_names_t   names;
 
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
-                             model_len);
+                             model_len, allowed, allowed_len, roles);
 
     ctx = ngx_http_kv_router_get_ctx(r);
 

@@ -13,6 +13,8 @@ static void ngx_http_kv_router_cleanup(void *data);
 static void ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx);
 
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s, uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
@@ -103,6 +105,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
 
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
     ctx->reservation.holder = KVR_HOLDER_NONE;
+    ctx->prefill.holder = KVR_HOLDER_NONE;
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
@@ -121,6 +124,7 @@ ngx_http_kv_router_cleanup(void *data)
     }
 
     ngx_http_kv_router_release(ctx);
+    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
     ngx_http_kv_router_fleet_put(ctx->fleet);
     ctx->fleet = NULL;
 }
@@ -153,19 +157,16 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 }
 
 
-/* The reservation is for candidate i from now on, and its load there. */
+/* Reservation s, of nothing, is the request's load at candidate i. */
 
 static void
-ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s, uint32_t i)
 {
-    uint32_t                         k, cached;
-    kvr_reservation_t               *s;
+    uint32_t                         cached;
     ngx_http_kv_router_candidate_t  *c;
 
-    ngx_http_kv_router_release(ctx);
-
     c = &ctx->candidates[i];
-    s = &ctx->reservation;
 
     cached = ngx_min(c->device * ctx->match.block_size,
                      ctx->match.prompt_tokens);
@@ -177,7 +178,21 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     s->decode_blocks = ctx->match.prompt_blocks;
 
     kvr_load_reserve(&ctx->zone->router.load, s);
+}
 
+
+/* The reservation is for candidate i from now on, and its load there. */
+
+static void
+ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t                         k;
+    ngx_http_kv_router_candidate_t  *c;
+
+    ngx_http_kv_router_release(ctx);
+    ngx_http_kv_router_charge(ctx, &ctx->reservation, i);
+
+    c = &ctx->candidates[i];
     ctx->chosen = c;
 
     /* a worker that fails fails with all its ranks */
@@ -197,6 +212,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const u_char *reason, size_t reason_len, double us, char **err)
 {
     size_t                       n;
+    uint32_t                     k;
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_shctx_t  *sh;
 
@@ -242,6 +258,16 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         ctx->nranked = n;
     }
 
+    /* who only prefills is no one to retry at */
+
+    for (k = 0; k < ctx->match.n; k++) {
+        ctx->tried[k] = ctx->candidates[k].role == KVR_ROLE_PREFILL
+                        && ctx->candidates[i].role != KVR_ROLE_PREFILL;
+    }
+
+    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+
+    ctx->prefiller = NULL;
     ctx->why = why;
     ctx->us = us;
     ctx->decided_us = ngx_http_kv_router_now_us();
@@ -265,6 +291,32 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     if (why == NGX_HTTP_KV_ROUTER_POLICY_ERROR) {
         (void) ngx_atomic_fetch_add(&sh->policy_errors, 1);
+    }
+
+    return NGX_OK;
+}
+
+
+int
+ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
+    uint32_t i, char **err)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        *err = "the request has no reservation";
+        return NGX_ERROR;
+    }
+
+    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+
+    if (i < ctx->match.n) {
+        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+        ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
+
+        ctx->prefiller = &ctx->candidates[i];
     }
 
     return NGX_OK;
@@ -438,6 +490,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             ctx->first_byte_us = ngx_http_kv_router_now_us();
 
             kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+            kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
         }
 
         if (cl->buf->last_buf) {

@@ -71,7 +71,9 @@ typedef struct {
     uint64_t                       *hashes;        /* match.prompt_blocks */
 
     kvr_reservation_t               reservation;
+    kvr_reservation_t               prefill;       /* elsewhere */
     ngx_http_kv_router_candidate_t *chosen;
+    ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
     uint32_t                       *ranked;        /* for retries */
     uint32_t                        nranked;
     uint32_t                        next;          /* in ranked */

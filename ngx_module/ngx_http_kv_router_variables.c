@@ -13,6 +13,7 @@
 typedef enum {
     ngx_http_kv_router_var_worker = 0,
     ngx_http_kv_router_var_rank,
+    ngx_http_kv_router_var_prefill,
     ngx_http_kv_router_var_policy,
     ngx_http_kv_router_var_overlap,
     ngx_http_kv_router_var_best,
@@ -37,6 +38,10 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
 
     { ngx_string("kv_router_rank"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_rank, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_prefill_worker"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_prefill,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("kv_router_policy"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_policy, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -106,6 +111,11 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
+    if (data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
     if (data == ngx_http_kv_router_var_hashes) {
         return ngx_http_kv_router_variable_hashes(r, ctx, v);
     }
@@ -128,6 +138,11 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     case ngx_http_kv_router_var_rank:
         s.len = ngx_sprintf(p, "%uD", c->rank) - p;
+        break;
+
+    case ngx_http_kv_router_var_prefill:
+        s.data = (u_char *) ctx->prefiller->worker;
+        s.len = ctx->prefiller->worker_len;
         break;
 
     case ngx_http_kv_router_var_policy:

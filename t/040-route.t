@@ -914,7 +914,7 @@ nobody: 200 policy_error
 nothing: 200 policy_error
 4
 load: none
---- grep_error_log eval: qr/policy "my\.moody": pick: (?:.*moody\.lua:\d+: I can't|it returned [^,]*)/
+--- grep_error_log eval: qr/policy "my\.moody": pick: (?:.*moody\.lua:\d+: I can't|it returned [^,\n]*)/
 --- grep_error_log_out eval
 qr/^policy "my\.moody": pick: \S*moody\.lua:8: I can't
 policy "my\.moody": pick: it returned worker "nobody" rank 0

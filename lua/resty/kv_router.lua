@@ -22,6 +22,7 @@ local limited = require "resty.kv_router.log".limited
 local log = require "resty.kv_router.log"
 local new_random = require "resty.kv_router.random".new
 local policy = require "resty.kv_router.policy"
+local prefill = require "resty.kv_router.prefill"
 local request = require "resty.kv_router.request"
 local tokenizer = require "resty.kv_router.tokenizer"
 
@@ -44,6 +45,7 @@ local set_more_tries = balancer.set_more_tries
 local setmetatable = setmetatable
 local tostring = tostring
 local type = type
+local var = ngx.var
 
 
 local _M = {}
@@ -60,12 +62,14 @@ local SETTINGS = {
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
+    pin = { type = "boolean", default = false },
 }
 
 local REQUEST_SETTINGS = {
     lora_name = { type = "string" },
     cache_salt = { type = "string" },
     model = { type = "string" },
+    workers = { type = "string" },
     params = { type = "table" },
 }
 
@@ -95,6 +99,8 @@ local random
 --     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
+--     pin                true: the header x-kv-worker of a request names the
+--                        workers that it may go to, joined by commas (false)
 function _M.new(zone_name, opts)
     if type(zone_name) ~= "string" then
         error("bad argument #1 to 'new' (string expected, got "
@@ -124,8 +130,8 @@ function _M.new(zone_name, opts)
     end
 
     return setmetatable({ name = zone_name, policy = chosen,
-                          tokenizer = remote, max_tries = conf.max_tries },
-                        mt)
+                          tokenizer = remote, max_tries = conf.max_tries,
+                          pin = conf.pin }, mt)
 end
 
 
@@ -165,9 +171,18 @@ local function unavailable()
 end
 
 
+-- The workers that the request may go to, as a list with commas; nil: all.
+local function allowed_for(self, given)
+    return given.workers or self.pin and var.http_x_kv_worker or nil
+end
+
+
 -- Candidates without any overlap: what is left when matching failed.
-local function match_nothing(self, r, zone, model)
-    local found, err, none = lib.match_tokens(r, zone, nil, 0, nil, nil, model)
+local function match_nothing(self, r, zone, given)
+    local found, err, none = lib.match_tokens(r, zone, nil, 0, nil, nil,
+                                              given.model,
+                                              allowed_for(self, given),
+                                              self.policy.roles)
 
     if not found and not none then
         limited("match_tokens", log.MINUTE, ERR,
@@ -191,7 +206,9 @@ local function match_text(self, r, zone, req, found, given)
     if tokens then
         local again, err = lib.match_tokens(r, zone, tokens, n,
                                             given.lora_name, req.salt,
-                                            given.model)
+                                            given.model,
+                                            allowed_for(self, given),
+                                            self.policy.roles)
         if again then
             return again
         end
@@ -211,21 +228,42 @@ local function match_text(self, r, zone, req, found, given)
 end
 
 
+-- What the policy wants done before the request goes to its worker.  What
+-- fails is not needed: that worker can do it all.
+local function prepare(plan, r, zone, req, found)
+    local ok, done, err = pcall(prefill.run, plan,
+                                { r = r, zone = zone, request = req,
+                                  found = found, random = random })
+
+    if not ok or not done then
+        limited("prefill", log.MINUTE, WARN,
+                "remote prefill: " .. tostring(ok and err or done))
+    end
+end
+
+
 -- Asks the policy and reserves what it chose.
 local function decide(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = policy.context(found, req, given.params, random,
                                started / 1e6, self.max_tries + 1)
-    local list, k, reason, failed = policy.decide(chosen, ctx)
+    local list, k, reason, failed, plan = policy.decide(chosen, ctx)
 
     if chosen.done then
         ngx.ctx[self] = ctx
     end
 
     -- from the second on: what retries follow
-    return lib.reserve(r, zone, list[0], k > 1 and list + 1 or nil, k - 1,
-                       chosen.name, failed or why or found.why, reason,
-                       now_us() - started)
+    local ok, err = lib.reserve(r, zone, list[0], k > 1 and list + 1 or nil,
+                                k - 1, chosen.name,
+                                failed or why or found.why, reason,
+                                now_us() - started)
+
+    if ok and plan then
+        prepare(plan, r, zone, req, found)
+    end
+
+    return ok, err
 end
 
 
@@ -234,8 +272,9 @@ end
 -- internal redirect) it does nothing.  Without any worker it answers 503.
 --
 -- given: for this request, all optional: lora_name and cache_salt (the prompt's
--- namespaces), model (only workers of that model, or of none), params (for the
--- policy: ctx.params).
+-- namespaces), model (only workers of that model, or of none), workers (only
+-- these, ids joined by commas, whatever a header says), params (for the policy:
+-- ctx.params).
 --
 -- The time that is recorded is that of deciding: neither the body's nor the
 -- tokenizer's.
@@ -267,7 +306,9 @@ function router:access(given)
 
     local req = request.new(given.lora_name, given.cache_salt)
     local found, err, none = lib.match(r, zone, given.lora_name,
-                                       given.cache_salt, given.model)
+                                       given.cache_salt, given.model,
+                                       allowed_for(self, given),
+                                       self.policy.roles)
 
     if not found then
         if none then
@@ -277,7 +318,7 @@ function router:access(given)
         limited("match", log.MINUTE, ERR, 'zone "' .. self.name
                 .. '": no match, routed by load: ' .. err)
 
-        found = match_nothing(self, r, zone, given.model)
+        found = match_nothing(self, r, zone, given)
 
         if not found then
             return unavailable()
@@ -304,7 +345,7 @@ function router:access(given)
     limited("reserve", log.MINUTE, WARN,
             'zone "' .. self.name .. '": not reserved: ' .. err)
 
-    found = match_nothing(self, r, zone, given.model)
+    found = match_nothing(self, r, zone, given)
 
     if not found
        or not decide(self, r, zone, req, found, given, why, started)

@@ -18,6 +18,8 @@ local policy = require "resty.kv_router.policy"
 local random = require "resty.kv_router.random"
 local vmdef = require "jit.vmdef"
 
+package.path = package.path .. ";conf/?.lua"
+
 local N = 128
 local PICKS = 20000
 
@@ -85,6 +87,14 @@ local function below(n)
     return math.floor(draw() * n)
 end
 
+local ROLES = { [0] = 0, 1, 2 }
+
+local hashes = require("ffi").new("uint64_t[256]")
+
+for i = 0, 255 do
+    hashes[i] = below(2^31) * 0x9e3779b97f4a7c15ULL
+end
+
 local function fleet()
     local list = {}
 
@@ -94,13 +104,21 @@ local function fleet()
         list[i] = { device = device, host = device + below(9),
                     disk = device + 9, prefill_tokens = below(9000),
                     decode_blocks = below(500), active_requests = below(30),
-                    confidence_id = below(7) }
+                    confidence_id = below(7), role_id = ROLES[below(3)] }
     end
 
-    return fake.match(list, { prompt_tokens = 4096, prompt_blocks = 256 })
+    return fake.match(list, { prompt_tokens = 4096, prompt_blocks = 256,
+                              hashes = hashes })
 end
 
 local matches = {}
+local requests = {}
+
+for i = 1, 64 do
+    requests[i] = { headers = { ["x-session-id"] = "s" .. i,
+                                ["x-tier"] = i % 2 == 0 and "batch" or nil },
+                    fields = {} }
+end
 
 for i = 1, 16 do
     matches[i] = fleet()
@@ -116,7 +134,8 @@ local function measure(loaded)
             clock = os.clock()
         end
 
-        local ctx = policy.context(matches[i % 16 + 1], nil, nil, draw, 1, 3)
+        local ctx = policy.context(matches[i % 16 + 1],
+                                   requests[i % 64 + 1], nil, draw, 1, 3)
         local _, _, _, why = policy.decide(loaded, ctx)
 
         if why then
@@ -134,6 +153,16 @@ for _, case in ipairs {
     { "kv_cost with a temperature", "kv_cost", { temperature = 0.7 } },
     { "least_loaded", "least_loaded" },
     { "round_robin", "round_robin" },
+    { "random", "random" },
+    { "p2c", "p2c" },
+    { "cache_aware", "cache_aware", { balance = true } },
+    { "prefix_hash", "prefix_hash" },
+    { "weighted", "weighted", { picker = "weighted" } },
+    { "weighted with sessions", "weighted",
+      { scorers = { session = 1, active_requests = 1 } } },
+    { "session", "session" },
+    { "disaggregated", "disaggregated", { local_prefill = 1e6 } },
+    { "the sample policy", "policy.tiers" },
 } do
     local title = case[1]
 

@@ -149,6 +149,23 @@ refused("x", "a table is expected", "settings that are no table are refused")
 near_cost(10 - 2 * 3, "params change a setting for one request",
           { { device = 3, host = 3, disk = 3 } }, isl160, nil,
           { overlap_credit = 2 })
+-- each setting of its own, for one request and for all
+local rich = { device = 3, host = 5, disk = 7, prefill_tokens = 160,
+               decode_blocks = 2, active_requests = 4, confidence_id = 4 }
+
+for name, value in pairs { overlap_credit = 0.3, host = 0.1, disk = 0.9,
+                           prefill_load_scale = 3, track_prefill = false,
+                           decay = 0.7, active_request_weight = 6,
+                           discount = { STALE = 0.25 } }
+do
+    local usual = cost({ rich, {} }, isl160)
+    local set = cost({ rich, {} }, isl160, { [name] = value })
+
+    tap.ok(usual ~= set, name .. " counts")
+    near_cost(set, name .. " can be set for one request", { rich, {} }, isl160,
+              nil, { [name] = value })
+end
+
 near_cost(10 - 0.1 * 4, "params may name a discount, the rest stays",
           { stale }, isl160, { discount = { DEGRADED = 0.2 } },
           { discount = { STALE = 0.1 } })

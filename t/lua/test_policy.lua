@@ -150,6 +150,8 @@ is(#fake.log, 0, "nothing of this is logged")
 
 -- ---- bad answers ------------------------------------------------------------
 
+local u32s = require "ffi".typeof("uint32_t[?]")
+
 local function bad(part, name, ...)
     local given = { n = select("#", ...), ... }
     local logged = #fake.log
@@ -165,8 +167,6 @@ local function bad(part, name, ...)
     is(#fake.log, logged + 1, name .. ": once")
 end
 
-local u32s = require "ffi".typeof("uint32_t[?]")
-
 bad("it returned a worker that is a nil", "nothing")
 bad('worker "x" rank 0, which is no candidate', "an unknown worker", "x")
 bad('worker "b" rank 7, which is no candidate', "an unknown rank", "b", 7)
@@ -177,7 +177,17 @@ bad("candidate 1.5 of 3", "a fraction", 1.5)
 bad("candidate nan of 3", "no number at all", 0 / 0)
 bad("an empty list", "an empty list", {})
 bad("candidate b of 3", "a list with something else", { 1, "b" })
+bad("candidate nan of 3", "a list with no number", { 0 / 0 })
+bad("a cdata that is no list", "a length that is no number", u32s(2), 0 / 0)
 bad("a worker that is a boolean", "false", false)
+bad("a worker that is a function", "a function", function() end)
+bad("a worker that is a thread", "a thread", coroutine.create(print))
+bad("candidate inf of 3", "infinity", math.huge)
+bad('worker "" rank 0', "an empty string", "")
+
+-- a failed worker is no candidate
+bad('worker "failed" rank 0, which is no candidate', "a failed worker",
+    "failed")
 bad("a reason that is a table", "a reason that is no string", 1, nil, {})
 bad("a cdata that is no list", "another cdata", 7ULL)
 bad("a cdata that is no list", "an array of another type",
@@ -185,6 +195,66 @@ bad("a cdata that is no list", "an array of another type",
 bad("a cdata that is no list", "a length beyond the array", u32s(2), 3)
 bad("an empty list", "a length of 0", u32s(2), 0)
 bad("candidate 0 of 3", "an array with a number of none", u32s(2), 2)
+
+-- ---- plans ------------------------------------------------------------------
+
+local function plan_of(plan)
+    local loaded = assert(policy.load({
+        name = "planner",
+        pick = function() return 1, nil, "so", plan end
+    }))
+    local _, _, _, why, got = policy.decide(loaded, candidates())
+
+    return got, why
+end
+
+local planned = { headers = { ["X-A"] = "1", ["X-B"] = false },
+                  prefill = { 2, 3 }, protocol = "vllm" }
+
+is(plan_of(planned), planned, "a plan goes with the answer")
+is(plan_of(nil), nil, "an answer needs none")
+
+for name, wrong in pairs {
+    ["that is a string"] = "x",
+    ["whose headers are none"] = { headers = 1 },
+    ["with a header that is a number"] = { headers = { a = 1 } },
+    ["with a header of two lines"] = { headers = { a = "1\r\nb: 2" } },
+    ["with a name of two"] = { headers = { ["a: 1\r\nb"] = "2" } },
+    ["to prefill at a number"] = { prefill = 1, protocol = "vllm" },
+    ["to prefill nowhere"] = { prefill = {}, protocol = "vllm" },
+    ["to prefill beyond the last"] = { prefill = { 4 }, protocol = "vllm" },
+    ["to prefill at no number"] = { prefill = { 0 / 0 }, protocol = "vllm" },
+    ["of no protocol"] = { prefill = { 1 } },
+} do
+    local got, why = plan_of(wrong)
+
+    is(got, nil, "a plan " .. name .. " is dropped")
+    is(why, lib.WHY.POLICY_ERROR, "a plan " .. name .. ": counted")
+end
+
+
+-- ---- policies in policies ---------------------------------------------------
+
+local one_of_two = assert(policy.load({
+    name = "inner", pick = function() return "b", nil, "mine" end
+}))
+local list, k, reason = policy.ask(one_of_two, candidates())
+
+is(list[0] .. k .. reason, "31mine",
+   "ask() answers with numbers, whatever the other policy returned")
+tap.raises('policy "inner" returned worker "b" rank 0, which is no candidate',
+           "and raises an error when that was nonsense", policy.ask,
+           one_of_two, ctx({ {} }))
+
+is(policy.load("kv_cost").roles, 1, "a policy chooses from role both")
+is(policy.load("disaggregated").roles, 7, "unless it says otherwise")
+refused('"roles" is no list of roles', "an unknown role is refused",
+        { pick = function() end, roles = { "cook" } })
+refused('"roles" is no list of roles', "no role at all is, too",
+        { pick = function() end, roles = {} })
+
+
+-- ---- policies that fail -----------------------------------------------------
 
 local logged = #fake.log
 local broken = function() error("division by cucumber") end
@@ -197,6 +267,23 @@ has(fake.log[logged + 1], "division by cucumber", "with the error")
 has(fake.log[logged + 1], "stack traceback", "and a traceback")
 decide(broken)
 is(#fake.log, logged + 1, "once")
+
+local crowd = {}
+
+for i = 1, 500 do
+    crowd[i] = { active_requests = 500 - i }
+end
+
+local big = ctx(crowd)
+
+big.wanted = 400
+
+local failing = assert(policy.load({ name = "big", pick = broken }))
+local ranking, length = policy.decide(failing, big)
+
+is(ranking[0] .. " " .. ranking[399] .. " " .. length, "499 100 400",
+   "a policy that fails first in a large fleet: the least loaded, in order")
+logged = #fake.log - 1
 
 got = decide(function(_, given) return given.candidates[4].worker end)
 is(got, "1 2 0", "a policy that reads beyond the last candidate fails softly")
@@ -211,7 +298,24 @@ for i = 1, 1000 do
     decide(function() error("number " .. i) end)
 end
 
-is(#fake.log, before + 1000, "errors that differ are kinds of their own")
+is(#fake.log, before + 1, "errors raised at one line are of one kind")
+
+local function here() error("here") end
+
+decide(here)
+decide(here, "other")
+decide(here, "other")
+is(#fake.log, before + 3, "those of another policy of another")
+
+before = #fake.log
+
+for i = 1, 100 do
+    decide(function() return "w" .. i end, "unknown")
+end
+
+is(#fake.log, before + 1, "unknown workers are one kind, whatever their names")
+has(fake.log[before + 1], "stack traceback:", "with a traceback of a kind")
+has(fake.log[before + 1], "test_policy.lua:", "which says where pick() is")
 
 
 -- ---- done -------------------------------------------------------------------

@@ -43,7 +43,7 @@ local function say(err, sentence)
 end
 
 function c.version()
-    return state.version or 2
+    return state.version or 3
 end
 
 function c.zone(name)
@@ -71,8 +71,9 @@ local function match(out, rc, why, tokens)
     return 0
 end
 
-function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len, out,
-                 err)
+function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len,
+                 allowed, allowed_len, roles, out, err)
+    state.allowed, state.roles = str(allowed, allowed_len), roles
     state.lora, state.salt = str(lora, lora_len), str(salt, salt_len)
     state.model = str(model, model_len)
     say(err, "match failed")
@@ -81,7 +82,8 @@ function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len, out,
 end
 
 function c.match_tokens(_, _, tokens, n, lora, lora_len, salt, salt_len, model,
-                        model_len, out, err)
+                        model_len, allowed, allowed_len, roles, out, err)
+    state.allowed, state.roles = str(allowed, allowed_len), roles
     state.tokens = tokens and tonumber(n) or 0
     state.text_salt = str(salt, salt_len)
     say(err, "match_tokens failed")
@@ -230,6 +232,72 @@ is(seen.prompt_tokens, 64, "ctx.prompt_tokens")
 tap.near(seen.now, 0.005, 0.0001, "ctx.now is in seconds")
 is(seen.request.lora, nil, "ctx.request.lora is nil without one")
 is(next(ngx.ctx), nil, "ctx is kept for done() only")
+
+
+reset()
+fake.vars.http_x_kv_worker = "w1,w2"
+router:access()
+is(state.allowed, nil, "x-kv-worker: is a header as any other")
+is(state.roles, 1, "the candidates are those of role both")
+
+local pinned = kv.new("main", { pin = true })
+
+reset()
+pinned:access()
+is(state.allowed, "w1,w2", "x-kv-worker: with pin these are all there are")
+reset { why = WHY.NO_TOKENS, rc = -1 }
+pinned:access()
+is(state.allowed, "w1,w2", "x-kv-worker: also when matching failed")
+reset()
+pinned:access { workers = "w3" }
+is(state.allowed, "w3", "access may name them itself, which counts more")
+fake.vars.http_x_kv_worker = nil
+reset()
+pinned:access()
+is(state.allowed, nil, "x-kv-worker: without the header all may be")
+
+local pair = kv.new("main", {
+    policy = {
+        name = "pair",
+        roles = { "prefill", "decode" },
+        pick = function()
+            return 1, nil, "two", { headers = { ["X-Two"] = "2" } }
+        end
+    }
+})
+
+reset()
+fake.set = {}
+pair:access()
+is(state.roles, 6, "a policy may have other roles")
+is(state.policy, "pair", "and a name")
+is(fake.set["X-Two"], "2", "its plan is carried out")
+
+reset { failures = 2 }
+fake.set = {}
+pair:access()
+is(fake.set["X-Two"], nil, "but not without a reservation")
+
+local remote = kv.new("main", {
+    policy = {
+        pick = function()
+            return 1, nil, "two", { prefill = { 2 }, protocol = "vllm" }
+        end
+    }
+})
+
+reset()
+fake.body, fake.vars.uri = '{"prompt":[1]}', "/x"
+c.prefill = function() return 0 end
+fake.sockets = { sock.new("", { connect = "refused" }) }
+remote:access()
+is(fake.exited, nil, "remote prefill fails: the request goes on")
+has(fake.log[1], "remote prefill: 10.0.0.2:8000: connect: refused",
+    "remote prefill fails: logged")
+fake.sockets = {}
+remote:access()
+is(#fake.log, 1, "remote prefill breaks: logged once a minute")
+is(fake.exited, nil, "remote prefill breaks: the request goes on")
 
 
 -- ---- when things fail -------------------------------------------------------

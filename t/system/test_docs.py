@@ -307,6 +307,31 @@ def the_publisher_publishes():
     assert worker["confidence"] == "EXACT", worker
 
 
+def the_sample_policy_decides():
+    """conf/policy/tiers.lua keeps batch jobs and premium tenants apart"""
+    shutil.copytree(ROOT / "conf" / "policy", at.directory / "lua" / "policy")
+    (text,) = blocks("nginx", section("Synopsis"))
+    at.write(text.replace('policy = "kv_cost"', 'policy = "policy.tiers"'))
+    at.nginx.signal(signal.SIGHUP)
+    method, path, headers, body = commands("Synopsis")[2]
+
+    def served(tier):
+        """The workers of ten requests."""
+        def lines():
+            return at.log.read_text().splitlines()
+        before = len(lines())
+        for _ in range(10):
+            at.json(method, path, {**headers, "x-tier": tier}, body)
+        wait_until("ten lines", lambda: len(lines()) >= before + 10)
+        return set(re.findall(r" worker=(\w+)", "".join(lines()[before:])))
+
+    def apart():
+        return len(served("batch")) == len(served("premium")) == 1 \
+            and served("batch") != served("premium")
+    wait_until("the sample policy", apart)
+    assert served("batch") | served("premium") == set(WORKERS)
+
+
 def the_policy_decides():
     """the policy of the README decides after a reload, with the same index"""
     policy = next(text for text in blocks("lua", section("Policies"))
@@ -392,6 +417,7 @@ def main():
             the_api_answers_as_documented,
             the_calls_of_the_api_are_documented,
             the_publisher_publishes,
+            the_sample_policy_decides,
             the_policy_decides,
             the_sample_is_accepted,
             the_sample_runs])

@@ -14,7 +14,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 2                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 3                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -67,6 +67,7 @@ typedef struct {
     uint32_t    nfrequencies;
     uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
+    const uint64_t                        *hashes;
 } ngx_http_kv_router_match_t;
 
 typedef struct {
@@ -97,17 +98,21 @@ int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const unsigned char *lora, size_t lora_len,
     const unsigned char *salt, size_t salt_len,
     const unsigned char *model, size_t model_len,
+    const unsigned char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err);
 int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
     const uint32_t *tokens, size_t ntokens,
     const unsigned char *lora, size_t lora_len,
     const unsigned char *salt, size_t salt_len,
     const unsigned char *model, size_t model_len,
+    const unsigned char *allowed, size_t allowed_len, uint32_t roles,
     const ngx_http_kv_router_match_t **out, char **err);
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     uint32_t i, const uint32_t *ranked, size_t nranked,
     const unsigned char *policy, size_t policy_len, uint32_t why,
     const unsigned char *reason, size_t reason_len, double us, char **err);
+int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
+    uint32_t i, char **err);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
@@ -148,6 +153,8 @@ local OK = 0
 local BUSY = -3
 local DECLINED = -5
 
+local NOBODY = 2^32 - 1          -- the number of no candidate
+
 
 -- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
 local WHY = {
@@ -168,6 +175,8 @@ _M.WHY = WHY
 
 -- kvr_role_t, kvr_confidence_t and kvr_tier_t of src/.
 local ROLES = { [0] = "both", "prefill", "decode" }
+
+_M.ROLE_BITS = { both = 1, prefill = 2, decode = 4 }
 
 local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
                       "STALE", "UNVERIFIED", "EXTERNAL" }
@@ -320,23 +329,28 @@ end
 
 
 -- Token ids of the request's body, looked up.  lora, salt, model: strings or
--- nil.  Returns the match (#m candidates, m[i], m.why, ...), which lives as
--- long as the request, or nil, err, and true when there is no worker at all.
-function _M.match(r, zone, lora, salt, model)
+-- nil; allowed: ids of workers, joined by commas, or nil; roles: a bit for
+-- each, see ROLE_BITS.  Returns the match (#m candidates, m[i], m.why, ...),
+-- which lives as long as the request, or nil, err, and true when there is no
+-- worker at all.
+function _M.match(r, zone, lora, salt, model, allowed, roles)
     return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
                                                   salt, len_of(salt), model,
-                                                  len_of(model), match_out,
-                                                  err_out))
+                                                  len_of(model), allowed,
+                                                  len_of(allowed), roles,
+                                                  match_out, err_out))
 end
 
 
 -- The same for tokens: a uint32_t array of n, or nil and 0.
-function _M.match_tokens(r, zone, tokens, n, lora, salt, model)
+function _M.match_tokens(r, zone, tokens, n, lora, salt, model, allowed,
+                         roles)
     return matched(C.ngx_http_kv_router_ffi_match_tokens(r, zone, tokens, n,
                                                   lora, len_of(lora), salt,
                                                   len_of(salt), model,
-                                                  len_of(model), match_out,
-                                                  err_out))
+                                                  len_of(model), allowed,
+                                                  len_of(allowed), roles,
+                                                  match_out, err_out))
 end
 
 
@@ -346,6 +360,18 @@ function _M.reserve(r, zone, i, ranked, n, policy, why, reason, us)
     local rc = C.ngx_http_kv_router_ffi_reserve(r, zone, i, ranked, n, policy,
                                                 len_of(policy), why, reason,
                                                 len_of(reason), us, err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- Candidate i (from 0) prefills for the one that was reserved; nil: nobody
+-- does any more.
+function _M.prefill(r, zone, i)
+    local rc = C.ngx_http_kv_router_ffi_prefill(r, zone, i or NOBODY, err_out)
     if rc ~= OK then
         return nil, failure(rc)
     end

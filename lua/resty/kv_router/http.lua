@@ -196,10 +196,10 @@ function _M.read(sock, limit)
 end
 
 
--- Posts a JSON body to path at address over sock, a new cosocket.  timeout:
--- milliseconds for each of connecting, sending and receiving.  Returns the
--- status and the answer's body, or nil and what is wrong.
-function _M.post(sock, address, path, body, timeout, limit)
+-- Sends a JSON body to path at address over sock, a new cosocket.  timeout:
+-- milliseconds for each of connecting, sending and receiving.  headers: lines,
+-- each with its end, or nil.  Returns true, or nil and what is wrong.
+function _M.send(sock, address, path, body, timeout, headers)
     local host, port, err = _M.split(address)
     if not host then
         return nil, err
@@ -222,10 +222,23 @@ function _M.post(sock, address, path, body, timeout, limit)
     ok, err = sock:send({ "POST ", path, " HTTP/1.1\r\nHost: ",
                           port and address or "localhost",
                           "\r\nContent-Type: application/json",
-                          "\r\nContent-Length: ", #body, "\r\n\r\n", body })
+                          "\r\nContent-Length: ", #body, "\r\n",
+                          headers or "", "\r\n", body })
     if not ok then
         sock:close()
         return nil, "send: " .. err
+    end
+
+    return true
+end
+
+
+-- The same, and reads the answer.  limit: bytes of its body.  Returns the
+-- status and the body, or nil and what is wrong.
+function _M.post(sock, address, path, body, timeout, limit, headers)
+    local ok, err = _M.send(sock, address, path, body, timeout, headers)
+    if not ok then
+        return nil, err
     end
 
     local status, answer, keep = _M.read(sock, limit)

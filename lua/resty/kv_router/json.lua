@@ -9,7 +9,9 @@
 
 
 local byte = string.byte
+local concat = table.concat
 local find = string.find
+local pairs = pairs
 local sub = string.sub
 
 
@@ -144,6 +146,30 @@ function _M.fields(text)
 
         pos = pos + 1
     end
+end
+
+
+-- The text of the object of these fields (name -> the text of the value), with
+-- those of changes instead of its own; false there leaves one out.
+function _M.object(fields, changes)
+    local parts = {}
+    local n = 0
+
+    for name, value in pairs(fields) do
+        if changes[name] == nil then
+            n = n + 1
+            parts[n] = '"' .. name .. '":' .. value
+        end
+    end
+
+    for name, value in pairs(changes) do
+        if value then
+            n = n + 1
+            parts[n] = '"' .. name .. '":' .. value
+        end
+    end
+
+    return "{" .. concat(parts, ",") .. "}"
 end
 
 

@@ -18,6 +18,11 @@
 --
 --     pick(self, ctx)           chooses; may not yield, and should do linear
 --                               work in the number of candidates
+--     name                      optional: what logs call a table given as
+--                               opts.policy
+--     roles                     optional: the roles of the workers that it
+--                               chooses from, { "both" } when nil.  A policy
+--                               that wraps another passes on the other's
 --     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
 --                               during the call: worker, rank, tries, status
 --                               (of the last try), first_byte_us (since the
@@ -33,6 +38,13 @@
 --                               device <= host <= disk
 --         active_requests, active_prefills, prefill_tokens (not yet done),
 --         decode_blocks         the load that all of nginx has put there
+--         waiting_requests, running_requests, kv_usage (0 to 1)
+--                               the load that the engine itself reports; nil:
+--                               not known
+--         health                "ok", "slow_start" or "half_open"; nil: not
+--                               known.  Failed workers are no candidates
+--         lora                  adapters loaded there, joined by commas; nil:
+--                               not known
 --         additional_blocks     that this request would add to decode_blocks
 --         weight                1 is usual
 --         max_active            bound of active requests; 0: none
@@ -48,6 +60,8 @@
 --                               (worker, address, model: each read makes a Lua
 --                               string; keep them out of loops over all)
 --     ctx.prompt_tokens, ctx.prompt_blocks, ctx.block_size
+--     ctx.hashes                cdata uint64_t[], from 0: the local hash of
+--                               each of the prompt's blocks; NULL: none
 --     ctx.best                  the largest device of all candidates
 --     ctx.matches               the overlaps again, as resty.kv_router.matches,
 --                               with the frequencies of the zone's blocks
@@ -71,24 +85,46 @@
 --     list, k, reason           the same as an array of uint32_t, from 0, of
 --                               length k: what order.lowest() returns
 --
+-- and after the reason, if it likes, a table of what is to be done before the
+-- request goes there:
+--
+--     headers                   name -> string: set in the request; false:
+--                               removed from it
+--     prefill                   candidate numbers, the best first: one of these
+--                               workers computes the prompt for the chosen one.
+--                               protocol ("vllm" or "sglang") says how, see
+--                               resty.kv_router.prefill; further fields are
+--                               settings of that
+--
 -- An error, or an answer that is none of these, is logged once per kind with
--- a traceback and counted, and the least loaded candidate is taken.
+-- a traceback and counted, and the least loaded candidate is taken.  Errors
+-- raised at one line of a file are of one kind.
+--
+-- A policy may ask another one: load() it in new(), then call its pick(), or
+-- ask() when its answer has to be looked at; resty.kv_router.subset lets it
+-- choose among some of the candidates.
 
 
 local ffi = require "ffi"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 local log = require "resty.kv_router.log"
 local matches = require "resty.kv_router.matches"
+local role_bits = require "resty.kv_router.ffi".ROLE_BITS
 local why = require "resty.kv_router.ffi".WHY
 
 local ERR = ngx.ERR
 local ffi_new = ffi.new
+local error = error
 local find = string.find
+local getinfo = debug.getinfo
+local ipairs = ipairs
 local istype = ffi.istype
 local limited = log.limited
 local match = string.match
 local max = math.max
+local pairs = pairs
 local pcall = pcall
+local rawequal = rawequal
 local rawset = rawset
 local require = require
 local setmetatable = setmetatable
@@ -138,8 +174,37 @@ local function named(name, conf)
 end
 
 
+-- The bits of a list of roles; nil when it is none.
+local function bits_of(roles)
+    if roles == nil then
+        return role_bits.both
+    end
+
+    local bits = 0
+
+    if type(roles) ~= "table" then
+        return nil
+    end
+
+    for _, role in ipairs(roles) do
+        local bit = role_bits[role]
+
+        if not bit then
+            return nil
+        end
+
+        if bits % (2 * bit) < bit then
+            bits = bits + bit
+        end
+    end
+
+    return bits > 0 and bits or nil
+end
+
+
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done }, or nil and a sentence.
+-- named one.  Returns { name, policy, pick, done, roles }, roles as the bits of
+-- ffi.ROLE_BITS, or nil and a sentence.
 function _M.load(what, conf)
     local policy, err, name
 
@@ -171,8 +236,14 @@ function _M.load(what, conf)
         return nil, 'policy "' .. name .. '": "done" is not a function'
     end
 
+    local roles = bits_of(policy.roles)
+
+    if not roles then
+        return nil, 'policy "' .. name .. '": "roles" is no list of roles'
+    end
+
     return { name = name, policy = policy, pick = policy.pick,
-             done = policy.done }
+             done = policy.done, roles = roles }
 end
 
 
@@ -180,6 +251,10 @@ end
 
 local ctx_mt = {
     __index = function(ctx, key)
+        if key == "hashes" then
+            return ctx.candidates.hashes
+        end
+
         if key ~= "matches" then
             return nil
         end
@@ -229,6 +304,30 @@ local function room(n)
 end
 
 
+-- How long a list of numbers is, -1 for another cdata.  ffi.sizeof() of an
+-- array doesn't compile: the list of the last answer is remembered, as policies
+-- use theirs again.
+local last_list
+local last_length
+
+local function length_of(list)
+    if rawequal(list, ranked) then
+        return capacity
+    end
+
+    if not rawequal(list, last_list) then
+        if not istype(list_t, list) then
+            return -1
+        end
+
+        last_list = list
+        last_length = sizeof(list) / 4
+    end
+
+    return last_length
+end
+
+
 -- Copies list[from] and so on, k candidate numbers, to ranked.
 local function copy(list, from, k, n)
     if k < 1 then
@@ -245,7 +344,7 @@ local function copy(list, from, k, n)
     for i = 0, k - 1 do
         local c = list[from + i]
 
-        if type(c) ~= "number" or c < 1 or c > n or c % 1 ~= 0 then
+        if type(c) ~= "number" or not (c >= 1 and c <= n) or c % 1 ~= 0 then
             return nil, "candidate " .. tostring(c) .. " of " .. n
         end
 
@@ -256,19 +355,70 @@ local function copy(list, from, k, n)
 end
 
 
+-- Numbers of candidates and headers are what they should be?  Returns what is
+-- wrong.
+local function wrong_plan(plan, n)
+    if type(plan) ~= "table" then
+        return "a plan that is a " .. type(plan)
+    end
+
+    local headers, prefill = plan.headers, plan.prefill
+
+    if headers ~= nil then
+        if type(headers) ~= "table" then
+            return "headers that are a " .. type(headers)
+        end
+
+        for name, value in pairs(headers) do
+            if type(name) ~= "string" or not find(name, "^[%w_-]+$")
+               or value ~= false and (type(value) ~= "string"
+                                      or find(value, "%c"))
+            then
+                return "a header that is none"
+            end
+        end
+    end
+
+    if prefill == nil then
+        return nil
+    end
+
+    if type(prefill) ~= "table" or #prefill == 0 then
+        return "no list of workers to prefill at"
+    end
+
+    for _, c in ipairs(prefill) do
+        if type(c) ~= "number" or not (c >= 1 and c <= n) or c % 1 ~= 0 then
+            return "candidate " .. tostring(c) .. " of " .. n .. " to prefill"
+        end
+    end
+
+    if plan.protocol ~= "vllm" and plan.protocol ~= "sglang" then
+        return "a protocol that is " .. tostring(plan.protocol)
+    end
+
+    return nil
+end
+
+
 -- Puts into ranked what pick() returned; returns the length, or nil and what
 -- is wrong with the answer.
-local function resolve(candidates, a, b, reason)
+local function resolve(candidates, a, b, reason, plan)
     local n = #candidates
+
+    if plan ~= nil then
+        local err = wrong_plan(plan, n)
+        if err then
+            return nil, err
+        end
+    end
 
     if reason ~= nil and type(reason) ~= "string" then
         return nil, "a reason that is a " .. type(reason)
     end
 
     if type(a) == "cdata" then
-        if not istype(list_t, a) or type(b) ~= "number"
-           or b * 4 > sizeof(a)
-        then
+        if type(b) ~= "number" or b % 1 ~= 0 or b > length_of(a) then
             return nil, "a cdata that is no list of that length"
         end
 
@@ -280,7 +430,7 @@ local function resolve(candidates, a, b, reason)
     end
 
     if type(a) == "number" then
-        if a < 1 or a > n or a % 1 ~= 0 then
+        if not (a >= 1 and a <= n) or a % 1 ~= 0 then
             return nil, "candidate " .. a .. " of " .. n
         end
 
@@ -308,12 +458,24 @@ local function resolve(candidates, a, b, reason)
 end
 
 
--- Logs a policy's failure, once for its first line.
-local function complain(self, what, message)
-    local first = match(message, "^[^\n]*")
-
-    limited("policy " .. self.name .. what .. first, log.ONCE, ERR,
+-- Logs a policy's failure, once for its kind.  What a message says may differ
+-- from request to request: its kind is the line that raised it.
+local function complain(self, what, kind, message)
+    limited("policy " .. self.name .. what .. kind, log.ONCE, ERR,
             'policy "' .. self.name .. '": ' .. what .. ": " .. message)
+end
+
+
+local function kind_of(err)
+    return match(err, "^[^\n]-:%d+:") or match(err, "^[^\n%d]*")
+end
+
+
+-- Where a function is, as a traceback says it.
+local function place(func)
+    local info = getinfo(func, "S")
+
+    return info.short_src .. ":" .. info.linedefined
 end
 
 
@@ -322,29 +484,54 @@ local function with_traceback(err)
 end
 
 
+-- Asks a policy that load() returned for another one.  Returns an array of
+-- candidate numbers, from 1, good until the next call, its length, the reason
+-- and the plan; raises an error when the answer is none.
+function _M.ask(self, ctx)
+    local a, b, reason, plan = self.pick(self.policy, ctx)
+    local k, err = resolve(ctx.candidates, a, b, reason, plan)
+
+    if not k then
+        error('policy "' .. self.name .. '" returned ' .. err)
+    end
+
+    for i = 0, k - 1 do
+        ranked[i] = ranked[i] + 1
+    end
+
+    return ranked, k, reason, plan
+end
+
+
 -- Asks a policy that load() returned.  Returns an array of candidate numbers
 -- as C counts them (from 0, good until the next call), its length, the reason
--- (a string or nil), and ffi.WHY.POLICY_ERROR when the policy failed.
+-- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, and the plan
+-- or nil.
 function _M.decide(self, ctx)
-    local ok, a, b, reason = xpcall(self.pick, with_traceback, self.policy,
-                                    ctx)
+    local ok, a, b, reason, plan = xpcall(self.pick, with_traceback,
+                                          self.policy, ctx)
     if ok then
-        local k, err = resolve(ctx.candidates, a, b, reason)
+        local k, err = resolve(ctx.candidates, a, b, reason, plan)
 
         if k then
-            return ranked, k, reason
+            return ranked, k, reason, nil, plan
         end
 
-        complain(self, "pick", "it returned " .. err)
+        complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
+                 .. "\nstack traceback:\n\t" .. place(self.pick)
+                 .. ": in function 'pick'")
 
     else
-        complain(self, "pick", a)
+        complain(self, "pick", kind_of(a), a)
     end
 
     local list, k = least_loaded.least(ctx.candidates, ctx.block_size,
                                        ctx.wanted, ctx.random)
 
-    return ranked, copy(list, 0, k, #ctx.candidates), nil, why.POLICY_ERROR
+    -- which may replace ranked
+    k = copy(list, 0, k, #ctx.candidates)
+
+    return ranked, k, nil, why.POLICY_ERROR
 end
 
 
@@ -353,7 +540,7 @@ function _M.finish(self, ctx, outcome)
     local ok, err = xpcall(self.done, with_traceback, self.policy, ctx,
                            outcome)
     if not ok then
-        complain(self, "done", err)
+        complain(self, "done", kind_of(err), err)
     end
 end
 

@@ -23,11 +23,13 @@ _M.body_file = nil   -- or the name of its file
 _M.body_error = nil  -- what ngx.req.read_body() raises
 _M.printed = ""
 _M.exited = nil      -- the code given to ngx.exit()
+_M.set = {}          -- headers set in the request; false: cleared
+_M.new_body = nil    -- the body set in its place
 _M.sockets = {}      -- what ngx.socket.tcp() gives, one after the other
 
 local ngx = {
     ERR = 4, WARN = 5,
-    ctx = {}, header = {},
+    ctx = {}, header = {}, shared = {},
     config = { subsystem = "http" },
     worker = { pid = function() return 4711 end },
     var = setmetatable({}, { __index = function(_, k) return _M.vars[k] end }),
@@ -45,6 +47,9 @@ local ngx = {
         get_body_data = function() return _M.body end,
         get_body_file = function() return _M.body_file end,
         get_method = function() return "POST" end,
+        set_header = function(name, value) _M.set[name] = value end,
+        clear_header = function(name) _M.set[name] = false end,
+        set_body_data = function(body) _M.new_body = body end,
     },
     socket = {
         tcp = function() return table.remove(_M.sockets, 1) end,
@@ -110,6 +115,10 @@ local function fill(c, given, i)
             c[key] = value
         end
     end
+
+    -- cumulative
+    c.host = math.max(c.host, c.device)
+    c.disk = math.max(c.disk, c.host)
 end
 
 
@@ -150,12 +159,29 @@ function _M.match(list, match)
 end
 
 
--- What pick() is given, for candidates as above.  Seeded.
+-- A lua_shared_dict of that name, without bounds.
+function _M.dict(name)
+    local values, till = {}, {}
+
+    ngx.shared[name] = {
+        get = function(_, key)
+            return till[key] and till[key] > _M.time and values[key] or nil
+        end,
+        set = function(_, key, value, ttl)
+            values[key], till[key] = value, _M.time + ttl
+        end,
+    }
+end
+
+
+-- What pick() is given, for candidates as above.  Seeded.  The request has
+-- neither headers nor fields.
 function _M.ctx(list, match, more)
     local random = require "resty.kv_router.random"
     local policy = require "resty.kv_router.policy"
-    local ctx = policy.context(_M.match(list, match), {}, nil, random.new(42),
-                               100, 3)
+    local request = { headers = {}, fields = {} }
+    local ctx = policy.context(_M.match(list, match), request, nil,
+                               random.new(42), 100, 3)
 
     for key, value in pairs(more or {}) do
         ctx[key] = value

@@ -60,7 +60,7 @@ local pairs = pairs
 local setmetatable = setmetatable
 
 
-local _M = {}
+local _M = { name = "kv_cost" }
 local mt = { __index = _M }
 
 

@@ -17,7 +17,7 @@ local min = math.min
 local setmetatable = setmetatable
 
 
-local _M = {}
+local _M = { name = "least_loaded" }
 local mt = { __index = _M }
 
 
@@ -38,19 +38,23 @@ function _M.new(conf)
 end
 
 
+-- What orders workers by load: the smaller, the less.
+function _M.load(c, block_size)
+    local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
+    local blocks = c.prefill_tokens / block_size + c.decode_blocks
+
+    return floor(requests * STEPS + 0.5) * BLOCKS + min(blocks, BLOCKS - 1)
+end
+
+
 -- The k least loaded of candidates (anything with #, [i] and a candidate's
--- fields): an array of their numbers, from 0, and its length.
+-- fields): an array of their numbers, from 1, and its length.
 function _M.least(candidates, block_size, k, random)
     local n = #candidates
     local cost = costs(n)
 
     for i = 1, n do
-        local c = candidates[i]
-        local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
-        local blocks = c.prefill_tokens / block_size + c.decode_blocks
-
-        cost[i] = floor(requests * STEPS + 0.5) * BLOCKS
-                  + min(blocks, BLOCKS - 1)
+        cost[i] = _M.load(candidates[i], block_size)
     end
 
     return lowest(cost, n, k, random)

@@ -28,7 +28,7 @@ typedef struct {
 ]]
 
 
-local _M = {}
+local _M = { name = "round_robin" }
 local mt = { __index = _M }
 
 local turns_t = ffi.typeof("ngx_http_kv_router_turn_t[?]")

@@ -1,0 +1,119 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- cache_aware: the rule of SGLang's gateway.  When the worker with the longest
+-- match has at least cache_threshold of the prompt, the request goes there;
+-- else to the least loaded one.  Among equal matches the least loaded.
+--
+-- Simpler than kv_cost: load counts only when the cache does not, so that a
+-- popular prefix may pile up requests at one worker.  The gateway's answer is
+-- a switch: while the load is uneven, all requests go to the least loaded
+-- worker,
+--
+--     max active - min active > balance_abs_threshold  and
+--     max active > balance_rel_threshold * min active
+--
+-- It is off here: it throws affinity away just when the fleet is busy, the
+-- misses add to the load, and that keeps the switch on.
+--
+-- Settings:
+--
+--     cache_threshold        0.3    share of the prompt's blocks, 0 to 1
+--     balance                false  true: the switch
+--     balance_abs_threshold  64     requests
+--     balance_rel_threshold  1.5
+
+
+local checked = require "resty.kv_router.conf".check
+local order = require "resty.kv_router.order"
+local least_loaded = require "resty.kv_router.policy.least_loaded"
+
+local costs = order.costs
+local huge = math.huge
+local least = least_loaded.least
+local lowest = order.lowest
+local max = math.max
+local min = math.min
+local setmetatable = setmetatable
+
+
+local _M = { name = "cache_aware" }
+local mt = { __index = _M }
+
+
+local SETTINGS = {
+    cache_threshold = { type = "number", default = 0.3, max = 1 },
+    balance = { type = "boolean", default = false },
+    balance_abs_threshold = { type = "number", default = 64 },
+    balance_rel_threshold = { type = "number", default = 1.5 },
+}
+
+local REQUESTS = 2^20        -- more than any worker has
+local MIN_WEIGHT = 0.001     -- the smallest that is not 0
+
+
+function _M.new(conf)
+    local complete, err = checked(conf, SETTINGS)
+    if not complete then
+        return nil, err
+    end
+
+    return setmetatable({ conf = complete }, mt)
+end
+
+
+local function uneven(conf, candidates)
+    local lo, hi = huge, 0
+
+    for i = 1, #candidates do
+        local active = candidates[i].active_requests
+
+        lo = min(lo, active)
+        hi = max(hi, active)
+    end
+
+    return hi - lo > conf.balance_abs_threshold
+           and hi > conf.balance_rel_threshold * lo
+end
+
+
+-- The reason is "overlap", "load" when too little of the prompt is cached
+-- anywhere, or "uneven load" when the switch decided.
+function _M:pick(ctx)
+    local conf = self.conf
+    local candidates = ctx.candidates
+    local why
+
+    if conf.balance and uneven(conf, candidates) then
+        why = "uneven load"
+
+    elseif ctx.best == 0
+           or ctx.best < conf.cache_threshold * ctx.prompt_blocks
+    then
+        why = "load"
+    end
+
+    if why then
+        local list, k = least(candidates, ctx.block_size, ctx.wanted,
+                              ctx.random)
+
+        return list, k, why
+    end
+
+    -- the match first, then the load: two keys in one number
+    local n = #candidates
+    local cost = costs(n)
+
+    for i = 1, n do
+        local c = candidates[i]
+        local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
+
+        cost[i] = min(requests, REQUESTS - 1) - c.device * REQUESTS
+    end
+
+    local list, k = lowest(cost, n, ctx.wanted, ctx.random)
+
+    return list, k, "overlap"
+end
+
+
+return _M

@@ -1,0 +1,168 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- session: the requests of one session go to the worker that served the last
+-- one, whatever is cached elsewhere.  Another policy chooses for the first
+-- one, for requests without a session, and when the worker is gone or has too
+-- much to do; the session then stays with that choice.
+--
+--     policy = "session",
+--     policy_conf = { next = "kv_cost", next_conf = { decay = 0.5 } }
+--
+-- The session's id is what the header says, else the body's field, a string or
+-- a number.
+--
+-- Settings:
+--
+--     next        "kv_cost"       another policy: a name, or a table with pick
+--     next_conf                   settings of one that is named
+--     header      "x-session-id"  "": no header
+--     field       "session_id"    of the body, top level; "": none
+--     ttl         600             seconds since the session's last request
+--     dict                        the name of a lua_shared_dict, in which all
+--                                 nginx processes keep sessions; without it
+--                                 each has its own
+--     entries     65536           sessions that a process keeps without one
+--     max_active  0               more running requests than that for a weight
+--                                 of 1 are too much; 0: no bound but that of
+--                                 the worker (max_active=)
+
+
+local checked = require "resty.kv_router.conf".check
+local decode = require "cjson.safe".decode
+local policy = require "resty.kv_router.policy"
+local sessions = require "resty.kv_router.sessions"
+
+local max = math.max
+local number_of = sessions.number
+local setmetatable = setmetatable
+local tostring = tostring
+local type = type
+
+
+local _M = { name = "session" }
+local mt = { __index = _M }
+
+
+local SETTINGS = {
+    next = { default = "kv_cost" },
+    next_conf = {},
+    header = { type = "string", default = "x-session-id" },
+    field = { type = "string", default = "session_id" },
+    ttl = { type = "number", default = 600, min = 1 },
+    dict = { type = "string" },
+    entries = { type = "number", default = 65536, min = 2 },
+    max_active = { type = "number", default = 0 },
+}
+
+local MIN_WEIGHT = 0.001     -- the smallest that is not 0
+
+
+function _M.new(conf)
+    local complete, err = checked(conf, SETTINGS)
+    if not complete then
+        return nil, err
+    end
+
+    local next, kept
+
+    next, err = policy.load(complete.next, complete.next_conf)
+    if not next then
+        return nil, err
+    end
+
+    if next.policy.roles then
+        return nil, '"next": a policy of pairs is asked first: give session as '
+                    .. 'its "decode"'
+    end
+
+    kept, err = sessions.new(complete.dict, complete.ttl, complete.entries)
+    if not kept then
+        return nil, err
+    end
+
+    return setmetatable({ conf = complete, next = next, sessions = kept }, mt)
+end
+
+
+-- The id of the request's session, or nil.
+function _M.id_of(request, header, field)
+    local id = header ~= "" and request.headers[header]
+
+    if id and id ~= "" then
+        return id
+    end
+
+    local text = field ~= "" and request.fields[field]
+
+    if not text then
+        return nil
+    end
+
+    id = decode(text)
+
+    if type(id) == "number" then
+        return tostring(id)
+    end
+
+    return type(id) == "string" and id ~= "" and id or nil
+end
+
+
+local function overloaded(conf, c)
+    local active = c.active_requests
+
+    return c.max_active > 0 and active >= c.max_active
+           or conf.max_active > 0
+              and active >= conf.max_active * max(c.weight, MIN_WEIGHT)
+end
+
+
+-- The reason is "session", or that of the other policy.
+function _M:pick(ctx)
+    local conf = self.conf
+    local next = self.next
+    local id = _M.id_of(ctx.request, conf.header, conf.field)
+
+    if not id then
+        return next.pick(next.policy, ctx)
+    end
+
+    local candidates = ctx.candidates
+    local i = self.sessions:find(id, candidates)
+
+    if i and not overloaded(conf, candidates[i]) then
+        self.sessions:set(id, number_of(candidates[i]))
+
+        return i, nil, "session"
+    end
+
+    local list, k, reason, plan = policy.ask(next, ctx)
+
+    self.sessions:set(id, number_of(candidates[list[0]]))
+
+    return list, k, reason, plan
+end
+
+
+-- After a retry the session is where it was served.
+function _M:done(ctx, outcome)
+    local next = self.next
+
+    if ctx and outcome.tries > 1 then
+        local id = _M.id_of(ctx.request, self.conf.header, self.conf.field)
+        local candidates = ctx.candidates
+
+        for i = 1, id and #candidates or 0 do
+            if candidates[i].holder == outcome.holder then
+                self.sessions:set(id, number_of(candidates[i]))
+            end
+        end
+    end
+
+    if next.done then
+        next.done(next.policy, ctx, outcome)
+    end
+end
+
+
+return _M

@@ -1,0 +1,263 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Remote prefill: carries out what a policy planned (the last value that
+-- pick() returns) before the request goes to the worker that generates.  The
+-- two protocols are those of the engines' own proxies.
+--
+-- "vllm" (its connectors for NIXL, Mooncake and others): the prefill worker is
+-- sent the request for one token, not streamed, with
+--
+--     "kv_transfer_params": {"do_remote_decode":true,
+--                            "do_remote_prefill":false, ...}
+--
+-- and what it answers as kv_transfer_params goes in the request to the decode
+-- worker.  Both have the same X-Request-Id.  The client's headers are not
+-- passed to the prefill worker, but Authorization is.
+--
+-- "sglang": both are sent the request at the same time, with bootstrap_host
+-- and bootstrap_port of the prefill worker, and a bootstrap_room drawn for the
+-- request (all three as lists when it has several prompts).  The answer of the
+-- prefill worker is not read: its connection is closed with the request, so
+-- that a client that goes away ends both.
+--
+-- When a prefill worker fails the next one is asked, and when all fail the
+-- request goes on without: a vLLM worker prefills itself, an SGLang one
+-- refuses.
+--
+-- Settings, in the plan: prefill, protocol (resty.kv_router.policy), timeout
+-- (seconds, 60), and for "sglang" ports, one for each of prefill.
+
+
+local cjson = require "cjson.safe"
+local http = require "resty.kv_router.http"
+local json = require "resty.kv_router.json"
+local lib = require "resty.kv_router.ffi"
+
+local clear_header = ngx.req.clear_header
+local concat = table.concat
+local decode = cjson.decode
+local fields_of = json.fields
+local find = string.find
+local floor = math.floor
+local format = string.format
+local ipairs = ipairs
+local new_socket = ngx.socket.tcp
+local next = next
+local ngx = ngx
+local object = json.object
+local pairs = pairs
+local rep = string.rep
+local set_body_data = ngx.req.set_body_data
+local set_header = ngx.req.set_header
+local type = type
+local var = ngx.var
+
+
+local _M = {}
+
+
+local TIMEOUT = 60               -- seconds
+local MAX_ANSWER = 2^20          -- bytes; one token and some numbers
+
+-- what a request for one token has else than the client's
+local ONE_TOKEN = {
+    kv_transfer_params = '{"do_remote_decode":true,"do_remote_prefill":false,'
+                         .. '"remote_engine_id":null,"remote_block_ids":null,'
+                         .. '"remote_host":null,"remote_port":null}',
+    stream = "false",
+    max_tokens = "1",
+    stream_options = false,
+    min_tokens = false,
+    min_completion_tokens = false,
+}
+
+local run = {}
+
+
+-- Lines of headers for the prefill worker.
+local function header_lines(id)
+    local lines = id and "X-Request-Id: " .. id .. "\r\n" or ""
+    local authorization = var.http_authorization
+
+    if authorization then
+        lines = lines .. "Authorization: " .. authorization .. "\r\n"
+    end
+
+    return lines
+end
+
+
+-- It understood, and another would say the same.
+local function refused(status)
+    return status and status >= 400 and status < 500 and status ~= 404
+           and status ~= 408 and status ~= 429
+end
+
+
+function run.vllm(plan, job)
+    local fields = job.request.fields
+    local id = var.http_x_request_id
+
+    if not id then
+        id = var.request_id
+        set_header("X-Request-Id", id)
+    end
+
+    ONE_TOKEN.max_completion_tokens = fields.max_completion_tokens and "1"
+
+    local body = object(fields, ONE_TOKEN)
+    local err
+
+    for _, i in ipairs(plan.prefill) do
+        local address = job.found[i].address
+        local status, answer
+
+        lib.prefill(job.r, job.zone, i - 1)
+
+        status, answer = http.post(new_socket(), address, job.path, body,
+                                   (plan.timeout or TIMEOUT) * 1000,
+                                   MAX_ANSWER, header_lines(id))
+
+        lib.prefill(job.r, job.zone, nil)
+
+        if status == 200 then
+            local params = (fields_of(answer) or {}).kv_transfer_params
+
+            if params and params ~= "null" then
+                set_body_data(object(fields, { kv_transfer_params = params }))
+                return true
+            end
+
+            answer = "no kv_transfer_params in the answer"
+
+        elseif status then
+            answer = "status " .. status
+        end
+
+        err = address .. ": " .. answer
+
+        if refused(status) then
+            break
+        end
+    end
+
+    return nil, err
+end
+
+
+-- How many prompts there are when they come as a list, else nil.
+local function batch_of(fields)
+    local several = fields.text or fields.input_ids
+
+    if not several or not find(several, fields.text and "^%[" or "^%[%s*%[")
+    then
+        return nil
+    end
+
+    several = decode(several)
+
+    return type(several) == "table" and #several > 0 and #several or nil
+end
+
+
+-- A number from 0 to 2^53 - 1, in digits.
+local function room(random)
+    return format("%.0f", floor(random() * 2^21) * 2^32
+                          + floor(random() * 2^32))
+end
+
+
+local function list(n, value_of)
+    local values = {}
+
+    for i = 1, n do
+        values[i] = value_of()
+    end
+
+    return "[" .. concat(values, ",") .. "]"
+end
+
+
+function run.sglang(plan, job)
+    local fields = job.request.fields
+    local n = batch_of(fields)
+    local err
+
+    for k, i in ipairs(plan.prefill) do
+        local address = job.found[i].address
+        local host = http.split(address)
+        local port = format("%d", plan.ports[k])
+        local changes = { bootstrap_host = '"' .. (host or "") .. '"',
+                          bootstrap_port = port }
+
+        if n then
+            changes.bootstrap_host = "[" .. rep(changes.bootstrap_host, n, ",")
+                                     .. "]"
+            changes.bootstrap_port = "[" .. rep(port, n, ",") .. "]"
+            changes.bootstrap_room = list(n, function()
+                return room(job.random)
+            end)
+
+        else
+            changes.bootstrap_room = room(job.random)
+        end
+
+        local body = object(fields, changes)
+        local sock = new_socket()
+        local ok
+
+        lib.prefill(job.r, job.zone, i - 1)
+
+        ok, err = http.send(sock, address, job.path, body,
+                            (plan.timeout or TIMEOUT) * 1000,
+                            header_lines(nil))
+
+        if ok then
+            set_body_data(body)
+
+            -- open as long as the request
+            ngx.ctx[_M] = sock
+
+            return true
+        end
+
+        lib.prefill(job.r, job.zone, nil)
+        err = address .. ": " .. err
+    end
+
+    return nil, err
+end
+
+
+-- Sets the plan's headers, and has the prompt prefilled as it says.  job: r,
+-- zone, request (ctx.request), found (the match), random.  The request has its
+-- reservation.  Yields.  Returns true, or nil and what is wrong.
+function _M.run(plan, job)
+    for name, value in pairs(plan.headers or {}) do
+        if value then
+            set_header(name, value)
+        else
+            clear_header(name)
+        end
+    end
+
+    if not plan.prefill then
+        return true
+    end
+
+    -- a path that a client has spoilt is no part of a request of ours
+    job.path = var.uri
+
+    if not find(job.path, "^/[%w/._~-]*$") then
+        return nil, "a path with characters that need no place there"
+    end
+
+    if next(job.request.fields) == nil then
+        return nil, "no JSON object in the body"
+    end
+
+    return run[plan.protocol](plan, job)
+end
+
+
+return _M

@@ -1,0 +1,126 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Which worker a session was at last: a table with a time to live, bounded.
+-- In a lua_shared_dict all nginx processes know it, and it outlives a reload;
+-- else each process has its own.
+--
+-- A worker is kept as the numbers of its holder: they name (worker, rank), the
+-- same in all processes, and never name another.
+
+
+local ngx = ngx
+local md5_bin = ngx.md5_bin
+local ngx_now = ngx.now
+local setmetatable = setmetatable
+local shared = ngx.shared
+
+
+local _M = {}
+local mt = { __index = _M }
+
+
+local MAX_KEY = 64               -- bytes; longer ids are kept by their hash
+local HOLDERS = 2^21             -- more than a zone has
+local GENERATIONS = 2^31
+
+
+-- dict: the name of a lua_shared_dict, or nil; ttl: seconds since the session
+-- was seen last; entries: bound of a process's own table.  nil and a sentence
+-- when there is no such dict.
+function _M.new(dict, ttl, entries)
+    if not dict then
+        return setmetatable({ ttl = ttl, max_entries = entries / 2,
+                              young = {}, old = {}, entries = 0 }, mt)
+    end
+
+    if not shared or not shared[dict] then
+        return nil, 'there is no lua_shared_dict "' .. dict .. '"'
+    end
+
+    return setmetatable({ ttl = ttl, dict = shared[dict] }, mt)
+end
+
+
+local function key_of(id)
+    return #id > MAX_KEY and md5_bin(id) or id
+end
+
+
+-- The number that names candidate c.
+function _M.number(c)
+    return c.holder + c.generation % GENERATIONS * HOLDERS
+end
+
+
+-- Remembers the number for the session.
+function _M:set(id, number)
+    local key = key_of(id)
+
+    if self.dict then
+        -- when it is full, those not used for longest go
+        self.dict:set(key, number, self.ttl)
+        return
+    end
+
+    -- two generations: nearly an LRU
+    if self.entries >= self.max_entries then
+        self.old = self.young
+        self.young = {}
+        self.entries = 0
+    end
+
+    local entry = self.young[key]
+
+    if not entry then
+        entry = {}
+        self.young[key] = entry
+        self.entries = self.entries + 1
+    end
+
+    entry.number = number
+    entry.till = ngx_now() + self.ttl
+end
+
+
+-- The number remembered, or nil.
+function _M:get(id)
+    local key = key_of(id)
+
+    if self.dict then
+        return (self.dict:get(key))
+    end
+
+    local entry = self.young[key] or self.old[key]
+
+    if entry and entry.till > ngx_now() then
+        return entry.number
+    end
+
+    return nil
+end
+
+
+-- Which candidate, from 1, the session was at last; nil: none of them.
+function _M:find(id, candidates)
+    local number = self:get(id)
+
+    if not number then
+        return nil
+    end
+
+    local holder = number % HOLDERS
+    local generation = (number - holder) / HOLDERS
+
+    for i = 1, #candidates do
+        local c = candidates[i]
+
+        if c.holder == holder and c.generation % GENERATIONS == generation then
+            return i
+        end
+    end
+
+    return nil
+end
+
+
+return _M

@@ -1,0 +1,271 @@
+# Policies in nginx: sessions, prefixes, workers that a request is pinned to,
+# and a policy that fails.
+
+use lib 't/lib';
+use KVRouter;
+
+our $Workers = join('', map { <<_EOC_ } 1 .. 3);
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+
+    server {
+        listen    127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+
+        location  / {
+            return  200 "w$_";
+        }
+
+        location  /slow {
+            content_by_lua_block { ngx.sleep(60) }
+        }
+    }
+_EOC_
+
+scripts(http_config => <<"_EOC_", config => <<'_EOC_');
+    kv_router_zone      zone=main:16m block_size=4;
+    lua_shared_dict     sessions 1m;
+
+    upstream engines {
+        server  0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+    }
+$Workers
+_EOC_
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location /v1/ {
+        access_by_lua_block  { router:access() }
+        log_by_lua_block     { router:log() }
+        add_header           x-route "$kv_router_policy: $kv_router_reason" always;
+        proxy_pass           http://engines/;
+        proxy_read_timeout   1s;
+    }
+_EOC_
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    $block->set_value('script', <<'_EOC_' . $block->script);
+            local ids = '{"prompt":[1,2,3,4,5,6,7,8]}'
+
+            -- the worker, and why
+            local function route(headers, body)
+                local answer = ask("POST", "/v1/completions", body or ids,
+                                   headers)
+
+                return answer.body, answer.headers["x-route"]
+            end
+
+            -- how many different workers n requests go to, and the last of them
+            local function spread(n, headers, body)
+                local seen, count, last = {}, 0, nil
+
+                for _ = 1, n do
+                    last = route(headers, body)
+
+                    if not seen[last] then
+                        seen[last] = true
+                        count = count + 1
+                    end
+                end
+
+                return count, last
+            end
+_EOC_
+});
+
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * 24;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: a session stays where it was
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "session",
+            policy_conf = { next = "random", dict = "sessions" },
+        })
+    }
+--- script
+            local one, at = spread(20, "x-session-id: s1\r\n")
+
+            ngx.say(one, " worker")
+            ngx.say(select(2, route("x-session-id: s1\r\n")))
+            ngx.say(select(2, route("x-session-id: s2\r\n")))
+            ngx.say(spread(60) == 3)
+            ngx.say(spread(20, nil, '{"session_id":"s1","prompt":"x"}') == 1)
+            ngx.say(route(nil, '{"session_id":"s1","prompt":"x"}') == at)
+
+            -- gone: another one, and that for good
+            client.ask("POST", "/kv/workers/" .. at .. "/drain", "")
+
+            local two, there = spread(20, "x-session-id: s1\r\n")
+
+            ngx.say(two, " worker, another one: ", there ~= at)
+--- response_body
+1 worker
+session: session
+session: random
+true
+true
+true
+1 worker, another one: true
+
+
+
+=== TEST 2: prompts that begin alike go to one worker, with tokens or without
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "prefix_hash",
+            policy_conf = { tokens = 8 },
+        })
+    }
+--- script
+            local count = spread(20)
+
+            ngx.say(count)
+            ngx.say(select(2, route()))
+
+            local at = route()
+
+            for i = 9, 40 do
+                if route(nil, '{"prompt":[1,2,3,4,5,6,7,8,' .. i .. ',1,2,3]}')
+                   ~= at
+                then
+                    ngx.say("not for ", i)
+                end
+            end
+
+            local seen = {}
+
+            for i = 1, 40 do
+                seen[route(nil, '{"prompt":[' .. i .. ',2,3,4,5]}')] = true
+            end
+
+            ngx.say(seen.w1 and seen.w2 and seen.w3)
+
+            count = spread(20, nil, '{"prompt":"Once upon a time"}')
+            ngx.say(count, " ",
+                    select(2, route(nil, '{"prompt":"Once upon a time"}')))
+            ngx.say(select(2, route(nil, '{"input":[]}')))
+            ngx.say(select(2, route(nil, '{"x":1}')))
+--- response_body
+1
+prefix_hash: prefix
+true
+1 prefix_hash: no_tokens
+prefix_hash: no_tokens
+prefix_hash: no_tokens
+
+
+
+=== TEST 3: a request is pinned to workers by its header, when that is allowed
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", { pin = true })
+    }
+--- script
+            local count, at = spread(20, "x-kv-worker: w2\r\n")
+
+            ngx.say(count, " ", at)
+            ngx.say(spread(60, "x-kv-worker: w1, w3\r\n") == 2)
+
+            client.cache("w2", "[1,2,3,4,5,6,7,8]")
+            ngx.say(route())
+            ngx.say(route("x-kv-worker: w3\r\n"))
+            ngx.say(select(2, route("x-kv-worker: w3\r\n")))
+            ngx.say((route("X-KV-Worker: w3,w2\r\n")))
+
+            -- nobody is left: all are
+            ngx.say(select(2, route("x-kv-worker: w9\r\n")))
+            ngx.say(select(2, route("x-kv-worker: w\r\n")))
+            ngx.say(select(2, route("x-kv-worker: w22, ,\r\n")))
+--- response_body
+1 w2
+true
+w2kv_cost: overlap
+w3kv_cost: no overlap
+kv_cost: no overlap
+w2
+kv_cost: no_eligible
+kv_cost: no_eligible
+kv_cost: no_eligible
+
+
+
+=== TEST 4: it is not, when that is not allowed
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main")
+    }
+--- script
+            client.cache("w2", "[1,2,3,4,5,6,7,8]")
+            ngx.say((route("x-kv-worker: w3\r\n")))
+--- response_body
+w2
+
+
+
+=== TEST 5: a policy that fails is logged once, with a traceback, and counted
+--- http_config
+    init_by_lua_block {
+        local n = 0
+
+        router = require("resty.kv_router").new("main", {
+            policy = {
+                name = "moody",
+                pick = function(self, ctx)
+                    n = n + 1
+
+                    if n % 3 == 0 then
+                        error("mood " .. n)
+                    end
+
+                    if n % 3 == 1 then
+                        return "w" .. n * 100
+                    end
+
+                    return 0 / 0
+                end
+            }
+        })
+    }
+--- script
+            for _ = 1, 30 do
+                local answer = ask("POST", "/v1/completions", ids)
+
+                if answer.status ~= 200
+                   or answer.headers["x-route"] ~= "moody: policy_error"
+                then
+                    ngx.say(answer.status, " ", answer.headers["x-route"])
+                end
+            end
+
+            local status = require("resty.kv_router").index("main"):stats()
+
+            ngx.say(status.requests and status.requests.policy_errors
+                    or status.policy_errors)
+
+            local lines, traces = 0, 0
+
+            for line in io.lines(ngx.config.prefix() .. "logs/error.log") do
+                lines = lines + (line:find('policy "moody"', 1, true)
+                                 and 1 or 0)
+                traces = traces + (line:find("stack traceback", 1, true)
+                                   and 1 or 0)
+            end
+
+            ngx.say(lines, " lines, ", traces, " tracebacks")
+--- response_body
+30
+3 lines, 3 tracebacks
+--- no_error_log
+[alert]
+[emerg]
