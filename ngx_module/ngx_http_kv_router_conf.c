@@ -149,6 +149,21 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strncmp(value[i].data, "predict=", 8) == 0) {
+
+            s.data = value[i].data + 8;
+            s.len = value[i].len - 8;
+
+            n = ngx_parse_time(&s, 0);
+
+            if (n == NGX_ERROR || n > KVR_PREDICT_MAX) {
+                goto invalid;
+            }
+
+            zone->predict = n;
+            continue;
+        }
+
         if (ngx_strncmp(value[i].data, "ttl=", 4) == 0) {
 
             s.data = value[i].data + 4;

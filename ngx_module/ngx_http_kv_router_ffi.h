@@ -66,6 +66,7 @@ typedef struct {
     uint32_t    device;             /* cumulative: device <= host <= disk */
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    predicted;          /* of these, not by events yet */
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */

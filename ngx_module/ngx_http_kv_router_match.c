@@ -305,7 +305,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
     w = h->worker;
 
-    kvr_load_read(&ctx->zone->router.load, h->holder, &load);
+    kvr_load_read(&ctx->zone->router.load, h->holder, h->generation, &load);
 
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
@@ -324,6 +324,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->device = 0;
     c->host = 0;
     c->disk = 0;
+    c->predicted = 0;
     c->role = h->role;
     c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
@@ -443,7 +444,7 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         ctx->match.best = ngx_max(ctx->match.best, c->device);
     }
 
-    return NGX_OK;
+    return ngx_http_kv_router_expect(r, ctx);
 }
 
 

@@ -339,6 +339,7 @@ ngx_http_kv_router_zone_cleanup(void *data)
     ngx_http_kv_router_zone_t *zone = data;
 
     kvr_router_detach(&zone->router);
+    kvr_inflight_destroy(zone->inflight);
 }
 
 

@@ -64,9 +64,13 @@ typedef struct {
     ngx_msec_t                      stale;     /* silence that makes STALE */
     ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
+    ngx_msec_t                      predict;   /* how long what was routed is
+                                                  taken to be cached; 0: not */
 
     kvr_router_t                    router;
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
+    kvr_inflight_t                 *inflight;  /* this process's; NULL before
+                                                  its first request */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
 

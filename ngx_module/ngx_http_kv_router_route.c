@@ -10,11 +10,8 @@
 
 
 static void ngx_http_kv_router_cleanup(void *data);
-static void ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx);
 
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx);
-static void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
-    kvr_reservation_t *s, uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
@@ -123,18 +120,12 @@ ngx_http_kv_router_cleanup(void *data)
         return;
     }
 
-    ngx_http_kv_router_release(ctx);
-    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
     ngx_http_kv_router_fleet_put(ctx->fleet);
     ctx->fleet = NULL;
 }
 
-
-static void
-ngx_http_kv_router_release(ngx_http_kv_router_ctx_t *ctx)
-{
-    kvr_load_release(&ctx->zone->router.load, &ctx->reservation);
-}
 
 
 /* ---- the decision ------------------------------------------------------- */
@@ -157,30 +148,6 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 }
 
 
-/* Reservation s, of nothing, is the request's load at candidate i. */
-
-static void
-ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
-    kvr_reservation_t *s, uint32_t i)
-{
-    uint32_t                         cached;
-    ngx_http_kv_router_candidate_t  *c;
-
-    c = &ctx->candidates[i];
-
-    cached = ngx_min(c->device * ctx->match.block_size,
-                     ctx->match.prompt_tokens);
-
-    s->holder = c->holder;
-    s->generation = c->generation;
-    s->prefilling = 1;
-    s->prefill_tokens = ctx->match.prompt_tokens - cached;
-    s->decode_blocks = ctx->match.prompt_blocks;
-
-    kvr_load_reserve(&ctx->zone->router.load, s);
-}
-
-
 /* The reservation is for candidate i from now on, and its load there. */
 
 static void
@@ -189,7 +156,7 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     uint32_t                         k;
     ngx_http_kv_router_candidate_t  *c;
 
-    ngx_http_kv_router_release(ctx);
+    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     ngx_http_kv_router_charge(ctx, &ctx->reservation, i);
 
     c = &ctx->candidates[i];
@@ -265,13 +232,15 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
                         && ctx->candidates[i].role != KVR_ROLE_PREFILL;
     }
 
-    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
 
     ctx->prefiller = NULL;
     ctx->why = why;
     ctx->us = us;
     ctx->decided_us = ngx_http_kv_router_now_us();
     ctx->first_byte_us = 0;
+    ctx->output_tokens = 0;
+    ctx->line_end = 0;
     ctx->tries = 0;
     ctx->reserved = 1;
 
@@ -281,8 +250,9 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     (void) ngx_atomic_fetch_add(&sh->requests, 1);
     (void) ngx_atomic_fetch_add(&sh->prompt_blocks, ctx->match.prompt_blocks);
-    (void) ngx_atomic_fetch_add(&sh->overlap_blocks, ctx->chosen->device);
-    (void) ngx_atomic_fetch_add(&sh->best_blocks, ctx->match.best);
+    (void) ngx_atomic_fetch_add(&sh->overlap_blocks,
+                                ctx->chosen->device - ctx->chosen->predicted);
+    (void) ngx_atomic_fetch_add(&sh->best_blocks, ctx->best);
     (void) ngx_atomic_fetch_add(&sh->decide_us, (ngx_atomic_int_t) us);
 
     if (why < NGX_HTTP_KV_ROUTER_REASONS) {
@@ -310,7 +280,7 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
 
     if (i < ctx->match.n) {
         kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
@@ -474,6 +444,8 @@ ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 static ngx_int_t
 ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
+    ngx_str_t                 *type;
+    ngx_uint_t                 streamed;
     ngx_chain_t               *cl;
     ngx_http_kv_router_ctx_t  *ctx;
 
@@ -484,17 +456,28 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_next_body_filter(r, in);
     }
 
+    type = &r->headers_out.content_type;
+
+    streamed = type->len >= sizeof("text/event-stream") - 1
+               && ngx_strncasecmp(type->data, (u_char *) "text/event-stream",
+                                  sizeof("text/event-stream") - 1)
+                  == 0;
+
     for (cl = in; cl; cl = cl->next) {
 
         if (ctx->first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
             ctx->first_byte_us = ngx_http_kv_router_now_us();
 
             kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
-            kvr_load_release(&ctx->zone->router.load, &ctx->prefill);
+            ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+        }
+
+        if (streamed && ngx_buf_in_memory(cl->buf)) {
+            ngx_http_kv_router_streamed(ctx, cl->buf);
         }
 
         if (cl->buf->last_buf) {
-            ngx_http_kv_router_release(ctx);
+            ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
         }
     }
 

@@ -70,6 +70,10 @@ typedef struct {
     ngx_http_kv_router_candidate_t *candidates;    /* match.n */
     uint64_t                       *hashes;        /* match.prompt_blocks */
 
+    uint64_t                       *chains;        /* of predictions */
+    uint32_t                        nchains;
+    uint32_t                        best;          /* match.best without them */
+
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */
     ngx_http_kv_router_candidate_t *chosen;
@@ -87,6 +91,9 @@ typedef struct {
     double                          decided_us;    /* when */
     double                          first_byte_us; /* when; 0: not yet */
 
+    ngx_uint_t                      output_tokens; /* of a streamed answer */
+
+    unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
     unsigned                        reserved:1;    /* a decision was made */
 } ngx_http_kv_router_ctx_t;
@@ -99,6 +106,21 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 /* the same, made when there is none; NULL when out of memory */
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
+
+/* load: predictions, and what is in flight already, go into the candidates */
+ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+
+/* load: reservation s, of nothing, is the request's at candidate i */
+void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s, uint32_t i);
+
+/* load: a piece of a streamed answer: what it adds */
+void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+
+/* load: gives all of it back, once; s is of nothing then */
+void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s);
 
 /* copies into a string of the pool's */
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,

@@ -314,7 +314,19 @@ void
 ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
     kvr_load_row_t *row)
 {
-    kvr_load_read(&zone->router.load, holder, row);
+    uint32_t             worker;
+    const kvr_worker_t  *w;
+
+    worker = kvr_router_holder_worker(&zone->router, holder);
+
+    if (worker >= kvr_router_max_workers(&zone->router)) {
+        ngx_memzero(row, sizeof(kvr_load_row_t));
+        return;
+    }
+
+    w = kvr_router_worker(&zone->router, worker);
+
+    kvr_load_read(&zone->router.load, holder, kvr_load32(&w->generation), row);
 
     /* while others count, the sum may be below zero for a moment */
 

@@ -150,11 +150,11 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         break;
 
     case ngx_http_kv_router_var_overlap:
-        s.len = ngx_sprintf(p, "%uD", c->device) - p;
+        s.len = ngx_sprintf(p, "%uD", c->device - c->predicted) - p;
         break;
 
     case ngx_http_kv_router_var_best:
-        s.len = ngx_sprintf(p, "%uD", ctx->match.best) - p;
+        s.len = ngx_sprintf(p, "%uD", ctx->best) - p;
         break;
 
     case ngx_http_kv_router_var_blocks:

@@ -52,10 +52,12 @@
 #include "core/kvr_txn.h"
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
+#include "fleet/kvr_inflight.h"
 #include "fleet/kvr_load.h"
 #include "fleet/kvr_registration.h"
 #include "index/kvr_frequency.h"
 #include "index/kvr_index.h"
+#include "index/kvr_predict.h"
 
 
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
@@ -170,6 +172,25 @@ uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
 uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
     const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
 
+/*
+ * Predictions, see kvr_predict.h: what was routed to a holder is taken to be
+ * cached there for a while.  For any process, without a lock.
+ *
+ * chains: of a prompt, with room for KVR_PREDICT_DEPTHS; how many there are.
+ */
+uint32_t kvr_router_chains(const kvr_router_t *k, const uint64_t *locals,
+    uint32_t n, uint64_t *chains);
+
+/* predict: the prompt was sent to the holder, which has `from` blocks of it. */
+void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
+    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
+    uint64_t until_ms);
+
+/* predicted: what the holder, which has `from` blocks, may have by now. */
+uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
+    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
+    uint64_t now_ms);
+
 /* Counters and gauges for the status page, summed up over the shards. */
 typedef struct {
     uint64_t    zone_bytes;
@@ -191,6 +212,7 @@ typedef struct {
     uint64_t    stores_full;        /* stores refused for want of room */
     uint64_t    forgotten;          /* handles, for want of room or use */
     uint64_t    lookups_torn;       /* in one shard: gave up on a writer */
+    uint64_t    predictions;        /* made */
     uint64_t    frequency_max;      /* blocks that are counted, at most */
     uint64_t    frequency_replaced; /* of these, forgotten in the window */
     uint64_t    frequency_cut;      /* lookups counted in part */

@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How often the blocks of a prompt were asked for lately.
+ * What is kept of requests beside the index: how often the blocks of a prompt
+ * were asked for lately, and where it was sent.
  */
 
 
@@ -26,4 +27,32 @@ kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
 
     return kvr_frequency_touch(&k->zone->frequency, (char *) k->zone, locals,
                                depth, now_ms, out);
+}
+
+
+uint32_t
+kvr_router_chains(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
+    uint64_t *chains)
+{
+    return kvr_predict_chains(&k->zone->predict, locals, n, chains);
+}
+
+
+void
+kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
+    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
+    uint64_t until_ms)
+{
+    kvr_predict_store(&k->zone->predict, (char *) k->zone, chains, nchains,
+                      holder, generation, from, until_ms);
+}
+
+
+uint32_t
+kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
+    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
+    uint64_t now_ms)
+{
+    return kvr_predict_find(&k->zone->predict, (char *) k->zone, chains,
+                            nchains, holder, generation, from, now_ms);
 }

@@ -18,6 +18,7 @@
 static uint64_t kvr_zone_round(uint64_t at);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
 static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
+static uint64_t kvr_zone_predict(uint64_t size);
 static uint64_t kvr_zone_common(const kvr_params_t *params);
 static uint64_t kvr_zone_least(const kvr_params_t *params);
 static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
@@ -51,6 +52,15 @@ kvr_zone_frequency(const kvr_params_t *params, uint64_t size)
 {
     return params->frequency_ms ? kvr_zone_round(size / KVR_FREQUENCY_PART)
                                 : 0;
+}
+
+
+/* The bytes of the table of predictions. */
+
+static uint64_t
+kvr_zone_predict(uint64_t size)
+{
+    return kvr_zone_round(kvr_min(size / KVR_PREDICT_PART, KVR_PREDICT_BYTES));
 }
 
 
@@ -88,7 +98,8 @@ kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
 {
     uint64_t  common, part;
 
-    common = kvr_zone_common(params) + kvr_zone_frequency(params, size);
+    common = kvr_zone_common(params) + kvr_zone_predict(size)
+             + kvr_zone_frequency(params, size);
     part = (size - common) / params->shards & ~UINT64_C(63);
 
     mem->journal = NULL;
@@ -112,7 +123,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
     uint32_t     i;
-    uint64_t     at, secret[6];
+    uint64_t     at, secret[8];
     kvr_mem_t    mem;
     kvr_zone_t  *z;
 
@@ -174,8 +185,13 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->size = size;
     z->params = *params;
 
+    at = kvr_zone_common(params);
+
+    kvr_predict_format(&z->predict, base, at, kvr_zone_predict(size),
+                       &secret[6]);
+
     if (params->frequency_ms) {
-        kvr_frequency_format(&z->frequency, base, kvr_zone_common(params),
+        kvr_frequency_format(&z->frequency, base, at + kvr_zone_predict(size),
                              kvr_zone_frequency(params, size),
                              params->frequency_ms, &secret[4]);
     }
@@ -235,6 +251,11 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
             && z->params.index < KVR_INDEX_KINDS
             && size >= kvr_zone_least(&z->params)
             && z->load.max_holders == kvr_zone_holders(&z->params)
+            && z->predict.sets < size
+            && z->predict.nsets != 0
+            && z->predict.nsets <= (size - z->predict.sets)
+                                   / (KVR_PREDICT_WAYS
+                                      * sizeof(kvr_prediction_t))
             && z->frequency.sets < size
             && z->frequency.nsets <= (size - z->frequency.sets)
                                      / sizeof(kvr_frequency_set_t)

@@ -5,6 +5,7 @@
  *
  *     kvr_zone_t    what the zone was made with; the load's header
  *     load          its shared table
+ *     predictions   what was routed a moment ago
  *     frequency     how often blocks are asked for, with frequency= alone
  *     shard 0       to the end of its part
  *     shard 1
@@ -31,8 +32,10 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     7          /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     8          /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
+#define KVR_PREDICT_PART     64         /* 1/64 of the zone, but at most */
+#define KVR_PREDICT_BYTES    (16u << 20)
 
 
 struct kvr_zone_s {
@@ -43,6 +46,7 @@ struct kvr_zone_s {
     kvr_params_t      params;
     kvr_load_zone_t   load;
 
+    kvr_predict_zone_t    predict;
     kvr_frequency_zone_t  frequency;
 };
 

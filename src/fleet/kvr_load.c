@@ -8,8 +8,11 @@
 
 static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
     uint32_t holder);
-static void kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
+static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
+    const kvr_reservation_t *r);
+static void kvr_load_add(kvr_load_row_t *row, int64_t active,
     int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
+static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
 static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
 
@@ -194,17 +197,22 @@ kvr_load_reclaim(kvr_load_t *l)
 static void
 kvr_load_zero(const kvr_load_t *l, uint32_t slot)
 {
-    uint32_t         i;
-    kvr_load_row_t  *row;
+    uint32_t  i;
 
     for (i = 0; i < l->zone->max_holders; i++) {
-        row = kvr_load_row(l, slot, i);
-
-        __atomic_store_n(&row->active, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&row->prefills, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&row->prefill_tokens, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&row->decode_blocks, 0, __ATOMIC_RELAXED);
+        kvr_load_begin(kvr_load_row(l, slot, i), 0);
     }
+}
+
+
+static void
+kvr_load_begin(kvr_load_row_t *row, uint64_t generation)
+{
+    __atomic_store_n(&row->active, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->prefills, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->prefill_tokens, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->decode_blocks, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->generation, generation, __ATOMIC_RELEASE);
 }
 
 
@@ -216,18 +224,28 @@ kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
 }
 
 
-static void
-kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
-    int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks)
+/* The row of a reservation that is still good; NULL: it is not. */
+
+static kvr_load_row_t *
+kvr_load_own(const kvr_load_t *l, const kvr_reservation_t *r)
 {
     kvr_load_row_t  *row;
 
-    if (holder >= l->zone->max_holders) {
-        return;
+    if (r->holder >= l->zone->max_holders) {
+        return NULL;
     }
 
-    row = kvr_load_row(l, l->slot, holder);
+    row = kvr_load_row(l, l->slot, r->holder);
 
+    return l->slot == KVR_LOAD_SHARED || row->generation == r->generation
+           ? row : NULL;
+}
+
+
+static void
+kvr_load_add(kvr_load_row_t *row, int64_t active, int64_t prefills,
+    int64_t prefill_tokens, int64_t decode_blocks)
+{
     (void) __atomic_fetch_add(&row->active, active, __ATOMIC_RELAXED);
     (void) __atomic_fetch_add(&row->prefills, prefills, __ATOMIC_RELAXED);
     (void) __atomic_fetch_add(&row->prefill_tokens, prefill_tokens,
@@ -240,7 +258,19 @@ kvr_load_add(const kvr_load_t *l, uint32_t holder, int64_t active,
 void
 kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
 {
-    kvr_load_add(l, r->holder, 1, r->prefilling ? 1 : 0,
+    kvr_load_row_t  *row;
+
+    if (r->holder >= l->zone->max_holders) {
+        return;
+    }
+
+    row = kvr_load_row(l, l->slot, r->holder);
+
+    if (l->slot != KVR_LOAD_SHARED && row->generation != r->generation) {
+        kvr_load_begin(row, r->generation);
+    }
+
+    kvr_load_add(row, 1, r->prefilling ? 1 : 0,
                  r->prefilling ? r->prefill_tokens : 0, r->decode_blocks);
 }
 
@@ -248,32 +278,63 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
 void
 kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
 {
+    kvr_load_row_t  *row;
+
     if (!r->prefilling) {
         return;
     }
 
     r->prefilling = 0;
+    row = kvr_load_own(l, r);
 
-    kvr_load_add(l, r->holder, 0, -1, -r->prefill_tokens, 0);
+    if (row) {
+        kvr_load_add(row, 0, -1, -r->prefill_tokens, 0);
+    }
+}
+
+
+void
+kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks)
+{
+    kvr_load_row_t  *row;
+
+    row = kvr_load_own(l, r);
+
+    if (row) {
+        r->decode_blocks += blocks;
+        r->output_blocks += blocks;
+
+        kvr_load_add(row, 0, 0, 0, blocks);
+    }
+}
+
+
+void
+kvr_load_share(kvr_reservation_t *r, int64_t blocks)
+{
+    r->decode_blocks = r->output_blocks + blocks;
 }
 
 
 void
 kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
 {
-    if (r->holder == UINT32_MAX) {
-        return;
-    }
+    kvr_load_row_t  *row;
 
     kvr_load_prefilled(l, r);
-    kvr_load_add(l, r->holder, -1, 0, 0, -r->decode_blocks);
+    row = kvr_load_own(l, r);
+
+    if (row) {
+        kvr_load_add(row, -1, 0, 0, -r->decode_blocks);
+    }
 
     r->holder = UINT32_MAX;
 }
 
 
 void
-kvr_load_read(const kvr_load_t *l, uint32_t holder, kvr_load_row_t *out)
+kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
+    kvr_load_row_t *out)
 {
     uint32_t               i, n;
     const kvr_load_row_t  *row;
@@ -289,6 +350,13 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, kvr_load_row_t *out)
     for (i = 0; i <= n; i++) {
 
         row = kvr_load_row(l, i < n ? i : KVR_LOAD_SHARED, holder);
+
+        if (i < n
+            && __atomic_load_n(&row->generation, __ATOMIC_ACQUIRE)
+               != generation)
+        {
+            continue;
+        }
 
         out->active += __atomic_load_n(&row->active, __ATOMIC_RELAXED);
         out->prefills += __atomic_load_n(&row->prefills, __ATOMIC_RELAXED);

@@ -12,8 +12,10 @@
  * A row is written by its own process only (the shared table: by all), with
  * relaxed atomics; readers may see one field newer than the other.
  *
- * A reservation carries the holder's generation: a late release of a holder
- * whose number went to another worker is dropped.
+ * A row counts for one generation of its holder.  When the number goes to
+ * another worker, the first reservation begins the row anew, and the late
+ * release of an earlier one is dropped.  In the shared table there is but one
+ * generation.
  */
 
 
@@ -33,10 +35,11 @@
 
 /* One holder's load, in one process or over all. */
 typedef struct {
+    uint64_t    generation;         /* of the holder, as reserved */
     int64_t     active;             /* requests */
     int64_t     prefills;           /* requests before their first byte */
     int64_t     prefill_tokens;     /* uncached prompt tokens of those */
-    int64_t     decode_blocks;      /* KV blocks of the requests' prompts */
+    int64_t     decode_blocks;      /* KV blocks of the requests */
 } kvr_load_row_t;
 
 
@@ -45,8 +48,10 @@ typedef struct {
     uint32_t    holder;
     uint32_t    generation;
     uint32_t    prefilling;         /* 1 until the first body byte */
+    uint32_t    request;            /* kvr_inflight_add()'s, the caller's */
     int64_t     prefill_tokens;
     int64_t     decode_blocks;
+    int64_t     output_blocks;      /* of decode_blocks, since the start */
 } kvr_reservation_t;
 
 
@@ -103,11 +108,24 @@ void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r);
 /* The first body byte: the prefill is over.  Once; later calls do nothing. */
 void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r);
 
+/* The answer has grown by so many blocks. */
+void kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks);
+
+/*
+ * Other requests work on some of its prompt's blocks, so that only these of
+ * them go with it.
+ */
+void kvr_load_share(kvr_reservation_t *r, int64_t blocks);
+
 /* Gives everything back; r is empty after that, and a second call harmless. */
 void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
 
-/* The load of one holder over all processes.  Any process, no lock. */
-void kvr_load_read(const kvr_load_t *l, uint32_t holder, kvr_load_row_t *out);
+/*
+ * The load of one generation of a holder over all processes.  Any process, no
+ * lock.
+ */
+void kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
+    kvr_load_row_t *out);
 
 
 #endif /* KVR_LOAD_H_INCLUDED */

@@ -844,19 +844,19 @@ test_load(void)
     s = r;
 
     kvr_load_reserve(&router.load, &r);
-    kvr_load_read(&router.load, 3, &row);
+    kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 1 && row.prefill_tokens == 100
        && row.decode_blocks == 7, "a reservation counts");
 
     kvr_load_prefilled(&router.load, &r);
     kvr_load_prefilled(&router.load, &r);
-    kvr_load_read(&router.load, 3, &row);
+    kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 0 && row.prefill_tokens == 0,
        "the first byte ends its prefill, once");
 
     kvr_load_release(&router.load, &r);
     kvr_load_release(&router.load, &r);
-    kvr_load_read(&router.load, 3, &row);
+    kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 0 && row.decode_blocks == 0, "a release is once");
 
     pid = fork();
@@ -869,11 +869,30 @@ test_load(void)
     }
 
     (void) waitpid(pid, &status, 0);
-    kvr_load_read(&router.load, 3, &row);
+    kvr_load_read(&router.load, 3, 0, &row);
     is_u64(row.active, 1, "a process dies with a request");
     (void) kvr_router_tend(&router, now() + 2 * KVR_TEND_LOADS_MS, 100);
-    kvr_load_read(&router.load, 3, &row);
+    kvr_load_read(&router.load, 3, 0, &row);
     is_u64(row.active, 0, "and leaks nothing");
+
+    s.holder = r.holder = 3;
+    s.prefilling = r.prefilling = 0;
+    s.generation = 1;
+    kvr_load_reserve(&router.load, &r);
+    kvr_load_reserve(&router.load, &s);
+    kvr_load_release(&router.load, &r);
+    kvr_load_read(&router.load, 3, 1, &row);
+    ok(row.active == 1 && row.decode_blocks == 7,
+       "a late release of a worker that is gone does not hit its successor");
+
+    kvr_load_grow(&router.load, &s, 2);
+    kvr_load_read(&router.load, 3, 1, &row);
+    is_u64(row.decode_blocks, 9, "the answer's blocks count");
+
+    kvr_load_share(&s, 4);
+    kvr_load_release(&router.load, &s);
+    kvr_load_read(&router.load, 3, 1, &row);
+    is_u64(row.decode_blocks, 3, "blocks that others work on stay");
 }
 
 

@@ -508,7 +508,7 @@ test_members(void)
         while (kvr_router_next_holder(k, w, &h, &steps)) {
             (void) kvr_router_find_holder(k, w, kvr_router_holder_rank(k, h),
                                           &same);
-            kvr_load_read(&k->load, h, &row);
+            kvr_load_read(&k->load, h, 0, &row);
 
             n += kvr_router_holder_worker(k, h) == w && same == h
                  && h < kvr_router_max_holders(k)

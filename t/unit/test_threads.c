@@ -207,7 +207,7 @@ look_at_worker(reader_t *r)
         == KVR_OK)
     {
         r->wrong += conf.ranks != 2;
-        kvr_load_read(&r->router.load, w, &row);
+        kvr_load_read(&r->router.load, w, 0, &row);
     }
 }
 

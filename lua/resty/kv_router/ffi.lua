@@ -46,6 +46,7 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    predicted;
     uint32_t    role_id;
     uint32_t    confidence_id;
     uint32_t    max_active;

@@ -1,0 +1,223 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What a request weighs at the worker that it is sent to: its load, from the
+ * decision to the last byte, and what will be cached there because of it.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* one row for all lookups of this process: each puts back the zeros */
+
+static uint32_t   *ngx_http_kv_router_depths;
+static ngx_uint_t  ngx_http_kv_router_ndepths;
+
+
+/* ---- before the decision ------------------------------------------------ */
+
+/*
+ * What a candidate may have by predictions counts as held in device; what of
+ * the prompt is in flight there is not counted again.
+ */
+
+ngx_int_t
+ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i, depth;
+    kvr_router_t                    *k;
+    ngx_http_kv_router_candidate_t  *c;
+
+    ctx->chains = NULL;
+    ctx->nchains = 0;
+    ctx->best = ctx->match.best;
+
+    if (ctx->hashes == NULL) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_kv_router_inflight(ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->zone->predict == 0) {
+        return NGX_OK;
+    }
+
+    ctx->chains = ngx_palloc(r->pool, (ctx->match.prompt_blocks
+                                       / KVR_PREDICT_STRIDE + 1)
+                                      * sizeof(uint64_t));
+    if (ctx->chains == NULL) {
+        return NGX_ERROR;
+    }
+
+    k = &ctx->zone->router;
+    ctx->nchains = kvr_router_chains(k, ctx->hashes, ctx->match.prompt_blocks,
+                                     ctx->chains);
+
+    for (i = 0; i < ctx->match.n; i++) {
+        c = &ctx->candidates[i];
+
+        depth = kvr_router_predicted(k, ctx->chains, ctx->nchains, c->holder,
+                                     c->generation, c->device,
+                                     ngx_current_msec);
+
+        c->predicted = depth - c->device;
+        c->device = depth;
+        c->host = ngx_max(c->host, depth);
+        c->disk = ngx_max(c->disk, depth);
+
+        ctx->match.best = ngx_max(ctx->match.best, depth);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i, max;
+    ngx_http_kv_router_candidate_t  *c;
+
+    if (ctx->zone->inflight == NULL) {
+
+        ctx->zone->inflight = kvr_inflight_create();
+        if (ctx->zone->inflight == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    max = kvr_router_max_holders(&ctx->zone->router);
+
+    if (max > ngx_http_kv_router_ndepths) {
+        ngx_free(ngx_http_kv_router_depths);
+
+        ngx_http_kv_router_ndepths = 0;
+        ngx_http_kv_router_depths = ngx_calloc(max * sizeof(uint32_t),
+                                               ngx_cycle->log);
+        if (ngx_http_kv_router_depths == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_http_kv_router_ndepths = max;
+    }
+
+    if (kvr_inflight_nodes(ctx->zone->inflight) == 0) {
+        return NGX_OK;
+    }
+
+    kvr_inflight_find(ctx->zone->inflight, ctx->hashes,
+                      ctx->match.prompt_blocks, ngx_http_kv_router_depths,
+                      max);
+
+    for (i = 0; i < ctx->match.n; i++) {
+        c = &ctx->candidates[i];
+        c->additional_blocks -= ngx_http_kv_router_depths[c->holder];
+    }
+
+    ngx_memzero(ngx_http_kv_router_depths, max * sizeof(uint32_t));
+
+    return NGX_OK;
+}
+
+
+/* ---- the decision ------------------------------------------------------- */
+
+void
+ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
+    uint32_t i)
+{
+    uint32_t                         cached, blocks;
+    ngx_http_kv_router_candidate_t  *c;
+
+    c = &ctx->candidates[i];
+
+    cached = ngx_min(c->device * ctx->match.block_size,
+                     ctx->match.prompt_tokens);
+
+    blocks = ctx->match.prompt_blocks;
+
+    s->holder = c->holder;
+    s->generation = c->generation;
+    s->prefilling = 1;
+    s->request = 0;
+    s->prefill_tokens = ctx->match.prompt_tokens - cached;
+    s->output_blocks = 0;
+
+    if (ctx->hashes && ctx->zone->inflight) {
+        s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
+                                      ctx->hashes, blocks, &blocks);
+    }
+
+    s->decode_blocks = blocks;
+
+    kvr_load_reserve(&ctx->zone->router.load, s);
+
+    if (ctx->nchains) {
+        kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
+                           c->holder, c->generation, c->device - c->predicted,
+                           ngx_current_msec + ctx->zone->predict);
+    }
+}
+
+
+/* ---- afterwards --------------------------------------------------------- */
+
+/*
+ * An answer that is streamed has an event for each token, or for a few; each
+ * ends with an empty line.
+ */
+
+void
+ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b)
+{
+    u_char      *p;
+    ngx_uint_t   blocks;
+
+    for (p = b->pos; p < b->last; p++) {
+
+        p = ngx_strlchr(p, b->last, LF);
+        if (p == NULL) {
+            break;
+        }
+
+        if (p > b->pos ? p[-1] == LF : ctx->line_end) {
+            ctx->output_tokens++;
+        }
+    }
+
+    if (b->pos < b->last) {
+        ctx->line_end = b->last[-1] == LF;
+    }
+
+    blocks = ctx->output_tokens / ctx->match.block_size;
+
+    if (blocks > (ngx_uint_t) ctx->reservation.output_blocks) {
+        kvr_load_grow(&ctx->zone->router.load, &ctx->reservation,
+                      blocks - ctx->reservation.output_blocks);
+    }
+}
+
+
+void
+ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s)
+{
+    if (s->holder == KVR_HOLDER_NONE) {
+        return;
+    }
+
+    if (s->request) {
+        kvr_load_share(s, kvr_inflight_remove(ctx->zone->inflight, s->holder,
+                                              s->request));
+        s->request = 0;
+    }
+
+    kvr_load_release(&ctx->zone->router.load, s);
+}
