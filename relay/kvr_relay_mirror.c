@@ -44,12 +44,12 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     kvr_decoder_salted(m->decoder, o->salted);
 
     params.block_size = o->block_size;
-    params.max_workers = 1;
+    params.max_workers = 1 + o->ranks / 2;  /* holders come with them */
     params.shards = 1;
     params.index = KVR_INDEX_RADIX;
 
     snprintf(conf.id, sizeof(conf.id), "%s", o->worker);
-    conf.ranks = KVR_RANKS_MAX;
+    conf.ranks = o->ranks;
     conf.weight = 1000;
 
     snprintf(why, KVR_WHY_LEN, "no lock");

@@ -271,6 +271,7 @@ void
 kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->synced = true;
+    s->in_step = true;
 
     kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",
                   s->index, s->known ? (long long) s->seq : -1LL, s->whole);
@@ -331,6 +332,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
         } else if (!s->connected) {
             why = "the engine is not connected";
+
+        } else if (!s->in_step) {
+            why = "what the engine did meanwhile is being asked for";
         }
     }
 
