@@ -58,6 +58,7 @@ kvr_decoder_destroy(kvr_decoder_t *d)
     }
 
     kvr_router_event_close(d);
+    kvr_tensorrt_close(d);
 
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
@@ -77,6 +78,20 @@ kvr_decoder_salted(kvr_decoder_t *d, bool salted)
 }
 
 
+void
+kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size)
+{
+    d->block_size = block_size;
+}
+
+
+void
+kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
+{
+    d->window = window;
+}
+
+
 kvr_rc_t
 kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_message_t *msg, kvr_why_t *why, const char **detail)
@@ -86,6 +101,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_msgpack_item_t  frame, first;
 
     kvr_router_event_close(d);
+    kvr_tensorrt_close(d);
 
     d->next = NULL;
     d->detail = "";
@@ -138,6 +154,16 @@ kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
     kvr_msgpack_item_t  frame, first;
 
     if (kvr_json_text(&d->in)) {
+
+        switch (kvr_json_dialect(&d->in)) {
+
+        case KVR_JSON_TENSORRT:
+            return kvr_tensorrt_open(d, why);
+
+        default:
+            break;
+        }
+
         if (msg->form == KVR_FORM_BARE) {
             msg->form = KVR_FORM_ROUTER_EVENT;
         }
