@@ -295,6 +295,26 @@ kvr_scratch_reserve(kvr_scratch_t *s, size_t size)
 }
 
 
+const char *
+kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value)
+{
+    uint64_t  *values;
+
+    if (*n == KVR_EVENT_BLOCKS_MAX) {
+        return "too many blocks";
+    }
+
+    values = kvr_scratch_reserve(s, (*n + (size_t) 1) * sizeof(uint64_t));
+    if (values == NULL) {
+        return "out of memory";
+    }
+
+    values[(*n)++] = value;
+
+    return NULL;
+}
+
+
 kvr_rc_t
 kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     const char *detail)

@@ -63,6 +63,9 @@ struct kvr_decoder_s {
 /* Room for so many bytes, what was there kept; NULL when out of memory. */
 void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
 
+/* Adds to the blocks of an event; what was wrong when it can't, else NULL. */
+const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
+
 /* Sets an event's verdict and says why; returns KVR_OK. */
 kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     const char *detail);

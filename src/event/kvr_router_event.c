@@ -722,18 +722,11 @@ kvr_yajl_block(kvr_decoder_t *d)
 static void
 kvr_yajl_append(kvr_yajl_t *j, kvr_scratch_t *to, uint32_t *n, uint64_t value)
 {
-    uint64_t  *values;
+    const char  *detail;
 
-    if (*n == KVR_EVENT_BLOCKS_MAX) {
-        kvr_yajl_wrong(j, KVR_WHY_LIMIT, "too many blocks");
-        return;
+    detail = kvr_scratch_append(to, n, value);
+
+    if (detail != NULL) {
+        kvr_yajl_wrong(j, KVR_WHY_LIMIT, detail);
     }
-
-    values = kvr_scratch_reserve(to, (*n + (size_t) 1) * sizeof(uint64_t));
-    if (values == NULL) {
-        kvr_yajl_wrong(j, KVR_WHY_LIMIT, "out of memory");
-        return;
-    }
-
-    values[(*n)++] = value;
 }

@@ -757,20 +757,13 @@ static void
 kvr_tensorrt_append(kvr_tensorrt_t *t, kvr_scratch_t *to, uint32_t *n,
     uint64_t value)
 {
-    uint64_t  *values;
+    const char  *detail;
 
-    if (*n == KVR_EVENT_BLOCKS_MAX) {
-        kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "too many blocks");
-        return;
+    detail = kvr_scratch_append(to, n, value);
+
+    if (detail != NULL) {
+        kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, detail);
     }
-
-    values = kvr_scratch_reserve(to, (*n + (size_t) 1) * sizeof(uint64_t));
-    if (values == NULL) {
-        kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "out of memory");
-        return;
-    }
-
-    values[(*n)++] = value;
 }
 
 
