@@ -618,25 +618,17 @@ kvr_tensorrt_begin(kvr_decoder_t *d)
 static void
 kvr_tensorrt_type(kvr_tensorrt_t *t, const char *text, size_t len)
 {
-    size_t  i;
+    uint32_t  i;
 
-    static const struct {
-        const char           *text;
-        kvr_tensorrt_type_t   type;
-    } types[] = {
-        { "created", KVR_TENSORRT_CREATED },
-        { "stored", KVR_TENSORRT_STORED },
-        { "removed", KVR_TENSORRT_REMOVED },
-        { "updated", KVR_TENSORRT_UPDATED }
+    static const char *const  types[] = {
+        "", "created", "stored", "removed", "updated"
     };
 
     t->type = KVR_TENSORRT_UNKNOWN;
 
-    for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        if (strlen(types[i].text) == len
-            && memcmp(types[i].text, text, len) == 0)
-        {
-            t->type = types[i].type;
+    for (i = KVR_TENSORRT_CREATED; i <= KVR_TENSORRT_UPDATED; i++) {
+        if (strlen(types[i]) == len && memcmp(types[i], text, len) == 0) {
+            t->type = (kvr_tensorrt_type_t) i;
         }
     }
 }
