@@ -60,6 +60,7 @@ kvr_decoder_destroy(kvr_decoder_t *d)
     kvr_router_event_close(d);
     kvr_tensorrt_close(d);
 
+    kvr_scratch_free(&d->packed);
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
     kvr_scratch_free(&d->tokens);
@@ -159,6 +160,9 @@ kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 
         case KVR_JSON_TENSORRT:
             return kvr_tensorrt_open(d, why);
+
+        case KVR_JSON_ENGINE:
+            return kvr_json_batch_open(d, why);
 
         default:
             break;

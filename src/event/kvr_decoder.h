@@ -51,6 +51,7 @@ struct kvr_decoder_s {
     kvr_tensorrt_t *tensorrt;
     uint32_t        page;       /* tokens of the engine's blocks; 0: … */
 
+    kvr_scratch_t   packed;     /* msgpack, made of JSON */
     kvr_scratch_t   handles;    /* uint64_t */
     kvr_scratch_t   locals;     /* uint64_t */
     kvr_scratch_t   tokens;     /* uint32_t */
@@ -99,6 +100,7 @@ kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
 void kvr_router_event_close(kvr_decoder_t *d);
+kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
 void kvr_tensorrt_close(kvr_decoder_t *d);
 

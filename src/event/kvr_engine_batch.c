@@ -71,12 +71,17 @@ static const kvr_field_t  kvr_named_fields[] = {
     { "spec_kind", kvr_field_group_kind },
     { "locality", kvr_field_locality },
     { "remaining_copy_counts", kvr_field_remaining },
+    { "origin", kvr_field_origin },
     { "data_parallel_rank", kvr_field_rank },
     { "dp_rank", kvr_field_rank },
     { "seq_hashes", kvr_field_handles },
     { "parent_hash", kvr_field_parent },
     { "additional_salt", kvr_field_salt },
     { "base_block_idx", kvr_field_base },
+    { "event_id", kvr_field_event_id },
+    { "tenant_id", kvr_field_tenant },
+    { "group_id", kvr_field_group },
+    { "block_mm_infos", kvr_field_mm_infos },
     { NULL, NULL }
 };
 
@@ -339,6 +344,11 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                 "event type is missing or unknown");
     }
 
+    if (e->foreign_tenant) {
+        return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
+                                "a tenant other than the default one");
+    }
+
     if (ev->kind != KVR_CLEAR) {
 
         if (e->foreign_medium) {
@@ -413,6 +423,11 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                     "the last block is partial");
         }
 
+        if (e->unclassified) {
+            return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
+                                    "multimodal infos are not indexed");
+        }
+
         if (e->has_extra_keys) {
             why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys);
 
@@ -431,8 +446,8 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         return kvr_event_refuse(d, ev, e->wrong, e->detail);
     }
 
-    if (!e->has_handles || !e->has_parent || !e->has_tokens
-        || !e->has_block_size)
+    if (!e->has_handles || !e->has_tokens
+        || (ev->ntokens != 0 && (!e->has_parent || !e->has_block_size)))
     {
         return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
                                 "a store without a required field");

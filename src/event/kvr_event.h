@@ -82,6 +82,14 @@ typedef enum {
 } kvr_group_kind_t;
 
 
+/* How a block came to be stored, where an engine says so. */
+typedef enum {
+    KVR_ORIGIN_UNSAID = 0,
+    KVR_ORIGIN_NEW,         /* another copy */
+    KVR_ORIGIN_REUSED       /* a copy that was announced before */
+} kvr_origin_t;
+
+
 /* Why an event was not kept; counted by kind. */
 typedef enum {
     KVR_WHY_NONE = 0,
@@ -157,6 +165,9 @@ typedef struct {
      */
     uint32_t          group;
     kvr_group_kind_t  group_kind;
+
+    /* Engine batches only, stores. */
+    kvr_origin_t      origin;
 
     /*
      * Engine batches only, removals: copies left of each handle, or NULL where
