@@ -386,7 +386,17 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         if (ev->nhandles == 0 || e->nremaining != ev->nhandles) {
             ev->remaining = NULL;
         }
+
+    } else {
+
+        /* whatever else a map may name */
+
+        ev->nhandles = 0;
+        ev->remaining = NULL;
     }
+
+    ev->ntokens = 0;
+    ev->block_size = 0;
 
     return KVR_OK;
 }
