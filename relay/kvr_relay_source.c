@@ -13,8 +13,15 @@
 #define KVR_RELAY_STATE_LINE  256
 
 
+static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len);
+static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev);
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
+static kvr_rc_t kvr_relay_source_put(void *data, const void *part,
+    size_t len);
+static void kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_why_t why, const char *detail);
 
@@ -43,13 +50,21 @@ kvr_relay_source_init(kvr_relay_t *r)
 void
 kvr_relay_source_free(kvr_relay_t *r)
 {
+    kvr_relay_source_stop(r);
+    free(r->sources);
+}
+
+
+void
+kvr_relay_source_stop(kvr_relay_t *r)
+{
     uint32_t  i;
 
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_zmq_close(r, &r->sources[i]);
     }
 
-    free(r->sources);
+    kvr_relay_trtllm_close(r);
 }
 
 
@@ -61,8 +76,13 @@ kvr_relay_source_start(kvr_relay_t *r)
     r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
     kvr_relay_wake(r, r->sync_ms);
 
-    for (i = 0; i < r->nsources; i++) {
-        kvr_relay_zmq_open(r, &r->sources[i]);
+    if (r->options.trtllm != NULL) {
+        kvr_relay_trtllm_open(r);
+
+    } else {
+        for (i = 0; i < r->nsources; i++) {
+            kvr_relay_zmq_open(r, &r->sources[i]);
+        }
     }
 
     kvr_relay_log(KVR_RELAY_INFO, "ready", "ranks=%u listen=%s", r->nsources,
@@ -103,7 +123,31 @@ void
 kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
     const void *payload, size_t len)
 {
+    s->known = true;
+    s->seq = seq;
+    s->digest = kvr_relay_source_digest(payload, len);
+
+    (void) kvr_relay_source_read(r, s, payload, len);
+}
+
+
+bool
+kvr_relay_source_list(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len)
+{
+    return kvr_relay_source_read(r, s, payload, len) != 0
+           && s->known;
+}
+
+
+/* Applies the events of a batch, has it published; returns their number. */
+
+static uint32_t
+kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len)
+{
     kvr_rc_t         rc;
+    uint32_t         n;
     kvr_why_t        why;
     const char      *detail;
     kvr_event_t      ev;
@@ -111,21 +155,22 @@ kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
     kvr_message_t    msg;
 
     d = r->mirror.decoder;
+    n = 0;
 
-    s->known = true;
-    s->seq = seq;
-    s->digest = kvr_relay_source_digest(payload, len);
     s->heard_ms = r->now_ms;
 
-    r->counters.messages++;
-    r->counters.bytes += len;
-
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
+        r->counters.messages++;
         kvr_relay_source_refused(r, s, why, detail);
-        return;
+        return 0;
     }
 
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
+        n++;
+
+        if (ev.has_event_id) {
+            kvr_relay_source_number(r, s, &ev);
+        }
 
         /* a batch that names no rank is of the rank that it came from */
 
@@ -140,7 +185,53 @@ kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
         kvr_relay_source_refused(r, s, KVR_WHY_SYNTAX, kvr_decoder_detail(d));
     }
 
-    kvr_relay_publisher_end(r, s->index, seq);
+    /* an empty list is no message */
+
+    if (n != 0 || r->options.trtllm == NULL) {
+        r->counters.messages++;
+        r->counters.bytes += len;
+    }
+
+    kvr_relay_publisher_end(r, s->index, s->seq);
+
+    return n;
+}
+
+
+/* An event of TensorRT-LLM: one may come in several parts. */
+
+static void
+kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev)
+{
+    uint64_t  id;
+
+    id = ev->event_id;
+
+    if (s->known && id == s->seq) {
+        return;
+    }
+
+    if (s->known && id < s->seq) {
+        kvr_relay_source_restarted(r, s);
+
+        if (ev->kind != KVR_CLEAR) {
+            kvr_relay_source_broken(r, s, "the engine restarted, and its first"
+                                    " events are lost");
+        }
+
+    } else if (s->known && id != s->seq + 1) {
+        r->counters.gaps++;
+
+        kvr_relay_log(KVR_RELAY_WARN, "gap", "rank=%u seq=%llu got=%llu",
+                      s->index, (unsigned long long) s->seq,
+                      (unsigned long long) id);
+
+        kvr_relay_source_broken(r, s, "events of the engine were lost");
+    }
+
+    s->known = true;
+    s->seq = id;
 }
 
 
@@ -163,8 +254,7 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     if (why == KVR_WHY_NONE) {
 
         if (ev->kind == KVR_CLEAR && !s->mixed) {
-            s->whole = true;
-            s->reason[0] = '\0';
+            kvr_relay_source_empty(r, s);
         }
 
         return;
@@ -179,6 +269,20 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     r->counters.why[why]++;
+}
+
+
+/* It holds nothing, as far as the engine has said: so all is known. */
+
+static void
+kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    s->whole = true;
+    s->reason[0] = '\0';
+
+    if (r->nsources == 1) {
+        kvr_relay_mirror_emptied(&r->mirror);
+    }
 }
 
 
@@ -228,8 +332,7 @@ kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
                   s->index, (unsigned long long) s->seq);
 
     s->known = false;
-    s->whole = true;
-    s->reason[0] = '\0';
+    kvr_relay_source_empty(r, s);
 
     memset(&ev, 0, sizeof(kvr_event_t));
     ev.kind = KVR_CLEAR;
@@ -251,11 +354,10 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->known = false;
-    s->whole = true;
-    s->reason[0] = '\0';
     s->rebuilding = true;
 
     kvr_relay_mirror_clear(&r->mirror, s->ranked ? s->rank : s->index);
+    kvr_relay_source_empty(r, s);
     kvr_relay_publisher_unbase(r, true);
 }
 
@@ -271,6 +373,7 @@ void
 kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->synced = true;
+    s->in_step = true;
 
     kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",
                   s->index, s->known ? (long long) s->seq : -1LL, s->whole);
@@ -319,7 +422,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     why = "";
 
-    if (kvr_relay_mirror_forgotten(&r->mirror) > r->mirror.forgotten) {
+    if (kvr_relay_mirror_forgotten(&r->mirror) != 0) {
         why = "the mirror is full: more --memory is needed";
     }
 
@@ -331,6 +434,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
         } else if (!s->connected) {
             why = "the engine is not connected";
+
+        } else if (!s->in_step) {
+            why = "what the engine did meanwhile is being asked for";
         }
     }
 
@@ -345,8 +451,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 /* ---- for the next relay ------------------------------------------------- */
 
 /*
- * Part 0 is lines: "kv-relay 1", then "rank seq digest whole epoch" of the
- * sources that have had a message.
+ * Part 0 is lines: "kv-relay 1", and the largest attention window, then
+ * "source seq digest whole rank -epoch" of those that have had a message.  The
+ * other parts are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -363,7 +470,7 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         return false;
     }
 
-    len = (size_t) sprintf(text, "kv-relay 1\n");
+    len = (size_t) sprintf(text, "kv-relay 1 %u\n", r->mirror.window);
 
     for (i = 0; i < r->nsources; i++) {
         s = &r->sources[i];
@@ -377,7 +484,25 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         }
     }
 
-    return kvr_relay_parts_add(parts, text, len);
+    return kvr_relay_parts_add(parts, text, len)
+           && kvr_relay_mirror_save(&r->mirror, kvr_relay_source_put, parts)
+              == KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_relay_source_put(void *data, const void *part, size_t len)
+{
+    char  *copy;
+
+    copy = malloc(len);
+    if (copy == NULL) {
+        return KVR_ERROR;
+    }
+
+    memcpy(copy, part, len);
+
+    return kvr_relay_parts_add(data, copy, len) ? KVR_OK : KVR_ERROR;
 }
 
 
@@ -389,12 +514,12 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     char                 line[KVR_RELAY_STATE_LINE];
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
     size_t               n;
-    uint32_t             i, rank;
+    uint32_t             i, rank, window;
     kvr_relay_source_t  *s;
     unsigned long long   seq, digest;
 
     if (part != 0) {
-        return false;
+        return kvr_relay_mirror_load_state(&r->mirror, bytes, len);
     }
 
     for ( ;; ) {
@@ -418,7 +543,8 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         bytes += n + 1;
         len -= n + 1;
 
-        if (strcmp(line, "kv-relay 1") == 0) {
+        if (sscanf(line, "kv-relay 1 %u", &window) == 1) {
+            kvr_relay_mirror_window(&r->mirror, window);
             continue;
         }
 
