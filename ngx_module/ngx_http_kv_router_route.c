@@ -127,7 +127,6 @@ ngx_http_kv_router_cleanup(void *data)
 }
 
 
-
 /* ---- the decision ------------------------------------------------------- */
 
 ngx_int_t

@@ -181,12 +181,12 @@ uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
 uint32_t kvr_router_chains(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, uint64_t *chains);
 
-/* predict: the prompt was sent to the holder, which has `from` blocks of it. */
+/* The prompt was sent to the holder, which has `from` blocks of it. */
 void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t until_ms);
 
-/* predicted: what the holder, which has `from` blocks, may have by now. */
+/* What the holder, which has `from` blocks of the prompt, may have by now. */
 uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t now_ms);

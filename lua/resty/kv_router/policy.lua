@@ -36,6 +36,7 @@
 --         worker, rank          id (string), data-parallel rank (number)
 --         device, host, disk    blocks of the prompt cached there; cumulative:
 --                               device <= host <= disk
+--         predicted             of device: not by events yet, see predict=
 --         active_requests, active_prefills, prefill_tokens (not yet done),
 --         decode_blocks         the load that all of nginx has put there
 --         waiting_requests, running_requests, kv_usage (0 to 1)
