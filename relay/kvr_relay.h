@@ -31,6 +31,7 @@
 #include "kvr_relay_options.h"
 #include "kvr_relay_url.h"
 
+#include "kvr_engine.h"
 #include "kvr_router.h"
 
 #include <hiredis/hiredis.h>

@@ -259,7 +259,9 @@ kvr_relay_watch(kvr_relay_t *r)
 
     kvr_relay_session_beat_now(r);
 
-    if (complete) {
+    if (complete && !(r->snapshot.writing ? r->snapshot.complete
+                                          : r->snapshot.in_complete))
+    {
         kvr_relay_snapshot_want(r, "complete again");
     }
 }

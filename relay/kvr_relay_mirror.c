@@ -10,6 +10,14 @@
 
 
 #define KVR_RELAY_TEND_US  2000         /* of each turn, while there is work */
+#define KVR_RELAY_REMEMBER 96           /* bytes that the engine's memory takes
+                                           of a block */
+
+
+static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+    void *data);
+static uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 
 
 bool
@@ -18,6 +26,7 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
 {
     kvr_params_t       params;
     kvr_worker_conf_t  conf;
+    kvr_engine_conf_t  engine;
 
     memset(m, 0, sizeof(kvr_relay_mirror_t));
     memset(&params, 0, sizeof(kvr_params_t));
@@ -25,7 +34,7 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
 
     m->worker = o->worker;
     m->worker_len = strlen(o->worker);
-    m->size = o->memory;
+    m->size = o->memory / 2;        /* the other half is the engine's */
     m->base = mmap(NULL, m->size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -42,32 +51,51 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     }
 
     kvr_decoder_salted(m->decoder, o->salted);
+    kvr_decoder_block_size(m->decoder, o->block_size);
 
     params.block_size = o->block_size;
-    params.max_workers = 1;
+    params.max_workers = 1 + o->ranks / 2;  /* holders come with them */
     params.shards = 1;
     params.index = KVR_INDEX_RADIX;
 
     snprintf(conf.id, sizeof(conf.id), "%s", o->worker);
-    conf.ranks = KVR_RANKS_MAX;
+    conf.ranks = o->ranks;
     conf.weight = 1000;
 
     snprintf(why, KVR_WHY_LEN, "no lock");
 
-    return kvr_router_format(m->base, m->size, &params, why) == KVR_OK
-           && kvr_router_attach(&m->router, m->base, m->size, &params, why)
-              == KVR_OK
-           && kvr_router_join(&m->router) == KVR_OK
-           && kvr_router_put_worker(&m->router, &conf, KVR_WORKER_API)
-              == KVR_OK
-           && kvr_router_find_worker(&m->router, m->worker, m->worker_len,
-                                     &m->number) == KVR_OK;
+    if (kvr_router_format(m->base, m->size, &params, why) != KVR_OK
+        || kvr_router_attach(&m->router, m->base, m->size, &params, why)
+           != KVR_OK
+        || kvr_router_join(&m->router) != KVR_OK
+        || kvr_router_put_worker(&m->router, &conf, KVR_WORKER_API) != KVR_OK
+        || kvr_router_find_worker(&m->router, m->worker, m->worker_len,
+                                  &m->number) != KVR_OK)
+    {
+        return false;
+    }
+
+    engine.counting = o->refcount;
+    engine.blocks = (uint32_t) kvr_min(o->memory / 2 / KVR_RELAY_REMEMBER,
+                                       UINT32_MAX / 2);
+
+    m->engine = kvr_engine_create(&m->router, &engine);
+    if (m->engine == NULL) {
+        snprintf(why, KVR_WHY_LEN, "out of memory");
+        return false;
+    }
+
+    return true;
 }
 
 
 void
 kvr_relay_mirror_free(kvr_relay_mirror_t *m)
 {
+    if (m->engine != NULL) {
+        kvr_engine_destroy(m->engine);
+    }
+
     if (m->router.zone != NULL) {
         kvr_router_detach(&m->router);
     }
@@ -82,59 +110,57 @@ kvr_relay_mirror_free(kvr_relay_mirror_t *m)
 
 kvr_why_t
 kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_relay_emit_pt *emit, void *data, bool *refused)
+    kvr_engine_emit_pt emit, void *data, bool *refused)
 {
-    uint32_t      unknown;
-    kvr_rc_t      rc;
-    kvr_why_t     why;
-    const char   *detail;
-    kvr_event_t   normal;
+    kvr_rc_t   rc;
+    kvr_why_t  why;
 
-    *refused = ev->verdict == KVR_REFUSED;
-
-    if (ev->verdict != KVR_KEEP) {
-        return ev->why;
+    if (ev->window > m->window) {
+        m->window = ev->window;
+        kvr_decoder_window(m->decoder, m->window);
     }
 
-    rc = kvr_router_write(&m->router, m->worker, m->worker_len, ev, 0,
-                          &unknown, &why, &detail);
-    if (rc != KVR_OK) {
-        *refused = true;
-        return why ? why : KVR_WHY_FULL;
+    rc = kvr_relay_mirror_apply(m, ev, &why, emit, data);
+
+    *refused = rc != KVR_OK && rc != KVR_DECLINED;
+
+    if (*refused && why == KVR_WHY_NONE) {
+        why = KVR_WHY_FULL;
     }
 
-    if (ev->kind != KVR_CLEAR && unknown == ev->nhandles) {
-        return KVR_WHY_NONE;
-    }
+    return why;
+}
 
-    normal = *ev;
 
-    if (ev->ntokens) {
-        normal.ntokens = 0;
-        normal.locals = m->router.hashes;
-        normal.nlocals = ev->nhandles;
-    }
+/* The lock is nobody else's; only a debugger makes it busy. */
 
-    emit(data, &normal);
+static kvr_rc_t
+kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
+    kvr_why_t *why, kvr_engine_emit_pt emit, void *data)
+{
+    kvr_rc_t  rc;
 
-    return KVR_WHY_NONE;
+    do {
+        *why = KVR_WHY_NONE;
+        rc = kvr_engine_event(m->engine, m->worker, m->worker_len, ev, why,
+                              emit, data);
+    } while (rc == KVR_BUSY);
+
+    return rc;
 }
 
 
 void
 kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank)
 {
-    uint32_t      unknown;
-    kvr_why_t     why;
-    const char   *detail;
-    kvr_event_t   ev;
+    kvr_why_t    why;
+    kvr_event_t  ev;
 
     memset(&ev, 0, sizeof(kvr_event_t));
     ev.kind = KVR_CLEAR;
     ev.rank = rank;
 
-    (void) kvr_router_write(&m->router, m->worker, m->worker_len, &ev, 0,
-                            &unknown, &why, &detail);
+    (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
 }
 
 
@@ -149,13 +175,14 @@ kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
     while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
         kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder));
     }
+
+    kvr_relay_mirror_emptied(m);
 }
 
 
 bool
 kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 {
-    uint32_t        unknown;
     kvr_rc_t        rc;
     kvr_why_t       why;
     const char     *detail;
@@ -171,8 +198,8 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
     while ((rc = kvr_decoder_next(m->decoder, &ev)) == KVR_OK) {
 
         if (ev.verdict != KVR_KEEP
-            || kvr_router_write(&m->router, m->worker, m->worker_len, &ev, 0,
-                                &unknown, &why, &detail) != KVR_OK)
+            || kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL) != KVR_OK
+            || why != KVR_WHY_NONE)
         {
             return false;
         }
@@ -182,12 +209,29 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 }
 
 
+bool
+kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len)
+{
+    return kvr_engine_load(m->engine, m->worker, m->worker_len, bytes, len)
+           == KVR_OK;
+}
+
+
 kvr_rc_t
 kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data)
 {
     return kvr_router_dump_events(&m->router, m->worker, m->worker_len, put,
                                   data);
+}
+
+
+kvr_rc_t
+kvr_relay_mirror_save(kvr_relay_mirror_t *m,
+    kvr_rc_t (*put)(void *data, const void *part, size_t len), void *data)
+{
+    return kvr_engine_save(m->engine, m->worker, m->worker_len, put, data);
 }
 
 
@@ -212,11 +256,29 @@ kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m)
 uint64_t
 kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m)
 {
+    return kvr_relay_mirror_lost(m) - m->forgotten;
+}
+
+
+void
+kvr_relay_mirror_emptied(kvr_relay_mirror_t *m)
+{
+    m->forgotten = kvr_relay_mirror_lost(m);
+}
+
+
+/* All since the start. */
+
+static uint64_t
+kvr_relay_mirror_lost(const kvr_relay_mirror_t *m)
+{
+    kvr_engine_stats_t   stats;
     const kvr_worker_t  *w;
 
     w = kvr_router_worker(&m->router, m->number);
+    kvr_engine_stats(m->engine, &stats);
 
-    return w->counters.blocks_forgotten;
+    return w->counters.blocks_forgotten + stats.unremembered;
 }
 
 

@@ -14,16 +14,14 @@ typedef struct {
     void            *base;
     size_t           size;
     kvr_router_t     router;
+    kvr_engine_t    *engine;
     kvr_decoder_t   *decoder;
     const char      *worker;            /* id */
     size_t           worker_len;
     uint32_t         number;
+    uint32_t         window;            /* TensorRT-LLM's largest */
     uint64_t         forgotten;         /* before the mirror was emptied */
 } kvr_relay_mirror_t;
-
-
-/* Is given what took effect, in order. */
-typedef void kvr_relay_emit_pt(void *data, const kvr_event_t *ev);
 
 
 /* False: why is a sentence. */
@@ -32,11 +30,12 @@ bool kvr_relay_mirror_init(kvr_relay_mirror_t *m,
 void kvr_relay_mirror_free(kvr_relay_mirror_t *m);
 
 /*
- * One event of the engine, as decoded: KVR_WHY_NONE, or why it was filtered
- * or refused; *refused tells which of both.
+ * One event of the engine, as decoded; emit() is given what took effect.
+ * Answers KVR_WHY_NONE, or why it was filtered or refused, or its end; *refused
+ * tells which of both.
  */
 kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_relay_emit_pt *emit, void *data, bool *refused);
+    kvr_engine_emit_pt emit, void *data, bool *refused);
 
 /* Empties a rank. */
 void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank);
@@ -44,19 +43,32 @@ void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank);
 /* Empties all. */
 void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
 
-/* A part of a snapshot.  False: it is broken. */
+/*
+ * A part of a snapshot, and, after all of these, a part of what
+ * kvr_engine_save() wrote.  False: it is broken.
+ */
 bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len);
+bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
 
+/* See kvr_engine_save(). */
+kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
+    kvr_rc_t (*put)(void *data, const void *part, size_t len), void *data);
+
 /* Index blocks held, over all ranks. */
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
-/* Blocks forgotten for want of room, since the start. */
+/*
+ * Blocks, or copies of them, forgotten for want of room since it was empty;
+ * kvr_relay_mirror_emptied() says that it is.
+ */
 uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
+void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);
 
 /* Work that is left for later, some of it. */
 void kvr_relay_mirror_tick(kvr_relay_t *r);

@@ -410,6 +410,7 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
 
     s->epoch = s->at_epoch;
     s->seq = s->at_seq;
+    s->in_complete = s->complete;
     s->in_blocks = s->blocks;
     s->took_ms = r->now_ms - s->since_ms;
     base = s->base;

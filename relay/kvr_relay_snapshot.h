@@ -47,6 +47,7 @@ typedef struct {
     /* in force */
     uint64_t            epoch;
     uint64_t            seq;
+    bool                in_complete;
     uint64_t            in_blocks;
     uint64_t            took_ms;
 } kvr_relay_snapshot_t;

@@ -15,6 +15,9 @@
 
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
+static kvr_rc_t kvr_relay_source_put(void *data, const void *part,
+    size_t len);
+static void kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_why_t why, const char *detail);
 
@@ -163,8 +166,7 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     if (why == KVR_WHY_NONE) {
 
         if (ev->kind == KVR_CLEAR && !s->mixed) {
-            s->whole = true;
-            s->reason[0] = '\0';
+            kvr_relay_source_empty(r, s);
         }
 
         return;
@@ -179,6 +181,20 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     r->counters.why[why]++;
+}
+
+
+/* It holds nothing, as far as the engine has said: so all is known. */
+
+static void
+kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    s->whole = true;
+    s->reason[0] = '\0';
+
+    if (r->nsources == 1) {
+        kvr_relay_mirror_emptied(&r->mirror);
+    }
 }
 
 
@@ -228,8 +244,7 @@ kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
                   s->index, (unsigned long long) s->seq);
 
     s->known = false;
-    s->whole = true;
-    s->reason[0] = '\0';
+    kvr_relay_source_empty(r, s);
 
     memset(&ev, 0, sizeof(kvr_event_t));
     ev.kind = KVR_CLEAR;
@@ -251,11 +266,10 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->known = false;
-    s->whole = true;
-    s->reason[0] = '\0';
     s->rebuilding = true;
 
     kvr_relay_mirror_clear(&r->mirror, s->ranked ? s->rank : s->index);
+    kvr_relay_source_empty(r, s);
     kvr_relay_publisher_unbase(r, true);
 }
 
@@ -271,6 +285,7 @@ void
 kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->synced = true;
+    s->in_step = true;
 
     kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",
                   s->index, s->known ? (long long) s->seq : -1LL, s->whole);
@@ -319,7 +334,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     why = "";
 
-    if (kvr_relay_mirror_forgotten(&r->mirror) > r->mirror.forgotten) {
+    if (kvr_relay_mirror_forgotten(&r->mirror) != 0) {
         why = "the mirror is full: more --memory is needed";
     }
 
@@ -331,6 +346,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
         } else if (!s->connected) {
             why = "the engine is not connected";
+
+        } else if (!s->in_step) {
+            why = "what the engine did meanwhile is being asked for";
         }
     }
 
@@ -346,7 +364,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
 /*
  * Part 0 is lines: "kv-relay 1", then "rank seq digest whole epoch" of the
- * sources that have had a message.
+ * sources that have had a message.  The others are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -377,7 +395,25 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         }
     }
 
-    return kvr_relay_parts_add(parts, text, len);
+    return kvr_relay_parts_add(parts, text, len)
+           && kvr_relay_mirror_save(&r->mirror, kvr_relay_source_put, parts)
+              == KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_relay_source_put(void *data, const void *part, size_t len)
+{
+    char  *copy;
+
+    copy = malloc(len);
+    if (copy == NULL) {
+        return KVR_ERROR;
+    }
+
+    memcpy(copy, part, len);
+
+    return kvr_relay_parts_add(data, copy, len) ? KVR_OK : KVR_ERROR;
 }
 
 
@@ -394,7 +430,7 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     unsigned long long   seq, digest;
 
     if (part != 0) {
-        return false;
+        return kvr_relay_mirror_load_state(&r->mirror, bytes, len);
     }
 
     for ( ;; ) {

@@ -40,6 +40,7 @@ typedef struct {
     char                reason[KVR_RELAY_REASON];   /* why not */
     bool                connected;
     bool                synced;         /* was in step, once */
+    bool                in_step;        /* is, since it was connected */
     bool                rebuilding;     /* from the engine's first message */
 
     bool                ranked;         /* events were seen, of rank */

@@ -303,6 +303,7 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u", s->index);
 
     s->connected = false;
+    s->in_step = false;
     s->zmq->mode = KVR_RELAY_AWAY;
 
     kvr_relay_zmq_unask(s);

@@ -9,10 +9,14 @@
  *        not hold but that lies before one it holds gets a name of ours
  *     2. further tiers, and further handles of blocks
  *     3. removals in device of what it does not have there
+ *
+ * Where handles span several blocks, each of these is stored by itself, under
+ * the handle that it has in the index (kvr_span.h).  An event can say that
+ * there are spans, a RouterEvent can't.
  */
 
 
-#include "kvr_shard.h"
+#include "kvr_span.h"
 
 #include <stdlib.h>
 
@@ -78,6 +82,7 @@ static kvr_rc_t kvr_dump_name(kvr_dump_t *d, uint32_t view,
 static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
 static kvr_rc_t kvr_dump_holes(kvr_dump_t *d);
+static kvr_rc_t kvr_dump_span(kvr_dump_t *d, uint32_t view);
 static kvr_rc_t kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r,
     uint32_t offset, uint32_t n, const uint64_t *handles, kvr_tier_t tier);
 static kvr_rc_t kvr_dump_event(kvr_dump_t *d, kvr_event_t *ev);
@@ -340,6 +345,10 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 
     rc = kvr_dump_name(d, view, e, n);
 
+    if (rc == KVR_OK && d->only != UINT32_MAX) {
+        rc = kvr_dump_span(d, view);
+    }
+
     if (rc == KVR_OK) {
         rc = kvr_dump_chains(d);
     }
@@ -576,6 +585,55 @@ kvr_dump_holes(kvr_dump_t *d)
     }
 
     return KVR_OK;
+}
+
+
+/*
+ * The longest span is shown on a block that comes and goes: who loads the dump
+ * has to know it, to find what belongs to a handle.
+ */
+static kvr_rc_t
+kvr_dump_span(kvr_dump_t *d, uint32_t view)
+{
+    uint32_t     i, span;
+    uint64_t     handle, locals[KVR_SPAN_MAX];
+    kvr_rc_t     rc;
+    kvr_event_t  ev;
+
+    span = kvr_min(d->shard->fleet.view_span[view], KVR_SPAN_MAX);
+
+    if (span < 2) {
+        return KVR_OK;
+    }
+
+    for (handle = 1; kvr_index_knows(&d->shard->index, view, handle);
+         handle++)
+    {
+        /* void */
+    }
+
+    for (i = 0; i < span; i++) {
+        locals[i] = ~handle - i;
+    }
+
+    memset(&ev, 0, sizeof(ev));
+    ev.kind = KVR_STORE;
+    ev.handles = &handle;
+    ev.nhandles = 1;
+    ev.locals = locals;
+    ev.nlocals = span;
+
+    rc = kvr_dump_event(d, &ev);
+
+    if (rc == KVR_OK) {
+        ev.kind = KVR_REMOVE;
+        ev.locals = NULL;
+        ev.nlocals = 0;
+
+        rc = kvr_dump_event(d, &ev);
+    }
+
+    return rc;
 }
 
 

@@ -58,6 +58,8 @@ kvr_ingest_create(kvr_router_t *k)
         return NULL;
     }
 
+    kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
+
     return in;
 }
 
@@ -205,6 +207,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     w = &k->fleet.workers[in->worker];
 
+    kvr_decoder_window(in->decoder, w->stream.window);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     if (rc != KVR_OK) {
@@ -391,6 +394,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     kvr_shard_t   *k;
 
     k = in->shard;
+
+    if (ev->window != w->stream.window && ev->window != 0) {
+        kvr_set32(&k->mem, &w->stream.window, ev->window);
+    }
 
     if (ev->verdict == KVR_FILTERED) {
         kvr_count(k, &w->counters.why[ev->why], 1);

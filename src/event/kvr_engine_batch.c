@@ -79,6 +79,10 @@ static const kvr_field_t  kvr_named_fields[] = {
     { "parent_hash", kvr_field_parent },
     { "additional_salt", kvr_field_salt },
     { "base_block_idx", kvr_field_base },
+    { "event_id", kvr_field_event_id },
+    { "tenant_id", kvr_field_tenant },
+    { "group_id", kvr_field_group },
+    { "block_mm_infos", kvr_field_mm_infos },
     { NULL, NULL }
 };
 
@@ -341,6 +345,11 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                 "event type is missing or unknown");
     }
 
+    if (e->foreign_tenant) {
+        return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
+                                "a tenant other than the default one");
+    }
+
     if (ev->kind != KVR_CLEAR) {
 
         if (e->foreign_medium) {
@@ -395,7 +404,17 @@ kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
         if (ev->nhandles == 0 || e->nremaining != ev->nhandles) {
             ev->remaining = NULL;
         }
+
+    } else {
+
+        /* whatever else a map may name */
+
+        ev->nhandles = 0;
+        ev->remaining = NULL;
     }
+
+    ev->ntokens = 0;
+    ev->block_size = 0;
 
     return KVR_OK;
 }
@@ -438,6 +457,11 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
             ev->ntokens = (uint32_t) whole;
         }
 
+        if (e->unclassified) {
+            return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
+                                    "multimodal infos are not indexed");
+        }
+
         if (e->has_extra_keys) {
             why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys,
                                  &good);
@@ -473,8 +497,8 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         return kvr_event_refuse(d, ev, e->wrong, e->detail);
     }
 
-    if (!e->has_handles || !e->has_parent || !e->has_tokens
-        || !e->has_block_size)
+    if (!e->has_handles || !e->has_tokens
+        || (ev->ntokens != 0 && (!e->has_parent || !e->has_block_size)))
     {
         return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
                                 "a store without a required field");

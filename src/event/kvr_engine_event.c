@@ -63,8 +63,16 @@ static const kvr_word_t  kvr_local_localities[] = {
 };
 
 
-static const kvr_word_t  kvr_old_origins[] = {
-    { "REUSED", 0 },
+static const kvr_word_t  kvr_origins[] = {
+    { "NEW", KVR_ORIGIN_NEW },
+    { "REUSED", KVR_ORIGIN_REUSED },
+    { NULL, 0 }
+};
+
+
+static const kvr_word_t  kvr_our_tenants[] = {
+    { "", 0 },
+    { "default", 0 },
     { NULL, 0 }
 };
 
@@ -383,15 +391,23 @@ kvr_rc_t
 kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
+    uint64_t  group;
+
     if (item->type == MPACK_TOKEN_NIL) {
         return KVR_OK;
     }
 
-    if (item->type != MPACK_TOKEN_UINT || item->number > UINT32_MAX) {
+    group = item->number;
+
+    if ((item->type != MPACK_TOKEN_UINT
+         && (item->type != MPACK_TOKEN_STR
+             || !kvr_u64_parse(item->bytes, item->count, &group)))
+        || group > UINT32_MAX)
+    {
         return kvr_field_mistyped(d, e, item, "group_idx is not a number");
     }
 
-    e->ev->group = (uint32_t) item->number;
+    e->ev->group = (uint32_t) group;
 
     return KVR_OK;
 }
@@ -467,14 +483,16 @@ kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* NEW, or REUSED: announced once more, and no other copy. */
+/* Advice too. */
 kvr_rc_t
 kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    uint32_t  unused;
+    uint32_t  origin;
 
-    e->ev->reused = kvr_word_find(kvr_old_origins, item, &unused);
+    if (kvr_word_find(kvr_origins, item, &origin)) {
+        e->ev->origin = (kvr_origin_t) origin;
+    }
 
     return kvr_field_skip(d, e, item);
 }
@@ -499,14 +517,74 @@ kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* RFC 1527: the first block's place in its chain, null when unknown. */
+/*
+ * RFC 1527: the first block's place in its chain, null when unknown, and then
+ * a parent that is null may be unknown too.
+ */
 kvr_rc_t
 kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    e->off_root = (item->type == MPACK_TOKEN_UINT && item->number != 0);
+    e->off_root = (item->type != MPACK_TOKEN_UINT || item->number != 0);
 
     return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_UINT) {
+        e->ev->has_event_id = true;
+        e->ev->event_id = item->number;
+    }
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* Tenants share nothing, and requests don't say theirs. */
+kvr_rc_t
+kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  unused;
+
+    e->foreign_tenant = item->type != MPACK_TOKEN_NIL
+                        && !kvr_word_find(kvr_our_tenants, item, &unused);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* Dynamo's own, beside TensorRT-LLM: one a block, null where there is none. */
+kvr_rc_t
+kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i;
+    kvr_msgpack_item_t  info;
+
+    if (item->type != MPACK_TOKEN_ARRAY) {
+        e->unclassified = (item->type != MPACK_TOKEN_NIL);
+        return kvr_field_skip(d, e, item);
+    }
+
+    for (i = 0; i < item->count; i++) {
+
+        if (kvr_msgpack_read(&d->in, &info) != KVR_OK
+            || kvr_field_skip(d, e, &info) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+
+        if (info.type != MPACK_TOKEN_NIL) {
+            e->unclassified = true;
+        }
+    }
+
+    return KVR_OK;
 }
 
 
