@@ -51,8 +51,10 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_publisher.h"
 #include "kvr_relay_snapshot.h"
 #include "kvr_relay_session.h"
+#include "kvr_relay_frames.h"
 #include "kvr_relay_source.h"
 #include "kvr_relay_zmq.h"
+#include "kvr_relay_trtllm.h"
 #include "kvr_relay_metrics.h"
 
 
@@ -103,6 +105,7 @@ struct kvr_relay_s {
     kvr_relay_source_t     *sources;    /* one a rank */
     uint32_t                nsources;
     void                   *zmq;        /* context */
+    kvr_relay_trtllm_t      trtllm;
 
     uint64_t                now_ms;     /* monotonic, of this turn */
     uint64_t                wake_ms;    /* when the next turn is due */

@@ -146,7 +146,8 @@ kvr_relay_run(kvr_relay_t *r, int signals)
     uint32_t          i, n, redis;
     zmq_pollitem_t   *items;
 
-    items = calloc((size_t) r->nsources * 3 + 3, sizeof(zmq_pollitem_t));
+    items = calloc((size_t) r->nsources * 3 + 3 + KVR_RELAY_TRTLLM_FDS,
+                   sizeof(zmq_pollitem_t));
 
     if (items == NULL) {
         r->exit = KVR_RELAY_FAILED;
@@ -183,6 +184,8 @@ kvr_relay_run(kvr_relay_t *r, int signals)
             n += kvr_relay_zmq_poll(&r->sources[i], &items[n]);
         }
 
+        n += kvr_relay_trtllm_poll(r, &items[n]);
+
         r->now_ms = kvr_relay_clock();
         wait = r->wake_ms > r->now_ms ? (long) (r->wake_ms - r->now_ms) : 0;
 
@@ -218,6 +221,8 @@ kvr_relay_turn(kvr_relay_t *r)
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_zmq_tick(r, &r->sources[i]);
     }
+
+    kvr_relay_trtllm_tick(r);
 
     kvr_relay_redis_tick(r);
     kvr_relay_source_tick(r);
@@ -270,7 +275,6 @@ kvr_relay_watch(kvr_relay_t *r)
 static void
 kvr_relay_signalled(kvr_relay_t *r, int signals)
 {
-    uint32_t                 i;
     struct signalfd_siginfo  info;
 
     while (read(signals, &info, sizeof(info)) == (ssize_t) sizeof(info)) {
@@ -285,9 +289,7 @@ kvr_relay_signalled(kvr_relay_t *r, int signals)
         r->stopping = true;
         r->stop_ms = r->now_ms + KVR_RELAY_STOP_MS;
 
-        for (i = 0; i < r->nsources; i++) {
-            kvr_relay_zmq_close(r, &r->sources[i]);
-        }
+        kvr_relay_source_stop(r);
     }
 }
 

@@ -16,7 +16,7 @@ struct MHD_Daemon;
 typedef struct {
     struct MHD_Daemon  *daemon;         /* NULL: not asked for */
     int                 fd;
-    char                address[KVR_ADDRESS_MAX + 16];  /* with the port, "-" */
+    char                address[KVR_ADDRESS_MAX + 16];      /* or "-" */
 } kvr_relay_metrics_t;
 
 

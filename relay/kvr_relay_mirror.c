@@ -116,8 +116,7 @@ kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_why_t  why;
 
     if (ev->window > m->window) {
-        m->window = ev->window;
-        kvr_decoder_window(m->decoder, m->window);
+        kvr_relay_mirror_window(m, ev->window);
     }
 
     rc = kvr_relay_mirror_apply(m, ev, &why, emit, data);
@@ -129,6 +128,14 @@ kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     }
 
     return why;
+}
+
+
+void
+kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window)
+{
+    m->window = window;
+    kvr_decoder_window(m->decoder, window);
 }
 
 

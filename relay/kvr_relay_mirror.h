@@ -31,11 +31,14 @@ void kvr_relay_mirror_free(kvr_relay_mirror_t *m);
 
 /*
  * One event of the engine, as decoded; emit() is given what took effect.
- * Answers KVR_WHY_NONE, or why it was filtered or refused, or its end; *refused
- * tells which of both.
+ * Answers KVR_WHY_NONE, or why it was filtered or refused, or its end;
+ * *refused tells which of both.
  */
 kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_engine_emit_pt emit, void *data, bool *refused);
+
+/* The largest attention window of TensorRT-LLM, as far as is known. */
+void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 
 /* Empties a rank. */
 void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank);

@@ -13,6 +13,10 @@
 #define KVR_RELAY_STATE_LINE  256
 
 
+static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len);
+static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev);
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static kvr_rc_t kvr_relay_source_put(void *data, const void *part,
@@ -46,13 +50,21 @@ kvr_relay_source_init(kvr_relay_t *r)
 void
 kvr_relay_source_free(kvr_relay_t *r)
 {
+    kvr_relay_source_stop(r);
+    free(r->sources);
+}
+
+
+void
+kvr_relay_source_stop(kvr_relay_t *r)
+{
     uint32_t  i;
 
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_zmq_close(r, &r->sources[i]);
     }
 
-    free(r->sources);
+    kvr_relay_trtllm_close(r);
 }
 
 
@@ -64,8 +76,13 @@ kvr_relay_source_start(kvr_relay_t *r)
     r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
     kvr_relay_wake(r, r->sync_ms);
 
-    for (i = 0; i < r->nsources; i++) {
-        kvr_relay_zmq_open(r, &r->sources[i]);
+    if (r->options.trtllm != NULL) {
+        kvr_relay_trtllm_open(r);
+
+    } else {
+        for (i = 0; i < r->nsources; i++) {
+            kvr_relay_zmq_open(r, &r->sources[i]);
+        }
     }
 
     kvr_relay_log(KVR_RELAY_INFO, "ready", "ranks=%u listen=%s", r->nsources,
@@ -106,7 +123,31 @@ void
 kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
     const void *payload, size_t len)
 {
+    s->known = true;
+    s->seq = seq;
+    s->digest = kvr_relay_source_digest(payload, len);
+
+    (void) kvr_relay_source_read(r, s, payload, len);
+}
+
+
+bool
+kvr_relay_source_list(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len)
+{
+    return kvr_relay_source_read(r, s, payload, len) != 0
+           && s->known;
+}
+
+
+/* Applies the events of a batch, has it published; returns their number. */
+
+static uint32_t
+kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len)
+{
     kvr_rc_t         rc;
+    uint32_t         n;
     kvr_why_t        why;
     const char      *detail;
     kvr_event_t      ev;
@@ -114,21 +155,22 @@ kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
     kvr_message_t    msg;
 
     d = r->mirror.decoder;
+    n = 0;
 
-    s->known = true;
-    s->seq = seq;
-    s->digest = kvr_relay_source_digest(payload, len);
     s->heard_ms = r->now_ms;
 
-    r->counters.messages++;
-    r->counters.bytes += len;
-
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
+        r->counters.messages++;
         kvr_relay_source_refused(r, s, why, detail);
-        return;
+        return 0;
     }
 
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
+        n++;
+
+        if (ev.has_event_id) {
+            kvr_relay_source_number(r, s, &ev);
+        }
 
         /* a batch that names no rank is of the rank that it came from */
 
@@ -143,7 +185,53 @@ kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
         kvr_relay_source_refused(r, s, KVR_WHY_SYNTAX, kvr_decoder_detail(d));
     }
 
-    kvr_relay_publisher_end(r, s->index, seq);
+    /* an empty list is no message */
+
+    if (n != 0 || r->options.trtllm == NULL) {
+        r->counters.messages++;
+        r->counters.bytes += len;
+    }
+
+    kvr_relay_publisher_end(r, s->index, s->seq);
+
+    return n;
+}
+
+
+/* An event of TensorRT-LLM: one may come in several parts. */
+
+static void
+kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_event_t *ev)
+{
+    uint64_t  id;
+
+    id = ev->event_id;
+
+    if (s->known && id == s->seq) {
+        return;
+    }
+
+    if (s->known && id < s->seq) {
+        kvr_relay_source_restarted(r, s);
+
+        if (ev->kind != KVR_CLEAR) {
+            kvr_relay_source_broken(r, s, "the engine restarted, and its first"
+                                    " events are lost");
+        }
+
+    } else if (s->known && id != s->seq + 1) {
+        r->counters.gaps++;
+
+        kvr_relay_log(KVR_RELAY_WARN, "gap", "rank=%u seq=%llu got=%llu",
+                      s->index, (unsigned long long) s->seq,
+                      (unsigned long long) id);
+
+        kvr_relay_source_broken(r, s, "events of the engine were lost");
+    }
+
+    s->known = true;
+    s->seq = id;
 }
 
 
@@ -363,8 +451,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 /* ---- for the next relay ------------------------------------------------- */
 
 /*
- * Part 0 is lines: "kv-relay 1", then "rank seq digest whole epoch" of the
- * sources that have had a message.  The others are kvr_engine_save()'s.
+ * Part 0 is lines: "kv-relay 1", and the largest attention window, then
+ * "source seq digest whole rank -epoch" of those that have had a message.  The
+ * other parts are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -381,7 +470,7 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         return false;
     }
 
-    len = (size_t) sprintf(text, "kv-relay 1\n");
+    len = (size_t) sprintf(text, "kv-relay 1 %u\n", r->mirror.window);
 
     for (i = 0; i < r->nsources; i++) {
         s = &r->sources[i];
@@ -425,7 +514,7 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     char                 line[KVR_RELAY_STATE_LINE];
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
     size_t               n;
-    uint32_t             i, rank;
+    uint32_t             i, rank, window;
     kvr_relay_source_t  *s;
     unsigned long long   seq, digest;
 
@@ -454,7 +543,8 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         bytes += n + 1;
         len -= n + 1;
 
-        if (strcmp(line, "kv-relay 1") == 0) {
+        if (sscanf(line, "kv-relay 1 %u", &window) == 1) {
+            kvr_relay_mirror_window(&r->mirror, window);
             continue;
         }
 

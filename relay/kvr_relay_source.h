@@ -19,14 +19,11 @@
 #define KVR_RELAY_SOURCE_H_INCLUDED
 
 
-#define KVR_RELAY_SGL_EPOCH  64         /* bytes */
-
-
 typedef struct kvr_relay_zmq_s  kvr_relay_zmq_t;
 
 
 typedef struct {
-    uint32_t            index;          /* the rank, unless events say another */
+    uint32_t            index;          /* the rank, if events say none */
 
     bool                known;          /* has a last message: */
     uint64_t            seq;            /* the engine's number, */
@@ -56,8 +53,9 @@ typedef struct {
 bool kvr_relay_source_init(kvr_relay_t *r);
 void kvr_relay_source_free(kvr_relay_t *r);
 
-/* Connects to the engine. */
+/* Connects to the engine, and lets it be. */
 void kvr_relay_source_start(kvr_relay_t *r);
+void kvr_relay_source_stop(kvr_relay_t *r);
 
 /*
  * Applies a message of the engine.  It is the next one, or what lies between
@@ -65,6 +63,14 @@ void kvr_relay_source_start(kvr_relay_t *r);
  */
 void kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s,
     uint64_t seq, const void *payload, size_t len);
+
+/*
+ * Applies a list of TensorRT-LLM's events, whose numbers are the sequence:
+ * what is missing, or counts anew, is seen here.  True: there was one, at
+ * least.
+ */
+bool kvr_relay_source_list(kvr_relay_t *r, kvr_relay_source_t *s,
+    const void *payload, size_t len);
 
 /* The hash that stands for a payload. */
 uint64_t kvr_relay_source_digest(const void *payload, size_t len);

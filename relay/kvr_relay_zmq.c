@@ -3,36 +3,13 @@
  */
 
 
-#define _GNU_SOURCE         /* memmem */
-
 #include "kvr_relay.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 
-#define KVR_RELAY_HWM          100000   /* messages that wait in a socket */
-#define KVR_RELAY_TURN         256      /* messages of one turn */
-#define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
-#define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
-#define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, and */
 #define KVR_RELAY_IDLE_MS      10000    /* while it is silent */
-#define KVR_RELAY_FRAMES       4
-#define KVR_RELAY_END          UINT64_MAX
-
-#define KVR_RELAY_SGL_TAG      "\0sgl-kv-epoch="
-
-
-typedef struct {
-    zmq_msg_t    frames[KVR_RELAY_FRAMES];
-    uint32_t     n;
-
-    const char  *topic;
-    size_t       topic_len;
-    uint64_t     seq;
-    const void  *payload;
-    size_t       len;
-} kvr_relay_message_t;
 
 
 static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -44,25 +21,6 @@ static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
 static void kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m, bool same, bool other);
 static void kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m);
-static void kvr_relay_zmq_drop(kvr_relay_source_t *s);
-static void kvr_relay_zmq_ask(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_relay_zmq_mode_t mode);
-static void kvr_relay_zmq_unask(kvr_relay_source_t *s);
-static void kvr_relay_zmq_replay(kvr_relay_t *r, kvr_relay_source_t *s);
-static bool kvr_relay_zmq_answer(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m);
-static bool kvr_relay_zmq_verify(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m);
-static void kvr_relay_zmq_end(kvr_relay_t *r, kvr_relay_source_t *s);
-static void kvr_relay_zmq_done(kvr_relay_t *r, kvr_relay_source_t *s);
-static void kvr_relay_zmq_epoch(kvr_relay_source_t *s,
-    const kvr_relay_message_t *m);
-static bool kvr_relay_zmq_tag(const kvr_relay_message_t *m,
-    char epoch[KVR_RELAY_SGL_EPOCH]);
-static bool kvr_relay_zmq_receive(void *socket, kvr_relay_message_t *m);
-static void kvr_relay_zmq_release(kvr_relay_message_t *m);
-static bool kvr_relay_zmq_parse(kvr_relay_message_t *m, bool replay);
-static void kvr_relay_zmq_set(void *socket, int option, int value);
 
 
 /* ---- sockets ------------------------------------------------------------ */
@@ -119,7 +77,7 @@ failed:
 }
 
 
-static void
+void
 kvr_relay_zmq_set(void *socket, int option, int value)
 {
     int64_t  size;
@@ -145,7 +103,7 @@ kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    kvr_relay_zmq_unask(s);
+    kvr_relay_replay_stop(s);
     kvr_relay_zmq_drop(s);
 
     if (z->sub != NULL) {
@@ -209,7 +167,7 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_zmq_monitor(r, s);
 
     if (z->replay != NULL) {
-        kvr_relay_zmq_replay(r, s);
+        kvr_relay_replay_read(r, s);
     }
 
     if (z->replay == NULL && z->mode == KVR_RELAY_LIVE) {
@@ -223,7 +181,7 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
     {
         if (r->now_ms >= z->check_ms) {
             if (r->now_ms - s->heard_ms >= KVR_RELAY_CHECK_MS) {
-                kvr_relay_zmq_ask(r, s, s->known ? KVR_RELAY_VERIFY
+                kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
                                                  : KVR_RELAY_ZERO);
             }
 
@@ -245,7 +203,7 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
     uint16_t             event;
     kvr_relay_message_t  m;
 
-    while (kvr_relay_zmq_receive(s->zmq->monitor, &m)) {
+    while (kvr_relay_frames_receive(s->zmq->monitor, &m)) {
 
         if (m.n != 0 && zmq_msg_size(&m.frames[0]) >= sizeof(event)) {
             memcpy(&event, zmq_msg_data(&m.frames[0]), sizeof(event));
@@ -258,7 +216,7 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
             }
         }
 
-        kvr_relay_zmq_release(&m);
+        kvr_relay_frames_release(&m);
     }
 }
 
@@ -283,7 +241,8 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     z->tries = 0;
 
     if (r->options.replay.n != 0) {
-        kvr_relay_zmq_ask(r, s, s->known ? KVR_RELAY_VERIFY : KVR_RELAY_ZERO);
+        kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
+                                            : KVR_RELAY_ZERO);
         return;
     }
 
@@ -306,7 +265,7 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     s->in_step = false;
     s->zmq->mode = KVR_RELAY_AWAY;
 
-    kvr_relay_zmq_unask(s);
+    kvr_relay_replay_stop(s);
     kvr_relay_zmq_drop(s);
 
     if (s->rebuilding) {
@@ -329,7 +288,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 
     for (i = 0; i < KVR_RELAY_TURN; i++) {
 
-        if (!kvr_relay_zmq_receive(z->sub, &m)) {
+        if (!kvr_relay_frames_receive(z->sub, &m)) {
             return;
         }
 
@@ -341,18 +300,18 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
         kvr_relay_zmq_monitor(r, s);
 
         if (z->replay != NULL || z->mode != KVR_RELAY_LIVE) {
-            kvr_relay_zmq_release(&m);
+            kvr_relay_frames_release(&m);
             return;
         }
 
-        if (kvr_relay_zmq_parse(&m, false)) {
+        if (kvr_relay_frames_parse(&m, false)) {
             kvr_relay_zmq_message(r, s, &m);
 
         } else {
             r->counters.why[KVR_WHY_SYNTAX]++;
         }
 
-        kvr_relay_zmq_release(&m);
+        kvr_relay_frames_release(&m);
 
         if (z->replay != NULL) {
             return;
@@ -376,7 +335,7 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
     same = false;
     other = false;
 
-    if (kvr_relay_zmq_tag(m, epoch) && s->sgl_epoch[0] != '\0') {
+    if (kvr_relay_frames_epoch(m, epoch) && s->sgl_epoch[0] != '\0') {
         same = strcmp(epoch, s->sgl_epoch) == 0;
         other = !same;
     }
@@ -412,7 +371,7 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
 
         if (r->options.replay.n != 0) {
             kvr_relay_zmq_hold(s, m);
-            kvr_relay_zmq_ask(r, s, KVR_RELAY_VERIFY);
+            kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
             return;
         }
 
@@ -442,7 +401,8 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (r->options.replay.n != 0 && (other || m->seq != 0)) {
         kvr_relay_zmq_hold(s, m);
-        kvr_relay_zmq_ask(r, s, s->known ? KVR_RELAY_VERIFY : KVR_RELAY_ZERO);
+        kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
+                                            : KVR_RELAY_ZERO);
         return;
     }
 
@@ -497,7 +457,7 @@ kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
 }
 
 
-static void
+void
 kvr_relay_zmq_drop(kvr_relay_source_t *s)
 {
     if (s->zmq->has_held) {
@@ -507,435 +467,12 @@ kvr_relay_zmq_drop(kvr_relay_source_t *s)
 }
 
 
-/* ---- replay ------------------------------------------------------------- */
-
-static void
-kvr_relay_zmq_ask(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_relay_zmq_mode_t mode)
-{
-    uint8_t           start[8];
-    uint32_t          i;
-    uint64_t          from;
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-
-    kvr_relay_zmq_unask(s);
-
-    from = mode == KVR_RELAY_VERIFY ? s->seq : 0;
-
-    for (i = 0; i < 8; i++) {
-        start[i] = (uint8_t) (from >> (56 - 8 * i));
-    }
-
-    z->mode = mode;
-    z->answers = 0;
-    z->hole = false;
-    z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
-    z->replay = zmq_socket(r->zmq, ZMQ_DEALER);
-
-    r->counters.replays++;
-
-    kvr_relay_log(KVR_RELAY_DEBUG, "replay", "rank=%u from=%llu", s->index,
-                  (unsigned long long) from);
-
-    if (z->replay != NULL) {
-        kvr_relay_zmq_set(z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
-
-        if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
-            && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
-            && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
-        {
-            kvr_relay_wake(r, z->deadline_ms);
-            return;
-        }
-    }
-
-    z->deadline_ms = r->now_ms;
-    kvr_relay_wake(r, r->now_ms);
-}
-
-
-static void
-kvr_relay_zmq_unask(kvr_relay_source_t *s)
-{
-    if (s->zmq->replay != NULL) {
-        zmq_close(s->zmq->replay);
-        s->zmq->replay = NULL;
-    }
-}
-
-
-static void
-kvr_relay_zmq_replay(kvr_relay_t *r, kvr_relay_source_t *s)
-{
-    bool                  more;
-    uint32_t              i;
-    kvr_relay_zmq_t      *z;
-    kvr_relay_message_t   m;
-
-    z = s->zmq;
-
-    for (i = 0; i < KVR_RELAY_TURN; i++) {
-
-        if (!kvr_relay_zmq_receive(z->replay, &m)) {
-            break;
-        }
-
-        z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
-
-        more = !kvr_relay_zmq_parse(&m, true)
-               || kvr_relay_zmq_answer(r, s, &m);
-
-        kvr_relay_zmq_release(&m);
-
-        if (!more) {
-            return;
-        }
-    }
-
-    if (i == KVR_RELAY_TURN) {
-        kvr_relay_wake(r, r->now_ms);
-        return;
-    }
-
-    kvr_relay_wake(r, z->deadline_ms);
-
-    if (r->now_ms < z->deadline_ms) {
-        return;
-    }
-
-    kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u answers=%u",
-                  s->index, z->answers);
-
-    /* one that only looked for more has lost nothing */
-
-    if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't answer");
-    }
-
-    kvr_relay_zmq_done(r, s);
-}
-
-
-/* False: this replay is over. */
-
-static bool
-kvr_relay_zmq_answer(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m)
-{
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-
-    if (m->seq == KVR_RELAY_END) {
-        kvr_relay_zmq_end(r, s);
-        return false;
-    }
-
-    if (z->hole) {
-        return true;
-    }
-
-    if (z->answers++ == 0) {
-
-        if (z->mode == KVR_RELAY_VERIFY) {
-            return kvr_relay_zmq_verify(r, s, m);
-        }
-
-        kvr_relay_source_rebuild(r, s);
-
-        if (m->seq != 0) {
-            kvr_relay_source_broken(r, s, "the engine's replay doesn't reach "
-                                    "back to its first message");
-        }
-
-        kvr_relay_zmq_epoch(s, m);
-        kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
-
-        return true;
-    }
-
-    if (m->seq <= s->seq) {
-        return true;
-    }
-
-    if (m->seq != s->seq + 1) {
-
-        if (z->tries < KVR_RELAY_TRIES) {
-            z->hole = true;
-            return true;
-        }
-
-        kvr_relay_source_broken(r, s, "the engine's replay leaves messages "
-                                "out");
-    }
-
-    z->tries = 0;
-
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
-
-    return true;
-}
-
-
-/* The first answer to what was asked from our last message on. */
-
-static bool
-kvr_relay_zmq_verify(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m)
-{
-    bool  lost;
-
-    if (m->seq < s->seq) {
-        s->zmq->answers = 0;
-        return true;
-    }
-
-    if (m->seq == s->seq) {
-
-        if (kvr_relay_source_digest(m->payload, m->len) == s->digest) {
-            return true;
-        }
-
-        kvr_relay_zmq_ask(r, s, KVR_RELAY_ZERO);
-        return false;
-    }
-
-    lost = m->seq != s->seq + 1;
-
-    if (lost || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
-                                "to what was known");
-    }
-
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
-
-    return true;
-}
-
-
-static void
-kvr_relay_zmq_end(kvr_relay_t *r, kvr_relay_source_t *s)
-{
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-
-    if (z->hole) {
-        z->tries++;
-        kvr_relay_zmq_ask(r, s, KVR_RELAY_VERIFY);
-        return;
-    }
-
-    /* an engine that doesn't have what we know is another one */
-
-    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
-        kvr_relay_zmq_ask(r, s, KVR_RELAY_ZERO);
-        return;
-    }
-
-    if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->whole || !s->synced))
-    {
-        kvr_relay_source_rebuild(r, s);
-    }
-
-    kvr_relay_zmq_done(r, s);
-}
-
-
-static void
-kvr_relay_zmq_done(kvr_relay_t *r, kvr_relay_source_t *s)
-{
-    bool              news;
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-    news = z->reconnected || s->rebuilding || z->answers > 1;
-
-    kvr_relay_zmq_unask(s);
-
-    if (z->reconnected) {
-        z->check_ms = r->now_ms + KVR_RELAY_CHECK_MS;
-    }
-
-    z->mode = KVR_RELAY_LIVE;
-    z->reconnected = false;
-    z->overlap = s->known ? s->seq : 0;
-
-    if (s->rebuilding) {
-        kvr_relay_source_rebuilt(r, s);
-    }
-
-    if (z->has_held) {
-
-        if (s->known && z->held_seq <= s->seq) {
-            r->counters.gaps_filled++;
-
-        } else {
-            if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
-                kvr_relay_source_broken(r, s, "messages of the engine were "
-                                        "lost");
-            }
-
-            kvr_relay_source_message(r, s, z->held_seq,
-                                     zmq_msg_data(&z->held),
-                                     zmq_msg_size(&z->held));
-        }
-
-        z->has_live = true;
-        z->live = z->held_seq;
-        kvr_relay_zmq_drop(s);
-    }
-
-    if (news) {
-        kvr_relay_source_synced(r, s);
-    }
-
-    kvr_relay_wake(r, r->now_ms);
-}
-
-
-/* ---- frames ------------------------------------------------------------- */
-
-/* False: there is none. */
-
-static bool
-kvr_relay_zmq_receive(void *socket, kvr_relay_message_t *m)
-{
-    zmq_msg_t  other, *frame;
-
-    m->n = 0;
-
-    for ( ;; ) {
-        frame = m->n < KVR_RELAY_FRAMES ? &m->frames[m->n] : &other;
-
-        zmq_msg_init(frame);
-
-        if (zmq_msg_recv(frame, socket, ZMQ_DONTWAIT) < 0) {
-            zmq_msg_close(frame);
-            kvr_relay_zmq_release(m);
-            return false;
-        }
-
-        if (frame != &other) {
-            m->n++;
-        }
-
-        if (!zmq_msg_more(frame)) {
-            break;
-        }
-
-        if (frame == &other) {
-            zmq_msg_close(&other);
-        }
-    }
-
-    if (frame == &other) {
-        zmq_msg_close(&other);
-    }
-
-    return true;
-}
-
-
-static void
-kvr_relay_zmq_release(kvr_relay_message_t *m)
-{
-    while (m->n != 0) {
-        zmq_msg_close(&m->frames[--m->n]);
-    }
-}
-
-
-/* [topic, seq, payload]; of a replay ["", (topic,) seq, payload]. */
-
-static bool
-kvr_relay_zmq_parse(kvr_relay_message_t *m, bool replay)
-{
-    uint32_t        i, seq;
-    const uint8_t  *p;
-
-    m->topic = "";
-    m->topic_len = 0;
-    m->payload = "";
-    m->len = 0;
-
-    if (m->n < 2) {
-        return false;
-    }
-
-    /* the end of a replay may come without a payload */
-
-    seq = m->n - 2;
-
-    if (replay && m->n == 2 && zmq_msg_size(&m->frames[0]) == 0) {
-        seq = 1;
-    }
-
-    if (zmq_msg_size(&m->frames[seq]) != 8) {
-        return false;
-    }
-
-    p = zmq_msg_data(&m->frames[seq]);
-    m->seq = 0;
-
-    for (i = 0; i < 8; i++) {
-        m->seq = m->seq << 8 | p[i];
-    }
-
-    if (seq + 1 < m->n) {
-        m->payload = zmq_msg_data(&m->frames[seq + 1]);
-        m->len = zmq_msg_size(&m->frames[seq + 1]);
-    }
-
-    if (seq != 0) {
-        m->topic = zmq_msg_data(&m->frames[seq - 1]);
-        m->topic_len = zmq_msg_size(&m->frames[seq - 1]);
-    }
-
-    return true;
-}
-
-
-/* SGLang's incarnation, in the topic. */
-
-static bool
-kvr_relay_zmq_tag(const kvr_relay_message_t *m,
-    char epoch[KVR_RELAY_SGL_EPOCH])
-{
-    size_t       len;
-    const char  *p;
-
-    p = memmem(m->topic, m->topic_len, KVR_RELAY_SGL_TAG,
-               sizeof(KVR_RELAY_SGL_TAG) - 1);
-    if (p == NULL) {
-        return false;
-    }
-
-    p += sizeof(KVR_RELAY_SGL_TAG) - 1;
-    len = m->topic_len - (size_t) (p - m->topic);
-
-    if (len == 0 || len >= KVR_RELAY_SGL_EPOCH) {
-        return false;
-    }
-
-    memcpy(epoch, p, len);
-    epoch[len] = '\0';
-
-    return strcspn(epoch, " \t\r\n") == strlen(epoch);
-}
-
-
-static void
+void
 kvr_relay_zmq_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m)
 {
     char  epoch[KVR_RELAY_SGL_EPOCH];
 
-    if (kvr_relay_zmq_tag(m, epoch)) {
+    if (kvr_relay_frames_epoch(m, epoch)) {
         memcpy(s->sgl_epoch, epoch, KVR_RELAY_SGL_EPOCH);
     }
 }

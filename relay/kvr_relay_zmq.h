@@ -17,6 +17,12 @@
 #define KVR_RELAY_ZMQ_H_INCLUDED
 
 
+#define KVR_RELAY_HWM          100000   /* messages that wait in a socket */
+#define KVR_RELAY_TURN         256      /* messages of one turn */
+#define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, what
+                                           it has said is looked at again */
+
+
 typedef enum {
     KVR_RELAY_AWAY,         /* not connected, or was not in step yet */
     KVR_RELAY_LIVE,
@@ -59,6 +65,27 @@ uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
 
 /* Reads what there is, some of it; at each turn. */
 void kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s);
+
+
+/* ---- between kvr_relay_zmq.c and kvr_relay_replay.c --------------------- */
+
+/* Asks for a replay, in the place of one that runs. */
+void kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_relay_zmq_mode_t mode);
+
+/* Reads its answers; ends in KVR_RELAY_LIVE. */
+void kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s);
+
+void kvr_relay_replay_stop(kvr_relay_source_t *s);
+
+/* Forgets the live message that waits. */
+void kvr_relay_zmq_drop(kvr_relay_source_t *s);
+
+/* Remembers the incarnation that a message is of. */
+void kvr_relay_zmq_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m);
+
+/* Sets an option, and those that all sockets have. */
+void kvr_relay_zmq_set(void *socket, int option, int value);
 
 
 #endif /* KVR_RELAY_ZMQ_H_INCLUDED */

@@ -1,0 +1,46 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A message of an engine, in its frames:
+ *
+ *     [topic, seq, payload]            of its events
+ *     ["", (topic,) seq, payload]      of its replay
+ *
+ * seq is 8 bytes, big-endian.
+ */
+
+
+#ifndef KVR_RELAY_FRAMES_H_INCLUDED
+#define KVR_RELAY_FRAMES_H_INCLUDED
+
+
+#define KVR_RELAY_FRAMES     4
+#define KVR_RELAY_SGL_EPOCH  64         /* bytes */
+
+
+typedef struct {
+    zmq_msg_t    frames[KVR_RELAY_FRAMES];
+    uint32_t     n;
+
+    /* parsed */
+    const char  *topic;
+    size_t       topic_len;
+    uint64_t     seq;
+    const void  *payload;
+    size_t       len;
+} kvr_relay_message_t;
+
+
+/* False: there is none.  To be released. */
+bool kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m);
+void kvr_relay_frames_release(kvr_relay_message_t *m);
+
+/* False: it isn't one. */
+bool kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay);
+
+/* SGLang's incarnation, in the topic; false: none. */
+bool kvr_relay_frames_epoch(const kvr_relay_message_t *m,
+    char epoch[KVR_RELAY_SGL_EPOCH]);
+
+
+#endif /* KVR_RELAY_FRAMES_H_INCLUDED */

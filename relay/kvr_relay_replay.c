@@ -1,0 +1,309 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay.h"
+
+
+#define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
+#define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
+#define KVR_RELAY_END          UINT64_MAX
+
+
+static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static void kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s);
+static void kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s);
+
+
+void
+kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_relay_zmq_mode_t mode)
+{
+    uint8_t           start[8];
+    uint32_t          i;
+    uint64_t          from;
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    kvr_relay_replay_stop(s);
+
+    from = mode == KVR_RELAY_VERIFY ? s->seq : 0;
+
+    for (i = 0; i < 8; i++) {
+        start[i] = (uint8_t) (from >> (56 - 8 * i));
+    }
+
+    z->mode = mode;
+    z->answers = 0;
+    z->hole = false;
+    z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
+    z->replay = zmq_socket(r->zmq, ZMQ_DEALER);
+
+    r->counters.replays++;
+
+    kvr_relay_log(KVR_RELAY_DEBUG, "replay", "rank=%u from=%llu", s->index,
+                  (unsigned long long) from);
+
+    if (z->replay != NULL) {
+        kvr_relay_zmq_set(z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+
+        if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
+            && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
+            && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
+        {
+            kvr_relay_wake(r, z->deadline_ms);
+            return;
+        }
+    }
+
+    z->deadline_ms = r->now_ms;
+    kvr_relay_wake(r, r->now_ms);
+}
+
+
+void
+kvr_relay_replay_stop(kvr_relay_source_t *s)
+{
+    if (s->zmq->replay != NULL) {
+        zmq_close(s->zmq->replay);
+        s->zmq->replay = NULL;
+    }
+}
+
+
+void
+kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    bool                  more;
+    uint32_t              i;
+    kvr_relay_zmq_t      *z;
+    kvr_relay_message_t   m;
+
+    z = s->zmq;
+
+    for (i = 0; i < KVR_RELAY_TURN; i++) {
+
+        if (!kvr_relay_frames_receive(z->replay, &m)) {
+            break;
+        }
+
+        z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
+
+        more = !kvr_relay_frames_parse(&m, true)
+               || kvr_relay_replay_answer(r, s, &m);
+
+        kvr_relay_frames_release(&m);
+
+        if (!more) {
+            return;
+        }
+    }
+
+    if (i == KVR_RELAY_TURN) {
+        kvr_relay_wake(r, r->now_ms);
+        return;
+    }
+
+    kvr_relay_wake(r, z->deadline_ms);
+
+    if (r->now_ms < z->deadline_ms) {
+        return;
+    }
+
+    kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
+                  "answers=%u", s->index, z->answers);
+
+    /* one that only looked for more has lost nothing */
+
+    if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
+        kvr_relay_source_broken(r, s, "the engine's replay doesn't answer");
+    }
+
+    kvr_relay_replay_done(r, s);
+}
+
+
+/* False: this replay is over. */
+
+static bool
+kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (m->seq == KVR_RELAY_END) {
+        kvr_relay_replay_end(r, s);
+        return false;
+    }
+
+    if (z->hole) {
+        return true;
+    }
+
+    if (z->answers++ == 0) {
+
+        if (z->mode == KVR_RELAY_VERIFY) {
+            return kvr_relay_replay_verify(r, s, m);
+        }
+
+        kvr_relay_source_rebuild(r, s);
+
+        if (m->seq != 0) {
+            kvr_relay_source_broken(r, s, "the engine's replay doesn't reach "
+                                    "back to its first message");
+        }
+
+        kvr_relay_zmq_epoch(s, m);
+        kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+
+        return true;
+    }
+
+    if (m->seq <= s->seq) {
+        return true;
+    }
+
+    if (m->seq != s->seq + 1) {
+
+        if (z->tries < KVR_RELAY_TRIES) {
+            z->hole = true;
+            return true;
+        }
+
+        kvr_relay_source_broken(r, s, "the engine's replay leaves messages "
+                                "out");
+    }
+
+    z->tries = 0;
+
+    kvr_relay_zmq_epoch(s, m);
+    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+
+    return true;
+}
+
+
+/* The first answer to what was asked from our last message on. */
+
+static bool
+kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    bool  lost;
+
+    if (m->seq < s->seq) {
+        s->zmq->answers = 0;
+        return true;
+    }
+
+    if (m->seq == s->seq) {
+
+        if (kvr_relay_source_digest(m->payload, m->len) == s->digest) {
+            return true;
+        }
+
+        kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
+        return false;
+    }
+
+    lost = m->seq != s->seq + 1;
+
+    if (lost || s->zmq->reconnected) {
+        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
+                                "to what was known");
+    }
+
+    kvr_relay_zmq_epoch(s, m);
+    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+
+    return true;
+}
+
+
+static void
+kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (z->hole) {
+        z->tries++;
+        kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+        return;
+    }
+
+    /* an engine that doesn't have what we know is another one */
+
+    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
+        kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
+        return;
+    }
+
+    if (z->mode == KVR_RELAY_ZERO && z->answers == 0
+        && (s->known || !s->whole || !s->synced))
+    {
+        kvr_relay_source_rebuild(r, s);
+    }
+
+    kvr_relay_replay_done(r, s);
+}
+
+
+static void
+kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    bool              news;
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+    news = z->reconnected || s->rebuilding || z->answers > 1;
+
+    kvr_relay_replay_stop(s);
+
+    if (z->reconnected) {
+        z->check_ms = r->now_ms + KVR_RELAY_CHECK_MS;
+    }
+
+    z->mode = KVR_RELAY_LIVE;
+    z->reconnected = false;
+    z->overlap = s->known ? s->seq : 0;
+
+    if (s->rebuilding) {
+        kvr_relay_source_rebuilt(r, s);
+    }
+
+    if (z->has_held) {
+
+        if (s->known && z->held_seq <= s->seq) {
+            r->counters.gaps_filled++;
+
+        } else {
+            if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
+                kvr_relay_source_broken(r, s, "messages of the engine were "
+                                        "lost");
+            }
+
+            kvr_relay_source_message(r, s, z->held_seq,
+                                     zmq_msg_data(&z->held),
+                                     zmq_msg_size(&z->held));
+        }
+
+        z->has_live = true;
+        z->live = z->held_seq;
+        kvr_relay_zmq_drop(s);
+    }
+
+    if (news) {
+        kvr_relay_source_synced(r, s);
+    }
+
+    kvr_relay_wake(r, r->now_ms);
+}
