@@ -4,8 +4,10 @@
 
 
 #include "kvr_ingest.h"
+#include "kvr_engine.h"
 #include "kvr_shard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 
@@ -17,6 +19,11 @@ struct kvr_ingest_s {
     uint32_t         worker;        /* slot there, of the message opened */
     uint32_t         generation;
     uint32_t         refused;       /* events of the message */
+    kvr_engine_t    *engine;        /* for bare batches; made when the first
+                                       one comes */
+    bool             misfit;        /* a block size that is no multiple */
+    kvr_why_t        complaint;     /* the first of its kind of the worker */
+    const char      *detail;        /* of it */
 };
 
 
@@ -30,6 +37,10 @@ static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
+static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+static void kvr_ingest_complain(kvr_ingest_t *in, const kvr_worker_t *w,
+    kvr_why_t why, const kvr_event_t *ev);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
@@ -67,6 +78,7 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 {
     if (in) {
         kvr_decoder_destroy(in->decoder);
+        kvr_engine_destroy(in->engine);
         free(in);
     }
 }
@@ -130,6 +142,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     why = KVR_WHY_NONE;
 
     in->refused = 0;
+    in->misfit = false;
+    in->complaint = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -378,6 +392,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     k = in->shard;
 
+    if (!in->msg.counted) {
+        return kvr_ingest_bare(in, w, ev);
+    }
+
     if (ev->verdict == KVR_FILTERED) {
         kvr_count(k, &w->counters.why[ev->why], 1);
         return KVR_OK;
@@ -385,6 +403,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
+        kvr_ingest_complain(in, w, ev->why, ev);
         return KVR_OK;
     }
 
@@ -408,10 +427,51 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_ingest_cleared(in, w, ev->rank);
     }
 
-    if (rc == KVR_INVALID
-        && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
-    {
+    if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
+        kvr_ingest_complain(in, w, why, ev);
+    }
+
+    return rc;
+}
+
+
+/* An event as it left the engine. */
+
+static kvr_rc_t
+kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    kvr_rc_t      rc;
+    kvr_why_t     why;
+    kvr_shard_t  *k;
+
+    k = in->shard;
+
+    if (in->engine == NULL) {
+        in->engine = kvr_engine_create(in->router, NULL);
+
+        if (in->engine == NULL) {
+            kvr_ingest_refuse(in, w, KVR_WHY_FULL);
+            return KVR_OK;
+        }
+    }
+
+    rc = kvr_engine_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
+
+    if (ev->kind == KVR_CLEAR && rc == KVR_OK
+        && (in->msg.form == KVR_FORM_BARE || in->msg.complete))
+    {
+        kvr_ingest_cleared(in, w, ev->rank);
+    }
+
+    if (rc == KVR_INVALID) {
+        in->refused++;
+        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        kvr_ingest_complain(in, w, why, ev);
+    }
+
+    if (ev->block_size && w->stream.engine_block_size != ev->block_size) {
+        kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }
 
     return rc;
@@ -466,6 +526,59 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 }
 
 
+/*
+ * What was refused, and counted, is told once of each worker and reason, and
+ * of each block size that doesn't fit.
+ */
+
+static void
+kvr_ingest_complain(kvr_ingest_t *in, const kvr_worker_t *w, kvr_why_t why,
+    const kvr_event_t *ev)
+{
+    bool  news;
+
+    news = why == KVR_WHY_BLOCK_SIZE
+           ? w->stream.engine_block_size != ev->block_size
+           : w->counters.why[why] == 1;
+
+    if (news && in->complaint == KVR_WHY_NONE) {
+        in->complaint = why;
+        in->detail = kvr_decoder_detail(in->decoder);
+    }
+}
+
+
+bool
+kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_WHY_LEN])
+{
+    uint32_t    size, engine;
+    kvr_why_t   why;
+
+    why = in->complaint;
+    in->complaint = KVR_WHY_NONE;
+
+    if (why == KVR_WHY_NONE) {
+        return false;
+    }
+
+    if (why != KVR_WHY_BLOCK_SIZE) {
+        snprintf(text, KVR_WHY_LEN, "events are refused: %s",
+                 in->detail[0] ? in->detail : kvr_why_detail(why));
+        return true;
+    }
+
+    size = in->shard->params->block_size;
+    engine = kvr_load32(&in->shard->fleet.workers[in->worker]
+                        .stream.engine_block_size);
+
+    snprintf(text, KVR_WHY_LEN, "the engine's block size is %u, which is no "
+             "multiple of the zone's %u: nothing of it is indexed; see "
+             "block_size= of kv_router_zone", engine, size);
+
+    return true;
+}
+
+
 static void
 kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 {
@@ -494,7 +607,9 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     if (in->refused) {
-        kvr_set32(&k->mem, &s->reason, KVR_DEG_REFUSED);
+        kvr_set32(&k->mem, &s->reason,
+                  in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
+                  ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
         kvr_ingest_uncleared(k, w);
     }
 

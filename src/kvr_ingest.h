@@ -65,6 +65,13 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 
+/*
+ * Whether something in the message that was last opened is refused that was
+ * never refused of its worker before, to be asked after each of the two above;
+ * text then says what, once.
+ */
+bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_WHY_LEN]);
+
 /* Where the worker's stream stands.  KVR_DECLINED: not known. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_cursor_t *cursor);
