@@ -187,6 +187,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
+    c->unsaid = 0;
 
     /* before the bytes that it has open */
 
@@ -253,10 +254,47 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->up = up;
 
+    /* who lost messages is to be known before it is said that none is lost */
+
+    if (up && c->zone->redis->replay) {
+        c->unsaid = c->leased;
+        ngx_http_kv_router_consumer_say(c);
+        return;
+    }
+
+    c->unsaid = 0;
+
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
             c->zone->sh->redis_up[i] = up;
         }
+    }
+}
+
+
+void
+ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t  i;
+    uint64_t  bit;
+
+    for (i = 0; i < c->zone->params.shards; i++) {
+
+        bit = (uint64_t) 1 << i;
+
+        if (!(c->leased & bit)
+            || !kvr_router_leased(&c->zone->router, i))
+        {
+            continue;
+        }
+
+        if (c->unsaid & bit
+            && kvr_ingest_repair_shard(c->ingest, i) == KVR_OK)
+        {
+            c->unsaid &= ~bit;
+        }
+
+        c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
     }
 }
 
@@ -512,6 +550,10 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
             if (rc == NGX_AGAIN) {
                 continue;
+            }
+
+            if (rc == NGX_DONE) {
+                return NGX_AGAIN;
             }
 
             if (rc != NGX_OK) {

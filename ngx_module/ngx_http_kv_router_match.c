@@ -281,8 +281,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->host = 0;
     c->disk = 0;
     c->role = h->role;
-    c->confidence = kvr_fleet_confidence(w, ngx_current_msec,
-                                         ctx->zone->stale);
+    c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
     c->worker_len = h->id.len;
     c->address_len = h->address.len;

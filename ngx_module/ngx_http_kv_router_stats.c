@@ -141,6 +141,12 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
             "Repairs that filled their gap."),
     counter(repairs_failed, "repairs_failed", "repairs_failed_total",
             "Repairs that did not."),
+    counter(snapshots_loaded, "snapshots_loaded", "snapshots_loaded_total",
+            "Snapshots that took the place of a view."),
+    counter(snapshots_refused, "snapshots_refused", "snapshots_refused_total",
+            "Troubles with snapshots, each said once a worker in the log."),
+    counter(snapshots_asked, "snapshots_asked", "snapshots_asked_total",
+            "Times that a new snapshot was asked for."),
     ngx_http_kv_router_fields_end
 };
 
@@ -159,6 +165,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(gaps, "Gaps in the sequence of messages."),
     counter(repairs, "Repairs finished."),
     counter(restarts, "Restarts of the publisher."),
+    counter(snapshots, "Snapshots that took the place of the view."),
     counter(stores, "Store events applied."),
     counter(removes, "Remove events applied."),
     counter(clears, "Clear events applied."),
@@ -231,6 +238,27 @@ ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
 }
 
 
+kvr_confidence_t
+ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number)
+{
+    uint32_t  source;
+
+    if (zone->redis) {
+        source = kvr_load32(&w->stream.source);
+
+        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
+            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                           number)])
+        {
+            return KVR_STALE;
+        }
+    }
+
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+}
+
+
 ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
@@ -260,7 +288,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
-    w->confidence = kvr_fleet_confidence(s, now, zone->stale);
+    w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->age = -1;
 
     if (w->stream.last_ms) {
