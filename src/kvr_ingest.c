@@ -7,7 +7,6 @@
 #include "kvr_engine.h"
 #include "kvr_shard.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 
@@ -22,8 +21,7 @@ struct kvr_ingest_s {
     kvr_engine_t    *engine;        /* for bare batches; made when the first
                                        one comes */
     bool             misfit;        /* a block size that is no multiple */
-    kvr_why_t        complaint;     /* the first of its kind of the worker */
-    const char      *detail;        /* of it */
+    kvr_complaint_t  complaint;
 };
 
 
@@ -39,8 +37,6 @@ static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
-static void kvr_ingest_complain(kvr_ingest_t *in, const kvr_worker_t *w,
-    kvr_why_t why, const kvr_event_t *ev);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
@@ -143,7 +139,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     in->refused = 0;
     in->misfit = false;
-    in->complaint = KVR_WHY_NONE;
+    in->complaint.why = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -403,7 +399,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
-        kvr_ingest_complain(in, w, ev->why, ev);
+        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+                           kvr_decoder_detail(in->decoder));
         return KVR_OK;
     }
 
@@ -429,7 +426,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
-        kvr_ingest_complain(in, w, why, ev);
+        kvr_complaint_note(&in->complaint, w, why, ev, "");
     }
 
     return rc;
@@ -467,7 +464,8 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (rc == KVR_INVALID) {
         in->refused++;
         in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
-        kvr_ingest_complain(in, w, why, ev);
+        kvr_complaint_note(&in->complaint, w, why, ev,
+                           kvr_decoder_detail(in->decoder));
     }
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size) {
@@ -526,56 +524,13 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 }
 
 
-/*
- * What was refused, and counted, is told once of each worker and reason, and
- * of each block size that doesn't fit.
- */
-
-static void
-kvr_ingest_complain(kvr_ingest_t *in, const kvr_worker_t *w, kvr_why_t why,
-    const kvr_event_t *ev)
-{
-    bool  news;
-
-    news = why == KVR_WHY_BLOCK_SIZE
-           ? w->stream.engine_block_size != ev->block_size
-           : w->counters.why[why] == 1;
-
-    if (news && in->complaint == KVR_WHY_NONE) {
-        in->complaint = why;
-        in->detail = kvr_decoder_detail(in->decoder);
-    }
-}
-
-
 bool
-kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_WHY_LEN])
+kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
 {
-    uint32_t    size, engine;
-    kvr_why_t   why;
-
-    why = in->complaint;
-    in->complaint = KVR_WHY_NONE;
-
-    if (why == KVR_WHY_NONE) {
-        return false;
-    }
-
-    if (why != KVR_WHY_BLOCK_SIZE) {
-        snprintf(text, KVR_WHY_LEN, "events are refused: %s",
-                 in->detail[0] ? in->detail : kvr_why_detail(why));
-        return true;
-    }
-
-    size = in->shard->params->block_size;
-    engine = kvr_load32(&in->shard->fleet.workers[in->worker]
-                        .stream.engine_block_size);
-
-    snprintf(text, KVR_WHY_LEN, "the engine's block size is %u, which is no "
-             "multiple of the zone's %u: nothing of it is indexed; see "
-             "block_size= of kv_router_zone", engine, size);
-
-    return true;
+    return in->complaint.why != KVR_WHY_NONE
+           && kvr_complaint_tell(&in->complaint,
+                                 &in->shard->fleet.workers[in->worker],
+                                 in->shard->params->block_size, text);
 }
 
 
