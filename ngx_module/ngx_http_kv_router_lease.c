@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
@@ -54,6 +54,10 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
 
     if (c->leased && (c->nactive || c->nwanted)) {
         ngx_http_kv_router_consumer_wake(c);
+    }
+
+    if (c->leased) {
+        ngx_http_kv_router_watch(c);
     }
 
     ngx_add_timer(&c->lease, next);
