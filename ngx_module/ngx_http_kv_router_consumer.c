@@ -543,6 +543,7 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 {
+    char        complaint[KVR_COMPLAINT_LEN];
     kvr_rc_t    krc;
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
@@ -568,6 +569,11 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
         }
 
         krc = kvr_ingest_step(c->ingest, c->zone->batch);
+
+        if (kvr_ingest_complaint(c->ingest, complaint)) {
+            ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
+                          &c->zone->name, complaint);
+        }
 
         switch (krc) {
 

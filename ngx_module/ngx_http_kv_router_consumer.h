@@ -69,6 +69,7 @@ typedef struct {
     unsigned                        wanted:1;  /* a repair */
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
+    unsigned                        unheard:1; /* said so */
 } ngx_http_kv_router_slot_t;
 
 
@@ -142,6 +143,7 @@ struct ngx_http_kv_router_consumer_s {
     ngx_event_t                     busy;      /* timer, instead of work */
     ngx_connection_t                dummy;     /* of the timers */
     ngx_msec_t                      started;
+    ngx_msec_t                      watched;   /* last */
 
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
@@ -177,6 +179,7 @@ struct ngx_http_kv_router_consumer_s {
 
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
+    unsigned                        unmatched:1;/* said that nothing is */
 };
 
 

@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_members.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
@@ -58,6 +59,7 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
 
     if (c->leased) {
         ngx_http_kv_router_members_look(c);
+        ngx_http_kv_router_watch(c);
     }
 
     ngx_add_timer(&c->lease, next);
