@@ -650,6 +650,53 @@ test_swap(void)
 }
 
 
+/* A part that is one long event: slices all the same. */
+
+static void
+test_slices(void)
+{
+    size_t    len;
+    pack_t    out;
+    uint8_t   bytes[BYTES];
+    uint32_t  i, slices;
+    model_t   m;
+
+    memset(&m, 0, sizeof(m));
+
+    for (i = 0; i < LENGTH; i++) {
+        m.tiers[0][0][i] = 1;
+    }
+
+    out.pos = bytes;
+    out.end = bytes + BYTES;
+    pack_array(&out, 1);
+    pack_store(&out, 0, 0, 0, 0, LENGTH);
+    len = out.pos - bytes;
+
+    slices = 0;
+
+    ok(begin("a", 1, 1, true) == KVR_OK
+       && kvr_snapshot_open(snapshot, bytes, len, &detail) == KVR_OK,
+       "a part with one event of many blocks");
+
+    while (kvr_snapshot_step(snapshot, 8) == KVR_OK) {
+        slices++;
+    }
+
+    ok(slices >= LENGTH / 8 && end() == KVR_OK && holds("a", &m),
+       "is applied in slices of so many blocks as were asked for");
+
+    out.pos = bytes;
+    pack_array(&out, 1);
+    pack_store(&out, 1, 0, 3, 50, 50);
+    len = out.pos - bytes;
+
+    ok(begin("a", 1, 2, true) == KVR_OK && part(bytes, len, 8) == KVR_DONE
+       && worker_of("a")->counters.why[KVR_WHY_PARENT] == 1,
+       "when it is refused it is counted once");
+}
+
+
 static void
 test_cursor(void)
 {
@@ -712,7 +759,8 @@ test_cursor(void)
 static void
 test_whole(void)
 {
-    model_t  m, none;
+    uint32_t  i;
+    model_t   m, none;
 
     memset(&none, 0, sizeof(none));
     model_random(&m);
@@ -756,6 +804,21 @@ test_whole(void)
 
     (void) say("a", 5, 110, true, NULL);
     ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110), "and one that takes it back");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, true);
+    }
+
+    ok(stands("a", KVR_SYNCING, KVR_FINE, 5, 110)
+       && worker_of("b")->stream.confidence == KVR_UNKNOWN,
+       "when it is listened to anew it is SYNCING");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, false);
+    }
+
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110),
+       "unless nobody will read what was missed");
 
     (void) say("a", 5, 111, true, "[['s', 0, 9, null, 1, 2]]");
     ok(load("a", 5, 112, true, &m)
@@ -945,7 +1008,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_swap, test_cursor, test_whole, test_garbage, test_killed
+        test_swap, test_slices, test_cursor, test_whole, test_garbage, test_killed
     };
 
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
