@@ -536,8 +536,9 @@ ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
 
     if (kind == ngx_http_kv_router_trouble_ask) {
         ngx_log_error(level, c->log, 0,
-                      "kv_router zone \"%V\": no snapshot of worker \"%V\" can "
-                      "be asked for: %s", &c->zone->name, &r->worker, detail);
+                      "kv_router zone \"%V\": no snapshot of worker \"%V\" "
+                      "can be asked for: %s", &c->zone->name, &r->worker,
+                      detail);
         return;
     }
 
