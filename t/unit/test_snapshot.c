@@ -47,6 +47,7 @@ static part_t           parts[PARTS];
 static uint32_t         nparts;
 static model_t          models[2];
 static void            *shared;
+static uint32_t         looks, looks_empty;
 
 
 static uint64_t
@@ -940,6 +941,53 @@ loader(void)
 }
 
 
+/*
+ * A lookup beside the loader: what the one or the other has, or less of it,
+ * and once for each rank.
+ */
+
+static bool
+look(void)
+{
+    uint32_t     i, n, p, r, rank_of, seen;
+    uint64_t     prompt[LENGTH];
+    kvr_match_t  all[64], most, other;
+
+    p = random_below(PROMPTS);
+
+    for (i = 0; i < LENGTH; i++) {
+        prompt[i] = local(p, i);
+    }
+
+    n = kvr_router_find(&router, prompt, LENGTH, false, all, 64);
+    seen = 0;
+
+    for (i = 0; i < n; i++) {
+        rank_of = kvr_router_holder_rank(&router, all[i].holder);
+        r = kvr_min(rank_of, RANKS - 1);
+        most = model_match(&models[0], r, p);
+        other = model_match(&models[1], r, p);
+
+        if (seen >> r & 1
+            || all[i].device > kvr_max(most.device, other.device)
+            || all[i].host > kvr_max(most.host, other.host)
+            || all[i].disk > kvr_max(most.disk, other.disk))
+        {
+            note("rank %u prompt %u: %u %u %u", rank_of, p, all[i].device,
+                 all[i].host, all[i].disk);
+            return false;
+        }
+
+        seen |= 1u << r;
+    }
+
+    looks++;
+    looks_empty += n == 0;
+
+    return true;
+}
+
+
 static void
 test_killed(void)
 {
@@ -947,6 +995,7 @@ test_killed(void)
     bool      good;
     pid_t     pid;
     uint32_t  i, n, loaded, middle;
+    uint64_t  until;
 
     model_random(&models[0]);
     model_random(&models[1]);
@@ -965,11 +1014,16 @@ test_killed(void)
             usleep(100);
         }
 
-        usleep(random_below(3000));
+        until = kvr_now_us() + random_below(3000);
+
+        while (good && kvr_now_us() < until) {
+            good = look();
+        }
+
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
 
-        good = WIFSIGNALED(status) && CHILD;
+        good = good && WIFSIGNALED(status) && CHILD;
 
         if (kvr_router_join(&router) != KVR_OK) {
             good = false;
@@ -996,9 +1050,11 @@ test_killed(void)
     (void) kvr_router_join(&router);
     lease_all();
 
-    note("%u kills, %u while something was aside", i, middle);
+    note("%u kills, %u while something was aside; %u lookups, %u empty", i,
+         middle, looks, looks_empty);
     ok(good && loaded == i && middle,
-       "whoever is killed leaves one view or the other, and nothing aside");
+       "whoever is killed leaves one view or the other, and nothing aside; "
+       "lookups meanwhile find no more than is there");
 }
 
 
