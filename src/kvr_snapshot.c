@@ -22,7 +22,7 @@ struct kvr_snapshot_s {
     uint32_t             generation;
     uint32_t             refused;       /* events */
     bool                 entries;       /* of the log were opened */
-    bool                 full;          /* a hole could not be written down */
+    bool                 full;          /* a rank was dropped */
 };
 
 
@@ -346,8 +346,8 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 
 
 /*
- * So many blocks of the event, for a part may be a single one; returns how
- * many they were.
+ * About so many blocks of the event, for a part may be a single one; returns
+ * how many they were.
  */
 
 static uint32_t
@@ -375,7 +375,7 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         return n;
     }
 
-    n = kvr_min(n, blocks);
+    n = kvr_min(n, kvr_max(blocks / kvr_max(span, 1), 1));
 
     piece = *ev;
     piece.handles += s->done;
@@ -397,14 +397,14 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         s->done = ev->nhandles;         /* it is refused once */
     }
 
-    return n;
+    return n * kvr_max(span, 1);
 }
 
 
 static kvr_rc_t
 kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
 {
-    uint32_t      unknown, reason;
+    uint32_t      unknown, reason, holder;
     kvr_rc_t      rc;
     kvr_why_t     why;
     kvr_shard_t  *k;
@@ -423,7 +423,14 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     if (rc == KVR_FULL) {
-        s->full = s->full || ev->kind == KVR_REMOVE;
+
+        /* a hole that could not be written down cost all of the rank */
+
+        s->full = s->full
+                  || kvr_fleet_holder_find(&k->fleet, s->worker, ev->rank,
+                                           &holder) != KVR_OK
+                  || k->fleet.holders[holder].aside == KVR_VIEW_NONE;
+
         kvr_set32(&k->mem, &w->stream.aside_lost, 1);
     }
 
