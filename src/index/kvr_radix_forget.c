@@ -16,14 +16,18 @@
 
 #define KVR_FORGET_SAMPLE    32         /* runs looked at for the oldest */
 #define KVR_FORGET_BEST      8          /* of these are forgotten */
+#define KVR_FORGET_HANDLES   32768      /* of all; a run is not forgotten by
+                                           half then */
 #define KVR_FORGET_HOPS      64         /* down to a leaf */
+#define KVR_FORGET_SLOT      4          /* handles that cost what a slot does */
 #define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
 
 
 static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
 static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
 static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
-static void kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep);
+static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
+    uint32_t max);
 
 
 /*
@@ -34,7 +38,7 @@ static void kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep);
 bool
 kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 {
-    uint32_t  i, k, n, run, age, runs[KVR_FORGET_SAMPLE];
+    uint32_t  i, k, n, run, age, handles, runs[KVR_FORGET_SAMPLE];
     uint32_t  ages[KVR_FORGET_SAMPLE];
     uint64_t  slot;
 
@@ -95,8 +99,12 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
         kvr_set64(x->mem, &x->zone->forget_at, slot);
     }
 
-    for (i = 0; i < n && i < KVR_FORGET_BEST; i++) {
-        kvr_forget_run(x, runs[i], keep);
+    handles = 0;
+
+    for (i = 0;
+         i < n && i < KVR_FORGET_BEST && handles < KVR_FORGET_HANDLES; i++)
+    {
+        handles += kvr_forget_run(x, runs[i], keep, UINT32_MAX);
     }
 
     kvr_txn_commit(x->mem);
@@ -109,13 +117,15 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 bool
 kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 {
-    uint32_t    run;
+    uint32_t    run, handles;
     uint64_t    pos;
     kvr_run_t  *r;
 
     pos = x->zone->forget_at;
 
-    while (slots--) {
+    while (slots) {
+
+        slots--;
 
         if (pos >= x->zone->nchildren) {
             kvr_set64(x->mem, &x->zone->forget_at, 0);
@@ -129,7 +139,9 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 
             if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
-                kvr_forget_run(x, run, 0);
+                handles = kvr_forget_run(x, run, 0,
+                                         slots * KVR_FORGET_SLOT);
+                slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
                 continue;
             }
         }
@@ -209,16 +221,27 @@ kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 }
 
 
-static void
-kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep)
+/*
+ * Takes a run from all views, or, where it comes to max handles, from some;
+ * how many handles that was.
+ */
+
+static uint32_t
+kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max)
 {
-    uint32_t    i, view, had;
+    uint32_t    i, n, view, had;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
     i = 0;
+    n = 0;
 
-    while ((view = kvr_cover_next(&x->cover, r, &i)) != UINT32_MAX) {
+    do {
+        view = kvr_cover_next(&x->cover, r, &i);
+
+        if (view == UINT32_MAX) {
+            break;
+        }
 
         had = x->view_handles[view];
         kvr_radix_drop(x, run, view);
@@ -231,7 +254,12 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep)
         }
 
         kvr_radix_breathe(x);
-    }
+
+        n += had;
+
+    } while (n < max);
 
     kvr_radix_tidy(x, run, keep);
+
+    return n;
 }
