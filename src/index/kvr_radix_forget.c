@@ -19,7 +19,7 @@
 #define KVR_FORGET_HANDLES   32768      /* of all; a run is not forgotten by
                                            half then */
 #define KVR_FORGET_HOPS      64         /* down to a leaf */
-#define KVR_FORGET_SLOT      4          /* handles that cost what a slot does */
+#define KVR_FORGET_SLOT      4          /* handles: as long as a slot */
 #define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
 
 
