@@ -44,8 +44,8 @@ kvr_radix_check(const kvr_radix_t *x)
     k.seen = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.view_owns = calloc(x->zone->max_views + 1, sizeof(uint32_t));
 
-    if (kvr_check_open(&k.pieces, &x->arena) && k.runs && k.nchildren && k.npairs && k.view_runs
-        && k.view_handles && k.view_owns && k.seen)
+    if (kvr_check_open(&k.pieces, &x->arena) && k.runs && k.nchildren
+        && k.npairs && k.view_runs && k.view_handles && k.view_owns && k.seen)
     {
         why = kvr_check_all(&k);
 

@@ -160,7 +160,8 @@ kvr_pcheck_places(kvr_pcheck_t *k)
             return kvr_check_fail("block %u is not aligned", block);
         }
 
-        why = kvr_check_piece(&k->pieces, block, KVR_ARENA_BLOCK_WORDS, "block");
+        why = kvr_check_piece(&k->pieces, block, KVR_ARENA_BLOCK_WORDS,
+                              "block");
         if (why) {
             return why;
         }

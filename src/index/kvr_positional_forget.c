@@ -12,11 +12,10 @@
  */
 
 
+#include "kvr_oldest.h"
 #include "kvr_positional_steps.h"
 
 
-#define KVR_FORGET_SAMPLE    32         /* ends of chains, for the oldest */
-#define KVR_FORGET_BEST      8          /* of these are forgotten */
 #define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
 #define KVR_FORGET_RECORDS   4096       /* of all; a block is not forgotten by
                                            half then */
@@ -40,58 +39,44 @@ static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
 bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep)
 {
-    uint32_t      i, k, n, age, block, cost;
-    uint32_t      ages[KVR_FORGET_SAMPLE], blocks[KVR_FORGET_SAMPLE];
+    uint32_t      i, block, cost;
     uint64_t      pos, look;
-    kvr_block_t  *b;
+    kvr_oldest_t  oldest;
 
-    n = 0;
+    oldest.n = 0;
     pos = x->zone->forget_at;
     look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
 
     for (i = 0;
-         i < look && n < KVR_FORGET_SAMPLE && (n == 0 || i < KVR_FORGET_LOOK);
+         i < look && oldest.n < KVR_OLDEST_SAMPLE
+         && (oldest.n == 0 || i < KVR_FORGET_LOOK);
          i++)
     {
         pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
         block = (uint32_t) (x->places[pos] >> 32);
 
-        if (block == 0 || block == keep) {
-            continue;
+        if (block && block != keep
+            && kvr_block_at(&x->arena, block)->nchildren == 0)
+        {
+            kvr_oldest_add(&oldest, block, kvr_forget_age(x, block));
         }
-
-        b = kvr_block_at(&x->arena, block);
-
-        if (b->nchildren) {
-            continue;
-        }
-
-        /* in the order of age */
-
-        age = kvr_forget_age(x, block);
-
-        for (k = n++; k && ages[k - 1] < age; k--) {
-            blocks[k] = blocks[k - 1];
-            ages[k] = ages[k - 1];
-        }
-
-        blocks[k] = block;
-        ages[k] = age;
     }
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
     cost = 0;
 
-    for (i = 0; i < n && i < KVR_FORGET_BEST && cost < KVR_FORGET_RECORDS; i++)
+    for (i = 0;
+         i < kvr_min(oldest.n, KVR_OLDEST_BEST) && cost < KVR_FORGET_RECORDS;
+         i++)
     {
-        cost += kvr_forget_end(x, blocks[i], keep);
+        cost += kvr_forget_end(x, oldest.items[i], keep);
     }
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
 
-    return n != 0;
+    return oldest.n != 0;
 }
 
 
@@ -149,16 +134,11 @@ kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
 }
 
 
-/* Seconds; another process's clock may be ahead of ours. */
-
 static uint32_t
 kvr_forget_age(const kvr_positional_t *x, uint32_t block)
 {
-    uint32_t  age;
-
-    age = x->now - kvr_load32(&kvr_block_at(&x->arena, block)->stamp);
-
-    return age > INT32_MAX ? 0 : age;
+    return kvr_oldest_age(x->now,
+                          kvr_load32(&kvr_block_at(&x->arena, block)->stamp));
 }
 
 

@@ -11,11 +11,10 @@
 
 
 #include "kvr_names.h"
+#include "kvr_oldest.h"
 #include "kvr_radix_run.h"
 
 
-#define KVR_FORGET_SAMPLE    32         /* runs looked at for the oldest */
-#define KVR_FORGET_BEST      8          /* of these are forgotten */
 #define KVR_FORGET_HANDLES   32768      /* of all; a run is not forgotten by
                                            half then */
 #define KVR_FORGET_HOPS      64         /* down to a leaf */
@@ -30,25 +29,20 @@ static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
     uint32_t max);
 
 
-/*
- * The oldest of a sample, as Redis does it: an order of all runs by age would
- * cost each lookup a write that others see.
- */
-
 bool
 kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 {
-    uint32_t  i, k, n, run, age, handles, runs[KVR_FORGET_SAMPLE];
-    uint32_t  ages[KVR_FORGET_SAMPLE];
-    uint64_t  slot;
+    uint32_t      i, run, handles;
+    uint64_t      slot;
+    kvr_oldest_t  oldest;
 
     if (x->zone->children_used == 0) {
         return false;
     }
 
-    n = 0;
+    oldest.n = 0;
 
-    for (i = 0; i < KVR_FORGET_SAMPLE; i++) {
+    for (i = 0; i < KVR_OLDEST_SAMPLE; i++) {
 
         x->random = x->random * UINT64_C(6364136223846793005)
                     + UINT64_C(1442695040888963407);
@@ -56,43 +50,25 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 
         run = kvr_forget_leaf(x, kvr_forget_slot(x, slot), keep);
 
-        if (run == 0) {
-            continue;
+        if (run) {
+            kvr_oldest_add(&oldest, run, kvr_forget_age(x, run));
         }
-
-        /* in the order of age, each once */
-
-        age = kvr_forget_age(x, run);
-
-        for (k = 0; k < n && runs[k] != run; k++) { /* void */ }
-
-        if (k < n) {
-            continue;
-        }
-
-        for (k = n++; k && ages[k - 1] < age; k--) {
-            runs[k] = runs[k - 1];
-            ages[k] = ages[k - 1];
-        }
-
-        runs[k] = run;
-        ages[k] = age;
     }
 
-    if (n == 0) {
+    if (oldest.n == 0) {
 
         /* forget_at may be behind the last slot */
 
         slot = kvr_min(x->zone->forget_at, x->zone->nchildren - 1);
 
-        for (i = 0; n == 0 && i < KVR_FORGET_LOOK; i++) {
+        for (i = 0; oldest.n == 0 && i < KVR_FORGET_LOOK; i++) {
 
             slot = kvr_forget_slot(x, kvr_table_next(slot,
                                                      x->zone->nchildren));
             run = (uint32_t) (x->children[slot] >> 32);
 
             if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
-                runs[n++] = run;
+                kvr_oldest_add(&oldest, run, 0);
             }
         }
 
@@ -101,16 +77,19 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 
     handles = 0;
 
-    for (i = 0;
-         i < n && i < KVR_FORGET_BEST && handles < KVR_FORGET_HANDLES; i++)
-    {
-        handles += kvr_forget_run(x, runs[i], keep, UINT32_MAX);
+    for (i = 0; i < kvr_min(oldest.n, KVR_OLDEST_BEST); i++) {
+
+        if (handles >= KVR_FORGET_HANDLES) {
+            break;
+        }
+
+        handles += kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX);
     }
 
     kvr_txn_commit(x->mem);
     kvr_radix_begin(x);
 
-    return n != 0;
+    return oldest.n != 0;
 }
 
 
@@ -155,16 +134,10 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 }
 
 
-/* Seconds; another process's clock may be ahead of ours. */
-
 static uint32_t
 kvr_forget_age(const kvr_radix_t *x, uint32_t run)
 {
-    uint32_t  age;
-
-    age = x->now - kvr_load32(&kvr_radix_run(x, run)->stamp);
-
-    return age > INT32_MAX ? 0 : age;
+    return kvr_oldest_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
 }
 
 
