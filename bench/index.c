@@ -9,6 +9,7 @@
  *     index trace=FILE    another one
  *     index worst         one-block prompts, staircases
  *     index beside        finds beside a writer
+ *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
  *
@@ -199,6 +200,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
+        } else if (strcmp(row, "pauses") == 0) {
+            rows_pauses();
+
         } else if (strcmp(row, "capacity") == 0 && file) {
             rows_capacity(file);
 
@@ -215,7 +219,7 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [capacity=FILE]"
+                    " [worst] [beside] [pauses] [capacity=FILE]"
                     " [snapshot]\n");
 
     return 2;

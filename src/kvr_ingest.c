@@ -351,7 +351,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
         }
 
         rc = kvr_ingest_event(in, w, &ev);
-        used += 1 + ev.nhandles;
+        used += 1 + kvr_max(ev.nhandles, ev.nlocals);
 
         if (in->msg.form == KVR_FORM_ENVELOPE) {
             kvr_set32(&k->mem, &w->stream.at, ev.at + 1);

@@ -87,7 +87,7 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
 bool
 kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
-    const kvr_params_t *params, uint64_t *hashes)
+    const kvr_params_t *params, uint64_t *scratch)
 {
     kvr_shard_zone_t  *z;
 
@@ -96,6 +96,7 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     if (z->journal >= mem->size
         || z->fleet.off_workers >= mem->size
         || z->fleet.off_views >= mem->size
+        || z->fleet.off_spans >= mem->size
         || z->fleet.nworkers > z->fleet.max_workers
         || z->fleet.max_workers != kvr_shard_workers(params)
         || z->index.kind != params->index
@@ -111,7 +112,8 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     k->mem = *mem;
     k->mem.journal = (kvr_journal_t *) (mem->base + z->journal);
     k->self = kvr_owner_self();
-    k->hashes = hashes;
+    k->hashes = scratch;
+    k->handles = scratch + KVR_EVENT_BLOCKS_MAX;
 
     kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);

@@ -70,6 +70,7 @@ struct kvr_shard_s {
     uint64_t             token;         /* of the lease; 0: not ours */
     uint64_t            *hashes;        /* of an event that came with tokens;
                                            the router's, for all shards */
+    uint64_t            *handles;       /* of an event with spans; the same */
     kvr_hasher_t         hasher;        /* of the same */
 };
 
@@ -99,10 +100,11 @@ void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
 /*
  * Opens the shard whose header is at offset `at` of mem.  False: its header is
- * damaged.  Changes nothing in the zone.
+ * damaged.  Changes nothing in the zone.  scratch: memory for twice
+ * KVR_EVENT_BLOCKS_MAX words, of the process's own, which it may share.
  */
 bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
-    const kvr_params_t *params, uint64_t *hashes);
+    const kvr_params_t *params, uint64_t *scratch);
 
 
 /* ---- lock --------------------------------------------------------------- */
@@ -138,7 +140,8 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
  * log empty; commits all but its last part, to which the caller adds what
  * belongs to it.  Counts in the worker's counters.
  * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
- * TRUNCATED.
+ * TRUNCATED.  KVR_OK with another *why than KVR_WHY_NONE: filtered, all of it
+ * or its end.
  */
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);

@@ -32,7 +32,7 @@ kvr_fleet_size(uint32_t max_workers)
 
     return max_workers * sizeof(kvr_worker_t)
            + holders * sizeof(kvr_holder_t)
-           + views * sizeof(uint32_t) + 3 * 64;
+           + views * 2 * sizeof(uint32_t) + 4 * 64;
 }
 
 
@@ -55,6 +55,8 @@ kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     z->off_holders = at;
     at += (z->max_holders * sizeof(kvr_holder_t) + 63) & ~(size_t) 63;
     z->off_views = at;
+    at += (z->max_views * sizeof(uint32_t) + 63) & ~(size_t) 63;
+    z->off_spans = at;
 
     workers = (kvr_worker_t *) (mem->base + z->off_workers);
     memset(workers, 0, max_workers * sizeof(kvr_worker_t));
@@ -71,6 +73,8 @@ kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     for (i = 0; i < z->max_views; i++) {
         views[i] = UINT32_MAX;
     }
+
+    memset(mem->base + z->off_spans, 0, z->max_views * sizeof(uint32_t));
 }
 
 
@@ -82,6 +86,7 @@ kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z)
     f->workers = (kvr_worker_t *) (mem->base + z->off_workers);
     f->holders = (kvr_holder_t *) (mem->base + z->off_holders);
     f->view_holder = (uint32_t *) (mem->base + z->off_views);
+    f->view_span = (uint32_t *) (mem->base + z->off_spans);
 }
 
 
@@ -414,6 +419,7 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
 
     kvr_set32(f->mem, &f->view_holder[v],
               f->aside ? holder | KVR_VIEW_ASIDE : holder);
+    kvr_set32(f->mem, &f->view_span[v], 0);
     kvr_set32(f->mem, has, v);
 
     if (f->aside) {

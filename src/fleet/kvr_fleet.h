@@ -185,6 +185,7 @@ typedef struct {
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
     uint64_t    off_views;
+    uint64_t    off_spans;
 } kvr_fleet_zone_t;
 
 
@@ -192,6 +193,9 @@ typedef struct {
  * view_holder[v]: the holder whose view v is; UINT32_MAX when v is free,
  * KVR_VIEW_DYING when it waits for its reclaim, KVR_VIEW_ASIDE | holder when
  * it is the holder's aside.
+ *
+ * view_span[v]: the blocks of the longest span that the view ever had, 0 as
+ * long as each of its handles names one; see kvr_span.h.
  */
 #define KVR_VIEW_DYING       (UINT32_MAX - 1)
 #define KVR_VIEW_ASIDE       0x80000000u
@@ -204,6 +208,7 @@ typedef struct {
     kvr_worker_t      *workers;
     kvr_holder_t      *holders;
     uint32_t          *view_holder;
+    uint32_t          *view_span;
     bool               aside;       /* what is written goes there */
 } kvr_fleet_t;
 

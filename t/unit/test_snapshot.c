@@ -698,6 +698,46 @@ test_slices(void)
 }
 
 
+/* Engine blocks of two of ours each. */
+
+static void
+test_spans(void)
+{
+    uint32_t  i;
+    uint64_t  locals[40], handles[20];
+    pack_t    out;
+    uint8_t   bytes[BYTES];
+
+    for (i = 0; i < 40; i++) {
+        locals[i] = 77 + i;
+        handles[i / 2] = 9000 + i / 2;
+    }
+
+    out.pos = bytes;
+    out.end = bytes + BYTES;
+    pack_array(&out, 2);
+    pack_array(&out, 6);
+    pack_str(&out, "s", 1);
+    pack_u64(&out, 0);
+    pack_u64(&out, 0);
+    pack_tag(&out, 0xc0, 0, 0);
+    pack_bin(&out, handles, sizeof(handles));
+    pack_bin(&out, locals, sizeof(locals));
+    pack_array(&out, 4);
+    pack_str(&out, "r", 1);
+    pack_u64(&out, 0);
+    pack_u64(&out, 0);
+    pack_bin(&out, &handles[15], 8);
+
+    rank = 0;
+
+    ok(begin("a", 1, 1, true) == KVR_OK
+       && part(bytes, out.pos - bytes, 3) == KVR_DONE && end() == KVR_OK
+       && matched("a", locals, 40).device == 30,
+       "engine blocks that span several of ours come in slices too");
+}
+
+
 static void
 test_cursor(void)
 {
@@ -1064,7 +1104,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_swap, test_slices, test_cursor, test_whole, test_garbage, test_killed
+        test_swap, test_slices, test_spans, test_cursor, test_whole, test_garbage, test_killed
     };
 
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
