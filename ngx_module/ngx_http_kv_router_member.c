@@ -12,6 +12,9 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
 
+/* where a complaint of an id may be remembered */
+#define NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES  8
+
 
 static ngx_int_t ngx_http_kv_router_member_register(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
@@ -281,28 +284,45 @@ ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
     uint32_t                         hash;
     ngx_str_t                        shown;
     ngx_uint_t                       level;
-    ngx_http_kv_router_complaint_t  *complaint;
+    ngx_http_kv_router_complaint_t  *complaint, *place;
 
     hash = ngx_murmur_hash2(id, len);
-    complaint = &m->complaints[hash % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+    complaint = NULL;
+    level = NGX_LOG_WARN;
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES; i++) {
+
+        place = &m->complaints[(hash + i) % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+
+        if (place->text && place->id == hash) {
+            complaint = place;
+            break;
+        }
+
+        if (place->text == NULL && complaint == NULL) {
+            complaint = place;
+        }
+    }
 
     if (what == NULL) {
 
-        if (complaint->id == hash) {
+        if (complaint) {
             complaint->text = NULL;
         }
 
         return;
     }
 
-    /* two that share a place would take turns for ever */
+    if (complaint == NULL || complaint->text == text) {
 
-    level = complaint->text == NULL
-            || (complaint->id == hash && complaint->text != text)
-            ? NGX_LOG_WARN : NGX_LOG_INFO;
+        /* more of them than places would take turns for ever */
 
-    complaint->id = hash;
-    complaint->text = text;
+        level = NGX_LOG_INFO;
+
+    } else {
+        complaint->id = hash;
+        complaint->text = text;
+    }
 
     shown.len = ngx_min(len, KVR_WORKER_ID_MAX);
     shown.data = name;

@@ -106,7 +106,6 @@ ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
 
     if (!m->redis.opened) {
         m->redis.server = c->subscriber.server;
-        m->redis.addr = c->subscriber.addr;
     }
 
     ngx_http_kv_router_redis_open(&m->redis);

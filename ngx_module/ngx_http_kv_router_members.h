@@ -37,7 +37,7 @@
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
 
-/* complaints that are remembered, one of some ids each */
+/* complaints that are remembered */
 #define NGX_HTTP_KV_ROUTER_COMPLAINTS     1024
 
 

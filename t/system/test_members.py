@@ -153,6 +153,7 @@ def a_worker_appears_and_is_used():
     assert worker["ranks"] == 1 and worker["role"] == "both", worker
     assert worker["weight"] == 1 and 0 < worker["ttl"] <= TTL, worker
     assert at.used() == {"m1", "fixed"}
+    at.relay("m1").send(30)
 
 
 def its_log_is_read():
