@@ -12,6 +12,10 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
 
+/* what PTTL answers otherwise */
+#define NGX_HTTP_KV_ROUTER_TTL_NO_END     -1
+#define NGX_HTTP_KV_ROUTER_TTL_NO_KEY     -2
+
 /* where a complaint of an id may be remembered */
 #define NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES  8
 
@@ -26,12 +30,23 @@ static ngx_int_t ngx_http_kv_router_member_ignore(
 
 /* NGX_ABORT: the lease is lost */
 
+ngx_str_t  ngx_http_kv_router_member_fields[] = {
+    ngx_string("address"),
+    ngx_string("model"),
+    ngx_string("block_size"),
+    ngx_string("ranks"),
+    ngx_string("role"),
+    ngx_string("weight")
+};
+
+
 ngx_int_t
 ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl)
 {
     size_t                        i;
-    redisReply                   *hash, *name, *value;
+    ngx_str_t                    *name;
+    redisReply                   *hash, *value;
     const char                   *why;
     kvr_registration_t            reg;
     ngx_http_kv_router_member_t  *slot;
@@ -50,11 +65,13 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         goto seen;
     }
 
-    if (hash->type != REDIS_REPLY_ARRAY || hash->elements % 2) {
+    if (hash->type != REDIS_REPLY_ARRAY
+        || hash->elements != NGX_HTTP_KV_ROUTER_MEMBER_FIELDS)
+    {
         return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
     }
 
-    if (hash->elements == 0) {
+    if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
 
         /* expired: its id in the set says that it did not leave */
 
@@ -67,18 +84,16 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
     kvr_registration_init(&reg, (char *) asked->id, asked->len);
 
-    for (i = 0; i < hash->elements; i += 2) {
-        name = hash->element[i];
-        value = hash->element[i + 1];
+    for (i = 0; i < hash->elements; i++) {
+        name = &ngx_http_kv_router_member_fields[i];
+        value = hash->element[i];
 
-        if (name->type != REDIS_REPLY_STRING
-            || value->type != REDIS_REPLY_STRING)
-        {
-            continue;
+        if (value->type != REDIS_REPLY_STRING) {
+            continue;                           /* it has no such field */
         }
 
-        why = kvr_registration_field(&reg, name->str, name->len, value->str,
-                                     value->len);
+        why = kvr_registration_field(&reg, (char *) name->data, name->len,
+                                     value->str, value->len);
         if (why) {
             ngx_http_kv_router_member_complain(m, asked->id, asked->len,
                                                "refused", why);
@@ -117,8 +132,8 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
 
     c = m->consumer;
 
-    if (ttl == -1) {
-        ttl = NGX_HTTP_KV_ROUTER_TTL;           /* has no end */
+    if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_END) {
+        ttl = NGX_HTTP_KV_ROUTER_TTL;
     }
 
     ttl = ngx_max(ttl, 0);

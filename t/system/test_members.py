@@ -240,7 +240,7 @@ def a_large_hash_is_refused():
     """a registration of thousands of fields stops nobody else"""
     redis = at.stage.redis
     redis.hset("kv-worker:{large}", mapping={
-        f"field{number}": number for number in range(1500)})
+        f"field{number}": number for number in range(20_000)})
     redis.hset("kv-worker:{large}", "address", NOBODY)
     redis.sadd("kv-workers", "large")
     at.wait("large", origin="redis", address=NOBODY)
