@@ -769,12 +769,12 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
 
 
 kvr_rc_t
-kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard)
+kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
 {
     uint32_t       i;
     kvr_rc_t       rc;
     kvr_shard_t   *k;
-    kvr_stream_t  *s;
+    kvr_worker_t  *w;
 
     k = &in->router->shards[shard];
 
@@ -784,12 +784,16 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard)
     }
 
     for (i = 0; i < k->zone->fleet.nworkers; i++) {
-        s = &k->fleet.workers[i].stream;
+        w = &k->fleet.workers[i];
 
-        if (s->source == KVR_SOURCE_ENVELOPE && s->confidence != KVR_SYNCING) {
-            kvr_set32(&k->mem, &s->confidence, KVR_SYNCING);
-            kvr_txn_commit(&k->mem);
+        if (!repair) {
+            kvr_ingest_confidence(k, w);
+
+        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
+            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
         }
+
+        kvr_txn_commit(&k->mem);
     }
 
     kvr_shard_unlock(k);

@@ -285,8 +285,8 @@ kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that is written: its own, or, while f->aside is set, the
- * one aside.
+ * The view of a holder that is written: its own, or, while f->aside is set,
+ * the one aside.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
