@@ -10,6 +10,7 @@
  *     index worst         one-block prompts, staircases
  *     index beside        finds beside a writer
  *     index capacity=FILE what zones hold; the script is that of chats
+ *     index snapshot      snapshots, built aside and swapped in
  *
  * One line of JSON a figure, on stdout:
  *
@@ -201,6 +202,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "capacity") == 0 && file) {
             rows_capacity(file);
 
+        } else if (strcmp(row, "snapshot") == 0) {
+            rows_snapshot();
+
         } else {
             goto usage;
         }
@@ -211,7 +215,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [capacity=FILE]\n");
+                    " [worst] [beside] [capacity=FILE]"
+                    " [snapshot]\n");
 
     return 2;
 }

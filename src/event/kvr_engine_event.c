@@ -63,6 +63,12 @@ static const kvr_word_t  kvr_local_localities[] = {
 };
 
 
+static const kvr_word_t  kvr_old_origins[] = {
+    { "REUSED", 0 },
+    { NULL, 0 }
+};
+
+
 static const kvr_word_t  kvr_indexed_kinds[] = {
     { "full_attention", 0 },
     { "mla_attention", 0 },
@@ -458,6 +464,19 @@ kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
     e->nremaining = n;
 
     return KVR_OK;
+}
+
+
+/* NEW, or REUSED: announced once more, and no other copy. */
+kvr_rc_t
+kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  unused;
+
+    e->ev->reused = kvr_word_find(kvr_old_origins, item, &unused);
+
+    return kvr_field_skip(d, e, item);
 }
 
 
