@@ -65,12 +65,12 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
+#define KVR_WORKER_REDIS     0x0080u     /* registered in Redis; with DELETED:
+                                            it was, no tombstone */
+#define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
+                                            model or block size */
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
                                             indexed: scores are upper bounds */
-#define KVR_WORKER_REDIS     0x0100u     /* registered in Redis; with DELETED:
-                                            it was, no tombstone */
-#define KVR_WORKER_FOREIGN   0x0200u     /* with DELETED and REDIS: of another
-                                            model or block size */
 
 
 /* Deleted by a person, and not just gone from Redis. */
@@ -129,7 +129,6 @@ typedef struct {
                                        depends on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
-    uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
