@@ -5,8 +5,8 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, capacity; the last is
-exact and runs once.  Every program prints one line of JSON a figure; what is
+ROW is any of main, scale, chat, trace, worst, beside, pauses, capacity, snapshot;
+the last two run once.  Every program prints one line of JSON a figure; what is
 shown is the median of N runs, and the best peer's figure by ours ("x ours":
 above 1, ours is faster or smaller), with "!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
@@ -30,7 +30,9 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'capacity']
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'pauses',
+        'capacity', 'snapshot']
+ALONE = ('capacity', 'snapshot')    # rows that the peers have not
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -58,6 +60,11 @@ AIMS = {
 # the same of our figure alone: at most
 LIMITS = {
     'hash a block, 64 tokens': 10,
+    'radix, chains of 1024: a snapshot of 1 M blocks': 2000,
+    'radix, chains of 1024: longest slice': 5,
+    'radix, chains of 16000: longest slice': 5,
+    'positional, chains of 1024: a snapshot of 1 M blocks': 2000,
+    'positional, chains of 1024: longest slice': 5,
 }
 
 # column heads; others are shown by their own name
@@ -235,7 +242,7 @@ def table(rows):
             line += ' %9.2f' % row['ratio']
 
         if row['met'] is not None:
-            what = '%.3g ns' if row['aim_is'] == 'limit' else '%5.2f'
+            what = '%.4g ' + unit if row['aim_is'] == 'limit' else '%5.2f'
             line += '  ' + what % row['aim'] + ('' if row['met'] else ' !')
 
         lines.append(line.rstrip())
@@ -262,7 +269,7 @@ def main():
     build = os.path.abspath(args.build)
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
-    theirs = [r for r in rows if not r.startswith('capacity')]
+    theirs = [r for r in rows if not r.startswith(ALONE)]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')

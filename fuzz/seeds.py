@@ -133,9 +133,9 @@ def operations():
     """Rows of operations on the index; see op_read() in fuzz_index.c."""
     rng = random.Random(1)
     for size in (16, 64, 256, 1024, 2400):
-        for room in range(8):
+        for room in range(16):
             yield bytes([room]) + rng.randbytes(size)
-    for room in range(8):
+    for room in range(16):
         row = bytearray([room])
         for number in range(120):
             long = 0x60 if rng.random() < 0.3 else rng.choice((0, 0x40))
@@ -167,7 +167,10 @@ def streams():
                [["s", 0, 1, 1, words(2), words(2)], ["s", 1, 0, 9, words(8),
                                                      words(8)]],
                [["c", 0], ["s", 0, 0, None, words(1), words(7)]],
-               [["r", 0, 0, words(1, 5)]]]
+               [["r", 0, 0, words(1, 5)]],
+               [["s", 0, 0, None, words(6, 7), words(1, 2, 3, 4, 5, 6)],
+                ["s", 0, 1, None, words(6), b""], ["r", 0, 0, words(6)],
+                ["s", 0, 0, 7, words(6), words(7, 8)]]]
     sent = [envelope(number + 1, msgpack.packb(batch))
             for number, batch in enumerate(batches)]
     yield b"".join(message(1, data) for data in sent)

@@ -76,6 +76,7 @@ typedef struct {
     const char *worker;             /* id */
     const char *address;            /* "host:port" or "unix:/path" */
     const char *model;
+    const char *reason;             /* of the confidence, a word; static */
 } ngx_http_kv_router_candidate_t;
 
 

@@ -8,6 +8,7 @@
 
 
 #include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_watch.h"
 
 #include <request/kvr_tokens.h>
 
@@ -334,6 +335,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->worker = (char *) h->id.data;
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
+    c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 }
 
 
@@ -368,6 +370,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                                  ctx->match.prompt_blocks, false,
                                  ngx_http_kv_router_matches, max);
+        ngx_http_kv_router_watch_lookup(ctx->zone, *found);
     }
 
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,

@@ -106,7 +106,6 @@ ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
 
     if (!m->redis.opened) {
         m->redis.server = c->subscriber.server;
-        m->redis.addr = c->subscriber.addr;
     }
 
     ngx_http_kv_router_redis_open(&m->redis);
@@ -536,16 +535,26 @@ ngx_http_kv_router_members_ask(ngx_http_kv_router_members_t *m, u_char *id,
     size_t len)
 {
     u_char                       key[NGX_HTTP_KV_ROUTER_MEMBER_KEY];
-    ngx_str_t                    args[2];
-    ngx_uint_t                   last;
+    ngx_str_t                    args[2 + NGX_HTTP_KV_ROUTER_MEMBER_FIELDS];
+    ngx_uint_t                   i, last;
     ngx_http_kv_router_asked_t  *asked;
 
     args[1].data = key;
     args[1].len = ngx_sprintf(key, "kv-worker:{%*s}", len, id) - key;
 
-    ngx_str_set(&args[0], "HGETALL");
+    /* not HGETALL: there may be any number of fields */
 
-    if (ngx_http_kv_router_redis_send(&m->redis, 2, args) != NGX_OK) {
+    ngx_str_set(&args[0], "HMGET");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_MEMBER_FIELDS; i++) {
+        args[2 + i] = ngx_http_kv_router_member_fields[i];
+    }
+
+    if (ngx_http_kv_router_redis_send(&m->redis,
+                                      2 + NGX_HTTP_KV_ROUTER_MEMBER_FIELDS,
+                                      args)
+        != NGX_OK)
+    {
         goto failed;
     }
 

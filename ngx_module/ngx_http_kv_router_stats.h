@@ -34,6 +34,7 @@ typedef struct {
     uint32_t                        flags;
     uint32_t                        generation;
     kvr_confidence_t                confidence;
+    const char                     *reason;    /* of the confidence */
     int64_t                         age;       /* ms; -1: no message yet */
     int64_t                         ttl;       /* ms; 0: expired; -1: not
                                                   registered in Redis */

@@ -21,6 +21,7 @@
 #define KVR_INGEST_H_INCLUDED
 
 
+#include "kvr_complaint.h"
 #include "kvr_router.h"
 
 
@@ -65,6 +66,12 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 
+/*
+ * To be asked after each step: whether something was refused for a reason that
+ * its worker never gave before; text then says which worker and why, once.
+ */
+bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
+
 /* Where the worker's stream stands.  KVR_DECLINED: not known. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_cursor_t *cursor);
@@ -81,10 +88,12 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
     size_t len);
 
 /*
- * The same of all workers of a shard that send envelopes: what they published
- * while nobody listened is not known yet.  KVR_BUSY, KVR_LOST.
+ * A shard is listened to from now on.  repair: what its workers published in
+ * envelopes before is still to be read, and all of them are SYNCING until
+ * then; otherwise none is, for nobody will read it.  KVR_BUSY, KVR_LOST.
  */
-kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard);
+kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard,
+    bool repair);
 
 /* The log was read to its end, without a hole, and the stream stands there. */
 kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,

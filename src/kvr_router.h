@@ -366,9 +366,10 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
  * zone needs to give the same answers: whole chains, parents first, then the
  * removals that make the holes.  Of a handle that spans several blocks, those
  * before the last have handles of their own here (kvr_span.h): the answers are
- * the same.  One shard after the other, each under its
- * lock, tens of milliseconds for a million blocks: for people, not for the hot
- * path.  Stops when put() answers anything but KVR_OK, and answers the same.
+ * the same.  One shard after the other, each under its lock, about half a
+ * second for a million blocks, in which that shard is not written: for people,
+ * not for the hot path.  Stops when put() answers anything but KVR_OK, and
+ * answers the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);

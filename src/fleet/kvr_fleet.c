@@ -180,7 +180,8 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
 
     if (kvr_fleet_find(f, conf->id, strlen(conf->id), &i) == KVR_OK) {
         w = &f->workers[i];
-        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED);
+        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED
+                           | KVR_WORKER_HYBRID);
 
     } else {
         i = kvr_fleet_slot(f);
@@ -544,10 +545,10 @@ kvr_degraded_name(uint32_t reason)
 {
     static const char  *names[] = {
         "none", "gap_not_filled", "log_trimmed", "publisher_incomplete",
-        "event_refused", "zone_full"
+        "event_refused", "zone_full", "block_size"
     };
 
-    return reason <= KVR_DEG_FULL ? names[reason] : "unknown";
+    return reason <= KVR_DEG_BLOCK_SIZE ? names[reason] : "unknown";
 }
 
 

@@ -65,12 +65,12 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
-#define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
-                                            indexed: scores are upper bounds */
-#define KVR_WORKER_REDIS     0x0100u     /* registered in Redis; with DELETED:
+#define KVR_WORKER_REDIS     0x0080u     /* registered in Redis; with DELETED:
                                             it was, no tombstone */
-#define KVR_WORKER_FOREIGN   0x0200u     /* with DELETED and REDIS: of another
+#define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
                                             model or block size */
+#define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
+                                            indexed: scores are upper bounds */
 
 
 /* Deleted by a person, and not just gone from Redis. */
@@ -129,12 +129,12 @@ typedef struct {
                                        depends on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
-    uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
     uint32_t    aside_lost;         /* of it something was forgotten */
-    uint32_t    pad;
+    uint32_t    engine_block_size;  /* of the last bare event that said; 0:
+                                       none did */
 } kvr_stream_t;
 
 
@@ -154,8 +154,9 @@ typedef enum {
     KVR_DEG_LOG_TRIMMED,        /* the log begins after the stream's start */
     KVR_DEG_INCOMPLETE,         /* the publisher says so */
     KVR_DEG_REFUSED,            /* an event had to be refused */
-    KVR_DEG_FULL                /* a hole could not be written down: the view
+    KVR_DEG_FULL,               /* a hole could not be written down: the view
                                    was dropped */
+    KVR_DEG_BLOCK_SIZE          /* the engine's is no multiple of the zone's */
 } kvr_degraded_t;
 
 
@@ -299,8 +300,8 @@ kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that is written: its own, or, while f->aside is set, the
- * one aside.
+ * The view of a holder that is written: its own, or, while f->aside is set,
+ * the one aside.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
