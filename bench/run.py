@@ -5,9 +5,9 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, pauses, capacity; the last
-is exact and runs once.  Every program prints one line of JSON a figure; what is
-shown is the median of N runs, and the best peer's figure by ours ("x ours":
+ROW is any of main, scale, chat, trace, worst, beside, pauses, capacity; the
+last two run once, ours alone.  Every program prints one line of JSON a figure;
+what is shown is the median of N runs, and the best peer's figure by ours ("x ours":
 above 1, ours is faster or smaller), with "!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
@@ -263,7 +263,7 @@ def main():
     build = os.path.abspath(args.build)
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
-    theirs = [r for r in rows if not r.startswith('capacity')]
+    theirs = [r for r in rows if not r.startswith(('capacity', 'pauses'))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')
