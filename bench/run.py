@@ -5,9 +5,9 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, pauses, capacity, snapshot;
-the last two run once.  Every program prints one line of JSON a figure; what is
-shown is the median of N runs, and the best peer's figure by ours ("x ours":
+ROW is any of main, scale, chat, trace, worst, beside, ingest, pauses, capacity,
+snapshot; the last three run once, ours alone.  Every program prints one line of
+JSON a figure; what is shown is the median of N runs, and the best peer's figure by ours ("x ours":
 above 1, ours is faster or smaller), with "!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
@@ -32,7 +32,7 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'pauses',
         'capacity', 'snapshot']
-ALONE = ('capacity', 'snapshot')    # rows that the peers have not
+ALONE = ('capacity', 'pauses', 'snapshot')   # rows that the peers have not
 OURS = 'ours'
 
 # folder of peers/ -> its program
