@@ -129,6 +129,7 @@ typedef struct {
                                        depends on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
+    uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
