@@ -1,22 +1,22 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The index against sets (sets.h): any bytes are a row of stores, removals,
+ * Both indexes against sets (sets.h): any bytes are a row of stores, removals,
  * tiers, clears and rollbacks by four holders with few names, so that handles
  * move, come twice, name themselves as parents, and leave holes everywhere.
  *
- * The first byte chooses the memory, of which there may be so little that
+ * The first byte chooses the index and the memory, of which there may be so little that
  * stores and removals are refused for want of room, or blocks are forgotten:
  * that ends an input, when nobody has more than the sets say.  A clear may
- * take long:
- * the holder is hidden, and reclaimed bit by bit between other operations.
+ * take long: the holder is hidden, and reclaimed bit by bit between other
+ * operations.
  */
 
 
 #include "fuzz.h"
 #include "sets.h"
 
-#include "index/kvr_radix.h"
+#include "index/kvr_index.h"
 
 
 #define ROOM         (1u << 20)         /* for log, tables, and arena */
@@ -60,7 +60,7 @@ static uint32_t take(bytes_t *b);
 static void op_read(bytes_t *b, kind_t kind, op_t *op);
 static void op_apply(op_t *op);
 static void op_compare(const op_t *op);
-static void open_index(uint32_t room);
+static void open_index(kvr_index_kind_t kind, uint32_t room, bool full);
 static void group(bytes_t *b, kind_t kind, uint32_t n);
 static uint32_t deepest(uint32_t n);
 static void forgot(void *data, uint32_t view, uint32_t handles);
@@ -79,8 +79,9 @@ static bool emptied(uint32_t view);
 static _Alignas(4096) char  memory[ROOM];
 
 static kvr_mem_t            mem;
-static kvr_radix_t          x;
-static kvr_radix_zone_t    *zone;
+static kvr_index_t          x;
+static kvr_index_zone_t    *zone;
+static uint64_t            *torn;       /* a counter that nothing here needs */
 static sets_t               sets;
 static bool                 forgetful;
 static uint32_t             last;       /* the block stored last */
@@ -102,11 +103,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     b.end = bytes + len;
 
     kind = take(&b);
-    open_index(80u << 10 << kind % 4);
-
-    if (kind & 4) {
-        x.tries = 0;
-    }
+    open_index(kind & 8 ? KVR_INDEX_POSITIONAL : KVR_INDEX_RADIX,
+               80u << 10 << kind % 4, kind & 4);
 
     sets_init(&sets);
     last = 0;
@@ -170,7 +168,7 @@ take(bytes_t *b)
 
 
 static void
-open_index(uint32_t room)
+open_index(kvr_index_kind_t kind, uint32_t room, bool full)
 {
     uint64_t  at;
 
@@ -181,15 +179,24 @@ open_index(uint32_t room)
     mem.base = memory;
     mem.journal = (kvr_journal_t *) memory;
     at = (sizeof(kvr_journal_t) + 63) & ~UINT64_C(63);
-    zone = (kvr_radix_zone_t *) (memory + at);
-    at += (sizeof(kvr_radix_zone_t) + 63) & ~UINT64_C(63);
+    zone = (kvr_index_zone_t *) (memory + at);
+    at += (sizeof(kvr_index_zone_t) + 63) & ~UINT64_C(63);
     room = kvr_min(room, ROOM - at);
     mem.size = at + room;
 
     memset(memory, 0, mem.size);
-    kvr_radix_format(&mem, zone, at, room, SETS_VIEWS, secret);
-    kvr_radix_attach(&x, &mem, zone);
-    x.forgot = forgot;
+    kvr_index_format(&mem, zone, kind, at, room, SETS_VIEWS, secret);
+    kvr_index_attach(&x, &mem, zone);
+    kvr_index_on_forget(&x, forgot, NULL);
+
+    if (kind == KVR_INDEX_RADIX) {
+        torn = &zone->u.radix.torn;
+        x.u.radix.tries = full ? 0 : x.u.radix.tries;
+
+    } else {
+        torn = &zone->u.positional.torn;
+        x.u.positional.tries = full ? 0 : x.u.positional.tries;
+    }
 }
 
 
@@ -283,9 +290,9 @@ group(bytes_t *b, kind_t kind, uint32_t n)
         return;
     }
 
-    kvr_radix_begin(&x);
+    kvr_index_begin(&x);
     record = mem.journal->n;
-    kvr_set64(&mem, &zone->torn, zone->torn + 1);
+    kvr_set64(&mem, torn, *torn + 1);
 
     for (i = 0; i < n && !full; i++) {
         op_apply(&ops[i]);
@@ -296,7 +303,7 @@ group(bytes_t *b, kind_t kind, uint32_t n)
 
     whole = mem.journal->n > record
             && mem.journal->records[record].where
-               == ((uint64_t) ((char *) &zone->torn - mem.base) << 2
+               == ((uint64_t) ((char *) torn - mem.base) << 2
                    | KVR_UNDO_64);
 
     if (n > 1 && whole && b->pos < b->end && *b->pos & 1) {
@@ -368,18 +375,18 @@ op_apply(op_t *op)
     switch (op->kind) {
 
     case OP_STORE:
-        op->rc = kvr_radix_store(&x, op->view, op->tier, op->has_parent,
+        op->rc = kvr_index_store(&x, op->view, op->tier, op->has_parent,
                                  op->parent, op->handles, op->hashes, op->n,
                                  0, &op->count);
         break;
 
     case OP_REMOVE:
-        op->rc = kvr_radix_remove(&x, op->view, op->tier, op->handles, op->n,
+        op->rc = kvr_index_remove(&x, op->view, op->tier, op->handles, op->n,
                                   &op->count);
         break;
 
     default:
-        op->rc = kvr_radix_add_tier(&x, op->view, op->tier, op->handles,
+        op->rc = kvr_index_add_tier(&x, op->view, op->tier, op->handles,
                                     op->n, &op->count);
     }
 }
@@ -479,11 +486,11 @@ reclaim(uint32_t slots)
 {
     bool  round;
 
-    kvr_radix_begin(&x);
-    round = kvr_radix_reclaim(&x, dying, &hidden, slots);
+    kvr_index_begin(&x);
+    round = kvr_index_reclaim(&x, dying, &hidden, slots);
     kvr_txn_commit(&mem);
 
-    if (round && kvr_radix_view_empty(&x, hidden)) {
+    if (round && kvr_index_view_empty(&x, hidden)) {
         hidden = SETS_VIEWS;
     }
 
@@ -547,7 +554,7 @@ compare(uint32_t block)
 static void
 compare_prompt(uint32_t n)
 {
-    uint32_t      v, t, best, top, want[3], got[3][SETS_VIEWS];
+    uint32_t      v, t, best, top, less, want[3], got[3][SETS_VIEWS];
     kvr_depths_t  out;
 
     top = 0;
@@ -558,7 +565,7 @@ compare_prompt(uint32_t n)
         out.depths[t] = got[t];
     }
 
-    best = kvr_radix_find(&x, q, n, &out);
+    best = kvr_index_find(&x, q, n, &out);
 
     for (v = 0; v < SETS_VIEWS; v++) {
 
@@ -584,6 +591,30 @@ compare_prompt(uint32_t n)
         fuzz_fail("a prompt of %u: best %u, not %u; torn %d", n, best, top,
                   out.torn);
     }
+
+    if (hidden < SETS_VIEWS || forgetful) {
+        return;
+    }
+
+    /* one that is left when a lookup ends early may have more */
+
+    less = 0;
+    out.early_exit = true;
+    (void) kvr_index_find(&x, q, n, &out);
+
+    for (v = 0; v < SETS_VIEWS; v++) {
+
+        sets_find(&sets, v, q, n, want);
+        less += out.depths[2][v] < want[2];
+
+        for (t = 0; t < 3; t++) {
+            if (out.depths[out.tiered ? t : 2][v] > want[t] || less > 1) {
+                fuzz_fail("a prompt of %u, early exit: view %u, tier %u: %u, "
+                          "not %u", n, v, t, out.depths[out.tiered ? t : 2][v],
+                          want[t]);
+            }
+        }
+    }
 }
 
 
@@ -597,7 +628,7 @@ check(void)
         return;
     }
 
-    why = kvr_radix_check(&x);
+    why = kvr_index_check(&x);
 
     if (why) {
         fuzz_fail("%s", why);
@@ -610,7 +641,8 @@ check(void)
 static void
 finish(void)
 {
-    uint32_t  v, i;
+    uint32_t           v, i;
+    kvr_index_usage_t  u;
 
     for (v = 0; v < SETS_VIEWS; v++) {
 
@@ -626,15 +658,17 @@ finish(void)
 
         sets_clear(&sets, v);
 
-        if (!kvr_radix_view_empty(&x, v)) {
+        if (!kvr_index_view_empty(&x, v)) {
             fuzz_fail("view %u is not empty at the end", v);
         }
     }
 
-    if (zone->arena.used || zone->blocks) {
-        fuzz_fail("%llu words and %llu blocks are left",
-                  (unsigned long long) zone->arena.used,
-                  (unsigned long long) zone->blocks);
+    kvr_index_usage(&x, &u);
+
+    if (u.arena || u.blocks || u.pairs || u.handles) {
+        fuzz_fail("%llu bytes, %llu blocks and %llu handles are left",
+                  (unsigned long long) u.arena, (unsigned long long) u.blocks,
+                  (unsigned long long) u.pairs);
     }
 
     check();
@@ -662,8 +696,8 @@ emptied(uint32_t view)
                 continue;
             }
 
-            kvr_radix_begin(&x);
-            rc = kvr_radix_remove(&x, view, t, &handle, 1, &unknown);
+            kvr_index_begin(&x);
+            rc = kvr_index_remove(&x, view, t, &handle, 1, &unknown);
             kvr_txn_commit(&mem);
 
             if (rc != KVR_OK) {

@@ -119,7 +119,8 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
             unknown += gone;
 
             if (rc == KVR_OK) {
-                applied++;
+                applied += why == KVR_WHY_NONE;
+                filtered += why != KVR_WHY_NONE;
                 continue;
             }
 

@@ -6,14 +6,18 @@
  */
 
 
-#include "kvr_shard.h"
+#include "kvr_span.h"
 
 
+static void kvr_apply_untruncate(kvr_shard_t *k, uint32_t worker);
 static kvr_rc_t kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown,
     kvr_why_t *why);
+static kvr_rc_t kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
+    const kvr_event_t *ev, uint32_t *unknown);
 static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
-    const kvr_event_t *ev, uint64_t *seed, kvr_why_t *why);
+    const kvr_event_t *ev, uint32_t n, uint64_t *seed);
+static void kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder);
 static const char *kvr_apply_detail(kvr_why_t why);
 static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
@@ -29,6 +33,34 @@ kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
     if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
         kvr_fleet_free_view(&k->fleet, view);
     }
+
+    kvr_apply_untruncate(k, k->fleet.holders[holder].worker);
+}
+
+
+/* A worker of which nothing is held has lost nothing. */
+
+static void
+kvr_apply_untruncate(kvr_shard_t *k, uint32_t worker)
+{
+    uint32_t       h;
+    kvr_worker_t  *w;
+
+    w = &k->fleet.workers[worker];
+
+    if ((w->flags & KVR_WORKER_TRUNCATED) == 0) {
+        return;
+    }
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE;
+         h = k->fleet.holders[h].next)
+    {
+        if (k->fleet.holders[h].view != KVR_VIEW_NONE) {
+            return;
+        }
+    }
+
+    kvr_fleet_set_flags(&k->fleet, worker, 0, KVR_WORKER_TRUNCATED);
 }
 
 
@@ -36,6 +68,8 @@ void
 kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker)
 {
     uint32_t  h;
+
+    kvr_shard_drop_aside(k, worker);
 
     for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
          h = k->fleet.holders[h].next)
@@ -102,10 +136,32 @@ static kvr_rc_t
 kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why)
 {
-    uint32_t         view, done;
+    bool             tier;
+    uint32_t         view, done, n, span;
     uint64_t         seed;
     kvr_rc_t         rc;
-    const uint64_t  *hashes;
+    const uint64_t  *hashes, *handles;
+
+    tier = ev->ntokens == 0 && ev->nlocals == 0;
+    n = 0;
+    span = 1;
+    seed = 0;
+
+    if (!tier) {
+        *why = kvr_span_of(ev, k->params->block_size, &span, &n);
+
+        if (*why != KVR_WHY_NONE) {
+            return KVR_INVALID;
+        }
+
+        if (n < ev->nhandles) {
+            *why = KVR_WHY_EXTRA_KEY;
+        }
+
+        if (n == 0) {
+            return KVR_OK;
+        }
+    }
 
     rc = kvr_fleet_view(&k->fleet, holder, &view);
     if (rc != KVR_OK) {
@@ -117,44 +173,76 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     kvr_txn_commit(&k->mem);
     kvr_index_begin(&k->index);
 
-    if (ev->ntokens == 0 && ev->nlocals == 0) {
-
-        rc = kvr_index_add_tier(&k->index, view, ev->tier, ev->handles,
-                                ev->nhandles, unknown);
-        done = ev->nhandles - *unknown;
-
-        goto done;
+    if (tier) {
+        return kvr_apply_tier(k, w, view, ev, unknown);
     }
+
+    hashes = ev->locals;
+    handles = ev->handles;
+    seed = ev->seed;
 
     if (ev->ntokens) {
-        rc = kvr_apply_hash(k, view, ev, &seed, why);
-        if (rc != KVR_OK) {
-            return rc;
-        }
-
+        rc = kvr_apply_hash(k, view, ev, n, &seed);
         hashes = k->hashes;
-
-    } else {
-
-        if (ev->nlocals != ev->nhandles) {
-            *why = KVR_WHY_LENGTH;
-            return KVR_INVALID;
-        }
-
-        hashes = ev->locals;
-        seed = 0;
     }
 
-    rc = kvr_index_store(&k->index, view, ev->tier, ev->has_parent,
-                         ev->parent, ev->handles, hashes, ev->nhandles, seed,
-                         &done);
+    if (rc == KVR_OK && (span > 1 || k->fleet.view_span[view])) {
+
+        if (ev->has_parent
+            && !kvr_index_knows(&k->index, view, ev->parent))
+        {
+            rc = KVR_DECLINED;
+
+        } else {
+            rc = kvr_span_store(k, view, ev->handles, n, span, &handles);
+
+            if (rc == KVR_FULL) {
+                kvr_apply_drop(k, w, holder);
+                return rc;
+            }
+        }
+    }
+
+    done = 0;
+
+    if (rc == KVR_OK) {
+        rc = kvr_index_store(&k->index, view, ev->tier, ev->has_parent,
+                             ev->parent, handles, hashes, n * span, seed,
+                             &done);
+    }
 
     if (rc == KVR_DECLINED) {
         *why = KVR_WHY_PARENT;
         return KVR_INVALID;
     }
 
-done:
+    kvr_count(k, &w->counters.stores, 1);
+    kvr_count(k, &w->counters.blocks_stored, done);
+
+    return rc;
+}
+
+
+/* A store that says nothing of its blocks: another tier of what is known. */
+
+static kvr_rc_t
+kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
+    const kvr_event_t *ev, uint32_t *unknown)
+{
+    uint32_t  done;
+    kvr_rc_t  rc;
+
+    done = 0;
+
+    if (k->fleet.view_span[view]) {
+        rc = kvr_span_add_tier(k, view, ev->tier, ev->handles, ev->nhandles,
+                               unknown, &done);
+
+    } else {
+        rc = kvr_index_add_tier(&k->index, view, ev->tier, ev->handles,
+                                ev->nhandles, unknown);
+        done = ev->nhandles - *unknown;
+    }
 
     kvr_count(k, &w->counters.stores, 1);
     kvr_count(k, &w->counters.blocks_stored, done);
@@ -164,40 +252,27 @@ done:
 }
 
 
-/* Local hashes of an event that came with tokens, into k->hashes. */
+/*
+ * Local hashes of the first n handles of an event that came with tokens, into
+ * k->hashes.  KVR_DECLINED: the parent is unknown.
+ */
 
 static kvr_rc_t
 kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
-    uint64_t *seed, kvr_why_t *why)
+    uint32_t n, uint64_t *seed)
 {
     uint32_t  i, block_size;
 
-    block_size = k->params->block_size;
-
-    if (ev->block_size != block_size) {
-        *why = KVR_WHY_BLOCK_SIZE;
-        return KVR_INVALID;
-    }
-
-    if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
-        *why = KVR_WHY_LIMIT;
-        return KVR_INVALID;
-    }
-
-    if (ev->ntokens != (uint64_t) ev->nhandles * block_size) {
-        *why = KVR_WHY_LENGTH;
-        return KVR_INVALID;
-    }
-
     /* salt and LoRA come with a chain's first block, and hold for all of it */
-
-    *seed = 0;
 
     if (ev->has_parent
         && kvr_index_seed(&k->index, view, ev->parent, seed) != KVR_OK)
     {
-        *why = KVR_WHY_PARENT;
-        return KVR_INVALID;
+        return KVR_DECLINED;
+    }
+
+    if (*seed == 0) {
+        *seed = ev->seed;
     }
 
     if (*seed == 0) {
@@ -205,15 +280,18 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
                               ev->salt_len);
     }
 
+    block_size = k->params->block_size;
+
     kvr_hasher_init(&k->hasher, *seed);
 
-    if (ev->mm_start == NULL) {
-        (void) kvr_hash_blocks(&k->hasher, ev->tokens, ev->ntokens,
-                               block_size, k->hashes);
+    if (ev->mm_start == NULL || ev->block_size != block_size) {
+        (void) kvr_hash_blocks(&k->hasher, ev->tokens,
+                               (size_t) n * ev->block_size, block_size,
+                               k->hashes);
         return KVR_OK;
     }
 
-    for (i = 0; i < ev->nhandles; i++) {
+    for (i = 0; i < n; i++) {
         k->hashes[i] = kvr_hash_block_mm(&k->hasher,
                                          ev->tokens + i * block_size,
                                          block_size, ev->mm + ev->mm_start[i],
@@ -229,11 +307,12 @@ static kvr_rc_t
 kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     const kvr_event_t *ev, uint32_t *unknown)
 {
-    uint32_t  view;
+    uint32_t  view, done;
     kvr_rc_t  rc;
 
-    view = k->fleet.holders[holder].view;
+    view = *kvr_fleet_written(&k->fleet, holder);
     rc = KVR_OK;
+    done = 0;
 
     if (view == KVR_VIEW_NONE) {
         *unknown = ev->nhandles;
@@ -242,22 +321,40 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
         kvr_txn_commit(&k->mem);
         kvr_index_begin(&k->index);
 
-        rc = kvr_index_remove(&k->index, view, ev->tier, ev->handles,
-                              ev->nhandles, unknown);
+        if (k->fleet.view_span[view]) {
+            rc = kvr_span_remove(k, view, ev->tier, ev->handles,
+                                 ev->nhandles, unknown, &done);
+
+        } else {
+            rc = kvr_index_remove(&k->index, view, ev->tier, ev->handles,
+                                  ev->nhandles, unknown);
+            done = ev->nhandles - *unknown;
+        }
 
         if (rc == KVR_FULL) {
-            /* a hole that can't be written down: nothing is better than
-               more than there is */
-            kvr_shard_clear(k, holder);
-            kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
+            kvr_apply_drop(k, w, holder);
         }
     }
 
     kvr_count(k, &w->counters.removes, 1);
-    kvr_count(k, &w->counters.blocks_removed, ev->nhandles - *unknown);
+    kvr_count(k, &w->counters.blocks_removed, done);
     kvr_count(k, &w->counters.blocks_unknown, *unknown);
 
     return rc;
+}
+
+
+/*
+ * A hole that can't be written down: nothing is better than more than there
+ * is.
+ */
+
+static void
+kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder)
+{
+    kvr_shard_clear(k, holder);
+    kvr_set32(&k->mem, &k->fleet.holders[holder].cleared, 0);
+    kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_FULL);
 }
 
 
@@ -270,7 +367,10 @@ kvr_apply_detail(kvr_why_t why)
         return "the parent is not held by this worker and rank";
 
     case KVR_WHY_BLOCK_SIZE:
-        return "the block size is not the zone's";
+        return "the block size is no multiple of the zone's";
+
+    case KVR_WHY_EXTRA_KEY:
+        return "multimodal hashes of a block that spans several of the zone's";
 
     case KVR_WHY_LENGTH:
         return "hashes, tokens and block size don't fit together";

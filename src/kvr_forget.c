@@ -23,13 +23,17 @@ kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
     kvr_worker_t  *w;
 
     k = data;
-    h = k->fleet.view_holder[view];
+    h = kvr_fleet_view_holder(&k->fleet, view);
 
-    if (h >= k->zone->fleet.max_holders) {
+    if (h == KVR_HOLDER_NONE) {
         return;                         /* cleared: nobody misses it */
     }
 
     w = &k->fleet.workers[k->fleet.holders[h].worker];
+
+    if (k->fleet.holders[h].aside == view) {
+        kvr_set32(&k->mem, &w->stream.aside_lost, 1);
+    }
 
     kvr_count(k, &w->counters.blocks_forgotten, handles);
 

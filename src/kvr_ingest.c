@@ -22,7 +22,6 @@ struct kvr_ingest_s {
 
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, const char **detail);
-static kvr_rc_t kvr_ingest_lock(kvr_ingest_t *in);
 static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
     size_t len, kvr_worker_t **w);
 static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
@@ -34,6 +33,10 @@ static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
+static void kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w);
+static void kvr_ingest_cleared(kvr_ingest_t *in, kvr_worker_t *w,
+    uint32_t rank);
+static void kvr_ingest_uncleared(kvr_shard_t *k, kvr_worker_t *w);
 static void kvr_ingest_confidence(kvr_shard_t *k, kvr_worker_t *w);
 
 
@@ -72,33 +75,6 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 
 
 /* ---- messages ----------------------------------------------------------- */
-
-/* The lock, and the lease still ours. */
-
-static kvr_rc_t
-kvr_ingest_lock(kvr_ingest_t *in)
-{
-    kvr_rc_t      rc;
-    kvr_shard_t  *k;
-
-    k = in->shard;
-
-    rc = kvr_shard_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    if (k->token == 0 || k->zone->lease.token != k->token
-        || k->zone->lease.owner != k->self)
-    {
-        k->token = 0;
-        kvr_shard_unlock(k);
-        return KVR_LOST;
-    }
-
-    return KVR_OK;
-}
-
 
 /*
  * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
@@ -177,7 +153,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         text = "the envelope's worker is not the channel's";
     }
 
-    switch (kvr_ingest_lock(in)) {
+    switch (kvr_shard_lock_leased(in->shard)) {
 
     case KVR_OK:
         break;
@@ -280,6 +256,14 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
             kvr_set32(&k->mem, &s->heartbeats, 1);
         }
 
+        if (m->epoch == s->epoch && m->seq == s->seq) {
+            kvr_ingest_complete(in, w);
+
+            if (s->confidence != KVR_SYNCING) {
+                kvr_ingest_confidence(k, w);
+            }
+        }
+
         if (m->seq == 0 || (m->epoch == s->epoch && m->seq <= s->seq)) {
             return KVR_INGEST_DROP;
         }
@@ -334,7 +318,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 
     k = in->shard;
 
-    rc = kvr_ingest_lock(in);
+    rc = kvr_shard_lock_leased(in->shard);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -370,7 +354,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
         }
 
         rc = kvr_ingest_event(in, w, &ev);
-        used += 1 + ev.nhandles;
+        used += 1 + kvr_max(ev.nhandles, ev.nlocals);
 
         if (in->msg.form == KVR_FORM_ENVELOPE) {
             kvr_set32(&k->mem, &w->stream.at, ev.at + 1);
@@ -426,6 +410,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
+
+    if (ev->kind == KVR_CLEAR && rc == KVR_OK && in->msg.complete) {
+        kvr_ingest_cleared(in, w, ev->rank);
+    }
 
     if (rc == KVR_INVALID
         && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
@@ -509,22 +497,99 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
         kvr_set64(&k->mem, &s->seq, in->msg.seq);
         kvr_set32(&k->mem, &s->at, 0);
 
-        if (!in->msg.complete) {
-            kvr_set32(&k->mem, &s->reason, KVR_DEG_INCOMPLETE);
-
-        } else if (s->reason == KVR_DEG_INCOMPLETE) {
-            kvr_set32(&k->mem, &s->reason, KVR_FINE);
-        }
+        kvr_ingest_complete(in, w);
     }
 
     if (in->refused) {
         kvr_set32(&k->mem, &s->reason, KVR_DEG_REFUSED);
+        kvr_ingest_uncleared(k, w);
     }
 
     kvr_count(k, &w->counters.messages, 1);
 
     if (s->confidence != KVR_SYNCING) {
         kvr_ingest_confidence(k, w);
+    }
+}
+
+
+/* What the message says of the publisher's own knowledge. */
+
+static void
+kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    uint32_t      reason;
+    kvr_shard_t  *k;
+
+    k = in->shard;
+    reason = w->stream.reason;
+
+    if (!in->msg.complete) {
+        reason = KVR_DEG_INCOMPLETE;
+        kvr_ingest_uncleared(k, w);
+
+    } else if (reason == KVR_DEG_INCOMPLETE) {
+
+        /* it has its state again, but we have not */
+
+        reason = w->stream.whole ? KVR_FINE : KVR_DEG_GAP;
+    }
+
+    if (w->stream.reason != reason) {
+        kvr_set32(&k->mem, &w->stream.reason, reason);
+    }
+}
+
+
+/*
+ * A rank was cleared by an engine that the publisher knows all of: nothing of
+ * it is missing any more.  When that is so of all ranks, the view is whole.
+ */
+
+static void
+kvr_ingest_cleared(kvr_ingest_t *in, kvr_worker_t *w, uint32_t rank)
+{
+    uint32_t       h;
+    kvr_shard_t   *k;
+    kvr_holder_t  *holders;
+
+    k = in->shard;
+    holders = k->fleet.holders;
+
+    if ((w->stream.whole && w->stream.reason == KVR_FINE && !in->refused)
+        || kvr_fleet_holder_find(&k->fleet, in->worker, rank, &h) != KVR_OK)
+    {
+        return;
+    }
+
+    kvr_set32(&k->mem, &holders[h].cleared, 1);
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
+        if (!holders[h].cleared) {
+            return;
+        }
+    }
+
+    kvr_set32(&k->mem, &w->stream.whole, 1);
+    kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
+    in->refused = 0;
+}
+
+
+/* Something of the worker's was lost, of whatever rank. */
+
+static void
+kvr_ingest_uncleared(kvr_shard_t *k, kvr_worker_t *w)
+{
+    uint32_t       h;
+    kvr_holder_t  *holders;
+
+    holders = k->fleet.holders;
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
+        if (holders[h].cleared) {
+            kvr_set32(&k->mem, &holders[h].cleared, 0);
+        }
     }
 }
 
@@ -606,7 +671,7 @@ kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
 
     in->shard = kvr_shard_of(in->router, worker, len);
 
-    rc = kvr_ingest_lock(in);
+    rc = kvr_shard_lock_leased(in->shard);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -637,6 +702,36 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
     }
 
     return rc;
+}
+
+
+kvr_rc_t
+kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard)
+{
+    uint32_t       i;
+    kvr_rc_t       rc;
+    kvr_shard_t   *k;
+    kvr_stream_t  *s;
+
+    k = &in->router->shards[shard];
+
+    rc = kvr_shard_lock_leased(k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < k->zone->fleet.nworkers; i++) {
+        s = &k->fleet.workers[i].stream;
+
+        if (s->source == KVR_SOURCE_ENVELOPE && s->confidence != KVR_SYNCING) {
+            kvr_set32(&k->mem, &s->confidence, KVR_SYNCING);
+            kvr_txn_commit(&k->mem);
+        }
+    }
+
+    kvr_shard_unlock(k);
+
+    return KVR_OK;
 }
 
 
@@ -685,6 +780,7 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_set32(m, &s->at, 0);
         kvr_set32(m, &s->whole, 0);
         kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
+        kvr_ingest_uncleared(in->shard, w);
     }
 
     kvr_ingest_confidence(in->shard, w);

@@ -80,6 +80,12 @@ kvr_rc_t kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last);
 kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
     size_t len);
 
+/*
+ * The same of all workers of a shard that send envelopes: what they published
+ * while nobody listened is not known yet.  KVR_BUSY, KVR_LOST.
+ */
+kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard);
+
 /* The log was read to its end, without a hole, and the stream stands there. */
 kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,
     size_t len);

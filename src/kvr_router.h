@@ -90,7 +90,7 @@ typedef struct {
     uint64_t      tended_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
-    uint64_t     *hashes;           /* of an event that came with tokens */
+    uint64_t     *scratch;          /* of an event */
 } kvr_router_t;
 
 
@@ -299,7 +299,8 @@ kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
  * KVR_INVALID: refused; *why and *detail say what is wrong.
  * KVR_FULL: no room; the worker is flagged TRUNCATED.  KVR_BUSY: again later.
  * KVR_DECLINED: no such worker.  KVR_LOST: the worker has an event stream.
- * *unknown: handles of a removal that were not held.
+ * *unknown: handles of a removal that were not held.  KVR_OK with another *why
+ * than KVR_WHY_NONE: filtered, all of it or its end.
  */
 kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
@@ -311,7 +312,9 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
  * zone needs to give the same answers: whole chains, parents first, then the
- * removals that make the holes.  One shard after the other, each under its
+ * removals that make the holes.  Of a handle that spans several blocks, those
+ * before the last have handles of their own here (kvr_span.h): the answers are
+ * the same.  One shard after the other, each under its
  * lock, tens of milliseconds for a million blocks: for people, not for the hot
  * path.  Stops when put() answers anything but KVR_OK, and answers the same.
  */

@@ -12,6 +12,7 @@
 
 
 static uint64_t kvr_shard_round(uint64_t at);
+static bool kvr_shard_left_aside(kvr_shard_t *k);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_shard_t *k);
 
@@ -86,7 +87,7 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
 bool
 kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
-    const kvr_params_t *params, uint64_t *hashes)
+    const kvr_params_t *params, uint64_t *scratch)
 {
     kvr_shard_zone_t  *z;
 
@@ -95,6 +96,7 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     if (z->journal >= mem->size
         || z->fleet.off_workers >= mem->size
         || z->fleet.off_views >= mem->size
+        || z->fleet.off_spans >= mem->size
         || z->fleet.nworkers > z->fleet.max_workers
         || z->fleet.max_workers != kvr_shard_workers(params)
         || z->index.kind != params->index
@@ -110,7 +112,8 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     k->mem = *mem;
     k->mem.journal = (kvr_journal_t *) (mem->base + z->journal);
     k->self = kvr_owner_self();
-    k->hashes = hashes;
+    k->hashes = scratch;
+    k->handles = scratch + KVR_EVENT_BLOCKS_MAX;
 
     kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
@@ -155,6 +158,28 @@ kvr_shard_unlock(kvr_shard_t *k)
 }
 
 
+kvr_rc_t
+kvr_shard_lock_leased(kvr_shard_t *k)
+{
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (k->token == 0 || k->zone->lease.token != k->token
+        || k->zone->lease.owner != k->self)
+    {
+        k->token = 0;
+        kvr_shard_unlock(k);
+        return KVR_LOST;
+    }
+
+    return KVR_OK;
+}
+
+
 /* The lock, and a worker that is there; on KVR_OK the caller unlocks. */
 
 kvr_rc_t
@@ -192,14 +217,20 @@ kvr_shard_recover(kvr_shard_t *k)
 bool
 kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us)
 {
-    bool  more;
+    bool  more, left;
 
-    if (kvr_load32(&k->zone->fleet.ndying) == 0) {
+    left = kvr_shard_left_aside(k);
+
+    if (kvr_load32(&k->zone->fleet.ndying) == 0 && !left) {
         return false;
     }
 
     if (kvr_shard_lock(k, 0) != KVR_OK) {
         return true;
+    }
+
+    if (left && kvr_shard_left_aside(k)) {
+        kvr_shard_sweep_aside(k);
     }
 
     do {
@@ -221,6 +252,16 @@ kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us)
     kvr_shard_unlock(k);
 
     return more;
+}
+
+
+/* Is something aside of nobody, who will not take it down either? */
+
+static bool
+kvr_shard_left_aside(kvr_shard_t *k)
+{
+    return kvr_load32(&k->zone->fleet.naside)
+           && !kvr_owner_alive(kvr_load64(&k->zone->lease.owner));
 }
 
 
@@ -316,6 +357,10 @@ kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms)
         rc = KVR_BUSY;
 
     } else {
+        if (k->zone->fleet.naside) {
+            kvr_shard_sweep_aside(k);
+        }
+
         kvr_set64(&k->mem, &lease->owner, k->self);
         kvr_set64(&k->mem, &lease->token, lease->token + 1);
         kvr_set64(&k->mem, &lease->renewed_ms, now_ms);

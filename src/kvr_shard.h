@@ -70,6 +70,7 @@ struct kvr_shard_s {
     uint64_t             token;         /* of the lease; 0: not ours */
     uint64_t            *hashes;        /* of an event that came with tokens;
                                            the router's, for all shards */
+    uint64_t            *handles;       /* of an event with spans; the same */
     kvr_hasher_t         hasher;        /* of the same */
 };
 
@@ -99,10 +100,11 @@ void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
 /*
  * Opens the shard whose header is at offset `at` of mem.  False: its header is
- * damaged.  Changes nothing in the zone.
+ * damaged.  Changes nothing in the zone.  scratch: memory for twice
+ * KVR_EVENT_BLOCKS_MAX words, of the process's own, which it may share.
  */
 bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
-    const kvr_params_t *params, uint64_t *hashes);
+    const kvr_params_t *params, uint64_t *scratch);
 
 
 /* ---- lock --------------------------------------------------------------- */
@@ -113,6 +115,12 @@ bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
  */
 kvr_rc_t kvr_shard_lock(kvr_shard_t *k, uint32_t timeout_ms);
 void kvr_shard_unlock(kvr_shard_t *k);
+
+/*
+ * The lock, for the holder of the lease.  KVR_LOST: another's; KVR_BUSY; then
+ * without the lock.
+ */
+kvr_rc_t kvr_shard_lock_leased(kvr_shard_t *k);
 
 /*
  * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
@@ -132,14 +140,24 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
  * log empty; commits all but its last part, to which the caller adds what
  * belongs to it.  Counts in the worker's counters.
  * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
- * TRUNCATED.
+ * TRUNCATED.  KVR_OK with another *why than KVR_WHY_NONE: filtered, all of it
+ * or its end.
  */
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
 
-/* Empties a holder, or all of a worker's. */
+/*
+ * Empties a holder, or all of a worker's, together with what is built aside.
+ */
 void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
 void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
+
+/*
+ * Drops what is aside of a worker, or of all: who built it is then told so.
+ * The latter commits.
+ */
+void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
+void kvr_shard_sweep_aside(kvr_shard_t *k);
 
 
 /* ---- one shard's share of what kvr_router.h promises -------------------- */

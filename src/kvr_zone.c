@@ -248,9 +248,9 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         k->zone = z;
         k->nshards = z->params.shards;
         k->shards = calloc(k->nshards, sizeof(kvr_shard_t));
-        k->hashes = malloc(KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
+        k->scratch = malloc(2 * KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
 
-        if (k->shards == NULL || k->hashes == NULL) {
+        if (k->shards == NULL || k->scratch == NULL) {
             goto memory;
         }
     }
@@ -258,7 +258,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     for (i = 0; sound && i < k->nshards; i++) {
         at = kvr_zone_part(&mem, base, size, &z->params, i);
         sound = kvr_shard_attach(&k->shards[i], &mem, at, &z->params,
-                                 k->hashes);
+                                 k->scratch);
     }
 
     if (!sound) {
@@ -338,9 +338,9 @@ kvr_router_detach(kvr_router_t *k)
 {
     free(k->shards);
     free(k->rows);
-    free(k->hashes);
+    free(k->scratch);
 
     k->shards = NULL;
     k->rows = NULL;
-    k->hashes = NULL;
+    k->scratch = NULL;
 }

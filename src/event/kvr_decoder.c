@@ -29,7 +29,17 @@ static const char *const  kvr_why_names[KVR_WHYS] = {
     [KVR_WHY_PARENT] = "parent",
     [KVR_WHY_RANK] = "rank",
     [KVR_WHY_WORKER] = "worker",
-    [KVR_WHY_FULL] = "full"
+    [KVR_WHY_FULL] = "full",
+    [KVR_WHY_FORGOTTEN] = "forgotten",
+    [KVR_WHY_UNKNOWN] = "unknown"
+};
+
+
+static const char *const  kvr_why_classes[] = {
+    [KVR_WHY_IS_NONE] = "none",
+    [KVR_WHY_IS_FILTERED] = "filtered",
+    [KVR_WHY_IS_REFUSED] = "refused",
+    [KVR_WHY_IS_FORGOTTEN] = "forgotten"
 };
 
 
@@ -268,6 +278,28 @@ kvr_why_name(kvr_why_t why)
     }
 
     return kvr_why_names[why];
+}
+
+
+kvr_why_class_t
+kvr_why_class(kvr_why_t why)
+{
+    if (why == KVR_WHY_NONE) {
+        return KVR_WHY_IS_NONE;
+    }
+
+    if (why < KVR_WHY_SYNTAX) {
+        return KVR_WHY_IS_FILTERED;
+    }
+
+    return why < KVR_WHY_FULL ? KVR_WHY_IS_REFUSED : KVR_WHY_IS_FORGOTTEN;
+}
+
+
+const char *
+kvr_why_class_name(kvr_why_class_t c)
+{
+    return kvr_why_classes[c];
 }
 
 

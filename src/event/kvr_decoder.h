@@ -110,12 +110,13 @@ extern const char *const  kvr_router_event_tiers[KVR_TIERS];
 /*
  * Reads the extra keys of an engine's store, once its handles, parent and
  * LoRA are known: multimodal hashes and the salt go to the event.  Returns
- * KVR_WHY_EXTRA_KEY when one can't be classified, KVR_WHY_LENGTH when they
- * are not one a block, KVR_WHY_LIMIT for more than a block may have.  `in' is
- * at what the item contains.
+ * KVR_WHY_EXTRA_KEY when one can't be classified, *good then being how many
+ * blocks before that are; KVR_WHY_LENGTH when they are not one a block,
+ * KVR_WHY_LIMIT for more than a block may have.  `in' is at what the item
+ * contains.
  */
 kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
-    const kvr_msgpack_item_t *item, kvr_msgpack_t in);
+    const kvr_msgpack_item_t *item, kvr_msgpack_t in, uint32_t *good);
 
 /* A decimal number of up to 64 bits, and nothing else. */
 bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);

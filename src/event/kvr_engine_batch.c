@@ -32,6 +32,7 @@ static kvr_rc_t kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e,
 static kvr_rc_t kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e,
     uint32_t n);
 static kvr_rc_t kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e);
+static kvr_rc_t kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e);
 static kvr_rc_t kvr_engine_store_verdict(kvr_decoder_t *d,
     kvr_engine_event_t *e);
 
@@ -363,10 +364,27 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         if (ev->group_kind == KVR_GROUP_OTHER
             || (ev->group_kind == KVR_GROUP_UNSAID && ev->group != 0))
         {
+            if (ev->group_kind == KVR_GROUP_UNSAID) {
+                (void) kvr_engine_rest(d, e);
+                ev->sound = (ev->verdict == KVR_KEEP);
+            }
+
             return kvr_event_filter(d, ev, KVR_WHY_GROUP,
                                     "KV cache group is not indexed");
         }
     }
+
+    return kvr_engine_rest(d, e);
+}
+
+
+/* The verdict on all but what filters an event whatever else is in it. */
+static kvr_rc_t
+kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
+{
+    kvr_event_t  *ev;
+
+    ev = e->ev;
 
     if (ev->kind == KVR_STORE) {
         return kvr_engine_store_verdict(d, e);
@@ -405,8 +423,9 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 static kvr_rc_t
 kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 {
+    uint32_t      good, blocks;
     uint64_t      whole;
-    kvr_why_t     why;
+    kvr_why_t     why, left_out;
     kvr_event_t  *ev;
 
     ev = e->ev;
@@ -424,13 +443,18 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                     "lora_id without lora_name");
         }
 
+        left_out = KVR_WHY_NONE;
+        blocks = ev->nhandles;
         whole = e->block_size * ev->nhandles;
 
         if (ev->nhandles != 0 && ev->ntokens < whole
             && ev->ntokens > whole - e->block_size)
         {
-            return kvr_event_filter(d, ev, KVR_WHY_PARTIAL,
-                                    "the last block is partial");
+            left_out = KVR_WHY_PARTIAL;
+            d->detail = "the last block is partial";
+            blocks--;
+            whole -= e->block_size;
+            ev->ntokens = (uint32_t) whole;
         }
 
         if (e->unclassified) {
@@ -439,16 +463,33 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         }
 
         if (e->has_extra_keys) {
-            why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys);
+            why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys,
+                                 &good);
 
             if (why == KVR_WHY_EXTRA_KEY) {
-                return kvr_event_filter(d, ev, why,
-                                        "an extra key can't be classified");
-            }
+                left_out = why;
+                d->detail = "an extra key can't be classified";
+                blocks = kvr_min(blocks, good);
 
-            if (why != KVR_WHY_NONE) {
+            } else if (why != KVR_WHY_NONE) {
                 kvr_engine_wrong(e, why, "extra_keys don't fit the blocks");
             }
+        }
+
+        if (left_out != KVR_WHY_NONE) {
+
+            if (blocks == 0 || e->wrong != KVR_WHY_NONE
+                || ev->ntokens != whole)
+            {
+                return kvr_event_filter(d, ev, left_out, d->detail);
+            }
+
+            /* what comes before is good */
+
+            ev->why = left_out;
+            ev->nfiltered = ev->nhandles - blocks;
+            ev->nhandles = blocks;
+            ev->ntokens = (uint32_t) (e->block_size * blocks);
         }
     }
 

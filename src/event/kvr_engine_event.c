@@ -63,9 +63,8 @@ static const kvr_word_t  kvr_local_localities[] = {
 };
 
 
-static const kvr_word_t  kvr_origins[] = {
-    { "NEW", KVR_ORIGIN_NEW },
-    { "REUSED", KVR_ORIGIN_REUSED },
+static const kvr_word_t  kvr_old_origins[] = {
+    { "REUSED", 0 },
     { NULL, 0 }
 };
 
@@ -483,16 +482,14 @@ kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Advice too. */
+/* NEW, or REUSED: announced once more, and no other copy. */
 kvr_rc_t
 kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    uint32_t  origin;
+    uint32_t  unused;
 
-    if (kvr_word_find(kvr_origins, item, &origin)) {
-        e->ev->origin = (kvr_origin_t) origin;
-    }
+    e->ev->reused = kvr_word_find(kvr_old_origins, item, &unused);
 
     return kvr_field_skip(d, e, item);
 }

@@ -86,11 +86,11 @@ kvr_rc_t kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);

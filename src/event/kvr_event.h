@@ -82,14 +82,6 @@ typedef enum {
 } kvr_group_kind_t;
 
 
-/* How a block came to be stored, where an engine says so. */
-typedef enum {
-    KVR_ORIGIN_UNSAID = 0,
-    KVR_ORIGIN_NEW,         /* another copy */
-    KVR_ORIGIN_REUSED       /* a copy that was announced before */
-} kvr_origin_t;
-
-
 /* Why an event was not kept; counted by kind. */
 typedef enum {
     KVR_WHY_NONE = 0,
@@ -114,8 +106,21 @@ typedef enum {
     KVR_WHY_WORKER,         /* worker id invalid, or not the channel's */
     KVR_WHY_FULL,           /* the zone is full */
 
+    /* left out without anybody's fault */
+    KVR_WHY_FORGOTTEN,      /* it hangs on a block that we forgot */
+    KVR_WHY_UNKNOWN,        /* a tier of a block that is not known */
+
     KVR_WHYS
 } kvr_why_t;
+
+
+/* What a reason means for the worker's confidence. */
+typedef enum {
+    KVR_WHY_IS_NONE = 0,
+    KVR_WHY_IS_FILTERED,    /* not ours to index */
+    KVR_WHY_IS_REFUSED,     /* DEGRADED */
+    KVR_WHY_IS_FORGOTTEN    /* TRUNCATED, if anything */
+} kvr_why_class_t;
 
 
 typedef struct {
@@ -134,6 +139,13 @@ typedef struct {
     uint32_t          nhandles;
 
     /*
+     * Engine batches only, stores: so many handles more, behind the others,
+     * are of blocks that can't be indexed, for the reason `why': the first of
+     * them was filtered, and the rest hangs on it.
+     */
+    uint32_t          nfiltered;
+
+    /*
      * A store carries either ready local hashes, nlocals of them (the same
      * number as handles, or a multiple of it), or tokens to be hashed, or
      * neither: an offload event that adds a tier to known handles.
@@ -143,6 +155,8 @@ typedef struct {
     const uint32_t   *tokens;
     uint32_t          ntokens;
     uint32_t          block_size;   /* engine's, with tokens; 0 otherwise */
+    uint64_t          seed;         /* of the chain, for who knows it: where
+                                       the index doesn't; 0 otherwise */
 
     const char       *lora_name;    /* with tokens; not terminated */
     size_t            lora_len;
@@ -161,19 +175,20 @@ typedef struct {
      * kind, which only stores say.  A removal in a group other than 0 comes
      * out FILTERED, KVR_WHY_GROUP, with all its fields: who remembers the
      * group's kind from its stores (per worker and rank) knows better, and
-     * should, for group 0 too.
+     * should, for group 0 too: so it may be with a store whose group is not 0
+     * and has no kind.  sound says that nothing else is wrong with either.
      */
     uint32_t          group;
     kvr_group_kind_t  group_kind;
-
-    /* Engine batches only, stores. */
-    kvr_origin_t      origin;
+    bool              sound;
 
     /*
-     * Engine batches only, removals: copies left of each handle, or NULL where
-     * nobody says.  TensorRT-LLM's are all 0: it has one of a block.
+     * Engine batches only, of those that say more of copies.  Removals: how
+     * many are left of each handle, or NULL; TensorRT-LLM has one of a block,
+     * so none.  Stores: the blocks are announced again, and are no new copies.
      */
     const uint32_t   *remaining;
+    bool              reused;
 
     /*
      * TensorRT-LLM only: the largest attention window that the worker is known
@@ -242,6 +257,10 @@ const char *kvr_decoder_detail(const kvr_decoder_t *d);
 
 /* A reason as a short word for metrics: "parent", "block_size", … */
 const char *kvr_why_name(kvr_why_t why);
+
+/* Which of the classes it belongs to, and that class's name. */
+kvr_why_class_t kvr_why_class(kvr_why_t why);
+const char *kvr_why_class_name(kvr_why_class_t c);
 
 /* True for 1..63 bytes of [A-Za-z0-9._:-]. */
 bool kvr_worker_id_valid(const char *id, size_t len);

@@ -3,7 +3,8 @@
  *
  * Extra keys are what else an engine hashed into a block: one entry a block,
  * nil or an array of values without types.  What can't be told from the rest
- * makes the event unusable: a block must never be hashed as if it were plain.
+ * ends what can be used of the event: a block must never be hashed as if it
+ * were plain.
  */
 
 
@@ -23,11 +24,13 @@ static bool kvr_extra_mm(kvr_decoder_t *d, const kvr_msgpack_item_t *id,
 
 kvr_why_t
 kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
-    const kvr_msgpack_item_t *item, kvr_msgpack_t in)
+    const kvr_msgpack_item_t *item, kvr_msgpack_t in, uint32_t *good)
 {
     uint32_t            block, i, n, *mm_start;
     kvr_why_t           why, worst;
     kvr_msgpack_item_t  entry;
+
+    *good = 0;
 
     if (item->type != MPACK_TOKEN_ARRAY) {
         return KVR_WHY_EXTRA_KEY;
@@ -62,14 +65,14 @@ kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
         }
 
         if (entry.type != MPACK_TOKEN_ARRAY) {
-            return KVR_WHY_EXTRA_KEY;
+            goto strange;
         }
 
         for (i = 0; i < entry.count; i++) {
             why = kvr_extra_key(d, ev, &in, block, &n);
 
             if (why == KVR_WHY_EXTRA_KEY) {
-                return why;
+                goto strange;
             }
 
             if (why != KVR_WHY_NONE || n - mm_start[block] > KVR_BLOCK_MM_MAX)
@@ -87,6 +90,19 @@ kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
     }
 
     return worst;
+
+strange:
+
+    if (worst == KVR_WHY_NONE) {
+        *good = block;
+
+        if (mm_start[block] != 0) {
+            ev->mm = d->mm.data;
+            ev->mm_start = mm_start;
+        }
+    }
+
+    return KVR_WHY_EXTRA_KEY;
 }
 
 

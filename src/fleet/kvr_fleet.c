@@ -32,7 +32,7 @@ kvr_fleet_size(uint32_t max_workers)
 
     return max_workers * sizeof(kvr_worker_t)
            + holders * sizeof(kvr_holder_t)
-           + views * sizeof(uint32_t) + 3 * 64;
+           + views * 2 * sizeof(uint32_t) + 4 * 64;
 }
 
 
@@ -55,6 +55,8 @@ kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     z->off_holders = at;
     at += (z->max_holders * sizeof(kvr_holder_t) + 63) & ~(size_t) 63;
     z->off_views = at;
+    at += (z->max_views * sizeof(uint32_t) + 63) & ~(size_t) 63;
+    z->off_spans = at;
 
     workers = (kvr_worker_t *) (mem->base + z->off_workers);
     memset(workers, 0, max_workers * sizeof(kvr_worker_t));
@@ -71,6 +73,8 @@ kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     for (i = 0; i < z->max_views; i++) {
         views[i] = UINT32_MAX;
     }
+
+    memset(mem->base + z->off_spans, 0, z->max_views * sizeof(uint32_t));
 }
 
 
@@ -82,6 +86,7 @@ kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z)
     f->workers = (kvr_worker_t *) (mem->base + z->off_workers);
     f->holders = (kvr_holder_t *) (mem->base + z->off_holders);
     f->view_holder = (uint32_t *) (mem->base + z->off_views);
+    f->view_span = (uint32_t *) (mem->base + z->off_spans);
 }
 
 
@@ -369,6 +374,9 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     kvr_set32(f->mem, &p->view, KVR_VIEW_NONE);
     kvr_set32(f->mem, &p->next, w->first_holder);
     kvr_set32(f->mem, &p->generation, w->generation);
+    kvr_set32(f->mem, &p->aside, KVR_VIEW_NONE);
+    kvr_set32(f->mem, &p->cleared, 0);
+    kvr_set32(f->mem, &p->dropped, p->dropped + 1);
     kvr_set64(f->mem, &p->event_id, 0);
 
     kvr_set32(f->mem, &w->first_holder, h);
@@ -386,10 +394,12 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
 kvr_rc_t
 kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
 {
-    uint32_t  v;
+    uint32_t  v, *has;
 
-    if (f->holders[holder].view != KVR_VIEW_NONE) {
-        *view = f->holders[holder].view;
+    has = kvr_fleet_written(f, holder);
+
+    if (*has != KVR_VIEW_NONE) {
+        *view = *has;
         return KVR_OK;
     }
 
@@ -408,8 +418,14 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
     kvr_fleet_touch(f);
     kvr_fence(__ATOMIC_RELEASE);
 
-    kvr_set32(f->mem, &f->view_holder[v], holder);
-    kvr_set32(f->mem, &f->holders[holder].view, v);
+    kvr_set32(f->mem, &f->view_holder[v],
+              f->aside ? holder | KVR_VIEW_ASIDE : holder);
+    kvr_set32(f->mem, &f->view_span[v], 0);
+    kvr_set32(f->mem, has, v);
+
+    if (f->aside) {
+        kvr_set32(f->mem, &f->zone->naside, f->zone->naside + 1);
+    }
 
     if (v >= f->zone->nviews) {
         kvr_set32(f->mem, &f->zone->nviews, v + 1);
@@ -424,17 +440,45 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
 uint32_t
 kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder)
 {
-    uint32_t  view;
+    uint32_t  view, *has;
 
-    view = f->holders[holder].view;
+    has = kvr_fleet_written(f, holder);
+    view = *has;
 
     if (view != KVR_VIEW_NONE) {
         kvr_set32(f->mem, &f->view_holder[view], KVR_VIEW_DYING);
-        kvr_set32(f->mem, &f->holders[holder].view, KVR_VIEW_NONE);
+        kvr_set32(f->mem, has, KVR_VIEW_NONE);
         kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying + 1);
+
+        if (f->aside) {
+            kvr_set32(f->mem, &f->zone->naside, f->zone->naside - 1);
+
+        } else {
+            kvr_set32(f->mem, &f->holders[holder].dropped,
+                      f->holders[holder].dropped + 1);
+        }
     }
 
     return view;
+}
+
+
+void
+kvr_fleet_swap_view(kvr_fleet_t *f, uint32_t holder)
+{
+    kvr_holder_t  *h;
+
+    h = &f->holders[holder];
+
+    if (h->aside == KVR_VIEW_NONE) {
+        return;
+    }
+
+    kvr_set32(f->mem, &f->view_holder[h->aside], holder);
+    kvr_set32(f->mem, &h->view, h->aside);
+    kvr_set32(f->mem, &h->dropped, h->dropped + 1);
+    kvr_set32(f->mem, &h->aside, KVR_VIEW_NONE);
+    kvr_set32(f->mem, &f->zone->naside, f->zone->naside - 1);
 }
 
 
@@ -443,6 +487,15 @@ kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view)
 {
     kvr_set32(f->mem, &f->view_holder[view], UINT32_MAX);
     kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying - 1);
+}
+
+
+bool
+kvr_fleet_wants_snapshot(const kvr_worker_t *w)
+{
+    return kvr_load32(&w->stream.source) == KVR_SOURCE_ENVELOPE
+           && kvr_load32(&w->stream.whole) == 0
+           && kvr_load32(&w->stream.reason) != KVR_DEG_INCOMPLETE;
 }
 
 

@@ -10,6 +10,8 @@
  *     view     the column of the index that belongs to a holder at present.
  *              A clear gives the holder an empty view at once and leaves the
  *              old one to be reclaimed in slices: clearing is O(1)
+ *     aside    a second view of a holder, in which a snapshot is built: no
+ *              reader looks at it until it takes the place of the first
  *
  * Everything lives in the zone.  Writers hold the zone's lock and have a
  * transaction open.  Readers take no lock: each worker has a version (even
@@ -63,6 +65,8 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
+#define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
+                                            indexed: scores are upper bounds */
 
 
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
@@ -89,6 +93,7 @@ typedef struct {
     uint64_t    gaps;
     uint64_t    repairs;            /* finished */
     uint64_t    restarts;           /* higher epochs */
+    uint64_t    snapshots;          /* that were swapped in */
     uint64_t    stores;             /* events */
     uint64_t    removes;
     uint64_t    clears;
@@ -113,6 +118,10 @@ typedef struct {
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
+    uint64_t    aside;              /* the snapshot that is built, by number;
+                                       0: none */
+    uint32_t    aside_lost;         /* of it something was forgotten */
+    uint32_t    pad;
 } kvr_stream_t;
 
 
@@ -155,7 +164,12 @@ typedef struct {
     uint32_t    view;               /* KVR_VIEW_NONE until it stores */
     uint32_t    next;               /* holder of the same worker */
     uint32_t    generation;
-    uint32_t    pad;
+    uint32_t    aside;              /* view that a snapshot is built in, or
+                                       KVR_VIEW_NONE */
+    uint32_t    cleared;            /* by the engine, since something of the
+                                       worker's was last lost */
+    uint32_t    dropped;            /* grows with each view taken away, and
+                                       with each holder in this place */
     uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
 } kvr_holder_t;
 
@@ -169,17 +183,26 @@ typedef struct {
     uint32_t    nholders;
     uint32_t    nviews;             /* views ever used */
     uint32_t    ndying;             /* views that wait for their reclaim */
+    uint32_t    naside;             /* views that are aside */
+    uint32_t    pad;
+    uint64_t    snapshots;          /* numbers given to them so far */
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
     uint64_t    off_views;
+    uint64_t    off_spans;
 } kvr_fleet_zone_t;
 
 
 /*
  * view_holder[v]: the holder whose view v is; UINT32_MAX when v is free,
- * KVR_VIEW_DYING when it waits for its reclaim.
+ * KVR_VIEW_DYING when it waits for its reclaim, KVR_VIEW_ASIDE | holder when
+ * it is the holder's aside.
+ *
+ * view_span[v]: the blocks of the longest span that the view ever had, 0 as
+ * long as each of its handles names one; see kvr_span.h.
  */
 #define KVR_VIEW_DYING       (UINT32_MAX - 1)
+#define KVR_VIEW_ASIDE       0x80000000u
 
 
 /* A process's handle on the fleet. */
@@ -189,6 +212,8 @@ typedef struct {
     kvr_worker_t      *workers;
     kvr_holder_t      *holders;
     uint32_t          *view_holder;
+    uint32_t          *view_span;
+    bool               aside;       /* what is written goes there */
 } kvr_fleet_t;
 
 
@@ -258,17 +283,56 @@ kvr_rc_t kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
 kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
-/* The holder's view, made when it has none; KVR_FULL. */
+/*
+ * The view of a holder that is written: its own, or, while f->aside is set, the
+ * one aside.
+ */
+static inline uint32_t *
+kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
+{
+    return f->aside ? &f->holders[holder].aside : &f->holders[holder].view;
+}
+
+
+/* The view that is written, made when the holder has none; KVR_FULL. */
 kvr_rc_t kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view);
 
 /*
- * Takes the holder's view away, marking it KVR_VIEW_DYING for the reclaim;
- * returns it, or KVR_VIEW_NONE when there was none.
+ * Takes the view that is written away, marking it KVR_VIEW_DYING for the
+ * reclaim; returns it, or KVR_VIEW_NONE when there was none.
  */
 uint32_t kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder);
 
+/* Makes the view aside the holder's own, which must have none. */
+void kvr_fleet_swap_view(kvr_fleet_t *f, uint32_t holder);
+
 /* A reclaimed view may be used again. */
 void kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view);
+
+/*
+ * The holder of a view, its own or the one aside; KVR_HOLDER_NONE for views
+ * that are free or wait for their reclaim.
+ */
+static inline uint32_t
+kvr_fleet_view_holder(const kvr_fleet_t *f, uint32_t view)
+{
+    uint32_t  h;
+
+    h = f->view_holder[view];
+
+    if (h < KVR_VIEW_DYING) {
+        h &= ~KVR_VIEW_ASIDE;
+    }
+
+    return h < f->zone->max_holders ? h : KVR_HOLDER_NONE;
+}
+
+
+/*
+ * Only a snapshot can make the worker's view whole: something is missing, and
+ * not for want of what the publisher itself knows.  No lock.
+ */
+bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
  * What a reader may rely on at now_ms (monotonic): the stream's confidence,

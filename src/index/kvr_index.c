@@ -264,6 +264,22 @@ kvr_index_view_empty(const kvr_index_t *x, uint32_t view)
 
 
 uint32_t
+kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
+{
+    uint64_t      slot;
+    kvr_entry_t  *e;
+
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        return kvr_radix_tiers(&x->u.radix, view, handle);
+    }
+
+    e = kvr_entries_find(&x->u.positional.handles, handle, view, &slot);
+
+    return e ? kvr_entry_tiers(e->place) : 0;
+}
+
+
+uint32_t
 kvr_index_held(const kvr_index_t *x, uint32_t view)
 {
     return x->zone->kind == KVR_INDEX_RADIX
@@ -309,18 +325,6 @@ kvr_index_each_positional(const kvr_positional_t *x,
             tell(data, &name);
         }
     }
-}
-
-
-bool
-kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
-{
-    uint64_t  slot;
-
-    return x->zone->kind == KVR_INDEX_RADIX
-           ? kvr_radix_knows(&x->u.radix, view, handle)
-           : kvr_entries_find(&x->u.positional.handles, handle, view, &slot)
-             != NULL;
 }
 
 

@@ -124,6 +124,17 @@ bool kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
 bool kvr_index_forget(kvr_index_t *x, uint32_t age, uint32_t slots);
 bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 
+/* Bits of the tiers in which the view holds a block by this handle. */
+uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
+    uint64_t handle);
+
+static inline bool
+kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
+{
+    return kvr_index_tiers(x, view, handle) != 0;
+}
+
+
 /* How many handles a view has; no lock. */
 uint32_t kvr_index_held(const kvr_index_t *x, uint32_t view);
 
@@ -140,8 +151,6 @@ typedef kvr_radix_name_t  kvr_index_name_t;
 void kvr_index_each(const kvr_index_t *x,
     void (*tell)(void *data, const kvr_index_name_t *name), void *data);
 
-/* Does the view hold a block by this handle? */
-bool kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle);
 
 /* The run that a run hangs on, 0: the root, behind so many of its blocks. */
 uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,

@@ -79,7 +79,7 @@ static void kvr_search_between(kvr_search_t *s, uint32_t low,
 static void kvr_search_probe(kvr_search_t *s, uint32_t position,
     uint64_t sequence, kvr_holders_t *more);
 static void kvr_search_walk(kvr_search_t *s, kvr_search_whose_t whose);
-static bool kvr_search_step(kvr_search_t *s, uint32_t position,
+static uint32_t kvr_search_step(kvr_search_t *s, uint32_t position,
     const kvr_block_t *b, kvr_search_whose_t whose);
 static const kvr_block_t *kvr_search_visit(kvr_search_t *s,
     uint32_t position, uint64_t sequence);
@@ -213,6 +213,10 @@ kvr_search_jump(kvr_search_t *s)
         kvr_search_probe(s, high, sequence, &at_high);
         kvr_search_between(s, low, &at_low, high, &at_high);
 
+        if (s->out->early_exit && at_high.rows[2] == 1 && !s->broken) {
+            return;
+        }
+
         low = high;
         at_low = at_high;
         jump = kvr_min(jump * 2, KVR_SEARCH_JUMP_MAX);
@@ -326,7 +330,7 @@ kvr_search_probe(kvr_search_t *s, uint32_t position, uint64_t sequence,
 static void
 kvr_search_walk(kvr_search_t *s, kvr_search_whose_t whose)
 {
-    uint32_t            i;
+    uint32_t            i, on;
     uint64_t            sequence;
     const kvr_block_t  *b;
 
@@ -336,30 +340,40 @@ kvr_search_walk(kvr_search_t *s, kvr_search_whose_t whose)
         sequence = kvr_places_sequence(s->x, sequence, s->hashes[i]);
         b = kvr_search_visit(s, i, sequence);
 
-        if (b == NULL || !kvr_search_step(s, i, b, whose)) {
+        if (b == NULL) {
+            return;
+        }
+
+        on = kvr_search_step(s, i, b, whose);
+
+        /* views that are not followed here may have come further */
+
+        if (on == 0
+            || (on == 1 && s->out->early_exit && s->best == i + 1))
+        {
             return;
         }
     }
 }
 
 
-/* Those who have come as far as this block: false when nobody goes on. */
+/* Those who have come as far as this block: how many go on in any row. */
 
-static bool
+static uint32_t
 kvr_search_step(kvr_search_t *s, uint32_t position, const kvr_block_t *b,
     kvr_search_whose_t whose)
 {
-    bool             on;
-    uint32_t         i, t, n, mark, rows, view;
+    bool             goes;
+    uint32_t         i, t, n, on, mark, rows, view;
     uint32_t       **depths;
     const uint32_t  *marks;
 
     if (!kvr_search_marks(s, b, &marks, &n)) {
-        return false;
+        return 0;
     }
 
     depths = s->out->depths;
-    on = false;
+    on = 0;
 
     for (i = 0; i < n; i++) {
         mark = kvr_load32(&marks[i]);
@@ -375,7 +389,7 @@ kvr_search_step(kvr_search_t *s, uint32_t position, const kvr_block_t *b,
             if (rows == 7 || depths[2][view] < position) {
                 if (depths[2][view] == position) {
                     depths[2][view] = position + 1;
-                    on = true;
+                    on++;
                 }
 
                 continue;
@@ -384,12 +398,16 @@ kvr_search_step(kvr_search_t *s, uint32_t position, const kvr_block_t *b,
             kvr_search_tiered(s->out);
         }
 
+        goes = false;
+
         for (t = 0; t < 3; t++) {
             if (rows >> t & 1 && depths[t][view] == position) {
                 depths[t][view] = position + 1;
-                on = true;
+                goes = true;
             }
         }
+
+        on += goes;
     }
 
     if (on && s->best <= position) {

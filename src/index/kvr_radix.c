@@ -557,12 +557,12 @@ kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 }
 
 
-bool
-kvr_radix_knows(const kvr_radix_t *x, uint32_t view, uint64_t handle)
+uint32_t
+kvr_radix_tiers(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 {
     kvr_name_t  name;
 
-    return kvr_names_find(x, view, handle, &name);
+    return kvr_names_find(x, view, handle, &name) ? name.tiers : 0;
 }
 
 

@@ -233,8 +233,9 @@ kvr_radix_run(const kvr_radix_t *x, uint32_t run)
 uint64_t kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run,
     uint32_t offset);
 
-/* Does the view hold a block by this handle? */
-bool kvr_radix_knows(const kvr_radix_t *x, uint32_t view, uint64_t handle);
+/* Bits of the tiers in which the view holds a block by this handle. */
+uint32_t kvr_radix_tiers(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle);
 
 /*
  * Tells of every handle of every view, run by run: the block that it names,

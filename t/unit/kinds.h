@@ -26,7 +26,10 @@ static const kind_t  kinds[] = {
     { "radix", { .block_size = 4, .max_workers = 16, .shards = 1 } },
     { "positional", { .block_size = 4, .max_workers = 16, .shards = 1,
                       .index = KVR_INDEX_POSITIONAL } },
-    { "4 shards", { .block_size = 4, .max_workers = 16, .shards = 4 } }
+    { "4 shards", { .block_size = 4, .max_workers = 16, .shards = 4 } },
+    { "positional, 4 shards", { .block_size = 4, .max_workers = 16,
+                                .shards = 4,
+                                .index = KVR_INDEX_POSITIONAL } }
 };
 
 

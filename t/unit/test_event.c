@@ -427,6 +427,18 @@ test_groups(void)
                     KVR_KEEP, KVR_WHY_NONE)
        && got.event[0].ev.remaining == NULL,
        "remaining copies that don't fit are passed over");
+
+    ok(decode_event("{'type': 'BlockStored', 'block_hashes': [7], "
+                    "'parent_block_hash': null, 'token_ids': [1, 2], "
+                    "'block_size': 2, 'origin': 'REUSED'}",
+                    KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.reused
+       && decode_event("{'type': 'BlockStored', 'block_hashes': [7], "
+                       "'parent_block_hash': null, 'token_ids': [1, 2], "
+                       "'block_size': 2, 'origin': 'NEW'}",
+                       KVR_KEEP, KVR_WHY_NONE)
+       && !got.event[0].ev.reused,
+       "an origin tells a block announced again from a new copy");
 }
 
 
@@ -466,9 +478,16 @@ test_extra_keys(void)
        && got.event[0].mm[1] == 0xfedcba9876543210u,
        "a pair of identifier and offset is multimodal");
 
-    ok(decode_event(STORE("5", "null", "[null, [['uuid-a', 4]]]"),
+    ok(decode_event(STORE("5", "null", "[[['uuid-a', 4]], null]"),
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
        "an identifier without hex digits has no hash");
+
+    ok(decode_event(STORE("5", "null", "[['" ID "'], [['uuid-a', 4]]]"),
+                    KVR_KEEP, KVR_WHY_EXTRA_KEY)
+       && got.event[0].ev.nhandles == 1 && got.event[0].ev.nfiltered == 1
+       && got.event[0].ev.ntokens == 2 && got.event[0].mm_start[1] == 1
+       && got.event[0].ev.handles[1] == 8,
+       "the blocks before the one that can't be classified are kept");
 
     ok(decode_event(STORE("null", "'ad'", "[['dynamo-cache-salt:t', '" ID
                           "', 'ad'], ['ad']]"), KVR_KEEP, KVR_WHY_NONE)
@@ -498,7 +517,8 @@ test_extra_keys(void)
        "with salted=on, a second one is filtered");
 
     ok(decode_event(STORE("null", "null", "[null, ['s3cret']]"),
-                    KVR_FILTERED, KVR_WHY_EXTRA_KEY),
+                    KVR_KEEP, KVR_WHY_EXTRA_KEY)
+       && got.event[0].ev.nhandles == 1 && got.event[0].ev.nfiltered == 1,
        "with salted=on, one on a later block is filtered");
 
     ok(decode_event(STORE("5", "null", "[['s3cret'], null]"),
@@ -565,8 +585,12 @@ test_stores(void)
        "token pairs are filtered, and the detail says so");
 
     ok(decode_event("['BlockStored', [7, 8], null, [1, 2, 3], 2]",
-                    KVR_FILTERED, KVR_WHY_PARTIAL),
-       "a partial last block is filtered");
+                    KVR_KEEP, KVR_WHY_PARTIAL)
+       && got.event[0].ev.nhandles == 1 && got.event[0].ev.nfiltered == 1
+       && got.event[0].ev.ntokens == 2
+       && decode_event("['BlockStored', [7], null, [1], 2]",
+                       KVR_FILTERED, KVR_WHY_PARTIAL),
+       "a partial last block is filtered, and no other");
 
     ok(decode_event("['BlockStored', [7, 8], null, [1, 2], 2]",
                     KVR_REFUSED, KVR_WHY_LENGTH)

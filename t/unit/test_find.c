@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What a lookup of the radix index does beside telling who has what: it may
- * stop early, it is bounded, and it notes what was of use.
+ * What a lookup does beside telling who has what: it may stop early, it is
+ * bounded, and it notes what was of use.  Of the radix index, and where it is
+ * another's affair too, of both.
  */
 
 
@@ -13,6 +14,7 @@
 
 
 static void early_exit(void);
+static void early_exit_positional(void);
 static void capped(void);
 static void stamps(void);
 
@@ -26,6 +28,7 @@ int
 main(void)
 {
     early_exit();
+    early_exit_positional();
     capped();
     stamps();
 
@@ -60,6 +63,52 @@ early_exit(void)
     fx_find(f, q, 300);
     ok(f->depths[0][0] == 300 && f->depths[0][1] == 300
        && f->depths[1][2] == 300, "and of all where several are left");
+
+    f->early_exit = false;
+    fx_close(f);
+}
+
+
+/* The same chains; a view with a hole is followed block by block. */
+
+static void
+early_exit_positional(void)
+{
+    fx_kind = KVR_INDEX_POSITIONAL;
+    fx_open(f, 4 << 20, 4);
+    fx_kind = KVR_INDEX_RADIX;
+
+    fx_count(q, 1, 2000);
+    fx_count(h, 1, 2000);
+    fx_store(f, 0, KVR_DEVICE, 0, h, q, 2000);
+    fx_store(f, 1, KVR_DEVICE, 0, h, q, KVR_RUN_MAX);
+    fx_store(f, 2, KVR_HOST, 0, h, q, KVR_RUN_MAX + 40);
+
+    f->early_exit = true;
+
+    fx_find(f, q, 2000);
+    ok(f->depths[0][0] > KVR_RUN_MAX + 40 && f->depths[0][0] < 2000,
+       "early_exit, positional: it stops where one view is left: %u",
+       f->depths[0][0]);
+    ok(f->depths[0][1] == KVR_RUN_MAX && f->depths[1][2] == KVR_RUN_MAX + 40
+       && f->depths[0][2] == 0, "with the exact scores of the others");
+
+    fx_find(f, q, 300);
+    ok(f->depths[0][0] == 300 && f->depths[0][1] == 300
+       && f->depths[1][2] == 300, "and of all where several are left");
+
+    fx_remove(f, 0, KVR_DEVICE, h + 1500, 1);
+    fx_find(f, q, 2000);
+    ok(f->depths[0][0] >= KVR_RUN_MAX + 40 && f->depths[0][0] < 1500
+       && f->depths[0][1] == KVR_RUN_MAX
+       && f->depths[1][2] == KVR_RUN_MAX + 40,
+       "also when it is one with a hole, which comes last");
+
+    fx_remove(f, 0, KVR_DEVICE, h + 100, 1);
+    fx_find(f, q, 2000);
+    ok(f->depths[0][0] == 100 && f->depths[0][1] == KVR_RUN_MAX
+       && f->depths[1][2] == KVR_RUN_MAX + 40,
+       "or first: then the others are all looked at");
 
     f->early_exit = false;
     fx_close(f);

@@ -678,10 +678,17 @@ test_forms(void)
        "and found by the hash of a prompt");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [21], null, "
-               "[0, 1, 2, 3, 4, 5, 6, 7], 8]]]");
+               "[0, 1, 2, 3, 4, 5], 6]]]");
     (void) take("v", bytes, len, true);
     is_u64(worker(&router, "v")->counters.why[KVR_WHY_BLOCK_SIZE], 1,
-           "another block size is refused and counted");
+           "a block size that is no multiple is refused and counted");
+
+    len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [22], null, "
+               "[8, 9, 2, 3, 4, 5, 6, 7], 8], ['BlockRemoved', [22]]]]");
+    (void) take("v", bytes, len, true);
+    ok(worker(&router, "v")->counters.why[KVR_WHY_BLOCK_SIZE] == 1
+       && worker(&router, "v")->counters.blocks_unknown == 0,
+       "one that is, is split, and removed as a whole");
 
     len = pack(bytes, sizeof(bytes), "[1.5, [['BlockStored', [31], null, "
                "[0, 1, 2, 3], 4, null, 'GPU', 'adapter-a'],"

@@ -1,0 +1,105 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What of an engine's events is not indexed, and is remembered to be so.
+ */
+
+
+#include "kvr_engine_op.h"
+
+
+static kvr_group_kind_t kvr_engine_group(kvr_engine_op_t *op,
+    const kvr_event_t *ev);
+
+
+kvr_why_t
+kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
+{
+    kvr_group_kind_t  kind;
+
+    if (ev->kind == KVR_CLEAR || ev->nlocals) {
+        return ev->verdict == KVR_FILTERED ? ev->why : KVR_WHY_NONE;
+    }
+
+    kind = kvr_engine_group(op, ev);
+
+    if (ev->verdict == KVR_FILTERED
+        && (ev->why != KVR_WHY_GROUP
+            || (kind == KVR_GROUP_INDEXED && !ev->sound)))
+    {
+        return ev->why;
+    }
+
+    if (kind == KVR_GROUP_INDEXED) {
+        return KVR_WHY_NONE;
+    }
+
+    if ((op->w->flags & KVR_WORKER_HYBRID) == 0) {
+        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
+    }
+
+    return KVR_WHY_GROUP;
+}
+
+
+/* Of the kind that the event says, or an earlier one of its group. */
+
+static kvr_group_kind_t
+kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
+{
+    uint32_t              i;
+    kvr_engine_holder_t  *h;
+
+    h = op->h;
+
+    for (i = 0; i < h->ngroups && h->groups[i] != ev->group; i++) {
+        /* void */
+    }
+
+    if (ev->group_kind == KVR_GROUP_UNSAID) {
+
+        if (i < h->ngroups) {
+            return h->kinds[i];
+        }
+
+        return ev->group == 0 ? KVR_GROUP_INDEXED : KVR_GROUP_OTHER;
+    }
+
+    if (i < KVR_ENGINE_GROUPS) {
+        h->groups[i] = ev->group;
+        h->kinds[i] = ev->group_kind;
+        h->ngroups = kvr_max(h->ngroups, i + 1);
+
+    } else {
+        op->e->blocks.unremembered++;
+    }
+
+    return ev->group_kind;
+}
+
+
+void
+kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles, uint32_t n,
+    kvr_why_t why)
+{
+    uint32_t             i;
+    kvr_engine_block_t  *b;
+
+    for (i = 0; i < n; i++) {
+
+        b = kvr_engine_find(op, handles[i]);
+
+        if (b == NULL) {
+            b = kvr_engine_add(op, handles[i], KVR_KNOWN_FILTERED);
+
+        } else if (b->state == KVR_KNOWN_FILTERED) {
+            kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
+                                   KVR_KNOWN_FILTERED);
+        }
+
+        if (b) {
+            b->foreign = 1;
+            b->why = (uint8_t) why;
+        }
+    }
+}

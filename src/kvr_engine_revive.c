@@ -1,0 +1,300 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * How blocks that are gone come back to their places, which only their parents
+ * tell, most of which are gone too:
+ *
+ *     held ─► gone ─► gone ─► this one        as the engine has it
+ *     held ─► x    ─► x    ─► x               x: held in EXTERNAL, see
+ *                                             kvr_engine_prop()
+ *     held ─► x    ─► x    ─► host            it gets its tier
+ *     held ─►  .   ─►  .   ─► host            the others are taken out: holes
+ *
+ * EXTERNAL is stored and never scored, so that at no moment, nor where a
+ * process dies in between, a lookup finds more than the engine holds.
+ */
+
+
+#include "kvr_engine_op.h"
+
+
+static bool kvr_engine_path(kvr_engine_op_t *op, uint64_t handle,
+    uint32_t *n);
+static bool kvr_engine_prop_piece(kvr_engine_op_t *op,
+    const kvr_engine_block_t *top, const uint64_t *handles, uint32_t n);
+
+
+bool
+kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
+{
+    uint32_t             i, n, first, words;
+    uint64_t            *path, place;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b, *top;
+
+    e = op->e;
+
+    if (!kvr_engine_path(op, handle, &n)) {
+        return false;
+    }
+
+    /* the last of the path's room, the root's end first */
+
+    path = &e->path[KVR_EVENT_BLOCKS_MAX - n];
+
+    for (first = 0; first < n; first = i) {
+
+        top = kvr_engine_find(op, path[first]);
+        place = kvr_engine_parent_place(op, top->has_parent, top->parent);
+        words = 0;
+
+        for (i = first; i < n; i++) {
+            b = kvr_engine_find(op, path[i]);
+
+            if (b->k != top->k || b->seed != top->seed
+                || words + b->k > KVR_EVENT_BLOCKS_MAX)
+            {
+                break;
+            }
+
+            memcpy(&e->locals[words], kvr_engine_locals(b),
+                   b->k * sizeof(uint64_t));
+            words += b->k;
+
+            /* some before it may have moved meanwhile */
+
+            place = kvr_engine_place(place, kvr_engine_locals(b), b->k);
+            b->place = place;
+        }
+
+        if (!kvr_engine_prop_piece(op, top, &path[first], i - first)) {
+            return false;
+        }
+    }
+
+    return true;
+}
+
+
+/* From the block to what is held, or to the root. */
+
+static bool
+kvr_engine_path(kvr_engine_op_t *op, uint64_t handle, uint32_t *n)
+{
+    uint32_t             i;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b;
+
+    e = op->e;
+    i = 0;
+
+    while (kvr_engine_tiers(op, handle) == 0) {
+
+        b = kvr_engine_find(op, handle);
+
+        /* looked at in this event, and not held: it won't be, or a circle */
+
+        if (b == NULL || b->k == 0 || b->stamp == e->stamp || op->steps == 0) {
+            return false;
+        }
+
+        op->steps--;
+        b->stamp = e->stamp;
+        e->path[KVR_EVENT_BLOCKS_MAX - ++i] = handle;
+
+        if (!b->has_parent) {
+            break;
+        }
+
+        handle = b->parent;
+    }
+
+    *n = i;
+
+    return true;
+}
+
+
+static bool
+kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
+    const uint64_t *handles, uint32_t n)
+{
+    uint32_t       i;
+    kvr_rc_t       rc;
+    kvr_why_t      why;
+    kvr_event_t    ev;
+    kvr_engine_t  *e;
+
+    e = op->e;
+
+    memset(&ev, 0, sizeof(kvr_event_t));
+
+    ev.kind = KVR_STORE;
+    ev.tier = KVR_EXTERNAL;
+    ev.rank = op->rank;
+    ev.has_parent = top->has_parent;
+    ev.parent = top->parent;
+    ev.seed = top->seed;
+    ev.handles = handles;
+    ev.nhandles = n;
+    ev.locals = e->locals;
+    ev.nlocals = n * top->k;
+
+    rc = kvr_engine_write(op, &ev, &why);
+
+    for (i = 0; i < n; i++) {
+
+        if (rc != KVR_OK && kvr_engine_tiers(op, handles[i]) == 0) {
+            break;
+        }
+
+        e->props[op->nprops++] = handles[i];
+    }
+
+    if (i) {
+        ev.nhandles = i;
+        ev.nlocals = i * top->k;
+        kvr_engine_emit(op, &ev);
+    }
+
+    return i == n;
+}
+
+
+void
+kvr_engine_unprop(kvr_engine_op_t *op)
+{
+    uint32_t             i, n;
+    uint64_t            *props;
+    kvr_why_t            why;
+    kvr_event_t          ev;
+    kvr_engine_block_t  *b;
+
+    props = op->e->props;
+    n = 0;
+
+    for (i = 0; i < op->nprops; i++) {
+        b = kvr_engine_find(op, props[i]);
+
+        /* the engine itself may have it in that tier by now */
+
+        if (b == NULL || b->copies[KVR_EXTERNAL] == 0) {
+            props[n++] = props[i];
+        }
+    }
+
+    op->nprops = 0;
+
+    if (n == 0) {
+        return;
+    }
+
+    memset(&ev, 0, sizeof(kvr_event_t));
+
+    ev.kind = KVR_REMOVE;
+    ev.tier = KVR_EXTERNAL;
+    ev.rank = op->rank;
+    ev.handles = props;
+    ev.nhandles = n;
+
+    if (kvr_engine_write(op, &ev, &why) == KVR_OK) {
+        kvr_engine_emit(op, &ev);
+    }
+}
+
+
+kvr_rc_t
+kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
+{
+    uint32_t             i, n, tiers, missing;
+    uint64_t             handle;
+    kvr_rc_t             rc;
+    kvr_why_t            what;
+    kvr_event_t          add;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b;
+
+    e = op->e;
+    n = 0;
+    missing = 0;
+    what = KVR_WHY_NONE;
+
+    for (i = 0; i < ev->nhandles; i++) {
+
+        handle = ev->handles[i];
+        tiers = kvr_engine_tiers(op, handle);
+        b = kvr_engine_find(op, handle);
+
+        if (tiers >> ev->tier & 1) {
+
+            if (b) {
+                kvr_engine_copy(op, b, ev);
+            }
+
+            continue;
+        }
+
+        if (tiers == 0) {
+
+            if (b == NULL || b->k == 0 || !kvr_engine_prop(op, handle)) {
+                what = b && b->foreign ? b->why : KVR_WHY_UNKNOWN;
+                missing += what == KVR_WHY_UNKNOWN;
+                continue;
+            }
+
+            e->revived++;
+        }
+
+        e->tiers[n] = (uint8_t) tiers;
+        e->handles[n++] = handle;
+    }
+
+    rc = KVR_OK;
+
+    if (n) {
+        add = *ev;
+        add.has_parent = false;
+        add.handles = e->handles;
+        add.nhandles = n;
+
+        rc = kvr_engine_write(op, &add, why);
+
+        /* all of them, where the zone was not full */
+
+        for (i = 0, n = 0; i < add.nhandles; i++) {
+
+            handle = e->handles[i];
+
+            if ((kvr_engine_tiers(op, handle) >> ev->tier & 1) == 0) {
+                continue;
+            }
+
+            b = kvr_engine_find(op, handle);
+
+            if (b) {
+                kvr_engine_hold(op, b, ev->tier, e->tiers[i] == 0);
+            }
+
+            e->handles[n++] = handle;
+        }
+
+        add.nhandles = n;
+
+        if (n) {
+            kvr_engine_emit(op, &add);
+        }
+    }
+
+    kvr_engine_unprop(op);
+
+    if (missing) {
+        kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
+    }
+
+    if (rc == KVR_OK && what != KVR_WHY_NONE) {
+        return kvr_engine_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
+    }
+
+    return rc;
+}

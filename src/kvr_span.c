@@ -1,0 +1,211 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_span.h"
+
+
+static uint32_t kvr_span_derived(kvr_shard_t *k, uint32_t view,
+    uint64_t handle, uint32_t from, uint32_t tiers, uint64_t *out);
+
+
+uint64_t
+kvr_span_handle(uint64_t handle, uint32_t j)
+{
+    return kvr_hash_bytes(&handle, sizeof(handle), j);
+}
+
+
+kvr_why_t
+kvr_span_of(const kvr_event_t *ev, uint32_t block_size, uint32_t *span,
+    uint32_t *n)
+{
+    uint64_t  whole;
+
+    *n = ev->nhandles;
+
+    if (ev->ntokens) {
+
+        if (ev->block_size == 0 || ev->block_size % block_size != 0) {
+            return KVR_WHY_BLOCK_SIZE;
+        }
+
+        *span = ev->block_size / block_size;
+        whole = (uint64_t) ev->nhandles * ev->block_size;
+
+        if (ev->ntokens != whole) {
+            return KVR_WHY_LENGTH;
+        }
+
+    } else {
+
+        if (ev->nhandles == 0 || ev->nlocals % ev->nhandles != 0) {
+            return KVR_WHY_LENGTH;
+        }
+
+        *span = ev->nlocals / ev->nhandles;
+    }
+
+    if (*span > KVR_SPAN_MAX
+        || (uint64_t) ev->nhandles * *span > KVR_EVENT_BLOCKS_MAX)
+    {
+        return KVR_WHY_LIMIT;
+    }
+
+    if (*span > 1 && ev->ntokens && ev->mm_start) {
+
+        for (*n = 0; *n < ev->nhandles; (*n)++) {
+            if (ev->mm_start[*n + 1] != ev->mm_start[*n]) {
+                break;
+            }
+        }
+    }
+
+    return KVR_WHY_NONE;
+}
+
+
+/*
+ * Handles that derive from this one, from number `from` on, by which the view
+ * holds something in any of these tiers; the last first.
+ */
+
+static uint32_t
+kvr_span_derived(kvr_shard_t *k, uint32_t view, uint64_t handle,
+    uint32_t from, uint32_t tiers, uint64_t *out)
+{
+    uint32_t  j, n;
+
+    n = 0;
+
+    for (j = k->fleet.view_span[view] - 1; j > from; j--) {
+
+        out[n] = kvr_span_handle(handle, j - 1);
+
+        if (kvr_index_tiers(&k->index, view, out[n]) & tiers) {
+            n++;
+        }
+    }
+
+    return n;
+}
+
+
+kvr_rc_t
+kvr_span_store(kvr_shard_t *k, uint32_t view, const uint64_t *handles,
+    uint32_t n, uint32_t span, const uint64_t **out)
+{
+    uint32_t    i, j, t, gone, unknown;
+    kvr_rc_t    rc;
+    uint64_t    derived[KVR_SPAN_MAX];
+    uint64_t   *to;
+
+    if (k->fleet.view_span[view] < span) {
+        /* known before the first of it is stored, whatever comes */
+        kvr_set32(&k->mem, &k->fleet.view_span[view], span);
+        kvr_txn_commit(&k->mem);
+        kvr_index_begin(&k->index);
+    }
+
+    unknown = 0;
+
+    for (i = 0; k->fleet.view_span[view] > span && i < n; i++) {
+
+        gone = kvr_span_derived(k, view, handles[i], span - 1, UINT32_MAX,
+                                derived);
+
+        for (t = 0; gone && t < KVR_TIERS; t++) {
+
+            rc = kvr_index_remove(&k->index, view, t, derived, gone,
+                                  &unknown);
+            if (rc != KVR_OK) {
+                return rc;
+            }
+
+            kvr_txn_commit(&k->mem);
+            kvr_index_begin(&k->index);
+        }
+    }
+
+    *out = handles;
+
+    if (span > 1) {
+        to = k->handles;
+        *out = to;
+
+        for (i = 0; i < n; i++) {
+
+            for (j = 0; j < span - 1; j++) {
+                *to++ = kvr_span_handle(handles[i], j);
+            }
+
+            *to++ = handles[i];
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done)
+{
+    uint32_t  i, all, missed;
+    kvr_rc_t  rc;
+    uint64_t  blocks[KVR_SPAN_MAX];
+
+    for (i = 0; i < n; i++) {
+
+        blocks[0] = handles[i];
+        all = 1 + kvr_span_derived(k, view, handles[i], 0, 1u << tier,
+                                   blocks + 1);
+        missed = 0;
+
+        rc = kvr_index_remove(&k->index, view, tier, blocks, all, &missed);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        *unknown += missed != 0;
+        *done += all - missed;
+
+        kvr_txn_commit(&k->mem);
+        kvr_index_begin(&k->index);
+    }
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done)
+{
+    uint32_t  i, all, missed;
+    kvr_rc_t  rc;
+    uint64_t  blocks[KVR_SPAN_MAX];
+
+    for (i = 0; i < n; i++) {
+
+        if (!kvr_index_knows(&k->index, view, handles[i])) {
+            (*unknown)++;
+            continue;
+        }
+
+        blocks[0] = handles[i];
+        all = 1 + kvr_span_derived(k, view, handles[i], 0, UINT32_MAX,
+                                   blocks + 1);
+        missed = 0;
+
+        rc = kvr_index_add_tier(&k->index, view, tier, blocks, all, &missed);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        *done += all - missed;
+    }
+
+    return KVR_OK;
+}
