@@ -82,6 +82,8 @@ typedef struct {
     uint32_t    role;                           /* kvr_role_t */
     uint32_t    weight;                         /* thousandths; 1000 = 1 */
     uint32_t    max_active;                     /* requests; 0 = no bound */
+    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spare;
 } kvr_worker_conf_t;
 
 
@@ -294,8 +296,8 @@ kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that is written: its own, or, while f->aside is set, the
- * one aside.
+ * The view of a holder that is written: its own, or, while f->aside is set,
+ * the one aside.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
