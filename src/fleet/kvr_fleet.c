@@ -572,10 +572,10 @@ kvr_degraded_name(uint32_t reason)
 {
     static const char  *names[] = {
         "none", "gap_not_filled", "log_trimmed", "publisher_incomplete",
-        "event_refused", "zone_full"
+        "event_refused", "zone_full", "block_size"
     };
 
-    return reason <= KVR_DEG_FULL ? names[reason] : "unknown";
+    return reason <= KVR_DEG_BLOCK_SIZE ? names[reason] : "unknown";
 }
 
 

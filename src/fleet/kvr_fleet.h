@@ -65,7 +65,7 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
-#define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
+#define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
                                             indexed: scores are upper bounds */
 
 
@@ -123,7 +123,8 @@ typedef struct {
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
     uint32_t    aside_lost;         /* of it something was forgotten */
-    uint32_t    pad;
+    uint32_t    engine_block_size;  /* of the last bare event that said; 0:
+                                       none did */
 } kvr_stream_t;
 
 
@@ -143,8 +144,9 @@ typedef enum {
     KVR_DEG_LOG_TRIMMED,        /* the log begins after the stream's start */
     KVR_DEG_INCOMPLETE,         /* the publisher says so */
     KVR_DEG_REFUSED,            /* an event had to be refused */
-    KVR_DEG_FULL                /* a hole could not be written down: the view
+    KVR_DEG_FULL,               /* a hole could not be written down: the view
                                    was dropped */
+    KVR_DEG_BLOCK_SIZE          /* the engine's is no multiple of the zone's */
 } kvr_degraded_t;
 
 
