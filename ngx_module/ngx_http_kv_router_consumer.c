@@ -187,6 +187,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
+    c->unsaid = 0;
 
     /* before the bytes that it has open */
 
@@ -253,10 +254,47 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->up = up;
 
+    /* who lost messages is to be known before it is said that none is lost */
+
+    if (up && c->zone->redis->replay) {
+        c->unsaid = c->leased;
+        ngx_http_kv_router_consumer_say(c);
+        return;
+    }
+
+    c->unsaid = 0;
+
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
             c->zone->sh->redis_up[i] = up;
         }
+    }
+}
+
+
+void
+ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t  i;
+    uint64_t  bit;
+
+    for (i = 0; i < c->zone->params.shards; i++) {
+
+        bit = (uint64_t) 1 << i;
+
+        if (!(c->leased & bit)
+            || !kvr_router_leased(&c->zone->router, i))
+        {
+            continue;
+        }
+
+        if (c->unsaid & bit
+            && kvr_ingest_repair_shard(c->ingest, i) == KVR_OK)
+        {
+            c->unsaid &= ~bit;
+        }
+
+        c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
     }
 }
 
@@ -499,6 +537,7 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 {
+    char        complaint[KVR_COMPLAINT_LEN];
     kvr_rc_t    krc;
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
@@ -514,12 +553,21 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
                 continue;
             }
 
+            if (rc == NGX_DONE) {
+                return NGX_AGAIN;
+            }
+
             if (rc != NGX_OK) {
                 return rc;
             }
         }
 
         krc = kvr_ingest_step(c->ingest, c->zone->batch);
+
+        if (kvr_ingest_complaint(c->ingest, complaint)) {
+            ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
+                          &c->zone->name, complaint);
+        }
 
         switch (krc) {
 

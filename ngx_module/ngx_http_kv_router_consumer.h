@@ -8,10 +8,15 @@
  *             a gap,    ▼  │ repaired  │ entries of pages
  *             in repair: parked        │
  *     repairer   ──► XREVRANGE, XRANGE of kv-log:{worker}
+ *                    HMGET of kv-snap:{worker}, its parts ──► kvr_snapshot
  *
  * Messages of a worker in repair are parked until the log was read to its
  * end; then those that the log held are duplicates, and the rest follows
  * without a gap, since the log is written together with the publication.
+ *
+ * Where the log does not reach back, or nothing is known of the worker, the
+ * newest snapshot is loaded first.  When there is none the view is kept,
+ * DEGRADED, a new one is asked for, and looked for again and again.
  *
  * One message at a time is open in kvr_ingest, and is applied in slices, a
  * slice in each turn of the event loop.
@@ -31,6 +36,8 @@
 
 
 #include "ngx_http_kv_router_redis.h"
+
+#include <kvr_snapshot.h>
 
 
 /* workers in repair at the same time, EVENTS.md section 7, rule 9 */
@@ -52,8 +59,14 @@ typedef struct {
     ngx_queue_t                     parked;    /* …_message_t */
     kvr_cursor_t                    missing;   /* the gap goes up to here */
     const char                     *detail;    /* last refusal logged */
+    kvr_cursor_t                    useless;   /* snapshot that failed */
+    ngx_msec_t                      again;     /* look for a snapshot; 0: not */
+    ngx_msec_t                      delay;     /* before the next look */
+    ngx_uint_t                      said;      /* troubles logged, a bit each */
     unsigned                        wanted:1;  /* a repair */
+    unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
+    unsigned                        unheard:1; /* said so */
 } ngx_http_kv_router_slot_t;
 
 
@@ -66,6 +79,17 @@ typedef enum {
     ngx_http_kv_router_repair_ask_page,
     ngx_http_kv_router_repair_wait_page,
     ngx_http_kv_router_repair_page,
+    ngx_http_kv_router_repair_ask_pointer,
+    ngx_http_kv_router_repair_wait_pointer,
+    ngx_http_kv_router_repair_pointer,
+    ngx_http_kv_router_repair_load,
+    ngx_http_kv_router_repair_ask_part,
+    ngx_http_kv_router_repair_wait_part,
+    ngx_http_kv_router_repair_part,
+    ngx_http_kv_router_repair_swap,
+    ngx_http_kv_router_repair_ask_new,
+    ngx_http_kv_router_repair_wait_new,
+    ngx_http_kv_router_repair_new,
     ngx_http_kv_router_repair_end
 } ngx_http_kv_router_repair_state_e;
 
@@ -88,7 +112,19 @@ typedef struct {
     ngx_msec_t                      after;     /* when to ask again */
     ngx_uint_t                      errors;
 
+    kvr_snapshot_t                 *snapshot;  /* that is loaded */
+    kvr_snapshot_head_t             head;      /* of the pointer */
+    ngx_uint_t                      parts;
+    ngx_uint_t                      part;      /* the next one */
+    ngx_uint_t                      looks;     /* at the pointer */
+
     unsigned                        begun:1;
+    unsigned                        look:1;    /* only for a snapshot */
+    unsigned                        late:1;    /* the log begins too late */
+    unsigned                        given_up:1;/* so does every snapshot */
+    unsigned                        open:1;    /* in snapshot: a part */
+    unsigned                        aside:1;   /* entries go to snapshot */
+    unsigned                        asked:1;   /* for a new one */
     unsigned                        failed:1;  /* messages are lost */
     unsigned                        broken:1;  /* the log can't be read */
     unsigned                        skip:1;    /* the entry is too big */
@@ -104,11 +140,14 @@ struct ngx_http_kv_router_consumer_s {
     ngx_event_t                     busy;      /* timer, instead of work */
     ngx_connection_t                dummy;     /* of the timers */
     ngx_msec_t                      started;
+    ngx_msec_t                      watched;   /* last */
 
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
 
     uint64_t                        leased;    /* shards, a bit each */
+    uint64_t                        unsaid;    /* whose workers have to be
+                                                  made SYNCING */
 
     /* with a lease only */
 
@@ -130,11 +169,13 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      nactive;
     ngx_uint_t                      nwanted;
     ngx_uint_t                      turn;
+    ngx_uint_t                      looked;    /* slots, up to this one */
     ngx_uint_t                      repaired;  /* since last logged */
     ngx_uint_t                      unrepaired;
 
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
+    unsigned                        unmatched:1;/* said that nothing is */
 };
 
 
@@ -150,6 +191,12 @@ ngx_int_t ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c);
 
 /* a lease is another process's: nothing of what waits may be applied */
 void ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c);
+
+/*
+ * Says of each shard that is ours whether it hears of its workers.  It does
+ * when all of them are known to be behind what was published.
+ */
+void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 
 /* there is work: go on with it in the next turn */
 void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
@@ -176,8 +223,9 @@ void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
 
 /*
  * Goes on with some repair:  NGX_OK: an entry is open, c->repair is set;
- * NGX_AGAIN: there may be more to do; NGX_DECLINED: nothing to do now;
- * NGX_BUSY: the lock; NGX_ABORT: the lease is lost.
+ * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next turn;
+ * NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the lease is
+ * lost.
  */
 ngx_int_t ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c);
 
@@ -189,12 +237,72 @@ ngx_int_t ngx_http_kv_router_repair_lost(ngx_http_kv_router_consumer_t *c,
     ngx_str_t *worker, uint64_t epoch, uint64_t seq);
 
 
+void ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, kvr_cursor_t *cursor);
+
+/* the worker is SYNCING from now on; NGX_OK, NGX_BUSY or NGX_ABORT */
+ngx_int_t ngx_http_kv_router_repair_begin_worker(
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
+
+void ngx_http_kv_router_repair_free_page(ngx_http_kv_router_repair_t *r);
+ngx_int_t ngx_http_kv_router_repair_rc(kvr_rc_t rc);
+ngx_int_t ngx_http_kv_router_repair_behind(const kvr_cursor_t *a,
+    const kvr_cursor_t *b);
+
+
+/* snapshots: what repairs do in the states from pointer on, as they answer */
+
+ngx_int_t ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+ngx_int_t ngx_http_kv_router_snapshot_load(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+ngx_int_t ngx_http_kv_router_snapshot_part(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+ngx_int_t ngx_http_kv_router_snapshot_swap(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+
+/* an entry of the log that comes before the swap */
+ngx_int_t ngx_http_kv_router_snapshot_entry(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, kvr_cursor_t *id, ngx_str_t *body);
+
+/* goes on without it, with the log */
+ngx_int_t ngx_http_kv_router_snapshot_give_up(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+
+/* wants repairs of workers whose views only a snapshot can make whole */
+void ngx_http_kv_router_snapshot_tick(ngx_http_kv_router_consumer_t *c);
+
+/* after a repair: when to look again */
+void ngx_http_kv_router_snapshot_later(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r);
+
+ngx_uint_t ngx_http_kv_router_snapshot_wanted(ngx_http_kv_router_consumer_t *c,
+    ngx_uint_t slot);
+
+/* what goes wrong, said once for each kind and worker */
+
+typedef enum {
+    ngx_http_kv_router_trouble_pointer = 0,
+    ngx_http_kv_router_trouble_read,
+    ngx_http_kv_router_trouble_block_size,
+    ngx_http_kv_router_trouble_part,
+    ngx_http_kv_router_trouble_expired,
+    ngx_http_kv_router_trouble_log,
+    ngx_http_kv_router_trouble_ask
+} ngx_http_kv_router_trouble_e;
+
+void ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, ngx_http_kv_router_trouble_e kind,
+    const char *detail);
+
+
 /* log */
 
 void ngx_http_kv_router_log_init(ngx_http_kv_router_consumer_t *c);
 
 /*
- * Asks for the last entry, or for a page, as the repair's state says; the
+ * Asks for the last entry, a page, the pointer to the snapshot, a part of it,
+ * or for a new one, as the repair's state says; the
  * state moves on, and once more with the answer.  NGX_AGAIN: asked;
  * NGX_DECLINED: not now; NGX_BUSY; NGX_ABORT.
  */

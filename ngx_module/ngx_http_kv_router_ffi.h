@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   2
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   3
 
 
 /*
@@ -75,6 +75,7 @@ typedef struct {
     const char *worker;             /* id */
     const char *address;            /* "host:port" or "unix:/path" */
     const char *model;
+    const char *reason;             /* of the confidence, a word; static */
 } ngx_http_kv_router_candidate_t;
 
 

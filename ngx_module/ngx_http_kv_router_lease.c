@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
@@ -48,8 +48,16 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
         next = NGX_HTTP_KV_ROUTER_LEASE_SOON;
     }
 
+    if (c->leased) {
+        ngx_http_kv_router_snapshot_tick(c);
+    }
+
     if (c->leased && (c->nactive || c->nwanted)) {
         ngx_http_kv_router_consumer_wake(c);
+    }
+
+    if (c->leased) {
+        ngx_http_kv_router_watch(c);
     }
 
     ngx_add_timer(&c->lease, next);
@@ -82,9 +90,6 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
                 ngx_http_kv_router_lease_taken(c, shard);
             }
 
-            /* a former holder that wakes may have said otherwise */
-
-            c->zone->sh->redis_up[shard] = c->up;
             break;
 
         case KVR_BUSY:
@@ -100,6 +105,10 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
             break;
         }
     }
+
+    /* a former holder that wakes may have said otherwise */
+
+    ngx_http_kv_router_consumer_say(c);
 
     return soon;
 }
@@ -154,7 +163,8 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
             kvr_router_lease_release(&c->zone->router);
         }
 
-    } else if (c->up) {
+    } else if (c->up && c->zone->redis->replay) {
+        c->unsaid |= (uint64_t) 1 << shard;
         ngx_http_kv_router_repair_shards(c, (uint64_t) 1 << shard);
     }
 }

@@ -3,7 +3,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The logs of the workers, streams in Redis: "kv-log:{worker}", whose entries
- * have the ids epoch-seq.  What the repair asks of them, and the answers.
+ * have the ids epoch-seq, and their snapshots.  What the repair asks of them,
+ * and the answers.
  */
 
 
@@ -14,13 +15,19 @@
 #define NGX_HTTP_KV_ROUTER_TRIES        3
 #define NGX_HTTP_KV_ROUTER_TRY_AGAIN    500
 
-/* "kv-log:{" id "}" */
+/* "kv-snap-ask:{" id "}" */
 #define NGX_HTTP_KV_ROUTER_LOG_KEY_LEN  (KVR_WORKER_ID_MAX + 16)
+#define NGX_HTTP_KV_ROUTER_LOG_ARGS     8
 
 /* "(" epoch "-" seq */
 #define NGX_HTTP_KV_ROUTER_LOG_ID_LEN   (2 * NGX_INT64_LEN + 8)
 
 
+static int ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
+    ngx_str_t *args, u_char *buf);
+static void ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r);
+static ngx_uint_t ngx_http_kv_router_log_expected(
+    ngx_http_kv_router_repair_t *r, redisReply *reply);
 static void ngx_http_kv_router_log_connected(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_disconnected(
     ngx_http_kv_router_redis_t *r);
@@ -41,12 +48,12 @@ ngx_int_t
 ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r)
 {
-    u_char     key[NGX_HTTP_KV_ROUTER_LOG_KEY_LEN];
-    u_char     from[NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
-    u_char     to[NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
-    u_char     count[NGX_INT_T_LEN];
-    ngx_int_t  rc;
-    ngx_str_t  args[6];
+    int         n;
+    ngx_int_t   rc;
+    ngx_str_t   args[NGX_HTTP_KV_ROUTER_LOG_ARGS];
+
+    u_char      buf[NGX_HTTP_KV_ROUTER_LOG_KEY_LEN
+                    + 3 * NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
 
     if (r->skip) {
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, r->last.epoch,
@@ -66,34 +73,9 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
         return NGX_DECLINED;
     }
 
-    args[1].data = key;
-    args[1].len = ngx_sprintf(key, "kv-log:{%V}", &r->worker) - key;
+    n = ngx_http_kv_router_log_command(r, args, buf);
 
-    if (r->state == ngx_http_kv_router_repair_ask_last) {
-        ngx_str_set(&args[0], "XREVRANGE");
-        ngx_str_set(&args[2], "+");
-        ngx_str_set(&args[3], "-");
-
-        args[5].len = ngx_sprintf(count, "1") - count;
-
-    } else {
-        ngx_str_set(&args[0], "XRANGE");
-
-        args[2].data = from;
-        args[2].len = ngx_sprintf(from, "(%uL-%uL", r->last.epoch, r->seq)
-                      - from;
-
-        args[3].data = to;
-        args[3].len = ngx_sprintf(to, "%uL-%uL", r->last.epoch, UINT64_MAX)
-                      - to;
-
-        args[5].len = ngx_sprintf(count, "%ui", r->count) - count;
-    }
-
-    ngx_str_set(&args[4], "COUNT");
-    args[5].data = count;
-
-    if (ngx_http_kv_router_redis_send(&c->repairer, 6, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(&c->repairer, n, args) != NGX_OK) {
         return NGX_DECLINED;
     }
 
@@ -101,6 +83,89 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     c->asked[c->nasked++] = r;
 
     return NGX_AGAIN;
+}
+
+
+/* the arguments lie in buf; answers how many they are */
+
+static int
+ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
+    ngx_str_t *args, u_char *buf)
+{
+    u_char  *p;
+
+    p = buf;
+    args[1].data = p;
+
+    switch (r->state) {
+
+    case ngx_http_kv_router_repair_ask_last:
+        ngx_str_set(&args[0], "XREVRANGE");
+        args[1].len = ngx_sprintf(p, "kv-log:{%V}", &r->worker) - p;
+        ngx_str_set(&args[2], "+");
+        ngx_str_set(&args[3], "-");
+        ngx_str_set(&args[4], "COUNT");
+        ngx_str_set(&args[5], "1");
+
+        return 6;
+
+    case ngx_http_kv_router_repair_ask_page:
+        ngx_str_set(&args[0], "XRANGE");
+        args[1].len = ngx_sprintf(p, "kv-log:{%V}", &r->worker) - p;
+        p += args[1].len;
+
+        args[2].data = p;
+        args[2].len = ngx_sprintf(p, "(%uL-%uL", r->last.epoch, r->seq) - p;
+        p += args[2].len;
+
+        args[3].data = p;
+        args[3].len = ngx_sprintf(p, "%uL-%uL", r->last.epoch, UINT64_MAX) - p;
+        p += args[3].len;
+
+        ngx_str_set(&args[4], "COUNT");
+        args[5].data = p;
+        args[5].len = ngx_sprintf(p, "%ui", r->count) - p;
+
+        return 6;
+
+    case ngx_http_kv_router_repair_ask_pointer:
+        ngx_str_set(&args[0], "HMGET");
+        args[1].len = ngx_sprintf(p, "kv-snap:{%V}", &r->worker) - p;
+        ngx_str_set(&args[2], "version");
+        ngx_str_set(&args[3], "epoch");
+        ngx_str_set(&args[4], "seq");
+        ngx_str_set(&args[5], "complete");
+        ngx_str_set(&args[6], "parts");
+        ngx_str_set(&args[7], "block_size");
+
+        return 8;
+
+    case ngx_http_kv_router_repair_ask_part:
+
+        /* a byte more than it may have, whatever is there */
+
+        ngx_str_set(&args[0], "GETRANGE");
+        args[1].len = ngx_sprintf(p, "kv-snap:{%V}:%uL-%uL:%ui", &r->worker,
+                                  r->head.epoch, r->head.seq, r->part)
+                      - p;
+        p += args[1].len;
+
+        ngx_str_set(&args[2], "0");
+        args[3].data = p;
+        args[3].len = ngx_sprintf(p, "%uD", KVR_SNAPSHOT_PART_MAX) - p;
+
+        return 4;
+
+    default: /* ngx_http_kv_router_repair_ask_new */
+        ngx_str_set(&args[0], "SET");
+        args[1].len = ngx_sprintf(p, "kv-snap-ask:{%V}", &r->worker) - p;
+        ngx_str_set(&args[2], "1");
+        ngx_str_set(&args[3], "EX");
+        ngx_str_set(&args[4], "60");
+        ngx_str_set(&args[5], "NX");
+
+        return 6;
+    }
 }
 
 
@@ -188,7 +253,7 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
     if (redis->too_big && c->nasked) {
         r = c->asked[0];
 
-        if (r->state == ngx_http_kv_router_repair_wait_last) {
+        if (r->state != ngx_http_kv_router_repair_wait_page) {
             r->errors++;
 
         } else if (r->count > 1) {
@@ -207,8 +272,7 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
         r->state--;
 
         if (r->errors >= NGX_HTTP_KV_ROUTER_TRIES) {
-            r->broken = 1;
-            r->state = ngx_http_kv_router_repair_end;
+            ngx_http_kv_router_log_failed(r);
         }
     }
 
@@ -241,10 +305,28 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
     ngx_memmove(&c->asked[0], &c->asked[1],
                 c->nasked * sizeof(ngx_http_kv_router_repair_t *));
 
-    if (reply->type == REDIS_REPLY_ARRAY) {
+    if (ngx_http_kv_router_log_expected(r, reply)) {
         r->page = reply;
         r->state++;
         r->errors = 0;
+
+        ngx_http_kv_router_consumer_wake(c);
+        return;
+    }
+
+    if (r->state > ngx_http_kv_router_repair_page) {
+
+        /* no harm: there is the log, and another time */
+
+        ngx_http_kv_router_snapshot_trouble(c, r,
+                               (r->state == ngx_http_kv_router_repair_wait_new)
+                               ? ngx_http_kv_router_trouble_ask
+                               : ngx_http_kv_router_trouble_read,
+                               (reply->type == REDIS_REPLY_ERROR)
+                               ? reply->str : "not what was asked for");
+        freeReplyObject(reply);
+
+        r->state++;
 
         ngx_http_kv_router_consumer_wake(c);
         return;
@@ -259,15 +341,64 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
 
     freeReplyObject(reply);
 
+    r->state--;
+
     if (++r->errors < NGX_HTTP_KV_ROUTER_TRIES) {
         delay = NGX_HTTP_KV_ROUTER_TRY_AGAIN << (r->errors - 1);
         r->after = ngx_current_msec + delay / 2 + ngx_random() % delay;
-        r->state--;
 
     } else {
-        r->broken = 1;
-        r->state = ngx_http_kv_router_repair_end;
+        ngx_http_kv_router_log_failed(r);
     }
 
     ngx_http_kv_router_consumer_wake(c);
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_log_expected(ngx_http_kv_router_repair_t *r,
+    redisReply *reply)
+{
+    switch (r->state) {
+
+    case ngx_http_kv_router_repair_wait_part:
+        return reply->type == REDIS_REPLY_STRING;
+
+    case ngx_http_kv_router_repair_wait_new:
+
+        /* nil: it was asked for by another router */
+
+        return reply->type == REDIS_REPLY_STATUS
+               || reply->type == REDIS_REPLY_NIL;
+
+    default:
+        return reply->type == REDIS_REPLY_ARRAY;
+    }
+}
+
+
+/* what the state asks for is not to be had */
+
+static void
+ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r)
+{
+    r->errors = 0;
+    r->after = 0;
+
+    switch (r->state) {
+
+    case ngx_http_kv_router_repair_ask_last:
+        r->broken = 1;
+        r->state = ngx_http_kv_router_repair_ask_pointer;
+        break;
+
+    case ngx_http_kv_router_repair_ask_page:
+        r->broken = 1;
+        r->state = ngx_http_kv_router_repair_end;
+        break;
+
+    default:
+        r->state += 2;         /* with no page */
+        break;
+    }
 }

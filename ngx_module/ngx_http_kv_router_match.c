@@ -8,6 +8,7 @@
 
 
 #include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_watch.h"
 
 #include <request/kvr_tokens.h>
 
@@ -281,8 +282,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->host = 0;
     c->disk = 0;
     c->role = h->role;
-    c->confidence = kvr_fleet_confidence(w, ngx_current_msec,
-                                         ctx->zone->stale);
+    c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
     c->worker_len = h->id.len;
     c->address_len = h->address.len;
@@ -290,6 +290,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->worker = (char *) h->id.data;
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
+    c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 }
 
 
@@ -324,6 +325,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                                  ctx->match.prompt_blocks, false,
                                  ngx_http_kv_router_matches, max);
+        ngx_http_kv_router_watch_lookup(ctx->zone, *found);
     }
 
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,

@@ -91,6 +91,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    decide_us;     /* sum */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
+    ngx_atomic_t                    lookups;       /* of blocks, by requests */
+    ngx_atomic_t                    lookups_matched;
     ngx_atomic_t                    redis_connects;
     ngx_atomic_t                    redis_disconnects;
     ngx_atomic_t                    redis_messages;
@@ -100,6 +102,9 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    repairs_started;
     ngx_atomic_t                    repairs_done;
     ngx_atomic_t                    repairs_failed;
+    ngx_atomic_t                    snapshots_loaded;
+    ngx_atomic_t                    snapshots_refused;
+    ngx_atomic_t                    snapshots_asked;
 
     /* of each shard: does its lease holder, who alone writes it, hear? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
@@ -123,6 +128,13 @@ typedef struct {
     ngx_http_kv_router_zone_t      *api;       /* kv_router_api */
 } ngx_http_kv_router_loc_conf_t;
 
+
+/*
+ * How far the view of a worker can be trusted; of it, or of one of its
+ * holders, is the number.  STALE too while what it publishes is not heard.
+ */
+kvr_confidence_t ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number);
 
 /* module: the zone of that name, or NULL */
 

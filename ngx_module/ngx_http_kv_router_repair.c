@@ -2,7 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Repair: what live messages did not bring is read from the workers' logs.
+ * Repair: what live messages did not bring is read from the workers' logs, or,
+ * where these don't reach back, from their snapshots.
  */
 
 
@@ -17,21 +18,12 @@ static void ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_repair_step(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
-static void ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_repair_t *r, kvr_cursor_t *cursor);
-static ngx_int_t ngx_http_kv_router_repair_begin_worker(
-    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_repair_last_entry(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_repair_entry(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_repair_finish(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
-static void ngx_http_kv_router_repair_free_page(
-    ngx_http_kv_router_repair_t *r);
-static ngx_int_t ngx_http_kv_router_repair_rc(kvr_rc_t rc);
-static ngx_int_t ngx_http_kv_router_repair_behind(kvr_cursor_t *a,
-    kvr_cursor_t *b);
 
 
 void
@@ -42,6 +34,9 @@ ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_redis_close(&c->repairer);
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REPAIRS; i++) {
+        kvr_snapshot_destroy(c->repairs[i].snapshot);
+        c->repairs[i].snapshot = NULL;
+
         ngx_http_kv_router_repair_free_page(&c->repairs[i]);
         c->repairs[i].state = ngx_http_kv_router_repair_free;
     }
@@ -96,6 +91,8 @@ ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
     if (!c->zone->redis->replay) {
         return;
     }
+
+    slot->look = 0;
 
     if (!slot->wanted) {
         slot->wanted = 1;
@@ -189,12 +186,15 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
         r->worker.data = r->id;
         r->slot = i;
         r->count = NGX_HTTP_KV_ROUTER_PAGE;
+        r->look = slot->look;
         r->state = ngx_http_kv_router_repair_begin;
 
         slot->active = 1;
         c->nactive++;
 
-        (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_started, 1);
+        if (!r->look) {
+            (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_started, 1);
+        }
 
         /* lazily: there may be nothing to repair for days */
 
@@ -216,6 +216,11 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 
     case ngx_http_kv_router_repair_begin:
 
+        if (r->look) {
+            r->state = ngx_http_kv_router_repair_ask_pointer;
+            return ngx_http_kv_router_log_ask(c, r);
+        }
+
         ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
         /* of a worker that never sent envelopes only the log tells */
@@ -233,6 +238,9 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 
     case ngx_http_kv_router_repair_ask_last:
     case ngx_http_kv_router_repair_ask_page:
+    case ngx_http_kv_router_repair_ask_pointer:
+    case ngx_http_kv_router_repair_ask_part:
+    case ngx_http_kv_router_repair_ask_new:
         return ngx_http_kv_router_log_ask(c, r);
 
     case ngx_http_kv_router_repair_last:
@@ -240,6 +248,24 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 
     case ngx_http_kv_router_repair_page:
         return ngx_http_kv_router_repair_entry(c, r);
+
+    case ngx_http_kv_router_repair_pointer:
+        return ngx_http_kv_router_snapshot_pointer(c, r);
+
+    case ngx_http_kv_router_repair_load:
+        return ngx_http_kv_router_snapshot_load(c, r);
+
+    case ngx_http_kv_router_repair_part:
+        return ngx_http_kv_router_snapshot_part(c, r);
+
+    case ngx_http_kv_router_repair_swap:
+        return ngx_http_kv_router_snapshot_swap(c, r);
+
+    case ngx_http_kv_router_repair_new:
+        ngx_http_kv_router_repair_free_page(r);
+        r->state = ngx_http_kv_router_repair_end;
+
+        /* fall through */
 
     case ngx_http_kv_router_repair_end:
         return ngx_http_kv_router_repair_finish(c, r);
@@ -250,7 +276,7 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 }
 
 
-static void
+void
 ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r, kvr_cursor_t *cursor)
 {
@@ -263,7 +289,7 @@ ngx_http_kv_router_repair_cursor(ngx_http_kv_router_consumer_t *c,
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_repair_begin_worker(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r)
 {
@@ -292,36 +318,24 @@ ngx_http_kv_router_repair_last_entry(ngx_http_kv_router_consumer_t *c,
     kvr_cursor_t  cursor;
 
     if (r->page->elements == 0
-        || ngx_http_kv_router_log_entry(r->page->element[0], &r->last,
-                                           NULL)
+        || ngx_http_kv_router_log_entry(r->page->element[0], &r->last, NULL)
            != NGX_OK)
     {
-        goto end;
+        ngx_memzero(&r->last, sizeof(kvr_cursor_t));
     }
 
     ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
-    if (!ngx_http_kv_router_repair_behind(&cursor, &r->last)) {
-        goto end;
+    if (ngx_http_kv_router_repair_behind(&cursor, &r->last)) {
+        rc = ngx_http_kv_router_repair_begin_worker(c, r);
+        if (rc != NGX_OK) {
+            return rc;
+        }
     }
 
-    rc = ngx_http_kv_router_repair_begin_worker(c, r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
+    /* where the log leads to is known; is there a shorter way? */
 
-    /* a new epoch is read from its first message on */
-
-    r->seq = cursor.epoch == r->last.epoch ? cursor.seq : 0;
-    r->state = ngx_http_kv_router_repair_ask_page;
-
-    ngx_http_kv_router_repair_free_page(r);
-
-    return NGX_AGAIN;
-
-end:
-
-    r->state = ngx_http_kv_router_repair_end;
+    r->state = ngx_http_kv_router_repair_ask_pointer;
 
     ngx_http_kv_router_repair_free_page(r);
 
@@ -340,6 +354,10 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t  *slot;
 
     if (r->entry == r->page->elements) {
+
+        if (r->aside && r->entry < r->count) {
+            return ngx_http_kv_router_snapshot_give_up(c, r);
+        }
 
         r->state = r->entry < r->count ? ngx_http_kv_router_repair_end
                                        : ngx_http_kv_router_repair_ask_page;
@@ -366,7 +384,21 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
         return NGX_AGAIN;
     }
 
+    if (r->aside) {
+        return ngx_http_kv_router_snapshot_entry(c, r, &id, &body);
+    }
+
     if (id.seq != r->seq + 1) {
+
+        if (!r->given_up) {
+            r->late = 1;
+            r->state = ngx_http_kv_router_repair_ask_pointer;
+
+            ngx_http_kv_router_repair_free_page(r);
+
+            return NGX_AGAIN;
+        }
+
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, id.epoch,
                                             id.seq - 1);
         if (rc != NGX_OK) {
@@ -483,6 +515,12 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
         /* not in the log either */
 
+        if (!r->given_up) {
+            r->late = 1;
+            r->state = ngx_http_kv_router_repair_ask_pointer;
+            return NGX_AGAIN;
+        }
+
         end = &slot->missing;
         r->broken = 1;
     }
@@ -501,7 +539,30 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
         return rc;
     }
 
-    if (r->failed || r->broken) {
+    ngx_memzero(&slot->missing, sizeof(kvr_cursor_t));
+
+    if (r->broken) {
+        r->broken = 0;
+        r->failed = 1;
+    }
+
+    if (!r->asked && c->repairer.ready
+        && ngx_http_kv_router_snapshot_wanted(c, r->slot))
+    {
+        r->asked = 1;
+        r->state = ngx_http_kv_router_repair_ask_new;
+
+        (void) ngx_atomic_fetch_add(&c->zone->sh->snapshots_asked, 1);
+
+        return NGX_AGAIN;
+    }
+
+    ngx_http_kv_router_snapshot_later(c, r);
+
+    if (r->look && !r->begun) {
+        /* nothing was found, as so often */
+
+    } else if (r->failed) {
         (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_failed, 1);
         c->unrepaired++;
 
@@ -510,7 +571,6 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
         c->repaired++;
     }
 
-    ngx_memzero(&slot->missing, sizeof(kvr_cursor_t));
     slot->active = 0;
 
     ngx_http_kv_router_consumer_unpark(c, slot);
@@ -518,7 +578,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
     r->state = ngx_http_kv_router_repair_free;
     c->nactive--;
 
-    if (c->nactive == 0 && c->nwanted == 0) {
+    if (c->nactive == 0 && c->nwanted == 0 && c->repaired + c->unrepaired) {
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                       "kv_router zone \"%V\": repair of %ui workers finished, "
                       "%ui with messages lost", &c->zone->name,
@@ -532,7 +592,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 }
 
 
-static void
+void
 ngx_http_kv_router_repair_free_page(ngx_http_kv_router_repair_t *r)
 {
     if (r->page) {
@@ -544,7 +604,7 @@ ngx_http_kv_router_repair_free_page(ngx_http_kv_router_repair_t *r)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_repair_rc(kvr_rc_t rc)
 {
     switch (rc) {
@@ -564,8 +624,9 @@ ngx_http_kv_router_repair_rc(kvr_rc_t rc)
 }
 
 
-static ngx_int_t
-ngx_http_kv_router_repair_behind(kvr_cursor_t *a, kvr_cursor_t *b)
+ngx_int_t
+ngx_http_kv_router_repair_behind(const kvr_cursor_t *a,
+    const kvr_cursor_t *b)
 {
     return a->epoch < b->epoch || (a->epoch == b->epoch && a->seq < b->seq);
 }

@@ -7,6 +7,7 @@
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_ffi.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 #define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
@@ -110,6 +111,10 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Attempts after a worker failed."),
     counter(policy_errors, "policy_errors", "policy_errors_total",
             "Requests whose policy failed."),
+    counter(lookups, "lookups", "lookups_total",
+            "Prompts whose blocks were looked up."),
+    counter(lookups_matched, "lookups_matched", "lookups_matched_total",
+            "Those of whose blocks some worker had one at least."),
     counter(prompt_blocks, "prompt_blocks", "prompt_blocks_total",
             "Complete blocks of the prompts."),
     counter(overlap_blocks, "overlap_blocks", "overlap_blocks_total",
@@ -141,6 +146,12 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
             "Repairs that filled their gap."),
     counter(repairs_failed, "repairs_failed", "repairs_failed_total",
             "Repairs that did not."),
+    counter(snapshots_loaded, "snapshots_loaded", "snapshots_loaded_total",
+            "Snapshots that took the place of a view."),
+    counter(snapshots_refused, "snapshots_refused", "snapshots_refused_total",
+            "Troubles with snapshots, each said once a worker in the log."),
+    counter(snapshots_asked, "snapshots_asked", "snapshots_asked_total",
+            "Times that a new snapshot was asked for."),
     ngx_http_kv_router_fields_end
 };
 
@@ -159,6 +170,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(gaps, "Gaps in the sequence of messages."),
     counter(repairs, "Repairs finished."),
     counter(restarts, "Restarts of the publisher."),
+    counter(snapshots, "Snapshots that took the place of the view."),
     counter(stores, "Store events applied."),
     counter(removes, "Remove events applied."),
     counter(clears, "Clear events applied."),
@@ -231,6 +243,27 @@ ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
 }
 
 
+kvr_confidence_t
+ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number)
+{
+    uint32_t  source;
+
+    if (zone->redis) {
+        source = kvr_load32(&w->stream.source);
+
+        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
+            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                           number)])
+        {
+            return KVR_STALE;
+        }
+    }
+
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+}
+
+
 ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
@@ -260,7 +293,8 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
-    w->confidence = kvr_fleet_confidence(s, now, zone->stale);
+    w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
+    w->reason = ngx_http_kv_router_reason(zone, s, slot);
     w->age = -1;
 
     if (w->stream.last_ms) {
@@ -332,6 +366,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
+    ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
 
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));
@@ -340,10 +375,14 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_bool(g, "truncated",
                                 w->flags & KVR_WORKER_TRUNCATED);
 
+    /* what other groups of a hybrid model have, nobody knows */
+
+    ngx_http_kv_router_gen_str(g, "scores", w->flags & KVR_WORKER_HYBRID
+                                            ? "upper_bounds" : "as_held");
+
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(w->confidence));
-    ngx_http_kv_router_gen_str(g, "reason",
-                               kvr_degraded_name(w->stream.reason));
+    ngx_http_kv_router_gen_str(g, "reason", w->reason);
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);
@@ -354,6 +393,14 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     } else {
         ngx_http_kv_router_gen_key(g, "age");
+        yajl_gen_null(g);
+    }
+
+    if (w->stream.engine_block_size) {
+        ngx_http_kv_router_gen_u64(g, "engine_block_size",
+                                   w->stream.engine_block_size);
+    } else {
+        ngx_http_kv_router_gen_key(g, "engine_block_size");
         yajl_gen_null(g);
     }
 
@@ -368,7 +415,11 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
                                  KVR_WHY_SYNTAX, g);
 
     ngx_http_kv_router_gen_key(g, "refused");
-    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_SYNTAX, KVR_WHYS, g);
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_SYNTAX, KVR_WHY_FULL,
+                                 g);
+
+    ngx_http_kv_router_gen_key(g, "forgotten");
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_FULL, KVR_WHYS, g);
 
     ngx_http_kv_router_gen_key(g, "load");
     yajl_gen_array_open(g);
@@ -542,6 +593,9 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
         ngx_http_kv_router_fields_json(ngx_http_kv_router_request_fields,
                                        zone->sh, g);
+
+        ngx_http_kv_router_gen_bool(g, "never_matched",
+                                    ngx_http_kv_router_never_matched(zone));
 
         ngx_http_kv_router_gen_key(g, "by_reason");
         yajl_gen_map_open(g);

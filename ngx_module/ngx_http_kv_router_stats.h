@@ -34,6 +34,7 @@ typedef struct {
     uint32_t                        flags;
     uint32_t                        generation;
     kvr_confidence_t                confidence;
+    const char                     *reason;    /* of the confidence */
     int64_t                         age;       /* ms; -1: no message yet */
     kvr_worker_conf_t               conf;
     kvr_stream_t                    stream;

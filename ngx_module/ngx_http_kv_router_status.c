@@ -6,6 +6,7 @@
 
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_answer.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* what a scrape is made of: read once, written metric by metric */
@@ -353,6 +354,12 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
     ngx_uint_t   i;
     const char  *name;
 
+    ngx_http_kv_router_metric(s, "never_matched", "gauge",
+                              "Whether blocks are held and no prompt ever "
+                              "found one.");
+    ngx_http_kv_router_labels(s, "never_matched", NULL);
+    ngx_http_kv_router_value(s, ngx_http_kv_router_never_matched(s->zone));
+
     ngx_http_kv_router_metric(s, "decisions_total", "counter",
                               "Requests routed, by what decided.");
 
@@ -420,6 +427,15 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
         ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_TRUNCATED) != 0);
     }
 
+    ngx_http_kv_router_metric(s, "worker_hybrid", "gauge",
+                              "Whether the worker has KV cache groups that "
+                              "are not indexed: overlaps are upper bounds.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_hybrid", &w[i]);
+        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_HYBRID) != 0);
+    }
+
     ngx_http_kv_router_metric(s, "worker_confidence", "gauge",
                               "How far the worker's view can be trusted: 1 "
                               "for the state that it is in.");
@@ -434,15 +450,14 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
     }
 
     ngx_http_kv_router_metric(s, "worker_degraded", "gauge",
-                              "Why the worker's view is degraded.");
+                              "Why the worker's view is not to be trusted.");
 
     for (i = 0; i < s->workers.nelts; i++) {
 
-        if (w[i].stream.reason) {
+        if (ngx_strcmp(w[i].reason, "none") != 0) {
             ngx_http_kv_router_labels(s, "worker_degraded", &w[i]);
             ngx_http_kv_router_answer_write(a, ",", 1);
-            ngx_http_kv_router_label_str(s, "reason",
-                                   kvr_degraded_name(w[i].stream.reason));
+            ngx_http_kv_router_label_str(s, "reason", w[i].reason);
             ngx_http_kv_router_value(s, 1);
         }
     }
@@ -492,7 +507,11 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
     ngx_http_kv_router_whys_metric(s, "worker_events_refused_total",
                                    "Events that were wrong.",
-                                   KVR_WHY_SYNTAX, KVR_WHYS);
+                                   KVR_WHY_SYNTAX, KVR_WHY_FULL);
+    ngx_http_kv_router_whys_metric(s, "worker_events_forgotten_total",
+                                   "Events for which there was no room, or "
+                                   "that hung on what is not known any more.",
+                                   KVR_WHY_FULL, KVR_WHYS);
 }
 
 

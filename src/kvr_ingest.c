@@ -4,6 +4,7 @@
 
 
 #include "kvr_ingest.h"
+#include "kvr_engine.h"
 #include "kvr_shard.h"
 
 #include <stdlib.h>
@@ -17,6 +18,10 @@ struct kvr_ingest_s {
     uint32_t         worker;        /* slot there, of the message opened */
     uint32_t         generation;
     uint32_t         refused;       /* events of the message */
+    kvr_engine_t    *engine;        /* for bare batches; made when the first
+                                       one comes */
+    bool             misfit;        /* a block size that is no multiple */
+    kvr_complaint_t  complaint;
 };
 
 
@@ -29,6 +34,8 @@ static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
@@ -69,6 +76,7 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 {
     if (in) {
         kvr_decoder_destroy(in->decoder);
+        kvr_engine_destroy(in->engine);
         free(in);
     }
 }
@@ -132,6 +140,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     why = KVR_WHY_NONE;
 
     in->refused = 0;
+    in->misfit = false;
+    in->complaint.why = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -194,6 +204,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     w = &k->fleet.workers[in->worker];
 
     kvr_decoder_window(in->decoder, w->stream.window);
+    kvr_decoder_salted(in->decoder, w->conf.salted);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     if (rc != KVR_OK) {
@@ -385,6 +396,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_set32(&k->mem, &w->stream.window, ev->window);
     }
 
+    if (!in->msg.counted) {
+        return kvr_ingest_bare(in, w, ev);
+    }
+
     if (ev->verdict == KVR_FILTERED) {
         kvr_count(k, &w->counters.why[ev->why], 1);
         return KVR_OK;
@@ -392,6 +407,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
+        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+                           kvr_decoder_detail(in->decoder));
         return KVR_OK;
     }
 
@@ -415,10 +432,52 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_ingest_cleared(in, w, ev->rank);
     }
 
-    if (rc == KVR_INVALID
-        && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
-    {
+    if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
+        kvr_complaint_note(&in->complaint, w, why, ev, "");
+    }
+
+    return rc;
+}
+
+
+/* An event as it left the engine. */
+
+static kvr_rc_t
+kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    kvr_rc_t      rc;
+    kvr_why_t     why;
+    kvr_shard_t  *k;
+
+    k = in->shard;
+
+    if (in->engine == NULL) {
+        in->engine = kvr_engine_create(in->router, NULL);
+
+        if (in->engine == NULL) {
+            kvr_ingest_refuse(in, w, KVR_WHY_FULL);
+            return KVR_OK;
+        }
+    }
+
+    rc = kvr_engine_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
+
+    if (ev->kind == KVR_CLEAR && rc == KVR_OK
+        && (in->msg.form == KVR_FORM_BARE || in->msg.complete))
+    {
+        kvr_ingest_cleared(in, w, ev->rank);
+    }
+
+    if (rc == KVR_INVALID) {
+        in->refused++;
+        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        kvr_complaint_note(&in->complaint, w, why, ev,
+                           kvr_decoder_detail(in->decoder));
+    }
+
+    if (ev->block_size && w->stream.engine_block_size != ev->block_size) {
+        kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }
 
     return rc;
@@ -473,6 +532,16 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 }
 
 
+bool
+kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
+{
+    return in->complaint.why != KVR_WHY_NONE
+           && kvr_complaint_tell(&in->complaint,
+                                 &in->shard->fleet.workers[in->worker],
+                                 in->shard->params->block_size, text);
+}
+
+
 static void
 kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 {
@@ -501,7 +570,9 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     if (in->refused) {
-        kvr_set32(&k->mem, &s->reason, KVR_DEG_REFUSED);
+        kvr_set32(&k->mem, &s->reason,
+                  in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
+                  ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
         kvr_ingest_uncleared(k, w);
     }
 

@@ -21,6 +21,7 @@
 #define KVR_INGEST_H_INCLUDED
 
 
+#include "kvr_complaint.h"
 #include "kvr_router.h"
 
 
@@ -64,6 +65,12 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
  * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
+
+/*
+ * To be asked after each step: whether something was refused for a reason that
+ * its worker never gave before; text then says which worker and why, once.
+ */
+bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
 
 /* Where the worker's stream stands.  KVR_DECLINED: not known. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,

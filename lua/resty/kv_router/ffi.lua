@@ -5,16 +5,17 @@
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, role_id and
--- confidence_id stand behind worker, address, model (strings), role ("both",
--- "prefill", "decode") and confidence ("EXACT", ...).
+-- values: a candidate's worker_data, address_data, model_data, reason_text,
+-- role_id and confidence_id stand behind worker, address, model,
+-- confidence_reason (strings), role ("both", "prefill", "decode") and
+-- confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 
 
 local ffi = require "ffi"
 
-local VERSION = 2                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 3                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -55,6 +56,7 @@ typedef struct {
     const char *worker_data;
     const char *address_data;
     const char *model_data;
+    const char *reason_text;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -199,6 +201,10 @@ metatype("ngx_http_kv_router_candidate_t", {
 
         if key == "confidence" then
             return CONFIDENCES[self.confidence_id]
+        end
+
+        if key == "confidence_reason" then
+            return ffi_string(self.reason_text)
         end
 
         return nil

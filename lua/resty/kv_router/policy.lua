@@ -41,6 +41,9 @@
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
 --                               "UNVERIFIED" or "EXTERNAL"; confidence_id is
 --                               the same as a number, from 0, for hot loops
+--         confidence_reason     why: "none", "no_events", "silent",
+--                               "redis_down", "gap_not_filled", "block_size",
+--                               ... as in /workers (a string: see below)
 --         age                   seconds since its last message; -1: never
 --         address, model        strings; model "" when not said
 --         holder, generation    numbers that name (worker, rank): the pair is
