@@ -142,12 +142,8 @@ in_row(const in_kind_t *kind)
     ix_must(stats.handles == blocks, "all blocks are held");
 
     snprintf(name, sizeof(name), "ingest: %s", kind->name);
-    ix_say(name, "k blocks/s", blocks * 1e6 / ns[IN_APPLY]);
-
-    if (kind->blocks == 1) {
-        snprintf(name, sizeof(name), "ingest: %s: events", kind->name);
-        ix_say(name, "k events/s", blocks * 1e6 / ns[IN_APPLY]);
-    }
+    ix_say(name, kind->blocks == 1 ? "k events/s" : "k blocks/s",
+           blocks * 1e6 / ns[IN_APPLY]);
 
     snprintf(name, sizeof(name), "ingest: %s: RESP", kind->name);
     ix_say(name, "ns/block", ns[IN_RESP] / blocks);

@@ -570,9 +570,7 @@ kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
 
     copies = &b->copies[ev->tier];
 
-    if (op->e->counting && ev->origin != KVR_ORIGIN_REUSED
-        && *copies && *copies < UINT8_MAX)
-    {
+    if (op->e->counting && !ev->reused && *copies && *copies < UINT8_MAX) {
         (*copies)++;
     }
 }

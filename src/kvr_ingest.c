@@ -218,6 +218,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     w = &k->fleet.workers[in->worker];
 
     kvr_decoder_window(in->decoder, w->stream.window);
+    kvr_decoder_salted(in->decoder, w->conf.salted);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     if (rc != KVR_OK) {

@@ -123,7 +123,8 @@ class Referee:
             if worker is None or not _exact(worker):
                 wrong[name] = worker and {
                     key: worker[key] for key in
-                    ("confidence", "reason", "epoch", "seq", "age")}
+                    ("confidence", "reason", "epoch", "seq", "age",
+                     "refused")}
             elif not self._reached(name, worker, target):
                 wrong[name] = f"it is EXACT, but only at {_cursor(worker)}"
         return wrong
