@@ -405,6 +405,8 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
 
     e = op->e;
 
+    kvr_engine_fetch(op, ev->handles, n);
+
     for (i = 0; i < n; i++) {
         e->tiers[i] = (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
     }
