@@ -31,9 +31,13 @@ kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
 {
     uint32_t  n;
 
+    max = kvr_min(kvr_max(max, 16), 1u << 30);
+
     memset(t, 0, sizeof(kvr_engine_blocks_t));
 
-    for (n = 16; n < max; n *= 2) { /* void */ }
+    /* twice as many buckets, so that what is not there costs one look */
+
+    for (n = 16; n < max * (uint64_t) 2; n *= 2) { /* void */ }
 
     t->max = max;
     t->mask = n - 1;
@@ -79,6 +83,14 @@ kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
     key[1] = owner;
 
     return &t->buckets[kvr_hash_bytes(key, sizeof(key), t->secret) & t->mask];
+}
+
+
+void
+kvr_engine_blocks_prefetch(const kvr_engine_blocks_t *t, uint32_t owner,
+    uint64_t handle)
+{
+    __builtin_prefetch(kvr_engine_bucket(t, owner, handle));
 }
 
 

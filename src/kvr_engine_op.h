@@ -21,6 +21,8 @@ typedef struct {
     uint32_t             dropped;
 
     uint32_t             owner;         /* 0: nothing is known yet */
+    bool                 whole;         /* there is nothing in the index that
+                                           is not known here */
     uint32_t             ngroups;
     uint32_t             groups[KVR_ENGINE_GROUPS];
     uint8_t              kinds[KVR_ENGINE_GROUPS];
