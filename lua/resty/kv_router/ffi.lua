@@ -116,6 +116,7 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
@@ -154,6 +155,7 @@ local _M = {}
 
 local OK = 0
 local BUSY = -3
+local BUSY = -3
 local DECLINED = -5
 
 local NOBODY = 2^32 - 1          -- the number of no candidate
@@ -172,6 +174,7 @@ local WHY = {
     NO_WORKER = 8,
     RETRY = 9,
     NO_ELIGIBLE = 10,
+    OVERLOAD = 11,
 }
 
 _M.WHY = WHY
@@ -328,7 +331,7 @@ end
 
 local function matched(rc)
     if rc ~= OK then
-        return nil, failure(rc), rc == DECLINED
+        return nil, failure(rc), rc == DECLINED or rc == BUSY, rc == BUSY
     end
 
     return match_out[0][0]
@@ -339,7 +342,7 @@ end
 -- nil; allowed: ids of workers, joined by commas, or nil; roles: a bit for
 -- each, see ROLE_BITS.  Returns the match (#m candidates, m[i], m.why, ...),
 -- which lives as long as the request, or nil, err, and true when there is no
--- worker at all.
+-- worker at all, or, then true once more, when all that are eligible are full.
 function _M.match(r, zone, lora, salt, model, allowed, roles)
     return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
                                                   salt, len_of(salt), model,
@@ -384,6 +387,12 @@ function _M.prefill(r, zone, i)
     end
 
     return true
+end
+
+
+-- A request was refused: why, of WHY.
+function _M.refused(zone, why)
+    C.ngx_http_kv_router_ffi_refused(zone, why)
 end
 
 
