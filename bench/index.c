@@ -10,6 +10,7 @@
  *     index worst         one-block prompts, staircases
  *     index beside        finds beside a writer
  *     index capacity=FILE what zones hold; the script is that of chats
+ *     index snapshot      snapshots, built aside and swapped in
  *
  * One line of JSON a figure, on stdout:
  *
@@ -204,6 +205,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "capacity") == 0 && file) {
             rows_capacity(file);
 
+        } else if (strcmp(row, "snapshot") == 0) {
+            rows_snapshot();
+
         } else {
             goto usage;
         }
@@ -214,7 +218,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [ingest] [capacity=FILE]\n");
+                    " [worst] [beside] [ingest] [capacity=FILE]"
+                    " [snapshot]\n");
 
     return 2;
 }

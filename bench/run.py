@@ -31,8 +31,8 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
-        'capacity']
-ALONE = ('ingest', 'capacity')      # rows
+        'capacity', 'snapshot']
+ALONE = ('ingest', 'capacity', 'snapshot')      # rows that the peers have not
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -60,6 +60,11 @@ AIMS = {
 # the same of our figure alone: at most
 LIMITS = {
     'hash a block, 64 tokens': 10,
+    'radix, chains of 1024: a snapshot of 1 M blocks': 2000,
+    'radix, chains of 1024: longest slice': 5,
+    'radix, chains of 16000: longest slice': 5,
+    'positional, chains of 1024: a snapshot of 1 M blocks': 2000,
+    'positional, chains of 1024: longest slice': 5,
 }
 
 # and at least
@@ -246,7 +251,7 @@ def table(rows):
             line += ' %9.2f' % row['ratio']
 
         if row['met'] is not None:
-            what = {'limit': '%.3g ns', 'least': ' %.4g',
+            what = {'limit': '%.4g ' + unit, 'least': ' %.4g',
                     'ratio': '%5.2f'}[row['aim_is']]
             line += '  ' + what % row['aim'] + ('' if row['met'] else ' !')
 
@@ -275,7 +280,7 @@ def main():
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
     theirs = [r for r in rows if not r.startswith(ALONE)]
-    ours = [r for r in rows if not r.startswith('capacity')]
+    ours = [r for r in rows if not r.startswith(('capacity', 'snapshot'))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')

@@ -256,7 +256,7 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     /* who lost messages is to be known before it is said that none is lost */
 
-    if (up && c->zone->redis->replay) {
+    if (up) {
         c->unsaid = c->leased;
         ngx_http_kv_router_consumer_say(c);
         return;
@@ -289,7 +289,8 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
         }
 
         if (c->unsaid & bit
-            && kvr_ingest_repair_shard(c->ingest, i) == KVR_OK)
+            && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
+               == KVR_OK)
         {
             c->unsaid &= ~bit;
         }

@@ -60,9 +60,9 @@ typedef struct {
     kvr_cursor_t                    missing;   /* the gap goes up to here */
     const char                     *detail;    /* last refusal logged */
     kvr_cursor_t                    useless;   /* snapshot that failed */
-    ngx_msec_t                      again;     /* look for a snapshot; 0: not */
+    ngx_msec_t                      again;     /* look for a snapshot; or 0 */
     ngx_msec_t                      delay;     /* before the next look */
-    ngx_uint_t                      said;      /* troubles logged, a bit each */
+    ngx_uint_t                      said;      /* troubles, a bit each */
     unsigned                        wanted:1;  /* a repair */
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
@@ -223,9 +223,9 @@ void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
 
 /*
  * Goes on with some repair:  NGX_OK: an entry is open, c->repair is set;
- * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next turn;
- * NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the lease is
- * lost.
+ * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next
+ * turn; NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the
+ * lease is lost.
  */
 ngx_int_t ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c);
 

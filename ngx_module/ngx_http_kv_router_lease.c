@@ -163,7 +163,7 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
             kvr_router_lease_release(&c->zone->router);
         }
 
-    } else if (c->up && c->zone->redis->replay) {
+    } else if (c->up) {
         c->unsaid |= (uint64_t) 1 << shard;
         ngx_http_kv_router_repair_shards(c, (uint64_t) 1 << shard);
     }

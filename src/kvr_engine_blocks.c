@@ -35,11 +35,13 @@ kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
 {
     uint32_t  n;
 
+    max = kvr_min(kvr_max(max, 16), 1u << 30);
+
     memset(t, 0, sizeof(kvr_engine_blocks_t));
 
-    /* few share a bucket: each look at a stranger waits for memory */
+    /* four times as many buckets: what is not there costs one look */
 
-    for (n = 16; n < 4 * max; n *= 2) { /* void */ }
+    for (n = 16; n < max * (uint64_t) 4; n *= 2) { /* void */ }
 
     t->max = max;
     t->mask = n - 1;

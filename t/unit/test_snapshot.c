@@ -47,6 +47,7 @@ static part_t           parts[PARTS];
 static uint32_t         nparts;
 static model_t          models[2];
 static void            *shared;
+static uint32_t         looks, looks_empty;
 
 
 static uint64_t
@@ -650,6 +651,53 @@ test_swap(void)
 }
 
 
+/* A part that is one long event: slices all the same. */
+
+static void
+test_slices(void)
+{
+    size_t    len;
+    pack_t    out;
+    uint8_t   bytes[BYTES];
+    uint32_t  i, slices;
+    model_t   m;
+
+    memset(&m, 0, sizeof(m));
+
+    for (i = 0; i < LENGTH; i++) {
+        m.tiers[0][0][i] = 1;
+    }
+
+    out.pos = bytes;
+    out.end = bytes + BYTES;
+    pack_array(&out, 1);
+    pack_store(&out, 0, 0, 0, 0, LENGTH);
+    len = out.pos - bytes;
+
+    slices = 0;
+
+    ok(begin("a", 1, 1, true) == KVR_OK
+       && kvr_snapshot_open(snapshot, bytes, len, &detail) == KVR_OK,
+       "a part with one event of many blocks");
+
+    while (kvr_snapshot_step(snapshot, 8) == KVR_OK) {
+        slices++;
+    }
+
+    ok(slices >= LENGTH / 8 && end() == KVR_OK && holds("a", &m),
+       "is applied in slices of so many blocks as were asked for");
+
+    out.pos = bytes;
+    pack_array(&out, 1);
+    pack_store(&out, 1, 0, 3, 50, 50);
+    len = out.pos - bytes;
+
+    ok(begin("a", 1, 2, true) == KVR_OK && part(bytes, len, 8) == KVR_DONE
+       && worker_of("a")->counters.why[KVR_WHY_PARENT] == 1,
+       "when it is refused it is counted once");
+}
+
+
 static void
 test_cursor(void)
 {
@@ -712,7 +760,8 @@ test_cursor(void)
 static void
 test_whole(void)
 {
-    model_t  m, none;
+    uint32_t  i;
+    model_t   m, none;
 
     memset(&none, 0, sizeof(none));
     model_random(&m);
@@ -756,6 +805,21 @@ test_whole(void)
 
     (void) say("a", 5, 110, true, NULL);
     ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110), "and one that takes it back");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, true);
+    }
+
+    ok(stands("a", KVR_SYNCING, KVR_FINE, 5, 110)
+       && worker_of("b")->stream.confidence == KVR_UNKNOWN,
+       "when it is listened to anew it is SYNCING");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, false);
+    }
+
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110),
+       "unless nobody will read what was missed");
 
     (void) say("a", 5, 111, true, "[['s', 0, 9, null, 1, 2]]");
     ok(load("a", 5, 112, true, &m)
@@ -877,6 +941,53 @@ loader(void)
 }
 
 
+/*
+ * A lookup beside the loader: what the one or the other has, or less of it,
+ * and once for each rank.
+ */
+
+static bool
+look(void)
+{
+    uint32_t     i, n, p, r, rank_of, seen;
+    uint64_t     prompt[LENGTH];
+    kvr_match_t  all[64], most, other;
+
+    p = random_below(PROMPTS);
+
+    for (i = 0; i < LENGTH; i++) {
+        prompt[i] = local(p, i);
+    }
+
+    n = kvr_router_find(&router, prompt, LENGTH, false, all, 64);
+    seen = 0;
+
+    for (i = 0; i < n; i++) {
+        rank_of = kvr_router_holder_rank(&router, all[i].holder);
+        r = kvr_min(rank_of, RANKS - 1);
+        most = model_match(&models[0], r, p);
+        other = model_match(&models[1], r, p);
+
+        if (seen >> r & 1
+            || all[i].device > kvr_max(most.device, other.device)
+            || all[i].host > kvr_max(most.host, other.host)
+            || all[i].disk > kvr_max(most.disk, other.disk))
+        {
+            note("rank %u prompt %u: %u %u %u", rank_of, p, all[i].device,
+                 all[i].host, all[i].disk);
+            return false;
+        }
+
+        seen |= 1u << r;
+    }
+
+    looks++;
+    looks_empty += n == 0;
+
+    return true;
+}
+
+
 static void
 test_killed(void)
 {
@@ -884,6 +995,7 @@ test_killed(void)
     bool      good;
     pid_t     pid;
     uint32_t  i, n, loaded, middle;
+    uint64_t  until;
 
     model_random(&models[0]);
     model_random(&models[1]);
@@ -902,11 +1014,16 @@ test_killed(void)
             usleep(100);
         }
 
-        usleep(random_below(3000));
+        until = kvr_now_us() + random_below(3000);
+
+        while (good && kvr_now_us() < until) {
+            good = look();
+        }
+
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
 
-        good = WIFSIGNALED(status) && CHILD;
+        good = good && WIFSIGNALED(status) && CHILD;
 
         if (kvr_router_join(&router) != KVR_OK) {
             good = false;
@@ -933,9 +1050,11 @@ test_killed(void)
     (void) kvr_router_join(&router);
     lease_all();
 
-    note("%u kills, %u while something was aside", i, middle);
+    note("%u kills, %u while something was aside; %u lookups, %u empty", i,
+         middle, looks, looks_empty);
     ok(good && loaded == i && middle,
-       "whoever is killed leaves one view or the other, and nothing aside");
+       "whoever is killed leaves one view or the other, and nothing aside; "
+       "lookups meanwhile find no more than is there");
 }
 
 
@@ -945,7 +1064,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_swap, test_cursor, test_whole, test_garbage, test_killed
+        test_swap, test_slices, test_cursor, test_whole, test_garbage, test_killed
     };
 
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
