@@ -86,14 +86,6 @@ kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
 }
 
 
-void
-kvr_engine_blocks_prefetch(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle)
-{
-    __builtin_prefetch(kvr_engine_bucket(t, owner, handle));
-}
-
-
 kvr_engine_block_t *
 kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
     uint64_t handle)

@@ -84,10 +84,6 @@ typedef struct {
 bool kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max);
 void kvr_engine_blocks_done(kvr_engine_blocks_t *t);
 
-/* It will be looked for soon. */
-void kvr_engine_blocks_prefetch(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle);
-
 /* NULL when there is none. */
 kvr_engine_block_t *kvr_engine_blocks_find(const kvr_engine_blocks_t *t,
     uint32_t owner, uint64_t handle);
