@@ -25,6 +25,12 @@
 #define PARTS    64
 #define ROUNDS   40
 
+#ifdef __SANITIZE_ADDRESS__
+#define STRIDE   211                    /* instructions between two kills */
+#else
+#define STRIDE   23
+#endif
+
 #define CHILD    (*(volatile uint64_t *) shared)
 
 
@@ -1098,13 +1104,85 @@ test_killed(void)
 }
 
 
+/* Builds the other one, and waits with the swap. */
+
+static void
+builder(void)
+{
+    uint64_t  seq;
+
+    if (kvr_router_join(&router) != KVR_OK) {
+        _exit(1);
+    }
+
+    lease_all();
+
+    seq = worker_of("a")->stream.seq + 1;
+    snapshot_write(&models[seq & 1]);
+
+    if (begin("a", 7, seq, true) != KVR_OK || !all_parts()) {
+        _exit(2);
+    }
+}
+
+
+static void
+swapper(void)
+{
+    (void) end();
+}
+
+
+/* At instructions all through the swap. */
+
+static void
+test_swap_killed(void)
+{
+    bool      good;
+    uint32_t  steps, swapped;
+    uint64_t  seq;
+
+    model_random(&models[0]);
+    model_random(&models[1]);
+
+    good = load("a", 7, 2, true, &models[0]);
+    swapped = 0;
+
+    kvr_router_leave(&router);
+
+    for (steps = 0; good; steps += STRIDE) {
+        seq = worker_of("a")->stream.seq;
+
+        if (!killed_behind(builder, swapper, steps)) {
+            break;
+        }
+
+        good = kvr_router_join(&router) == KVR_OK && tidy()
+               && holds("a", &models[worker_of("a")->stream.seq & 1])
+               && pairs() == held("a");
+
+        swapped += worker_of("a")->stream.seq != seq;
+
+        kvr_router_leave(&router);
+    }
+
+    (void) kvr_router_join(&router);
+    lease_all();
+
+    note("killed up to instruction %u, %u behind the swap", steps, swapped);
+    ok(good && steps > 500 && swapped,
+       "killed at any instruction of the swap: the one or the other");
+}
+
+
 int
 main(void)
 {
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_swap, test_slices, test_spans, test_cursor, test_whole, test_garbage, test_killed
+        test_swap, test_slices, test_spans, test_cursor, test_whole, test_garbage, test_killed,
+        test_swap_killed
     };
 
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
