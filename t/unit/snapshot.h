@@ -48,7 +48,8 @@ static uint32_t         nparts;
 static inline uint64_t
 random_below(uint64_t n)
 {
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    seed = seed * UINT64_C(6364136223846793005)
+           + UINT64_C(1442695040888963407);
 
     return (seed >> 33) % n;
 }
