@@ -199,6 +199,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
+        } else if (strcmp(row, "ingest") == 0) {
+            rows_ingest();
+
         } else if (strcmp(row, "capacity") == 0 && file) {
             rows_capacity(file);
 
@@ -215,7 +218,7 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [capacity=FILE]"
+                    " [worst] [beside] [ingest] [capacity=FILE]"
                     " [snapshot]\n");
 
     return 2;

@@ -3,7 +3,7 @@
  *
  * Messages in any dialect: what is kept of them is sound, and what can be
  * printed as a RouterEvent reads back the same.  The first byte says whether
- * the worker is salted.
+ * the worker is salted, and what is known of its blocks and window.
  */
 
 
@@ -50,6 +50,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
     copy = fuzz_copy(bytes + 1, len - 1);
     kvr_decoder_salted(decoder, bytes[0] & 1);
+    kvr_decoder_block_size(decoder, (bytes[0] & 2) ? 16 : 0);
+    kvr_decoder_window(decoder, (bytes[0] & 4) ? 64 : 0);
 
     why = KVR_WHY_NONE;
     detail = NULL;
@@ -77,7 +79,9 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
             break;
         }
 
-        if (n > len) {
+        /* TensorRT-LLM's removals are three */
+
+        if (n > 3 * len) {
             fuzz_fail("more events than bytes");
         }
 

@@ -45,6 +45,48 @@ ROUTER_EVENTS = [
     {"worker_id": 7, "event": {"event_id": 4, "data": "cleared"}},
 ]
 
+TENSORRT = [
+    {"event_id": 0, "window_size": 64, "attention_dp_rank": 1, "data": {
+        "type": "created", "num_blocks_per_cache_level": [5, 2]}},
+    {"event_id": 1, "data": {"type": "stored", "parent_hash": None, "blocks": [
+        {"type": "stored_block", "block_hash": 18446744073709551615,
+         "tokens": [{"token_id": 5, "token_extra_id": 0}, {"token_id": 6}],
+         "cache_level": 0, "priority": 35, "cache_salt": "s", "mm_keys": [
+             {"type": "mm_key", "hash": "00" * 16, "start_offset": 0}]},
+        {"block_hash": "-7", "cache_salt": "s", "cache_level": 1,
+         "tokens": [{"token_id": "7"}, {"token_id": 8}]},
+        {"block_hash": 9, "cache_salt": "s", "tokens": [{"token_id": 7}]}]}},
+    {"event_id": 2, "window_size": 64, "data": {
+        "type": "updated", "block_hash": 9, "priority": None, "cache_level": {
+            "type": "event_diff", "old_value": 0, "new_value": 1}}},
+    {"event_id": 3, "window_size": 32, "data": {
+        "type": "removed", "block_hashes": [9, "ff00ff00ff00ff00"]}},
+]
+
+RFC_1527 = [
+    {"event_id": 1, "timestamp": 5, "event_type": "stored", "model_name": "m",
+     "block_size": 2, "additional_salt": "s", "lora_name": None,
+     "tenant_id": "default", "backend_id": "b", "medium": "cpu", "dp_rank": 1,
+     "seq_hashes": [42, 43], "base_block_idx": 0, "parent_hash": None,
+     "token_ids": [1, 2, 3, 4], "group_id": "0"},
+    {"event_id": 2, "event_type": "removed", "medium": "disk", "dp_rank": 1,
+     "seq_hashes": [42], "base_block_idx": None},
+    {"event_id": 3, "event_type": "cleared", "tenant_id": "other"},
+]
+
+ENGINE = [
+    ["BlockStored", [7, 8], None, [[1, 2], [2, 3], [3, 4], [4, 5]], 2],
+    {"type": "BlockRemoved", "block_hashes": [1, 2], "locality": "LOCAL",
+     "remaining_copy_counts": [0, 1], "group_idx": 1},
+    {"type": "BlockStored", "block_hashes": [b"0123456789abcdef", "ff" * 32],
+     "parent_block_hash": -5, "token_ids": [1, 2, 3, 4], "block_size": 2,
+     "origin": "REUSED", "kv_cache_spec_kind": "full_attention",
+     "metadata": {"cache_salt": "s", "session_id": "x"}, "block_mm_infos": [
+         None, {"mm_objects": [{"mm_hash": 1, "offsets": []}]}],
+     "extra_keys": [["0123456789abcdef" * 4], [["ab" * 32, -3], "lora"]]},
+    ["BlockStored", [9], 8, [], 0, None, "CPU_TIER2"],
+]
+
 
 def envelope(seq, payload, rank=None):
     """What the relay sends, around a batch or nothing."""
@@ -75,6 +117,16 @@ def events():
     for event in ROUTER_EVENTS:
         yield b"\0" + json.dumps(event).encode()
     yield b"\0" + json.dumps(ROUTER_EVENTS).encode()
+    for number, event in enumerate(TENSORRT):
+        yield bytes([2 * number]) + json.dumps(event).encode()
+    for row in (TENSORRT, RFC_1527, [7, RFC_1527, 1]):
+        yield b"\0" + json.dumps(row).encode()
+    for row in (RFC_1527, ENGINE):
+        yield b"\1" + msgpack.packb([1.5, row, 3, "later"])
+        yield b"\0" + msgpack.packb({"ts": 1.5, "events": row,
+                                     "data_parallel_rank": 1})
+    yield b"\0" + envelope(1, json.dumps(TENSORRT).encode())
+    yield b"\0" + b"\n".join(json.dumps(e).encode() for e in RFC_1527)
 
 
 def operations():

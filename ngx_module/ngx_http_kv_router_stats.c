@@ -366,6 +366,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
+    ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
 
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));

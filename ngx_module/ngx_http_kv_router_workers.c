@@ -206,6 +206,8 @@ static void
 ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
     kvr_json_text_t *key, kvr_worker_conf_t *conf)
 {
+    bool  salted;
+
     if (kvr_json_is(key, "address")) {
         ngx_http_kv_router_worker_string(c, j, conf->address,
                                          sizeof(conf->address));
@@ -223,6 +225,13 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
                                          KVR_ACTIVE_MAX,
                                          "\"max_active\" must be "
                                          "0..1000000");
+
+    } else if (kvr_json_is(key, "salted")) {
+        salted = false;
+
+        if (kvr_json_bool(j, &salted)) {
+            conf->salted = salted;
+        }
 
     } else if (kvr_json_is(key, "role")) {
         ngx_http_kv_router_worker_role(j, &conf->role);

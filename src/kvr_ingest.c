@@ -64,6 +64,8 @@ kvr_ingest_create(kvr_router_t *k)
         return NULL;
     }
 
+    kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
+
     return in;
 }
 
@@ -207,6 +209,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     w = &k->fleet.workers[in->worker];
 
+    kvr_decoder_window(in->decoder, w->stream.window);
+    kvr_decoder_salted(in->decoder, w->conf.salted);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     if (rc != KVR_OK) {
@@ -393,6 +397,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     kvr_shard_t   *k;
 
     k = in->shard;
+
+    if (ev->window != w->stream.window && ev->window != 0) {
+        kvr_set32(&k->mem, &w->stream.window, ev->window);
+    }
 
     if (!in->msg.counted) {
         return kvr_ingest_bare(in, w, ev);

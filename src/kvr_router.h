@@ -85,6 +85,7 @@ typedef struct kvr_shard_s  kvr_shard_t;
 typedef struct {
     kvr_zone_t   *zone;
     kvr_shard_t  *shards;
+    uint32_t     *hints;        /* kvr_fleet_hints(), of all shards */
     uint32_t      nshards;
     kvr_load_t    load;             /* of the holders of all shards */
     uint64_t      tended_ms;

@@ -68,7 +68,9 @@ kvr_decoder_destroy(kvr_decoder_t *d)
     }
 
     kvr_router_event_close(d);
+    kvr_tensorrt_close(d);
 
+    kvr_scratch_free(&d->packed);
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
     kvr_scratch_free(&d->tokens);
@@ -87,6 +89,20 @@ kvr_decoder_salted(kvr_decoder_t *d, bool salted)
 }
 
 
+void
+kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size)
+{
+    d->block_size = block_size;
+}
+
+
+void
+kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
+{
+    d->window = window;
+}
+
+
 kvr_rc_t
 kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_message_t *msg, kvr_why_t *why, const char **detail)
@@ -96,6 +112,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_msgpack_item_t  frame, first;
 
     kvr_router_event_close(d);
+    kvr_tensorrt_close(d);
 
     d->next = NULL;
     d->detail = "";
@@ -148,6 +165,19 @@ kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
     kvr_msgpack_item_t  frame, first;
 
     if (kvr_json_text(&d->in)) {
+
+        switch (kvr_json_dialect(&d->in)) {
+
+        case KVR_JSON_TENSORRT:
+            return kvr_tensorrt_open(d, why);
+
+        case KVR_JSON_ENGINE:
+            return kvr_json_batch_open(d, why);
+
+        default:
+            break;
+        }
+
         if (msg->form == KVR_FORM_BARE) {
             msg->form = KVR_FORM_ROUTER_EVENT;
         }
@@ -298,6 +328,26 @@ kvr_scratch_reserve(kvr_scratch_t *s, size_t size)
     s->size = room;
 
     return data;
+}
+
+
+const char *
+kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value)
+{
+    uint64_t  *values;
+
+    if (*n == KVR_EVENT_BLOCKS_MAX) {
+        return "too many blocks";
+    }
+
+    values = kvr_scratch_reserve(s, (*n + (size_t) 1) * sizeof(uint64_t));
+    if (values == NULL) {
+        return "out of memory";
+    }
+
+    values[(*n)++] = value;
+
+    return NULL;
 }
 
 

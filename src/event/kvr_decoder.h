@@ -19,6 +19,10 @@
 
 
 typedef struct kvr_yajl_s  kvr_yajl_t;
+typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
+
+
+#define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
 
 
 /* Scratch memory that grows and is kept. */
@@ -33,6 +37,8 @@ struct kvr_decoder_s {
     kvr_rc_t        end;        /* what is answered when `next' is NULL */
     const char     *detail;
     bool            salted;
+    uint32_t        block_size;     /* the index's; 0: not known */
+    uint32_t        window;         /* the largest of the worker's; 0: … */
 
     uint32_t        at;         /* index of the next event */
     uint32_t        rank;       /* of events that have none of their own */
@@ -42,6 +48,10 @@ struct kvr_decoder_s {
 
     kvr_yajl_t     *json;
 
+    kvr_tensorrt_t *tensorrt;
+    uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+
+    kvr_scratch_t   packed;     /* msgpack, made of JSON */
     kvr_scratch_t   handles;    /* uint64_t */
     kvr_scratch_t   locals;     /* uint64_t */
     kvr_scratch_t   tokens;     /* uint32_t */
@@ -54,6 +64,9 @@ struct kvr_decoder_s {
 /* Room for so many bytes, what was there kept; NULL when out of memory. */
 void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
 
+/* Adds to the blocks of an event; what was wrong when it can't, else NULL. */
+const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
+
 /* Sets an event's verdict and says why; returns KVR_OK. */
 kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     const char *detail);
@@ -63,6 +76,16 @@ kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
 /* For frames; returns KVR_INVALID. */
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
+
+/* The dialects in JSON, told by what an event names first. */
+typedef enum {
+    KVR_JSON_ROUTER_EVENT,
+    KVR_JSON_TENSORRT,
+    KVR_JSON_ENGINE         /* an engine's batch or events, as in msgpack */
+} kvr_json_dialect_t;
+
+
+kvr_json_dialect_t kvr_json_dialect(const kvr_msgpack_t *in);
 
 /* Any message or payload but an envelope, from the bytes in d->in. */
 kvr_rc_t kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why);
@@ -77,6 +100,9 @@ kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
 void kvr_router_event_close(kvr_decoder_t *d);
+kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
+kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
+void kvr_tensorrt_close(kvr_decoder_t *d);
 
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];
@@ -94,6 +120,12 @@ kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
 
 /* A decimal number of up to 64 bits, and nothing else. */
 bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);
+
+/*
+ * An engine's hash as text: decimal, with a sign or without, or where that may
+ * be, the last digits of a hexadecimal number.
+ */
+bool kvr_hash_parse(const char *text, size_t len, bool hex, uint64_t *hash);
 
 /* The number of hexadecimal digits that text begins with. */
 size_t kvr_hex_digits(const char *text, size_t len);

@@ -12,8 +12,13 @@
 
 typedef struct {
     const char          *name;
+    uint32_t             len;
     uint32_t             value;
 } kvr_word_t;
+
+
+#define KVR_WORD(name, value)  { name, sizeof(name) - 1, value }
+#define KVR_NO_WORD            { NULL, 0, 0 }
 
 
 static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
@@ -25,55 +30,62 @@ static char kvr_upper(char c);
 
 
 static const kvr_word_t  kvr_tags[] = {
-    { "BlockStored", KVR_STORE },
-    { "BlockRemoved", KVR_REMOVE },
-    { "AllBlocksCleared", KVR_CLEAR },
-    { "stored", KVR_STORE },
-    { "removed", KVR_REMOVE },
-    { "cleared", KVR_CLEAR },
-    { NULL, 0 }
+    KVR_WORD("BlockStored", KVR_STORE),
+    KVR_WORD("BlockRemoved", KVR_REMOVE),
+    KVR_WORD("AllBlocksCleared", KVR_CLEAR),
+    KVR_WORD("stored", KVR_STORE),
+    KVR_WORD("removed", KVR_REMOVE),
+    KVR_WORD("cleared", KVR_CLEAR),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_media[] = {
-    { "", KVR_DEVICE },
-    { "GPU", KVR_DEVICE },
-    { "DEVICE", KVR_DEVICE },
-    { "CPU", KVR_HOST },
-    { "CPU_PINNED", KVR_HOST },
-    { "CPU_TIER1", KVR_HOST },
-    { "CPU_TIER2", KVR_DISK },
-    { "DISK", KVR_DISK },
-    { "NVME", KVR_DISK },
-    { "STORAGE", KVR_DISK },
-    { "FS", KVR_DISK },
-    { "EXTERNAL", KVR_EXTERNAL },
-    { "NETWORK", KVR_EXTERNAL },
-    { "REMOTE", KVR_EXTERNAL },
-    { "SHARED", KVR_EXTERNAL },
-    { "OBJ", KVR_EXTERNAL },
-    { NULL, 0 }
+    KVR_WORD("", KVR_DEVICE),
+    KVR_WORD("GPU", KVR_DEVICE),
+    KVR_WORD("DEVICE", KVR_DEVICE),
+    KVR_WORD("CPU", KVR_HOST),
+    KVR_WORD("CPU_PINNED", KVR_HOST),
+    KVR_WORD("CPU_TIER1", KVR_HOST),
+    KVR_WORD("CPU_TIER2", KVR_DISK),
+    KVR_WORD("DISK", KVR_DISK),
+    KVR_WORD("NVME", KVR_DISK),
+    KVR_WORD("STORAGE", KVR_DISK),
+    KVR_WORD("FS", KVR_DISK),
+    KVR_WORD("EXTERNAL", KVR_EXTERNAL),
+    KVR_WORD("NETWORK", KVR_EXTERNAL),
+    KVR_WORD("REMOTE", KVR_EXTERNAL),
+    KVR_WORD("SHARED", KVR_EXTERNAL),
+    KVR_WORD("OBJ", KVR_EXTERNAL),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_local_localities[] = {
-    { "", 0 },
-    { "LOCAL", 0 },
-    { NULL, 0 }
+    KVR_WORD("", 0),
+    KVR_WORD("LOCAL", 0),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_old_origins[] = {
-    { "REUSED", 0 },
-    { NULL, 0 }
+    KVR_WORD("REUSED", 0),
+    KVR_NO_WORD
+};
+
+
+static const kvr_word_t  kvr_our_tenants[] = {
+    KVR_WORD("", 0),
+    KVR_WORD("default", 0),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_indexed_kinds[] = {
-    { "full_attention", 0 },
-    { "mla_attention", 0 },
-    { "sink_full_attention", 0 },
-    { NULL, 0 }
+    KVR_WORD("full_attention", 0),
+    KVR_WORD("mla_attention", 0),
+    KVR_WORD("sink_full_attention", 0),
+    KVR_NO_WORD
 };
 
 
@@ -383,15 +395,23 @@ kvr_rc_t
 kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
+    uint64_t  group;
+
     if (item->type == MPACK_TOKEN_NIL) {
         return KVR_OK;
     }
 
-    if (item->type != MPACK_TOKEN_UINT || item->number > UINT32_MAX) {
+    group = item->number;
+
+    if ((item->type != MPACK_TOKEN_UINT
+         && (item->type != MPACK_TOKEN_STR
+             || !kvr_u64_parse(item->bytes, item->count, &group)))
+        || group > UINT32_MAX)
+    {
         return kvr_field_mistyped(d, e, item, "group_idx is not a number");
     }
 
-    e->ev->group = (uint32_t) item->number;
+    e->ev->group = (uint32_t) group;
 
     return KVR_OK;
 }
@@ -499,14 +519,74 @@ kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* RFC 1527: the first block's place in its chain, null when unknown. */
+/*
+ * RFC 1527: the first block's place in its chain, null when unknown, and then
+ * a parent that is null may be unknown too.
+ */
 kvr_rc_t
 kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    e->off_root = (item->type == MPACK_TOKEN_UINT && item->number != 0);
+    e->off_root = (item->type != MPACK_TOKEN_UINT || item->number != 0);
 
     return kvr_field_skip(d, e, item);
+}
+
+
+kvr_rc_t
+kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    if (item->type == MPACK_TOKEN_UINT) {
+        e->ev->has_event_id = true;
+        e->ev->event_id = item->number;
+    }
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* Tenants share nothing, and requests don't say theirs. */
+kvr_rc_t
+kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t  unused;
+
+    e->foreign_tenant = item->type != MPACK_TOKEN_NIL
+                        && !kvr_word_find(kvr_our_tenants, item, &unused);
+
+    return kvr_field_skip(d, e, item);
+}
+
+
+/* Dynamo's own, beside TensorRT-LLM: one a block, null where there is none. */
+kvr_rc_t
+kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    uint32_t            i;
+    kvr_msgpack_item_t  info;
+
+    if (item->type != MPACK_TOKEN_ARRAY) {
+        e->unclassified = (item->type != MPACK_TOKEN_NIL);
+        return kvr_field_skip(d, e, item);
+    }
+
+    for (i = 0; i < item->count; i++) {
+
+        if (kvr_msgpack_read(&d->in, &info) != KVR_OK
+            || kvr_field_skip(d, e, &info) != KVR_OK)
+        {
+            return KVR_INVALID;
+        }
+
+        if (info.type != MPACK_TOKEN_NIL) {
+            e->unclassified = true;
+        }
+    }
+
+    return KVR_OK;
 }
 
 
@@ -623,15 +703,22 @@ kvr_word_find(const kvr_word_t *words, const kvr_msgpack_item_t *item,
 
     for ( /* void */ ; words->name != NULL; words++) {
 
+        if (words->len != item->count) {
+            continue;
+        }
+
+        if (memcmp(words->name, item->bytes, item->count) == 0) {
+            *value = words->value;
+            return true;
+        }
+
         for (i = 0; i < item->count; i++) {
-            if (words->name[i] == '\0'
-                || kvr_upper(words->name[i]) != kvr_upper(item->bytes[i]))
-            {
+            if (kvr_upper(words->name[i]) != kvr_upper(item->bytes[i])) {
                 break;
             }
         }
 
-        if (i == item->count && words->name[i] == '\0') {
+        if (i == item->count) {
             *value = words->value;
             return true;
         }

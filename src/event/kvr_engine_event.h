@@ -31,6 +31,8 @@ typedef struct {
 
     bool                 foreign_medium;
     bool                 foreign_locality;
+    bool                 foreign_tenant;
+    bool                 unclassified;  /* a key that isn't indexed */
     bool                 bigrams;
 
     uint64_t             block_size;
@@ -89,6 +91,12 @@ kvr_rc_t kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
 kvr_rc_t kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);

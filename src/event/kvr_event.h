@@ -35,7 +35,8 @@ typedef struct kvr_decoder_s  kvr_decoder_t;
 typedef enum {
     KVR_FORM_ENVELOPE,      /* msgpack ["kvr1", …], what kv-relay sends */
     KVR_FORM_ROUTER_EVENT,  /* JSON, one RouterEvent or an array of them */
-    KVR_FORM_BARE,          /* an engine's batch as it left the engine */
+    KVR_FORM_BARE,          /* what left an engine as it left: a batch in
+                               msgpack, TensorRT-LLM's list in JSON */
     KVR_FORM_NORMALISED     /* a normalised batch without an envelope: a part
                                of a snapshot */
 } kvr_form_t;
@@ -183,15 +184,28 @@ typedef struct {
 
     /*
      * Engine batches only, of those that say more of copies.  Removals: how
-     * many are left of each handle, or NULL.  Stores: the blocks are announced
-     * again, and are no new copies.
+     * many are left of each handle, or NULL; TensorRT-LLM has one of a block,
+     * so none.  Stores: the blocks are announced again, and are no new copies.
      */
     const uint32_t   *remaining;
     bool              reused;
 
+    /*
+     * TensorRT-LLM only: the largest attention window that the worker is known
+     * to have by now, for kvr_decoder_window(); 0 when unknown.
+     */
+    uint32_t          window;
+
     /* RouterEvents only */
     const char       *worker;       /* id, not terminated; NULL otherwise */
     size_t            worker_len;
+
+    /*
+     * RouterEvents, TensorRT-LLM and RFC 1527, counted for each rank.  What
+     * TensorRT-LLM says once may come out as several events, which then have
+     * the same id.  What changes nothing here comes out as a store without
+     * handles, for its id.
+     */
     bool              has_event_id;
     uint64_t          event_id;
 
@@ -210,6 +224,16 @@ void kvr_decoder_destroy(kvr_decoder_t *d);
  * block of a chain, is the salt.  Off at first; holds until said otherwise.
  */
 void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
+
+/*
+ * What TensorRT-LLM's events leave unsaid of the worker whose messages come
+ * next: the index's block size, so that a smaller last block is known to be
+ * partial, and the largest attention window seen so far, to which an event of
+ * a larger one adds.  0, as at first: not known.  Both hold until said
+ * otherwise, and may be said when a message is open already.
+ */
+void kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size);
+void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
 
 /*
  * Reads the message's frame and makes the decoder ready for its events.

@@ -11,7 +11,6 @@
 #include "kvr_decoder.h"
 
 
-#define KVR_BLOCK_MM_MAX      64    /* kvr_hash_block_mm() takes no more */
 #define KVR_MM_DIGITS         64    /* a multimodal identifier: SHA-256 */
 #define KVR_SALT_TAG          "dynamo-cache-salt:"
 

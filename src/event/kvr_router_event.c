@@ -4,27 +4,13 @@
  * RouterEvents, Dynamo's JSON form (EVENTS.md section 5): one object, an
  * array of them, or many one after another, as /dump writes them.
  *
- * yajl calls back for every token.  It is given the text up to a brace that
- * closes something, then up to the next, so that at most one event ends in a
- * piece: events come out one by one, and what was good before a syntax error
- * is good still.
- *
  * Numbers are taken as text: hashes fill 64 bits, and a double doesn't.
  */
 
 
-#include "kvr_decoder.h"
+#include "kvr_pieces.h"
 
 #include <stdlib.h>
-
-#include <yajl/yajl_parse.h>
-
-
-/*
- * Containers that we don't look into may be nested this deep.  More than in
- * msgpack: Dynamo's mm_extra_info alone has five in one another.
- */
-#define KVR_YAJL_DEPTH  8
 
 
 /* Where the parser is; the name is that of the container. */
@@ -61,12 +47,7 @@ typedef enum {
 
 
 struct kvr_yajl_s {
-    yajl_handle      parser;
-    const char      *pos;
-    size_t           left;
-
-    bool             over;          /* with the answer in rc */
-    kvr_rc_t         rc;
+    kvr_pieces_t     text;
 
     kvr_place_t      place;
     bool             in_list;
@@ -92,7 +73,6 @@ struct kvr_yajl_s {
 
 
 static kvr_rc_t kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev);
-static void kvr_router_event_feed(kvr_yajl_t *j);
 static kvr_rc_t kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev);
 
 static int kvr_yajl_null(void *ctx);
@@ -166,16 +146,11 @@ kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why)
 
     d->json = j;
 
-    j->parser = yajl_alloc(&kvr_yajl_callbacks, NULL, d);
-    if (j->parser == NULL) {
+    if (kvr_pieces_open(&j->text, &kvr_yajl_callbacks, d, &d->in) != KVR_OK) {
         kvr_router_event_close(d);
         return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
     }
 
-    yajl_config(j->parser, yajl_allow_multiple_values, 1);
-
-    j->pos = d->in.pos;
-    j->left = d->in.left;
     d->next = kvr_router_event_next;
 
     return KVR_OK;
@@ -189,9 +164,7 @@ kvr_router_event_close(kvr_decoder_t *d)
         return;
     }
 
-    if (d->json->parser != NULL) {
-        yajl_free(d->json->parser);
-    }
+    kvr_pieces_close(&d->json->text);
 
     free(d->json);
     d->json = NULL;
@@ -223,43 +196,15 @@ kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev)
             return kvr_router_event_verdict(d, ev);
         }
 
-        if (j->over) {
-            if (j->rc == KVR_INVALID) {
+        if (j->text.over) {
+            if (j->text.rc == KVR_INVALID) {
                 d->detail = "JSON syntax error";
             }
 
-            return j->rc;
+            return j->text.rc;
         }
 
-        kvr_router_event_feed(j);
-    }
-}
-
-
-static void
-kvr_router_event_feed(kvr_yajl_t *j)
-{
-    size_t                len;
-    const char           *brace;
-    const unsigned char  *text;
-
-    if (j->left == 0) {
-        j->over = true;
-        j->rc = (yajl_complete_parse(j->parser) == yajl_status_ok)
-                ? KVR_DONE : KVR_INVALID;
-        return;
-    }
-
-    brace = memchr(j->pos, '}', j->left);
-    len = (brace != NULL) ? (size_t) (brace - j->pos) + 1 : j->left;
-
-    text = (const unsigned char *) j->pos;
-    j->pos += len;
-    j->left -= len;
-
-    if (yajl_parse(j->parser, text, len) != yajl_status_ok) {
-        j->over = true;
-        j->rc = KVR_INVALID;
+        kvr_pieces_feed(&j->text);
     }
 }
 
@@ -663,7 +608,7 @@ kvr_yajl_skip(kvr_yajl_t *j)
 {
     j->skipping++;
 
-    if (j->skipping > KVR_YAJL_DEPTH) {
+    if (j->skipping > KVR_PIECES_DEPTH) {
         kvr_yajl_wrong(j, KVR_WHY_LIMIT, "nested too deep");
     }
 
@@ -777,18 +722,11 @@ kvr_yajl_block(kvr_decoder_t *d)
 static void
 kvr_yajl_append(kvr_yajl_t *j, kvr_scratch_t *to, uint32_t *n, uint64_t value)
 {
-    uint64_t  *values;
+    const char  *detail;
 
-    if (*n == KVR_EVENT_BLOCKS_MAX) {
-        kvr_yajl_wrong(j, KVR_WHY_LIMIT, "too many blocks");
-        return;
+    detail = kvr_scratch_append(to, n, value);
+
+    if (detail != NULL) {
+        kvr_yajl_wrong(j, KVR_WHY_LIMIT, detail);
     }
-
-    values = kvr_scratch_reserve(to, (*n + (size_t) 1) * sizeof(uint64_t));
-    if (values == NULL) {
-        kvr_yajl_wrong(j, KVR_WHY_LIMIT, "out of memory");
-        return;
-    }
-
-    values[(*n)++] = value;
 }

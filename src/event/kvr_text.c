@@ -62,6 +62,33 @@ kvr_u64_parse(const char *text, size_t len, uint64_t *value)
 }
 
 
+bool
+kvr_hash_parse(const char *text, size_t len, bool hex, uint64_t *hash)
+{
+    if (kvr_u64_parse(text, len, hash)) {
+        return true;
+    }
+
+    if (len > 1 && text[0] == '-') {
+        if (!kvr_u64_parse(text + 1, len - 1, hash) || *hash > 1ull << 63) {
+            return false;
+        }
+
+        *hash = -*hash;
+        return true;
+    }
+
+    if (!hex || len == 0 || kvr_hex_digits(text, len) != len) {
+        return false;
+    }
+
+    text += len - kvr_min(len, 16);
+    *hash = kvr_hex_value(text, kvr_min(len, 16));
+
+    return true;
+}
+
+
 size_t
 kvr_hex_digits(const char *text, size_t len)
 {

@@ -82,6 +82,8 @@ typedef struct {
     uint32_t    role;                           /* kvr_role_t */
     uint32_t    weight;                         /* thousandths; 1000 = 1 */
     uint32_t    max_active;                     /* requests; 0 = no bound */
+    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spare;
 } kvr_worker_conf_t;
 
 
@@ -116,6 +118,7 @@ typedef struct {
                                        depends on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
+    uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
@@ -215,6 +218,9 @@ typedef struct {
     uint32_t          *view_holder;
     uint32_t          *view_span;
     bool               aside;       /* what is written goes there */
+
+    uint32_t          *hints;       /* slots by hash of the id, or NULL */
+    uint32_t           hint_mask;
 } kvr_fleet_t;
 
 
@@ -229,6 +235,13 @@ size_t kvr_fleet_size(uint32_t max_workers);
 void kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     uint32_t max_workers);
 void kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z);
+
+/*
+ * A process's memory of where ids were found, n words, a power of two; it may
+ * be zero, and shared by fleets, for what it says is looked at before it is
+ * believed.  It must outlive the fleet.
+ */
+void kvr_fleet_hints(kvr_fleet_t *f, uint32_t *hints, uint32_t n);
 
 /*
  * Finds a worker's slot by id, deleted ones included.  Any process, no lock;

@@ -60,6 +60,17 @@ seed_pack(const char *json)
 
 
 static void
+seed_text(const char *json)
+{
+    char  *text;
+
+    text = quoted(json);
+    seed_add(text, strlen(text));
+    free(text);
+}
+
+
+static void
 seeds_read(const char *dir)
 {
     FILE    *f;
@@ -102,6 +113,21 @@ seeds_write(void)
         "\"event\":{\"data\":\"cleared\"}}]";
 
     seed_add(json, sizeof(json) - 1);
+
+    seed_text("[{'event_id':0,'window_size':64,'attention_dp_rank':1,'data':"
+              "{'type':'created'}},{'event_id':1,'data':{'type':'stored',"
+              "'parent_hash':null,'lora_name':'ad','blocks':[{'block_hash':"
+              "18446744073709551615,'tokens':[{'token_id':5,"
+              "'token_extra_id':0},{'token_id':6}],'cache_level':0,"
+              "'cache_salt':'s','mm_keys':[{'hash':'0123456789abcdef'}]},"
+              "{'block_hash':'-7','tokens':[7,8],'cache_level':1}]}},"
+              "{'data':{'type':'updated','block_hash':9,'cache_level':"
+              "{'old_value':0,'new_value':1}}},{'data':{'type':'removed',"
+              "'block_hashes':[9,'ff00']}}]");
+    seed_text("[1.5,[{'type':'BlockStored','block_hashes':[-7,'ff00'],"
+              "'parent_block_hash':null,'token_ids':[1,2,300,70000],"
+              "'block_size':2,'extra_keys':[null,[[]]]},['BlockRemoved',"
+              "[7]]],3]");
 
     seed_pack("['kvr1', 'w:1', 5, 6, true, 9, null]");
     seed_pack("['kvr1', 'w:1', 5, 6, true, null, {'$bin': "

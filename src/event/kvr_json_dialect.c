@@ -1,0 +1,176 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Tells the dialects in JSON from one another: by the first name, in the first
+ * object that is an event or a list's first event, that only one of them has.
+ */
+
+
+#include "kvr_decoder.h"
+
+#include <yajl/yajl_parse.h>
+
+
+#define KVR_DIALECT_PIECE  4096     /* bytes that yajl is given at a time */
+
+
+typedef struct {
+    kvr_json_dialect_t   dialect;
+    uint32_t             depth;     /* containers that we are inside of */
+    uint32_t             outer;     /* 1: the event is in a list */
+    bool                 timed;     /* a list that begins with a number */
+    bool                 begun;
+} kvr_dialect_t;
+
+
+static int kvr_dialect_number(void *ctx, const char *text, size_t len);
+static int kvr_dialect_start_map(void *ctx);
+static int kvr_dialect_key(void *ctx, const unsigned char *text, size_t len);
+static int kvr_dialect_start_array(void *ctx);
+static int kvr_dialect_end(void *ctx);
+
+
+static const yajl_callbacks  kvr_dialect_callbacks = {
+    .yajl_number = kvr_dialect_number,
+    .yajl_start_map = kvr_dialect_start_map,
+    .yajl_map_key = kvr_dialect_key,
+    .yajl_end_map = kvr_dialect_end,
+    .yajl_start_array = kvr_dialect_start_array,
+    .yajl_end_array = kvr_dialect_end
+};
+
+
+static const struct {
+    const char          *name;
+    kvr_json_dialect_t   dialect;
+} kvr_dialect_names[] = {
+    { "worker_id", KVR_JSON_ROUTER_EVENT },
+    { "storage_tier", KVR_JSON_ROUTER_EVENT },
+    { "event", KVR_JSON_ROUTER_EVENT },
+    { "data", KVR_JSON_TENSORRT },
+    { "window_size", KVR_JSON_TENSORRT },
+    { "attention_dp_rank", KVR_JSON_TENSORRT },
+    { "type", KVR_JSON_ENGINE },
+    { "event_type", KVR_JSON_ENGINE },
+    { "events", KVR_JSON_ENGINE },
+    { "block_hashes", KVR_JSON_ENGINE },
+    { "seq_hashes", KVR_JSON_ENGINE },
+    { NULL, KVR_JSON_ROUTER_EVENT }
+};
+
+
+kvr_json_dialect_t
+kvr_json_dialect(const kvr_msgpack_t *in)
+{
+    size_t         len, piece;
+    const char    *pos;
+    yajl_handle    parser;
+    kvr_dialect_t  dialect;
+
+    memset(&dialect, 0, sizeof(kvr_dialect_t));
+    dialect.dialect = KVR_JSON_ROUTER_EVENT;
+
+    parser = yajl_alloc(&kvr_dialect_callbacks, NULL, &dialect);
+    if (parser == NULL) {
+        return dialect.dialect;
+    }
+
+    pos = in->pos;
+
+    for (len = in->left; len != 0; len -= piece) {
+        piece = kvr_min(len, KVR_DIALECT_PIECE);
+
+        /* not good any more: decided, or broken, or more than one value */
+
+        if (yajl_parse(parser, (const unsigned char *) pos, piece)
+            != yajl_status_ok)
+        {
+            break;
+        }
+
+        pos += piece;
+    }
+
+    yajl_free(parser);
+
+    return dialect.dialect;
+}
+
+
+/* A list of a number and a list is an engine's batch: its time, its events. */
+static int
+kvr_dialect_number(void *ctx, const char *text, size_t len)
+{
+    kvr_dialect_t  *dialect = ctx;
+
+    dialect->timed = (dialect->depth == 1 && dialect->outer == 1
+                      && !dialect->begun);
+    dialect->begun = true;
+
+    return 1;
+}
+
+
+static int
+kvr_dialect_start_map(void *ctx)
+{
+    kvr_dialect_t  *dialect = ctx;
+
+    dialect->depth++;
+    dialect->begun = true;
+
+    return 1;
+}
+
+
+static int
+kvr_dialect_key(void *ctx, const unsigned char *text, size_t len)
+{
+    size_t          i;
+    kvr_dialect_t  *dialect = ctx;
+
+    if (dialect->depth != dialect->outer + 1) {
+        return 1;
+    }
+
+    for (i = 0; kvr_dialect_names[i].name != NULL; i++) {
+        if (strlen(kvr_dialect_names[i].name) == len
+            && memcmp(kvr_dialect_names[i].name, text, len) == 0)
+        {
+            dialect->dialect = kvr_dialect_names[i].dialect;
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+kvr_dialect_start_array(void *ctx)
+{
+    kvr_dialect_t  *dialect = ctx;
+
+    if (dialect->depth == 1 && dialect->timed) {
+        dialect->dialect = KVR_JSON_ENGINE;
+        return 0;
+    }
+
+    if (dialect->depth++ == 0) {
+        dialect->outer = 1;
+
+    } else {
+        dialect->begun = true;
+    }
+
+    return 1;
+}
+
+
+static int
+kvr_dialect_end(void *ctx)
+{
+    ((kvr_dialect_t *) ctx)->depth--;
+
+    return 1;
+}

@@ -1,0 +1,542 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * TensorRT-LLM's events, from the fields that were read.
+ *
+ * Two things are unsaid.  The size of a block: it is a power of two, a block
+ * that others follow is whole, and what is smaller than the worker's blocks
+ * are known to be is partial.  And which attention window is the largest,
+ * whose events alone are indexed: who asks, says what it has learned before.
+ */
+
+
+#include "kvr_tensorrt.h"
+
+#include <stdlib.h>
+
+
+static kvr_rc_t kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev);
+static void kvr_tensorrt_window(kvr_decoder_t *d);
+static void kvr_tensorrt_judge(kvr_decoder_t *d);
+static bool kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens);
+static bool kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev);
+static void kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev);
+static bool kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev);
+static bool kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev);
+static bool kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev);
+static void kvr_tensorrt_remove(kvr_decoder_t *d, kvr_event_t *ev,
+    kvr_tier_t tier, uint32_t n);
+
+
+/* Tiers by cache level; there is no fourth level. */
+
+#define KVR_TENSORRT_LEVELS  3
+
+static const kvr_tier_t  kvr_tensorrt_tiers[KVR_TENSORRT_LEVELS] = {
+    KVR_DEVICE, KVR_HOST, KVR_DISK
+};
+
+
+static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
+    [KVR_WHY_MEDIUM] = "unknown cache_level",
+    [KVR_WHY_EXTRA_KEY] = "tokens or keys that are not plain text's",
+    [KVR_WHY_LORA_ID] = "lora_id without lora_name",
+    [KVR_WHY_PARTIAL] = "the last block is partial",
+    [KVR_WHY_SYNTAX] = "a block without a usable block_hash or token",
+    [KVR_WHY_LENGTH] = "blocks of different sizes",
+    [KVR_WHY_LIMIT] = "a block over a limit"
+};
+
+
+kvr_rc_t
+kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
+{
+    kvr_tensorrt_t  *t;
+
+    t = calloc(1, sizeof(kvr_tensorrt_t));
+    if (t == NULL) {
+        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
+    }
+
+    d->tensorrt = t;
+
+    if (kvr_pieces_open(&t->text, &kvr_tensorrt_callbacks, d, &d->in)
+        != KVR_OK)
+    {
+        kvr_tensorrt_close(d);
+        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
+    }
+
+    d->page = 0;
+    d->next = kvr_tensorrt_next;
+
+    return KVR_OK;
+}
+
+
+void
+kvr_tensorrt_close(kvr_decoder_t *d)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    if (t == NULL) {
+        return;
+    }
+
+    kvr_pieces_close(&t->text);
+    free(t->blocks.data);
+    free(t->lora.data);
+    free(t->salt.data);
+    free(t);
+
+    d->tensorrt = NULL;
+}
+
+
+static kvr_rc_t
+kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    uint32_t         at;
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+    at = ev->at;
+
+    for ( ;; ) {
+
+        memset(ev, 0, sizeof(kvr_event_t));
+        ev->rank = d->rank;
+        ev->at = at;
+
+        if (t->strays != 0) {
+            t->strays--;
+            return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                    "event is not an object");
+        }
+
+        if (t->ready) {
+
+            if (!t->judged) {
+                kvr_tensorrt_judge(d);
+                t->judged = true;
+                t->part = 0;
+            }
+
+            if (kvr_tensorrt_part(d, ev)) {
+                return KVR_OK;
+            }
+
+            t->ready = false;
+            continue;
+        }
+
+        if (t->text.over) {
+            if (t->text.rc == KVR_INVALID) {
+                d->detail = "JSON syntax error";
+            }
+
+            return t->text.rc;
+        }
+
+        kvr_pieces_feed(&t->text);
+    }
+}
+
+
+/*
+ * An engine that begins says the window of each of its pools, and then starts
+ * its numbers at 0; the windows of its last life are forgotten.
+ */
+static void
+kvr_tensorrt_window(kvr_decoder_t *d)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    if (t->window == 0) {
+        return;
+    }
+
+    if (t->window > d->window
+        || (t->type == KVR_TENSORRT_CREATED && t->has_id && t->id == 0))
+    {
+        d->window = t->window;
+    }
+}
+
+
+/* Says of each block whether it can be indexed. */
+static void
+kvr_tensorrt_judge(kvr_decoder_t *d)
+{
+    uint32_t               i, n, first;
+    uint64_t              *handles;
+    kvr_why_t              why;
+    kvr_tensorrt_t        *t;
+    kvr_tensorrt_block_t  *b;
+
+    t = d->tensorrt;
+
+    if (t->wrong != KVR_WHY_NONE) {
+        return;
+    }
+
+    if (t->type != KVR_TENSORRT_UNKNOWN) {
+        kvr_tensorrt_window(d);
+    }
+
+    if (t->type != KVR_TENSORRT_STORED) {
+        return;
+    }
+
+    b = t->blocks.data;
+    n = t->nblocks;
+
+    handles = kvr_scratch_reserve(&d->handles, n * sizeof(uint64_t));
+    if (handles == NULL && n != 0) {
+        kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "out of memory");
+        return;
+    }
+
+    first = (n != 0) ? b[0].tokens : 0;
+
+    if (n > 1 && first != 0) {
+        d->page = first;
+    }
+
+    why = KVR_WHY_NONE;
+
+    for (i = 0; i < n; i++) {
+
+        handles[i] = b[i].hash;
+
+        if (i != 0) {
+            first = b[i].tokens - b[i - 1].tokens;
+        }
+
+        if (b[i].why == KVR_WHY_NONE && !b[i].has_hash) {
+            b[i].why = KVR_WHY_SYNTAX;
+        }
+
+        if (b[i].why == KVR_WHY_NONE && b[i].level >= KVR_TENSORRT_LEVELS) {
+            b[i].why = KVR_WHY_MEDIUM;
+        }
+
+        if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
+
+            if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
+                b[i].why = KVR_WHY_PARTIAL;
+
+            } else if (n > 1 && first != d->page) {
+                b[i].why = KVR_WHY_LENGTH;
+
+            } else if (first > KVR_BLOCK_SIZE_MAX) {
+                b[i].why = KVR_WHY_LIMIT;
+            }
+        }
+
+        /* what follows a block that isn't there has no parent */
+
+        if (why != KVR_WHY_NONE) {
+            b[i].why = why;
+        }
+
+        why = b[i].why;
+    }
+}
+
+
+static bool
+kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
+{
+    if (d->page != 0) {
+        return tokens < d->page;
+    }
+
+    return tokens < 2 || (tokens & (tokens - 1)) != 0
+           || tokens < d->block_size;
+}
+
+
+/* The next event that is made of the one that was read; false: no more. */
+static bool
+kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    ev->rank = t->rank;
+    ev->has_event_id = t->has_id;
+    ev->event_id = t->id;
+    ev->window = d->window;
+
+    if (t->part == 0
+        && (t->wrong != KVR_WHY_NONE || t->type == KVR_TENSORRT_UNKNOWN))
+    {
+        t->part++;
+
+        if (t->wrong == KVR_WHY_NONE) {
+            kvr_tensorrt_wrong(t, KVR_WHY_TYPE,
+                               "event type is missing or unknown");
+        }
+
+        (void) kvr_event_refuse(d, ev, t->wrong, t->detail);
+        return true;
+    }
+
+    if (t->wrong != KVR_WHY_NONE) {
+        return false;
+    }
+
+    if (t->type == KVR_TENSORRT_CREATED) {
+
+        ev->kind = (t->has_id && t->id == 0) ? KVR_CLEAR : KVR_STORE;
+
+        return t->part++ == 0;
+    }
+
+    if (t->window != 0 && t->window < d->window) {
+
+        kvr_tensorrt_other_window(d, ev);
+
+        return t->part++ == 0;
+    }
+
+    switch (t->type) {
+
+    case KVR_TENSORRT_STORED:
+        return kvr_tensorrt_stored(d, ev);
+
+    case KVR_TENSORRT_REMOVED:
+        return kvr_tensorrt_removed(d, ev);
+
+    default: /* KVR_TENSORRT_UPDATED */
+        return kvr_tensorrt_updated(d, ev);
+    }
+}
+
+
+/* A group by itself, that nobody takes for group 0. */
+static void
+kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    ev->kind = (t->type == KVR_TENSORRT_REMOVED) ? KVR_REMOVE : KVR_STORE;
+    ev->group = t->window;
+    ev->group_kind = KVR_GROUP_OTHER;
+    ev->handles = d->handles.data;
+    ev->nhandles = (t->type == KVR_TENSORRT_REMOVED) ? t->nhashes
+                   : (t->type == KVR_TENSORRT_STORED) ? t->nblocks : 0;
+
+    (void) kvr_event_filter(d, ev, KVR_WHY_GROUP,
+                            "not the largest attention window");
+}
+
+
+/* Blocks that lie in one tier, as many as follow one another. */
+static bool
+kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    uint32_t               i, first, *mm_start;
+    kvr_why_t              why;
+    const uint64_t        *handles;
+    kvr_tensorrt_t        *t;
+    kvr_tensorrt_block_t  *b;
+
+    t = d->tensorrt;
+    b = t->blocks.data;
+
+    ev->kind = KVR_STORE;
+
+    if (t->nblocks == 0) {
+        return t->part++ == 0;
+    }
+
+    if (t->part == t->nblocks) {
+        return false;
+    }
+
+    first = t->part;
+    why = b[first].why;
+
+    for (i = first + 1; i < t->nblocks; i++) {
+        if (b[i].why != why
+            || (why == KVR_WHY_NONE && b[i].level != b[first].level))
+        {
+            break;
+        }
+    }
+
+    t->part = i;
+
+    handles = d->handles.data;
+
+    ev->handles = handles + first;
+    ev->nhandles = i - first;
+
+    if (b[first].level < KVR_TENSORRT_LEVELS) {
+        ev->tier = kvr_tensorrt_tiers[b[first].level];
+    }
+
+    ev->has_parent = (first != 0) ? b[first - 1].has_hash : t->has_parent;
+    ev->parent = (first != 0) ? handles[first - 1] : t->parent;
+
+    ev->ntokens = b[i - 1].tokens - (first != 0 ? b[first - 1].tokens : 0);
+
+    if (ev->ntokens != 0) {
+        ev->tokens = (const uint32_t *) d->tokens.data
+                     + (first != 0 ? b[first - 1].tokens : 0);
+        ev->block_size = ev->ntokens / ev->nhandles;
+        ev->lora_name = t->lora.data;
+        ev->lora_len = t->lora_len;
+        ev->cache_salt = t->salt.data;
+        ev->salt_len = t->salt_len;
+    }
+
+    if (why != KVR_WHY_NONE) {
+
+        if (why < KVR_WHY_SYNTAX) {
+            (void) kvr_event_filter(d, ev, why, kvr_tensorrt_details[why]);
+
+        } else {
+            (void) kvr_event_refuse(d, ev, why, kvr_tensorrt_details[why]);
+        }
+
+        return true;
+    }
+
+    if (ev->ntokens == 0 || t->nmm == 0) {
+        return true;
+    }
+
+    mm_start = kvr_scratch_reserve(&d->mm_start,
+                                   (ev->nhandles + 1) * sizeof(uint32_t));
+    if (mm_start == NULL) {
+        (void) kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "out of memory");
+        return true;
+    }
+
+    for (i = 0; i <= ev->nhandles; i++) {
+        mm_start[i] = (first + i != 0) ? b[first + i - 1].mm : 0;
+    }
+
+    if (mm_start[0] != mm_start[ev->nhandles]) {
+        ev->mm = d->mm.data;
+        ev->mm_start = mm_start;
+    }
+
+    return true;
+}
+
+
+/* The block is gone, wherever it was. */
+static bool
+kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    if (t->part == KVR_TENSORRT_LEVELS) {
+        return false;
+    }
+
+    ev->handles = d->handles.data;
+    kvr_tensorrt_remove(d, ev, kvr_tensorrt_tiers[t->part++], t->nhashes);
+
+    return true;
+}
+
+
+/* A block that goes to another level comes there first, and leaves then. */
+static bool
+kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
+{
+    bool             moved;
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+    moved = t->has_new && !(t->has_old && t->old_level == t->new_level);
+
+    ev->kind = KVR_STORE;
+    ev->handles = &t->hash;
+    ev->nhandles = 1;
+
+    switch (t->part++) {
+
+    case 0:
+        if (!moved) {
+
+            /* its priority, which is the engine's own affair */
+
+            ev->handles = NULL;
+            ev->nhandles = 0;
+            return true;
+        }
+
+        if (!t->has_hash) {
+            (void) kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                    "an update without block_hash");
+            return true;
+        }
+
+        if (t->new_level >= KVR_TENSORRT_LEVELS) {
+            (void) kvr_event_filter(d, ev, KVR_WHY_MEDIUM,
+                                    kvr_tensorrt_details[KVR_WHY_MEDIUM]);
+            return true;
+        }
+
+        ev->tier = kvr_tensorrt_tiers[t->new_level];
+        return true;
+
+    case 1:
+        if (!moved || !t->has_hash || !t->has_old
+            || t->old_level >= KVR_TENSORRT_LEVELS)
+        {
+            return false;
+        }
+
+        kvr_tensorrt_remove(d, ev, kvr_tensorrt_tiers[t->old_level], 1);
+        return true;
+
+    default:
+        return false;
+    }
+}
+
+
+/* The engine counts a block once: what it removes has no copies left. */
+static void
+kvr_tensorrt_remove(kvr_decoder_t *d, kvr_event_t *ev, kvr_tier_t tier,
+    uint32_t n)
+{
+    uint32_t  *remaining;
+
+    ev->kind = KVR_REMOVE;
+    ev->tier = tier;
+    ev->nhandles = n;
+
+    remaining = kvr_scratch_reserve(&d->remaining, n * sizeof(uint32_t));
+
+    if (remaining != NULL && n != 0) {
+        memset(remaining, 0, n * sizeof(uint32_t));
+        ev->remaining = remaining;
+    }
+}
+
+
+void
+kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail)
+{
+    if (t->wrong == KVR_WHY_NONE) {
+        t->wrong = why;
+        t->detail = detail;
+    }
+}
