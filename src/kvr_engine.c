@@ -408,9 +408,7 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
 
     e = op->e;
 
-    for (i = 0; i < kvr_min(n, KVR_ENGINE_AHEAD); i++) {
-        kvr_engine_blocks_prefetch(&e->blocks, op->h->owner, ev->handles[i]);
-    }
+    kvr_engine_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
         e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
