@@ -302,7 +302,8 @@ lint: deps-check
 ## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on
 
 demo: deps-demo all
-	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so $(if $(KEEP),--keep)
+	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
 
 # bench/ has a Makefile of its own

@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "demo"))
 
 import tap                                                  # noqa: E402
 from processes import Process, free_port, wait_until        # noqa: E402
+from worker import Worker                                   # noqa: E402
 
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
 MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
@@ -97,16 +98,15 @@ class Fixture:
         wait_until("redis", lambda: subprocess.run(
             ["redis-cli", "-p", str(self.redis_port), "ping"],
             capture_output=True, check=False).stdout == b"PONG\n")
-        for worker in WORKERS:
-            engine = self._spawn(worker, [
-                sys.executable, "-B", str(ROOT / "demo" / "engine.py"),
-                "--id", worker, "--redis",
-                f"redis://127.0.0.1:{self.redis_port}",
-                "--prefill-us-per-token", "1",
-                "--decode-us-per-token", "1000"])
-            self.engines[worker] = wait_until(
-                f"engine {worker}", lambda log=engine.log: re.search(
-                    r"^ready on (\S+)$", log.read_text(), re.MULTILINE))[1]
+        for name in WORKERS:
+            worker = Worker(name, self.directory,
+                            "--prefill-us-per-token", "1",
+                            "--decode-us-per-token", "1000")
+            self.processes.append(worker)
+            worker.wait_ready()
+            self.engines[name] = worker.address
+            worker.start_relay(BUILD / "kv-relay",
+                               f"redis://127.0.0.1:{self.redis_port}")
 
     def stop(self):
         for process in reversed(self.processes):
