@@ -212,6 +212,10 @@ class Fixture:
                        lambda: self.stored() > before)
         return answer
 
+    def logged_workers(self):
+        """The workers that the access log names."""
+        return set(re.findall(r" worker=(\w+)", self.log.read_text()))
+
     def stored(self):
         """Blocks that all workers have ever stored."""
         return sum(worker["counters"]["blocks_stored"]
@@ -243,6 +247,48 @@ def chat_and_complete():
 
 
 # -------------------------------------------------------------------- tests
+
+def the_relays_run():
+    """the relays of the README start with the options they have there"""
+    lines = [line for line in "".join(
+        blocks("sh", section("Attaching engines"))).splitlines()
+        if line.startswith("kv-relay ")]
+    assert len(lines) == 3, lines
+    worker = at.processes[-1]
+    for number, line in enumerate(lines):
+        for old, new in (
+                ("w1", f"r{number}"), ("127.0.0.1:8001", worker.address),
+                ("redis://127.0.0.1:6379",
+                 f"redis://127.0.0.1:{at.redis_port}"),
+                ("tcp://127.0.0.1:5557", worker.events),
+                ("tcp://127.0.0.1:5558", worker.replay)):
+            line = line.replace(old, new)
+        relay = Process(f"relay-{number}",
+                        [str(BUILD / "kv-relay"), *shlex.split(line)[1:]],
+                        at.directory)
+        try:
+            def ready(relay=relay):
+                relay.check_alive()
+                return 'msg="ready"' in relay.log.read_text()
+            wait_until(line, ready)
+        finally:
+            relay.stop()
+        assert relay.status() == 0, relay.tail()
+
+
+def failures_are_named():
+    """what the README says is seen when engines are attached wrong is said"""
+    said = "".join(path.read_text() for folder in ("src", "ngx_module", "relay")
+                   for path in (ROOT / folder).glob("*.c"))
+    said = re.sub(r'"\s*\n\s*"', "", said)
+    for text in ("the engine was not reached yet", "an event was refused: %s",
+                 "there is no --replay", "block size is not the zone's",
+                 "which is no multiple of the zone's", "never_matched",
+                 "prompts ever found one", "was ever received"):
+        assert text in said, text
+        text = text.replace("%s", "")
+        assert text in section("Attaching engines"), text
+
 
 def the_synopsis_is_accepted():
     """the synopsis is accepted by nginx -t"""
@@ -370,6 +416,12 @@ def the_sample_runs():
         score for score in at.json(*commands("Synopsis")[3])["scores"]
         if score["worker_id"] in WORKERS])
     chat_and_complete()
+    workers, query = commands("Attaching engines")
+    assert all(worker["counters"]["blocks_stored"]
+               and worker["confidence"] == "EXACT"
+               for worker in at.json(*workers)
+               if worker["worker_id"] in at.logged_workers())
+    assert at.json(*query)["scores"]
     lines = at.log.read_text().splitlines()
     assert len(lines) == 3, lines
     for line in lines:
@@ -412,6 +464,8 @@ def main():
         at.start()
         return tap.run([
             names_are_documented,
+            failures_are_named,
+            the_relays_run,
             the_synopsis_is_accepted,
             the_synopsis_runs,
             the_api_answers_as_documented,
