@@ -3,7 +3,7 @@
 
 """How much longer requests take while KV events come in.
 
-    latency.py [--build DIR] [--seconds N] [--rate BLOCKS]
+    latency.py [--build DIR] [--seconds N] [--rate BLOCKS] [--batch BLOCKS]
 
 A real nginx with one worker process, which routes requests and applies the
 events; a real Redis; an engine that answers at once (another nginx); a
@@ -86,6 +86,7 @@ http {{
 
     kv_router_zone   zone=main:256m block_size={block_size};
     kv_router_redis  main redis://127.0.0.1:{redis} replay=off;
+{batch}
 {workers}
 
     lua_package_path  "{lua}/?.lua;;";
@@ -354,13 +355,15 @@ def ask_all(clients, seconds):
 class Stage:
     """Redis, both nginx, and one load of events."""
 
-    def __init__(self, build):
+    def __init__(self, args):
         self.directory = tempfile.mkdtemp(prefix='kv-router-bench-')
         self.redis, self.engine, self.port = (free_port() for _ in range(3))
         self.names = ['w%d' % i for i in range(WORKERS)]
         self.processes = []
         values = {
-            'modules': MODULES, 'build': build, 'lua': LUA,
+            'modules': MODULES, 'build': os.path.abspath(args.build),
+            'lua': LUA, 'batch': args.batch and (
+                '    kv_router_event_batch %d;' % args.batch) or '',
             'user': 'user root;' if os.geteuid() == 0 else '',
             'block_size': BLOCK_SIZE, 'redis': self.redis,
             'engine': self.engine, 'port': self.port,
@@ -409,7 +412,7 @@ class Stage:
         return sum(c['messages'] for c in counters)
 
 
-def measure(build, form, pause, rate, seconds):
+def measure(args, form, pause):
     """Times by place, without events and with them; blocks/s applied."""
     rng = random.Random(1)
     prompts = [[rng.randrange(1 << 17) for _ in range(PROMPT_TOKENS)]
@@ -417,7 +420,7 @@ def measure(build, form, pause, rate, seconds):
     bodies = [json.dumps({'prompt': p}, separators=(',', ':')).encode()
               for p in prompts]
 
-    with Stage(build) as stage:
+    with Stage(args) as stage:
         epoch = int(time.time() * 1000)
         publishers = [Publisher(form, name, epoch) for name in stage.names]
 
@@ -432,7 +435,7 @@ def measure(build, form, pause, rate, seconds):
 
         going = multiprocessing.Value('b', 0)
         child = multiprocessing.Process(target=publish, daemon=True, args=(
-            stage.redis, churn(publishers, rng), rate, pause, going))
+            stage.redis, churn(publishers, rng), args.rate, pause, going))
         child.start()
 
         clients = {
@@ -447,7 +450,7 @@ def measure(build, form, pause, rate, seconds):
         until('events', lambda: stage.messages() > PROMPTS)
         ask_all(turns, WARM_SECONDS)
 
-        for _ in range(round(seconds / WINDOW_SECONDS)):
+        for _ in range(round(args.seconds / WINDOW_SECONDS)):
             for going.value in (0, 1):
                 time.sleep(SETTLE_SECONDS)
                 before, start = stage.messages(), time.monotonic()
@@ -480,6 +483,7 @@ def main():
     parser.add_argument('--build', default=os.path.join(HERE, '../build'))
     parser.add_argument('--seconds', type=float, default=8)
     parser.add_argument('--rate', type=int, default=200000)
+    parser.add_argument('--batch', type=int)
     args = parser.parse_args()
 
     if os.geteuid() == 0:           # what else runs here comes second
@@ -490,8 +494,7 @@ def main():
     results = {}
 
     for name, form, pause in loads:
-        results[name] = measure(os.path.abspath(args.build), form, pause,
-                                args.rate, args.seconds)
+        results[name] = measure(args, form, pause)
 
     def figure(name, unit, value):
         print(json.dumps({'who': 'ours', 'name': 'latency: ' + name,

@@ -15,6 +15,9 @@ struct kvr_ingest_s {
     kvr_shard_t       *shard;       /* of the worker that was last named */
     kvr_decoder_t     *decoder;
     kvr_message_t      msg;
+    kvr_event_t        event;
+    uint32_t           done;        /* of its handles */
+    bool               halfway;     /* it has more */
     uint32_t           worker;      /* slot there, of the message opened */
     uint32_t           generation;
     uint32_t           refused;     /* events of the message */
@@ -32,6 +35,8 @@ static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
     size_t len, kvr_worker_t **w);
 static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
     size_t len);
+static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
+    uint32_t blocks);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
@@ -161,6 +166,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     in->refused = 0;
     in->misfit = false;
+    in->halfway = false;
     in->complaint.why = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
@@ -343,7 +349,6 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 {
     uint32_t       used;
     kvr_rc_t       rc;
-    kvr_event_t    ev;
     kvr_shard_t   *k;
     kvr_worker_t  *w;
 
@@ -363,32 +368,37 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 
     for (used = 0; used < blocks; /* void */ ) {
 
-        rc = kvr_decoder_next(in->decoder, &ev);
+        if (!in->halfway) {
 
-        if (rc == KVR_DONE) {
-            kvr_ingest_finish(in, w);
-            break;
+            rc = kvr_decoder_next(in->decoder, &in->event);
+            in->done = 0;
+
+            if (rc == KVR_DONE) {
+                kvr_ingest_finish(in, w);
+                break;
+            }
+
+            if (rc != KVR_OK) {
+                /* the rest can't be read */
+                kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+                kvr_ingest_finish(in, w);
+                rc = KVR_DONE;
+                break;
+            }
+
+            if (in->msg.form == KVR_FORM_ENVELOPE
+                && in->event.at < w->stream.at)
+            {
+                /* applied by a process that did not come to the end */
+                used += 1 + in->event.nhandles / 16;
+                continue;
+            }
         }
 
-        if (rc != KVR_OK) {
-            /* the rest can't be read */
-            kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-            kvr_ingest_finish(in, w);
-            rc = KVR_DONE;
-            break;
-        }
+        used += 1 + kvr_ingest_part(in, w, blocks - used);
 
-        if (in->msg.form == KVR_FORM_ENVELOPE && ev.at < w->stream.at) {
-            /* applied by a process that did not come to the end */
-            used += 1 + ev.nhandles / 16;
-            continue;
-        }
-
-        rc = kvr_ingest_event(in, w, &ev);
-        used += 1 + kvr_max(ev.nhandles, ev.nlocals);
-
-        if (in->msg.form == KVR_FORM_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.at, ev.at + 1);
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway) {
+            kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
         }
 
         kvr_txn_commit(&k->mem);
@@ -397,6 +407,41 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
     kvr_shard_unlock(k);
 
     return rc == KVR_DONE ? KVR_DONE : KVR_OK;
+}
+
+
+/*
+ * About so many blocks of the event; returns how many they were.  The cursor
+ * counts whole events: what a process did of one before it died is done again
+ * by the next, so that only what may be done twice is cut.
+ */
+
+static uint32_t
+kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
+{
+    uint32_t            refused;
+    kvr_rc_t            rc;
+    kvr_event_t         part;
+    const kvr_event_t  *ev;
+
+    ev = &in->event;
+
+    if (in->msg.form != KVR_FORM_ENVELOPE || !in->msg.counted
+        || ev->verdict != KVR_KEEP)
+    {
+        (void) kvr_ingest_event(in, w, ev);
+        return kvr_max(ev->nhandles, ev->nlocals);
+    }
+
+    refused = in->refused;
+    in->done += kvr_event_part(ev, in->done, blocks, &part);
+
+    rc = kvr_ingest_event(in, w, &part);
+
+    in->halfway = in->done < ev->nhandles && rc == KVR_OK
+                  && in->refused == refused;
+
+    return kvr_max(part.nhandles, part.nlocals);
 }
 
 
