@@ -3,38 +3,14 @@
  */
 
 
-#include "kvr_ingest.h"
-#include "kvr_engine.h"
+#include "kvr_ingest_state.h"
 #include "kvr_stream.h"
 
 #include <stdlib.h>
 
 
-struct kvr_ingest_s {
-    kvr_router_t      *router;
-    kvr_shard_t       *shard;       /* of the worker that was last named */
-    kvr_decoder_t     *decoder;
-    kvr_message_t      msg;
-    kvr_event_t        event;
-    uint32_t           done;        /* of its handles */
-    bool               halfway;     /* it has more */
-    uint32_t           worker;      /* slot there, of the message opened */
-    uint32_t           generation;
-    uint32_t           refused;     /* events of the message */
-    bool               misfit;      /* a block size that is no multiple */
-    kvr_complaint_t    complaint;
-    kvr_engine_t      *engine;      /* for bare batches; made when the first
-                                       one comes */
-    kvr_engine_conf_t  memory;      /* of it */
-};
-
-
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, const char **detail);
-static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
-    size_t len, kvr_worker_t **w);
-static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
-    size_t len);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
@@ -95,13 +71,7 @@ kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks)
 
 /* ---- messages ----------------------------------------------------------- */
 
-/*
- * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
- * was deleted or is of another zone, KVR_FULL when there is no room for
- * another.
- */
-
-static kvr_rc_t
+kvr_rc_t
 kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 {
     uint32_t           flags;
@@ -659,173 +629,4 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     if (s->confidence != KVR_SYNCING) {
         kvr_stream_confidence(k, w);
     }
-}
-
-
-/* ---- repair ------------------------------------------------------------- */
-
-kvr_rc_t
-kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
-    kvr_cursor_t *cursor)
-{
-    uint32_t             i;
-    const kvr_worker_t  *w;
-
-    if (kvr_router_find_worker(in->router, worker, len, &i) != KVR_OK) {
-        return KVR_DECLINED;
-    }
-
-    w = kvr_router_worker(in->router, i);
-
-    cursor->epoch = kvr_load64(&w->stream.epoch);
-    cursor->seq = kvr_load64(&w->stream.seq);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last)
-{
-    if (in->msg.epoch == 0 || in->msg.seq == 0) {
-        return KVR_DECLINED;
-    }
-
-    last->epoch = in->msg.epoch;
-    last->seq = in->msg.heartbeat ? in->msg.seq : in->msg.seq - 1;
-
-    return KVR_OK;
-}
-
-
-/* The lock, and the worker; where it answers KVR_OK the caller unlocks. */
-
-static kvr_rc_t
-kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
-    kvr_worker_t **w)
-{
-    kvr_rc_t  rc;
-
-    in->shard = kvr_shard_of(in->router, worker, len);
-
-    rc = kvr_shard_lock_leased(in->shard);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    rc = kvr_ingest_worker(in, worker, len);
-    if (rc != KVR_OK) {
-        kvr_shard_unlock(in->shard);
-        return rc;
-    }
-
-    *w = &in->shard->fleet.workers[in->worker];
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
-{
-    kvr_rc_t       rc;
-    kvr_worker_t  *w;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-
-    if (rc == KVR_OK) {
-        kvr_set32(&in->shard->mem, &w->stream.confidence, KVR_SYNCING);
-        kvr_shard_unlock(in->shard);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
-{
-    uint32_t       i;
-    kvr_rc_t       rc;
-    kvr_shard_t   *k;
-    kvr_worker_t  *w;
-
-    k = &in->router->shards[shard];
-
-    rc = kvr_shard_lock_leased(k);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    for (i = 0; i < k->zone->fleet.nworkers; i++) {
-        w = &k->fleet.workers[i];
-
-        if (!repair) {
-            kvr_stream_confidence(k, w);
-
-        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
-        }
-
-        kvr_txn_commit(&k->mem);
-    }
-
-    kvr_shard_unlock(k);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
-{
-    kvr_rc_t       rc;
-    kvr_worker_t  *w;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-
-    if (rc == KVR_OK) {
-        kvr_count(in->shard, &w->counters.repairs, 1);
-        kvr_stream_confidence(in->shard, w);
-        kvr_shard_unlock(in->shard);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
-    uint64_t epoch, uint64_t seq)
-{
-    kvr_rc_t       rc;
-    kvr_mem_t     *m;
-    kvr_worker_t  *w;
-    kvr_stream_t  *s;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    m = &in->shard->mem;
-    s = &w->stream;
-
-    /* cursors never go back within an epoch */
-
-    if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
-        kvr_set32(m, &s->reason, s->epoch ? KVR_DEG_GAP
-                                          : KVR_DEG_LOG_TRIMMED);
-        kvr_set64(m, &s->epoch, epoch);
-        kvr_set64(m, &s->seq, seq);
-        kvr_set32(m, &s->at, 0);
-        kvr_set32(m, &s->whole, 0);
-        kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
-        kvr_stream_uncleared(in->shard, w);
-    }
-
-    kvr_stream_confidence(in->shard, w);
-    kvr_shard_unlock(in->shard);
-
-    return KVR_OK;
 }

@@ -77,10 +77,8 @@ class Play:
         """What the snapshots and the logs behind them say that is held."""
         model = Model()
         for worker, log in self.logs().items():
-            pointer = self.stage.redis.hgetall("kv-snap:{%s}" % worker)
-            epoch, at_seq, parts = (
-                int(pointer[name]) for name in (b"epoch", b"seq", b"parts"))
-            assert pointer[b"complete"] == b"1", pointer
+            epoch, at_seq, parts, complete = self.pointer(worker)
+            assert complete, (worker, epoch, at_seq)
             for part in range(parts):
                 model.apply(worker, msgpack.unpackb(self.stage.redis.get(
                     f"kv-snap:{{{worker}}}:{epoch}-{at_seq}:{part}")))
@@ -94,8 +92,15 @@ class Play:
 
     def cursors(self):
         """Where the router has to come to."""
-        return {worker: (log[-1][2], log[-1][3])
+        return {worker: max([self.pointer(worker)[:2]]
+                            + [(message[2], message[3]) for message in log])
                 for worker, log in self.logs().items()}
+
+    def pointer(self, worker):
+        """The newest snapshot: epoch, seq, parts, complete."""
+        fields = self.stage.redis.hgetall("kv-snap:{%s}" % worker)
+        return tuple(int(fields[name]) for name in (
+            b"epoch", b"seq", b"parts", b"complete"))
 
     def settle(self):
         """Waits until the logs are whole and the router has read them."""
