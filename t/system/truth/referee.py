@@ -143,24 +143,27 @@ class Referee:
                 return False
         return True
 
-    def until_exact(self, kinds, workers=None):
+    def until_exact(self, faults, workers=None):
         """Waits until all, or these, are EXACT where the engines are now;
-        notes the times under the kinds of what had happened."""
+        notes how long it took for faults: [(kind, worker or "")]."""
         started = time.monotonic()
         targets = {name: target for name, target
                    in self.plant.fleet.positions().items()
                    if workers is None or name in workers}
+        times = dict.fromkeys(targets, 0.0)
         left = self.behind(targets)
         while left and time.monotonic() - started < self.limit:
             time.sleep(0.05)
             self.plant.fleet.ensure()
-            left = self.behind(targets)
-        seconds = time.monotonic() - started
-        for kind in kinds:
-            self.seconds.setdefault(kind, []).append(seconds)
+            left = self.behind({name: targets[name] for name in left})
+            times.update(dict.fromkeys(left, time.monotonic() - started))
+        for kind, worker in faults:
+            self.seconds.setdefault(kind, []).append(
+                times[worker] if worker else max(times.values()))
+        kinds = ", ".join(kind for kind, _ in faults)
         for name, wrong in left.items():
-            self.late.append(f"{name} {seconds:.1f} s after "
-                             f"{', '.join(kinds)}: {wrong}")
+            self.late.append(f"{name} {times[name]:.1f} s after {kinds}: "
+                             f"{wrong}")
         return not left
 
     def must_not_be_exact(self, worker, kind):
@@ -200,13 +203,14 @@ class Referee:
         lost = [(kind, worker) for kind, worker, _ in faults
                 if not KINDS[kind].recoverable]
         well = set(self.plant.fleet.engines) - {worker for _, worker in lost}
-        kinds = [kind for kind, _, _ in faults if KINDS[kind].recoverable]
-        if not self.until_exact(kinds or ["nothing"], well):
+        mended = [(kind, worker) for kind, worker, _ in faults
+                  if KINDS[kind].recoverable]
+        if not self.until_exact(mended, well):
             self.tell()
         for kind, worker in lost:
             self.must_not_be_exact(worker, kind)
             self.plant.fleet.engines[worker].heal()
-            if not self.until_exact([kind], [worker]):
+            if not self.until_exact([(kind, worker)], [worker]):
                 self.tell()
         print(f"# {', '.join(names)}: {lasted:.1f} s, all is EXACT after "
               f"{time.monotonic() - started:.1f} s", flush=True)
