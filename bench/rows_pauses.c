@@ -18,7 +18,7 @@
 #define ROWS_SLICE    500u              /* us, as the module has it */
 #define ROWS_TTL      10u               /* seconds */
 #define ROWS_EVENT    64u               /* blocks */
-#define ROWS_STORES   200000u           /* blocks stored into a full zone */
+#define ROWS_STORES   2000000u          /* pairs stored into a full zone */
 #define ROWS_MEMORY   (64u << 20)       /* of that zone */
 
 
@@ -121,9 +121,10 @@ rows_pause_full(const rows_shape_t *shape, kvr_index_kind_t kind)
 
     worst = 0;
 
-    for (stored = 0; stored < ROWS_STORES; stored += shape->depth) {
+    for (stored = 0; stored < ROWS_STORES; /* void */ ) {
         t = rows_pause_store(&k, shape, p++);
         worst = kvr_max(worst, t);
+        stored += (uint64_t) shape->depth * shape->holders;
     }
 
     rows_pause_say("full, longest store", shape, kind, worst);
