@@ -122,7 +122,7 @@ def what_is_exact_is_true():
 def all_is_true_in_the_end():
     """when all is quiet every worker is EXACT, and what its engine holds"""
     at.plant.fleet.rest()
-    at.until_exact([("the end", "")])
+    at.until_exact([("the end", "")], beyond=False)
     assert not at.late, at.late
     workers = set(at.plant.fleet.engines)
     deadline = time.monotonic() + LIMIT

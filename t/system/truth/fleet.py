@@ -166,10 +166,10 @@ class Fleet:
         for engine in self.engines.values():
             engine.stop()
 
-    def ensure(self):
-        """Starts relays that have ended."""
-        for relay in self.relays.values():
-            relay.ensure()
+    def ensure(self, names):
+        """Starts those relays that have ended."""
+        for name in names:
+            self.relays[name].ensure()
 
     def positions(self):
         """What every engine sent last: {worker: [(life, seq) of a rank]}."""
