@@ -15,15 +15,17 @@ import time
 from stage import SEED, Stage, tap
 from traffic import Loop
 
+from truth.engine import LARGE
 from truth.faults import ALONE, KINDS
-from truth.fleet import ENGINES, RELAY
+from truth.fleet import RELAY, SMALL
 from truth.plant import Plant
 from truth.referee import Referee
 
 RATE = 60                       # requests of the engines a second
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0
 LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "30"))
-CHOSEN = os.environ.get("KVR_ENGINES", ",".join(ENGINES)).split(",")
+ALL = (*SMALL, LARGE) if SECONDS else SMALL
+ENGINES = os.environ.get("KVR_ENGINES", ",".join(ALL)).split(",")
 PAUSE = 0.5                     # between two rounds
 TOO_MANY = 2                    # that were late: to go on says no more
 UNKNOWN = 0.2                   # the part of samples that may be no use
@@ -145,7 +147,7 @@ def main():
         print(f"Bail out!  {RELAY} isn't there: build it first")
         return 1
     with Stage("truth") as stage, Loop() as loop:
-        plant = Plant(stage, loop, SEED, RATE, CHOSEN)
+        plant = Plant(stage, loop, SEED, RATE, ENGINES)
         try:
             at = Referee(plant, LIMIT)
             status = stage.run([
