@@ -131,6 +131,7 @@ kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
     {
         kvr_engine_reset(e, h);
 
+        h->whole = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
         h->dropped = holder->dropped;
         h->generation = holder->generation;
@@ -255,6 +256,7 @@ kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
         kvr_engine_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
+        op->h->whole = true;
         op->nprops = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));
@@ -314,6 +316,7 @@ kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     kvr_engine_reset(op->e, op->h);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
+    op->h->whole = true;
 
     kvr_engine_emit(op, ev);
 
@@ -405,8 +408,11 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
 
     e = op->e;
 
+    kvr_engine_fetch(op, ev->handles, n);
+
     for (i = 0; i < n; i++) {
-        e->tiers[i] = (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
+        e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
+                      ? 0 : (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
     }
 
     b = ev->has_parent ? kvr_engine_find(op, ev->parent) : NULL;
@@ -546,6 +552,7 @@ kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
         b = kvr_engine_add(op, *one->handles, KVR_KNOWN_LIVE);
 
         if (b == NULL) {
+            op->h->whole = false;
             return;
         }
     }

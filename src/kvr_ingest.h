@@ -51,6 +51,12 @@ kvr_ingest_t *kvr_ingest_create(kvr_router_t *k);
 void kvr_ingest_destroy(kvr_ingest_t *in);
 
 /*
+ * How many blocks of engines that send bare batches are remembered, instead of
+ * KVR_ENGINE_BLOCKS; to be said before the first message.
+ */
+void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
+
+/*
  * Looks at one message of the channel or log of `worker`.  The bytes must
  * stay until the last step.  live: from pub/sub; false: from the log, read in
  * order.  A worker not known is made (KVR_WORKER_SEEN) while there is room.
