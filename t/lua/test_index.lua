@@ -40,7 +40,7 @@ local function refuse(err)
 end
 
 function c.version()
-    return 2
+    return 3
 end
 
 function c.zone(name)
