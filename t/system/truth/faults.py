@@ -20,11 +20,12 @@ from .fleet import SUPERSEDED
 
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
+CHANNEL = "kv-events:{no worker}"
 JUNK = b"\0" * 65536            # a message that no worker sends
 
 KINDS = {}                      # kind -> Kind
-ALONE = ("redis_lost_all", "redis_lost_a_second")   # a relay that dies too
-                                                    # has lost its state
+ALONE = ("redis_lost_all", "redis_lost_a_second",   # a relay that dies too
+         "nginx_stalled")                           # has lost its state
 
 
 class Kind:
@@ -106,7 +107,6 @@ def relay_twice(plant, worker, rng):
     assert second.status() is None, (worker, second.status())
     plant.fleet.relays[worker] = second
     first.kill()
-    time.sleep(LEASE_SECONDS)
 
 
 @fault("worker")
@@ -287,15 +287,18 @@ def nginx_stalled(plant, _worker, _rng):
     """All of nginx is stopped until Redis drops the subscriber."""
     stage, client = plant.stage, plant.stage.redis
     client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
+    wait_until("nginx is subscribed", lambda: client.publish(
+        CHANNEL, b""), PATIENCE)
     stopped = stage.children()
     try:
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         for _ in range(2000):
-            if client.publish("kv-events:{no worker}", JUNK) == 0:
+            if client.publish(CHANNEL, JUNK) == 0:
                 break
         else:
             raise AssertionError("redis has not dropped the subscriber")
+        time.sleep(0.5)
     finally:
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from stage import ROOT, Process, server_port
 
 from .blocks import INDEX_BLOCK, Prompts
-from .engine import PROFILES, Engine
+from .engine import LARGE, PROFILES, Engine
 from .proxy import Proxy
 from .trtllm import TrtEngine
 
@@ -20,7 +20,8 @@ FAKETIME = next(map(str, Path("/usr/lib").glob(
     "*/faketime/libfaketime.so.1")), "libfaketime.so.1")
 SUPERSEDED = 3                  # a relay's exit code
 DRAINED = "drained"             # the engine that is polled
-ENGINES = tuple(profile.name for profile in PROFILES) + (DRAINED,)
+SMALL = tuple(profile.name for profile in PROFILES
+              if profile.name != LARGE) + (DRAINED,)
 
 
 class Relay:
@@ -99,7 +100,7 @@ class Relay:
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
                    "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
-                   "--snapshot-interval", "100", "--memory", "32m"]
+                   "--snapshot-interval", "100", "--memory", "48m"]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:
@@ -115,8 +116,7 @@ class Fleet:
     """The engines, their relays, and the load."""
 
     def __init__(self, loop, redis_port, directory, seed, rate,
-                 kinds=ENGINES):
-        prompts = Prompts(random.Random(seed))
+                 kinds):
         self.rng = random.Random(seed + 1)
         self.engines, self.relays = {}, {}
         self._relay = lambda engine, ports: Relay(engine, loop, redis_port,
@@ -124,12 +124,15 @@ class Fleet:
         for number, profile in enumerate(PROFILES):
             if profile.name not in kinds:
                 continue
+            prompts = Prompts(random.Random(seed),
+                              tokens=profile.prompt_tokens)
             engine = Engine(profile.name, profile, prompts, seed + number)
             ports = {rank: (server_port(), server_port())
                      for rank in range(profile.ranks)}
             self._add(engine, ports)
         if DRAINED in kinds:
-            self._add(TrtEngine(DRAINED, prompts, seed), server_port())
+            self._add(TrtEngine(DRAINED, Prompts(random.Random(seed)), seed),
+                      server_port())
         self._pause = 1 / rate
         self._going = False
         self._thread = None
@@ -166,10 +169,10 @@ class Fleet:
         for engine in self.engines.values():
             engine.stop()
 
-    def ensure(self):
-        """Starts relays that have ended."""
-        for relay in self.relays.values():
-            relay.ensure()
+    def ensure(self, names):
+        """Starts those relays that have ended."""
+        for name in names:
+            self.relays[name].ensure()
 
     def positions(self):
         """What every engine sent last: {worker: [(life, seq) of a rank]}."""
