@@ -70,6 +70,7 @@ typedef struct {
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
+    uint32_t    health;             /* kvr_health_state_t */
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
