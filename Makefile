@@ -26,6 +26,8 @@ DESTDIR     =
 MODULES_DIR = /usr/lib/nginx/modules
 LOAD_DIR    = /usr/share/nginx/modules-available
 LUA_DIR     = /usr/share/lua/5.1
+BIN_DIR     = /usr/bin
+UNIT_DIR    = /lib/systemd/system
 DOC_DIR     = /usr/share/doc/nginx-kv-router
 
 MODULE      = ngx_http_kv_router_module
@@ -233,7 +235,8 @@ tsan: $(threaded)
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
-check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds
+check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
+       $(BUILD)/kv-relay-asan
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
@@ -314,7 +317,7 @@ bench: deps-check all
 endif
 
 
-## make install     as root: the module, its load file, Lua and samples
+## make install     as root: the module, its load file, the relay, Lua, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -335,6 +338,11 @@ install: all
 	    install -D -m 644 "conf/$$f" \
 	        "$(DESTDIR)$(DOC_DIR)/examples/$$f" || exit; \
 	done
+	install -D -m 755 $(BUILD)/kv-relay "$(DESTDIR)$(BIN_DIR)/kv-relay"
+	install -D -m 644 relay/kv-relay@.service \
+	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
+	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
+	install -m 644 relay/README.md "$(DESTDIR)$(DOC_DIR)/kv-relay.md"
 	@echo
 	@echo "Add at the top of nginx.conf (both Lua lines only if absent):"
 	@echo
@@ -355,7 +363,9 @@ install: all
 
 uninstall:
 	rm -f "$(DESTDIR)$(MODULES_DIR)/$(MODULE).so" \
-	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)"
+	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
+	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
 	    || true

@@ -9,7 +9,9 @@
  *     index trace=FILE    another one
  *     index worst         one-block prompts, staircases
  *     index beside        finds beside a writer
+ *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
+ *     index snapshot      snapshots, built aside and swapped in
  *
  * One line of JSON a figure, on stdout:
  *
@@ -201,8 +203,14 @@ main(int argc, char **argv)
         } else if (strcmp(row, "ingest") == 0) {
             rows_ingest();
 
+        } else if (strcmp(row, "pauses") == 0) {
+            rows_pauses();
+
         } else if (strcmp(row, "capacity") == 0 && file) {
             rows_capacity(file);
+
+        } else if (strcmp(row, "snapshot") == 0) {
+            rows_snapshot();
 
         } else {
             goto usage;
@@ -214,7 +222,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [ingest] [capacity=FILE]\n");
+                    " [worst] [beside] [ingest] [pauses] [capacity=FILE]"
+                    " [snapshot]\n");
 
     return 2;
 }

@@ -117,6 +117,7 @@ open_zone(const kind_t *kind)
     }
 
     ingest = kvr_ingest_create(&router);
+    kvr_ingest_remember(ingest, 64);
 }
 
 

@@ -133,9 +133,9 @@ def operations():
     """Rows of operations on the index; see op_read() in fuzz_index.c."""
     rng = random.Random(1)
     for size in (16, 64, 256, 1024, 2400):
-        for room in range(8):
+        for room in range(16):
             yield bytes([room]) + rng.randbytes(size)
-    for room in range(8):
+    for room in range(16):
         row = bytearray([room])
         for number in range(120):
             long = 0x60 if rng.random() < 0.3 else rng.choice((0, 0x40))
@@ -154,6 +154,30 @@ def operations():
         yield bytes(row)
 
 
+def stored(handles, parent, tokens, *more):
+    """An engine's store of blocks of 4."""
+    return ["BlockStored", handles, parent, tokens, 4, None, *more]
+
+
+# copies, blocks that come back, filtered ones, groups, and a circle
+ENGINE_EVENTS = [
+    [stored([1, 2, 3], None, [*range(12)]), stored([3], 2, [8, 9, 10, 11]),
+     ["BlockRemoved", [3]], ["BlockRemoved", [3, 2, 1]]],
+    [["BlockStored", [3], None, [], 0, None, "CPU"],
+     stored([4], 3, [1, 2, 3, 4]), ["BlockRemoved", [3], "CPU"]],
+    [stored([5, 6], None, [*range(8)], "GPU", None, [None, ["key"]]),
+     stored([7], 6, [1, 2, 3, 4]), ["BlockRemoved", [6]]],
+    [stored([8], None, [1, 2, 3, 4], "GPU", None, None, 1, "mamba"),
+     ["BlockRemoved", [8], "GPU", 1],
+     stored([9], None, [1, 2, 3, 4], "GPU", None, None, 2, "mla_attention"),
+     ["BlockRemoved", [9], "GPU", 2]],
+    [stored([1], None, [1, 2, 3, 4]), stored([2], 1, [1, 2, 3, 4]),
+     stored([1], 2, [1, 2, 3, 4]), ["BlockRemoved", [1, 2]],
+     ["BlockStored", [1, 2], None, [], 0, None, "DISK"],
+     ["AllBlocksCleared"]],
+]
+
+
 def message(what, data):
     """One message of a stream; see fuzz_ingest.c."""
     return bytes([what]) + len(data).to_bytes(2, "little") + data
@@ -167,7 +191,10 @@ def streams():
                [["s", 0, 1, 1, words(2), words(2)], ["s", 1, 0, 9, words(8),
                                                      words(8)]],
                [["c", 0], ["s", 0, 0, None, words(1), words(7)]],
-               [["r", 0, 0, words(1, 5)]]]
+               [["r", 0, 0, words(1, 5)]],
+               [["s", 0, 0, None, words(6, 7), words(1, 2, 3, 4, 5, 6)],
+                ["s", 0, 1, None, words(6), b""], ["r", 0, 0, words(6)],
+                ["s", 0, 0, 7, words(6), words(7, 8)]]]
     sent = [envelope(number + 1, msgpack.packb(batch))
             for number, batch in enumerate(batches)]
     yield b"".join(message(1, data) for data in sent)
@@ -178,6 +205,10 @@ def streams():
     yield b"".join(message(0x11, data) for data in text)
     for data in events():
         yield message(1, data[1:]) + message(0x13, data[1:])
+    yield b"".join(message(1, msgpack.packb([1.5, engine_events, 0]))
+                   for engine_events in ENGINE_EVENTS)
+    yield b"".join(message(3, msgpack.packb([1.5, [event]]))
+                   for batch in ENGINE_EVENTS for event in batch)
 
 
 def event(name, count, *, view=0, parent=0, how=0, shape=0x0AAA):

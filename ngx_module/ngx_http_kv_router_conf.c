@@ -457,6 +457,16 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strcmp(value[i].data, "salted=on") == 0) {
+            w->salted = 1;
+            continue;
+        }
+
+        if (ngx_strcmp(value[i].data, "salted=off") == 0) {
+            w->salted = 0;
+            continue;
+        }
+
         if (ngx_strcmp(value[i].data, "role=both") == 0) {
             w->role = KVR_ROLE_BOTH;
             continue;

@@ -99,10 +99,6 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
 
     ngx_http_kv_router_log_init(c);
 
-    if (ngx_http_kv_router_members_start(cycle, c) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
     zone->consumer = c;
 
     ngx_add_timer(&c->lease, 1 + ngx_random() % 20);
@@ -261,7 +257,7 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     /* who lost messages is to be known before it is said that none is lost */
 
-    if (up && c->zone->redis->replay) {
+    if (up) {
         c->unsaid = c->leased;
         ngx_http_kv_router_consumer_say(c);
         return;
@@ -294,7 +290,8 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
         }
 
         if (c->unsaid & bit
-            && kvr_ingest_repair_shard(c->ingest, i) == KVR_OK)
+            && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
+               == KVR_OK)
         {
             c->unsaid &= ~bit;
         }
@@ -543,6 +540,7 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 {
+    char        complaint[KVR_COMPLAINT_LEN];
     kvr_rc_t    krc;
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
@@ -568,6 +566,11 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
         }
 
         krc = kvr_ingest_step(c->ingest, c->zone->batch);
+
+        if (kvr_ingest_complaint(c->ingest, complaint)) {
+            ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
+                          &c->zone->name, complaint);
+        }
 
         switch (krc) {
 

@@ -63,12 +63,13 @@ typedef struct {
     kvr_cursor_t                    missing;   /* the gap goes up to here */
     const char                     *detail;    /* last refusal logged */
     kvr_cursor_t                    useless;   /* snapshot that failed */
-    ngx_msec_t                      again;     /* look for a snapshot; 0: not */
+    ngx_msec_t                      again;     /* look for a snapshot; or 0 */
     ngx_msec_t                      delay;     /* before the next look */
-    ngx_uint_t                      said;      /* troubles logged, a bit each */
+    ngx_uint_t                      said;      /* troubles, a bit each */
     unsigned                        wanted:1;  /* a repair */
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
+    unsigned                        unheard:1; /* said so */
 } ngx_http_kv_router_slot_t;
 
 
@@ -142,6 +143,7 @@ struct ngx_http_kv_router_consumer_s {
     ngx_event_t                     busy;      /* timer, instead of work */
     ngx_connection_t                dummy;     /* of the timers */
     ngx_msec_t                      started;
+    ngx_msec_t                      watched;   /* last */
 
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
@@ -177,6 +179,7 @@ struct ngx_http_kv_router_consumer_s {
 
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
+    unsigned                        unmatched:1;/* said that nothing is */
 };
 
 
@@ -224,9 +227,9 @@ void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
 
 /*
  * Goes on with some repair:  NGX_OK: an entry is open, c->repair is set;
- * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next turn;
- * NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the lease is
- * lost.
+ * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next
+ * turn; NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the
+ * lease is lost.
  */
 ngx_int_t ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c);
 

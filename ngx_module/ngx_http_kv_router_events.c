@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_api.h"
+#include "ngx_http_kv_router_stats.h"
 
 
 typedef struct {
@@ -181,12 +182,19 @@ static ngx_int_t
 ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
     kvr_message_t *msg, ngx_int_t *sent)
 {
-    kvr_why_t    why;
-    ngx_str_t    arg;
-    const char  *detail;
+    uint32_t                     slot;
+    kvr_why_t                    why;
+    ngx_str_t                    arg;
+    const char                  *detail;
+    kvr_router_t                *k;
+    ngx_http_kv_router_worker_t  w;
 
     why = KVR_WHY_NONE;
     detail = "";
+    k = &c->zone->router;
+
+    kvr_decoder_block_size(d, kvr_router_params(k)->block_size);
+    kvr_decoder_window(d, 0);
 
     if (kvr_message_open(d, c->body.data, c->body.len, msg, &why, &detail)
         != KVR_OK)
@@ -207,7 +215,7 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
     {
         *sent = ngx_http_kv_router_answer_error(c->answer,
                                                 NGX_HTTP_BAD_REQUEST,
-                                                "an engine's bare batch needs "
+                                                "an engine's own events need "
                                                 "the worker's id in the "
                                                 "argument \"worker\"");
         return NGX_DECLINED;
@@ -215,6 +223,13 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 
     msg->worker = (char *) arg.data;
     msg->worker_len = arg.len;
+
+    if (kvr_router_find_worker(k, msg->worker, msg->worker_len, &slot)
+        == KVR_OK
+        && ngx_http_kv_router_read_worker(c->zone, slot, &w) == NGX_OK)
+    {
+        kvr_decoder_salted(d, w.conf.salted);
+    }
 
     return NGX_OK;
 }

@@ -45,6 +45,7 @@
 #define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
+#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
 
 
 /*
@@ -77,6 +78,7 @@ typedef struct {
     const char *worker;             /* id */
     const char *address;            /* "host:port" or "unix:/path" */
     const char *model;
+    const char *reason;             /* of the confidence, a word; static */
 } ngx_http_kv_router_candidate_t;
 
 
@@ -119,7 +121,8 @@ double ngx_http_kv_router_ffi_now_us(void);
  *
  * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
  * overlaps are 0, and there are candidates as long as there are workers.
- * NGX_DECLINED: no worker at all.
+ * NGX_DECLINED: no worker at all.  NGX_BUSY: all eligible workers have their
+ * max_active requests.
  */
 int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
@@ -159,6 +162,9 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
  */
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+
+/* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 
 /* NGX_OK when r, or the request that it was redirected from, has one. */
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);

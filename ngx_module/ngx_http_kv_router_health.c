@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_answer.h"
 
 
@@ -219,8 +219,9 @@ void
 ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     const kvr_health_view_t *view, yajl_gen g)
 {
-    ngx_uint_t                    i;
-    const kvr_health_counters_t  *c;
+    ngx_uint_t                         i;
+    const kvr_health_counters_t       *c;
+    const ngx_http_kv_router_field_t  *f;
 
     c = &view->counters;
 
@@ -245,8 +246,6 @@ ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     ngx_http_kv_router_gen_decimal(g, "fail_timeout", params->fail_timeout, 3);
     ngx_http_kv_router_gen_decimal(g, "slow_start", params->slow_start, 3);
 
-    ngx_http_kv_router_gen_u64(g, "attempts", c->attempts);
-
     ngx_http_kv_router_gen_key(g, "failures");
     yajl_gen_map_open(g);
 
@@ -256,12 +255,9 @@ ngx_http_kv_router_health_json(const kvr_health_params_t *params,
 
     yajl_gen_map_close(g);
 
-    ngx_http_kv_router_gen_u64(g, "aborted", c->aborted);
-    ngx_http_kv_router_gen_u64(g, "pauses", c->pauses);
-    ngx_http_kv_router_gen_u64(g, "opened", c->opened);
-    ngx_http_kv_router_gen_u64(g, "probes", c->probes);
-    ngx_http_kv_router_gen_u64(g, "checks", c->checks);
-    ngx_http_kv_router_gen_u64(g, "checks_failed", c->checks_failed);
+    for (f = ngx_http_kv_router_health_fields; f->key; f++) {
+        ngx_http_kv_router_gen_u64(g, f->key, ngx_http_kv_router_field(f, c));
+    }
 
     yajl_gen_map_close(g);
 }

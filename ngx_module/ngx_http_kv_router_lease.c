@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_members.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
@@ -58,6 +59,7 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
 
     if (c->leased) {
         ngx_http_kv_router_members_look(c);
+        ngx_http_kv_router_watch(c);
     }
 
     ngx_add_timer(&c->lease, next);
@@ -163,7 +165,7 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
             kvr_router_lease_release(&c->zone->router);
         }
 
-    } else if (c->up && c->zone->redis->replay) {
+    } else if (c->up) {
         c->unsaid |= (uint64_t) 1 << shard;
         ngx_http_kv_router_repair_shards(c, (uint64_t) 1 << shard);
     }

@@ -8,6 +8,7 @@
 
 
 #include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_watch.h"
 
 #include <request/kvr_tokens.h>
 
@@ -39,8 +40,7 @@ static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
 static ngx_uint_t ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
 static ngx_int_t ngx_http_kv_router_list(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_names_t *names,
-    uint32_t *where);
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_names_t *names);
 static int ngx_http_kv_router_match(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, const uint32_t *tokens, size_t ntokens,
     ngx_uint_t why, ngx_http_kv_router_names_t *names,
@@ -345,6 +345,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->worker = (char *) h->id.data;
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
+    c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 
     return kvr_health_usable(c->health);
 }
@@ -381,6 +382,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                                  ctx->match.prompt_blocks, false,
                                  ngx_http_kv_router_matches, max);
+        ngx_http_kv_router_watch_lookup(ctx->zone, *found);
     }
 
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
@@ -392,17 +394,55 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Eligible holders with their load.  Those that are out are spare ones, behind
- * the others, unless there are no others; where[i] is then 1 + the number of
- * holder i, 0: it is none.
+ * Leaves out candidates of workers that have all the requests that they may:
+ * max_active is for all ranks of a worker, which lie side by side.
+ */
+
+static uint32_t
+ngx_http_kv_router_leave_full(ngx_http_kv_router_candidate_t *c, uint32_t n)
+{
+    double    active;
+    uint32_t  i, k, last;
+
+    for (i = 0, k = 0; i < n; i = last) {
+
+        active = 0;
+
+        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
+            active += c[last].active_requests;
+        }
+
+        if (c[i].max_active && active >= c[i].max_active) {
+            continue;
+        }
+
+        if (k != i) {
+            ngx_memmove(&c[k], &c[i], (last - i)
+                                    * sizeof(ngx_http_kv_router_candidate_t));
+        }
+
+        k += last - i;
+    }
+
+    return k;
+}
+
+
+/*
+ * Eligible holders with their load.  Those that are out by their health are
+ * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
+ * who could have the request are full.
  */
 
 static ngx_int_t
 ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_names_t *names, uint32_t *where)
+    ngx_http_kv_router_names_t *names)
 {
-    uint32_t                         i, k, n, strict, *out;
+    uint32_t                         i, k, n, all, full, strict, *out;
     ngx_http_kv_router_holder_t     *h;
+    ngx_http_kv_router_candidate_t  *c;
+
+    c = ctx->candidates;
 
     out = ngx_palloc(r->pool, (ctx->fleet->n + 1) * sizeof(uint32_t));
     if (out == NULL) {
@@ -421,8 +461,8 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                 continue;
             }
 
-            if (ngx_http_kv_router_candidate(ctx, h, &ctx->candidates[n])) {
-                where[i] = ++n;
+            if (ngx_http_kv_router_candidate(ctx, h, &c[n])) {
+                n++;
 
             } else {
                 out[k++] = i;
@@ -434,13 +474,23 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         }
     }
 
-    ctx->match.n = n ? n : k;
-    ctx->ncandidates = n + k;
+    all = n;
+    n = ngx_http_kv_router_leave_full(c, n);
 
     for (i = 0; i < k; i++) {
-        (void) ngx_http_kv_router_candidate(ctx, &ctx->fleet->holders[out[i]],
-                                            &ctx->candidates[n]);
-        where[out[i]] = ++n;
+        (void) ngx_http_kv_router_candidate(ctx,
+                                            &ctx->fleet->holders[out[i]],
+                                            &c[n + i]);
+    }
+
+    full = k;
+    k = n + ngx_http_kv_router_leave_full(&c[n], k);
+
+    ctx->match.n = all ? n : k;
+    ctx->ncandidates = k;
+
+    if (ctx->match.n == 0) {
+        return all || full ? NGX_BUSY : NGX_DECLINED;
     }
 
     return NGX_OK;
@@ -454,6 +504,7 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_names_t *names)
 {
     uint32_t                         i, k, found, *where;
+    ngx_int_t                        rc;
     kvr_match_t                     *m;
     ngx_http_kv_router_candidate_t  *c;
 
@@ -465,14 +516,17 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    if (ngx_http_kv_router_list(r, ctx, names, where) != NGX_OK) {
-        return NGX_ERROR;
-    }
+    rc = ngx_http_kv_router_list(r, ctx, names);
 
     ctx->match.candidates = ctx->candidates;
 
-    if (ctx->match.n == 0) {
-        return NGX_DECLINED;
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < ctx->ncandidates; i++) {
+        k = ctx->fleet->by_holder[ctx->candidates[i].holder];
+        where[k - 1] = i + 1;
     }
 
     if (ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK) {
@@ -565,6 +619,10 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     ctx->match.hashes = ctx->hashes;
     ctx->matched = 1;
     *out = &ctx->match;
+
+    if (rc == NGX_BUSY) {
+        *err = "all workers have their max_active requests";
+    }
 
     if (rc == NGX_DECLINED) {
         *err = "no worker";

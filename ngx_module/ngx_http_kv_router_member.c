@@ -12,10 +12,19 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
 
+/* what PTTL answers otherwise */
+#define NGX_HTTP_KV_ROUTER_TTL_NO_END     -1
+#define NGX_HTTP_KV_ROUTER_TTL_NO_KEY     -2
+
+/* where a complaint of an id may be remembered */
+#define NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES  8
+
 
 static ngx_int_t ngx_http_kv_router_member_register(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
     int64_t ttl);
+static ngx_uint_t ngx_http_kv_router_member_down(
+    ngx_http_kv_router_members_t *m, uint32_t number);
 static ngx_int_t ngx_http_kv_router_member_ignore(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
     const char *why);
@@ -23,12 +32,23 @@ static ngx_int_t ngx_http_kv_router_member_ignore(
 
 /* NGX_ABORT: the lease is lost */
 
+ngx_str_t  ngx_http_kv_router_member_fields[] = {
+    ngx_string("address"),
+    ngx_string("model"),
+    ngx_string("block_size"),
+    ngx_string("ranks"),
+    ngx_string("role"),
+    ngx_string("weight")
+};
+
+
 ngx_int_t
 ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl)
 {
     size_t                        i;
-    redisReply                   *hash, *name, *value;
+    ngx_str_t                    *name;
+    redisReply                   *hash, *value;
     const char                   *why;
     kvr_registration_t            reg;
     ngx_http_kv_router_member_t  *slot;
@@ -47,11 +67,13 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         goto seen;
     }
 
-    if (hash->type != REDIS_REPLY_ARRAY || hash->elements % 2) {
+    if (hash->type != REDIS_REPLY_ARRAY
+        || hash->elements != NGX_HTTP_KV_ROUTER_MEMBER_FIELDS)
+    {
         return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
     }
 
-    if (hash->elements == 0) {
+    if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
 
         /* expired: its id in the set says that it did not leave */
 
@@ -59,23 +81,27 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
             return NGX_OK;
         }
 
+        /* nor does it answer */
+
+        if (slot && ngx_http_kv_router_member_down(m, slot - m->slots)) {
+            return ngx_http_kv_router_member_gone(m, slot - m->slots);
+        }
+
         goto seen;
     }
 
     kvr_registration_init(&reg, (char *) asked->id, asked->len);
 
-    for (i = 0; i < hash->elements; i += 2) {
-        name = hash->element[i];
-        value = hash->element[i + 1];
+    for (i = 0; i < hash->elements; i++) {
+        name = &ngx_http_kv_router_member_fields[i];
+        value = hash->element[i];
 
-        if (name->type != REDIS_REPLY_STRING
-            || value->type != REDIS_REPLY_STRING)
-        {
-            continue;
+        if (value->type != REDIS_REPLY_STRING) {
+            continue;                           /* it has no such field */
         }
 
-        why = kvr_registration_field(&reg, name->str, name->len, value->str,
-                                     value->len);
+        why = kvr_registration_field(&reg, (char *) name->data, name->len,
+                                     value->str, value->len);
         if (why) {
             ngx_http_kv_router_member_complain(m, asked->id, asked->len,
                                                "refused", why);
@@ -114,8 +140,8 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
 
     c = m->consumer;
 
-    if (ttl == -1) {
-        ttl = NGX_HTTP_KV_ROUTER_TTL;           /* has no end */
+    if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_END) {
+        ttl = NGX_HTTP_KV_ROUTER_TTL;
     }
 
     ttl = ngx_max(ttl, 0);
@@ -204,6 +230,22 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
 }
 
 
+/* Do active checks of the worker fail? */
+
+static ngx_uint_t
+ngx_http_kv_router_member_down(ngx_http_kv_router_members_t *m,
+    uint32_t number)
+{
+    kvr_router_t  *k;
+
+    k = &m->consumer->zone->router;
+
+    return m->consumer->zone->health.params.checked
+           && kvr_health_down(kvr_router_health(k, number),
+                         kvr_load32(&kvr_router_worker(k, number)->generation));
+}
+
+
 ngx_int_t
 ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m, uint32_t slot)
 {
@@ -281,28 +323,45 @@ ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
     uint32_t                         hash;
     ngx_str_t                        shown;
     ngx_uint_t                       level;
-    ngx_http_kv_router_complaint_t  *complaint;
+    ngx_http_kv_router_complaint_t  *complaint, *place;
 
     hash = ngx_murmur_hash2(id, len);
-    complaint = &m->complaints[hash % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+    complaint = NULL;
+    level = NGX_LOG_WARN;
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES; i++) {
+
+        place = &m->complaints[(hash + i) % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+
+        if (place->text && place->id == hash) {
+            complaint = place;
+            break;
+        }
+
+        if (place->text == NULL && complaint == NULL) {
+            complaint = place;
+        }
+    }
 
     if (what == NULL) {
 
-        if (complaint->id == hash) {
+        if (complaint) {
             complaint->text = NULL;
         }
 
         return;
     }
 
-    /* two that share a place would take turns for ever */
+    if (complaint == NULL || complaint->text == text) {
 
-    level = complaint->text == NULL
-            || (complaint->id == hash && complaint->text != text)
-            ? NGX_LOG_WARN : NGX_LOG_INFO;
+        /* more of them than places would take turns for ever */
 
-    complaint->id = hash;
-    complaint->text = text;
+        level = NGX_LOG_INFO;
+
+    } else {
+        complaint->id = hash;
+        complaint->text = text;
+    }
 
     shown.len = ngx_min(len, KVR_WORKER_ID_MAX);
     shown.data = name;

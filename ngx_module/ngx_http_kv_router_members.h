@@ -7,7 +7,7 @@
  *
  *     connected, or 2 s later
  *        │
- *        ▼                     for each id: HGETALL kv-worker:{id}, PTTL
+ *        ▼                     for each id: HMGET kv-worker:{id}, PTTL
  *     SSCAN kv-workers ──► page ──► register, or ignore
  *        ▲                  │
  *        └──────────────────┘ until the cursor is 0
@@ -34,10 +34,13 @@
 /* of a registration, milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL            15000
 
+/* of it, those that are of interest */
+#define NGX_HTTP_KV_ROUTER_MEMBER_FIELDS  6
+
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
 
-/* complaints that are remembered, one of some ids each */
+/* complaints that are remembered */
 #define NGX_HTTP_KV_ROUTER_COMPLAINTS     1024
 
 
@@ -107,10 +110,6 @@ struct ngx_http_kv_router_members_s {
 
 /* polls */
 
-/* NGX_ERROR: no memory */
-ngx_int_t ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_consumer_t *c);
-
 /* with the first subscription, and after it with each; closes by itself */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
@@ -130,6 +129,8 @@ void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
 
 /* a member; NGX_ABORT: the lease is lost */
+
+extern ngx_str_t  ngx_http_kv_router_member_fields[];
 
 /* what Redis answered, asked->hash and the milliseconds to live */
 ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,

@@ -31,11 +31,18 @@ typedef struct {
     ngx_str_t                       url;       /* without the password */
     ngx_addr_t                     *addrs;     /* resolved at start */
     ngx_uint_t                      naddrs;
+    ngx_str_t                       host;      /* terminated; without brackets;
+                                                  "" of a unix socket */
+    in_port_t                       port;
     ngx_str_t                       user;
     ngx_str_t                       password;
     ngx_int_t                       db;        /* 0: no SELECT is sent */
     ngx_uint_t                      down;      /* of this process: a failure
                                                   was logged */
+    ngx_uint_t                      unresolved; /* the same of its name */
+
+    unsigned                        literal:1; /* the host is an address */
+    unsigned                        ssl:1;
 } ngx_http_kv_router_redis_server_t;
 
 
@@ -44,6 +51,14 @@ typedef struct {
     ngx_str_t                       channel;   /* "kv-events:*" */
     ngx_str_t                       prefix;    /* before the worker's id */
     ngx_flag_t                      replay;    /* repair from the log */
+
+    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
+
+    void                           *ssl;       /* ngx_ssl_t; NULL: no server
+                                                  has TLS */
+    ngx_flag_t                      ssl_verify;
+    ngx_str_t                       ssl_trusted_certificate;
+    ngx_str_t                       ssl_name;  /* "": the URL's host */
 } ngx_http_kv_router_redis_conf_t;
 
 
@@ -111,6 +126,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    decide_us;     /* sum */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
+    ngx_atomic_t                    lookups;       /* of blocks, by requests */
+    ngx_atomic_t                    lookups_matched;
     ngx_atomic_t                    redis_connects;
     ngx_atomic_t                    redis_disconnects;
     ngx_atomic_t                    redis_messages;

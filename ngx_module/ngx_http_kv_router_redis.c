@@ -10,7 +10,6 @@
 #define NGX_HTTP_KV_ROUTER_REDIS_ARGS      8
 
 /* milliseconds */
-#define NGX_HTTP_KV_ROUTER_CONNECT         5000
 #define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* then PING */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
 #define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
@@ -39,18 +38,12 @@ static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_redis_established(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_redis_handshake(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
 static void ngx_http_kv_router_redis_write_handler(ngx_event_t *wev);
 static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_redis_parse_replies(
     ngx_http_kv_router_redis_t *r);
 static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
-    ngx_err_t err, char *reason, ngx_str_t *detail);
 static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
-static ngx_http_kv_router_redis_server_t *
-    ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r);
 static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
     size_t len);
 
@@ -120,6 +113,7 @@ ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
         ngx_del_timer(&r->reconnect);
     }
 
+    ngx_http_kv_router_redis_resolve_stop(r);
     ngx_http_kv_router_redis_disconnect(r);
 }
 
@@ -217,13 +211,7 @@ ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r)
 static void
 ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 {
-    ngx_int_t                           rc;
-    ngx_addr_t                         *addr;
-    ngx_connection_t                   *c;
     ngx_http_kv_router_redis_server_t  *server;
-
-    server = ngx_http_kv_router_redis_current(r);
-    addr = &server->addrs[r->addr];
 
     r->handshake = 0;
     r->outstanding = 0;
@@ -254,6 +242,33 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
     }
 
     r->reader->fn = &ngx_http_kv_router_redis_objects;
+
+    if (r->addrs == NULL) {
+        server = ngx_http_kv_router_redis_current(r);
+
+        r->addr = 0;
+        r->addrs = server->addrs;
+        r->naddrs = server->naddrs;
+    }
+
+    if (r->addr == 0 && ngx_http_kv_router_redis_resolve(r) == NGX_AGAIN) {
+        return;
+    }
+
+    ngx_http_kv_router_redis_connect_addr(r);
+}
+
+
+void
+ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
+{
+    ngx_int_t                           rc;
+    ngx_addr_t                         *addr;
+    ngx_connection_t                   *c;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+    addr = &r->addrs[r->addr];
 
     ngx_memzero(&r->peer, sizeof(ngx_peer_connection_t));
 
@@ -320,15 +335,11 @@ ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev)
 static void
 ngx_http_kv_router_redis_established(ngx_http_kv_router_redis_t *r)
 {
-    int                                 err, n;
-    u_char                              db[NGX_INT_T_LEN];
-    socklen_t                           len;
-    ngx_str_t                           args[3];
-    ngx_connection_t                   *c;
-    ngx_http_kv_router_redis_server_t  *server;
+    int                err;
+    socklen_t          len;
+    ngx_connection_t  *c;
 
     c = r->peer.connection;
-    server = ngx_http_kv_router_redis_current(r);
 
     err = 0;
     len = sizeof(int);
@@ -351,105 +362,34 @@ ngx_http_kv_router_redis_established(ngx_http_kv_router_redis_t *r)
         return;
     }
 
+    if (ngx_http_kv_router_redis_current(r)->ssl) {
+        ngx_http_kv_router_redis_ssl(r);
+        return;
+    }
+
+    ngx_http_kv_router_redis_talk(r);
+}
+
+
+void
+ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r)
+{
+    ngx_connection_t  *c;
+
+    c = r->peer.connection;
+
+    c->read->handler = ngx_http_kv_router_redis_read_handler;
+    c->write->handler = ngx_http_kv_router_redis_write_handler;
+
     r->established = 1;
     r->log.action = NULL;
 
     ngx_add_timer(c->read, NGX_HTTP_KV_ROUTER_CONNECT);
 
-    if (server->password.len) {
-        n = 0;
-        ngx_str_set(&args[n], "AUTH");
-
-        if (server->user.len) {
-            args[++n] = server->user;
-        }
-
-        args[++n] = server->password;
-
-        if (ngx_http_kv_router_redis_send(r, n + 1, args) != NGX_OK) {
-            goto failed;
-        }
+    if (ngx_http_kv_router_redis_login(r) != NGX_OK) {
+        ngx_http_kv_router_redis_failed(r, 0, "too much to say to redis",
+                                        NULL);
     }
-
-    if (server->db) {
-        ngx_str_set(&args[0], "SELECT");
-        args[1].data = db;
-        args[1].len = ngx_sprintf(db, "%i", server->db) - db;
-
-        if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
-            goto failed;
-        }
-    }
-
-    /* answered by an error when a password is missing or data is loaded */
-
-    ngx_str_set(&args[0], "PING");
-
-    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
-        goto failed;
-    }
-
-    r->handshake = r->outstanding;
-
-    return;
-
-failed:
-
-    ngx_http_kv_router_redis_failed(r, 0, "too much to say to redis", NULL);
-}
-
-
-static void
-ngx_http_kv_router_redis_handshake(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
-{
-    u_char                             *p;
-    ngx_str_t                           text;
-    ngx_uint_t                          auth;
-    ngx_http_kv_router_redis_server_t  *server;
-
-    server = ngx_http_kv_router_redis_current(r);
-
-    auth = (server->password.len
-            && r->handshake == 2 + (server->db ? 1 : 0));
-
-    r->handshake--;
-    r->outstanding--;
-
-    if (reply->type == REDIS_REPLY_ERROR
-        && !(r->handshake == 0
-             && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
-    {
-        text.data = (u_char *) reply->str;
-        text.len = ngx_strlen(reply->str);
-
-        if (auth) {
-
-            /* an answer to AUTH may repeat the password: the code only */
-
-            p = ngx_strlchr(text.data, text.data + text.len, ' ');
-            if (p) {
-                text.len = p - text.data;
-            }
-        }
-
-        ngx_http_kv_router_redis_failed(r, 0,
-                                        auth ? "redis refused the password"
-                                             : "redis refused the connection",
-                                        &text);
-        freeReplyObject(reply);
-        return;
-    }
-
-    freeReplyObject(reply);
-
-    if (r->handshake) {
-        return;
-    }
-
-    r->ready = 1;
-
-    r->connected(r);
 }
 
 
@@ -638,7 +578,7 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
         rr = reply;
 
         if (r->handshake) {
-            ngx_http_kv_router_redis_handshake(r, rr);
+            ngx_http_kv_router_redis_login_reply(r, rr);
 
         } else {
             ping = r->ping;
@@ -681,9 +621,7 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
 }
 
 
-/* says why, once until the server is there again, and plans the next try */
-
-static void
+void
 ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     char *reason, ngx_str_t *detail)
 {
@@ -694,6 +632,8 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     server = ngx_http_kv_router_redis_current(r);
     ready = r->ready;
     works = r->works;
+
+    r->log.log_level = ngx_cycle->log->log_level;
 
     level = server->down ? NGX_LOG_INFO : NGX_LOG_ERR;
 
@@ -711,8 +651,9 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     if (!works) {
 
-        if (++r->addr == server->naddrs) {
+        if (++r->addr >= r->naddrs) {
             r->addr = 0;
+            r->addrs = NULL;
 
             if (++r->server == r->zone->redis->servers.nelts) {
                 r->server = 0;
@@ -748,6 +689,7 @@ ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r)
 
     if (c) {
         r->peer.connection = NULL;
+        ngx_http_kv_router_redis_ssl_close(c);
         ngx_close_connection(c);
     }
 
@@ -761,7 +703,7 @@ ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r)
 }
 
 
-static ngx_http_kv_router_redis_server_t *
+ngx_http_kv_router_redis_server_t *
 ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r)
 {
     ngx_http_kv_router_redis_server_t  *servers;

@@ -5,6 +5,11 @@
  * nginx connects, reads and writes.  It keeps itself alive: connects again
  * with a growing delay, tries the next URL when one fails, says who it is
  * (AUTH, SELECT), and asks a silent server with PING.
+ *
+ *     resolve ──► connect ──► TLS ──► login ──► the owner's commands
+ *
+ * Names are resolved anew, by nginx's resolver, before the first of their
+ * addresses is tried; what was known is used when that fails.
  */
 
 
@@ -22,6 +27,9 @@
  * of a reply in memory, so that a greater one closes the connection.
  */
 #define NGX_HTTP_KV_ROUTER_REPLY_MAX  (2 * KVR_MESSAGE_MAX)
+
+/* milliseconds, for each of connecting, TLS and login */
+#define NGX_HTTP_KV_ROUTER_CONNECT    5000
 
 /* commands not yet sent: one SUBSCRIBE, or a few XRANGE, of 200 bytes each */
 #define NGX_HTTP_KV_ROUTER_OUT_MAX    16384
@@ -53,7 +61,13 @@ struct ngx_http_kv_router_redis_s {
     ngx_connection_t                    dummy;        /* of the timer */
 
     ngx_uint_t                          server;       /* in conf->servers */
-    ngx_uint_t                          addr;         /* of the server's */
+    ngx_uint_t                          addr;         /* of addrs */
+    ngx_addr_t                         *addrs;        /* of the server; NULL:
+                                                         not looked at yet */
+    ngx_uint_t                          naddrs;
+    ngx_pool_t                         *pool;         /* of addrs; NULL: they
+                                                         are the directive's */
+    ngx_resolver_ctx_t                 *resolving;
     ngx_msec_t                          delay;        /* before connecting */
     ngx_uint_t                          handshake;    /* replies to come */
     ngx_uint_t                          outstanding;  /* replies to come */
@@ -94,6 +108,55 @@ ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
 
 /* As the directive had it, without the password. */
 ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
+
+
+/* between the files of a connection */
+
+ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
+    ngx_http_kv_router_redis_t *r);
+
+/* says why, once until the server is there again, and plans the next try */
+void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
+    ngx_err_t err, char *reason, ngx_str_t *detail);
+
+/* connects to r->addrs[r->addr] */
+void ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r);
+
+/* the bytes that come and go from now on are RESP */
+void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);
+
+/* NGX_OK: go on; NGX_AGAIN: connect_addr() was called, or will be */
+ngx_int_t ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r);
+void ngx_http_kv_router_redis_resolve_stop(ngx_http_kv_router_redis_t *r);
+
+/* talk() follows, or failed() */
+void ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r);
+void ngx_http_kv_router_redis_ssl_close(ngx_connection_t *c);
+
+/* sends AUTH, SELECT and PING; NGX_ERROR */
+ngx_int_t ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r);
+
+/* takes one of their replies */
+void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply);
+
+
+/* the directive */
+
+/* a URL that begins with a scheme of ours */
+ngx_uint_t ngx_http_kv_router_redis_is_url(ngx_str_t *value);
+
+/* takes it to pieces and resolves its host; NGX_CONF_OK, or it was logged */
+char *ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_kv_router_redis_server_t *server);
+
+/* the text without what may be a password; NGX_ERROR */
+ngx_int_t ngx_http_kv_router_redis_mask(ngx_pool_t *pool, ngx_str_t *value,
+    ngx_str_t *masked);
+
+/* makes rcf->ssl; NGX_CONF_OK, or it was logged */
+char *ngx_http_kv_router_redis_ssl_conf(ngx_conf_t *cf,
+    ngx_http_kv_router_redis_conf_t *rcf);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_REDIS_H_INCLUDED_ */

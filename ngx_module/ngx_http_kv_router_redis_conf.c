@@ -3,21 +3,15 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * kv_router_redis NAME URL [URL...] [channel=kv-events:*] [replay=on|off]
+ *     [ssl_verify=on|off] [ssl_trusted_certificate=FILE] [ssl_name=NAME]
  */
 
 
 #include "ngx_http_kv_router_redis.h"
 
 
-#define NGX_HTTP_KV_ROUTER_REDIS_PORT  6379
-
-
-static char *ngx_http_kv_router_redis_server(ngx_conf_t *cf,
+static char *ngx_http_kv_router_redis_ssl_param(
     ngx_http_kv_router_redis_conf_t *rcf, ngx_str_t *value);
-static ngx_int_t ngx_http_kv_router_redis_mask(ngx_pool_t *pool,
-    ngx_str_t *value, ngx_str_t *masked);
-static ngx_int_t ngx_http_kv_router_redis_unescape(ngx_pool_t *pool,
-    u_char *start, u_char *end, ngx_str_t *dst);
 static char *ngx_http_kv_router_redis_channel(
     ngx_http_kv_router_redis_conf_t *rcf, ngx_str_t *value);
 
@@ -25,10 +19,11 @@ static char *ngx_http_kv_router_redis_channel(
 char *
 ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
 {
-    char                             *rv;
-    ngx_str_t                        *value, s, masked;
-    ngx_uint_t                        i;
-    ngx_http_kv_router_redis_conf_t  *rcf;
+    char                               *rv;
+    ngx_str_t                          *value, *ssl_param, s, masked;
+    ngx_uint_t                          i, ssl;
+    ngx_http_kv_router_redis_conf_t    *rcf;
+    ngx_http_kv_router_redis_server_t  *server;
 
     if (zone->redis) {
         return "is duplicate";
@@ -49,6 +44,11 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
     ngx_str_set(&rcf->channel, "kv-events:*");
     ngx_str_set(&rcf->prefix, "kv-events:");
     rcf->replay = 1;
+    rcf->ssl_verify = 1;
+    rcf->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    ssl = 0;
+    ssl_param = NULL;
 
     value = cf->args->elts;
 
@@ -76,29 +76,33 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
             continue;
         }
 
-        if (ngx_strncmp(value[i].data, "ssl_", 4) == 0
-            || ngx_strncasecmp(value[i].data, (u_char *) "rediss://", 9) == 0)
-        {
-            if (ngx_http_kv_router_redis_mask(cf->pool, &value[i], &masked)
-                != NGX_OK)
+        if (ngx_strncmp(value[i].data, "ssl_", 4) == 0) {
+
+            if (ngx_http_kv_router_redis_ssl_param(rcf, &value[i])
+                != NGX_CONF_OK)
             {
+                goto invalid;
+            }
+
+            ssl_param = &value[i];
+            continue;
+        }
+
+        if (ngx_http_kv_router_redis_is_url(&value[i])) {
+
+            server = ngx_array_push(&rcf->servers);
+            if (server == NULL) {
                 return NGX_CONF_ERROR;
             }
 
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "TLS to Redis is not supported yet in \"%V\"",
-                               &masked);
-            return NGX_CONF_ERROR;
-        }
+            ngx_memzero(server, sizeof(ngx_http_kv_router_redis_server_t));
 
-        if (ngx_strncasecmp(value[i].data, (u_char *) "redis://", 8) == 0
-            || ngx_strncasecmp(value[i].data, (u_char *) "unix:", 5) == 0)
-        {
-            rv = ngx_http_kv_router_redis_server(cf, rcf, &value[i]);
+            rv = ngx_http_kv_router_redis_url_parse(cf, &value[i], server);
             if (rv != NGX_CONF_OK) {
                 return rv;
             }
 
+            ssl |= server->ssl;
             continue;
         }
 
@@ -109,6 +113,20 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "no URL of Redis in \"%V\" directive", &value[0]);
         return NGX_CONF_ERROR;
+    }
+
+    if (ssl_param && !ssl) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" is of no use without a \"rediss://\" URL",
+                           ssl_param);
+        return NGX_CONF_ERROR;
+    }
+
+    if (ssl) {
+        rv = ngx_http_kv_router_redis_ssl_conf(cf, rcf);
+        if (rv != NGX_CONF_OK) {
+            return rv;
+        }
     }
 
     zone->redis = rcf;
@@ -131,196 +149,34 @@ invalid:
 
 
 static char *
-ngx_http_kv_router_redis_server(ngx_conf_t *cf,
-    ngx_http_kv_router_redis_conf_t *rcf, ngx_str_t *value)
+ngx_http_kv_router_redis_ssl_param(ngx_http_kv_router_redis_conf_t *rcf,
+    ngx_str_t *value)
 {
-    u_char                             *p, *last, *at, *colon, *slash;
-    ngx_url_t                           u;
-    ngx_http_kv_router_redis_server_t  *server;
-
-    server = ngx_array_push(&rcf->servers);
-    if (server == NULL) {
-        return NGX_CONF_ERROR;
+    if (ngx_strcmp(value->data, "ssl_verify=on") == 0) {
+        rcf->ssl_verify = 1;
+        return NGX_CONF_OK;
     }
 
-    ngx_memzero(server, sizeof(ngx_http_kv_router_redis_server_t));
-
-    if (ngx_http_kv_router_redis_mask(cf->pool, value, &server->url)
-        != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
+    if (ngx_strcmp(value->data, "ssl_verify=off") == 0) {
+        rcf->ssl_verify = 0;
+        return NGX_CONF_OK;
     }
 
-    ngx_memzero(&u, sizeof(ngx_url_t));
+    if (ngx_strncmp(value->data, "ssl_trusted_certificate=", 24) == 0) {
+        rcf->ssl_trusted_certificate.len = value->len - 24;
+        rcf->ssl_trusted_certificate.data = value->data + 24;
 
-    u.url = *value;
-    u.default_port = NGX_HTTP_KV_ROUTER_REDIS_PORT;
-
-    if (ngx_strncasecmp(value->data, (u_char *) "redis://", 8) == 0) {
-
-        p = value->data + 8;
-        last = value->data + value->len;
-
-        at = NULL;
-
-        for (slash = p; slash < last && *slash != '/'; slash++) {
-            if (*slash == '@') {
-                at = slash;
-            }
-        }
-
-        if (at) {
-            colon = ngx_strlchr(p, at, ':');
-
-            /* a lone word is the password, as redis-cli has it */
-
-            if (ngx_http_kv_router_redis_unescape(cf->pool, p,
-                                                  colon ? colon : p,
-                                                  &server->user)
-                != NGX_OK
-                || ngx_http_kv_router_redis_unescape(cf->pool,
-                                                     colon ? colon + 1 : p,
-                                                     at, &server->password)
-                   != NGX_OK)
-            {
-                goto invalid;
-            }
-
-            if (server->password.len == 0) {
-                goto invalid;
-            }
-
-            p = at + 1;
-        }
-
-        if (slash + 1 < last) {
-            server->db = ngx_atoi(slash + 1, last - slash - 1);
-            if (server->db == NGX_ERROR) {
-                goto invalid;
-            }
-        }
-
-        u.url.len = slash - p;
-        u.url.data = p;
-
-        if (u.url.len == 0 || ngx_strncasecmp(p, (u_char *) "unix:", 5) == 0)
-        {
-            goto invalid;
-        }
+        return value->len > 24 ? NGX_CONF_OK : NGX_CONF_ERROR;
     }
 
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+    if (ngx_strncmp(value->data, "ssl_name=", 9) == 0) {
+        rcf->ssl_name.len = value->len - 9;
+        rcf->ssl_name.data = value->data + 9;
 
-        if (u.err == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s in \"%V\"", u.err,
-                           &server->url);
-        return NGX_CONF_ERROR;
+        return value->len > 9 ? NGX_CONF_OK : NGX_CONF_ERROR;
     }
-
-    server->addrs = u.addrs;
-    server->naddrs = u.naddrs;
-
-    return NGX_CONF_OK;
-
-invalid:
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"",
-                       &server->url);
 
     return NGX_CONF_ERROR;
-}
-
-
-/* whatever may be a password is hidden, in text that is no URL as well */
-
-static ngx_int_t
-ngx_http_kv_router_redis_mask(ngx_pool_t *pool, ngx_str_t *value,
-    ngx_str_t *masked)
-{
-    u_char  *p, *start, *last, *at, *colon;
-
-    last = value->data + value->len;
-
-    start = ngx_strnstr(value->data, "://", value->len);
-    start = start ? start + 3 : value->data;
-
-    at = NULL;
-
-    for (p = start; p < last; p++) {
-        if (*p == '@') {
-            at = p;
-        }
-    }
-
-    if (at == NULL || ngx_strncmp(value->data, "unix:", 5) == 0) {
-        *masked = *value;
-        return NGX_OK;
-    }
-
-    colon = ngx_strlchr(start, at, ':');
-
-    if (colon) {
-        colon++;
-
-    } else {
-        colon = start;
-    }
-
-    masked->data = ngx_pnalloc(pool, value->len + 3);
-    if (masked->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = ngx_cpymem(masked->data, value->data, colon - value->data);
-    p = ngx_cpymem(p, "***", 3);
-    p = ngx_cpymem(p, at, last - at);
-
-    masked->len = p - masked->data;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_kv_router_redis_unescape(ngx_pool_t *pool, u_char *start,
-    u_char *end, ngx_str_t *dst)
-{
-    u_char     *p, *d;
-    ngx_int_t   n;
-
-    d = ngx_pnalloc(pool, end - start + 1);
-    if (d == NULL) {
-        return NGX_ERROR;
-    }
-
-    dst->data = d;
-
-    for (p = start; p < end; p++) {
-
-        if (*p != '%') {
-            *d++ = *p;
-            continue;
-        }
-
-        if (end - p < 3) {
-            return NGX_ERROR;
-        }
-
-        n = ngx_hextoi(p + 1, 2);
-        if (n == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        *d++ = (u_char) n;
-        p += 2;
-    }
-
-    dst->len = d - dst->data;
-
-    return NGX_OK;
 }
 
 

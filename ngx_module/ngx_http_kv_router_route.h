@@ -79,7 +79,7 @@ typedef struct {
 
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
-    uint32_t                        best;          /* match.best without them */
+    uint32_t                        best;          /* without them */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */

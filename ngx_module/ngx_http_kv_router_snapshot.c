@@ -17,6 +17,9 @@
 /* of a snapshot: more blocks than any zone has room for */
 #define NGX_HTTP_KV_ROUTER_PARTS        65536
 
+/* blocks of a slice, at most: in memory never touched 2 ms, else a tenth */
+#define NGX_HTTP_KV_ROUTER_SLICE        256
+
 /* milliseconds between looks, growing; slots looked at in one tick */
 #define NGX_HTTP_KV_ROUTER_LOOK_MIN     200
 #define NGX_HTTP_KV_ROUTER_LOOK_MAX     5000
@@ -308,7 +311,8 @@ ngx_http_kv_router_snapshot_step(ngx_http_kv_router_consumer_t *c,
 {
     kvr_rc_t  rc;
 
-    rc = kvr_snapshot_step(r->snapshot, c->zone->batch);
+    rc = kvr_snapshot_step(r->snapshot,
+                           ngx_min(c->zone->batch, NGX_HTTP_KV_ROUTER_SLICE));
 
     switch (rc) {
 
@@ -532,8 +536,9 @@ ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
 
     if (kind == ngx_http_kv_router_trouble_ask) {
         ngx_log_error(level, c->log, 0,
-                      "kv_router zone \"%V\": no snapshot of worker \"%V\" can "
-                      "be asked for: %s", &c->zone->name, &r->worker, detail);
+                      "kv_router zone \"%V\": no snapshot of worker \"%V\" "
+                      "can be asked for: %s", &c->zone->name, &r->worker,
+                      detail);
         return;
     }
 

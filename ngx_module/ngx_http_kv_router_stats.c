@@ -7,6 +7,7 @@
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_ffi.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 #define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
@@ -110,6 +111,10 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Attempts after a worker failed."),
     counter(policy_errors, "policy_errors", "policy_errors_total",
             "Requests whose policy failed."),
+    counter(lookups, "lookups", "lookups_total",
+            "Prompts whose blocks were looked up."),
+    counter(lookups_matched, "lookups_matched", "lookups_matched_total",
+            "Those of whose blocks some worker had one at least."),
     counter(prompt_blocks, "prompt_blocks", "prompt_blocks_total",
             "Complete blocks of the prompts."),
     counter(overlap_blocks, "overlap_blocks", "overlap_blocks_total",
@@ -194,11 +199,32 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
 #undef gauge
 
 
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_health_counters_t, field, #field,         \
+                               "worker_" metric "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
+    counter(attempts, "attempts", "Times that a request was sent there."),
+    counter(aborted, "attempts_aborted",
+            "Attempts whose end nobody waited for."),
+    counter(pauses, "pauses", "Times that the engine asked for a pause."),
+    counter(opened, "circuit_opened", "Times that the worker failed."),
+    counter(probes, "probes",
+            "Requests sent to the failed worker to see whether it answers."),
+    counter(checks, "checks", "Active checks."),
+    counter(checks_failed, "checks_failed", "Active checks that failed."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
 /* by NGX_HTTP_KV_ROUTER_BY_POLICY and the following */
 
 static const char  *ngx_http_kv_router_why_names[] = {
     "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
-    "tokenizer", "policy_error", "no_worker", "retry", "no_eligible"
+    "tokenizer", "policy_error", "no_worker", "retry", "no_eligible",
+    "overload"
 };
 
 
@@ -292,7 +318,12 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
+    ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
+    kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
+                    &w->params, now, &w->health);
+
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
+    w->reason = ngx_http_kv_router_reason(zone, s, slot);
     w->age = -1;
 
     w->ttl = -1;
@@ -383,6 +414,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
+    ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
 
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));
@@ -391,10 +423,14 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_bool(g, "truncated",
                                 w->flags & KVR_WORKER_TRUNCATED);
 
+    /* what other groups of a hybrid model have, nobody knows */
+
+    ngx_http_kv_router_gen_str(g, "scores", w->flags & KVR_WORKER_HYBRID
+                                            ? "upper_bounds" : "as_held");
+
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(w->confidence));
-    ngx_http_kv_router_gen_str(g, "reason",
-                               kvr_degraded_name(w->stream.reason));
+    ngx_http_kv_router_gen_str(g, "reason", w->reason);
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);
@@ -417,6 +453,17 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
         yajl_gen_null(g);
     }
 
+    if (w->stream.engine_block_size) {
+        ngx_http_kv_router_gen_u64(g, "engine_block_size",
+                                   w->stream.engine_block_size);
+    } else {
+        ngx_http_kv_router_gen_key(g, "engine_block_size");
+        yajl_gen_null(g);
+    }
+
+    ngx_http_kv_router_gen_key(g, "health");
+    ngx_http_kv_router_health_json(&w->params, &w->health, g);
+
     ngx_http_kv_router_gen_key(g, "counters");
     yajl_gen_map_open(g);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_counter_fields,
@@ -428,7 +475,11 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
                                  KVR_WHY_SYNTAX, g);
 
     ngx_http_kv_router_gen_key(g, "refused");
-    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_SYNTAX, KVR_WHYS, g);
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_SYNTAX, KVR_WHY_FULL,
+                                 g);
+
+    ngx_http_kv_router_gen_key(g, "forgotten");
+    ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_FULL, KVR_WHYS, g);
 
     ngx_http_kv_router_gen_key(g, "load");
     yajl_gen_array_open(g);
@@ -602,6 +653,9 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
         ngx_http_kv_router_fields_json(ngx_http_kv_router_request_fields,
                                        zone->sh, g);
+
+        ngx_http_kv_router_gen_bool(g, "never_matched",
+                                    ngx_http_kv_router_never_matched(zone));
 
         ngx_http_kv_router_gen_key(g, "by_reason");
         yajl_gen_map_open(g);

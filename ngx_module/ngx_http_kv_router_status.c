@@ -6,6 +6,7 @@
 
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_answer.h"
+#include "ngx_http_kv_router_watch.h"
 
 
 /* what a scrape is made of: read once, written metric by metric */
@@ -47,6 +48,7 @@ static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
+static void ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
 
 
@@ -158,6 +160,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
 
     return NGX_OK;
@@ -353,6 +356,12 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
     ngx_uint_t   i;
     const char  *name;
 
+    ngx_http_kv_router_metric(s, "never_matched", "gauge",
+                              "Whether blocks are held and no prompt ever "
+                              "found one.");
+    ngx_http_kv_router_labels(s, "never_matched", NULL);
+    ngx_http_kv_router_value(s, ngx_http_kv_router_never_matched(s->zone));
+
     ngx_http_kv_router_metric(s, "decisions_total", "counter",
                               "Requests routed, by what decided.");
 
@@ -420,6 +429,15 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
         ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_TRUNCATED) != 0);
     }
 
+    ngx_http_kv_router_metric(s, "worker_hybrid", "gauge",
+                              "Whether the worker has KV cache groups that "
+                              "are not indexed: overlaps are upper bounds.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, "worker_hybrid", &w[i]);
+        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_HYBRID) != 0);
+    }
+
     ngx_http_kv_router_metric(s, "worker_confidence", "gauge",
                               "How far the worker's view can be trusted: 1 "
                               "for the state that it is in.");
@@ -434,15 +452,14 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
     }
 
     ngx_http_kv_router_metric(s, "worker_degraded", "gauge",
-                              "Why the worker's view is degraded.");
+                              "Why the worker's view is not to be trusted.");
 
     for (i = 0; i < s->workers.nelts; i++) {
 
-        if (w[i].stream.reason) {
+        if (ngx_strcmp(w[i].reason, "none") != 0) {
             ngx_http_kv_router_labels(s, "worker_degraded", &w[i]);
             ngx_http_kv_router_answer_write(a, ",", 1);
-            ngx_http_kv_router_label_str(s, "reason",
-                                   kvr_degraded_name(w[i].stream.reason));
+            ngx_http_kv_router_label_str(s, "reason", w[i].reason);
             ngx_http_kv_router_value(s, 1);
         }
     }
@@ -507,7 +524,11 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
     ngx_http_kv_router_whys_metric(s, "worker_events_refused_total",
                                    "Events that were wrong.",
-                                   KVR_WHY_SYNTAX, KVR_WHYS);
+                                   KVR_WHY_SYNTAX, KVR_WHY_FULL);
+    ngx_http_kv_router_whys_metric(s, "worker_events_forgotten_total",
+                                   "Events for which there was no room, or "
+                                   "that hung on what is not known any more.",
+                                   KVR_WHY_FULL, KVR_WHYS);
 }
 
 
@@ -536,6 +557,55 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
             ngx_http_kv_router_answer_write(s->answer, ",", 1);
             ngx_http_kv_router_label_str(s, "reason", kvr_why_name(why));
             ngx_http_kv_router_value(s, w[i].counters.why[why]);
+        }
+    }
+}
+
+
+static void
+ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s)
+{
+    ngx_uint_t                         i, k;
+    ngx_http_kv_router_answer_t       *a;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_health", "gauge",
+                              "Whether the worker can have requests: 1 for "
+                              "the state that it is in.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_HEALTH_STATES; k++) {
+            ngx_http_kv_router_labels(s, "worker_health", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "state", kvr_health_name(k));
+            ngx_http_kv_router_value(s, k == w[i].health.state);
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_failures_total", "counter",
+                              "Attempts that failed, by how.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_FAILURES; k++) {
+            ngx_http_kv_router_labels(s, "worker_failures_total", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "kind", kvr_failure_name(k));
+            ngx_http_kv_router_value(s, w[i].health.counters.failures[k]);
+        }
+    }
+
+    for (f = ngx_http_kv_router_health_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                       ngx_http_kv_router_field(f, &w[i].health.counters));
         }
     }
 }

@@ -33,10 +33,9 @@ static void kvr_relay_watch(kvr_relay_t *r);
 int
 main(int argc, char **argv)
 {
-    int          code, signals;
-    kvr_relay_t  r;
+    int  code, signals;
 
-    memset(&r, 0, sizeof(kvr_relay_t));
+    static kvr_relay_t  r;
 
     code = kvr_relay_options_read(&r.options, argc, argv);
     if (code >= 0) {

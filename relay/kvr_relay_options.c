@@ -48,6 +48,7 @@ static int kvr_relay_option_set(kvr_relay_options_t *o,
     const kvr_relay_option_t *option, const char *value);
 static int kvr_relay_option_list(const kvr_relay_option_t *option,
     kvr_relay_list_t *list, const char *value);
+static void kvr_relay_list_free(kvr_relay_list_t *list);
 static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
@@ -229,8 +230,8 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         /* the first of a list takes the place of the environment's */
 
         if (kvr_relay_options[k].kind == KVR_RELAY_LIST && !given[k]) {
-            ((kvr_relay_list_t *) ((char *) o + kvr_relay_options[k].offset))
-                ->n = 0;
+            kvr_relay_list_free((kvr_relay_list_t *)
+                                ((char *) o + kvr_relay_options[k].offset));
         }
 
         given[k] = 1;
@@ -327,7 +328,7 @@ kvr_relay_option_set(kvr_relay_options_t *o, const kvr_relay_option_t *option,
                              "debug, not \"%s\"", value);
 
     default: /* KVR_RELAY_TEXT */
-        *(char **) to = strdup(value);
+        *(const char **) to = value;        /* stays: argv, or environ */
         return -1;
     }
 }
@@ -359,6 +360,15 @@ kvr_relay_option_list(const kvr_relay_option_t *option,
         }
 
         value++;
+    }
+}
+
+
+static void
+kvr_relay_list_free(kvr_relay_list_t *list)
+{
+    while (list->n != 0) {
+        free(list->items[--list->n]);
     }
 }
 
@@ -428,7 +438,7 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     }
 
     if (o->redis.n == 0) {
-        o->redis.items[o->redis.n++] = "redis://127.0.0.1:6379";
+        o->redis.items[o->redis.n++] = strdup("redis://127.0.0.1:6379");
     }
 
     for (i = 0; i < o->redis.n; i++) {
@@ -527,7 +537,7 @@ static int
 kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
     uint32_t ranks)
 {
-    char           *end;
+    char           *end, *base;
     char            endpoint[300];
     uint32_t        i;
     const char     *first, *colon;
@@ -562,7 +572,8 @@ kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
                              list->n, ranks);
     }
 
-    first = list->items[0];
+    base = list->items[0];
+    first = base;
 
     if (strncmp(first, "tcp://", 6) != 0) {
         return kvr_relay_bad(name, "must be there %u times, once a rank, for "
@@ -583,6 +594,7 @@ kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
         list->items[i] = strdup(endpoint);
     }
 
+    free(base);
     list->n = ranks;
 
     return -1;

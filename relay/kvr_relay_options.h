@@ -25,33 +25,33 @@ typedef struct {
 
 
 typedef struct {
-    char              *worker;
+    const char        *worker;
     kvr_relay_list_t   redis;           /* URLs */
-    char              *channel;         /* prefix of the channel */
+    const char        *channel;         /* prefix of the channel */
 
     kvr_relay_list_t   events;          /* endpoints, one a rank */
     kvr_relay_list_t   replay;          /* as many, or none */
     uint32_t           ranks;
-    char              *topic;
-    char              *trtllm;          /* URL */
+    const char        *topic;
+    const char        *trtllm;          /* URL */
     uint32_t           trtllm_interval; /* ms */
 
     uint32_t           block_size;      /* tokens, the index's */
     bool               refcount;
     bool               salted;
 
-    char              *address;         /* membership */
-    char              *model;
-    char              *role;
-    char              *weight;
-    char              *lora;
+    const char        *address;         /* membership */
+    const char        *model;
+    const char        *role;
+    const char        *weight;
+    const char        *lora;
     bool               deregister;
 
     uint64_t           memory;          /* bytes, of the mirror */
     uint64_t           ring;            /* bytes */
     uint32_t           snapshot_interval;   /* envelopes */
 
-    char              *listen;          /* host:port, of metrics; NULL: none */
+    const char        *listen;          /* host:port, of metrics; NULL: none */
     kvr_relay_level_t  log_level;
 } kvr_relay_options_t;
 

@@ -18,7 +18,6 @@ static kvr_rc_t kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
 static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
     const kvr_event_t *ev, uint32_t n, uint64_t *seed);
 static void kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder);
-static const char *kvr_apply_detail(kvr_why_t why);
 static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
 
@@ -212,7 +211,8 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     }
 
     if (rc == KVR_DECLINED) {
-        *why = KVR_WHY_PARENT;
+        *why = w->flags & KVR_WORKER_TRUNCATED ? KVR_WHY_FORGOTTEN
+                                               : KVR_WHY_PARENT;
         return KVR_INVALID;
     }
 
@@ -358,8 +358,8 @@ kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder)
 }
 
 
-static const char *
-kvr_apply_detail(kvr_why_t why)
+const char *
+kvr_why_detail(kvr_why_t why)
 {
     switch (why) {
 
@@ -383,6 +383,10 @@ kvr_apply_detail(kvr_why_t why)
 
     case KVR_WHY_FULL:
         return "the zone is full";
+
+    case KVR_WHY_FORGOTTEN:
+        return "the parent is not held, and blocks of this worker were "
+               "forgotten";
 
     default:
         return "";
@@ -429,7 +433,7 @@ kvr_router_write(kvr_router_t *r, const char *id, size_t len,
     kvr_shard_unlock(k);
 
     if (*why != KVR_WHY_NONE) {
-        *detail = kvr_apply_detail(*why);
+        *detail = kvr_why_detail(*why);
     }
 
     return rc;

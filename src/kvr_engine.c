@@ -17,7 +17,7 @@ static kvr_rc_t kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev,
 static kvr_rc_t kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 static kvr_rc_t kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev,
-    kvr_why_t *why);
+    uint32_t span, uint32_t n, kvr_why_t *why);
 static void kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev);
 static void kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
     const kvr_event_t *one, uint64_t place, uint32_t tiers);
@@ -131,6 +131,7 @@ kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
     {
         kvr_engine_reset(e, h);
 
+        h->whole = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
         h->dropped = holder->dropped;
         h->generation = holder->generation;
@@ -255,6 +256,7 @@ kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
         kvr_engine_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
+        op->h->whole = true;
         op->nprops = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));
@@ -314,6 +316,7 @@ kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     kvr_engine_reset(op->e, op->h);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
+    op->h->whole = true;
 
     kvr_engine_emit(op, ev);
 
@@ -326,6 +329,7 @@ kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 static kvr_rc_t
 kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
+    uint32_t     span, n;
     kvr_rc_t     rc;
     kvr_event_t  copy;
 
@@ -337,11 +341,19 @@ kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         return kvr_engine_offload(op, ev, why);
     }
 
+    /* before the parent, which has not been stored for the same reason */
+
+    *why = kvr_span_of(ev, op->k->params->block_size, &span, &n);
+
+    if (*why != KVR_WHY_NONE) {
+        return kvr_engine_not(op, KVR_INVALID, why, *why);
+    }
+
     rc = kvr_engine_parent(op, ev, why);
 
     if (rc == KVR_OK) {
         copy = *ev;
-        rc = kvr_engine_blocks(op, &copy, why);
+        rc = kvr_engine_blocks(op, &copy, span, n, why);
     }
 
     kvr_engine_unprop(op);
@@ -383,26 +395,24 @@ kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 }
 
 
-/* Applies a store with tokens or locals, and learns what came of it. */
+/* Applies the first n blocks of a store, and learns what came of it. */
 
 static kvr_rc_t
-kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
+kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
+    uint32_t n, kvr_why_t *why)
 {
-    uint32_t             i, k, n;
+    uint32_t             i;
     kvr_rc_t             rc;
     kvr_engine_t        *e;
     kvr_engine_block_t  *b;
 
     e = op->e;
 
-    *why = kvr_span_of(ev, op->k->params->block_size, &k, &n);
-
-    if (*why != KVR_WHY_NONE) {
-        return kvr_engine_not(op, KVR_INVALID, why, *why);
-    }
+    kvr_engine_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-        e->tiers[i] = (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
+        e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
+                      ? 0 : (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
     }
 
     b = ev->has_parent ? kvr_engine_find(op, ev->parent) : NULL;
@@ -414,7 +424,7 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
     rc = kvr_engine_write(op, ev, why);
 
     if (rc != KVR_OK && rc != KVR_FULL) {
-        return rc;
+        return kvr_why_class(*why) == KVR_WHY_IS_FORGOTTEN ? KVR_DECLINED : rc;
     }
 
     if (n && ev->ntokens) {
@@ -444,7 +454,7 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, kvr_why_t *why)
     }
 
     ev->nhandles = n;
-    ev->nlocals = n * k;
+    ev->nlocals = n * span;
 
     kvr_engine_learn(op, ev);
 
@@ -542,6 +552,7 @@ kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
         b = kvr_engine_add(op, *one->handles, KVR_KNOWN_LIVE);
 
         if (b == NULL) {
+            op->h->whole = false;
             return;
         }
     }
@@ -566,9 +577,7 @@ kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
 
     copies = &b->copies[ev->tier];
 
-    if (op->e->counting && ev->origin != KVR_ORIGIN_REUSED
-        && *copies && *copies < UINT8_MAX)
-    {
+    if (op->e->counting && !ev->reused && *copies && *copies < UINT8_MAX) {
         (*copies)++;
     }
 }

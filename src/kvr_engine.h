@@ -37,7 +37,7 @@
 #include "kvr_router.h"
 
 
-#define KVR_ENGINE_BLOCKS    (1u << 20)  /* the usual bound; 72 bytes each,
+#define KVR_ENGINE_BLOCKS    (1u << 20)  /* the usual bound; 80 bytes each,
                                             taken as they are used */
 #define KVR_ENGINE_GROUPS    16          /* KV cache groups of a holder */
 #define KVR_ENGINE_PART      (256u << 10) /* bytes of a saved part, at most */

@@ -18,7 +18,7 @@ kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
     kvr_group_kind_t  kind;
 
     if (ev->kind == KVR_CLEAR || ev->nlocals) {
-        return KVR_WHY_NONE;
+        return ev->verdict == KVR_FILTERED ? ev->why : KVR_WHY_NONE;
     }
 
     kind = kvr_engine_group(op, ev);

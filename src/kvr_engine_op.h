@@ -21,6 +21,8 @@ typedef struct {
     uint32_t             dropped;
 
     uint32_t             owner;         /* 0: nothing is known yet */
+    bool                 whole;         /* there is nothing in the index that
+                                           is not known here */
     uint32_t             ngroups;
     uint32_t             groups[KVR_ENGINE_GROUPS];
     uint8_t              kinds[KVR_ENGINE_GROUPS];
@@ -133,6 +135,23 @@ kvr_engine_tiers(const kvr_engine_op_t *op, uint64_t handle)
 
     return view == KVR_VIEW_NONE
            ? 0 : kvr_index_tiers(&op->k->index, view, handle);
+}
+
+
+/* An event's blocks, which are all asked for, here or in the index too. */
+static inline void
+kvr_engine_fetch(const kvr_engine_op_t *op, const uint64_t *handles,
+    uint32_t n)
+{
+    uint32_t  view;
+
+    view = op->k->fleet.holders[op->holder].view;
+
+    if (view != KVR_VIEW_NONE && !op->h->whole) {
+        kvr_index_fetch(&op->k->index, view, handles, n);
+    }
+
+    kvr_engine_blocks_fetch(&op->e->blocks, op->h->owner, handles, n);
 }
 
 

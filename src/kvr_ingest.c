@@ -4,19 +4,25 @@
 
 
 #include "kvr_ingest.h"
-#include "kvr_shard.h"
+#include "kvr_engine.h"
+#include "kvr_stream.h"
 
 #include <stdlib.h>
 
 
 struct kvr_ingest_s {
-    kvr_router_t    *router;
-    kvr_shard_t     *shard;         /* of the worker that was last named */
-    kvr_decoder_t   *decoder;
-    kvr_message_t    msg;
-    uint32_t         worker;        /* slot there, of the message opened */
-    uint32_t         generation;
-    uint32_t         refused;       /* events of the message */
+    kvr_router_t      *router;
+    kvr_shard_t       *shard;       /* of the worker that was last named */
+    kvr_decoder_t     *decoder;
+    kvr_message_t      msg;
+    uint32_t           worker;      /* slot there, of the message opened */
+    uint32_t           generation;
+    uint32_t           refused;     /* events of the message */
+    bool               misfit;      /* a block size that is no multiple */
+    kvr_complaint_t    complaint;
+    kvr_engine_t      *engine;      /* for bare batches; made when the first
+                                       one comes */
+    kvr_engine_conf_t  memory;      /* of it */
 };
 
 
@@ -30,14 +36,13 @@ static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
+static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
+    uint32_t rank);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
-static void kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w);
-static void kvr_ingest_cleared(kvr_ingest_t *in, kvr_worker_t *w,
-    uint32_t rank);
-static void kvr_ingest_uncleared(kvr_shard_t *k, kvr_worker_t *w);
-static void kvr_ingest_confidence(kvr_shard_t *k, kvr_worker_t *w);
 
 
 kvr_ingest_t *
@@ -51,6 +56,7 @@ kvr_ingest_create(kvr_router_t *k)
     }
 
     in->router = k;
+    in->memory.counting = true;
     in->decoder = kvr_decoder_create();
 
     if (in->decoder == NULL) {
@@ -69,8 +75,16 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 {
     if (in) {
         kvr_decoder_destroy(in->decoder);
+        kvr_engine_destroy(in->engine);
         free(in);
     }
+}
+
+
+void
+kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks)
+{
+    in->memory.blocks = blocks;
 }
 
 
@@ -146,6 +160,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     why = KVR_WHY_NONE;
 
     in->refused = 0;
+    in->misfit = false;
+    in->complaint.why = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -208,6 +224,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     w = &k->fleet.workers[in->worker];
 
     kvr_decoder_window(in->decoder, w->stream.window);
+    kvr_decoder_salted(in->decoder, w->conf.salted);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     if (rc != KVR_OK) {
@@ -271,10 +288,10 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
         }
 
         if (m->epoch == s->epoch && m->seq == s->seq) {
-            kvr_ingest_complete(in, w);
+            kvr_stream_complete(k, w, in->msg.complete);
 
             if (s->confidence != KVR_SYNCING) {
-                kvr_ingest_confidence(k, w);
+                kvr_stream_confidence(k, w);
             }
         }
 
@@ -399,6 +416,10 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_set32(&k->mem, &w->stream.window, ev->window);
     }
 
+    if (!in->msg.counted) {
+        return kvr_ingest_bare(in, w, ev);
+    }
+
     if (ev->verdict == KVR_FILTERED) {
         kvr_count(k, &w->counters.why[ev->why], 1);
         return KVR_OK;
@@ -406,6 +427,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
+        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+                           kvr_decoder_detail(in->decoder));
         return KVR_OK;
     }
 
@@ -429,10 +452,52 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_ingest_cleared(in, w, ev->rank);
     }
 
-    if (rc == KVR_INVALID
-        && !(why == KVR_WHY_PARENT && w->flags & KVR_WORKER_TRUNCATED))
-    {
+    if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
+        kvr_complaint_note(&in->complaint, w, why, ev, "");
+    }
+
+    return rc;
+}
+
+
+/* An event as it left the engine. */
+
+static kvr_rc_t
+kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    kvr_rc_t      rc;
+    kvr_why_t     why;
+    kvr_shard_t  *k;
+
+    k = in->shard;
+
+    if (in->engine == NULL) {
+        in->engine = kvr_engine_create(in->router, &in->memory);
+
+        if (in->engine == NULL) {
+            kvr_ingest_refuse(in, w, KVR_WHY_FULL);
+            return KVR_OK;
+        }
+    }
+
+    rc = kvr_engine_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
+
+    if (ev->kind == KVR_CLEAR && rc == KVR_OK
+        && (in->msg.form == KVR_FORM_BARE || in->msg.complete))
+    {
+        kvr_ingest_cleared(in, w, ev->rank);
+    }
+
+    if (rc == KVR_INVALID) {
+        in->refused++;
+        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        kvr_complaint_note(&in->complaint, w, why, ev,
+                           kvr_decoder_detail(in->decoder));
+    }
+
+    if (ev->block_size && w->stream.engine_block_size != ev->block_size) {
+        kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }
 
     return rc;
@@ -488,6 +553,29 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
 
 static void
+kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
+{
+    if (w->stream.whole && w->stream.reason == KVR_FINE && !in->refused) {
+        return;
+    }
+
+    if (kvr_stream_cleared(in->shard, in->worker, rank)) {
+        in->refused = 0;
+    }
+}
+
+
+bool
+kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
+{
+    return in->complaint.why != KVR_WHY_NONE
+           && kvr_complaint_tell(&in->complaint,
+                                 &in->shard->fleet.workers[in->worker],
+                                 in->shard->params->block_size, text);
+}
+
+
+static void
 kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 {
     in->refused++;
@@ -511,130 +599,20 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
         kvr_set64(&k->mem, &s->seq, in->msg.seq);
         kvr_set32(&k->mem, &s->at, 0);
 
-        kvr_ingest_complete(in, w);
+        kvr_stream_complete(k, w, in->msg.complete);
     }
 
     if (in->refused) {
-        kvr_set32(&k->mem, &s->reason, KVR_DEG_REFUSED);
-        kvr_ingest_uncleared(k, w);
+        kvr_set32(&k->mem, &s->reason,
+                  in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
+                  ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
+        kvr_stream_uncleared(k, w);
     }
 
     kvr_count(k, &w->counters.messages, 1);
 
     if (s->confidence != KVR_SYNCING) {
-        kvr_ingest_confidence(k, w);
-    }
-}
-
-
-/* What the message says of the publisher's own knowledge. */
-
-static void
-kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w)
-{
-    uint32_t      reason;
-    kvr_shard_t  *k;
-
-    k = in->shard;
-    reason = w->stream.reason;
-
-    if (!in->msg.complete) {
-        reason = KVR_DEG_INCOMPLETE;
-        kvr_ingest_uncleared(k, w);
-
-    } else if (reason == KVR_DEG_INCOMPLETE) {
-
-        /* it has its state again, but we have not */
-
-        reason = w->stream.whole ? KVR_FINE : KVR_DEG_GAP;
-    }
-
-    if (w->stream.reason != reason) {
-        kvr_set32(&k->mem, &w->stream.reason, reason);
-    }
-}
-
-
-/*
- * A rank was cleared by an engine that the publisher knows all of: nothing of
- * it is missing any more.  When that is so of all ranks, the view is whole.
- */
-
-static void
-kvr_ingest_cleared(kvr_ingest_t *in, kvr_worker_t *w, uint32_t rank)
-{
-    uint32_t       h;
-    kvr_shard_t   *k;
-    kvr_holder_t  *holders;
-
-    k = in->shard;
-    holders = k->fleet.holders;
-
-    if ((w->stream.whole && w->stream.reason == KVR_FINE && !in->refused)
-        || kvr_fleet_holder_find(&k->fleet, in->worker, rank, &h) != KVR_OK)
-    {
-        return;
-    }
-
-    kvr_set32(&k->mem, &holders[h].cleared, 1);
-
-    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
-        if (!holders[h].cleared) {
-            return;
-        }
-    }
-
-    kvr_set32(&k->mem, &w->stream.whole, 1);
-    kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
-    in->refused = 0;
-}
-
-
-/* Something of the worker's was lost, of whatever rank. */
-
-static void
-kvr_ingest_uncleared(kvr_shard_t *k, kvr_worker_t *w)
-{
-    uint32_t       h;
-    kvr_holder_t  *holders;
-
-    holders = k->fleet.holders;
-
-    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
-        if (holders[h].cleared) {
-            kvr_set32(&k->mem, &holders[h].cleared, 0);
-        }
-    }
-}
-
-
-static void
-kvr_ingest_confidence(kvr_shard_t *k, kvr_worker_t *w)
-{
-    uint32_t  c;
-
-    switch (w->stream.source) {
-
-    case KVR_SOURCE_NONE:
-        c = KVR_UNKNOWN;
-        break;
-
-    case KVR_SOURCE_API:
-        c = KVR_EXTERNALLY_FED;
-        break;
-
-    case KVR_SOURCE_ENVELOPE:
-        c = w->stream.whole && w->stream.reason == KVR_FINE ? KVR_EXACT
-                                                            : KVR_DEGRADED;
-        break;
-
-    default:
-        c = w->stream.reason == KVR_FINE ? KVR_UNVERIFIED : KVR_DEGRADED;
-        break;
-    }
-
-    if (w->stream.confidence != c) {
-        kvr_set32(&k->mem, &w->stream.confidence, c);
+        kvr_stream_confidence(k, w);
     }
 }
 
@@ -720,12 +698,12 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
 
 
 kvr_rc_t
-kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard)
+kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
 {
     uint32_t       i;
     kvr_rc_t       rc;
     kvr_shard_t   *k;
-    kvr_stream_t  *s;
+    kvr_worker_t  *w;
 
     k = &in->router->shards[shard];
 
@@ -735,12 +713,16 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard)
     }
 
     for (i = 0; i < k->zone->fleet.nworkers; i++) {
-        s = &k->fleet.workers[i].stream;
+        w = &k->fleet.workers[i];
 
-        if (s->source == KVR_SOURCE_ENVELOPE && s->confidence != KVR_SYNCING) {
-            kvr_set32(&k->mem, &s->confidence, KVR_SYNCING);
-            kvr_txn_commit(&k->mem);
+        if (!repair) {
+            kvr_stream_confidence(k, w);
+
+        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
+            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
         }
+
+        kvr_txn_commit(&k->mem);
     }
 
     kvr_shard_unlock(k);
@@ -759,7 +741,7 @@ kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
 
     if (rc == KVR_OK) {
         kvr_count(in->shard, &w->counters.repairs, 1);
-        kvr_ingest_confidence(in->shard, w);
+        kvr_stream_confidence(in->shard, w);
         kvr_shard_unlock(in->shard);
     }
 
@@ -794,10 +776,10 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_set32(m, &s->at, 0);
         kvr_set32(m, &s->whole, 0);
         kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
-        kvr_ingest_uncleared(in->shard, w);
+        kvr_stream_uncleared(in->shard, w);
     }
 
-    kvr_ingest_confidence(in->shard, w);
+    kvr_stream_confidence(in->shard, w);
     kvr_shard_unlock(in->shard);
 
     return KVR_OK;

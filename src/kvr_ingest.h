@@ -21,6 +21,7 @@
 #define KVR_INGEST_H_INCLUDED
 
 
+#include "kvr_complaint.h"
 #include "kvr_router.h"
 
 
@@ -50,6 +51,12 @@ kvr_ingest_t *kvr_ingest_create(kvr_router_t *k);
 void kvr_ingest_destroy(kvr_ingest_t *in);
 
 /*
+ * How many blocks of engines that send bare batches are remembered, instead of
+ * KVR_ENGINE_BLOCKS; to be said before the first message.
+ */
+void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
+
+/*
  * Looks at one message of the channel or log of `worker`.  The bytes must
  * stay until the last step.  live: from pub/sub; false: from the log, read in
  * order.  A worker not known is made (KVR_WORKER_SEEN) while there is room.
@@ -64,6 +71,12 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
  * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
+
+/*
+ * To be asked after each step: whether something was refused for a reason that
+ * its worker never gave before; text then says which worker and why, once.
+ */
+bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
 
 /* Where the worker's stream stands.  KVR_DECLINED: not known. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
@@ -81,10 +94,12 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
     size_t len);
 
 /*
- * The same of all workers of a shard that send envelopes: what they published
- * while nobody listened is not known yet.  KVR_BUSY, KVR_LOST.
+ * A shard is listened to from now on.  repair: what its workers published in
+ * envelopes before is still to be read, and all of them are SYNCING until
+ * then; otherwise none is, for nobody will read it.  KVR_BUSY, KVR_LOST.
  */
-kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard);
+kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard,
+    bool repair);
 
 /* The log was read to its end, without a hole, and the stream stands there. */
 kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,

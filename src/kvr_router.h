@@ -89,6 +89,7 @@ typedef struct kvr_shard_s  kvr_shard_t;
 typedef struct {
     kvr_zone_t   *zone;
     kvr_shard_t  *shards;
+    uint32_t     *hints;        /* kvr_fleet_hints(), of all shards */
     uint32_t      nshards;
     kvr_load_t    load;             /* of the holders of all shards */
     kvr_health_t *health;           /* of workers, by number */
@@ -183,12 +184,12 @@ uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
 uint32_t kvr_router_chains(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, uint64_t *chains);
 
-/* predict: the prompt was sent to the holder, which has `from` blocks of it. */
+/* The prompt was sent to the holder, which has `from` blocks of it. */
 void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t until_ms);
 
-/* predicted: what the holder, which has `from` blocks, may have by now. */
+/* What the holder, which has `from` blocks of the prompt, may have by now. */
 uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t now_ms);
@@ -374,9 +375,10 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
  * zone needs to give the same answers: whole chains, parents first, then the
  * removals that make the holes.  Of a handle that spans several blocks, those
  * before the last have handles of their own here (kvr_span.h): the answers are
- * the same.  One shard after the other, each under its
- * lock, tens of milliseconds for a million blocks: for people, not for the hot
- * path.  Stops when put() answers anything but KVR_OK, and answers the same.
+ * the same.  One shard after the other, each under its lock, about half a
+ * second for a million blocks, in which that shard is not written: for people,
+ * not for the hot path.  Stops when put() answers anything but KVR_OK, and
+ * answers the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);

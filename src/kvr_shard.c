@@ -8,7 +8,7 @@
 #include <time.h>
 
 
-#define KVR_RECLAIM_SLOTS    2048       /* looked at between two clock reads */
+#define KVR_RECLAIM_SLOTS    256       /* looked at between two clock reads */
 
 
 static uint64_t kvr_shard_round(uint64_t at);

@@ -146,6 +146,9 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
 
+/* In words why an event could not be applied; "" for other reasons. */
+const char *kvr_why_detail(kvr_why_t why);
+
 /*
  * Empties a holder, or all of a worker's, together with what is built aside.
  */

@@ -14,20 +14,24 @@ struct kvr_snapshot_s {
     kvr_shard_t         *shard;
     kvr_decoder_t       *decoder;
     kvr_message_t        msg;
+    kvr_event_t          event;
+    uint32_t             done;          /* of its handles */
     kvr_snapshot_head_t  head;          /* moves on with the log's entries */
     uint64_t             number;        /* 0: none is built */
     uint32_t             worker;        /* slot in the shard */
     uint32_t             generation;
     uint32_t             refused;       /* events */
     bool                 entries;       /* of the log were opened */
-    bool                 full;          /* a hole could not be written down */
+    bool                 full;          /* a rank was dropped */
 };
 
 
 static bool kvr_snapshot_newer(const kvr_worker_t *w,
     const kvr_snapshot_head_t *head, bool begin);
 static kvr_rc_t kvr_snapshot_enter(kvr_snapshot_t *s, kvr_worker_t **w);
-static void kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w,
+static uint32_t kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w,
+    uint32_t blocks);
+static kvr_rc_t kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w,
     const kvr_event_t *ev);
 static void kvr_snapshot_swap(kvr_snapshot_t *s, kvr_worker_t *w);
 
@@ -218,6 +222,8 @@ kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 
     *detail = NULL;
     memset(&s->msg, 0, sizeof(kvr_message_t));
+    memset(&s->event, 0, sizeof(kvr_event_t));
+    s->done = 0;
 
     if (kvr_message_open(s->decoder, bytes, n, &s->msg, &why, detail)
         != KVR_OK)
@@ -304,7 +310,6 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 {
     uint32_t       used;
     kvr_rc_t       rc;
-    kvr_event_t    ev;
     kvr_worker_t  *w;
 
     rc = kvr_snapshot_enter(s, &w);
@@ -312,20 +317,25 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
         return rc;
     }
 
-    for (used = 0; used < blocks; used += 1 + ev.nhandles) {
+    for (used = 0; used < blocks; /* void */ ) {
 
-        rc = kvr_decoder_next(s->decoder, &ev);
+        if (s->done == s->event.nhandles) {
 
-        if (rc == KVR_DONE && s->entries) {
-            s->head.seq = s->msg.seq;
-            s->head.complete = s->head.complete && s->msg.complete;
+            rc = kvr_decoder_next(s->decoder, &s->event);
+            s->done = 0;
+
+            if (rc == KVR_DONE && s->entries) {
+                s->head.seq = s->msg.seq;
+                s->head.complete = s->head.complete && s->msg.complete;
+            }
+
+            if (rc != KVR_OK) {
+                break;
+            }
         }
 
-        if (rc != KVR_OK) {
-            break;
-        }
+        used += 1 + kvr_snapshot_event(s, w, blocks - used);
 
-        kvr_snapshot_event(s, w, &ev);
         kvr_txn_commit(&s->shard->mem);
     }
 
@@ -335,22 +345,71 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 }
 
 
-static void
-kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
+/*
+ * About so many blocks of the event, for a part may be a single one; returns
+ * how many they were.
+ */
+
+static uint32_t
+kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t      unknown, reason;
+    uint32_t            n, span;
+    kvr_event_t         piece;
+    const kvr_event_t  *ev;
+
+    ev = &s->event;
+    n = ev->nhandles - s->done;
+
+    if (ev->verdict != KVR_KEEP) {
+        kvr_count(s->shard, &w->counters.why[ev->why], 1);
+        s->refused += ev->verdict == KVR_REFUSED;
+        s->done = ev->nhandles;
+        return n;
+    }
+
+    span = ev->nhandles ? ev->nlocals / ev->nhandles : 0;
+
+    if (n == 0 || ev->ntokens || span * ev->nhandles != ev->nlocals) {
+        (void) kvr_snapshot_apply(s, w, ev);
+        s->done = ev->nhandles;
+        return n;
+    }
+
+    n = kvr_min(n, kvr_max(blocks / kvr_max(span, 1), 1));
+
+    piece = *ev;
+    piece.handles += s->done;
+    piece.nhandles = n;
+
+    if (span) {
+        piece.locals += s->done * span;
+        piece.nlocals = n * span;
+    }
+
+    if (ev->kind == KVR_STORE && s->done) {
+        piece.has_parent = true;
+        piece.parent = ev->handles[s->done - 1];
+    }
+
+    s->done += n;
+
+    if (kvr_snapshot_apply(s, w, &piece) == KVR_INVALID) {
+        s->done = ev->nhandles;         /* it is refused once */
+    }
+
+    return n * kvr_max(span, 1);
+}
+
+
+static kvr_rc_t
+kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    uint32_t      unknown, reason, holder;
     kvr_rc_t      rc;
     kvr_why_t     why;
     kvr_shard_t  *k;
 
     k = s->shard;
-
-    if (ev->verdict != KVR_KEEP) {
-        kvr_count(k, &w->counters.why[ev->why], 1);
-        s->refused += ev->verdict == KVR_REFUSED;
-        return;
-    }
-
     reason = w->stream.reason;
 
     k->fleet.aside = true;
@@ -364,7 +423,14 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     if (rc == KVR_FULL) {
-        s->full = s->full || ev->kind == KVR_REMOVE;
+
+        /* a hole that could not be written down cost all of the rank */
+
+        s->full = s->full
+                  || kvr_fleet_holder_find(&k->fleet, s->worker, ev->rank,
+                                           &holder) != KVR_OK
+                  || k->fleet.holders[holder].aside == KVR_VIEW_NONE;
+
         kvr_set32(&k->mem, &w->stream.aside_lost, 1);
     }
 
@@ -373,6 +439,8 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     {
         s->refused++;
     }
+
+    return rc;
 }
 
 

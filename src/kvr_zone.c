@@ -244,12 +244,13 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     const kvr_params_t *params, char why[KVR_WHY_LEN])
 {
     bool         sound;
-    uint32_t     i;
+    uint32_t     i, nhints;
     uint64_t     at;
     kvr_mem_t    mem;
     kvr_zone_t  *z;
 
     z = base;
+    nhints = 16;
 
     if (size < KVR_ZONE_MIN
         || __atomic_load_n(&z->magic, __ATOMIC_ACQUIRE) != KVR_ZONE_MAGIC)
@@ -291,9 +292,15 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         k->zone = z;
         k->nshards = z->params.shards;
         k->shards = calloc(k->nshards, sizeof(kvr_shard_t));
+
+        while (nhints < 2 * z->params.max_workers) {
+            nhints *= 2;
+        }
+
+        k->hints = calloc(nhints, sizeof(uint32_t));
         k->scratch = malloc(2 * KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
 
-        if (k->shards == NULL || k->scratch == NULL) {
+        if (k->shards == NULL || k->hints == NULL || k->scratch == NULL) {
             goto memory;
         }
     }
@@ -302,6 +309,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         at = kvr_zone_part(&mem, base, size, &z->params, i);
         sound = kvr_shard_attach(&k->shards[i], &mem, at, &z->params,
                                  k->scratch);
+        kvr_fleet_hints(&k->shards[i].fleet, k->hints, nhints);
     }
 
     if (!sound) {
@@ -382,10 +390,12 @@ void
 kvr_router_detach(kvr_router_t *k)
 {
     free(k->shards);
+    free(k->hints);
     free(k->rows);
     free(k->scratch);
 
     k->shards = NULL;
+    k->hints = NULL;
     k->rows = NULL;
     k->scratch = NULL;
 }

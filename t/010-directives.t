@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 144;
+plan tests => repeat_each() * 186;
 
 run_tests();
 
@@ -503,12 +503,12 @@ invalid parameter "redis://127.0.0.1/zero"
 
 
 
-=== TEST 47: TLS to Redis is not there yet
+=== TEST 47: passwords are not shown with TLS
 --- http_config
     kv_router_zone  zone=main:8m;
-    kv_router_redis  main rediss://me:secret@127.0.0.1;
+    kv_router_redis  main rediss://me:secret@127.0.0.1:99999;
 --- error_log
-TLS to Redis is not supported yet in "rediss://me:***@127.0.0.1"
+invalid port in "rediss://me:***@127.0.0.1:99999"
 
 
 
@@ -688,3 +688,187 @@ invalid parameter "frequency=86401s", it must be a time from 1s to 1d
     kv_router_zone  zone=main:8m frequency=0;
 --- error_log
 invalid parameter "frequency=0", it must be a time from 1s to 1d
+
+
+
+=== TEST 68: a socket has a path
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix:relative;
+--- error_log
+invalid parameter "unix:relative"
+
+
+
+=== TEST 69: a socket has a path, also behind slashes
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix://relative;
+--- error_log
+invalid parameter "unix://relative"
+
+
+
+=== TEST 70: passwords of sockets are not shown
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix://me:secret@relative;
+--- error_log
+invalid parameter "unix://me:***@relative"
+
+
+
+=== TEST 71: a socket's database is a number
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix:/tmp/redis.sock?db=x;
+--- error_log
+invalid parameter "unix:/tmp/redis.sock?db=x"
+
+
+
+=== TEST 72: a socket's database isn't empty
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix:/tmp/redis.sock?db=;
+--- error_log
+invalid parameter "unix:/tmp/redis.sock?db="
+
+
+
+=== TEST 73: a socket's password has its place, and is not shown
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main unix:/tmp/redis.sock?db=1&password=secret;
+--- error_log
+invalid parameter "unix:/tmp/redis.sock?db=1&password="
+
+
+
+=== TEST 74: a database is all that comes behind a host
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1/1/2;
+--- error_log
+invalid parameter "redis://127.0.0.1/1/2"
+
+
+
+=== TEST 75: a database is not negative
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1/-1;
+--- error_log
+invalid parameter "redis://127.0.0.1/-1"
+
+
+
+=== TEST 76: what is behind a percent sign is hexadecimal
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://me:a%zz@127.0.0.1;
+--- error_log
+invalid parameter "redis://me:***@127.0.0.1"
+
+
+
+=== TEST 77: a percent sign is not the last
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://me:a%2@127.0.0.1;
+--- error_log
+invalid parameter "redis://me:***@127.0.0.1"
+
+
+
+=== TEST 78: a user has a password
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://me:@127.0.0.1;
+--- error_log
+invalid parameter "redis://me:***@127.0.0.1"
+
+
+
+=== TEST 79: an IPv6 address has brackets
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://[::1:6379;
+--- error_log
+invalid host in "redis://[::1:6379"
+
+
+
+=== TEST 80: Redis's name has to be known
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://no-such-host.invalid;
+--- error_log
+host not found in "redis://no-such-host.invalid"
+
+
+
+=== TEST 81: ssl_verify is on or off
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_verify=maybe;
+--- error_log
+invalid parameter "ssl_verify=maybe"
+
+
+
+=== TEST 82: ssl_name isn't empty
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_name=;
+--- error_log
+invalid parameter "ssl_name="
+
+
+
+=== TEST 83: ssl parameters are these three
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_ciphers=ALL;
+--- error_log
+invalid parameter "ssl_ciphers=ALL"
+
+
+
+=== TEST 84: trusted certificates have to be there
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_trusted_certificate=/nowhere/ca.pem;
+--- error_log
+SSL_CTX_load_verify_locations("/nowhere/ca.pem") failed
+
+
+
+=== TEST 85: verification needs TLS
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1 ssl_verify=off;
+--- error_log
+"ssl_verify=off" is of no use without a "rediss://" URL
+
+
+
+=== TEST 86: all ways to name a Redis
+--- http_config
+    kv_router_zone  zone=a:8m;
+    kv_router_zone  zone=b:8m;
+    kv_router_redis  a redis://127.0.0.1:1 redis://[::1]:1/15
+                     REDIS://me:%61%40@localhost:1/0 redis://word@127.0.0.1:1
+                     unix:/nowhere/redis.sock unix:/nowhere/redis.sock?db=3
+                     unix://me:secret@/nowhere/redis.sock?db=0
+                     unix:///nowhere/redis.sock channel=kv-events:a-*;
+    kv_router_redis  b rediss://me:word@127.0.0.1:1/2 ssl_verify=off
+                     ssl_name=redis.example replay=off channel=kv-events:w1;
+--- request
+GET /t
+--- response_body: ok
+--- no_error_log
+secret
+word
+[alert]
+[emerg]

@@ -618,15 +618,78 @@ nine: 400 {"error":"body: 9 tokens are more than kv_router_max_tokens 8"}
             show("POST", "/kv/query", '{"tokens":[0,1,2,3,4,5,6,7]}')
             show("POST", "/kv/events?worker=b", batch)
 --- response_body
-POST /kv/events: 400 {"error":"an engine's bare batch needs the worker's id in the argument \"worker\""}
-POST /kv/events?worker=a%2F: 400 {"error":"an engine's bare batch needs the worker's id in the argument \"worker\""}
+POST /kv/events: 400 {"error":"an engine's own events need the worker's id in the argument \"worker\""}
+POST /kv/events?worker=a%2F: 400 {"error":"an engine's own events need the worker's id in the argument \"worker\""}
 POST /kv/events?worker=a: 200 {"applied":1,"filtered":1,"refused":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":2,"scores":[{"worker_id":"a","dp_rank":0,"device":2,"host":2,"disk":2}]}
 POST /kv/events?worker=b: 200 {"applied":0,"filtered":1,"refused":[{"at":0,"why":"unknown worker \"b\": PUT /workers/b first"}]}
 
 
 
-=== TEST 16: a full zone forgets, goes on storing, and is empty when cleared
+=== TEST 16: engines' own events in JSON
+--- script
+            local tensorrt = [=[[
+                {"event_id":0,"window_size":64,"data":{"type":"created",
+                 "num_blocks_per_cache_level":[10,10]}},
+                {"event_id":1,"window_size":64,"data":{"type":"stored",
+                 "parent_hash":null,"blocks":[
+                    {"type":"stored_block","block_hash":18446744073709551615,
+                     "tokens":[{"token_id":0},{"token_id":1},{"token_id":2},
+                               {"token_id":3}],"cache_level":0},
+                    {"block_hash":"7","tokens":[{"token_id":4},{"token_id":5},
+                     {"token_id":6},{"token_id":7}],"cache_level":0},
+                    {"block_hash":8,"tokens":[{"token_id":9}]}]}},
+                {"event_id":2,"window_size":32,"data":{"type":"removed",
+                 "block_hashes":[18446744073709551615]}},
+                {"event_id":3,"window_size":64,"data":{"type":"updated",
+                 "block_hash":7,"cache_level":{"type":"event_diff",
+                 "old_value":0,"new_value":1}}}
+            ]]=]
+
+            ask("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1"}')
+            ask("PUT", "/kv/workers/b", '{"address":"127.0.0.1:2"}')
+            show("POST", "/kv/events?worker=a", tensorrt)
+            show("POST", "/kv/query", '{"tokens":[0,1,2,3,4,5,6,7]}')
+            show("POST", "/kv/events?worker=b", '{"event_type":"stored",'
+                 .. '"seq_hashes":[5],"base_block_idx":0,"parent_hash":null,'
+                 .. '"token_ids":[0,1,2,3],"block_size":4,"medium":"cpu"}')
+            show("POST", "/kv/query", '{"tokens":[0,1,2,3]}')
+            show("POST", "/kv/events?worker=a",
+                 '[1.5,[["AllBlocksCleared"],7]]')
+            show("POST", "/kv/events?worker=a", '{"type":"BlockRemoved",')
+--- response_body
+POST /kv/events?worker=a: 200 {"applied":4,"filtered":2,"refused":[]}
+POST /kv/query: 200 {"block_size":4,"blocks":2,"scores":[{"worker_id":"a","dp_rank":0,"device":1,"host":2,"disk":2}]}
+POST /kv/events?worker=b: 200 {"applied":1,"refused":[]}
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1},{"worker_id":"b","dp_rank":0,"device":0,"host":1,"disk":1}]}
+POST /kv/events?worker=a: 200 {"applied":1,"refused":[{"at":1,"why":"type: event is neither an array nor a map"}]}
+POST /kv/events?worker=a: 400 {"error":"body: syntax: JSON syntax error"}
+
+
+
+=== TEST 17: a salted worker's extra key is its salt
+--- script
+            -- [1, [["BlockStored", [21], nil, [0, 1, 2, 3], 4, nil, nil, nil,
+            --       [["s"]]]]]
+            local batch = "\146\1\145\153\217\11BlockStored\145\21\192"
+                .. "\148\0\1\2\3\4\192\192\192\145\145\161s"
+
+            ask("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1"}')
+            show("POST", "/kv/events?worker=a", batch)
+            ask("PUT", "/kv/workers/a",
+                '{"address":"127.0.0.1:1","salted":true}')
+            show("POST", "/kv/events?worker=a", batch)
+            show("POST", "/kv/query", '{"tokens":[0,1,2,3]}')
+            show("POST", "/kv/query", '{"tokens":[0,1,2,3],"cache_salt":"s"}')
+--- response_body
+POST /kv/events?worker=a: 200 {"applied":0,"filtered":1,"refused":[]}
+POST /kv/events?worker=a: 200 {"applied":1,"refused":[]}
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1}]}
+
+
+
+=== TEST 18: a full zone forgets, goes on storing, and is empty when cleared
 --- http_config
     kv_router_zone  zone=tiny:8m block_size=4 max_workers=1;
 --- config
@@ -693,7 +756,7 @@ the first: 200 {"block_size":4,"blocks":3,"scores":[{"worker_id":"a","dp_rank":0
 
 
 
-=== TEST 17: "if" and "limit_except" inside the location go on with its zone
+=== TEST 19: "if" and "limit_except" inside the location go on with its zone
 --- config
     location /if/ {
         kv_router_api  main;

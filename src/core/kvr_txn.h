@@ -206,7 +206,7 @@ kvr_version_stamp(void *p, uint32_t version, uint32_t stamp, uint32_t now)
     new.is[1] = now;
 
     (void) __atomic_compare_exchange_n((kvr_word_t *) p, &old.word, new.word,
-                                       false, __ATOMIC_RELAXED,
+                                       false, __ATOMIC_RELEASE,
                                        __ATOMIC_RELAXED);
 }
 

@@ -20,6 +20,7 @@ typedef enum {
 
 typedef struct {
     const char          *name;
+    uint32_t             len;
     kvr_field_pt         read;
 } kvr_field_t;
 
@@ -55,35 +56,37 @@ static const kvr_field_pt  kvr_cleared_fields[] = { NULL };
 
 /* Fields by name; RFC 1527's own names come last. */
 
+#define KVR_FIELD(name, read)  { name, sizeof(name) - 1, read }
+
 static const kvr_field_t  kvr_named_fields[] = {
-    { "type", kvr_field_tag },
-    { "event_type", kvr_field_tag },
-    { "block_hashes", kvr_field_handles },
-    { "parent_block_hash", kvr_field_parent },
-    { "token_ids", kvr_field_tokens },
-    { "block_size", kvr_field_block_size },
-    { "lora_id", kvr_field_lora_id },
-    { "medium", kvr_field_medium },
-    { "lora_name", kvr_field_lora_name },
-    { "metadata", kvr_field_metadata },
-    { "extra_keys", kvr_field_extra_keys },
-    { "group_idx", kvr_field_group },
-    { "kv_cache_spec_kind", kvr_field_group_kind },
-    { "spec_kind", kvr_field_group_kind },
-    { "locality", kvr_field_locality },
-    { "remaining_copy_counts", kvr_field_remaining },
-    { "origin", kvr_field_origin },
-    { "data_parallel_rank", kvr_field_rank },
-    { "dp_rank", kvr_field_rank },
-    { "seq_hashes", kvr_field_handles },
-    { "parent_hash", kvr_field_parent },
-    { "additional_salt", kvr_field_salt },
-    { "base_block_idx", kvr_field_base },
-    { "event_id", kvr_field_event_id },
-    { "tenant_id", kvr_field_tenant },
-    { "group_id", kvr_field_group },
-    { "block_mm_infos", kvr_field_mm_infos },
-    { NULL, NULL }
+    KVR_FIELD("type", kvr_field_tag),
+    KVR_FIELD("event_type", kvr_field_tag),
+    KVR_FIELD("block_hashes", kvr_field_handles),
+    KVR_FIELD("parent_block_hash", kvr_field_parent),
+    KVR_FIELD("token_ids", kvr_field_tokens),
+    KVR_FIELD("block_size", kvr_field_block_size),
+    KVR_FIELD("lora_id", kvr_field_lora_id),
+    KVR_FIELD("medium", kvr_field_medium),
+    KVR_FIELD("lora_name", kvr_field_lora_name),
+    KVR_FIELD("metadata", kvr_field_metadata),
+    KVR_FIELD("extra_keys", kvr_field_extra_keys),
+    KVR_FIELD("group_idx", kvr_field_group),
+    KVR_FIELD("kv_cache_spec_kind", kvr_field_group_kind),
+    KVR_FIELD("spec_kind", kvr_field_group_kind),
+    KVR_FIELD("locality", kvr_field_locality),
+    KVR_FIELD("remaining_copy_counts", kvr_field_remaining),
+    KVR_FIELD("origin", kvr_field_origin),
+    KVR_FIELD("data_parallel_rank", kvr_field_rank),
+    KVR_FIELD("dp_rank", kvr_field_rank),
+    KVR_FIELD("seq_hashes", kvr_field_handles),
+    KVR_FIELD("parent_hash", kvr_field_parent),
+    KVR_FIELD("additional_salt", kvr_field_salt),
+    KVR_FIELD("base_block_idx", kvr_field_base),
+    KVR_FIELD("event_id", kvr_field_event_id),
+    KVR_FIELD("tenant_id", kvr_field_tenant),
+    KVR_FIELD("group_id", kvr_field_group),
+    KVR_FIELD("block_mm_infos", kvr_field_mm_infos),
+    { NULL, 0, NULL }
 };
 
 
@@ -318,7 +321,9 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
         read = kvr_field_unknown;
 
         for (field = kvr_named_fields; field->name != NULL; field++) {
-            if (kvr_msgpack_equals(&key, field->name)) {
+            if (key.type == MPACK_TOKEN_STR && key.count == field->len
+                && memcmp(key.bytes, field->name, key.count) == 0)
+            {
                 read = field->read;
                 break;
             }

@@ -12,8 +12,13 @@
 
 typedef struct {
     const char          *name;
+    uint32_t             len;
     uint32_t             value;
 } kvr_word_t;
+
+
+#define KVR_WORD(name, value)  { name, sizeof(name) - 1, value }
+#define KVR_NO_WORD            { NULL, 0, 0 }
 
 
 static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
@@ -25,63 +30,62 @@ static char kvr_upper(char c);
 
 
 static const kvr_word_t  kvr_tags[] = {
-    { "BlockStored", KVR_STORE },
-    { "BlockRemoved", KVR_REMOVE },
-    { "AllBlocksCleared", KVR_CLEAR },
-    { "stored", KVR_STORE },
-    { "removed", KVR_REMOVE },
-    { "cleared", KVR_CLEAR },
-    { NULL, 0 }
+    KVR_WORD("BlockStored", KVR_STORE),
+    KVR_WORD("BlockRemoved", KVR_REMOVE),
+    KVR_WORD("AllBlocksCleared", KVR_CLEAR),
+    KVR_WORD("stored", KVR_STORE),
+    KVR_WORD("removed", KVR_REMOVE),
+    KVR_WORD("cleared", KVR_CLEAR),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_media[] = {
-    { "", KVR_DEVICE },
-    { "GPU", KVR_DEVICE },
-    { "DEVICE", KVR_DEVICE },
-    { "CPU", KVR_HOST },
-    { "CPU_PINNED", KVR_HOST },
-    { "CPU_TIER1", KVR_HOST },
-    { "CPU_TIER2", KVR_DISK },
-    { "DISK", KVR_DISK },
-    { "NVME", KVR_DISK },
-    { "STORAGE", KVR_DISK },
-    { "FS", KVR_DISK },
-    { "EXTERNAL", KVR_EXTERNAL },
-    { "NETWORK", KVR_EXTERNAL },
-    { "REMOTE", KVR_EXTERNAL },
-    { "SHARED", KVR_EXTERNAL },
-    { "OBJ", KVR_EXTERNAL },
-    { NULL, 0 }
+    KVR_WORD("", KVR_DEVICE),
+    KVR_WORD("GPU", KVR_DEVICE),
+    KVR_WORD("DEVICE", KVR_DEVICE),
+    KVR_WORD("CPU", KVR_HOST),
+    KVR_WORD("CPU_PINNED", KVR_HOST),
+    KVR_WORD("CPU_TIER1", KVR_HOST),
+    KVR_WORD("CPU_TIER2", KVR_DISK),
+    KVR_WORD("DISK", KVR_DISK),
+    KVR_WORD("NVME", KVR_DISK),
+    KVR_WORD("STORAGE", KVR_DISK),
+    KVR_WORD("FS", KVR_DISK),
+    KVR_WORD("EXTERNAL", KVR_EXTERNAL),
+    KVR_WORD("NETWORK", KVR_EXTERNAL),
+    KVR_WORD("REMOTE", KVR_EXTERNAL),
+    KVR_WORD("SHARED", KVR_EXTERNAL),
+    KVR_WORD("OBJ", KVR_EXTERNAL),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_local_localities[] = {
-    { "", 0 },
-    { "LOCAL", 0 },
-    { NULL, 0 }
+    KVR_WORD("", 0),
+    KVR_WORD("LOCAL", 0),
+    KVR_NO_WORD
 };
 
 
-static const kvr_word_t  kvr_origins[] = {
-    { "NEW", KVR_ORIGIN_NEW },
-    { "REUSED", KVR_ORIGIN_REUSED },
-    { NULL, 0 }
+static const kvr_word_t  kvr_old_origins[] = {
+    KVR_WORD("REUSED", 0),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_our_tenants[] = {
-    { "", 0 },
-    { "default", 0 },
-    { NULL, 0 }
+    KVR_WORD("", 0),
+    KVR_WORD("default", 0),
+    KVR_NO_WORD
 };
 
 
 static const kvr_word_t  kvr_indexed_kinds[] = {
-    { "full_attention", 0 },
-    { "mla_attention", 0 },
-    { "sink_full_attention", 0 },
-    { NULL, 0 }
+    KVR_WORD("full_attention", 0),
+    KVR_WORD("mla_attention", 0),
+    KVR_WORD("sink_full_attention", 0),
+    KVR_NO_WORD
 };
 
 
@@ -483,16 +487,14 @@ kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Advice too. */
+/* NEW, or REUSED: announced once more, and no other copy. */
 kvr_rc_t
 kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    uint32_t  origin;
+    uint32_t  unused;
 
-    if (kvr_word_find(kvr_origins, item, &origin)) {
-        e->ev->origin = (kvr_origin_t) origin;
-    }
+    e->ev->reused = kvr_word_find(kvr_old_origins, item, &unused);
 
     return kvr_field_skip(d, e, item);
 }
@@ -701,15 +703,22 @@ kvr_word_find(const kvr_word_t *words, const kvr_msgpack_item_t *item,
 
     for ( /* void */ ; words->name != NULL; words++) {
 
+        if (words->len != item->count) {
+            continue;
+        }
+
+        if (memcmp(words->name, item->bytes, item->count) == 0) {
+            *value = words->value;
+            return true;
+        }
+
         for (i = 0; i < item->count; i++) {
-            if (words->name[i] == '\0'
-                || kvr_upper(words->name[i]) != kvr_upper(item->bytes[i]))
-            {
+            if (kvr_upper(words->name[i]) != kvr_upper(item->bytes[i])) {
                 break;
             }
         }
 
-        if (i == item->count && words->name[i] == '\0') {
+        if (i == item->count) {
             *value = words->value;
             return true;
         }

@@ -92,8 +92,6 @@ kvr_rc_t kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,

@@ -82,14 +82,6 @@ typedef enum {
 } kvr_group_kind_t;
 
 
-/* How a block came to be stored, where an engine says so. */
-typedef enum {
-    KVR_ORIGIN_UNSAID = 0,
-    KVR_ORIGIN_NEW,         /* another copy */
-    KVR_ORIGIN_REUSED       /* a copy that was announced before */
-} kvr_origin_t;
-
-
 /* Why an event was not kept; counted by kind. */
 typedef enum {
     KVR_WHY_NONE = 0,
@@ -190,14 +182,13 @@ typedef struct {
     kvr_group_kind_t  group_kind;
     bool              sound;
 
-    /* Engine batches only, stores. */
-    kvr_origin_t      origin;
-
     /*
-     * Engine batches only, removals: copies left of each handle, or NULL where
-     * nobody says.  TensorRT-LLM's are all 0: it has one of a block.
+     * Engine batches only, of those that say more of copies.  Removals: how
+     * many are left of each handle, or NULL; TensorRT-LLM has one of a block,
+     * so none.  Stores: the blocks are announced again, and are no new copies.
      */
     const uint32_t   *remaining;
+    bool              reused;
 
     /*
      * TensorRT-LLM only: the largest attention window that the worker is known

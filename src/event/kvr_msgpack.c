@@ -6,6 +6,9 @@
 #include "kvr_msgpack.h"
 
 
+static uint64_t kvr_msgpack_u64(const char *pos);
+static kvr_rc_t kvr_msgpack_read_any(kvr_msgpack_t *in,
+    kvr_msgpack_item_t *item);
 static kvr_rc_t kvr_msgpack_broken(kvr_msgpack_t *in);
 static uint64_t kvr_msgpack_children(const kvr_msgpack_item_t *item);
 static size_t kvr_msgpack_integer_size(const kvr_msgpack_t *in);
@@ -13,6 +16,74 @@ static size_t kvr_msgpack_integer_size(const kvr_msgpack_t *in);
 
 kvr_rc_t
 kvr_msgpack_read(kvr_msgpack_t *in, kvr_msgpack_item_t *item)
+{
+    uint8_t  c;
+
+    if (in->left == 0) {
+        return KVR_INVALID;
+    }
+
+    /* what events have most of, without a call for each */
+
+    c = (uint8_t) in->pos[0];
+
+    item->count = 0;
+    item->number = 0;
+    item->bytes = NULL;
+
+    if (c < 0x80) {
+        item->type = MPACK_TOKEN_UINT;
+        item->number = c;
+
+    } else if (c == 0xc0) {
+        item->type = MPACK_TOKEN_NIL;
+
+    } else if (c == 0xcf && in->left >= 9) {
+        item->type = MPACK_TOKEN_UINT;
+        item->number = kvr_msgpack_u64(in->pos + 1);
+        in->pos += 8;
+        in->left -= 8;
+
+    } else if ((c & 0xe0) == 0xa0 && in->left > (c & 0x1fu)) {
+        item->type = MPACK_TOKEN_STR;
+        item->count = c & 0x1f;
+        item->bytes = in->pos + 1;
+        in->pos += item->count;
+        in->left -= item->count;
+
+    } else if ((c & 0xf0) == 0x90 && in->left > (c & 0x0fu)) {
+        item->type = MPACK_TOKEN_ARRAY;
+        item->count = c & 0x0f;
+
+    } else {
+        return kvr_msgpack_read_any(in, item);
+    }
+
+    in->pos++;
+    in->left--;
+
+    return KVR_OK;
+}
+
+
+static uint64_t
+kvr_msgpack_u64(const char *pos)
+{
+    uint32_t  i;
+    uint64_t  n;
+
+    n = 0;
+
+    for (i = 0; i < 8; i++) {
+        n = n << 8 | (uint8_t) pos[i];
+    }
+
+    return n;
+}
+
+
+static kvr_rc_t
+kvr_msgpack_read_any(kvr_msgpack_t *in, kvr_msgpack_item_t *item)
 {
     mpack_token_t   token;
     mpack_tokbuf_t  buf;
@@ -23,16 +94,11 @@ kvr_msgpack_read(kvr_msgpack_t *in, kvr_msgpack_item_t *item)
     buf.plen = 0;
     buf.passthrough = 0;
 
-    if (in->left == 0
-        || mpack_read(&buf, &in->pos, &in->left, &token) != MPACK_OK)
-    {
+    if (mpack_read(&buf, &in->pos, &in->left, &token) != MPACK_OK) {
         return kvr_msgpack_broken(in);
     }
 
     item->type = token.type;
-    item->count = 0;
-    item->number = 0;
-    item->bytes = NULL;
 
     switch (token.type) {
 

@@ -10,6 +10,7 @@
 
 
 #define KVR_ADDRESS_PORT  5             /* digits */
+#define KVR_ADDRESS_PATH  sizeof(((struct sockaddr_un *) 0)->sun_path)
 
 
 static bool kvr_address_port(const char *text);
@@ -40,7 +41,7 @@ kvr_address_wrong(const char *address)
             return "the path of a unix: address must be absolute";
         }
 
-        return strlen(address + 5) < sizeof(((struct sockaddr_un *) 0)->sun_path)
+        return strlen(address + 5) < KVR_ADDRESS_PATH
                ? NULL : "the path of the unix: address is too long";
     }
 

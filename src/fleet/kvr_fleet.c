@@ -4,10 +4,12 @@
 
 
 #include "kvr_fleet.h"
+#include "../core/kvr_hash.h"
 
 
 #define KVR_FLEET_ATTEMPTS   1000       /* of a reader beside a writer */
 
+static bool kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len);
 static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
 static void kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
     const kvr_worker_conf_t *conf);
@@ -87,6 +89,16 @@ kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z)
     f->holders = (kvr_holder_t *) (mem->base + z->off_holders);
     f->view_holder = (uint32_t *) (mem->base + z->off_views);
     f->view_span = (uint32_t *) (mem->base + z->off_spans);
+    f->hints = NULL;
+    f->hint_mask = 0;
+}
+
+
+void
+kvr_fleet_hints(kvr_fleet_t *f, uint32_t *hints, uint32_t n)
+{
+    f->hints = hints;
+    f->hint_mask = n - 1;
 }
 
 
@@ -96,34 +108,56 @@ kvr_rc_t
 kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
     uint32_t *worker)
 {
-    char                 has[KVR_WORKER_ID_MAX + 1];
-    uint32_t             i, n;
-    const kvr_worker_t  *w;
+    uint32_t   i, n, *hint;
 
     if (len == 0 || len > KVR_WORKER_ID_MAX) {
         return KVR_DECLINED;
     }
 
     n = kvr_min(kvr_load32(&f->zone->nworkers), f->zone->max_workers);
+    hint = NULL;
+
+    if (f->hints) {
+        hint = &f->hints[kvr_hash_bytes(id, len, 0) & f->hint_mask];
+        i = kvr_load32(hint);
+
+        if (i < n && kvr_fleet_is(&f->workers[i], id, len)) {
+            *worker = i;
+            return KVR_OK;
+        }
+    }
 
     for (i = 0; i < n; i++) {
-        w = &f->workers[i];
 
-        /* a slot's id never changes while the slot is in use */
+        if (kvr_fleet_is(&f->workers[i], id, len)) {
 
-        if ((kvr_load32(&w->flags) & KVR_WORKER_USED) == 0) {
-            continue;
-        }
+            if (hint) {
+                kvr_put32(hint, i);
+            }
 
-        kvr_copy_words(has, w->conf.id, sizeof(has) / 8);
-
-        if (memcmp(has, id, len) == 0 && has[len] == '\0') {
             *worker = i;
             return KVR_OK;
         }
     }
 
     return KVR_DECLINED;
+}
+
+
+/* A slot's id never changes while the slot is in use. */
+
+static bool
+kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len)
+{
+    char  has[KVR_WORKER_ID_MAX + 1];
+
+    if ((kvr_load32(&w->flags) & KVR_WORKER_USED) == 0) {
+        return false;
+    }
+
+    kvr_copy_words(has, w->conf.id, sizeof(has) / 8);
+
+    return memcmp(has, id, len) == 0 && has[len] == '\0';
 }
 
 
@@ -180,7 +214,8 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
 
     if (kvr_fleet_find(f, conf->id, strlen(conf->id), &i) == KVR_OK) {
         w = &f->workers[i];
-        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED);
+        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED
+                           | KVR_WORKER_HYBRID);
 
     } else {
         i = kvr_fleet_slot(f);
@@ -544,10 +579,10 @@ kvr_degraded_name(uint32_t reason)
 {
     static const char  *names[] = {
         "none", "gap_not_filled", "log_trimmed", "publisher_incomplete",
-        "event_refused", "zone_full"
+        "event_refused", "zone_full", "block_size"
     };
 
-    return reason <= KVR_DEG_FULL ? names[reason] : "unknown";
+    return reason <= KVR_DEG_BLOCK_SIZE ? names[reason] : "unknown";
 }
 
 

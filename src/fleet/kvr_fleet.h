@@ -65,12 +65,12 @@ typedef enum {
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
-#define KVR_WORKER_HYBRID    0x0080u     /* has KV cache groups that are not
-                                            indexed: scores are upper bounds */
-#define KVR_WORKER_REDIS     0x0100u     /* registered in Redis; with DELETED:
+#define KVR_WORKER_REDIS     0x0080u     /* registered in Redis; with DELETED:
                                             it was, no tombstone */
-#define KVR_WORKER_FOREIGN   0x0200u     /* with DELETED and REDIS: of another
+#define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
                                             model or block size */
+#define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
+                                            indexed: scores are upper bounds */
 
 
 /* Deleted by a person, and not just gone from Redis. */
@@ -105,6 +105,8 @@ typedef struct {
     uint32_t    max_fails;                      /* as kvr_health_params_t */
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
+    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spare;
 } kvr_worker_conf_t;
 
 
@@ -144,7 +146,8 @@ typedef struct {
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
     uint32_t    aside_lost;         /* of it something was forgotten */
-    uint32_t    pad;
+    uint32_t    engine_block_size;  /* of the last bare event that said; 0:
+                                       none did */
 } kvr_stream_t;
 
 
@@ -164,8 +167,9 @@ typedef enum {
     KVR_DEG_LOG_TRIMMED,        /* the log begins after the stream's start */
     KVR_DEG_INCOMPLETE,         /* the publisher says so */
     KVR_DEG_REFUSED,            /* an event had to be refused */
-    KVR_DEG_FULL                /* a hole could not be written down: the view
+    KVR_DEG_FULL,               /* a hole could not be written down: the view
                                    was dropped */
+    KVR_DEG_BLOCK_SIZE          /* the engine's is no multiple of the zone's */
 } kvr_degraded_t;
 
 
@@ -239,6 +243,9 @@ typedef struct {
     uint32_t          *view_holder;
     uint32_t          *view_span;
     bool               aside;       /* what is written goes there */
+
+    uint32_t          *hints;       /* slots by hash of the id, or NULL */
+    uint32_t           hint_mask;
 } kvr_fleet_t;
 
 
@@ -253,6 +260,13 @@ size_t kvr_fleet_size(uint32_t max_workers);
 void kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
     uint32_t max_workers);
 void kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z);
+
+/*
+ * A process's memory of where ids were found, n words, a power of two; it may
+ * be zero, and shared by fleets, for what it says is looked at before it is
+ * believed.  It must outlive the fleet.
+ */
+void kvr_fleet_hints(kvr_fleet_t *f, uint32_t *hints, uint32_t n);
 
 /*
  * Finds a worker's slot by id, deleted ones included.  Any process, no lock;
@@ -309,8 +323,8 @@ kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that is written: its own, or, while f->aside is set, the
- * one aside.
+ * The view of a holder that is written: its own, or, while f->aside is set,
+ * the one aside.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)

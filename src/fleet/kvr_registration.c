@@ -124,7 +124,7 @@ kvr_registration_number(const char *value, size_t len, uint32_t max,
 }
 
 
-/* "2", "0.5", "1.0": as programs print numbers. */
+/* "2", "0.5", "1.0", ".5": as programs print numbers. */
 
 static bool
 kvr_registration_weight(const char *value, size_t len, uint32_t *weight)
@@ -133,7 +133,7 @@ kvr_registration_weight(const char *value, size_t len, uint32_t *weight)
     double  w;
 
     if (len == 0 || len > KVR_REGISTRATION_NUMBER
-        || value[0] < '0' || value[0] > '9')
+        || ((value[0] < '0' || value[0] > '9') && value[0] != '.'))
     {
         return false;
     }

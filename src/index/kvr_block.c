@@ -79,7 +79,7 @@ kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
     if (n == cap) {
 
         if (cap == KVR_BLOCK_RECORDS) {
-            return KVR_FULL;
+            return KVR_INVALID;
         }
 
         rc = kvr_block_resize(a, b, cap * 2);

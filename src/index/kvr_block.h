@@ -138,7 +138,10 @@ uint32_t kvr_block_place(const kvr_arena_t *a, const kvr_block_t *b,
 
 /* Writers, in a transaction. */
 
-/* KVR_FULL: the caller rolls back. */
+/*
+ * KVR_FULL, or KVR_INVALID: it has KVR_BLOCK_RECORDS of them; the caller rolls
+ * back.
+ */
 kvr_rc_t kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark,
     uint64_t value);
 void kvr_block_mark(kvr_arena_t *a, kvr_block_t *b, uint32_t i,

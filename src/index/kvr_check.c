@@ -11,20 +11,13 @@
 
 #include "kvr_check.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 
 static const char *kvr_check_all(kvr_check_t *k);
 static const char *kvr_check_runs(kvr_check_t *k);
-static const char *kvr_check_free(kvr_check_t *k);
-static void kvr_check_nobodys(void *data, uint32_t piece, uint32_t words);
 static const char *kvr_check_handles(kvr_check_t *k);
 static const char *kvr_check_counts(kvr_check_t *k);
-
-
-static char  kvr_check_why[256];
 
 
 const char *
@@ -43,7 +36,6 @@ kvr_radix_check(const kvr_radix_t *x)
     }
 
     k.x = x;
-    k.marks = calloc(words / 64 + 1, sizeof(uint64_t));
     k.runs = calloc(words / 64 + 1, sizeof(uint64_t));
     k.nchildren = calloc(words / 8 + 1, sizeof(uint32_t));
     k.npairs = calloc(words / 8 + 1, sizeof(uint32_t));
@@ -52,8 +44,8 @@ kvr_radix_check(const kvr_radix_t *x)
     k.seen = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.view_owns = calloc(x->zone->max_views + 1, sizeof(uint32_t));
 
-    if (k.marks && k.runs && k.nchildren && k.npairs && k.view_runs
-        && k.view_handles && k.view_owns && k.seen)
+    if (kvr_check_open(&k.pieces, &x->arena) && k.runs && k.nchildren
+        && k.npairs && k.view_runs && k.view_handles && k.view_owns && k.seen)
     {
         why = kvr_check_all(&k);
 
@@ -61,7 +53,7 @@ kvr_radix_check(const kvr_radix_t *x)
         why = kvr_check_fail("no memory to check the index");
     }
 
-    free(k.marks);
+    kvr_check_close(&k.pieces);
     free(k.runs);
     free(k.nchildren);
     free(k.npairs);
@@ -82,7 +74,7 @@ kvr_check_all(kvr_check_t *k)
     why = kvr_check_runs(k);
 
     if (why == NULL) {
-        why = kvr_check_free(k);
+        why = kvr_check_free(&k->pieces);
     }
 
     if (why == NULL) {
@@ -132,7 +124,7 @@ kvr_check_runs(kvr_check_t *k)
             return kvr_check_fail("run %u is not aligned", run);
         }
 
-        why = kvr_check_mark(k, run, KVR_ARENA_RUN_WORDS, "run");
+        why = kvr_check_piece(&k->pieces, run, KVR_ARENA_RUN_WORDS, "run");
         if (why) {
             return why;
         }
@@ -191,34 +183,6 @@ kvr_check_runs(kvr_check_t *k)
     }
 
     return NULL;
-}
-
-
-/* ---- the arena ---------------------------------------------------------- */
-
-static const char *
-kvr_check_free(kvr_check_t *k)
-{
-    const char  *why;
-
-    why = kvr_arena_check(&k->x->arena, kvr_check_nobodys, k);
-
-    return why ? kvr_check_fail("the arena: %s", why) : k->why;
-}
-
-
-static void
-kvr_check_nobodys(void *data, uint32_t piece, uint32_t words)
-{
-    const char   *why;
-    kvr_check_t  *k;
-
-    k = data;
-    why = kvr_check_mark(k, piece, words, "free");
-
-    if (k->why == NULL) {
-        k->why = why;
-    }
 }
 
 
@@ -313,45 +277,8 @@ kvr_check_counts(kvr_check_t *k)
 
 /* ---- small things ------------------------------------------------------- */
 
-const char *
-kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,
-    const char *what)
-{
-    uint64_t  i;
-
-    if (piece < 8 || (uint64_t) piece + words > k->x->zone->arena.bump) {
-        return kvr_check_fail("%s piece %u of %u words is outside", what,
-                              piece, words);
-    }
-
-    for (i = piece; i < (uint64_t) piece + words; i++) {
-        if (kvr_check_bit(k->marks, i)) {
-            return kvr_check_fail("%s piece %u of %u words is another's too",
-                                  what, piece, words);
-        }
-
-        kvr_check_set(k->marks, i);
-    }
-
-    return NULL;
-}
-
-
 bool
 kvr_check_is_run(const kvr_check_t *k, uint32_t run)
 {
     return run < k->x->zone->arena.bump && kvr_check_bit(k->runs, run);
-}
-
-
-const char *
-kvr_check_fail(const char *fmt, ...)
-{
-    va_list  args;
-
-    va_start(args, fmt);
-    vsnprintf(kvr_check_why, sizeof(kvr_check_why), fmt, args);
-    va_end(args);
-
-    return kvr_check_why;
 }

@@ -9,12 +9,13 @@
 #define KVR_CHECK_H_INCLUDED
 
 
+#include "kvr_check_pieces.h"
 #include "kvr_radix.h"
 
 
 typedef struct {
     const kvr_radix_t  *x;
-    uint64_t           *marks;          /* a bit for each word of the arena */
+    kvr_check_pieces_t  pieces;
     uint64_t           *runs;           /* a bit for each run, at its word */
     uint32_t           *nchildren;      /* counted; by run / 8 */
     uint32_t           *npairs;         /* the same */
@@ -27,7 +28,6 @@ typedef struct {
     uint64_t            used;
     uint64_t            blocks;
     uint64_t            details;
-    const char         *why;            /* of a free piece */
 } kvr_check_t;
 
 
@@ -50,16 +50,8 @@ const char *kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
 /* Its names, shared and own, and that they say what the coverage says. */
 const char *kvr_check_names(kvr_check_t *k, uint32_t run);
 
-/* Takes the words of a piece; they must be nobody's so far. */
-const char *kvr_check_mark(kvr_check_t *k, uint32_t piece, uint32_t words,
-    const char *what);
-
 /* One of the runs in the children's table? */
 bool kvr_check_is_run(const kvr_check_t *k, uint32_t run);
-
-/* The message, in a static buffer. */
-const char *kvr_check_fail(const char *fmt, ...)
-    __attribute__((format(printf, 1, 2)));
 
 
 #endif /* KVR_CHECK_H_INCLUDED */

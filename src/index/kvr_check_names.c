@@ -187,7 +187,7 @@ kvr_check_owns(kvr_check_t *k, uint32_t run)
     owns = kvr_arena_at(&k->x->arena, r->owns);
     words = kvr_arena_rounded(kvr_owns_words(owns->cap));
 
-    why = kvr_check_mark(k, r->owns, words, "own names");
+    why = kvr_check_piece(&k->pieces, r->owns, words, "own names");
     if (why) {
         return why;
     }
@@ -230,7 +230,7 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 
     words = kvr_arena_rounded(kvr_own_words(o->cap));
 
-    why = kvr_check_mark(k, o->piece, words, "own names");
+    why = kvr_check_piece(&k->pieces, o->piece, words, "own names");
     if (why) {
         return why;
     }

@@ -138,7 +138,7 @@ kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
         words = i + 1 < kvr_pages_number(p, n) ? p.page : *p.tail;
         words = kvr_arena_rounded(words);
 
-        why = kvr_check_mark(k, p.pieces[i], words, what);
+        why = kvr_check_piece(&k->pieces, p.pieces[i], words, what);
         if (why) {
             return why;
         }
@@ -167,7 +167,7 @@ kvr_check_cover(kvr_check_t *k, uint32_t run, const kvr_run_t *r)
     if (r->cap) {
         words = kvr_arena_rounded(dense ? r->cap * 16u : r->cap / 2u);
 
-        why = kvr_check_mark(k, r->cover.ext, words, "coverage");
+        why = kvr_check_piece(&k->pieces, r->cover.ext, words, "coverage");
         if (why) {
             return why;
         }
@@ -241,7 +241,7 @@ kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
                ? NULL : kvr_check_fail("run %u: details are missing", run);
     }
 
-    why = kvr_check_mark(k, r->detail, 2, "details");
+    why = kvr_check_piece(&k->pieces, r->detail, 2, "details");
     if (why) {
         return why;
     }
@@ -258,7 +258,7 @@ kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     words = kvr_arena_rounded(kvr_details_words(details->cap));
 
     if (words > 2) {
-        why = kvr_check_mark(k, r->detail + 2, words - 2, "details");
+        why = kvr_check_piece(&k->pieces, r->detail + 2, words - 2, "details");
         if (why) {
             return why;
         }
@@ -307,7 +307,7 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
 
     words = kvr_arena_rounded(d->words * KVR_TIERS);
 
-    why = kvr_check_mark(k, d->bits, words, "bits");
+    why = kvr_check_piece(&k->pieces, d->bits, words, "bits");
     if (why) {
         return why;
     }
@@ -319,7 +319,7 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     if (d->counts) {
         words = kvr_arena_rounded(d->words * KVR_TIERS * 16u);
 
-        why = kvr_check_mark(k, d->counts, words, "counts");
+        why = kvr_check_piece(&k->pieces, d->counts, words, "counts");
         if (why) {
             return why;
         }

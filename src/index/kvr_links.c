@@ -121,7 +121,7 @@ kvr_links_add(kvr_positional_t *x, uint32_t view, uint32_t parent,
     kids = &kvr_block_values(&x->arena, b)[v.kids];
 
     if (*kids >> 2 * KVR_KIDS_BITS == KVR_KIDS_MAX) {
-        return KVR_FULL;
+        return KVR_INVALID;
     }
 
     kvr_set64(x->mem, kids, *kids + kvr_kids(rows));

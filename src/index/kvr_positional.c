@@ -162,11 +162,19 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
 
         parent = b->parent;
 
+        if (x->zone->forgetting == block) {
+            kvr_set32(x->mem, &x->zone->forgetting, 0);
+        }
+
         kvr_places_delete(x, block);
 
         kvr_version_lock(x->mem, &b->version);
         kvr_set32(x->mem, &b->position, KVR_BLOCK_FREE);
         kvr_version_unlock(&b->version);
+
+        /* after the last reader's stamp: the memory may become another's */
+
+        (void) __atomic_load_n(&b->version, __ATOMIC_ACQUIRE);
 
         if (parent) {
             up = kvr_block_at(&x->arena, parent);
@@ -317,7 +325,11 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_positional_begin(x);
 
-        if (tries >= x->tries || !kvr_positional_make_room(x, c.up)) {
+        /* a block with too many records has no use for room */
+
+        if (rc != KVR_FULL || tries >= x->tries
+            || !kvr_positional_make_room(x, c.up))
+        {
             return KVR_FULL;
         }
     }
@@ -520,8 +532,10 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_positional_begin(x);
 
-        if (tries++ == x->tries || !kvr_positional_make_room(x, block)) {
-            return rc;
+        if (rc != KVR_FULL || tries++ == x->tries
+            || !kvr_positional_make_room(x, block))
+        {
+            return KVR_FULL;
         }
     }
 

@@ -84,6 +84,8 @@ typedef struct {
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            forget_at;      /* and of forgetting's */
+    uint32_t            forgetting;     /* block to go on with; 0: none */
+    uint32_t            pad;
     uint64_t            forgotten;      /* handles, since the start */
     kvr_entries_zone_t  handles;
     kvr_arena_zone_t    arena;
@@ -162,9 +164,10 @@ kvr_positional_view_empty(const kvr_positional_t *x, uint32_t view)
 
 /*
  * Forgets blocks that were not used for more than age seconds and on which
- * none hang, and then those before them likewise, looking at `slots` slots:
- * takes them from all views, with their handles in all tiers.  True when a
- * whole round over the table is done.
+ * none hang, and then those before them likewise: takes them from all views,
+ * with their handles in all tiers.  Looks at `slots` slots, a handle that is
+ * forgotten counting as some; true when a whole round over the table is done,
+ * before that a long chain may be forgotten in part.
  */
 bool kvr_positional_forget(kvr_positional_t *x, uint32_t age,
     uint32_t slots);

@@ -10,10 +10,9 @@
  */
 
 
+#include "kvr_check_pieces.h"
 #include "kvr_places.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 
@@ -28,7 +27,7 @@ typedef struct {
 
 typedef struct {
     const kvr_positional_t  *x;
-    uint64_t                *marks;     /* a bit for each word of the arena */
+    kvr_check_pieces_t       pieces;
     uint32_t                *nchildren; /* counted; by block / 8 */
     uint32_t                *broken;    /* counted; by view */
     uint32_t                *handles;
@@ -37,7 +36,6 @@ typedef struct {
     uint64_t                 nkids;     /* records of counts */
     uint64_t                 nhandles;
     uint64_t                 used;
-    const char              *why;       /* the first piece that is amiss */
 } kvr_pcheck_t;
 
 
@@ -51,19 +49,10 @@ static const char *kvr_pcheck_leaves(kvr_pcheck_t *k);
 static const char *kvr_pcheck_links(kvr_pcheck_t *k);
 static const char *kvr_pcheck_kids(kvr_pcheck_t *k,
     const kvr_check_link_t *link, const uint64_t n[3]);
-static const char *kvr_pcheck_free(kvr_pcheck_t *k);
-static void kvr_pcheck_nobodys(void *data, uint32_t piece, uint32_t words);
 static const char *kvr_pcheck_counts(kvr_pcheck_t *k);
-static const char *kvr_pcheck_mark(kvr_pcheck_t *k, uint32_t piece,
-    uint32_t words, const char *what);
 static uint32_t kvr_pcheck_rows(const kvr_pcheck_t *k, uint32_t block,
     uint32_t view);
 static int kvr_pcheck_compare(const void *one, const void *two);
-static const char *kvr_pcheck_fail(const char *fmt, ...)
-    __attribute__((format(printf, 1, 2)));
-
-
-static char  kvr_pcheck_why[256];
 
 
 const char *
@@ -78,24 +67,25 @@ kvr_positional_check(const kvr_positional_t *x)
     words = x->zone->arena.bump;
 
     if (words > x->zone->arena.limit) {
-        return kvr_pcheck_fail("the arena's bump is behind its limit");
+        return kvr_check_fail("the arena's bump is behind its limit");
     }
 
     k.x = x;
-    k.marks = calloc(words / 64 + 1, sizeof(uint64_t));
     k.nchildren = calloc(words / 8 + 1, sizeof(uint32_t));
     k.broken = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.handles = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.links = malloc((x->zone->handles.used + 1) * sizeof(kvr_check_link_t));
 
-    if (k.marks && k.nchildren && k.broken && k.handles && k.links) {
+    if (kvr_check_open(&k.pieces, &x->arena) && k.nchildren && k.broken
+        && k.handles && k.links)
+    {
         why = kvr_pcheck_all(&k);
 
     } else {
-        why = kvr_pcheck_fail("no memory to check the index");
+        why = kvr_check_fail("no memory to check the index");
     }
 
-    free(k.marks);
+    kvr_check_close(&k.pieces);
     free(k.nchildren);
     free(k.broken);
     free(k.handles);
@@ -121,7 +111,7 @@ kvr_pcheck_all(kvr_pcheck_t *k)
     }
 
     if (why == NULL) {
-        why = kvr_pcheck_free(k);
+        why = kvr_check_free(&k->pieces);
     }
 
     if (why == NULL) {
@@ -147,13 +137,13 @@ kvr_pcheck_places(kvr_pcheck_t *k)
 
     for (i = 0; i <= (x->zone->nplaces - 1) / KVR_POSITIONAL_STRIPE; i++) {
         if (x->stripes[i] & 1) {
-            return kvr_pcheck_fail("the version of stripe %lu is odd",
+            return kvr_check_fail("the version of stripe %lu is odd",
                                    (unsigned long) i);
         }
     }
 
     if (x->zone->broken_version & 1) {
-        return kvr_pcheck_fail("the version of the broken links is odd");
+        return kvr_check_fail("the version of the broken links is odd");
     }
 
     for (i = 0; i < x->zone->nplaces; i++) {
@@ -167,10 +157,11 @@ kvr_pcheck_places(kvr_pcheck_t *k)
         n++;
 
         if (block % 8) {
-            return kvr_pcheck_fail("block %u is not aligned", block);
+            return kvr_check_fail("block %u is not aligned", block);
         }
 
-        why = kvr_pcheck_mark(k, block, KVR_ARENA_BLOCK_WORDS, "block");
+        why = kvr_check_piece(&k->pieces, block, KVR_ARENA_BLOCK_WORDS,
+                              "block");
         if (why) {
             return why;
         }
@@ -189,7 +180,7 @@ kvr_pcheck_places(kvr_pcheck_t *k)
     }
 
     if (n != x->zone->blocks) {
-        return kvr_pcheck_fail("%lu blocks, %lu counted", (unsigned long) n,
+        return kvr_check_fail("%lu blocks, %lu counted", (unsigned long) n,
                                (unsigned long) x->zone->blocks);
     }
 
@@ -211,7 +202,7 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
     b = kvr_block_at(&x->arena, block);
 
     if (b->version & 1) {
-        return kvr_pcheck_fail("the version of block %u is odd", block);
+        return kvr_check_fail("the version of block %u is odd", block);
     }
 
     position = 0;
@@ -220,7 +211,7 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
     if (b->parent) {
 
         if (b->parent >= x->zone->arena.bump) {
-            return kvr_pcheck_fail("block %u: the parent is outside", block);
+            return kvr_check_fail("block %u: the parent is outside", block);
         }
 
         up = kvr_block_at(&x->arena, b->parent);
@@ -230,7 +221,7 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
         if (kvr_places_child(x, up->parent, up->hash, up->sequence)
             != b->parent)
         {
-            return kvr_pcheck_fail("block %u: parent %u is not found", block,
+            return kvr_check_fail("block %u: parent %u is not found", block,
                                    b->parent);
         }
 
@@ -238,16 +229,16 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
     }
 
     if (b->position != position) {
-        return kvr_pcheck_fail("block %u is at %u, should be %u", block,
+        return kvr_check_fail("block %u is at %u, should be %u", block,
                                b->position, position);
     }
 
     if (b->sequence != kvr_places_sequence(x, before, b->hash)) {
-        return kvr_pcheck_fail("block %u has another's sequence hash", block);
+        return kvr_check_fail("block %u has another's sequence hash", block);
     }
 
     if (kvr_places_child(x, b->parent, b->hash, b->sequence) != block) {
-        return kvr_pcheck_fail("block %u is not found", block);
+        return kvr_check_fail("block %u is not found", block);
     }
 
     return NULL;
@@ -266,14 +257,14 @@ kvr_pcheck_records(kvr_pcheck_t *k, uint32_t block)
     if (b->n > (b->cap ? b->cap : KVR_BLOCK_INLINE)
         || (b->cap && b->n <= KVR_BLOCK_INLINE) || b->cap % 2)
     {
-        return kvr_pcheck_fail("block %u: %u records, room for %u", block,
+        return kvr_check_fail("block %u: %u records, room for %u", block,
                                b->n, b->cap);
     }
 
     if (b->cap) {
         words = kvr_arena_rounded(kvr_block_ext_words(b->cap));
 
-        why = kvr_pcheck_mark(k, b->at.ext, words, "records");
+        why = kvr_check_piece(&k->pieces, b->at.ext, words, "records");
         if (why) {
             return why;
         }
@@ -314,21 +305,21 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
         if (b->position % KVR_SEED_EVERY || value == 0
             || kvr_block_place(&k->x->arena, b, mark) != i)
         {
-            return kvr_pcheck_fail("block %u has a seed unasked", block);
+            return kvr_check_fail("block %u has a seed unasked", block);
         }
 
         return NULL;
     }
 
     if (view >= k->x->zone->max_views || mark >> 20) {
-        return kvr_pcheck_fail("block %u has a record of view %u", block,
+        return kvr_check_fail("block %u has a record of view %u", block,
                                view);
     }
 
     if (kvr_mark_tiers(mark) == 0) {
 
         if (kvr_block_place(&k->x->arena, b, mark) != i) {
-            return kvr_pcheck_fail("block %u: view %u has its children twice",
+            return kvr_check_fail("block %u: view %u has its children twice",
                                    block, view);
         }
 
@@ -342,7 +333,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
     if (e == NULL
         || e->place != kvr_entry(block, kvr_mark_tiers(mark), view))
     {
-        return kvr_pcheck_fail("block %u: view %u has no handle %lx", block,
+        return kvr_check_fail("block %u: view %u has no handle %lx", block,
                                view, (unsigned long) value);
     }
 
@@ -356,7 +347,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
         first = false;
 
         if (kvr_block_values(&k->x->arena, b)[j] == value) {
-            return kvr_pcheck_fail("block %u: view %u has handle %lx twice",
+            return kvr_check_fail("block %u: view %u has handle %lx twice",
                                    block, view, (unsigned long) value);
         }
     }
@@ -365,7 +356,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
     k->handles[view]++;
 
     if (k->nhandles > k->x->zone->handles.used) {
-        return kvr_pcheck_fail("more handles than the %lu counted",
+        return kvr_check_fail("more handles than the %lu counted",
                                (unsigned long) k->x->zone->handles.used);
     }
 
@@ -416,14 +407,14 @@ kvr_pcheck_leaves(kvr_pcheck_t *k)
         b = kvr_block_at(&k->x->arena, block);
 
         if (b->nchildren != k->nchildren[block / 8]) {
-            return kvr_pcheck_fail("block %u: %u children, %u counted", block,
+            return kvr_check_fail("block %u: %u children, %u counted", block,
                                    k->nchildren[block / 8], b->nchildren);
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&k->x->arena, b)
             && block != k->x->zone->tidying)
         {
-            return kvr_pcheck_fail("block %u is nobody's and a leaf", block);
+            return kvr_check_fail("block %u is nobody's and a leaf", block);
         }
     }
 
@@ -467,7 +458,7 @@ kvr_pcheck_links(kvr_pcheck_t *k)
     }
 
     if (groups != k->nkids) {
-        return kvr_pcheck_fail("children are held behind %lu blocks, counted "
+        return kvr_check_fail("children are held behind %lu blocks, counted "
                                "in %lu", (unsigned long) groups,
                                (unsigned long) k->nkids);
     }
@@ -488,7 +479,7 @@ kvr_pcheck_kids(kvr_pcheck_t *k, const kvr_check_link_t *link,
     i = kvr_block_place(&k->x->arena, b, kvr_mark(0, link->view));
 
     if (i == UINT32_MAX) {
-        return kvr_pcheck_fail("block %u: view %u holds a child, not counted",
+        return kvr_check_fail("block %u: view %u holds a child, not counted",
                                link->parent, link->view);
     }
 
@@ -496,7 +487,7 @@ kvr_pcheck_kids(kvr_pcheck_t *k, const kvr_check_link_t *link,
 
     for (t = 0; t < 3; t++) {
         if ((kids >> t * KVR_KIDS_BITS & KVR_KIDS_MAX) != n[t]) {
-            return kvr_pcheck_fail("block %u: view %u holds %lu children in "
+            return kvr_check_fail("block %u: view %u holds %lu children in "
                                    "row %u, %lu counted", link->parent,
                                    link->view, (unsigned long) n[t], t,
                                    (unsigned long)
@@ -523,34 +514,6 @@ kvr_pcheck_compare(const void *one, const void *two)
 }
 
 
-/* ---- the arena, counters ------------------------------------------------ */
-
-static const char *
-kvr_pcheck_free(kvr_pcheck_t *k)
-{
-    const char  *why;
-
-    why = kvr_arena_check(&k->x->arena, kvr_pcheck_nobodys, k);
-
-    return why ? kvr_pcheck_fail("the arena: %s", why) : k->why;
-}
-
-
-static void
-kvr_pcheck_nobodys(void *data, uint32_t piece, uint32_t words)
-{
-    const char    *why;
-    kvr_pcheck_t  *k;
-
-    k = data;
-    why = kvr_pcheck_mark(k, piece, words, "free");
-
-    if (k->why == NULL) {
-        k->why = why;
-    }
-}
-
-
 static const char *
 kvr_pcheck_counts(kvr_pcheck_t *k)
 {
@@ -561,14 +524,14 @@ kvr_pcheck_counts(kvr_pcheck_t *k)
     nbroken = 0;
 
     if (z->arena.used - z->arena.lent != k->used) {
-        return kvr_pcheck_fail("%lu words are used, %lu counted",
+        return kvr_check_fail("%lu words are used, %lu counted",
                                (unsigned long) k->used,
                                (unsigned long) (z->arena.used
                                                 - z->arena.lent));
     }
 
     if (z->handles.used != k->nhandles) {
-        return kvr_pcheck_fail("%lu handles, %lu counted",
+        return kvr_check_fail("%lu handles, %lu counted",
                                (unsigned long) k->nhandles,
                                (unsigned long) z->handles.used);
     }
@@ -576,7 +539,7 @@ kvr_pcheck_counts(kvr_pcheck_t *k)
     for (view = 0; view < z->max_views; view++) {
 
         if (k->x->view_handles[view] != k->handles[view]) {
-            return kvr_pcheck_fail("view %u has %u handles, %u counted", view,
+            return kvr_check_fail("view %u has %u handles, %u counted", view,
                                    k->handles[view],
                                    k->x->view_handles[view]);
         }
@@ -585,55 +548,16 @@ kvr_pcheck_counts(kvr_pcheck_t *k)
 
         if ((k->x->view_broken[view] & ~KVR_BROKEN_HIDDEN) != k->broken[view])
         {
-            return kvr_pcheck_fail("view %u has %u broken links, %u counted",
+            return kvr_check_fail("view %u has %u broken links, %u counted",
                                    view, k->broken[view],
                                    k->x->view_broken[view]);
         }
     }
 
     if (z->nbroken != nbroken) {
-        return kvr_pcheck_fail("%u views have broken links, %u counted",
+        return kvr_check_fail("%u views have broken links, %u counted",
                                nbroken, z->nbroken);
     }
 
     return NULL;
-}
-
-
-/* ---- small things ------------------------------------------------------- */
-
-static const char *
-kvr_pcheck_mark(kvr_pcheck_t *k, uint32_t piece, uint32_t words,
-    const char *what)
-{
-    uint64_t  i;
-
-    if (piece < 8 || (uint64_t) piece + words > k->x->zone->arena.bump) {
-        return kvr_pcheck_fail("%s %u is outside of the arena", what, piece);
-    }
-
-    for (i = piece; i < (uint64_t) piece + words; i++) {
-
-        if (k->marks[i / 64] >> (i & 63) & 1) {
-            return kvr_pcheck_fail("%s %u: word %lu is another's", what,
-                                   piece, (unsigned long) i);
-        }
-
-        k->marks[i / 64] |= UINT64_C(1) << (i & 63);
-    }
-
-    return NULL;
-}
-
-
-static const char *
-kvr_pcheck_fail(const char *fmt, ...)
-{
-    va_list  args;
-
-    va_start(args, fmt);
-    vsnprintf(kvr_pcheck_why, sizeof(kvr_pcheck_why), fmt, args);
-    va_end(args);
-
-    return kvr_pcheck_why;
 }

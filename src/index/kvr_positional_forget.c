@@ -12,21 +12,23 @@
  */
 
 
+#include "kvr_oldest.h"
 #include "kvr_positional_steps.h"
 
 
-#define KVR_FORGET_SAMPLE    32         /* ends of chains, for the oldest */
-#define KVR_FORGET_BEST      8          /* of these are forgotten */
 #define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
-#define KVR_FORGET_CHAIN     4096       /* of what is too old, at once */
+#define KVR_FORGET_RECORDS   4096       /* of all; a block is not forgotten by
+                                           half then */
+#define KVR_FORGET_LINE      16         /* records of a line */
 #define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
-#define KVR_FORGET_LONG      65536      /* for the first of it */
+#define KVR_FORGET_LONG      (1 << 20)  /* for the first of it */
 
 
 static uint32_t kvr_forget_age(const kvr_positional_t *x, uint32_t block);
-static void kvr_forget_end(kvr_positional_t *x, uint32_t block,
+static uint32_t kvr_forget_end(kvr_positional_t *x, uint32_t block,
     uint32_t keep);
-static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block);
+static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
+    uint32_t max, uint32_t *cost);
 
 
 /*
@@ -37,147 +39,153 @@ static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block);
 bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep)
 {
-    uint32_t      i, k, n, age, block;
-    uint32_t      ages[KVR_FORGET_SAMPLE], blocks[KVR_FORGET_SAMPLE];
+    uint32_t      i, block, cost;
     uint64_t      pos, look;
-    kvr_block_t  *b;
+    kvr_oldest_t  oldest;
 
-    n = 0;
+    oldest.n = 0;
     pos = x->zone->forget_at;
     look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
 
     for (i = 0;
-         i < look && n < KVR_FORGET_SAMPLE && (n == 0 || i < KVR_FORGET_LOOK);
+         i < look && oldest.n < KVR_OLDEST_SAMPLE
+         && (oldest.n == 0 || i < KVR_FORGET_LOOK);
          i++)
     {
         pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
         block = (uint32_t) (x->places[pos] >> 32);
 
-        if (block == 0 || block == keep) {
-            continue;
+        if (block && block != keep
+            && kvr_block_at(&x->arena, block)->nchildren == 0)
+        {
+            kvr_oldest_add(&oldest, block, kvr_forget_age(x, block));
         }
-
-        b = kvr_block_at(&x->arena, block);
-
-        if (b->nchildren) {
-            continue;
-        }
-
-        /* in the order of age */
-
-        age = kvr_forget_age(x, block);
-
-        for (k = n++; k && ages[k - 1] < age; k--) {
-            blocks[k] = blocks[k - 1];
-            ages[k] = ages[k - 1];
-        }
-
-        blocks[k] = block;
-        ages[k] = age;
     }
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
-    for (i = 0; i < n && i < KVR_FORGET_BEST; i++) {
-        kvr_forget_end(x, blocks[i], keep);
+    cost = 0;
+
+    for (i = 0;
+         i < kvr_min(oldest.n, KVR_OLDEST_BEST) && cost < KVR_FORGET_RECORDS;
+         i++)
+    {
+        cost += kvr_forget_end(x, oldest.items[i], keep);
     }
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
 
-    return n != 0;
+    return oldest.n != 0;
 }
 
+
+/*
+ * A chain that is too old goes block by block from its end; where the slots
+ * end in the middle of it, the zone remembers where to go on.
+ */
 
 bool
 kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
 {
-    uint32_t  n, block;
+    bool      round, moved;
+    uint32_t  block, cost;
     uint64_t  pos;
 
     pos = x->zone->forget_at;
+    block = x->zone->forgetting;
+    round = false;
+    moved = false;
 
-    for ( /* void */ ; slots; slots--) {
+    while (slots) {
 
-        if (pos >= x->zone->nplaces) {
-            kvr_set64(x->mem, &x->zone->forget_at, 0);
-            return true;
-        }
-
-        block = (uint32_t) (x->places[pos] >> 32);
-
-        if (block == 0 || kvr_block_at(&x->arena, block)->nchildren
-            || kvr_forget_age(x, block) <= age)
+        if (block && kvr_block_at(&x->arena, block)->nchildren == 0
+            && kvr_forget_age(x, block) > age)
         {
-            pos++;
+            block = kvr_forget_block(x, block, slots, &cost);
+            slots -= kvr_min(slots, cost);
+            moved = true;
             continue;
         }
 
-        /* up its chain; then another may be in this slot: look at it again */
+        slots--;
 
-        n = 0;
+        if (moved && pos) {
+            /* another may be in the slot by now */
+            pos--;
+        }
 
-        do {
-            block = kvr_forget_block(x, block);
-            slots -= slots > 1;
-        } while (block && kvr_block_at(&x->arena, block)->nchildren == 0
-                 && kvr_forget_age(x, block) > age
-                 && ++n < KVR_FORGET_CHAIN);
+        moved = false;
+
+        if (pos >= x->zone->nplaces) {
+            pos = 0;
+            block = 0;
+            round = true;
+            break;
+        }
+
+        block = (uint32_t) (x->places[pos++] >> 32);
     }
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
+    kvr_set32(x->mem, &x->zone->forgetting, block);
 
-    return false;
+    return round;
 }
 
-
-/* Seconds; another process's clock may be ahead of ours. */
 
 static uint32_t
 kvr_forget_age(const kvr_positional_t *x, uint32_t block)
 {
-    uint32_t  age;
-
-    age = x->now - kvr_load32(&kvr_block_at(&x->arena, block)->stamp);
-
-    return age > INT32_MAX ? 0 : age;
+    return kvr_oldest_age(x->now,
+                          kvr_load32(&kvr_block_at(&x->arena, block)->stamp));
 }
 
 
-/* The end of a chain, up to a block that was used after it. */
+/* The end of a chain, up to a block that was used after it; what it cost. */
 
-static void
+static uint32_t
 kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
 {
-    uint32_t  n, age;
+    uint32_t  n, age, cost, all;
 
     age = kvr_forget_age(x, block);
+    all = 0;
 
     for (n = 0; n < KVR_FORGET_BLOCKS; n++) {
 
-        block = kvr_forget_block(x, block);
+        block = kvr_forget_block(x, block, UINT32_MAX, &cost);
+        all += cost;
 
-        if (block == 0 || block == keep
+        if (block == 0 || block == keep || all >= KVR_FORGET_RECORDS
             || kvr_block_at(&x->arena, block)->nchildren
             || kvr_forget_age(x, block) < age)
         {
             break;
         }
     }
+
+    return all;
 }
 
 
-/* Takes it from all views; the first block before it that stays, or 0. */
+/*
+ * Takes it from all views; the first block before it that stays, or 0.  What
+ * that costs is 1, and for each record the lines of the others; where it comes
+ * to max, the block itself stays, with what is left.
+ */
 
 static uint32_t
-kvr_forget_block(kvr_positional_t *x, uint32_t block)
+kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
+    uint32_t *cost)
 {
     uint32_t      i, mark;
     kvr_block_t  *b;
 
     b = kvr_block_at(&x->arena, block);
+    *cost = 1;
 
-    for (i = 0; i < b->n; /* void */ ) {
+    for (i = 0; i < b->n && *cost < max; /* void */ ) {
 
         mark = kvr_block_marks(&x->arena, b)[i];
 
@@ -185,6 +193,8 @@ kvr_forget_block(kvr_positional_t *x, uint32_t block)
             i++;
             continue;
         }
+
+        *cost += 1 + b->n / KVR_FORGET_LINE;
 
         kvr_positional_breathe(x);
         kvr_positional_expel(x, block, i);

@@ -11,40 +11,38 @@
 
 
 #include "kvr_names.h"
+#include "kvr_oldest.h"
 #include "kvr_radix_run.h"
 
 
-#define KVR_FORGET_SAMPLE    32         /* runs looked at for the oldest */
-#define KVR_FORGET_BEST      8          /* of these are forgotten */
+#define KVR_FORGET_HANDLES   32768      /* of all; a run is not forgotten by
+                                           half then */
 #define KVR_FORGET_HOPS      64         /* down to a leaf */
+#define KVR_FORGET_SLOT      4          /* handles: as long as a slot */
 #define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
 
 
 static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
 static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
 static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
-static void kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep);
+static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
+    uint32_t max);
 
-
-/*
- * The oldest of a sample, as Redis does it: an order of all runs by age would
- * cost each lookup a write that others see.
- */
 
 bool
 kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 {
-    uint32_t  i, k, n, run, age, runs[KVR_FORGET_SAMPLE];
-    uint32_t  ages[KVR_FORGET_SAMPLE];
-    uint64_t  slot;
+    uint32_t      i, run, handles;
+    uint64_t      slot;
+    kvr_oldest_t  oldest;
 
     if (x->zone->children_used == 0) {
         return false;
     }
 
-    n = 0;
+    oldest.n = 0;
 
-    for (i = 0; i < KVR_FORGET_SAMPLE; i++) {
+    for (i = 0; i < KVR_OLDEST_SAMPLE; i++) {
 
         x->random = x->random * UINT64_C(6364136223846793005)
                     + UINT64_C(1442695040888963407);
@@ -52,70 +50,61 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
 
         run = kvr_forget_leaf(x, kvr_forget_slot(x, slot), keep);
 
-        if (run == 0) {
-            continue;
+        if (run) {
+            kvr_oldest_add(&oldest, run, kvr_forget_age(x, run));
         }
-
-        /* in the order of age, each once */
-
-        age = kvr_forget_age(x, run);
-
-        for (k = 0; k < n && runs[k] != run; k++) { /* void */ }
-
-        if (k < n) {
-            continue;
-        }
-
-        for (k = n++; k && ages[k - 1] < age; k--) {
-            runs[k] = runs[k - 1];
-            ages[k] = ages[k - 1];
-        }
-
-        runs[k] = run;
-        ages[k] = age;
     }
 
-    if (n == 0) {
+    if (oldest.n == 0) {
 
         /* forget_at may be behind the last slot */
 
         slot = kvr_min(x->zone->forget_at, x->zone->nchildren - 1);
 
-        for (i = 0; n == 0 && i < KVR_FORGET_LOOK; i++) {
+        for (i = 0; oldest.n == 0 && i < KVR_FORGET_LOOK; i++) {
 
             slot = kvr_forget_slot(x, kvr_table_next(slot,
                                                      x->zone->nchildren));
             run = (uint32_t) (x->children[slot] >> 32);
 
             if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
-                runs[n++] = run;
+                kvr_oldest_add(&oldest, run, 0);
             }
         }
 
         kvr_set64(x->mem, &x->zone->forget_at, slot);
     }
 
-    for (i = 0; i < n && i < KVR_FORGET_BEST; i++) {
-        kvr_forget_run(x, runs[i], keep);
+    handles = 0;
+
+    for (i = 0; i < kvr_min(oldest.n, KVR_OLDEST_BEST); i++) {
+
+        if (handles >= KVR_FORGET_HANDLES) {
+            break;
+        }
+
+        handles += kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX);
     }
 
     kvr_txn_commit(x->mem);
     kvr_radix_begin(x);
 
-    return n != 0;
+    return oldest.n != 0;
 }
 
 
 bool
 kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 {
-    uint32_t    run;
+    uint32_t    run, handles;
     uint64_t    pos;
     kvr_run_t  *r;
 
     pos = x->zone->forget_at;
 
-    while (slots--) {
+    while (slots) {
+
+        slots--;
 
         if (pos >= x->zone->nchildren) {
             kvr_set64(x->mem, &x->zone->forget_at, 0);
@@ -129,7 +118,9 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 
             if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
-                kvr_forget_run(x, run, 0);
+                handles = kvr_forget_run(x, run, 0,
+                                         slots * KVR_FORGET_SLOT);
+                slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
                 continue;
             }
         }
@@ -143,16 +134,10 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 }
 
 
-/* Seconds; another process's clock may be ahead of ours. */
-
 static uint32_t
 kvr_forget_age(const kvr_radix_t *x, uint32_t run)
 {
-    uint32_t  age;
-
-    age = x->now - kvr_load32(&kvr_radix_run(x, run)->stamp);
-
-    return age > INT32_MAX ? 0 : age;
+    return kvr_oldest_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
 }
 
 
@@ -209,16 +194,27 @@ kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 }
 
 
-static void
-kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep)
+/*
+ * Takes a run from all views, or, where it comes to max handles, from some;
+ * how many handles that was.
+ */
+
+static uint32_t
+kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max)
 {
-    uint32_t    i, view, had;
+    uint32_t    i, n, view, had;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
     i = 0;
+    n = 0;
 
-    while ((view = kvr_cover_next(&x->cover, r, &i)) != UINT32_MAX) {
+    do {
+        view = kvr_cover_next(&x->cover, r, &i);
+
+        if (view == UINT32_MAX) {
+            break;
+        }
 
         had = x->view_handles[view];
         kvr_radix_drop(x, run, view);
@@ -231,7 +227,12 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep)
         }
 
         kvr_radix_breathe(x);
-    }
+
+        n += had;
+
+    } while (n < max);
 
     kvr_radix_tidy(x, run, keep);
+
+    return n;
 }

@@ -153,6 +153,7 @@ def a_worker_appears_and_is_used():
     assert worker["ranks"] == 1 and worker["role"] == "both", worker
     assert worker["weight"] == 1 and 0 < worker["ttl"] <= TTL, worker
     assert at.used() == {"m1", "fixed"}
+    at.relay("m1").send(30)
 
 
 def its_log_is_read():
@@ -239,7 +240,7 @@ def a_large_hash_is_refused():
     """a registration of thousands of fields stops nobody else"""
     redis = at.stage.redis
     redis.hset("kv-worker:{large}", mapping={
-        f"field{number}": number for number in range(1500)})
+        f"field{number}": number for number in range(20_000)})
     redis.hset("kv-worker:{large}", "address", NOBODY)
     redis.sadd("kv-workers", "large")
     at.wait("large", origin="redis", address=NOBODY)

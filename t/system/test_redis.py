@@ -457,7 +457,8 @@ def start_with_passwords():
     (at.stage.directory / "acl").write_text(
         f"user default on >{PASSWORD} ~* &* +@all\n"
         f"user router on #{sha256(USER_PASSWORD)} ~kv-* &kv-events:* -@all "
-        f"+psubscribe +subscribe +xrange +xrevrange +select\n")
+        f"+psubscribe +subscribe +xrange +xrevrange +select "
+        f"+hmget +getrange +set +pttl +sscan\n")
     at.client = redis.Redis(port=at.stage.redis_port, password=PASSWORD)
     at.stage.start_redis("--aclfile", str(at.stage.directory / "acl"),
                          client=at.client)

@@ -270,7 +270,6 @@ def a_gap_is_asked_about():
     stream = at.stream("c1")
     at.stage.redis.delete(stream.ask)
     stream.lose()
-    stream.send(1)
     at.check(stream, "DEGRADED", "gap_not_filled")
     wait_until("a snapshot is asked for",
                lambda: at.stage.redis.get(stream.ask) == b"1", PATIENCE)
@@ -367,7 +366,6 @@ def garbage_is_refused():
     """whatever lies where a snapshot should be is refused; the view stays"""
     stream = at.stream("c1")
     stream.lose()
-    stream.send(1)
     at.check(stream, "DEGRADED", "gap_not_filled")
     view = at.stage.dump().holdings()
     children = at.stage.children()

@@ -192,7 +192,7 @@ random_store(void)
     ev.tokens = tokens;
     ev.ntokens = n * engine_size;
     ev.block_size = engine_size;
-    ev.origin = reused ? KVR_ORIGIN_REUSED : KVR_ORIGIN_NEW;
+    ev.reused = reused;
 
     if (any(12) == 0) {
         ev.verdict = KVR_FILTERED;

@@ -213,16 +213,16 @@ test_advice(void)
     " 'token_ids': [1, 2], 'block_size': 2, " more "}"
 
     ok(decode_event(MAP("'origin': 'NEW'"), KVR_KEEP, KVR_WHY_NONE)
-       && EV(0)->origin == KVR_ORIGIN_NEW
+       && !EV(0)->reused
        && decode_event(MAP("'origin': 'REUSED'"), KVR_KEEP, KVR_WHY_NONE)
-       && EV(0)->origin == KVR_ORIGIN_REUSED
+       && EV(0)->reused
        && decode_event(MAP("'origin': 'reused'"), KVR_KEEP, KVR_WHY_NONE)
-       && EV(0)->origin == KVR_ORIGIN_REUSED
+       && EV(0)->reused
        && decode_event(MAP("'origin': null"), KVR_KEEP, KVR_WHY_NONE)
-       && EV(0)->origin == KVR_ORIGIN_UNSAID
+       && !EV(0)->reused
        && decode_event(MAP("'origin': {'x': 1}"), KVR_KEEP, KVR_WHY_NONE)
-       && EV(0)->origin == KVR_ORIGIN_UNSAID,
-       "a store may say whether it is another copy");
+       && !EV(0)->reused,
+       "a store may say that it is no new copy");
 
     ok(decode_event(MAP("'block_mm_infos': [null]"), KVR_KEEP, KVR_WHY_NONE)
        && decode_event(MAP("'block_mm_infos': null"), KVR_KEEP, KVR_WHY_NONE)

@@ -348,6 +348,7 @@ crowd(void)
     n--;
     ok(rc == KVR_FULL && n == KVR_BLOCK_RECORDS,
        "a block has %u records at most", n);
+    is_u64(fx_usage(f).forgotten, 0, "and nothing is forgotten for one more");
     is_u64(x->zone->handles.used, n, "and nothing is left of one more");
 
     x->now = UINT32_MAX / 4;

@@ -118,8 +118,10 @@ main(int argc, char **argv)
 {
     bool      good;
     uint32_t  i, only, steps;
-    uint64_t  seed;
+    uint64_t  seed, all, wrong;
 
+    all = 0;
+    wrong = 0;
     steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 6000;
     seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261120;
     only = argc > 3 ? strtoul(argv[3], NULL, 0) : UINT32_MAX;
@@ -134,7 +136,12 @@ main(int argc, char **argv)
                            (uint64_t) steps * profiles[i].weight / 100,
                            seed + i);
         ok(good, "both indexes agree with the model: %s", profiles[i].name);
+        all += (uint64_t) steps * profiles[i].weight / 100 * KVR_INDEX_KINDS;
+        wrong += !good;
     }
+
+    note("total model steps %llu", (unsigned long long) all);
+    note("total wrong answers %llu", (unsigned long long) wrong);
 
     return done();
 }

@@ -84,6 +84,7 @@ test_fields(void)
        && field("block_size", "64") == NULL && reg.block_size == 64
        && field("role", "prefill") == NULL
        && reg.conf.role == KVR_ROLE_PREFILL
+       && field("weight", ".25") == NULL && reg.conf.weight == 250
        && field("weight", "0.5") == NULL && reg.conf.weight == 500,
        "every field is taken");
 

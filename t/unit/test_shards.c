@@ -4,7 +4,7 @@
  * Zones of several shards: they answer what a zone of one shard answers, a
  * dead or stopped writer is its shard's affair alone, each shard has a lease.
  *
- *     test_shards [rounds [seed]]
+ *     test_shards [rounds [seed [kills]]]
  */
 
 
@@ -27,7 +27,9 @@
 #define RANKS        2
 #define DEPTH        6                  /* of the forest */
 #define CHUNK        3                  /* blocks of an event, at most */
-#define KILLS        25
+#define READERS      2
+#define KEPT         8000               /* blocks, in the shard that is written
+                                           all the time */
 
 
 /* Of a dump, one block of one event. */
@@ -53,6 +55,7 @@ typedef struct {
 static const uint32_t  counts[ZONES] = { 1, 3, 4, KVR_SHARDS_MAX };
 
 static uint32_t        rounds = 6000;
+static uint32_t        kills = 25;
 static uint64_t        state = 1;
 static kvr_router_t    zones[ZONES];
 static record_t       *records[ZONES];
@@ -619,18 +622,49 @@ test_stopped(void)
 }
 
 
+/* A lookup after the other, until killed; what is wrong is counted. */
+
+static void
+reader(kvr_router_t *k, uint64_t *wrong)
+{
+    uint32_t     i, n, found;
+    uint64_t     q[DEPTH];
+    kvr_match_t  m[WORKERS * RANKS];
+
+    (void) alarm(60);                   /* should nobody kill it */
+
+    for ( ;; ) {
+
+        for (i = 0; i < DEPTH; i++) {
+            q[i] = below(3);
+        }
+
+        n = 1 + (uint32_t) below(DEPTH);
+        found = kvr_router_find(k, q, n, below(2), m, WORKERS * RANKS);
+
+        for (i = 0; i < found; i++) {
+            if (m[i].device > m[i].host || m[i].host > m[i].disk
+                || m[i].disk > n)
+            {
+                (void) __atomic_fetch_add(wrong, 1, __ATOMIC_RELAXED);
+            }
+        }
+    }
+}
+
+
 /*
- * One process for each shard but the first writes, and is killed; the first
- * shard is written all the time.
+ * One process for each shard but the first writes, and is killed, and so are
+ * readers; the first shard is written all the time.
  */
 
 static void
 test_killed(void)
 {
     int            status;
-    pid_t          pid[4];
+    pid_t          pid[4 + READERS];
     uint32_t       i, n, round, bad;
-    uint64_t       h, q;
+    uint64_t       h, q, *wrong;
     answer_t       a[WORKERS * RANKS];
     kvr_stats_t    stats;
     kvr_event_t    ev;
@@ -643,12 +677,19 @@ test_killed(void)
     }
 
     bad = 0;
-    h = 100;
+    h = 0;
+    wrong = mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    for (round = 0; round < KILLS; round++) {
+    for (round = 0; round < kills; round++) {
 
-        for (i = 1; i < 4; i++) {
+        for (i = 1; i < 4 + READERS; i++) {
+            (void) below(2);            /* each has its own numbers */
             pid[i] = fork();
+
+            if (pid[i] == 0 && i >= 4) {
+                reader(&k, wrong);
+            }
 
             if (pid[i] == 0) {
                 k.shards[i].self = kvr_owner_self();
@@ -662,15 +703,16 @@ test_killed(void)
         }
 
         for (n = 200 + (uint32_t) below(400); n > 0; n--) {
-            bad += store(&k, worker_of(&k, 0), ++h) != KVR_OK;
+            bad += store(&k, worker_of(&k, 0), 101 + h++ % KEPT) != KVR_OK;
         }
 
-        for (i = 1; i < 4; i++) {
+        for (i = 1; i < 4 + READERS; i++) {
             (void) kill(pid[i], SIGKILL);
         }
 
-        for (i = 1; i < 4; i++) {
+        for (i = 1; i < 4 + READERS; i++) {
             (void) waitpid(pid[i], &status, 0);
+            bad += !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL;
         }
 
         while (kvr_router_tend(&k, now(), 1000)) { /* void */ }
@@ -682,17 +724,21 @@ test_killed(void)
     }
 
     is_u64(bad, 0, "writers of three shards are killed %u times: the fourth "
-           "is written on, all are sound", KILLS);
+           "is written on, all are sound", kills);
+    is_u64(*wrong, 0, "and readers, who saw nothing wrong");
 
     n = 0;
 
-    for (q = 101; q <= h; q++) {
+    for (q = 101; q <= 100 + kvr_min(h, KEPT); q++) {
         n += ask(&k, &q, 1, a) == 1 && a[0].worker == worker_of(&k, 0);
     }
 
-    is_u64(n, h - 100, "and has all that was written");
+    is_u64(n, kvr_min(h, KEPT), "and has all that was written");
 
     kvr_router_stats(&k, &stats);
+    note("total writers killed %u", kills * 3);
+    note("total readers killed %u", kills * READERS);
+    note("total wrong answers %llu", (unsigned long long) *wrong);
     note("%llu rolled back, %llu locks broken",
          (unsigned long long) stats.rollbacks,
          (unsigned long long) stats.lock_breaks);
@@ -796,6 +842,10 @@ main(int argc, char **argv)
 
     if (argc > 2) {
         state = (uint64_t) atoll(argv[2]);
+    }
+
+    if (argc > 3) {
+        kills = (uint32_t) atoi(argv[3]);
     }
 
     test_answers();

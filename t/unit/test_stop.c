@@ -15,6 +15,7 @@
 
 #include "kvr_shard.h"
 #include "pack.h"
+#include "processes.h"
 #include "zone.h"
 
 #include <signal.h>
@@ -57,7 +58,6 @@ static kvr_rc_t apply(kvr_ingest_t *in, uint64_t seq);
 static size_t message(uint8_t *out, size_t size, uint64_t seq);
 static uint64_t cursor(void);
 static bool answers(uint64_t done, uint32_t touched);
-static pid_t start(void (*fn)(void));
 static bool stop(pid_t pid);
 static void finish(pid_t pid, int number);
 static bool wait_for(const uint64_t *word, uint64_t above);
@@ -118,7 +118,12 @@ stop_here(void *data, const char *line, size_t len)
 static void
 dumper(void)
 {
-    bool  stopped;
+    bool      stopped;
+    uint32_t  i;
+
+    for (i = 0; i < router.nshards; i++) {
+        router.shards[i].self = kvr_owner_self();
+    }
 
     stopped = false;
     told->result = (uint64_t) kvr_router_dump(&router, stop_here, &stopped);
@@ -564,32 +569,6 @@ answers(uint64_t done, uint32_t touched)
 
 
 /* ---- processes ---------------------------------------------------------- */
-
-static pid_t
-start(void (*fn)(void))
-{
-    pid_t     pid;
-    uint32_t  i;
-
-    fflush(stdout);
-    pid = fork();
-
-    if (pid == -1) {
-        perror("fork");
-        exit(1);
-    }
-
-    if (pid == 0) {
-        for (i = 0; i < router.nshards; i++) {
-            router.shards[i].self = kvr_owner_self();
-        }
-
-        fn();
-    }
-
-    return pid;
-}
-
 
 static bool
 stop(pid_t pid)

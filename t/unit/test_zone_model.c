@@ -107,8 +107,12 @@ static bool empty(run_t *r);
 int
 main(int argc, char **argv)
 {
+    bool      good;
     uint32_t  i, only, steps;
-    uint64_t  seed;
+    uint64_t  seed, all, wrong;
+
+    all = 0;
+    wrong = 0;
 
     steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 5000;
     seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
@@ -120,10 +124,16 @@ main(int argc, char **argv)
             continue;
         }
 
-        ok(profile_run(&profiles[i], steps, seed + i),
-           "radix and positional, 1 and 4 shards, agree with the model: %s",
+        good = profile_run(&profiles[i], steps, seed + i);
+        all += (uint64_t) steps * ZONES;
+        wrong += !good;
+
+        ok(good, "radix and positional, 1 and 4 shards, agree with the model: %s",
            profiles[i].name);
     }
+
+    note("total model steps %llu", (unsigned long long) all);
+    note("total wrong answers %llu", (unsigned long long) wrong);
 
     return done();
 }

@@ -5,9 +5,10 @@
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, role_id and
--- confidence_id stand behind worker, address, model (strings), role ("both",
--- "prefill", "decode") and confidence ("EXACT", ...).
+-- values: a candidate's worker_data, address_data, model_data, reason_text,
+-- role_id and confidence_id stand behind worker, address, model,
+-- confidence_reason (strings), role ("both", "prefill", "decode") and
+-- confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 
@@ -57,6 +58,7 @@ typedef struct {
     const char *worker_data;
     const char *address_data;
     const char *model_data;
+    const char *reason_text;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -115,6 +117,7 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
@@ -153,6 +156,7 @@ local _M = {}
 
 local OK = 0
 local BUSY = -3
+local BUSY = -3
 local DECLINED = -5
 
 local NOBODY = 2^32 - 1          -- the number of no candidate
@@ -171,6 +175,7 @@ local WHY = {
     NO_WORKER = 8,
     RETRY = 9,
     NO_ELIGIBLE = 10,
+    OVERLOAD = 11,
 }
 
 _M.WHY = WHY
@@ -217,6 +222,10 @@ metatype("ngx_http_kv_router_candidate_t", {
 
         if key == "confidence" then
             return CONFIDENCES[self.confidence_id]
+        end
+
+        if key == "confidence_reason" then
+            return ffi_string(self.reason_text)
         end
 
         return nil
@@ -330,7 +339,7 @@ end
 
 local function matched(rc)
     if rc ~= OK then
-        return nil, failure(rc), rc == DECLINED
+        return nil, failure(rc), rc == DECLINED or rc == BUSY, rc == BUSY
     end
 
     return match_out[0][0]
@@ -341,7 +350,7 @@ end
 -- nil; allowed: ids of workers, joined by commas, or nil; roles: a bit for
 -- each, see ROLE_BITS.  Returns the match (#m candidates, m[i], m.why, ...),
 -- which lives as long as the request, or nil, err, and true when there is no
--- worker at all.
+-- worker at all, or, then true once more, when all that are eligible are full.
 function _M.match(r, zone, lora, salt, model, allowed, roles)
     return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
                                                   salt, len_of(salt), model,
@@ -386,6 +395,12 @@ function _M.prefill(r, zone, i)
     end
 
     return true
+end
+
+
+-- A request was refused: why, of WHY.
+function _M.refused(zone, why)
+    C.ngx_http_kv_router_ffi_refused(zone, why)
 end
 
 

@@ -36,6 +36,7 @@
 --         worker, rank          id (string), data-parallel rank (number)
 --         device, host, disk    blocks of the prompt cached there; cumulative:
 --                               device <= host <= disk
+--         predicted             of device: not by events yet, see predict=
 --         active_requests, active_prefills, prefill_tokens (not yet done),
 --         decode_blocks         the load that all of nginx has put there
 --         waiting_requests, running_requests, kv_usage (0 to 1)
@@ -53,6 +54,9 @@
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
 --                               "UNVERIFIED" or "EXTERNAL"; confidence_id is
 --                               the same as a number, from 0, for hot loops
+--         confidence_reason     why: "none", "no_events", "silent",
+--                               "redis_down", "gap_not_filled", "block_size",
+--                               ... as in /workers (a string: see below)
 --         age                   seconds since its last message; -1: never
 --         address, model        strings; model "" when not said
 --         holder, generation    numbers that name (worker, rank): the pair is

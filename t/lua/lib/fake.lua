@@ -105,12 +105,16 @@ local function fill(c, given, i)
     c.weight = 1
     c.age = -1
     c.confidence_id = 1
+    c.reason_text = "none"
 
     for key, value in pairs(given) do
         if key == "worker" or key == "address" or key == "model" then
             kept[#kept + 1] = value
             c[key .. "_data"] = value
             c[key .. "_len"] = #value
+        elseif key == "confidence_reason" then
+            kept[#kept + 1] = value
+            c.reason_text = value
         else
             c[key] = value
         end

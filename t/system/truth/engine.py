@@ -147,6 +147,7 @@ class Engine:
         self.ranks = [Rank(self, number) for number in range(profile.ranks)]
         self.batches = 0
         self.relays = 0                 # that were ever started for it
+        self.steady = False             # until heal()
         self._going = False
         self._thread = None
 
@@ -184,12 +185,12 @@ class Engine:
 
     def step(self):
         """A request on one of its ranks; a batch, unless nothing changed.
-        Now and then a rank is emptied instead."""
+        Now and then a rank is emptied instead, unless it is `steady`."""
         with self.lock:
             if not self._going:
                 return
             rank = self.rng.choice(self.ranks)
-            if self.rng.random() < CLEARS:
+            if self.rng.random() < CLEARS and not self.steady:
                 rank.send(rank.cache.clear())
                 return
             events = rank.cache.step(
@@ -207,6 +208,7 @@ class Engine:
 
     def heal(self):
         """Begins anew, whatever was lost: a clear, or a restart."""
+        self.steady = False
         if self.rng.random() < 0.7:
             self.clear()
         else:

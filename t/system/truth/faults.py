@@ -186,6 +186,7 @@ def messages_dropped(plant, worker, rng):
 def messages_lost(plant, worker, rng):
     """ZMQ messages are lost, and the replay buffer has them no more."""
     engine = plant.fleet.engines[worker]
+    engine.steady = True
     number = rng.randrange(engine.profile.ranks)
     if rng.random() < 0.5:
         engine.mute(number, rng.randrange(1, 20), keep=False)
@@ -198,6 +199,7 @@ def messages_lost(plant, worker, rng):
 def buffer_overrun(plant, worker, rng):
     """While its relay is dead an engine says more than its buffer holds."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    engine.steady = True
     relay.kill()
     last = [seq for _, seq in engine.position()]
     more = engine.profile.buffer + rng.randrange(2, 50)

@@ -98,7 +98,8 @@ class Relay:
         command = [str(RELAY), "--worker", self.engine.name,
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
-                   "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0"]
+                   "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
+                   "--snapshot-interval", "100", "--memory", "32m"]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:

@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 from model import Model
 
@@ -19,7 +20,7 @@ from .oracle import EMPTY, PARTLY, compare
 SAMPLE_SECONDS = 0.2            # from one sample to the next
 WATCHED_SECONDS = 1.5           # a worker must not be EXACT for so long
 NOTICED_SECONDS = 20.0          # ... once the loss was noticed
-SHOWN = 10                      # differences told in full
+AT_ONCE = 8                     # faults
 
 
 class Referee:
@@ -37,6 +38,8 @@ class Referee:
         self._forbidden = {}            # worker -> why it must not be EXACT
         self._going = False
         self._thread = None
+        # processes end with the thread that has started them: these stay
+        self._pool = ThreadPoolExecutor(AT_ONCE)
 
     # ------------------------------------------------------------- samples
 
@@ -120,7 +123,8 @@ class Referee:
             if worker is None or not _exact(worker):
                 wrong[name] = worker and {
                     key: worker[key] for key in
-                    ("confidence", "reason", "epoch", "seq", "age")}
+                    ("confidence", "reason", "epoch", "seq", "age",
+                     "refused")}
             elif not self._reached(name, worker, target):
                 wrong[name] = f"it is EXACT, but only at {_cursor(worker)}"
         return wrong
@@ -188,12 +192,9 @@ class Referee:
         names = [f"{kind} ({worker})" if worker else kind
                  for kind, worker, _ in faults]
         started = time.monotonic()
-        threads = [threading.Thread(target=self._fault, args=fault)
-                   for fault in faults]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for done in [self._pool.submit(self._fault, *fault)
+                     for fault in faults]:
+            done.result()
         self.plant.fleet.ensure()
         lasted = time.monotonic() - started
         lost = [(kind, worker) for kind, worker, _ in faults

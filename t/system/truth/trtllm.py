@@ -59,6 +59,7 @@ class TrtEngine:
         self.ranks = [Rank()]
         self.batches = 0
         self.relays = 0                 # that were ever started for it
+        self.steady = True              # it never clears
         self.port = None
         self._server = None
         self._going = False

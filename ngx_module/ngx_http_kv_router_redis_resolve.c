@@ -1,0 +1,175 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The addresses of a Redis that is known by name, from the resolver that is
+ * configured at the level of http.
+ */
+
+
+#include "ngx_http_kv_router_redis.h"
+
+
+/* milliseconds, when resolver_timeout is not set there */
+#define NGX_HTTP_KV_ROUTER_RESOLVE  30000
+
+
+static void ngx_http_kv_router_redis_resolve_handler(ngx_resolver_ctx_t *ctx);
+static ngx_int_t ngx_http_kv_router_redis_resolved(
+    ngx_http_kv_router_redis_t *r, ngx_resolver_ctx_t *ctx);
+
+
+ngx_int_t
+ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r)
+{
+    ngx_resolver_ctx_t                 *ctx, name;
+    ngx_http_core_loc_conf_t           *core;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+    core = r->zone->redis->core;
+
+    if (server->host.len == 0 || server->literal
+        || core->resolver == NULL || core->resolver->connections.nelts == 0)
+    {
+        return NGX_OK;
+    }
+
+    ngx_memzero(&name, sizeof(ngx_resolver_ctx_t));
+    name.name = server->host;
+
+    ctx = ngx_resolve_start(core->resolver, &name);
+
+    if (ctx == NULL || ctx == NGX_NO_RESOLVER) {
+        return NGX_OK;
+    }
+
+    ctx->name = server->host;
+    ctx->handler = ngx_http_kv_router_redis_resolve_handler;
+    ctx->data = r;
+    ctx->timeout = core->resolver_timeout == NGX_CONF_UNSET_MSEC
+                   ? NGX_HTTP_KV_ROUTER_RESOLVE : core->resolver_timeout;
+    ctx->cancelable = 1;
+
+    r->resolving = ctx;
+
+    /* may call the handler at once */
+
+    if (ngx_resolve_name(ctx) != NGX_OK) {
+        r->resolving = NULL;
+        return NGX_OK;
+    }
+
+    return NGX_AGAIN;
+}
+
+
+void
+ngx_http_kv_router_redis_resolve_stop(ngx_http_kv_router_redis_t *r)
+{
+    if (r->resolving) {
+        ngx_resolve_name_done(r->resolving);
+        r->resolving = NULL;
+    }
+
+    r->addrs = NULL;
+
+    if (r->pool) {
+        ngx_destroy_pool(r->pool);
+        r->pool = NULL;
+    }
+}
+
+
+static void
+ngx_http_kv_router_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
+{
+    ngx_uint_t                          level;
+    ngx_http_kv_router_redis_t         *r;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    r = ctx->data;
+    r->resolving = NULL;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    if (ctx->state) {
+        level = server->unresolved ? NGX_LOG_INFO : NGX_LOG_ERR;
+        server->unresolved = 1;
+
+        ngx_log_error(level, &r->log, 0,
+                      "\"%V\" could not be resolved (%i: %s), using the "
+                      "addresses known", &ctx->name, ctx->state,
+                      ngx_resolver_strerror(ctx->state));
+
+    } else if (ngx_http_kv_router_redis_resolved(r, ctx) == NGX_OK) {
+        server->unresolved = 0;
+    }
+
+    ngx_resolve_name_done(ctx);
+
+    ngx_http_kv_router_redis_connect_addr(r);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_redis_resolved(ngx_http_kv_router_redis_t *r,
+    ngx_resolver_ctx_t *ctx)
+{
+    u_char      *p;
+    in_port_t    port;
+    ngx_pool_t  *pool;
+    ngx_addr_t  *addrs;
+    ngx_uint_t   i;
+
+    if (ctx->naddrs == 0) {
+        return NGX_ERROR;
+    }
+
+    port = ngx_http_kv_router_redis_current(r)->port;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
+    if (pool == NULL) {
+        return NGX_ERROR;
+    }
+
+    addrs = ngx_pcalloc(pool, ctx->naddrs * sizeof(ngx_addr_t));
+    if (addrs == NULL) {
+        goto failed;
+    }
+
+    for (i = 0; i < ctx->naddrs; i++) {
+
+        addrs[i].socklen = ctx->addrs[i].socklen;
+        addrs[i].sockaddr = ngx_palloc(pool, addrs[i].socklen);
+        p = ngx_pnalloc(pool, NGX_SOCKADDR_STRLEN);
+
+        if (addrs[i].sockaddr == NULL || p == NULL) {
+            goto failed;
+        }
+
+        ngx_memcpy(addrs[i].sockaddr, ctx->addrs[i].sockaddr,
+                   addrs[i].socklen);
+        ngx_inet_set_port(addrs[i].sockaddr, port);
+
+        addrs[i].name.data = p;
+        addrs[i].name.len = ngx_sock_ntop(addrs[i].sockaddr, addrs[i].socklen,
+                                          p, NGX_SOCKADDR_STRLEN, 1);
+    }
+
+    if (r->pool) {
+        ngx_destroy_pool(r->pool);
+    }
+
+    r->pool = pool;
+    r->addrs = addrs;
+    r->naddrs = ctx->naddrs;
+
+    return NGX_OK;
+
+failed:
+
+    ngx_destroy_pool(pool);
+
+    return NGX_ERROR;
+}

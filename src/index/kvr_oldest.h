@@ -1,0 +1,57 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The oldest of a sample, as Redis does it: an order of all by age would cost
+ * each lookup a write that others see.
+ */
+
+
+#ifndef KVR_OLDEST_H_INCLUDED
+#define KVR_OLDEST_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_OLDEST_SAMPLE    32
+#define KVR_OLDEST_BEST      8          /* of these are forgotten */
+
+
+typedef struct {
+    uint32_t    n;
+    uint32_t    items[KVR_OLDEST_SAMPLE];       /* the oldest first */
+    uint32_t    ages[KVR_OLDEST_SAMPLE];
+} kvr_oldest_t;
+
+
+/* Each item once; no more than KVR_OLDEST_SAMPLE. */
+static inline void
+kvr_oldest_add(kvr_oldest_t *o, uint32_t item, uint32_t age)
+{
+    uint32_t  k;
+
+    for (k = 0; k < o->n; k++) {
+        if (o->items[k] == item) {
+            return;
+        }
+    }
+
+    for (k = o->n++; k && o->ages[k - 1] < age; k--) {
+        o->items[k] = o->items[k - 1];
+        o->ages[k] = o->ages[k - 1];
+    }
+
+    o->items[k] = item;
+    o->ages[k] = age;
+}
+
+
+/* Seconds since a stamp; another process's clock may be ahead of ours. */
+static inline uint32_t
+kvr_oldest_age(uint32_t now, uint32_t stamp)
+{
+    return now - stamp > INT32_MAX ? 0 : now - stamp;
+}
+
+
+#endif /* KVR_OLDEST_H_INCLUDED */

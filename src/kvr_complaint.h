@@ -1,0 +1,38 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What of a worker's events is refused, for people: each reason once for each
+ * worker, and a block size that doesn't fit once for each size.
+ */
+
+
+#ifndef KVR_COMPLAINT_H_INCLUDED
+#define KVR_COMPLAINT_H_INCLUDED
+
+
+#include "event/kvr_event.h"
+#include "fleet/kvr_fleet.h"
+
+
+#define KVR_COMPLAINT_LEN    256        /* bytes of it in words */
+
+
+typedef struct {
+    kvr_why_t    why;                   /* KVR_WHY_NONE: nothing to be said */
+    const char  *detail;
+} kvr_complaint_t;
+
+
+/*
+ * An event of w was refused, which its counters tell by now, but not yet its
+ * stream's engine_block_size.  detail is the decoder's, or "".
+ */
+void kvr_complaint_note(kvr_complaint_t *c, const kvr_worker_t *w,
+    kvr_why_t why, const kvr_event_t *ev, const char *detail);
+
+/* False: nothing new.  block_size is the zone's. */
+bool kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
+    uint32_t block_size, char text[KVR_COMPLAINT_LEN]);
+
+
+#endif /* KVR_COMPLAINT_H_INCLUDED */

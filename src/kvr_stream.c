@@ -1,0 +1,106 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_stream.h"
+
+
+void
+kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
+{
+    uint32_t  reason;
+
+    reason = w->stream.reason;
+
+    if (!complete) {
+        reason = KVR_DEG_INCOMPLETE;
+        kvr_stream_uncleared(k, w);
+
+    } else if (reason == KVR_DEG_INCOMPLETE) {
+
+        /* it has its state again, but we have not */
+
+        reason = w->stream.whole ? KVR_FINE : KVR_DEG_GAP;
+    }
+
+    if (w->stream.reason != reason) {
+        kvr_set32(&k->mem, &w->stream.reason, reason);
+    }
+}
+
+
+bool
+kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
+{
+    uint32_t       h;
+    kvr_worker_t  *w;
+    kvr_holder_t  *holders;
+
+    w = &k->fleet.workers[worker];
+    holders = k->fleet.holders;
+
+    if (kvr_fleet_holder_find(&k->fleet, worker, rank, &h) != KVR_OK) {
+        return false;
+    }
+
+    kvr_set32(&k->mem, &holders[h].cleared, 1);
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
+        if (!holders[h].cleared) {
+            return false;
+        }
+    }
+
+    kvr_set32(&k->mem, &w->stream.whole, 1);
+    kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
+
+    return true;
+}
+
+
+void
+kvr_stream_uncleared(kvr_shard_t *k, kvr_worker_t *w)
+{
+    uint32_t       h;
+    kvr_holder_t  *holders;
+
+    holders = k->fleet.holders;
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
+        if (holders[h].cleared) {
+            kvr_set32(&k->mem, &holders[h].cleared, 0);
+        }
+    }
+}
+
+
+void
+kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
+{
+    uint32_t  c;
+
+    switch (w->stream.source) {
+
+    case KVR_SOURCE_NONE:
+        c = KVR_UNKNOWN;
+        break;
+
+    case KVR_SOURCE_API:
+        c = KVR_EXTERNALLY_FED;
+        break;
+
+    case KVR_SOURCE_ENVELOPE:
+        c = w->stream.whole && w->stream.reason == KVR_FINE ? KVR_EXACT
+                                                            : KVR_DEGRADED;
+        break;
+
+    default:
+        c = w->stream.reason == KVR_FINE ? KVR_UNVERIFIED : KVR_DEGRADED;
+        break;
+    }
+
+    if (w->stream.confidence != c) {
+        kvr_set32(&k->mem, &w->stream.confidence, c);
+    }
+}

@@ -1,0 +1,35 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What is known of a worker's stream, as far as it makes the view of the
+ * worker one to be trusted or not (EVENTS.md section 7, rule 8).
+ *
+ * For kvr_ingest.c and its neighbours: all of it under the shard's lock.
+ */
+
+
+#ifndef KVR_STREAM_H_INCLUDED
+#define KVR_STREAM_H_INCLUDED
+
+
+#include "kvr_shard.h"
+
+
+/* What a message says of the publisher's own knowledge. */
+void kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete);
+
+/*
+ * A rank was cleared by an engine that the publisher knows all of: nothing of
+ * it is missing any more.  True: that is so of all ranks by now, and the view
+ * is whole.
+ */
+bool kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank);
+
+/* Something of the worker's was lost, of whatever rank. */
+void kvr_stream_uncleared(kvr_shard_t *k, kvr_worker_t *w);
+
+/* Sets the confidence that follows from the rest. */
+void kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w);
+
+
+#endif /* KVR_STREAM_H_INCLUDED */

@@ -1,0 +1,244 @@
+# What requests weigh where they run, and what they leave there.
+
+use lib 't/lib';
+use KVRouter;
+
+# two engines whose answers stay open; /stream has an event for each token
+
+our $Engines = join('', map { <<_EOC_ } 1 .. 2);
+    server {
+        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+
+        location / {
+            return  200 "w$_\\n";
+        }
+
+        location /slow {
+            content_by_lua_block {
+                ngx.say("w$_")
+                ngx.flush(true)
+                ngx.sleep(60)
+            }
+        }
+
+        location /stream {
+            content_by_lua_block {
+                ngx.header.content_type = "text/event-stream; charset=utf-8"
+
+                -- cut where it hurts: between the two ends of line
+
+                for _ = 1, 10 do
+                    ngx.print("data: x\\n")
+                    ngx.flush(true)
+                    ngx.print("\\n")
+                end
+
+                ngx.flush(true)
+                ngx.sleep(60)
+            }
+        }
+    }
+_EOC_
+
+our $Workers = join('', map { <<_EOC_ } 1 .. 2);
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+_EOC_
+
+scripts(http_config => <<"_EOC_", config => <<'_EOC_');
+    init_by_lua_block {
+        -- additional_blocks of the candidates, for the client to see
+
+        router = require("resty.kv_router").new("main", { policy = {
+            pick = function(self, ctx)
+                local pin = ctx.request.headers["x-to"]
+                local best, said = 1, ""
+
+                for i = 1, #ctx.candidates do
+                    local c = ctx.candidates[i]
+
+                    said = said .. c.worker .. "+" .. c.additional_blocks
+                           .. " "
+
+                    if (pin and c.worker == pin)
+                       or (not pin and c.device > ctx.candidates[best].device)
+                    then
+                        best = i
+                    end
+                end
+
+                return best, nil, said
+            end
+        } })
+    }
+
+    upstream engines {
+        server     0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+    }
+$Engines
+_EOC_
+    location /kv/ {
+        kv_router_api         main;
+    }
+
+    location /v1/ {
+        access_by_lua_block     { router:access() }
+        add_header              x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_best_overlap_blocks, $kv_router_reason" always;
+        proxy_pass              http://engines/;
+        proxy_buffering         off;
+        proxy_http_version      1.1;
+        proxy_set_header        Connection "";
+    }
+_EOC_
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    my $config = $block->http_config // '';
+
+    $config = "    kv_router_zone  zone=main:16m block_size=4;\n$config"
+        unless $config =~ /kv_router_zone/;
+
+    $block->set_value('http_config', "$config$Workers");
+    $block->set_value('script', <<'_EOC_' . $block->script);
+            -- Begins a request, reads its first lines, leaves it open.
+            local function begin(path, first, last, to)
+                local body = '{"prompt":' .. client.tokens(first, last) .. "}"
+                local sock = client.send("POST /v1/" .. path .. " HTTP/1.0\r\n"
+                                         .. "x-to: " .. to .. "\r\n"
+                                         .. "Content-Length: " .. #body
+                                         .. "\r\n\r\n" .. body)
+
+                sock:receiveuntil("\r\n\r\n")()
+                sock:receive(2)
+
+                return sock
+            end
+
+            local function route(what, first, last, to)
+                local answer = ask("POST", "/v1/x", '{"prompt":'
+                                   .. client.tokens(first, last) .. "}",
+                                   to and "x-to: " .. to .. "\r\n")
+
+                ngx.say(what, ": ", answer.headers["x-route"])
+            end
+_EOC_
+});
+
+log_level('info');
+worker_connections(512);
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * 17;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: blocks that several requests share count once at a worker
+--- script
+            local a = begin("slow", 1, 16, "w1")
+            ngx.say("one: ", client.load())
+
+            local b = begin("slow", 1, 24, "w1")
+            ngx.say("two: ", client.load())
+
+            local c = begin("slow", 1, 16, "w2")
+            ngx.say("three: ", client.load())
+
+            route("what each would add", 1, 20)
+
+            b:close()
+            client.wait(function()
+                return not client.load():find("active_requests=2")
+            end)
+            ngx.say("without the second: ", client.load())
+
+            a:close()
+            c:close()
+            client.idle()
+--- response_body
+one: w1/0 active_requests=1 w1/0 decode_blocks=4
+two: w1/0 active_requests=2 w1/0 decode_blocks=6
+three: w1/0 active_requests=2 w1/0 decode_blocks=6 w2/0 active_requests=1 w2/0 decode_blocks=4
+what each would add: w1 0 of 0, w1+0 w2+1 
+without the second: w1/0 active_requests=1 w1/0 decode_blocks=4 w2/0 active_requests=1 w2/0 decode_blocks=4
+load: none
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 2: an answer that is streamed grows
+--- script
+            local a = begin("stream", 1, 8, "w1")
+
+            ngx.say("grown: ", client.wait(function()
+                local load = client.load()
+                return load and load:find("decode_blocks=4") and load
+            end))
+
+            a:close()
+            client.idle()
+--- response_body
+grown: w1/0 active_requests=1 w1/0 decode_blocks=4
+load: none
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 3: without predict= nobody follows before the events
+--- script
+            route("first", 1, 16, "w2")
+            route("second", 1, 16)
+--- response_body
+first: w2 0 of 0, w1+4 w2+4 
+second: w1 0 of 0, w1+4 w2+4 
+--- no_error_log
+[error]
+
+
+
+=== TEST 4: with predict= siblings follow the first, and no answer says more than the events
+--- http_config
+    kv_router_zone  zone=main:16m block_size=4 predict=1h;
+--- script
+            route("first", 1, 40, "w2")
+            route("sibling", 1, 40)
+            route("another", 101, 140)
+            ngx.say("query: ", ask("POST", "/kv/query", '{"tokens":'
+                                   .. client.tokens(1, 40) .. "}").body)
+            ngx.say("dump: ", #ask("GET", "/kv/dump").body)
+
+            client.cache("w1", client.tokens(1, 60))
+            route("a real one is longer", 1, 60)
+--- response_body
+first: w2 0 of 0, w1+10 w2+10 
+sibling: w2 0 of 0, w1+10 w2+10 
+another: w1 0 of 0, w1+10 w2+10 
+query: {"block_size":4,"blocks":10,"scores":[]}
+
+dump: 0
+a real one is longer: w1 15 of 15, w1+15 w2+15 
+--- no_error_log
+[error]
+
+
+
+=== TEST 5: predictions end
+--- http_config
+    kv_router_zone  zone=main:16m block_size=4 predict=100ms;
+--- script
+            route("first", 1, 16, "w2")
+            ngx.sleep(0.5)
+            route("second", 1, 16)
+--- response_body
+first: w2 0 of 0, w1+4 w2+4 
+second: w1 0 of 0, w1+4 w2+4 
+--- no_error_log
+[error]
+

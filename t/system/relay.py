@@ -1,0 +1,258 @@
+"""What the relay's tests play on: a small engine, kv-relay, and a reader of
+Redis that knows what a router would know.
+"""
+
+import collections
+import os
+import re
+import signal
+import struct
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import msgpack
+import xxhash
+import zmq
+
+from stage import BLOCK_SIZE, PATIENCE, ROOT, server_port
+from processes import Process, wait_until
+
+BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build")
+RELAY = Path(os.environ.get("KVR_RELAY")
+             or next((BUILD / name for name in ("kv-relay-asan", "kv-relay")
+                      if (BUILD / name).is_file()), BUILD / "kv-relay"))
+DEVICE, HOST = 0, 1
+
+
+# ------------------------------------------------------------------- engine
+
+class Engine:
+    """One rank of vLLM: PUB, and a replay that leaves out what is old."""
+
+    def __init__(self, ports=None, keep=10000, topic=b""):
+        self.port, self.replay_port = ports or (server_port(), server_port())
+        self.keep, self.topic = keep, topic
+        self.lock = threading.RLock()
+        self.drop = set()               # seqs that the next replay leaves out
+        self.mute = False               # replay doesn't answer
+        self.rise()
+
+    def rise(self):
+        """Begins anew, with nothing."""
+        self.seq = 0
+        self.kept = collections.deque(maxlen=self.keep)
+        self.open()
+
+    def open(self):
+        """Its sockets."""
+        self.context = zmq.Context()
+        self.pub = self.context.socket(zmq.PUB)
+        self.replay = self.context.socket(zmq.ROUTER)
+        for socket, port in ((self.pub, self.port),
+                             (self.replay, self.replay_port)):
+            socket.linger = 0
+            socket.sndhwm = 0
+            wait_until("a port", lambda: self._bind(socket, port), PATIENCE)
+        self.going = True
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    @staticmethod
+    def _bind(socket, port):
+        try:
+            socket.bind(f"tcp://127.0.0.1:{port}")
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def close(self):
+        """Ends its sockets; what it holds stays."""
+        self.going = False
+        self.thread.join()
+        self.pub.close()
+        self.replay.close()
+        self.context.term()
+
+    def _serve(self):
+        while self.going:
+            if not self.replay.poll(10):
+                continue
+            ident, _, start = self.replay.recv_multipart()
+            start = int.from_bytes(start, "big")
+            with self.lock:
+                if self.mute:
+                    continue
+                for seq, payload in self.kept:
+                    if seq >= start and seq not in self.drop:
+                        self.replay.send_multipart(
+                            [ident, b"", seq.to_bytes(8, "big"), payload])
+                self.drop = set()
+                self.replay.send_multipart([ident, b"", b"\xff" * 8, b""])
+
+    def send(self, *events, lost=False, as_map=False, ts=None):
+        """A batch; lost: subscribers don't get it."""
+        ts = time.time() if ts is None else ts
+        batch = {"ts": ts, "events": events} if as_map else [ts, events]
+        payload = msgpack.packb(batch)
+        with self.lock:
+            if not lost:
+                self.pub.send_multipart(
+                    [self.topic, self.seq.to_bytes(8, "big"), payload])
+            self.kept.append((self.seq, payload))
+            self.seq += 1
+
+
+def stored(handles, parent=None, medium=None, size=BLOCK_SIZE):
+    """BlockStored; a block's tokens follow from its handle."""
+    tokens = [t for h in handles for t in tokens_of(h, size)]
+    return ["BlockStored", handles, parent, tokens, size, None, medium, None]
+
+
+def removed(handles, medium=None):
+    """BlockRemoved."""
+    return ["BlockRemoved", handles, medium]
+
+
+CLEARED = ["AllBlocksCleared"]
+
+
+def tokens_of(handle, size=BLOCK_SIZE):
+    """The tokens of the block with this handle."""
+    return [handle % 65536, handle // 65536] + list(range(size - 2))
+
+
+def local_of(handle, size=BLOCK_SIZE, seed=1337):
+    """Their local hash."""
+    return xxhash.xxh3_64_intdigest(
+        struct.pack(f"<{size}I", *tokens_of(handle, size)), seed)
+
+
+# -------------------------------------------------------------------- relay
+
+class Relay(Process):
+    """kv-relay."""
+
+    count = 0
+
+    def __init__(self, stage, worker, *options, url=None):
+        Relay.count += 1
+        self.worker = worker
+        super().__init__(f"relay-{Relay.count}", [
+            str(RELAY), "--worker", worker, "--redis",
+            url or stage.redis_url(), "--address", "127.0.0.1:80",
+            "--listen", "127.0.0.1:0", "--memory", "32m",
+            "--log-level", "debug", *options], stage.directory)
+
+    def text(self):
+        """What it has logged."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, msg, times=1):
+        """Until it has logged a line with this message."""
+        wait_until(f"{self.name} logs {msg}",
+                   lambda: self.text().count(f'msg="{msg}"') >= times,
+                   PATIENCE)
+
+    def ended(self):
+        """Its exit code, once it ended."""
+        wait_until("the relay ends",
+                   lambda: self._child.poll() is not None, PATIENCE)
+        return self._child.returncode
+
+    def kill(self):
+        """SIGKILL."""
+        self.signal(signal.SIGKILL)
+        self._child.wait()
+
+    def http(self, path):
+        """A page of its own: status and text."""
+        port = re.search(r'msg="started".* listen=127.0.0.1:(\d+)',
+                         self.text()).group(1)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
+                                        timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as err:
+            return err.code, err.read().decode()
+
+    def metric(self, name):
+        """One of its metrics."""
+        text = self.http("/metrics")[1]
+        return float(re.search(rf"^kv_relay_{re.escape(name)} (\S+)$", text,
+                               re.M).group(1))
+
+
+# -------------------------------------------------------------------- views
+
+class View:
+    """What a router makes of a worker's snapshot and log."""
+
+    def __init__(self, client, worker):
+        self.held = {}          # (rank, tier, handle) -> local hash | None
+        self.blocks = {}        # (rank, handle) -> (parent, locals)
+        pointer = {k.decode(): v.decode() for k, v in
+                   client.hgetall(f"kv-snap:{{{worker}}}").items()}
+        self.pointer = pointer
+        self.epoch, self.seq = int(pointer["epoch"]), int(pointer["seq"])
+        self.complete = pointer["complete"] == "1"
+        self.entries = []
+        base = f"kv-snap:{{{worker}}}:{self.epoch}-{self.seq}:"
+        for i in range(int(pointer["parts"])):
+            part = client.get(f"{base}{i}")
+            assert part is not None and len(part) <= 256 << 10, i
+            assert client.ttl(f"{base}{i}") == -1
+            self.apply(part)
+        for ident, fields in client.xrange(f"kv-log:{{{worker}}}"):
+            epoch, seq = map(int, ident.decode().split("-"))
+            envelope = unpack(fields[b"m"])
+            assert envelope[:4] == ["kvr1", worker, epoch, seq], envelope
+            if (epoch, seq) <= (self.epoch, self.seq):
+                continue
+            assert (epoch, seq) == (self.epoch, self.seq + 1), (
+                ident, self.epoch, self.seq)
+            self.seq = seq
+            self.complete = envelope[4]
+            self.entries.append(envelope)
+            self.apply(envelope[6])
+
+    def apply(self, batch):
+        """A normalised batch."""
+        for event in unpack(batch):
+            if event[0] == "c":
+                self.held = {k: v for k, v in self.held.items()
+                             if k[0] != event[1]}
+                continue
+            kind, rank, tier = event[:3]
+            handles = u64s(event[-1] if kind == "r" else event[4])
+            if kind == "r":
+                for handle in handles:
+                    self.held.pop((rank, tier, handle), None)
+                continue
+            locals_ = u64s(event[5])
+            parent = event[3]
+            span = len(locals_) // len(handles)
+            assert parent is None or (rank, parent) in self.blocks, event[:4]
+            for i, handle in enumerate(handles):
+                self.held[rank, tier, handle] = None
+                if span:
+                    self.blocks[rank, handle] = (
+                        parent, tuple(locals_[i * span:(i + 1) * span]))
+                    parent = handle
+                else:
+                    assert (rank, handle) in self.blocks
+
+    def handles(self, rank=0, tier=DEVICE):
+        """Those held."""
+        return sorted(h for r, t, h in self.held if (r, t) == (rank, tier))
+
+
+def unpack(data):
+    """msgpack, as lists."""
+    return msgpack.unpackb(data, raw=False, strict_map_key=False)
+
+
+def u64s(data):
+    """Little-endian numbers."""
+    return list(struct.unpack(f"<{len(data) // 8}Q", data))

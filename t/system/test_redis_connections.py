@@ -1,0 +1,460 @@
+#!/usr/bin/python3
+"""Every way to reach Redis: TLS, sockets, users, names, several URLs; TAP."""
+
+import contextlib
+import random
+import re
+import shlex
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import redis
+
+from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Stage,
+                   masked, milliseconds, server_port, wait_until)
+from traffic import Cache, Loop, Stream, make_prompts
+
+PASSWORD = "p@ss:w/rd%?&"
+NAME = "redis.test"
+SECRETS = (PASSWORD, masked(PASSWORD), "0pen-sEsAmE")
+USER = "router:" + masked(PASSWORD)
+
+
+class Play:
+    """What all tests look at."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        self.rng = random.Random(SEED)
+        self.prompts = make_prompts(self.rng, 2, 1, 20)
+        self.tls_port = server_port()
+        self.socket = str(stage.directory / "redis.sock")
+        self.number = 0
+        self.certify()
+        self.acl("router", documented_acl())
+        stage.start_redis(
+            "--bind", "127.0.0.1", "127.0.0.2", "-::1",
+            "--unixsocket", self.socket, "--aclfile", self.path("acl"),
+            "--tls-port", str(self.tls_port), "--tls-auth-clients", "no",
+            "--tls-cert-file", self.path("redis.pem"),
+            "--tls-key-file", self.path("redis.key"),
+            "--tls-ca-cert-file", self.path("ca.pem"))
+
+    def path(self, name):
+        """A file of the test."""
+        return str(self.stage.directory / name)
+
+    def acl(self, user, rules):
+        """The users that Redis knows: the default one, and another."""
+        (self.stage.directory / "acl").write_text(
+            "user default on nopass ~* &* +@all\n"
+            f"user {user} on >{PASSWORD} {rules}\n")
+
+    def certify(self):
+        """Two authorities, and a certificate of the first for Redis."""
+        for name in ("ca", "other"):
+            openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
+                    "2", "-subj", f"/CN={name}", "-keyout",
+                    self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"))
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=redis",
+                "-keyout", self.path("redis.key"), "-out",
+                self.path("redis.csr"))
+        (self.stage.directory / "san").write_text(
+            f"subjectAltName=DNS:{NAME},IP:127.0.0.1\n")
+        openssl("x509", "-req", "-days", "2", "-in", self.path("redis.csr"),
+                "-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"),
+                "-CAcreateserial", "-extfile", self.path("san"), "-out",
+                self.path("redis.pem"))
+
+    def start(self, url):
+        """A new nginx that is to reach Redis in that way."""
+        self.stage.stop_nginx()
+        self.stage.start_nginx({}, url=url)
+
+    def works(self, url, db=0, allowed=()):
+        """Events, logs and members come in that way; errors are allowed."""
+        self.start(url)
+        self.stage.wait_subscribed()
+        self.events(db)
+        self.stage.check_log(*allowed)
+
+    def events(self, db=0):
+        """Events, logs and members come."""
+        self.number += 1
+        name = f"w{self.number}"
+        client = redis.Redis(port=self.stage.redis_port, db=db)
+        client.sadd("kv-workers", name)
+        client.hset("kv-worker:{%s}" % name, "address", NOBODY)
+        stream = Stream(client, Cache(name, self.rng, self.prompts),
+                        milliseconds())
+        stream.send(20, live=False)
+        stream.send(5)
+        self.stage.wait_applied(stream.cursor())
+        self.stage.wait_confidence(name, "EXACT")
+        wait_until(f"{name} is a member", lambda: self.stage.workers()[name][
+            "origin"] == "redis", PATIENCE)
+
+    def fails(self, url, why):
+        """Redis isn't reached, and once in the log it says why."""
+        self.start(url)
+        wait_until(f"the log says {why}", lambda: re.search(
+            why, self.stage.log()), PATIENCE)
+        time.sleep(1.5)
+        said = [line for line in self.stage.log().splitlines()
+                if re.search(r"\[(error|crit|alert|emerg)\]", line)]
+        # of TLS nginx says something as well
+        most = 2 if "SSL" in why else 1
+        assert 1 <= len(said) <= most * min(SHARDS, PROCESSES), said
+        assert self.stage.status()["redis"]["up"] == 0
+        assert json_has_no(self.stage.call("GET", "/status").decode())
+
+    def plain(self, credentials="", host="127.0.0.1"):
+        """A URL."""
+        return f"redis://{credentials}{host}:{self.stage.redis_port}"
+
+    def tls(self, *parameters, host="127.0.0.1", credentials="",
+            ca="ca.pem"):
+        """A URL with TLS, and its parameters."""
+        trusted = [f"ssl_trusted_certificate={self.path(ca)}"] if ca else []
+        return " ".join([f"rediss://{credentials}{host}:{self.tls_port}",
+                         *trusted, *parameters])
+
+
+def openssl(*arguments):
+    """Runs openssl."""
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def documented_acl():
+    """The rules that the README has for Redis's user."""
+    text = (ROOT / "README.md").read_text()
+    rules = re.search(r"ACL SETUSER router on '>secret' ((?:.*\\\n)*.*)",
+                      text)[1]
+    return " ".join(shlex.split(rules.replace("\\\n", " ")))
+
+
+def json_has_no(text):
+    """No secret is in a text."""
+    return not any(secret in text for secret in SECRETS)
+
+
+at = None                       # the Play, set by main()
+
+
+# ------------------------------------------------------------------------ TLS
+
+def tls_works():
+    """TLS: the certificate is for the address, its authority is trusted"""
+    at.works(at.tls())
+    assert at.stage.redis.info("clients")["connected_clients"] >= 2
+
+
+def tls_works_by_name():
+    """TLS: the certificate is for the name given"""
+    at.works(at.tls(f"ssl_name={NAME}"))
+
+
+def tls_works_with_a_user():
+    """TLS: a user, a password, and a database"""
+    url = at.tls(credentials=USER + "@")
+    at.works(url.replace(f":{at.tls_port}", f":{at.tls_port}/2"), db=2)
+
+
+def tls_works_unverified():
+    """TLS: with ssl_verify=off any certificate will do"""
+    at.works(at.tls("ssl_verify=off", ca=None))
+
+
+def another_authority_is_refused():
+    """TLS: a certificate of another authority is refused, said once"""
+    at.fails(at.tls(ca="other.pem", credentials=USER + "@"),
+             "certificate can't be verified: \".*certificate")
+
+
+def the_system_has_no_such_authority():
+    """TLS: by default the system's authorities are trusted, no others"""
+    at.fails(at.tls(ca=None), "certificate can't be verified: \"")
+
+
+def another_name_is_refused():
+    """TLS: a certificate for another name is refused, said once"""
+    at.fails(at.tls("ssl_name=other.test"),
+             "certificate does not match: \"other.test\"")
+
+
+def another_address_is_refused():
+    """TLS: a certificate for another address is refused, said once"""
+    at.fails(at.tls(host="127.0.0.2"),
+             "certificate does not match: \"127.0.0.2\"")
+
+
+def tls_to_a_plain_port_fails():
+    """TLS: a server without TLS is refused, said once"""
+    at.fails(at.tls().replace(str(at.tls_port), str(at.stage.redis_port)),
+             "SSL handshake failed")
+
+
+def plain_to_a_tls_port_fails():
+    """a server with TLS alone is not reached without, said once"""
+    at.fails(f"redis://127.0.0.1:{at.tls_port}", "redis closed the connection")
+
+
+def tls_survives_an_outage():
+    """TLS: connections that are killed come back, and cost no event"""
+    at.works(at.tls())
+    for _ in range(3):
+        for kind in ("pubsub", "normal"):
+            at.stage.redis.client_kill_filter(_type=kind, skipme=True)
+        time.sleep(0.3)
+    at.stage.wait_subscribed()
+    at.events()
+
+
+# ------------------------------------------------------------- other addresses
+
+def a_socket_works():
+    """a unix socket: the path alone"""
+    at.works(f"unix:{at.socket}")
+
+
+def a_socket_works_with_a_user():
+    """a unix socket: a user, a password, and a database"""
+    at.works(f"unix://{USER}@{at.socket}?db=3", db=3)
+
+
+def ipv6_works():
+    """IPv6: brackets, with a database"""
+    try:
+        redis.Redis(host="::1", port=at.stage.redis_port).ping()
+    except redis.ConnectionError:
+        print("# no IPv6 here")
+        return
+    at.works(at.plain(host="[::1]") + "/1", db=1)
+
+
+def a_name_is_resolved_by_nginx():
+    """names are resolved by nginx's resolver when there is one"""
+    with Names({"localhost": "127.0.0.2"}) as names:
+        other = server_port()
+        with Relay("127.0.0.2", other, at.stage.redis_port):
+            at.start(f"redis://localhost:{other}; resolver "
+                     f"127.0.0.1:{names.port} ipv6=off valid=1s")
+            at.stage.wait_subscribed()
+            at.events()
+            assert names.asked, "the resolver was not asked"
+        # it moves: by what the system said at the start nobody finds it
+        at.stage.wait_subscribed(0)
+        names.addresses["localhost"] = "127.0.0.3"
+        with Relay("127.0.0.3", other, at.stage.redis_port):
+            at.stage.wait_subscribed()
+            at.events()
+
+
+# ---------------------------------------------------------------- several URLs
+
+def the_next_url_is_tried():
+    """several URLs: the first server is dead, the second one is taken"""
+    dead = server_port()
+    at.works(f"redis://127.0.0.1:{dead} {at.plain()}",
+             allowed=[r"connect\(\) failed"])
+    assert "Connection refused" in at.stage.log()
+
+
+def a_server_that_loads_is_passed_over():
+    """several URLs: a server that loads its data is passed over"""
+    with Loading() as loading:
+        at.works(f"redis://127.0.0.1:{loading.port} {at.plain()}",
+                 allowed=["LOADING"])
+        assert "LOADING" in at.stage.log()
+
+
+def the_second_takes_over():
+    """several URLs: when the first one dies the second one is taken"""
+    with Relay("127.0.0.1", server_port(), at.stage.redis_port) as first:
+        at.works(f"redis://127.0.0.1:{first.port} {at.plain()}")
+    wait_until("the second one is taken", lambda: re.search(
+        f"subscribed to .* at \"{at.plain()}\"", at.stage.log()), PATIENCE)
+    at.stage.wait_subscribed()
+    at.events()
+
+
+# ----------------------------------------------------------------------- users
+
+def the_documented_user_is_enough():
+    """the user of the README may do all that is needed"""
+    at.works(at.plain(USER + "@"))
+    log = at.stage.redis.acl_log()
+    denied = [entry for entry in log if entry["username"] == "router"]
+    assert not denied, denied
+
+
+def a_user_without_members_hears_events():
+    """a user who may not read members hears events; it is said once"""
+    at.stage.redis.execute_command("ACL", "SETUSER", "router", "-sscan")
+    at.start(at.plain(USER + "@"))
+    at.stage.wait_subscribed()
+    stream = Stream(at.stage.redis, Cache("e1", at.rng, at.prompts),
+                    milliseconds())
+    stream.send(30)
+    at.stage.wait_applied(stream.cursor())
+    wait_until("it is said", lambda: "members can't be read" in
+               at.stage.log(), PATIENCE)
+    time.sleep(5)
+    said = [line for line in at.stage.log().splitlines()
+            if "members can't be read" in line and "[error]" in line]
+    assert len(said) == min(SHARDS, 1), said
+    at.stage.redis.execute_command("ACL", "SETUSER", "router", "+sscan")
+    wait_until("e2 is a member", lambda: at.stage.workers().get(
+        "w1", {}).get("origin") == "redis", PATIENCE)
+
+
+def a_wrong_password_is_said_once():
+    """a wrong password is said once, by a socket and by TLS"""
+    at.fails(f"unix://router:{SECRETS[2]}@{at.socket}",
+             "redis refused the password: \"WRONGPASS")
+    at.fails(at.tls(credentials=f"router:{SECRETS[2]}@"),
+             "redis refused the password: \"WRONGPASS")
+
+
+def no_secret_was_told():
+    """no password is in any log"""
+    for log in (*at.stage.logs, at.stage.nginx.log):
+        assert json_has_no(log.read_text(errors="replace")), log.name
+
+
+# -------------------------------------------------------------- other servers
+
+class Loading(socketserver.ThreadingTCPServer):
+    """Answers as a Redis does that reads its data."""
+
+    daemon_threads = allow_reuse_address = True
+
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            while self.request.recv(4096):
+                self.request.sendall(
+                    b"-LOADING Redis is loading the dataset in memory\r\n")
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self._Handler)
+        self.port = self.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+class Relay:
+    """Brings bytes to another port, until it ends."""
+
+    def __init__(self, host, port, to):
+        self.port = port
+        self._to = to
+        self._listener = socket.create_server((host, port))
+        self._open = []
+
+    def __enter__(self):
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._open:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._bring, args=pair,
+                                     daemon=True).start()
+
+    @staticmethod
+    def _bring(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+class Names(socketserver.ThreadingUDPServer):
+    """A DNS server of a few names."""
+
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            query, sock = self.request
+            labels, place = [], 12
+            while query[place]:
+                labels.append(query[place + 1:place + 1 + query[place]])
+                place += 1 + query[place]
+            question = query[12:place + 5]
+            name = b".".join(labels).decode()
+            self.server.asked.append(name)
+            answer = struct.pack(
+                ">HHHHHH", struct.unpack(">H", query[:2])[0], 0x8180, 1, 1, 0,
+                0) + question + b"\xc0\x0c" + struct.pack(
+                    ">HHIH", 1, 1, 1, 4) + socket.inet_aton(
+                        self.server.addresses[name])
+            sock.sendto(answer, self.client_address)
+
+    def __init__(self, addresses):
+        super().__init__(("127.0.0.1", 0), self._Handler)
+        self.addresses = addresses
+        self.asked = []
+        self.port = self.server_address[1]
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+def main():
+    global at
+    with Stage("connections") as stage, Loop():
+        at = Play(stage)
+        return stage.run([
+            tls_works,
+            tls_works_by_name,
+            tls_works_with_a_user,
+            tls_works_unverified,
+            another_authority_is_refused,
+            the_system_has_no_such_authority,
+            another_name_is_refused,
+            another_address_is_refused,
+            tls_to_a_plain_port_fails,
+            plain_to_a_tls_port_fails,
+            tls_survives_an_outage,
+            a_socket_works,
+            a_socket_works_with_a_user,
+            ipv6_works,
+            a_name_is_resolved_by_nginx,
+            the_next_url_is_tried,
+            a_server_that_loads_is_passed_over,
+            the_second_takes_over,
+            the_documented_user_is_enough,
+            a_user_without_members_hears_events,
+            a_wrong_password_is_said_once,
+            no_secret_was_told])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Batches as they left an engine, by the router's ingest: what is counted,
+ * what becomes of the worker's confidence, and what is told of it.
+ */
+
+
+#include "pack.h"
+#include "zone.h"
+
+
+static kvr_ingest_t  *ingest;
+static char           told[KVR_COMPLAINT_LEN];
+static unsigned       tellings;
+
+
+static void
+open_ingest(const kind_t *of)
+{
+    uint32_t  i;
+
+    zone_open(of, 16 << 20);
+
+    for (i = 0; i < of->params.shards; i++) {
+        (void) kvr_router_lease(&router, i, 0, now_ms);
+    }
+
+    ingest = kvr_ingest_create(&router);
+    tellings = 0;
+}
+
+
+static void
+close_ingest(void)
+{
+    kvr_ingest_destroy(ingest);
+    zone_close();
+}
+
+
+static kvr_ingest_verdict_t
+message_bytes(const char *worker, const void *bytes, size_t len)
+{
+    const char            *detail;
+    kvr_ingest_verdict_t   verdict;
+
+    verdict = kvr_ingest_open(ingest, worker, strlen(worker), bytes, len, true,
+                              now_ms, &detail);
+
+    if (verdict == KVR_INGEST_APPLY) {
+        while (kvr_ingest_step(ingest, 3) == KVR_OK) {
+            tellings += kvr_ingest_complaint(ingest, told);
+        }
+
+        tellings += kvr_ingest_complaint(ingest, told);
+    }
+
+    return verdict;
+}
+
+
+/* An engine's events, in a batch. */
+static kvr_ingest_verdict_t
+message(const char *worker, const char *events)
+{
+    size_t   len;
+    char     text[4096];
+    uint8_t  bytes[8192];
+
+    snprintf(text, sizeof(text), "[1.5, [%s]]", events);
+    len = pack(bytes, sizeof(bytes), text);
+
+    return message_bytes(worker, bytes, len);
+}
+
+
+/* An event that stores one block of four equal tokens. */
+static const char *
+block(unsigned handle, const char *parent, unsigned token)
+{
+    static unsigned  turn;
+    static char      text[4][256];
+
+    turn = (turn + 1) % 4;
+
+    snprintf(text[turn], sizeof(text[turn]),
+             "['BlockStored', [%u], %s, [%u, %u, %u, %u], 4]", handle, parent,
+             token, token, token, token);
+
+    return text[turn];
+}
+
+
+static uint32_t
+held(const char *worker)
+{
+    uint32_t      i, n, tokens[12];
+    uint64_t      locals[3];
+    kvr_hasher_t  hasher;
+
+    for (i = 0; i < 12; i++) {
+        tokens[i] = 1 + i / 4;
+    }
+
+    hasher.ready = false;
+    kvr_hasher_init(&hasher, KVR_HASH_SEED);
+    n = (uint32_t) kvr_hash_blocks(&hasher, tokens, 12, 4, locals);
+
+    return matched(worker, locals, n).device;
+}
+
+
+static const kvr_worker_t *
+of(const char *worker)
+{
+    uint32_t  w;
+
+    if (kvr_router_find_worker(&router, worker, strlen(worker), &w)
+        != KVR_OK)
+    {
+        printf("Bail out! no worker\n");
+        exit(1);
+    }
+
+    return kvr_router_worker(&router, w);
+}
+
+
+static bool
+stands(const char *worker, kvr_confidence_t confidence, uint32_t reason)
+{
+    const kvr_worker_t  *w;
+
+    w = of(worker);
+
+    if (w->stream.confidence != confidence || w->stream.reason != reason) {
+        note("%s, %s", kvr_confidence_name(w->stream.confidence),
+             kvr_degraded_name(w->stream.reason));
+        return false;
+    }
+
+    return true;
+}
+
+
+static void
+test_counts(void)
+{
+    message("a", block(7, "null", 1));
+    message("a", block(8, "7", 2));
+    message("a", block(8, "7", 2));
+    is_u64(held("a"), 2, "%s: a bare batch is applied", kind->name);
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "its worker is UNVERIFIED");
+
+    message("a", "['BlockRemoved', [8]]");
+    is_u64(held("a"), 2, "of two copies one is left");
+
+    message("a", "['BlockRemoved', [8]]");
+    is_u64(held("a"), 1, "and then none");
+
+    message("a", "['BlockStored', [8], null, [], 0, null, 'CPU']");
+    message("a", block(9, "8", 3));
+    message("a", block(8, "7", 2));
+    is_u64(held("a"), 3, "what was gone comes back to its place");
+
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE) && tellings == 0,
+       "all of it without harm to confidence");
+}
+
+
+static void
+test_takeover(void)
+{
+    message("a", block(7, "null", 1));
+    message("a", block(7, "null", 1));
+
+    kvr_router_lease_release(&router);
+    (void) lease("a", now_ms);
+
+    message("a", "['BlockRemoved', [7]]");
+    is_u64(held("a"), 0, "%s: with another lease a block has one copy: "
+           "better less than more", kind->name);
+
+    message("a", block(7, "null", 1));
+    message("a", block(7, "null", 1));
+
+    kvr_router_remove_worker(&router, "a", 1);
+    put("a");
+
+    message("a", block(7, "null", 1));
+    message("a", "['BlockRemoved', [7]]");
+    is_u64(held("a"), 0, "of a worker taken out nothing is remembered");
+}
+
+
+static void
+test_refused(void)
+{
+    message("a", block(7, "null", 1));
+    message("a", block(9, "8", 3));
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_REFUSED),
+       "%s: an unknown parent is refused, and the view DEGRADED",
+       kind->name);
+    ok(tellings == 1 && strstr(told, "\"a\"") && strstr(told, "parent"),
+       "which is told, with the worker and why");
+
+    message("a", block(10, "9", 3));
+    ok(tellings == 1 && of("a")->counters.why[KVR_WHY_PARENT] == 2,
+       "once; the next is only counted");
+
+    is_u64(held("a"), 1, "what is good goes on being applied");
+
+    message("a", "['AllBlocksCleared']");
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE),
+       "when all is cleared nothing is missing any more");
+
+    message("a", "['BlockStored', [7], null, [1, 1, 1, 1], 4, null, 'TAPE']");
+    message("a", block(8, "7", 2));
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE) && tellings == 1
+       && of("a")->counters.why[KVR_WHY_MEDIUM] == 2,
+       "what is filtered does no harm, nor what hangs on it");
+}
+
+
+static void
+test_block_size(void)
+{
+    message("a", "['BlockStored', [7], null, [1, 1, 1], 3]");
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_BLOCK_SIZE)
+       && of("a")->stream.engine_block_size == 3,
+       "%s: a block size that doesn't fit has a reason of its own",
+       kind->name);
+    ok(tellings == 1 && strstr(told, " 3") && strstr(told, " 4"),
+       "and is told with both sizes: %s", told);
+
+    message("a", "['BlockStored', [8], 7, [1, 1, 1], 3]");
+    message("a", "['BlockStored', [9], 8, [1, 1, 1], 3]");
+    ok(tellings == 1 && stands("a", KVR_DEGRADED, KVR_DEG_BLOCK_SIZE)
+       && of("a")->counters.why[KVR_WHY_BLOCK_SIZE] == 3
+       && of("a")->counters.why[KVR_WHY_PARENT] == 0,
+       "once, for all that hangs on it too");
+
+    message("a", "['BlockStored', [7], null, [1, 1], 2]");
+    is_u64(tellings, 2, "another such size is told again");
+
+    message("b", "['BlockStored', [7], null, [1, 1, 1], 3]");
+    is_u64(tellings, 3, "and of another worker");
+
+    message("c", "['BlockStored', [7], null, [1, 1, 1, 1, 2, 2, 2, 2], 8]");
+    ok(held("c") == 2 && tellings == 3
+       && stands("c", KVR_UNVERIFIED, KVR_FINE),
+       "a multiple fits");
+}
+
+
+static void
+test_forgotten(void)
+{
+    uint32_t  i;
+
+    message("a", block(7, "null", 1));
+
+    router.ttl = 1;
+
+    for (i = 0; i < 20; i++) {
+        kvr_router_tend(&router, 10000000 + i * 1000, 10000);
+    }
+
+    router.ttl = 0;
+
+    message("a", block(8, "7", 2));
+    message("a", block(9, "8", 2));
+    ok(of("a")->flags & KVR_WORKER_TRUNCATED
+       && stands("a", KVR_UNVERIFIED, KVR_FINE)
+       && of("a")->counters.why[KVR_WHY_FORGOTTEN] == 2 && tellings == 0,
+       "%s: what hangs on what we forgot is counted, and no more",
+       kind->name);
+}
+
+
+static void
+test_hybrid(void)
+{
+    message("a", block(7, "null", 1));
+    ok(!(of("a")->flags & KVR_WORKER_HYBRID), "%s: not every worker is hybrid",
+       kind->name);
+
+    message("a", "['BlockStored', [7], null, [1, 1, 1, 1], 4, null, 'GPU', "
+            "null, null, 1, 'sliding_window']");
+    ok(of("a")->flags & KVR_WORKER_HYBRID && held("a") == 1
+       && stands("a", KVR_UNVERIFIED, KVR_FINE),
+       "one with a group that is not indexed is");
+
+    put("a");
+    ok(of("a")->flags & KVR_WORKER_HYBRID,
+       "and stays so when somebody changes what is set of it");
+
+    message("a", "['BlockRemoved', [7], 'GPU', 1]");
+    is_u64(held("a"), 1, "a block leaves that group without leaving ours");
+}
+
+
+static void
+test_bounds(void)
+{
+    char      text[256], long_id[80];
+    uint32_t  i, refused;
+
+    ok(message("a b", block(7, "null", 1)) == KVR_INGEST_DROP
+       && message("", block(7, "null", 1)) == KVR_INGEST_DROP
+       && kvr_router_workers(&router) == 0,
+       "%s: a name that no worker may have makes none", kind->name);
+
+    memset(long_id, 'w', 64);
+    long_id[64] = '\0';
+
+    ok(message(long_id, block(7, "null", 1)) == KVR_INGEST_DROP
+       && kvr_router_workers(&router) == 0, "nor one of 64 bytes");
+
+    ok(message(long_id + 1, block(7, "null", 1)) == KVR_INGEST_APPLY,
+       "one of 63 does");
+
+    /* ranks: as many as the zone has room for, none of 1024 or more */
+
+    refused = 0;
+
+    for (i = 0; i <= 1024; i++) {
+        snprintf(text, sizeof(text), "{'type': 'BlockStored', "
+                 "'block_hashes': [7], 'parent_block_hash': null, "
+                 "'token_ids': [1, 1, 1, 1], 'block_size': 4, "
+                 "'dp_rank': %u}", i);
+        message("r", text);
+
+        if (of("r")->counters.why[KVR_WHY_RANK] > refused) {
+            refused++;
+        }
+    }
+
+    ok(refused > 0 && refused < 1025
+       && kvr_router_holders(&router) <= kvr_router_max_holders(&router)
+       && stands("r", KVR_DEGRADED, KVR_DEG_REFUSED),
+       "of ranks there are as many as the zone has room for");
+
+    for (i = 0; i < 64; i++) {
+        snprintf(text, sizeof(text), "many-%u", i);
+        message(text, block(7, "null", 1));
+    }
+
+    ok(kvr_router_workers(&router) <= kvr_router_max_workers(&router),
+       "and of workers");
+}
+
+
+static void
+run(const kind_t *of, void (*test)(void))
+{
+    open_ingest(of);
+    test();
+    close_ingest();
+}
+
+
+int
+main(void)
+{
+    size_t  i;
+
+    for (i = 0; i < KINDS; i++) {
+        run(&kinds[i], test_counts);
+        run(&kinds[i], test_takeover);
+        run(&kinds[i], test_refused);
+        run(&kinds[i], test_block_size);
+        run(&kinds[i], test_forgotten);
+        run(&kinds[i], test_hybrid);
+        run(&kinds[i], test_bounds);
+    }
+
+    return done();
+}
