@@ -359,10 +359,10 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
                                  ngx_current_msec, end, &ctx->ticket))
     {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "kv_router zone \"%V\": worker \"%V\" has failed: %uD "
-                      "failures, the last one: %s; it is out for %uD ms",
-                      &ctx->zone->name, &h->id, h->health.max_fails,
-                      kvr_failure_name(end), h->health.fail_timeout);
+                      "kv_router zone \"%V\": worker \"%V\" is out for %uD "
+                      "ms after %uD failures, the last one: %s",
+                      &ctx->zone->name, &h->id, h->health.fail_timeout,
+                      h->health.max_fails, kvr_failure_name(end));
     }
 
     ctx->taken = 0;
@@ -415,7 +415,11 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
     }
 
     if (nothing) {
-        return NGX_HTTP_KV_ROUTER_ABORTED;
+
+        /* what has no status line is taken for HTTP/0.9, and passed on */
+
+        return u->header_sent ? (ngx_uint_t) KVR_FAILED_INVALID
+                              : NGX_HTTP_KV_ROUTER_ABORTED;
     }
 
     if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_whole(r)) {
