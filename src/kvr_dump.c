@@ -590,9 +590,8 @@ kvr_dump_holes(kvr_dump_t *d)
 
 /*
  * The longest span is shown on a block that comes and goes: who loads the dump
- * has to know it, to find what belongs to a handle.  It comes last: in a view
- * with spans a handle that is stored as one block leaves what derives from it,
- * and that may have been stored just before.
+ * has to know it, to find what belongs to a handle.  That is the last of it: a
+ * handle that is stored alone leaves what it had before it (kvr_span_store()).
  */
 static kvr_rc_t
 kvr_dump_span(kvr_dump_t *d, uint32_t view)

@@ -156,7 +156,6 @@ local _M = {}
 
 local OK = 0
 local BUSY = -3
-local BUSY = -3
 local DECLINED = -5
 
 local NOBODY = 2^32 - 1          -- the number of no candidate
