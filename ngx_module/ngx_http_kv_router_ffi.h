@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   3
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   4
 
 
 /*

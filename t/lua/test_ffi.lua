@@ -125,6 +125,14 @@ end
 
 enum("src/fleet/kvr_fleet.h", "kvr_confidence", confidences)
 
+local healths = {}
+
+for id = 0, #lib.HEALTHS do
+    healths["HEALTH_" .. lib.HEALTHS[id]:upper()] = id
+end
+
+enum("src/fleet/kvr_health.h", "kvr_health_state", healths)
+
 local roles = {}
 
 for id = 0, 2 do

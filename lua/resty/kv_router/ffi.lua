@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 3                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 4                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -191,6 +191,8 @@ _M.CONFIDENCES = CONFIDENCES
 
 local HEALTHS = { [0] = "ok", "slow_start", "half_open", "failed", "away",
                   "down" }
+
+_M.HEALTHS = HEALTHS
 
 _M.TIERS = { device = 0, host = 1, disk = 2, external = 3 }
 
