@@ -236,13 +236,14 @@ static ngx_uint_t
 ngx_http_kv_router_member_down(ngx_http_kv_router_members_t *m,
     uint32_t number)
 {
+    uint32_t       generation;
     kvr_router_t  *k;
 
     k = &m->consumer->zone->router;
+    generation = kvr_load32(&kvr_router_worker(k, number)->generation);
 
     return m->consumer->zone->health.params.checked
-           && kvr_health_down(kvr_router_health(k, number),
-                         kvr_load32(&kvr_router_worker(k, number)->generation));
+           && kvr_health_down(kvr_router_health(k, number), generation);
 }
 
 

@@ -96,7 +96,7 @@ typedef struct {
                                                   taken to be cached; 0: not */
 
     ngx_http_kv_router_health_conf_t   health;
-    struct ngx_http_kv_router_checks_s *checks;   /* of this process, or NULL */
+    struct ngx_http_kv_router_checks_s *checks;   /* of this process; NULL */
 
     kvr_router_t                    router;
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */

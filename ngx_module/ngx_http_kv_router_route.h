@@ -72,8 +72,8 @@ typedef struct {
 
     ngx_str_t                       model;         /* of a body without ids */
     ngx_http_kv_router_match_t      match;
-    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and spare ones:
-                                                      out, for the last tries */
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
+                                                      are out, for retries */
     uint32_t                        ncandidates;   /* of both */
     uint64_t                       *hashes;        /* match.prompt_blocks */
 
