@@ -64,7 +64,7 @@ static ngx_msec_t ngx_http_kv_router_attempt_pause(ngx_http_request_t *r);
 
 /* ---- candidates --------------------------------------------------------- */
 
-/* NULL: it is gone, or drains; *health is its record */
+/* NULL: its number is another's by now; *health is its record */
 
 static ngx_http_kv_router_holder_t *
 ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
@@ -119,6 +119,8 @@ ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
 
     if (h == NULL
+        || kvr_load32(&h->worker->flags)
+           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED)
         || !kvr_health_take(health, h->generation, &h->health,
                             ngx_current_msec, anyhow, &ctx->ticket))
     {

@@ -373,7 +373,7 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 /*
  * Candidate i gets the request, or, when it can't have it, or is UINT32_MAX,
  * the next best one.  Those that are out come last: who is left then is tried
- * all the same.  UINT32_MAX: nobody is left.
+ * all the same.  i again: nobody is left.
  */
 
 static uint32_t
@@ -402,13 +402,18 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
         next = UINT32_MAX;
     }
 
-    next = i != UINT32_MAX ? i : ngx_http_kv_router_best_left(ctx, 1);
+    next = i;
+
+    if (i == UINT32_MAX || !ngx_http_kv_router_attempt_usable(ctx, i, 1)) {
+        next = ngx_http_kv_router_best_left(ctx, 1);
+    }
 
     if (next != UINT32_MAX) {
         (void) ngx_http_kv_router_attempt_take(ctx, next, 1);
+        return next;
     }
 
-    return next;
+    return i;
 }
 
 

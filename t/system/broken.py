@@ -275,6 +275,7 @@ class Stage(stage.Stage):
     health = "max_fails=3 fail_timeout=1s"
     retry = "error timeout invalid_header http_500 http_503 non_idempotent"
     timeout = "1s"
+    buffering = "off"
     tries = 2
 
     def _write_conf(self, engines, policy, url, log):
@@ -286,6 +287,8 @@ class Stage(stage.Stage):
                  f"kv_router_health main {self.health};"),
                 ('policy = "order"', f"policy = {ORDER}"),
                 ('tokenizer = "remote"', f"max_tries = {self.tries}"),
+                ("proxy_buffering     off;",
+                 f"proxy_buffering {self.buffering};"),
                 ("proxy_read_timeout  600s;",
                  f"proxy_read_timeout {self.timeout}; "
                  f"proxy_connect_timeout {self.timeout}; "
