@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   3
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   4
 
 
 /*
@@ -71,6 +71,7 @@ typedef struct {
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
+    uint32_t    health;             /* kvr_health_state_t */
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
