@@ -24,8 +24,10 @@ CHANNEL = "kv-events:{no worker}"
 JUNK = b"\0" * 65536            # a message that no worker sends
 
 KINDS = {}                      # kind -> Kind
-ALONE = ("redis_lost_all", "redis_lost_a_second",   # a relay that dies too
-         "nginx_stalled")                           # has lost its state
+APART = (                       # what can't be mended when both happen
+    (("redis_lost_all", "redis_lost_a_second"),     # where its state was,
+     ("relay_", "clock_", "engine_and_", "drainer_")),  # and a relay
+    (("nginx_stalled",), ("nginx_", "writer_")))
 
 
 class Kind:
@@ -34,6 +36,13 @@ class Kind:
     def __init__(self, name, scope, run, recoverable):
         self.name, self.scope, self.run = name, scope, run
         self.recoverable = recoverable
+
+
+def apart(one, other):
+    """Whether two kinds must not be at once."""
+    return any(a in kinds and b.startswith(begin)
+               for a, b in ((one, other), (other, one))
+               for kinds, begin in APART)
 
 
 def fault(scope, recoverable=True):

@@ -19,6 +19,7 @@ RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
 FAKETIME = next(map(str, Path("/usr/lib").glob(
     "*/faketime/libfaketime.so.1")), "libfaketime.so.1")
 SUPERSEDED = 3                  # a relay's exit code
+EXPECTED = (None, 0, SUPERSEDED, -signal.SIGKILL)
 DRAINED = "drained"             # the engine that is polled
 SMALL = tuple(profile.name for profile in PROFILES
               if profile.name != LARGE) + (DRAINED,)
@@ -45,6 +46,7 @@ class Relay:
         set_clock() sets."""
         engine = self.engine
         engine.relays += 1
+        self._note()
         command = self._command()
         if clock is not None:
             self.set_clock(clock)
@@ -62,9 +64,12 @@ class Relay:
     def ensure(self):
         """Starts it when it has ended, as a supervisor does."""
         if self.process is None or self.status() is not None:
-            if self.process is not None:
-                self.statuses.append(self.status())
             self.start()
+
+    def crashed(self):
+        """The exit codes that nobody has asked for."""
+        self._note()
+        return [status for status in self.statuses if status not in EXPECTED]
 
     def status(self):
         """The exit code; None while it runs."""
@@ -93,6 +98,10 @@ class Relay:
             f"--- {path.name}\n" + path.read_text(errors="replace")
             for path in sorted(self.directory.glob(
                 self.engine.name + "-*.log")))
+
+    def _note(self):
+        if self.process is not None:
+            self.statuses.append(self.status())
 
     def _command(self):
         profile = self.engine.profile

@@ -137,14 +137,10 @@ class Referee:
         if beyond and not any(_later(position.get(rank, EMPTY), at)
                               for rank, at in enumerate(target)):
             return False
-        for rank, (life, last) in enumerate(target):
-            at = position.get(rank, EMPTY)
-            if at == PARTLY or at == EMPTY and last >= 0:
-                return False
-            if isinstance(at, tuple) and (
-                    at[1] < last if at[0] is None else at < (life, last)):
-                return False
-        return True
+        engine = self.plant.fleet.engines[name]
+        with engine.lock:
+            return all(_reached(engine.ranks[rank].lives, position.get(
+                rank, EMPTY), at) for rank, at in enumerate(target))
 
     def until_exact(self, faults, workers=None, beyond=True):
         """Waits until all, or these, are EXACT, with a batch that came later
@@ -262,6 +258,20 @@ class Referee:
 
 
 REPAIRS = ("gaps", "repairs", "restarts", "snapshots", "duplicates")
+
+
+def _reached(lives, position, target):
+    """Whether a rank's batch at `position` came with or after that at
+    `target`, or what lies between has changed nothing."""
+    if position == PARTLY:
+        return False
+    if position == EMPTY:
+        position = target[0], -1
+    life, seq = position
+    if life is None:
+        life = target[0]
+    return (life, seq) >= target or life == target[0] and \
+        lives[life].state(seq) == lives[life].state(target[1])
 
 
 def _later(position, target):
