@@ -25,6 +25,7 @@ def begin(**own):
     """w1 begins anew, with settings of its own; no connection is kept."""
     w1.die()
     w2.die()
+    wait_until("nobody is at it", lambda: not w1.open + w2.open, PATIENCE)
     w1.mode = w2.mode = "ok"
     w1.pause = w2.pause = 0.5
     for engine in (w1, w2):
@@ -395,7 +396,7 @@ def draining_takes_nothing_new():
     at.drain("w1")
     assert at.ask().body == b"w2"
     thread.join()
-    assert answers[0].whole and answers[0].worker == "w1"
+    assert answers[0].whole and answers[0].worker == "w1", vars(answers[0])
     at.drain("w1", False)
     w1.mode = "ok"
     assert at.ask().body == b"w1"
