@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   3
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   4
 
 
 /*
@@ -59,7 +59,8 @@ typedef struct {
     double      prefill_tokens;     /* not yet prefilled, all requests */
     double      decode_blocks;
     double      additional_blocks;  /* that this request would add */
-    double      weight;             /* 1 is usual */
+    double      weight;             /* 1 is usual; times share */
+    double      share;              /* by slow start: above 0, up to 1 */
     double      age;                /* s since the last message; -1: never */
     uint32_t    holder;
     uint32_t    generation;
@@ -71,6 +72,7 @@ typedef struct {
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
+    uint32_t    health;             /* kvr_health_state_t */
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;

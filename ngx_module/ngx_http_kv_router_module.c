@@ -54,6 +54,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_health"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_health_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -449,6 +456,10 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
+    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     if (zone->redis) {
         return ngx_http_kv_router_consumer_start(cycle, zone);
     }
@@ -503,6 +514,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
+        ngx_http_kv_router_checks_stop(zones[i]);
+
         if (zones[i]->consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }

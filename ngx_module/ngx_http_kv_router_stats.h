@@ -41,6 +41,8 @@ typedef struct {
     kvr_worker_conf_t               conf;
     kvr_stream_t                    stream;
     kvr_worker_counters_t           counters;
+    kvr_health_params_t             params;    /* of health */
+    kvr_health_view_t               health;
 } ngx_http_kv_router_worker_t;
 
 
@@ -51,6 +53,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 
 
 uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,

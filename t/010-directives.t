@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 186;
+plan tests => repeat_each() * 216;
 
 run_tests();
 
@@ -870,5 +870,156 @@ GET /t
 --- no_error_log
 secret
 word
+[alert]
+[emerg]
+
+
+
+=== TEST 87: kv_router_health with max_fails=-1
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=-1;
+--- error_log
+invalid parameter "max_fails=-1"
+
+
+
+=== TEST 88: kv_router_health with max_fails=1001
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=1001;
+--- error_log
+invalid parameter "max_fails=1001"
+
+
+
+=== TEST 89: kv_router_health with fail_timeout=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fail_timeout=0;
+--- error_log
+invalid parameter "fail_timeout=0"
+
+
+
+=== TEST 90: kv_router_health with fail_timeout=2h
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fail_timeout=2h;
+--- error_log
+invalid parameter "fail_timeout=2h"
+
+
+
+=== TEST 91: kv_router_health with slow_start=x
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main slow_start=x;
+--- error_log
+invalid parameter "slow_start=x"
+
+
+
+=== TEST 92: kv_router_health with check=health
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main check=health;
+--- error_log
+invalid parameter "check=health"
+
+
+
+=== TEST 93: kv_router_health with interval=50ms
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main interval=50ms;
+--- error_log
+invalid parameter "interval=50ms"
+
+
+
+=== TEST 94: kv_router_health with timeout=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main timeout=0;
+--- error_log
+invalid parameter "timeout=0"
+
+
+
+=== TEST 95: kv_router_health with passes=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main passes=0;
+--- error_log
+invalid parameter "passes=0"
+
+
+
+=== TEST 96: kv_router_health with fails=1001
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fails=1001;
+--- error_log
+invalid parameter "fails=1001"
+
+
+
+=== TEST 97: kv_router_health with rises=1
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main rises=1;
+--- error_log
+invalid parameter "rises=1"
+
+
+
+=== TEST 98: one kv_router_health for a zone
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main;
+    kv_router_health  main;
+--- error_log
+"kv_router_health" directive is duplicate
+
+
+
+=== TEST 99: a worker's own fail_timeout is checked as well
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 fail_timeout=2h;
+--- error_log
+invalid parameter "fail_timeout=2h"
+
+
+
+=== TEST 100: the settings of health, and those of a worker
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=5 fail_timeout=1500ms slow_start=1m
+                      check=/health?x=1 interval=1h timeout=1s passes=2 fails=1;
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_worker  main b 127.0.0.1:8001 max_fails=0 fail_timeout=1h
+                      slow_start=0;
+--- config
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location = /t {
+        content_by_lua_block {
+            local text = ngx.location.capture("/kv/workers").body
+
+            for one in text:gmatch('"max_fails":[^}]-"slow_start":[%d.]+') do
+                ngx.say(one)
+            end
+        }
+    }
+--- request
+GET /t
+--- response_body
+"max_fails":5,"fail_timeout":1.5,"slow_start":60
+"max_fails":0,"fail_timeout":3600,"slow_start":0
+--- no_error_log
 [alert]
 [emerg]

@@ -38,7 +38,8 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", role = "role_id",
-                  confidence = "confidence_id", reason = "reason_text" }
+                  confidence = "confidence_id", reason = "reason_text",
+                  health = "health_id" }
 
 local structs = 0
 
@@ -124,6 +125,14 @@ for id = 0, #lib.CONFIDENCES do
 end
 
 enum("src/fleet/kvr_fleet.h", "kvr_confidence", confidences)
+
+local healths = {}
+
+for id = 0, #lib.HEALTHS do
+    healths["HEALTH_" .. lib.HEALTHS[id]:upper()] = id
+end
+
+enum("src/fleet/kvr_health.h", "kvr_health_state", healths)
 
 local roles = {}
 

@@ -40,7 +40,7 @@ local function refuse(err)
 end
 
 function c.version()
-    return 3
+    return 4
 end
 
 function c.zone(name)

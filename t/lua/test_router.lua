@@ -43,7 +43,7 @@ local function say(err, sentence)
 end
 
 function c.version()
-    return state.version or 3
+    return state.version or 4
 end
 
 function c.zone(name)

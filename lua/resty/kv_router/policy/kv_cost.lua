@@ -19,6 +19,9 @@
 --     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
+-- and all of it divided by the worker's share, which is below 1 while it starts
+-- slowly.  Weights are not heeded.
+--
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
 --
@@ -167,9 +170,10 @@ local function fill(cost, conf, ctx)
             device = device / (1 + fade * (c.prefill_tokens - least_prefill))
         end
 
-        cost[i] = scale * max(0, prefill - overlap_credit * device - lower)
-                  + c.decode_blocks + c.additional_blocks
-                  + request_weight * c.active_requests
+        cost[i] = (scale * max(0, prefill - overlap_credit * device - lower)
+                   + c.decode_blocks + c.additional_blocks
+                   + request_weight * c.active_requests)
+                  / c.share
     end
 end
 
