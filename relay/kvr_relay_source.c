@@ -239,8 +239,10 @@ static void
 kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev)
 {
-    bool       refused;
-    kvr_why_t  why;
+    char         text[KVR_RELAY_REASON];
+    bool         refused;
+    kvr_why_t    why;
+    const char  *detail;
 
     r->counters.events++;
 
@@ -261,10 +263,17 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (refused) {
-        kvr_relay_source_refused(r, s, why,
-                                 ev->verdict == KVR_REFUSED
-                                 ? kvr_decoder_detail(r->mirror.decoder)
-                                 : "");
+        detail = ev->verdict == KVR_REFUSED
+                 ? kvr_decoder_detail(r->mirror.decoder) : "";
+
+        if (why == KVR_WHY_BLOCK_SIZE && ev->block_size) {
+            snprintf(text, sizeof(text), "the engine's is %u, no multiple of "
+                     "--block-size %u", ev->block_size,
+                     r->options.block_size);
+            detail = text;
+        }
+
+        kvr_relay_source_refused(r, s, why, detail);
         return;
     }
 
@@ -298,8 +307,8 @@ kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s, kvr_why_t why,
                       (unsigned long long) s->seq, kvr_why_name(why), detail);
     }
 
-    snprintf(text, sizeof(text), "an event was refused: %s",
-             kvr_why_name(why));
+    snprintf(text, sizeof(text), "an event was refused: %s%s%.100s",
+             kvr_why_name(why), detail[0] ? ", " : "", detail);
     kvr_relay_source_broken(r, s, text);
 }
 

@@ -219,6 +219,16 @@ class Tests:
         assert relay.metric(
             'skipped_total{what="refused",why="parent"}') == 1
 
+    def small(self):
+        """blocks of the wrong size are refused, and the reason names both"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]), stored([2], size=BLOCK_SIZE // 2))
+        self.comes(relay, 1)
+        assert self.is_complete(relay, False) == (
+            "an event was refused: block_size, the engine's is "
+            f"{BLOCK_SIZE // 2}, no multiple of --block-size {BLOCK_SIZE}")
+
     def large(self):
         """a batch that is too large for one envelope goes in several"""
         engine = self.engine()
