@@ -10,7 +10,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from stage import PATIENCE, Stage, server_port
+from stage import BLOCK_SIZE, PATIENCE, Stage, server_port
 from processes import wait_until
 from relay import (BUILD, CLEARED, HOST, RELAY, Engine, Relay, View, local_of,
                    removed, stored, tokens_of, unpack)
