@@ -255,6 +255,7 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 
     if (kmcf->zones.nelts) {
         ngx_http_kv_router_filter_init();
+        ngx_http_kv_router_explain_init();
     }
 
     return NGX_OK;
@@ -299,6 +300,20 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
         shpool->log_ctx = (u_char *) " in kv_router_zone";
         shpool->data = sh;
+
+        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
+
+        sh->usage = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_usage_t));
+        sh->reports = ngx_slab_calloc(shpool,
+                                      sh->nholders * sizeof(kvr_report_t));
+
+        if (sh->usage == NULL || sh->reports == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "kv_router_zone \"%V\": too small for its "
+                          "max_workers", &zone->name);
+            return NGX_ERROR;
+        }
 
         /* all pages that are left, in one piece */
 
@@ -475,6 +490,8 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
 
     more = kvr_router_tend(&zone->router, ngx_current_msec,
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
+
+    ngx_http_kv_router_judge(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);

@@ -86,6 +86,9 @@ typedef struct {
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
     kvr_inflight_t                 *inflight;  /* this process's; NULL before
                                                   its first request */
+    ngx_msec_t                      report_ms; /* after which what an engine
+                                                  reports is old; 0: at once */
+    ngx_msec_t                      judged;    /* when; by this process */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
 
@@ -127,6 +130,11 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     /* of each shard: does its lease holder, who alone writes it, hear? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
+
+    kvr_usage_t                    *usage;         /* of each worker */
+    kvr_report_t                   *reports;       /* of each holder */
+    uint32_t                        nworkers;
+    uint32_t                        nholders;
 
     void                           *base;          /* the kvr zone */
     size_t                          size;

@@ -23,6 +23,8 @@
 
 static void ngx_http_kv_router_fields_json(
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
+static void ngx_http_kv_router_report_json(const char *key, double value,
+    yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
@@ -184,6 +186,26 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
 #undef counter
 
 
+#define counter(field, key, help)                                            \
+    ngx_http_kv_router_counter(kvr_usage_counters_t, field, key,             \
+                               "worker_usage_" key "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
+    counter(requests, "requests",
+            "Answers in which the engine said what it had cached."),
+    counter(prompt_tokens, "prompt_tokens", "Tokens of their prompts."),
+    counter(predicted_tokens, "predicted_tokens",
+            "Of these, tokens that the worker had by its events."),
+    counter(best_tokens, "best_tokens",
+            "Of these, tokens that the best worker had by its events."),
+    counter(cached_tokens, "cached_tokens",
+            "Of these, tokens that the engine said it had."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
 #define gauge(field, key, help)                                              \
     ngx_http_kv_router_gauge(kvr_load_row_t, field, key, "worker_" key, help)
 
@@ -297,6 +319,9 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
+    kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
+                   &w->verdict);
+
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->reason = ngx_http_kv_router_reason(zone, s, slot);
     w->age = -1;
@@ -343,6 +368,47 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
 }
 
 
+int64_t
+ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_report_load_t *load)
+{
+    uint32_t             worker;
+    const kvr_worker_t  *w;
+
+    load->waiting = -1;
+    load->running = -1;
+    load->usage = -1;
+
+    worker = kvr_router_holder_worker(&zone->router, holder);
+
+    if (worker >= kvr_router_max_workers(&zone->router)
+        || holder >= zone->sh->nholders)
+    {
+        return -1;
+    }
+
+    w = kvr_router_worker(&zone->router, worker);
+
+    return kvr_report_read(&zone->sh->reports[holder],
+                           kvr_load32(&w->generation), ngx_current_msec,
+                           zone->report_ms, load);
+}
+
+
+static void
+ngx_http_kv_router_report_json(const char *key, double value, yajl_gen g)
+{
+    if (value < 0) {
+        ngx_http_kv_router_gen_key(g, key);
+        yajl_gen_null(g);
+
+    } else {
+        ngx_http_kv_router_gen_decimal(g, key, (uint64_t) (value * 1e6 + 0.5),
+                                       6);
+    }
+}
+
+
 static void
 ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
     const void *base, yajl_gen g)
@@ -377,8 +443,10 @@ void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
-    uint32_t        holder, steps;
-    kvr_load_row_t  load;
+    int64_t            age;
+    uint32_t           holder, steps;
+    kvr_load_row_t     load;
+    kvr_report_load_t  report;
 
     yajl_gen_map_open(g);
 
@@ -453,6 +521,15 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_key(g, "forgotten");
     ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_FULL, KVR_WHYS, g);
 
+    ngx_http_kv_router_gen_key(g, "usage");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_usage_fields, &w->usage,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_str(g, "watchdog",
+                               kvr_usage_verdict_name(w->verdict));
+
     ngx_http_kv_router_gen_key(g, "load");
     yajl_gen_array_open(g);
 
@@ -468,6 +545,32 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
                             kvr_router_holder_rank(&zone->router, holder));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
                                        g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+
+    ngx_http_kv_router_gen_key(g, "reported");
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
+
+        age = ngx_http_kv_router_read_report(zone, holder, &report);
+
+        if (age < 0) {
+            continue;
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank",
+                            kvr_router_holder_rank(&zone->router, holder));
+        ngx_http_kv_router_gen_decimal(g, "age", age, 3);
+        ngx_http_kv_router_report_json("waiting_requests", report.waiting, g);
+        ngx_http_kv_router_report_json("running_requests", report.running, g);
+        ngx_http_kv_router_report_json("kv_usage", report.usage, g);
         yajl_gen_map_close(g);
     }
 

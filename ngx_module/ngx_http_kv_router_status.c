@@ -16,6 +16,7 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        held;
     kvr_load_row_t                  row;
+    kvr_report_load_t               report;    /* -1: nothing */
 } ngx_http_kv_router_load_t;
 
 
@@ -49,6 +50,8 @@ static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
 static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *help, size_t field);
 
 
 ngx_int_t
@@ -212,6 +215,8 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
             load->rank = kvr_router_holder_rank(&s->zone->router, holder);
             load->held = kvr_router_holder_held(&s->zone->router, holder);
             ngx_http_kv_router_read_load(s->zone, holder, &load->row);
+            (void) ngx_http_kv_router_read_report(s->zone, holder,
+                                                  &load->report);
         }
     }
 
@@ -517,6 +522,32 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
         }
     }
 
+    for (f = ngx_http_kv_router_usage_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                                     ngx_http_kv_router_field(f, &w[i].usage));
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_watchdog", "gauge",
+                              "Whether what the engine has cached has nothing "
+                              "to do with what is known of it, and in which "
+                              "way.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (c = KVR_USAGE_NEVER_MATCHED; c < KVR_USAGE_VERDICTS; c++) {
+            ngx_http_kv_router_labels(s, "worker_watchdog", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "reason",
+                                         kvr_usage_verdict_name(c));
+            ngx_http_kv_router_value(s, c == w[i].verdict);
+        }
+    }
+
     ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
                                    "Events that are not for the index.",
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
@@ -592,5 +623,49 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
             ngx_http_kv_router_value(s,
                                      ngx_http_kv_router_field(f, &l[i].row));
         }
+    }
+
+    ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
+                                      "Requests that wait in the engine, as "
+                                      "it reports.",
+                                      offsetof(kvr_report_load_t, waiting));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_running_requests",
+                                      "Requests that run in the engine, as it "
+                                      "reports.",
+                                      offsetof(kvr_report_load_t, running));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_kv_usage",
+                                      "Share of the engine's KV cache in use, "
+                                      "as it reports.",
+                                      offsetof(kvr_report_load_t, usage));
+}
+
+
+/* What is not known has no sample. */
+
+static void
+ngx_http_kv_router_reports_metric(ngx_http_kv_router_scrape_t *s,
+    const char *name, const char *help, size_t field)
+{
+    double                         value;
+    ngx_uint_t                     i;
+    ngx_http_kv_router_load_t     *l;
+    ngx_http_kv_router_worker_t   *w;
+
+    ngx_http_kv_router_metric(s, name, "gauge", help);
+
+    w = s->workers.elts;
+    l = s->loads.elts;
+
+    for (i = 0; i < s->loads.nelts; i++) {
+
+        value = *(double *) ((u_char *) &l[i].report + field);
+
+        if (value < 0) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, name, &w[l[i].worker]);
+        ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"} %.6f\n",
+                                         l[i].rank, value);
     }
 }
