@@ -247,7 +247,7 @@ def table(rows):
             line += ' %9.2f' % row['ratio']
 
         if row['met'] is not None:
-            what = {'limit': '%.3g ns', 'least': ' %.4g',
+            what = {'limit': '%.4g ' + unit, 'least': ' %.4g',
                     'ratio': '%5.2f'}[row['aim_is']]
             line += '  ' + what % row['aim'] + ('' if row['met'] else ' !')
 
@@ -276,7 +276,8 @@ def main():
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
     theirs = [r for r in rows if not r.startswith(ALONE)]
-    ours = [r for r in rows if not r.startswith('capacity')]
+    ours = [r for r in rows if not r.startswith(('capacity', 'pauses',
+                                                 'snapshot'))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')

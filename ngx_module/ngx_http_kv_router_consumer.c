@@ -99,10 +99,6 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
 
     ngx_http_kv_router_log_init(c);
 
-    if (ngx_http_kv_router_members_start(cycle, c) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
     zone->consumer = c;
 
     ngx_add_timer(&c->lease, 1 + ngx_random() % 20);

@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   4
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   5
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -48,6 +48,7 @@
 #define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
+#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
 
 
 /*
@@ -141,7 +142,8 @@ double ngx_http_kv_router_ffi_now_us(void);
  *
  * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
  * overlaps are 0, and there are candidates as long as there are workers.
- * NGX_DECLINED: no worker at all.
+ * NGX_DECLINED: no worker at all.  NGX_BUSY: all eligible workers have their
+ * max_active requests.
  */
 int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
@@ -198,6 +200,9 @@ int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 
 /* access, after a reservation: the response has the header x-kv-explain. */
 int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
+
+/* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 
 /* NGX_OK when r, or the request that it was redirected from, has one. */
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);

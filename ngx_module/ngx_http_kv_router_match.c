@@ -396,13 +396,48 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/*
+ * Leaves out candidates of workers that have all the requests that they may:
+ * max_active is for all ranks of a worker, which lie side by side.
+ */
+
+static uint32_t
+ngx_http_kv_router_leave_full(ngx_http_kv_router_candidate_t *c, uint32_t n)
+{
+    double    active;
+    uint32_t  i, k, last;
+
+    for (i = 0, k = 0; i < n; i = last) {
+
+        active = 0;
+
+        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
+            active += c[last].active_requests;
+        }
+
+        if (c[i].max_active && active >= c[i].max_active) {
+            continue;
+        }
+
+        if (k != i) {
+            ngx_memmove(&c[k], &c[i], (last - i)
+                                    * sizeof(ngx_http_kv_router_candidate_t));
+        }
+
+        k += last - i;
+    }
+
+    return k;
+}
+
+
 /* Eligible holders with their load, then what of the prompt each has. */
 
 static ngx_int_t
 ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_names_t *names)
 {
-    uint32_t                         i, k, n, found, strict, *where;
+    uint32_t                         i, k, n, all, found, strict, *where;
     kvr_match_t                     *m;
     ngx_http_kv_router_holder_t     *h;
     ngx_http_kv_router_candidate_t  *c;
@@ -415,29 +450,35 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    n = 0;
+    all = 0;
 
-    for (strict = 2; strict-- > 0 && n == 0; /* void */ ) {
+    for (strict = 2; strict-- > 0 && all == 0; /* void */ ) {
 
         for (i = 0; i < ctx->fleet->n; i++) {
             h = &ctx->fleet->holders[i];
 
             if (ngx_http_kv_router_eligible(h, names, strict)) {
-                ngx_http_kv_router_candidate(ctx, h, &ctx->candidates[n]);
-                where[i] = ++n;
+                ngx_http_kv_router_candidate(ctx, h, &ctx->candidates[all++]);
             }
         }
 
-        if (n && !strict && ctx->match.why == 0) {
+        if (all && !strict && ctx->match.why == 0) {
             ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
         }
     }
+
+    n = ngx_http_kv_router_leave_full(ctx->candidates, all);
 
     ctx->match.n = n;
     ctx->match.candidates = ctx->candidates;
 
     if (n == 0) {
-        return NGX_DECLINED;
+        return all ? NGX_BUSY : NGX_DECLINED;
+    }
+
+    for (i = 0; i < n; i++) {
+        k = ctx->fleet->by_holder[ctx->candidates[i].holder];
+        where[k - 1] = i + 1;
     }
 
     if (ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK) {
@@ -528,6 +569,10 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     ctx->match.hashes = ctx->hashes;
     ctx->matched = 1;
     *out = &ctx->match;
+
+    if (rc == NGX_BUSY) {
+        *err = "all workers have their max_active requests";
+    }
 
     if (rc == NGX_DECLINED) {
         *err = "no worker";

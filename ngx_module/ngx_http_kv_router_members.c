@@ -22,6 +22,8 @@
 #define NGX_HTTP_KV_ROUTER_MEMBER_KEY     (KVR_WORKER_ID_MAX + 16)
 
 
+static ngx_http_kv_router_members_t *ngx_http_kv_router_members_make(
+    ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_members_exiting(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_members_connected(
     ngx_http_kv_router_redis_t *r);
@@ -50,16 +52,45 @@ static void ngx_http_kv_router_members_finish(
     ngx_http_kv_router_members_t *m);
 
 
-ngx_int_t
-ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_consumer_t *c)
+void
+ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
+{
+    ngx_http_kv_router_members_t  *m;
+
+    m = c->members ? c->members : ngx_http_kv_router_members_make(c);
+
+    if (m == NULL) {
+        return;
+    }
+
+    if (m->slots == NULL) {
+        m->nslots = kvr_router_max_workers(&c->zone->router);
+        m->slots = ngx_calloc(m->nslots * sizeof(ngx_http_kv_router_member_t),
+                              c->log);
+        if (m->slots == NULL) {
+            return;
+        }
+    }
+
+    /* where the events come from, the members are */
+
+    if (!m->redis.opened) {
+        m->redis.server = c->subscriber.server;
+    }
+
+    ngx_http_kv_router_redis_open(&m->redis);
+}
+
+
+static ngx_http_kv_router_members_t *
+ngx_http_kv_router_members_make(ngx_http_kv_router_consumer_t *c)
 {
     ngx_http_kv_router_redis_t    *r;
     ngx_http_kv_router_members_t  *m;
 
-    m = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_members_t));
+    m = ngx_pcalloc(ngx_cycle->pool, sizeof(ngx_http_kv_router_members_t));
     if (m == NULL) {
-        return NGX_ERROR;
+        return NULL;
     }
 
     m->consumer = c;
@@ -82,33 +113,7 @@ ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
 
     c->members = m;
 
-    return NGX_OK;
-}
-
-
-void
-ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
-{
-    ngx_http_kv_router_members_t  *m;
-
-    m = c->members;
-
-    if (m->slots == NULL) {
-        m->nslots = kvr_router_max_workers(&c->zone->router);
-        m->slots = ngx_calloc(m->nslots * sizeof(ngx_http_kv_router_member_t),
-                              c->log);
-        if (m->slots == NULL) {
-            return;
-        }
-    }
-
-    /* where the events come from, the members are */
-
-    if (!m->redis.opened) {
-        m->redis.server = c->subscriber.server;
-    }
-
-    ngx_http_kv_router_redis_open(&m->redis);
+    return m;
 }
 
 
@@ -118,6 +123,10 @@ ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_members_t  *m;
 
     m = c->members;
+
+    if (m == NULL) {
+        return;
+    }
 
     ngx_http_kv_router_redis_close(&m->redis);
     ngx_http_kv_router_members_reset(m);
@@ -140,7 +149,7 @@ ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c)
 
     m = c->members;
 
-    if (m->slots == NULL || !m->timer.timer_set) {
+    if (m == NULL || m->slots == NULL || !m->timer.timer_set) {
         return;
     }
 

@@ -110,10 +110,6 @@ struct ngx_http_kv_router_members_s {
 
 /* polls */
 
-/* NGX_ERROR: no memory */
-ngx_int_t ngx_http_kv_router_members_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_consumer_t *c);
-
 /* with the first subscription, and after it with each; closes by itself */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);

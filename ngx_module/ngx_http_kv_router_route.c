@@ -301,6 +301,17 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
 }
 
 
+void
+ngx_http_kv_router_ffi_refused(void *data, uint32_t why)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    if (why < NGX_HTTP_KV_ROUTER_REASONS) {
+        (void) ngx_atomic_fetch_add(&zone->sh->by_reason[why], 1);
+    }
+}
+
+
 int
 ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 {

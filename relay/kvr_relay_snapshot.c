@@ -79,11 +79,15 @@ kvr_relay_snapshot_tick(kvr_relay_t *r)
         return;
     }
 
+    if (s->writing) {
+        return;
+    }
+
     if (r->publisher.seq - s->seq >= r->options.snapshot_interval) {
         s->wanted = true;
     }
 
-    if (!s->wanted || s->writing) {
+    if (!s->wanted) {
         return;
     }
 

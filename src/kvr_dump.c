@@ -345,10 +345,6 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 
     rc = kvr_dump_name(d, view, e, n);
 
-    if (rc == KVR_OK && d->only != UINT32_MAX) {
-        rc = kvr_dump_span(d, view);
-    }
-
     if (rc == KVR_OK) {
         rc = kvr_dump_chains(d);
     }
@@ -359,6 +355,10 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 
     if (rc == KVR_OK) {
         rc = kvr_dump_holes(d);
+    }
+
+    if (rc == KVR_OK && d->only != UINT32_MAX) {
+        rc = kvr_dump_span(d, view);
     }
 
     return rc;
@@ -590,7 +590,8 @@ kvr_dump_holes(kvr_dump_t *d)
 
 /*
  * The longest span is shown on a block that comes and goes: who loads the dump
- * has to know it, to find what belongs to a handle.
+ * has to know it, to find what belongs to a handle.  That is the last of it: a
+ * handle that is stored alone leaves what it had before it (kvr_span_store()).
  */
 static kvr_rc_t
 kvr_dump_span(kvr_dump_t *d, uint32_t view)

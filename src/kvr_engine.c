@@ -9,9 +9,6 @@
 #include <stdlib.h>
 
 
-#define KVR_ENGINE_AHEAD  8             /* blocks, for the memory to come */
-
-
 static void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
 static kvr_rc_t kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
@@ -411,17 +408,9 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
 
     e = op->e;
 
-    for (i = 0; i < kvr_min(n, KVR_ENGINE_AHEAD); i++) {
-        kvr_engine_blocks_prefetch(&e->blocks, op->h->owner, ev->handles[i]);
-    }
+    kvr_engine_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-
-        if (i + KVR_ENGINE_AHEAD < n) {
-            kvr_engine_blocks_prefetch(&e->blocks, op->h->owner,
-                                       ev->handles[i + KVR_ENGINE_AHEAD]);
-        }
-
         e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
                       ? 0 : (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
     }

@@ -10,6 +10,10 @@
 #include <sys/random.h>
 
 
+/* Blocks that are fetched at once. */
+#define KVR_ENGINE_FETCH  64
+
+
 static uint32_t *kvr_engine_bucket(const kvr_engine_blocks_t *t,
     uint32_t owner, uint64_t handle);
 static uint32_t kvr_engine_blocks_take(kvr_engine_blocks_t *t,
@@ -35,9 +39,9 @@ kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
 
     memset(t, 0, sizeof(kvr_engine_blocks_t));
 
-    /* twice as many buckets, so that what is not there costs one look */
+    /* four times as many buckets: what is not there costs one look */
 
-    for (n = 16; n < max * (uint64_t) 2; n *= 2) { /* void */ }
+    for (n = 16; n < max * (uint64_t) 4; n *= 2) { /* void */ }
 
     t->max = max;
     t->mask = n - 1;
@@ -86,14 +90,6 @@ kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
 }
 
 
-void
-kvr_engine_blocks_prefetch(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle)
-{
-    __builtin_prefetch(kvr_engine_bucket(t, owner, handle));
-}
-
-
 kvr_engine_block_t *
 kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
     uint64_t handle)
@@ -110,6 +106,28 @@ kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
     }
 
     return NULL;
+}
+
+
+void
+kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+    const uint64_t *handles, uint32_t n)
+{
+    uint32_t   i, k, *buckets[KVR_ENGINE_FETCH];
+
+    for (i = 0; i < n; i += k) {
+
+        for (k = 0; k < KVR_ENGINE_FETCH && i + k < n; k++) {
+            buckets[k] = kvr_engine_bucket(t, owner, handles[i + k]);
+            __builtin_prefetch(buckets[k], 1);
+        }
+
+        while (k-- > 0) {
+            __builtin_prefetch(&t->blocks[*buckets[k]]);
+        }
+
+        k = kvr_min(KVR_ENGINE_FETCH, n - i);
+    }
 }
 
 
@@ -200,6 +218,12 @@ kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
     }
 
     *at = b->chain;
+
+    /* its successor's bucket, for the next time */
+
+    b = &t->blocks[b->next];
+    __builtin_prefetch(kvr_engine_bucket(t, b->owner, b->handle));
+    b = &t->blocks[i];
 
     kvr_engine_list_cut(t, list, i);
     kvr_engine_blocks_unplace(t, b);

@@ -84,13 +84,13 @@ typedef struct {
 bool kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max);
 void kvr_engine_blocks_done(kvr_engine_blocks_t *t);
 
-/* It will be looked for soon. */
-void kvr_engine_blocks_prefetch(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle);
-
 /* NULL when there is none. */
 kvr_engine_block_t *kvr_engine_blocks_find(const kvr_engine_blocks_t *t,
     uint32_t owner, uint64_t handle);
+
+/* Has n blocks come nearer, before all of them are asked for. */
+void kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+    const uint64_t *handles, uint32_t n);
 
 /*
  * A new block of a state, that is not there yet; live is the owner's list.

@@ -138,6 +138,23 @@ kvr_engine_tiers(const kvr_engine_op_t *op, uint64_t handle)
 }
 
 
+/* An event's blocks, which are all asked for, here or in the index too. */
+static inline void
+kvr_engine_fetch(const kvr_engine_op_t *op, const uint64_t *handles,
+    uint32_t n)
+{
+    uint32_t  view;
+
+    view = op->k->fleet.holders[op->holder].view;
+
+    if (view != KVR_VIEW_NONE && !op->h->whole) {
+        kvr_index_fetch(&op->k->index, view, handles, n);
+    }
+
+    kvr_engine_blocks_fetch(&op->e->blocks, op->h->owner, handles, n);
+}
+
+
 /*
  * kvr_shard_apply().  Where a view is dropped for want of room for its holes
  * (KVR_FULL), that is emitted and all memory of the holder is dropped too.

@@ -396,7 +396,8 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
                             KVR_WORKER_DRAINING | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN
-                            | KVR_WORKER_REDIS | KVR_WORKER_TRUNCATED);
+                            | KVR_WORKER_REDIS | KVR_WORKER_TRUNCATED
+                            | KVR_WORKER_HYBRID);
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
         kvr_shard_unlock(k);
     }

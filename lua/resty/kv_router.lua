@@ -13,6 +13,7 @@
 -- Policies: resty.kv_router.policy.  The index: resty.kv_router.index.
 
 
+local admission = require "resty.kv_router.admission"
 local balancer = require "ngx.balancer"
 local checked = require "resty.kv_router.conf".check
 local get_request = require "resty.core.base".get_request
@@ -63,6 +64,10 @@ local SETTINGS = {
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
     pin = { type = "boolean", default = false },
+    queue = { type = "number", default = 0, max = 100000, integer = true },
+    queue_timeout = { type = "number", default = 5, min = 0.01, max = 3600 },
+    overload_status = { type = "number", default = 503, min = 400, max = 599,
+                        integer = true },
 }
 
 local REQUEST_SETTINGS = {
@@ -75,11 +80,18 @@ local REQUEST_SETTINGS = {
 
 local NOTHING = {}
 
+local REFUSALS = {
+    full = "no more may wait",
+    timeout = "they waited in vain",
+}
+
 local NO_PEER = -3               -- NGX_BUSY: nginx answers 502
 local RETRY_AFTER = 1            -- seconds
 local NO_WORKER = '{"error":{"message":"no worker is available",'
                   .. '"type":"service_unavailable","param":null,'
                   .. '"code":"no_worker"}}\n'
+local OVERLOAD = '{"error":{"message":"all workers are busy",'
+                 .. '"type":"overloaded","param":null,"code":"overload"}}\n'
 
 
 -- Random numbers of this process: made by its first request, after the fork.
@@ -99,6 +111,11 @@ local random
 --     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
+--     queue              requests that may wait in each nginx process when all
+--                        workers have their max_active; 0: none does (0)
+--     queue_timeout      seconds that one may wait (5)
+--     overload_status    the answer to one that can't wait, or waited in vain
+--                        (503)
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
 function _M.new(zone_name, opts)
@@ -131,7 +148,8 @@ function _M.new(zone_name, opts)
 
     return setmetatable({ name = zone_name, policy = chosen,
                           tokenizer = remote, max_tries = conf.max_tries,
-                          pin = conf.pin }, mt)
+                          overload_status = conf.overload_status,
+                          gate = admission.new(conf), pin = conf.pin }, mt)
 end
 
 
@@ -161,19 +179,44 @@ local function zone_of(self)
 end
 
 
-local function unavailable()
-    ngx.status = 503
+local function refuse(status, body)
+    ngx.status = status
     ngx.header["Retry-After"] = RETRY_AFTER
     ngx.header["Content-Type"] = "application/json"
-    print(NO_WORKER)
+    print(body)
 
-    return ngx_exit(503)
+    return ngx_exit(status)
+end
+
+
+local function unavailable()
+    return refuse(503, NO_WORKER)
 end
 
 
 -- The workers that the request may go to, as a list with commas; nil: all.
 local function allowed_for(self, given)
     return given.workers or self.pin and var.http_x_kv_worker or nil
+end
+
+
+-- The match of a request that comes when all workers are busy: as soon as
+-- there is one that is not.  nil: none was in time, or nobody may wait.
+local function match_later(self, r, zone, req, given)
+    local found, why = self.gate:enter(req.priority, function()
+        return (lib.match(r, zone, given.lora_name, given.cache_salt,
+                          given.model, allowed_for(self, given),
+                          self.policy.roles))
+    end)
+
+    if not found then
+        lib.refused(zone, WHY.OVERLOAD)
+        limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
+                .. '": all workers are busy, requests are refused: '
+                .. REFUSALS[why])
+    end
+
+    return found
 end
 
 
@@ -305,10 +348,21 @@ function router:access(given)
     given = given or NOTHING
 
     local req = request.new(given.lora_name, given.cache_salt)
-    local found, err, none = lib.match(r, zone, given.lora_name,
-                                       given.cache_salt, given.model,
-                                       allowed_for(self, given),
-                                       self.policy.roles)
+    local found, err, none, busy = lib.match(r, zone, given.lora_name,
+                                             given.cache_salt, given.model,
+                                             allowed_for(self, given),
+                                             self.policy.roles)
+
+    if busy then
+        local before = now_us()
+
+        found = match_later(self, r, zone, req, given)
+        started = started + (now_us() - before)
+
+        if not found then
+            return refuse(self.overload_status, OVERLOAD)
+        end
+    end
 
     if not found then
         if none then
@@ -385,6 +439,8 @@ end
 -- In the log phase: tells the policy's done() what came of the request.
 function router:log()
     local chosen = self.policy
+
+    self.gate:ended()
 
     if not chosen.done then
         return

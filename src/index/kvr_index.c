@@ -263,6 +263,27 @@ kvr_index_view_empty(const kvr_index_t *x, uint32_t view)
 }
 
 
+void
+kvr_index_fetch(const kvr_index_t *x, uint32_t view, const uint64_t *handles,
+    uint32_t n)
+{
+    uint32_t          i;
+    kvr_handle_key_t  key;
+
+    for (i = 0; i < n; i++) {
+
+        if (x->zone->kind == KVR_INDEX_RADIX) {
+            key = kvr_handle_key(&x->u.radix.handles, handles[i],
+                                 KVR_SPACE_SHARED);
+            kvr_handle_prefetch(&x->u.radix.handles, key);
+
+        } else {
+            kvr_entries_prefetch(&x->u.positional.handles, handles[i], view);
+        }
+    }
+}
+
+
 uint32_t
 kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
 {

@@ -128,6 +128,10 @@ bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
     uint64_t handle);
 
+/* Has them come nearer, before all of them are asked for. */
+void kvr_index_fetch(const kvr_index_t *x, uint32_t view,
+    const uint64_t *handles, uint32_t n);
+
 static inline bool
 kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
 {

@@ -44,12 +44,12 @@ start(void (*fn)(void))
 
 
 /*
- * A function in another process, killed after so many instructions.  False
- * when it came to its end.
+ * Two functions in another process, killed after so many instructions of the
+ * second.  False when it came to its end.
  */
 
 static inline bool
-killed_at(void (*fn)(void), uint32_t steps)
+killed_behind(void (*first)(void), void (*fn)(void), uint32_t steps)
 {
     int    status;
     pid_t  pid;
@@ -59,6 +59,10 @@ killed_at(void (*fn)(void), uint32_t steps)
     if (pid == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
             _exit(1);
+        }
+
+        if (first) {
+            first();
         }
 
         raise(SIGSTOP);
@@ -82,6 +86,15 @@ killed_at(void (*fn)(void), uint32_t steps)
     waitpid(pid, &status, 0);
 
     return true;
+}
+
+
+/* The same with one function. */
+
+static inline bool
+killed_at(void (*fn)(void), uint32_t steps)
+{
+    return killed_behind(NULL, fn, steps);
 }
 
 

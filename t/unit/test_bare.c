@@ -292,6 +292,10 @@ test_hybrid(void)
        && stands("a", KVR_UNVERIFIED, KVR_FINE),
        "one with a group that is not indexed is");
 
+    put("a");
+    ok(of("a")->flags & KVR_WORKER_HYBRID,
+       "and stays so when somebody changes what is set of it");
+
     message("a", "['BlockRemoved', [7], 'GPU', 1]");
     is_u64(held("a"), 1, "a block leaves that group without leaving ours");
 }

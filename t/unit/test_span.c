@@ -413,6 +413,71 @@ test_dump(const kind_t *of)
 }
 
 
+static kvr_rc_t
+replay_event(void *data, const kvr_event_t *ev)
+{
+    const char    *detail;
+    kvr_router_t  *to;
+
+    to = data;
+
+    return kvr_router_write(to, "a", 1, ev, now_ms, &unknown, &why, &detail);
+}
+
+
+/* Blocks that begin alike: their spans part inside of a run. */
+
+static void
+test_dump_events(const kind_t *of)
+{
+    void             *base;
+    uint32_t          i;
+    kvr_rc_t          rc;
+    kvr_router_t      from;
+    uint64_t          handles[2];
+    static uint64_t   chains[][8] = {
+        { 1, 2, 3, 4, 5, 6, 7, 8 },
+        { 1, 2, 91, 92, 93, 94, 95, 96 },
+        { 1, 81, 82, 83, 84, 85, 86, 87 },
+        { 1, 2, 91, 72, 73, 74, 75, 76 }
+    };
+
+    zone_open(of, 8 << 20);
+    put("a");
+    handles[0] = 100;
+
+    for (i = 0; i < 4; i++) {
+        handles[1] = handles[0] + 1;
+        store_span("a", 0, handles, chains[i], 2, 4);
+        handles[0] += 100;
+    }
+
+    from = router;
+    base = zone_base;
+
+    zone_open(of, 8 << 20);
+    put("a");
+
+    rc = kvr_router_dump_events(&from, "a", 1, replay_event, &router);
+    ok(rc == KVR_OK, "%s: the events of a dump of spans are applied",
+       kind->name);
+
+    for (i = 0; i < 4; i++) {
+        ok(has("a", chains[i], 8, 8, 8), "%s: chain %u is there", kind->name,
+           i);
+    }
+
+    take_one("a", 201);
+    ok(has("a", chains[1], 8, 4, 4) && has("a", chains[3], 8, 8, 8),
+       "%s: a handle is removed with its span", kind->name);
+
+    zone_close();
+    router = from;
+    zone_base = base;
+    zone_close();
+}
+
+
 static void
 zone_check(void)
 {
@@ -458,6 +523,7 @@ main(void)
         }
 
         test_dump(&kinds[i]);
+        test_dump_events(&kinds[i]);
     }
 
     return done();

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 4                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 5                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -137,6 +137,7 @@ int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
 int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
@@ -193,6 +194,7 @@ local WHY = {
     NO_WORKER = 8,
     RETRY = 9,
     NO_ELIGIBLE = 10,
+    OVERLOAD = 11,
 }
 
 _M.WHY = WHY
@@ -366,7 +368,7 @@ end
 
 local function matched(rc)
     if rc ~= OK then
-        return nil, failure(rc), rc == DECLINED
+        return nil, failure(rc), rc == DECLINED or rc == BUSY, rc == BUSY
     end
 
     return match_out[0][0]
@@ -377,7 +379,7 @@ end
 -- nil; allowed: ids of workers, joined by commas, or nil; roles: a bit for
 -- each, see ROLE_BITS.  Returns the match (#m candidates, m[i], m.why, ...),
 -- which lives as long as the request, or nil, err, and true when there is no
--- worker at all.
+-- worker at all, or, then true once more, when all that are eligible are full.
 function _M.match(r, zone, lora, salt, model, allowed, roles)
     return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
                                                   salt, len_of(salt), model,
@@ -480,6 +482,12 @@ end
 -- The response to the request, which was reserved, is to have x-kv-explain.
 function _M.show(r, zone)
     return C.ngx_http_kv_router_ffi_show(r, zone) == OK
+end
+
+
+-- A request was refused: why, of WHY.
+function _M.refused(zone, why)
+    C.ngx_http_kv_router_ffi_refused(zone, why)
 end
 
 

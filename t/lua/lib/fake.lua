@@ -37,6 +37,7 @@ local ngx = {
         _M.log[#_M.log + 1] = table.concat({ ... })
     end,
     now = function() return _M.time end,
+    update_time = function() end,
     md5_bin = function(s) return "md5 of " .. s end,
     print = function(s) _M.printed = _M.printed .. s end,
     exit = function(code) _M.exited = code end,
@@ -76,6 +77,33 @@ package.loaded["ngx.balancer"] = {
         _M.balancer.host, _M.balancer.port = host, port
         return true
     end,
+}
+
+-- semaphores: a wait yields itself and how long, in seconds, it may last; who
+-- resumes it says whether there was a post
+
+local sema = {}
+sema.__index = sema
+
+function sema:wait(seconds)
+    if self.n > 0 then
+        self.n = self.n - 1
+        return true
+    end
+
+    return coroutine.yield(self, seconds)
+end
+
+function sema:post(n)
+    self.n = self.n + n
+end
+
+function sema:count()
+    return self.n
+end
+
+package.loaded["ngx.semaphore"] = {
+    new = function(n) return setmetatable({ n = n }, sema) end,
 }
 
 
