@@ -38,7 +38,8 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", role = "role_id",
-                  confidence = "confidence_id", reason = "reason_text" }
+                  confidence = "confidence_id", reason = "reason_text",
+                  policy = "policy_data" }
 
 local structs = 0
 
@@ -69,7 +70,7 @@ for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
-is(structs, 4, "structures in the header")
+is(structs, 5, "structures in the header")
 
 
 -- ---- functions --------------------------------------------------------------

@@ -171,7 +171,7 @@ void ngx_http_kv_router_ffi_free(char *text);
 ]]
 
 
-local _M = {}
+local _M = { VERSION = VERSION }
 
 
 local OK = 0
