@@ -54,6 +54,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_scrape"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_scrape,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -308,7 +315,11 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->reports = ngx_slab_calloc(shpool,
                                       sh->nholders * sizeof(kvr_report_t));
 
-        if (sh->usage == NULL || sh->reports == NULL) {
+        sh->turns = ngx_slab_calloc(shpool,
+                                    sh->nworkers
+                                    * sizeof(ngx_http_kv_router_turn_t));
+
+        if (sh->usage == NULL || sh->reports == NULL || sh->turns == NULL) {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "
                           "max_workers", &zone->name);
@@ -464,6 +475,10 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
+    if (ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     if (zone->redis) {
         return ngx_http_kv_router_consumer_start(cycle, zone);
     }
@@ -523,6 +538,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
         if (zones[i]->consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
+
+        ngx_http_kv_router_scraper_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

@@ -25,32 +25,34 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
     ngx_array_t                     loads;     /* …_load_t */
-} ngx_http_kv_router_scrape_t;
+} ngx_http_kv_router_metrics_t;
 
 
 static ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
-static ngx_int_t ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s,
+static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
     const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
     const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
-static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
-static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_workers_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
-static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_loads_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t field);
 
 
@@ -122,12 +124,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
     kvr_stats_t                  stats;
-    ngx_http_kv_router_scrape_t  s;
+    ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
     s.zone = zone;
 
-    if (ngx_http_kv_router_scrape(r, &s) != NGX_OK) {
+    if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -169,8 +171,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
 
 
 static ngx_int_t
-ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s)
 {
     uint32_t                      i, n, holder, steps;
     ngx_http_kv_router_load_t    *load;
@@ -225,7 +227,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
 
 
 static void
-ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *type, const char *help)
 {
     ngx_http_kv_router_answer_printf(s->answer,
@@ -238,7 +240,7 @@ ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
 /* Writes the name and the labels that all have; more of them may follow. */
 
 static void
-ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
     const ngx_http_kv_router_worker_t *w)
 {
     ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
@@ -254,7 +256,7 @@ ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
     const u_char *value, size_t len)
 {
     size_t                        i;
@@ -287,7 +289,7 @@ ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *value)
 {
     ngx_http_kv_router_label(s, name, (const u_char *) value,
@@ -296,14 +298,14 @@ ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s, uint64_t value)
+ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
 {
     ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
 static void
-ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base)
 {
     uint64_t  value;
@@ -329,7 +331,7 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s)
 {
     u_char    number[NGX_INT32_LEN], *last;
     uint32_t  i, pid;
@@ -354,7 +356,7 @@ ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t   i;
     const char  *name;
@@ -385,7 +387,7 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i, c;
     ngx_http_kv_router_answer_t       *a;
@@ -564,7 +566,7 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
 /* A reason that never occurred has no sample: there are many. */
 
 static void
-ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to)
 {
     ngx_uint_t                    i, why;
@@ -592,7 +594,7 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i;
     ngx_http_kv_router_load_t         *l;
@@ -643,7 +645,7 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
 /* What is not known has no sample. */
 
 static void
-ngx_http_kv_router_reports_metric(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t field)
 {
     double                         value;

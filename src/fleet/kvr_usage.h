@@ -51,7 +51,7 @@ typedef struct {
     uint64_t    requests;
     uint64_t    predicted;          /* in blocks */
     uint64_t    cached;
-    uint64_t    often_predicted;    /* requests with KVR_USAGE_BLOCKS or more */
+    uint64_t    often_predicted;    /* requests with KVR_USAGE_BLOCKS */
     uint64_t    often_cached;       /* requests with any */
 } kvr_usage_window_t;
 

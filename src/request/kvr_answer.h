@@ -4,7 +4,7 @@
  * An engine's answer: how much of the prompt it had cached.  Engines say that
  * at the end, streamed or not, so only the end is kept:
  *
- *     "usage":{"prompt_tokens":9,…,"prompt_tokens_details":{"cached_tokens":8}}
+ *     "usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8}}
  *
  * or, in SGLang's own protocol, "meta_info":{…,"cached_tokens":8}.
  */
