@@ -123,13 +123,17 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Blocks of the prompts that the chosen worker had."),
     counter(best_blocks, "best_overlap_blocks", "best_overlap_blocks_total",
             "Blocks of the prompts that the best worker had."),
-    counter(scrapes, "scrapes", "scrapes_total",
-            "Times that an engine was asked for its load."),
-    counter(scrapes_failed, "scrapes_failed", "scrapes_failed_total",
-            "Of these, times that it could not be read."),
     { "decide_seconds", "decide_seconds_total", "Time spent deciding.",
       offsetof(ngx_http_kv_router_shctx_t, decide_us),
       sizeof(ngx_atomic_t) * 8, 1, 1 },
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
+    counter(scrapes, "scrapes", "scrapes_total",
+            "Times that an engine was asked for its load."),
+    counter(scrapes_failed, "failed", "scrapes_failed_total",
+            "Of these, times that it could not be read."),
     ngx_http_kv_router_fields_end
 };
 
@@ -749,6 +753,14 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         }
 
         yajl_gen_map_close(g);
+        yajl_gen_map_close(g);
+    }
+
+    if (zone->scrape.interval) {
+        ngx_http_kv_router_gen_key(g, "scrape");
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_scrape_fields,
+                                       zone->sh, g);
         yajl_gen_map_close(g);
     }
 

@@ -152,6 +152,11 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
         ngx_http_kv_router_reasons_metric(&s);
     }
 
+    if (zone->scrape.interval) {
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
+    }
+
     if (zone->sh && zone->redis) {
         ngx_http_kv_router_metric(&s, "redis_up", "gauge",
                                   "Whether the subscription to Redis stands, "

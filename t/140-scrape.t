@@ -150,7 +150,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 27;
+plan tests => repeat_each() * 26;
 
 run_tests();
 
@@ -256,10 +256,10 @@ w1: 0: 3 4 -, 1: 4 4 -
                 reported(1, "")
             end
 
-            local stats = client.stats().requests
+            local stats = client.stats().scrape
 
-            ngx.say("failed: ", stats.scrapes_failed > 6
-                    and stats.scrapes > stats.scrapes_failed)
+            ngx.say("failed: ", stats.failed > 6
+                    and stats.scrapes > stats.failed)
 --- response_body
 w1: 0: 1 - -
 w1: nothing
@@ -292,10 +292,10 @@ qr/another status than 200
 --- script
             ngx.sleep(0.5)
             reported(1, "")
-            ngx.say("asked: ", client.stats().requests.scrapes)
+            ngx.say("asked: ", client.stats().scrape and "yes" or "no")
 --- response_body
 w1: nothing
-asked: 0
+asked: no
 --- no_error_log
 [error]
 [alert]
@@ -309,7 +309,7 @@ asked: 0
     kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
             client.wait(function()
-                return client.stats().requests.scrapes_failed > 4
+                return client.stats().scrape.failed > 4
             end)
 
             ngx.say("nothing")
