@@ -288,7 +288,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 
 # A tenth of the time for each fuzz target.
 
-soak: deps-check deps-fuzz unit $(threaded) $(targets:%=$(BUILD)/fuzz/fuzz_%)
+soak: deps-check deps-fuzz all unit $(threaded) $(targets:%=$(BUILD)/fuzz/fuzz_%)
 	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
 	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
 

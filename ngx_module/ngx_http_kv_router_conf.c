@@ -41,6 +41,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    ngx_http_kv_router_health_init(zone);
+
     zone->params.block_size = 16;
     zone->params.max_workers = 1024;
     zone->params.shards = 1;
@@ -448,6 +450,17 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        switch (ngx_http_kv_router_health_param(&value[i], &w->max_fails,
+                                                &w->fail_timeout,
+                                                &w->slow_start, &w->own))
+        {
+        case NGX_OK:
+            continue;
+
+        case NGX_ERROR:
+            goto invalid;
+        }
+
         if (ngx_strncmp(value[i].data, "model=", 6) == 0) {
 
             s.data = value[i].data + 6;
@@ -498,6 +511,25 @@ invalid:
                        &value[i]);
 
     return NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->health.set) {
+        return "is duplicate";
+    }
+
+    return ngx_http_kv_router_health(cf, zone);
 }
 
 

@@ -130,6 +130,7 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
                                kvr_confidence_name(c->confidence));
     ngx_http_kv_router_gen_str(g, "reason", c->reason);
     ngx_http_kv_router_gen_known(g, "age", c->age);
+    ngx_http_kv_router_gen_str(g, "health", kvr_health_name(c->health));
 
     ngx_http_kv_router_gen_key(g, "load");
     yajl_gen_map_open(g);

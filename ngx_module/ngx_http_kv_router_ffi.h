@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   5
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   6
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -74,6 +74,7 @@ typedef struct {
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
+    uint32_t    health;             /* kvr_health_state_t */
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;

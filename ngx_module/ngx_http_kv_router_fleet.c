@@ -167,6 +167,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->holder = id;
         h->generation = generation;
         h->worker = kvr_router_worker(k, slot);
+        h->number = slot;
         h->rank = rank;
         h->role = conf.role;
         h->max_active = conf.max_active;
@@ -174,6 +175,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->id = name;
         h->address = address;
         h->model = model;
+        ngx_http_kv_router_health_params(zone, &conf, &h->health);
         h->draining = (flags & KVR_WORKER_DRAINING) ? 1 : 0;
 
         ngx_http_kv_router_fleet_split(h);

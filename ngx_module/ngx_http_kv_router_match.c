@@ -37,8 +37,10 @@ static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id);
 static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
     ngx_http_kv_router_names_t *names, ngx_uint_t strict);
-static void ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
+static ngx_uint_t ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
+static ngx_int_t ngx_http_kv_router_list(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_names_t *names);
 static int ngx_http_kv_router_match(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, const uint32_t *tokens, size_t ntokens,
     ngx_uint_t why, ngx_http_kv_router_names_t *names,
@@ -296,10 +298,13 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
 }
 
 
-static void
+/* 0: it is out, by its health */
+
+static ngx_uint_t
 ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c)
 {
+    double               share;
     uint64_t             last;
     kvr_load_row_t       load;
     kvr_report_load_t    reported;
@@ -314,7 +319,12 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->prefill_tokens = load.prefill_tokens;
     c->decode_blocks = load.decode_blocks;
     c->additional_blocks = ctx->match.prompt_blocks;
-    c->weight = h->weight;
+
+    c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
+                                                   h->number),
+                                 h->generation, &h->health, ngx_current_msec,
+                                 &share);
+    c->weight = h->weight * share;
 
     last = kvr_load64(&w->stream.last_ms);
     c->age = last == 0 ? -1 : last >= ngx_current_msec
@@ -344,6 +354,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->reported_waiting = reported.waiting;
     c->reported_running = reported.running;
     c->reported_usage = reported.usage;
+
+    return kvr_health_usable(c->health);
 }
 
 
@@ -431,15 +443,84 @@ ngx_http_kv_router_leave_full(ngx_http_kv_router_candidate_t *c, uint32_t n)
 }
 
 
-/* Eligible holders with their load, then what of the prompt each has. */
+/*
+ * Eligible holders with their load.  Those that are out by their health are
+ * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
+ * who could have the request are full.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_names_t *names)
+{
+    uint32_t                         i, k, n, all, full, strict, *out;
+    ngx_http_kv_router_holder_t     *h;
+    ngx_http_kv_router_candidate_t  *c;
+
+    c = ctx->candidates;
+
+    out = ngx_palloc(r->pool, (ctx->fleet->n + 1) * sizeof(uint32_t));
+    if (out == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+    k = 0;
+
+    for (strict = 2; strict-- > 0 && n + k == 0; /* void */ ) {
+
+        for (i = 0; i < ctx->fleet->n; i++) {
+            h = &ctx->fleet->holders[i];
+
+            if (!ngx_http_kv_router_eligible(h, names, strict)) {
+                continue;
+            }
+
+            if (ngx_http_kv_router_candidate(ctx, h, &c[n])) {
+                n++;
+
+            } else {
+                out[k++] = i;
+            }
+        }
+
+        if (n + k && (!strict || n == 0) && ctx->match.why == 0) {
+            ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
+        }
+    }
+
+    all = n;
+    n = ngx_http_kv_router_leave_full(c, n);
+
+    for (i = 0; i < k; i++) {
+        (void) ngx_http_kv_router_candidate(ctx,
+                                            &ctx->fleet->holders[out[i]],
+                                            &c[n + i]);
+    }
+
+    full = k;
+    k = n + ngx_http_kv_router_leave_full(&c[n], k);
+
+    ctx->match.n = all ? n : k;
+    ctx->ncandidates = k;
+
+    if (ctx->match.n == 0) {
+        return all || full ? NGX_BUSY : NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Candidates, then what of the prompt each has. */
 
 static ngx_int_t
 ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_names_t *names)
 {
-    uint32_t                         i, k, n, all, found, strict, *where;
+    uint32_t                         i, k, found, *where;
+    ngx_int_t                        rc;
     kvr_match_t                     *m;
-    ngx_http_kv_router_holder_t     *h;
     ngx_http_kv_router_candidate_t  *c;
 
     ctx->candidates = ngx_palloc(r->pool, (ctx->fleet->n + 1)
@@ -450,33 +531,15 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    all = 0;
+    rc = ngx_http_kv_router_list(r, ctx, names);
 
-    for (strict = 2; strict-- > 0 && all == 0; /* void */ ) {
-
-        for (i = 0; i < ctx->fleet->n; i++) {
-            h = &ctx->fleet->holders[i];
-
-            if (ngx_http_kv_router_eligible(h, names, strict)) {
-                ngx_http_kv_router_candidate(ctx, h, &ctx->candidates[all++]);
-            }
-        }
-
-        if (all && !strict && ctx->match.why == 0) {
-            ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
-        }
-    }
-
-    n = ngx_http_kv_router_leave_full(ctx->candidates, all);
-
-    ctx->match.n = n;
     ctx->match.candidates = ctx->candidates;
 
-    if (n == 0) {
-        return all ? NGX_BUSY : NGX_DECLINED;
+    if (rc != NGX_OK) {
+        return rc;
     }
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < ctx->ncandidates; i++) {
         k = ctx->fleet->by_holder[ctx->candidates[i].holder];
         where[k - 1] = i + 1;
     }
@@ -500,7 +563,9 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         c->host = m[i].host;
         c->disk = m[i].disk;
 
-        ctx->match.best = ngx_max(ctx->match.best, c->device);
+        if (where[k - 1] <= ctx->match.n) {
+            ctx->match.best = ngx_max(ctx->match.best, c->device);
+        }
     }
 
     return ngx_http_kv_router_expect(r, ctx);

@@ -23,6 +23,8 @@
 static ngx_int_t ngx_http_kv_router_member_register(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
     int64_t ttl);
+static ngx_uint_t ngx_http_kv_router_member_down(
+    ngx_http_kv_router_members_t *m, uint32_t number);
 static ngx_int_t ngx_http_kv_router_member_ignore(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
     const char *why);
@@ -77,6 +79,12 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
         if (m->state == ngx_http_kv_router_members_rest) {
             return NGX_OK;
+        }
+
+        /* nor does it answer */
+
+        if (slot && ngx_http_kv_router_member_down(m, slot - m->slots)) {
+            return ngx_http_kv_router_member_gone(m, slot - m->slots);
         }
 
         goto seen;
@@ -219,6 +227,23 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
                                        "ignored", why);
 
     return NGX_OK;
+}
+
+
+/* Do active checks of the worker fail? */
+
+static ngx_uint_t
+ngx_http_kv_router_member_down(ngx_http_kv_router_members_t *m,
+    uint32_t number)
+{
+    uint32_t       generation;
+    kvr_router_t  *k;
+
+    k = &m->consumer->zone->router;
+    generation = kvr_load32(&kvr_router_worker(k, number)->generation);
+
+    return m->consumer->zone->health.params.checked
+           && kvr_health_down(kvr_router_health(k, number), generation);
 }
 
 

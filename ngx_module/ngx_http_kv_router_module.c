@@ -54,6 +54,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_health"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_health_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_scrape"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
       ngx_http_kv_router_scrape,
@@ -475,7 +482,9 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
-    if (ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK) {
+    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -535,6 +544,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
+        ngx_http_kv_router_checks_stop(zones[i]);
+
         if (zones[i]->consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }

@@ -63,6 +63,19 @@ typedef struct {
 } ngx_http_kv_router_redis_conf_t;
 
 
+/* kv_router_health */
+
+typedef struct {
+    kvr_health_params_t             params;
+    ngx_str_t                       check;     /* URI; len 0: no checks */
+    ngx_msec_t                      interval;
+    ngx_msec_t                      timeout;
+    uint32_t                        passes;
+    uint32_t                        fails;
+    unsigned                        set:1;     /* the directive was there */
+} ngx_http_kv_router_health_conf_t;
+
+
 /*
  * A zone as one process knows it.  Made by kv_router_zone; the router handle
  * is attached by the zone's init and joined by each worker process.
@@ -82,6 +95,9 @@ typedef struct {
     ngx_uint_t                      max_tokens;/* of a prompt */
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
+
+    ngx_http_kv_router_health_conf_t   health;
+    struct ngx_http_kv_router_checks_s *checks;   /* of this process; NULL */
 
     kvr_router_t                    router;
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
@@ -203,6 +219,8 @@ char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -222,6 +240,28 @@ char *ngx_http_kv_router_redis_parse(ngx_conf_t *cf,
 ngx_int_t ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* health: directive, a worker's settings, its object in JSON */
+
+char *ngx_http_kv_router_health(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+
+/* NGX_DECLINED: the argument is another; bits of KVR_OWN_… are set in own */
+ngx_int_t ngx_http_kv_router_health_param(ngx_str_t *arg, uint32_t *max_fails,
+    uint32_t *fail_timeout, uint32_t *slow_start, uint32_t *own);
+void ngx_http_kv_router_health_init(ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_conf_t *conf, kvr_health_params_t *params);
+void ngx_http_kv_router_health_json(const kvr_health_params_t *params,
+    const kvr_health_view_t *view, yajl_gen g);
+
+
+/* active checks: NGX_ERROR: no memory */
+
+ngx_int_t ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
 
 
 /* scrape: directive, and the load that engines report of themselves */

@@ -11,7 +11,10 @@
 
 static void ngx_http_kv_router_cleanup(void *data);
 
-static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx);
+static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t anyhow);
+static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
@@ -121,6 +124,7 @@ ngx_http_kv_router_cleanup(void *data)
         return;
     }
 
+    ngx_http_kv_router_attempt_forget(ctx);
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
     ngx_http_kv_router_fleet_put(ctx->fleet);
@@ -164,7 +168,7 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
     /* a worker that fails fails with all its ranks */
 
-    for (k = 0; k < ctx->match.n; k++) {
+    for (k = 0; k < ctx->ncandidates; k++) {
         if (ctx->candidates[k].worker == c->worker) {
             ctx->tried[k] = 1;
         }
@@ -200,7 +204,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    ctx->tried = ngx_pcalloc(r->pool, ctx->match.n);
+    ctx->tried = ngx_pcalloc(r->pool, ctx->ncandidates);
     ctx->ranked = NULL;
     ctx->nranked = 0;
     ctx->next = 0;
@@ -232,7 +236,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     /* who only prefills is no one to retry at */
 
-    for (k = 0; k < ctx->match.n; k++) {
+    for (k = 0; k < ctx->ncandidates; k++) {
         ctx->tried[k] = ctx->candidates[k].role == KVR_ROLE_PREFILL
                         && ctx->candidates[i].role != KVR_ROLE_PREFILL;
     }
@@ -250,9 +254,11 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->cached_tokens = -1;
     ctx->usage_done = 0;
     ctx->tries = 0;
+    ctx->stale = 0;
+    ctx->again = 0;
     ctx->reserved = 1;
 
-    ngx_http_kv_router_go(ctx, i);
+    ngx_http_kv_router_go(ctx, ngx_http_kv_router_take(ctx, i));
 
     sh = ctx->zone->sh;
 
@@ -326,12 +332,13 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 /* ---- the balancer ------------------------------------------------------- */
 
 /*
- * The next candidate that was not tried: in the policy's order, then by
- * overlap and load.  UINT32_MAX when there is none.
+ * The next candidate that was not tried, and is well just now: in the policy's
+ * order, then by overlap and load.  UINT32_MAX when there is none.  anyhow:
+ * also one that is out.
  */
 
 static uint32_t
-ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx)
+ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 {
     uint32_t                         i, best;
     ngx_http_kv_router_candidate_t  *c;
@@ -339,16 +346,20 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx)
     while (ctx->next < ctx->nranked) {
         i = ctx->ranked[ctx->next++];
 
-        if (i < ctx->match.n && !ctx->tried[i]) {
+        if (i < ctx->match.n && !ctx->tried[i]
+            && ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
+        {
             return i;
         }
     }
 
     best = UINT32_MAX;
 
-    for (i = 0; i < ctx->match.n; i++) {
+    for (i = 0; i < ctx->ncandidates; i++) {
 
-        if (ctx->tried[i]) {
+        if (ctx->tried[i]
+            || !ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
+        {
             continue;
         }
 
@@ -365,6 +376,53 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx)
     }
 
     return best;
+}
+
+
+/*
+ * Candidate i gets the request, or, when it can't have it, or is UINT32_MAX,
+ * the next best one.  Those that are out come last: who is left then is tried
+ * all the same.  i again: nobody is left.
+ */
+
+static uint32_t
+ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t  next, n;
+
+    next = i;
+
+    for (n = 0; n <= ctx->ncandidates; n++) {
+
+        if (next == UINT32_MAX) {
+            next = ngx_http_kv_router_best_left(ctx, 0);
+        }
+
+        if (next == UINT32_MAX) {
+            break;
+        }
+
+        if (ngx_http_kv_router_attempt_take(ctx, next, 0) == NGX_OK) {
+            return next;
+        }
+
+        /* failed, or its probe is another request since we looked */
+
+        next = UINT32_MAX;
+    }
+
+    next = i;
+
+    if (i == UINT32_MAX || !ngx_http_kv_router_attempt_usable(ctx, i, 1)) {
+        next = ngx_http_kv_router_best_left(ctx, 1);
+    }
+
+    if (next != UINT32_MAX) {
+        (void) ngx_http_kv_router_attempt_take(ctx, next, 1);
+        return next;
+    }
+
+    return i;
 }
 
 
@@ -389,9 +447,17 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
      * back to an engine: it takes the next one as well
      */
 
-    if (ctx->tries) {
+    if (ctx->again) {
+        ctx->again = 0;
 
-        i = ngx_http_kv_router_best_left(ctx);
+        i = ctx->chosen - ctx->candidates;
+
+        (void) ngx_http_kv_router_attempt_take(ctx, i, 1);
+        ngx_http_kv_router_go(ctx, i);
+
+    } else if (ctx->tries) {
+
+        i = ngx_http_kv_router_take(ctx, UINT32_MAX);
 
         if (i == UINT32_MAX) {
             *err = "no worker is left to try";
@@ -407,6 +473,11 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
                    &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
     }
 
+    if (ngx_http_kv_router_attempt_wrap(r, ctx) != NGX_OK) {
+        *err = "no memory";
+        return NGX_DECLINED;
+    }
+
     ctx->tries++;
 
     h = &ctx->fleet->holders[ctx->fleet->by_holder[ctx->chosen->holder] - 1];
@@ -417,7 +488,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     n = 0;
 
-    for (i = 0; i < ctx->match.n; i++) {
+    for (i = 0; i < ctx->ncandidates; i++) {
         n += !ctx->tried[i];
     }
 
@@ -486,6 +557,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
         if (ctx->first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
             ctx->first_byte_us = ngx_http_kv_router_now_us();
+
+            ngx_http_kv_router_attempt_answered(ctx);
 
             kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
             ngx_http_kv_router_uncharge(ctx, &ctx->prefill);

@@ -27,6 +27,7 @@
 typedef struct {
     uint32_t                        holder;
     uint32_t                        generation;
+    uint32_t                        number;    /* of the worker */
     uint32_t                        rank;
     uint32_t                        role;
     uint32_t                        max_active;
@@ -37,6 +38,7 @@ typedef struct {
     ngx_str_t                       host;      /* of address; "unix:/path" */
     ngx_str_t                       model;
     in_port_t                       port;
+    kvr_health_params_t             health;
     unsigned                        draining:1;
 } ngx_http_kv_router_holder_t;
 
@@ -62,6 +64,9 @@ ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_get(
 void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
 
 
+typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
+
+
 typedef struct {
     ngx_http_request_t             *request;       /* whose it is */
     ngx_http_kv_router_zone_t      *zone;
@@ -69,7 +74,9 @@ typedef struct {
 
     ngx_str_t                       model;         /* of a body without ids */
     ngx_http_kv_router_match_t      match;
-    ngx_http_kv_router_candidate_t *candidates;    /* match.n */
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
+                                                      are out, for retries */
+    uint32_t                        ncandidates;   /* of both */
     uint64_t                       *hashes;        /* match.prompt_blocks */
 
     uint64_t                       *chains;        /* of predictions */
@@ -86,6 +93,9 @@ typedef struct {
     u_char                         *tried;         /* of each candidate */
     ngx_uint_t                      tries;
 
+    ngx_http_kv_router_attempt_t   *attempt;       /* the peer's; NULL */
+    kvr_ticket_t                    ticket;        /* while taken */
+
     ngx_str_t                       policy;
     ngx_str_t                       reason;
     ngx_uint_t                      why;
@@ -99,6 +109,9 @@ typedef struct {
     int64_t                         cached_tokens; /* that the engine told;
                                                       -1: it didn't */
 
+    unsigned                        taken:1;       /* an attempt is on */
+    unsigned                        stale:1;       /* its connection was */
+    unsigned                        again:1;       /* at the same worker */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
     unsigned                        dry:1;         /* nothing is counted */
@@ -130,6 +143,30 @@ void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 /* load: gives all of it back, once; s is of nothing then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
+
+/*
+ * attempt: candidate i may have a request; anyhow: even when it has failed.
+ * Never when it is gone, or drains.
+ */
+ngx_uint_t ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i, ngx_uint_t anyhow);
+
+/* it gets one; NGX_DECLINED: not this one */
+ngx_int_t ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i, ngx_uint_t anyhow);
+
+/* the chosen one's attempt is not to be, or without an end to be judged by */
+void ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx);
+
+/* the first byte of an answer */
+void ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
+
+/* balancer: the request's attempts are seen from now on; NGX_ERROR */
+ngx_int_t ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+
+/* the context goes */
+void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 
 /* usage: a piece of the answer, the last one included */
 void ngx_http_kv_router_usage(ngx_http_request_t *r,

@@ -229,6 +229,26 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
 #undef gauge
 
 
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_health_counters_t, field, #field,         \
+                               "worker_" metric "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
+    counter(attempts, "attempts", "Times that a request was sent there."),
+    counter(aborted, "attempts_aborted",
+            "Attempts whose end nobody waited for."),
+    counter(pauses, "pauses", "Times that the engine asked for a pause."),
+    counter(opened, "circuit_opened", "Times that the worker failed."),
+    counter(probes, "probes",
+            "Requests sent to the failed worker to see whether it answers."),
+    counter(checks, "checks", "Active checks."),
+    counter(checks_failed, "checks_failed", "Active checks that failed."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
 /* by NGX_HTTP_KV_ROUTER_BY_POLICY and the following */
 
 static const char  *ngx_http_kv_router_why_names[] = {
@@ -330,6 +350,10 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
                    &w->verdict);
+
+    ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
+    kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
+                    &w->params, now, &w->health);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->reason = ngx_http_kv_router_reason(zone, s, slot);
@@ -512,6 +536,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
         ngx_http_kv_router_gen_key(g, "engine_block_size");
         yajl_gen_null(g);
     }
+
+    ngx_http_kv_router_gen_key(g, "health");
+    ngx_http_kv_router_health_json(&w->params, &w->health, g);
 
     ngx_http_kv_router_gen_key(g, "counters");
     yajl_gen_map_open(g);

@@ -43,6 +43,8 @@ typedef struct {
     kvr_worker_counters_t           counters;
     kvr_usage_counters_t            usage;
     kvr_usage_verdict_t             verdict;   /* of the watchdog */
+    kvr_health_params_t             params;    /* of health */
+    kvr_health_view_t               health;
 } ngx_http_kv_router_worker_t;
 
 
@@ -55,6 +57,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 
 
 uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,

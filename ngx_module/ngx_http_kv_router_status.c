@@ -50,6 +50,8 @@ static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
+static void ngx_http_kv_router_health_metrics(
+    ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_loads_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
@@ -150,9 +152,6 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
-    }
-
-    if (zone->scrape.interval) {
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
                                           zone->sh);
     }
@@ -169,6 +168,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
 
     return NGX_OK;
@@ -593,6 +593,55 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
             ngx_http_kv_router_answer_write(s->answer, ",", 1);
             ngx_http_kv_router_label_str(s, "reason", kvr_why_name(why));
             ngx_http_kv_router_value(s, w[i].counters.why[why]);
+        }
+    }
+}
+
+
+static void
+ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                         i, k;
+    ngx_http_kv_router_answer_t       *a;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_health", "gauge",
+                              "Whether the worker can have requests: 1 for "
+                              "the state that it is in.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_HEALTH_STATES; k++) {
+            ngx_http_kv_router_labels(s, "worker_health", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "state", kvr_health_name(k));
+            ngx_http_kv_router_value(s, k == w[i].health.state);
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_failures_total", "counter",
+                              "Attempts that failed, by how.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_FAILURES; k++) {
+            ngx_http_kv_router_labels(s, "worker_failures_total", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "kind", kvr_failure_name(k));
+            ngx_http_kv_router_value(s, w[i].health.counters.failures[k]);
+        }
+    }
+
+    for (f = ngx_http_kv_router_health_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                       ngx_http_kv_router_field(f, &w[i].health.counters));
         }
     }
 }

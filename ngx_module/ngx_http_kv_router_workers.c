@@ -21,7 +21,8 @@ static void ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c,
 static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
 static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
-static void ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight);
+static void ngx_http_kv_router_worker_decimal(kvr_json_t *j, uint32_t *value,
+    double min, double max, const char *error);
 static ngx_int_t ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c);
 
 
@@ -237,7 +238,29 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         ngx_http_kv_router_worker_role(j, &conf->role);
 
     } else if (kvr_json_is(key, "weight")) {
-        ngx_http_kv_router_worker_weight(j, &conf->weight);
+        ngx_http_kv_router_worker_decimal(j, &conf->weight, 0.001,
+                                          KVR_WEIGHT_MAX,
+                                          "\"weight\" must be 0.001..1000");
+
+    } else if (kvr_json_is(key, "max_fails")) {
+        ngx_http_kv_router_worker_number(j, &conf->max_fails, 0,
+                                         KVR_FAILS_MAX,
+                                         "\"max_fails\" must be 0..1000");
+        conf->own |= KVR_OWN_MAX_FAILS;
+
+    } else if (kvr_json_is(key, "fail_timeout")) {
+        ngx_http_kv_router_worker_decimal(j, &conf->fail_timeout, 0.001,
+                                          KVR_HEALTH_MS_MAX / 1000,
+                                          "\"fail_timeout\" must be "
+                                          "0.001..3600 seconds");
+        conf->own |= KVR_OWN_FAIL_TIMEOUT;
+
+    } else if (kvr_json_is(key, "slow_start")) {
+        ngx_http_kv_router_worker_decimal(j, &conf->slow_start, 0,
+                                          KVR_HEALTH_MS_MAX / 1000,
+                                          "\"slow_start\" must be 0..3600 "
+                                          "seconds");
+        conf->own |= KVR_OWN_SLOW_START;
 
     } else {
         ngx_http_kv_router_call_unknown(c, j, key);
@@ -334,11 +357,14 @@ ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
 }
 
 
+/* A number with up to three decimal places, in thousandths. */
+
 static void
-ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight)
+ngx_http_kv_router_worker_decimal(kvr_json_t *j, uint32_t *value, double min,
+    double max, const char *error)
 {
     char              buf[32];
-    double            w;
+    double            v;
     const char       *at;
     kvr_json_text_t   text;
 
@@ -349,19 +375,19 @@ ngx_http_kv_router_worker_weight(kvr_json_t *j, uint32_t *weight)
         return;
     }
 
-    w = 0;
+    v = -1;
 
     if (text.len < sizeof(buf)) {
         ngx_cpystrn((u_char *) buf, (u_char *) text.data, text.len + 1);
-        w = strtod(buf, NULL);
+        v = strtod(buf, NULL);
     }
 
-    if (!(w >= 0.001 && w <= KVR_WEIGHT_MAX)) {
-        kvr_json_fail(j, at, "\"weight\" must be 0.001..1000");
+    if (!(v >= min && v <= max)) {
+        kvr_json_fail(j, at, error);
         return;
     }
 
-    *weight = (uint32_t) (w * 1000 + 0.5);
+    *value = (uint32_t) (v * 1000 + 0.5);
 }
 
 

@@ -53,6 +53,7 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_session.h"
 #include "kvr_relay_frames.h"
 #include "kvr_relay_source.h"
+#include "kvr_relay_tail.h"
 #include "kvr_relay_zmq.h"
 #include "kvr_relay_trtllm.h"
 #include "kvr_relay_metrics.h"
@@ -100,6 +101,7 @@ struct kvr_relay_s {
     kvr_relay_publisher_t   publisher;
     kvr_relay_snapshot_t    snapshot;
     kvr_relay_session_t     session;
+    kvr_relay_tail_t        tail;
     kvr_relay_metrics_t     metrics;
 
     kvr_relay_source_t     *sources;    /* one a rank */

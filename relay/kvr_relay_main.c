@@ -102,6 +102,7 @@ kvr_relay_free(kvr_relay_t *r)
     kvr_relay_metrics_free(r);
     kvr_relay_redis_free(r);
     kvr_relay_snapshot_free(r);
+    kvr_relay_tail_free(r);
 
     if (r->sources != NULL) {
         kvr_relay_source_free(r);

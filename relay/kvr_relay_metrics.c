@@ -315,14 +315,14 @@ kvr_relay_metrics_why(kvr_relay_t *r, kvr_relay_page_t *page)
 {
     uint32_t  why;
 
-    kvr_relay_metrics_add(page, "# HELP kv_relay_skipped_total Events filtered"
-                          " or refused.\n"
+    kvr_relay_metrics_add(page, "# HELP kv_relay_skipped_total Events that "
+                          "were left out.\n"
                           "# TYPE kv_relay_skipped_total counter\n");
 
     for (why = KVR_WHY_NONE + 1; why < KVR_WHYS; why++) {
         kvr_relay_metrics_add(page, "kv_relay_skipped_total{what=\"%s\","
                               "why=\"%s\"} %llu\n",
-                              why < KVR_WHY_SYNTAX ? "filtered" : "refused",
+                              kvr_why_class_name(kvr_why_class(why)),
                               kvr_why_name(why),
                               (unsigned long long) r->counters.why[why]);
     }

@@ -55,6 +55,10 @@ bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
 bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
+/* One rank's events of a normalised batch; what can't be applied is left. */
+void kvr_relay_mirror_load_rank(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len, uint32_t rank);
+
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);

@@ -120,6 +120,10 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* one that only looked for more has lost nothing */
 
+    if (z->reconnected && z->answers == 0) {
+        kvr_relay_tail_apply(r, s);
+    }
+
     if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
         kvr_relay_source_broken(r, s, "the engine's replay doesn't answer");
     }
@@ -211,6 +215,16 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
 
         kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
         return false;
+    }
+
+    /* what another relay has passed on is better than nothing */
+
+    kvr_relay_tail_apply(r, s);
+
+    if (m->seq <= s->seq) {
+        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
+                                "to what was known");
+        return true;
     }
 
     lost = m->seq != s->seq + 1;

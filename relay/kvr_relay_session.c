@@ -13,6 +13,7 @@
 #define KVR_RELAY_BEAT_MS      1000
 #define KVR_RELAY_LEASE_MS     "5000"
 #define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
+#define KVR_RELAY_PAGE         "256"    /* entries of the log at a time */
 #define KVR_RELAY_PARTS_MAX    1000000  /* of a snapshot that is loaded */
 
 
@@ -27,6 +28,9 @@ static void kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
 static void kvr_relay_session_saw_snap(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_part(kvr_relay_t *r);
+static void kvr_relay_session_tail(kvr_relay_t *r);
+static void kvr_relay_session_tailed(kvr_relay_t *r, void *data,
+    const redisReply *reply);
 static void kvr_relay_session_loaded(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_unloaded(kvr_relay_t *r, const char *why);
@@ -354,7 +358,8 @@ kvr_relay_session_part(kvr_relay_t *r)
                       (unsigned long long)
                       kvr_relay_mirror_blocks(&r->mirror));
 
-        kvr_relay_session_start(r);
+        kvr_relay_tail_begin(r, s->snap_epoch, s->snap_seq);
+        kvr_relay_session_tail(r);
         return;
     }
 
@@ -366,6 +371,39 @@ kvr_relay_session_part(kvr_relay_t *r)
              state ? s->next - s->parts : s->next);
 
     kvr_relay_redis_args(r, kvr_relay_session_loaded, NULL, "GET", key, NULL);
+}
+
+
+/* What the log has behind it. */
+
+static void
+kvr_relay_session_tail(kvr_relay_t *r)
+{
+    char  id[48];
+
+    snprintf(id, sizeof(id), "%llu-%llu", (unsigned long long) r->tail.epoch,
+             (unsigned long long) r->tail.seq + 1);
+
+    kvr_relay_redis_args(r, kvr_relay_session_tailed, NULL, "XRANGE",
+                         r->session.log_key, id, "+", "COUNT",
+                         KVR_RELAY_PAGE, NULL);
+}
+
+
+static void
+kvr_relay_session_tailed(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    if (r->session.phase != KVR_RELAY_LOAD || kvr_relay_session_bad(r, reply))
+    {
+        return;
+    }
+
+    if (kvr_relay_tail_page(r, reply)) {
+        kvr_relay_session_tail(r);
+        return;
+    }
+
+    kvr_relay_session_start(r);
 }
 
 

@@ -409,6 +409,7 @@ kvr_relay_source_tick(kvr_relay_t *r)
         return;
     }
 
+    kvr_relay_tail_free(r);
     kvr_relay_publisher_base(r);
 }
 

@@ -38,6 +38,7 @@ typedef struct {
     bool                connected;
     bool                synced;         /* was in step, once */
     bool                in_step;        /* is, since it was connected */
+    bool                tailed;         /* the log's tail was applied */
     bool                rebuilding;     /* from the engine's first message */
 
     bool                ranked;         /* events were seen, of rank */

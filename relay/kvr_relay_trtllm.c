@@ -71,6 +71,7 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
     curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, kvr_relay_trtllm_write);
     curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, r);
 
+    kvr_relay_tail_apply(r, &r->sources[0]);
     kvr_relay_source_broken(r, &r->sources[0], "what the engine said before "
                             "this relay began to ask is lost");
 }

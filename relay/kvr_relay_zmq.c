@@ -248,6 +248,8 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* what the engine did meanwhile can't be known */
 
+    kvr_relay_tail_apply(r, s);
+
     s->before = s->whole;
     kvr_relay_source_broken(r, s, "there is no --replay to ask what the engine"
                             " did before it was reached");

@@ -238,18 +238,39 @@ kvr_router_holder_held(const kvr_router_t *r, uint32_t holder)
 }
 
 
+/* ---- health ------------------------------------------------------------- */
+
+kvr_health_t *
+kvr_router_health(const kvr_router_t *r, uint32_t worker)
+{
+    return &r->health[worker];
+}
+
+
+void
+kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k, uint32_t worker)
+{
+    kvr_health_begin(&r->health[worker * r->nshards
+                                + (uint32_t) (k - r->shards)],
+                     k->fleet.workers[worker].generation,
+                     kvr_now_us() / 1000);
+}
+
+
 /* ---- membership --------------------------------------------------------- */
 
 kvr_rc_t
 kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
     uint32_t origin)
 {
+    bool           known;
     size_t         len;
     uint32_t       rank, worker, holder, flags;
     kvr_rc_t       rc;
     kvr_shard_t   *k;
     kvr_worker_t  *w;
 
+    known = false;
     len = strnlen(conf->id, sizeof(conf->id));
 
     if (!kvr_worker_id_valid(conf->id, len)
@@ -288,6 +309,9 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
             kvr_shard_unlock(k);
             return KVR_OK;
         }
+
+        known = !(flags & KVR_WORKER_DELETED)
+                && strcmp(w->conf.address, conf->address) == 0;
     }
 
     rc = kvr_fleet_put(&k->fleet, conf, origin, &worker);
@@ -299,6 +323,9 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
     if (rc != KVR_OK) {
         (void) kvr_txn_rollback(&k->mem);
         kvr_fleet_touch(&k->fleet);
+
+    } else if (!known) {
+        kvr_members_begin(r, k, worker);
     }
 
     kvr_shard_unlock(k);
@@ -420,6 +447,11 @@ kvr_router_drain(kvr_router_t *r, const char *id, size_t len, bool on)
     if (rc == KVR_OK) {
         kvr_fleet_set_flags(&k->fleet, worker, on ? KVR_WORKER_DRAINING : 0,
                             on ? 0 : KVR_WORKER_DRAINING);
+
+        if (!on) {
+            kvr_members_begin(r, k, worker);
+        }
+
         kvr_shard_unlock(k);
     }
 

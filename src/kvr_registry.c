@@ -42,12 +42,14 @@ kvr_rc_t
 kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
     uint64_t expires_ms, kvr_registered_t *what)
 {
+    bool           known;
     size_t         len;
     uint32_t       worker, rank, holder, flags;
     kvr_rc_t       rc;
     kvr_shard_t   *k;
     kvr_worker_t  *w;
 
+    known = false;
     *what = KVR_REGISTERED_AS_BEFORE;
     len = strnlen(conf->id, sizeof(conf->id));
 
@@ -77,8 +79,12 @@ kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
             || (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
                 && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0))
         {
+            known = true;
             goto done;
         }
+
+        known = !(flags & KVR_WORKER_DELETED)
+                && strcmp(w->conf.address, conf->address) == 0;
 
         *what = (flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN))
                 ? KVR_REGISTERED_NEW : KVR_REGISTERED_CHANGED;
@@ -103,6 +109,10 @@ kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
 done:
 
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
+
+    if (!known) {
+        kvr_members_begin(r, k, worker);
+    }
 
     kvr_shard_unlock(k);
 

@@ -52,6 +52,7 @@
 #include "core/kvr_txn.h"
 #include "event/kvr_event.h"
 #include "fleet/kvr_fleet.h"
+#include "fleet/kvr_health.h"
 #include "fleet/kvr_inflight.h"
 #include "fleet/kvr_load.h"
 #include "fleet/kvr_registration.h"
@@ -93,6 +94,7 @@ typedef struct {
     uint32_t     *hints;        /* kvr_fleet_hints(), of all shards */
     uint32_t      nshards;
     kvr_load_t    load;             /* of the holders of all shards */
+    kvr_health_t *health;           /* of workers, by number */
     uint64_t      tended_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
@@ -286,6 +288,9 @@ kvr_rc_t kvr_router_find_holder(const kvr_router_t *k, uint32_t worker,
 bool kvr_router_next_holder(const kvr_router_t *k, uint32_t worker,
     uint32_t *holder, uint32_t *steps);
 
+/* Its record of health, see kvr_health.h; of a number below max. */
+kvr_health_t *kvr_router_health(const kvr_router_t *k, uint32_t worker);
+
 /* Who a holder is. */
 uint32_t kvr_router_holder_worker(const kvr_router_t *k, uint32_t holder);
 uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
@@ -344,7 +349,10 @@ kvr_rc_t kvr_router_deregister(kvr_router_t *k, const char *id, size_t len);
 kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
     size_t len);
 
-/* on: nothing new goes there; what runs there ends in peace.  KVR_DECLINED. */
+/*
+ * on: nothing new goes there; what runs there ends in peace.  Off: it starts
+ * as a new one.  KVR_DECLINED.
+ */
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
 

@@ -165,6 +165,10 @@ void kvr_shard_sweep_aside(kvr_shard_t *k);
 
 /* ---- one shard's share of what kvr_router.h promises -------------------- */
 
+/* A worker of shard k can have requests from now on; under k's lock. */
+void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
+    uint32_t worker);
+
 /* Recovers for a dead owner of the lock. */
 void kvr_shard_recover(kvr_shard_t *k);
 

@@ -16,7 +16,9 @@
 
 
 static uint64_t kvr_zone_round(uint64_t at);
+static uint32_t kvr_zone_workers(const kvr_params_t *params);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
+static uint64_t kvr_zone_health(const kvr_params_t *params);
 static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
 static uint64_t kvr_zone_predict(uint64_t size);
 static uint64_t kvr_zone_common(const kvr_params_t *params);
@@ -31,6 +33,13 @@ static uint64_t
 kvr_zone_round(uint64_t at)
 {
     return (at + 63) & ~UINT64_C(63);
+}
+
+
+static uint32_t
+kvr_zone_workers(const kvr_params_t *params)
+{
+    return kvr_shard_workers(params) * params->shards;
 }
 
 
@@ -64,13 +73,23 @@ kvr_zone_predict(uint64_t size)
 }
 
 
+/* Where the records of the workers' health are. */
+
+static uint64_t
+kvr_zone_health(const kvr_params_t *params)
+{
+    return kvr_zone_round(sizeof(kvr_zone_t))
+           + kvr_zone_round(kvr_load_size(kvr_zone_holders(params)));
+}
+
+
 /* What is of a fixed size before the first shard. */
 
 static uint64_t
 kvr_zone_common(const kvr_params_t *params)
 {
-    return kvr_zone_round(sizeof(kvr_zone_t))
-           + kvr_zone_round(kvr_load_size(kvr_zone_holders(params)));
+    return kvr_zone_health(params)
+           + kvr_health_size(kvr_zone_workers(params));
 }
 
 
@@ -184,6 +203,9 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->layout = KVR_ZONE_VERSION;
     z->size = size;
     z->params = *params;
+
+    memset((char *) base + kvr_zone_health(params), 0,
+           kvr_health_size(kvr_zone_workers(params)));
 
     at = kvr_zone_common(params);
 
@@ -305,6 +327,8 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     kvr_load_attach(&k->load, &k->shards[0].mem,
                     kvr_index_arena(&k->shards[0].index), &z->load);
 
+    k->health = (kvr_health_t *) ((char *) base
+                                  + kvr_zone_health(&z->params));
     k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 200;
+plan tests => repeat_each() * 230;
 
 run_tests();
 
@@ -875,7 +875,158 @@ word
 
 
 
-=== TEST 87: parameters of scrape are these three
+=== TEST 87: kv_router_health with max_fails=-1
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=-1;
+--- error_log
+invalid parameter "max_fails=-1"
+
+
+
+=== TEST 88: kv_router_health with max_fails=1001
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=1001;
+--- error_log
+invalid parameter "max_fails=1001"
+
+
+
+=== TEST 89: kv_router_health with fail_timeout=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fail_timeout=0;
+--- error_log
+invalid parameter "fail_timeout=0"
+
+
+
+=== TEST 90: kv_router_health with fail_timeout=2h
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fail_timeout=2h;
+--- error_log
+invalid parameter "fail_timeout=2h"
+
+
+
+=== TEST 91: kv_router_health with slow_start=x
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main slow_start=x;
+--- error_log
+invalid parameter "slow_start=x"
+
+
+
+=== TEST 92: kv_router_health with check=health
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main check=health;
+--- error_log
+invalid parameter "check=health"
+
+
+
+=== TEST 93: kv_router_health with interval=50ms
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main interval=50ms;
+--- error_log
+invalid parameter "interval=50ms"
+
+
+
+=== TEST 94: kv_router_health with timeout=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main timeout=0;
+--- error_log
+invalid parameter "timeout=0"
+
+
+
+=== TEST 95: kv_router_health with passes=0
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main passes=0;
+--- error_log
+invalid parameter "passes=0"
+
+
+
+=== TEST 96: kv_router_health with fails=1001
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main fails=1001;
+--- error_log
+invalid parameter "fails=1001"
+
+
+
+=== TEST 97: kv_router_health with rises=1
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main rises=1;
+--- error_log
+invalid parameter "rises=1"
+
+
+
+=== TEST 98: one kv_router_health for a zone
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main;
+    kv_router_health  main;
+--- error_log
+"kv_router_health" directive is duplicate
+
+
+
+=== TEST 99: a worker's own fail_timeout is checked as well
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 fail_timeout=2h;
+--- error_log
+invalid parameter "fail_timeout=2h"
+
+
+
+=== TEST 100: the settings of health, and those of a worker
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_health  main max_fails=5 fail_timeout=1500ms slow_start=1m
+                      check=/health?x=1 interval=1h timeout=1s passes=2 fails=1;
+    kv_router_worker  main a 127.0.0.1:8000;
+    kv_router_worker  main b 127.0.0.1:8001 max_fails=0 fail_timeout=1h
+                      slow_start=0;
+--- config
+    location /kv/ {
+        kv_router_api  main;
+    }
+
+    location = /t {
+        content_by_lua_block {
+            local text = ngx.location.capture("/kv/workers").body
+
+            for one in text:gmatch('"max_fails":[^}]-"slow_start":[%d.]+') do
+                ngx.say(one)
+            end
+        }
+    }
+--- request
+GET /t
+--- response_body
+"max_fails":5,"fail_timeout":1.5,"slow_start":60
+"max_fails":0,"fail_timeout":3600,"slow_start":0
+--- no_error_log
+[alert]
+[emerg]
+
+
+
+=== TEST 101: parameters of scrape are these three
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main path=/metrics;
@@ -884,7 +1035,7 @@ invalid parameter "path=/metrics": "uri=/...", "interval=" and "timeout=", 100ms
 
 
 
-=== TEST 88: a URI begins with a slash
+=== TEST 102: a URI begins with a slash
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main uri=metrics;
@@ -893,7 +1044,7 @@ invalid parameter "uri=metrics"
 
 
 
-=== TEST 89: a URI is one line
+=== TEST 103: a URI is one line
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main "uri=/metrics HTTP/1.0";
@@ -902,7 +1053,7 @@ invalid parameter "uri=/metrics HTTP/1.0"
 
 
 
-=== TEST 90: engines aren't asked all the time
+=== TEST 104: engines aren't asked all the time
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main interval=10ms;
@@ -911,7 +1062,7 @@ invalid parameter "interval=10ms"
 
 
 
-=== TEST 91: a timeout is a time
+=== TEST 105: a timeout is a time
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main timeout=soon;
@@ -920,7 +1071,7 @@ invalid parameter "timeout=soon"
 
 
 
-=== TEST 92: a zone is scraped in one way
+=== TEST 106: a zone is scraped in one way
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main;
@@ -930,7 +1081,7 @@ invalid parameter "timeout=soon"
 
 
 
-=== TEST 93: scrape is of a zone
+=== TEST 107: scrape is of a zone
 --- http_config
     kv_router_scrape  main;
 --- error_log

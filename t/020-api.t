@@ -143,6 +143,9 @@ PUT /kv/workers/a: 201
             with('"weight":1e9')
             with('"role":"boss"')
             with('"max_active":-1')
+            with('"max_fails":1001')
+            with('"fail_timeout":0')
+            with('"slow_start":"1s"')
             with('"model":"\\u0001"')
             put('{"address":"127.0.0.1:80"}', "b%20d")
             put('{"address":"127.0.0.1:80"}', ("x"):rep(64))
@@ -169,6 +172,9 @@ PUT /kv/workers/a: 201
 {"address":"127.0.0.1:80","weight":1e9}: 400 {"error":"body: \"weight\" must be 0.001..1000 at byte 35"}
 {"address":"127.0.0.1:80","role":"boss"}: 400 {"error":"body: \"role\" must be \"both\", \"prefill\" or \"decode\" at byte 33"}
 {"address":"127.0.0.1:80","max_active":-1}: 400 {"error":"body: \"max_active\" must be 0..1000000 at byte 39"}
+{"address":"127.0.0.1:80","max_fails":1001}: 400 {"error":"body: \"max_fails\" must be 0..1000 at byte 38"}
+{"address":"127.0.0.1:80","fail_timeout":0}: 400 {"error":"body: \"fail_timeout\" must be 0.001..3600 seconds at byte 41"}
+{"address":"127.0.0.1:80","slow_start":"1s"}: 400 {"error":"body: a value was expected at byte 39"}
 {"address":"127.0.0.1:80","model":"\u0001"}: 400 {"error":"body: a control character in the string at byte 34"}
 {"address":"127.0.0.1:80"}: 400 {"error":"invalid worker id \"b d\": 1..63 characters A-Z a-z 0-9 . _ : - were expected"}
 {"address":"127.0.0.1:80"}: 400 {"error":"invalid worker id \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\": 1..63 characters A-Z a-z 0-9 . _ : - were expected"}

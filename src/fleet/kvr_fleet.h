@@ -86,6 +86,11 @@ kvr_worker_tombstone(uint32_t flags)
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
 
+#define KVR_OWN_MAX_FAILS    1u
+#define KVR_OWN_FAIL_TIMEOUT 2u
+#define KVR_OWN_SLOW_START   4u
+
+
 /* What a person sets of a worker. */
 typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];
@@ -95,6 +100,11 @@ typedef struct {
     uint32_t    role;                           /* kvr_role_t */
     uint32_t    weight;                         /* thousandths; 1000 = 1 */
     uint32_t    max_active;                     /* requests; 0 = no bound */
+    uint32_t    own;                            /* of the following, which are
+                                                   its own: KVR_OWN_… */
+    uint32_t    max_fails;                      /* as kvr_health_params_t */
+    uint32_t    fail_timeout;                   /* ms */
+    uint32_t    slow_start;                     /* ms */
     uint32_t    salted;                         /* kvr_decoder_salted() */
     uint32_t    spare;
 } kvr_worker_conf_t;

@@ -39,7 +39,7 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
-                  policy = "policy_data" }
+                  health = "health_id", policy = "policy_data" }
 
 local structs = 0
 
@@ -125,6 +125,14 @@ for id = 0, #lib.CONFIDENCES do
 end
 
 enum("src/fleet/kvr_fleet.h", "kvr_confidence", confidences)
+
+local healths = {}
+
+for id = 0, #lib.HEALTHS do
+    healths["HEALTH_" .. lib.HEALTHS[id]:upper()] = id
+end
+
+enum("src/fleet/kvr_health.h", "kvr_health_state", healths)
 
 local roles = {}
 

@@ -482,17 +482,20 @@ class Tests:
         self.is_complete(relay)
 
     def killed_long(self):
-        """what the replay lost meanwhile leaves it incomplete"""
+        """what the replay lost meanwhile leaves it incomplete, not poorer"""
         engine = self.engine(keep=4)
         relay = self.started(engine)
-        engine.send(stored([1]))
-        self.comes(relay, 1)
+        engine.send(stored([1, 2]))
+        self.comes(relay, 1, 2)
         self.snapshot_now(relay)
+        engine.send(removed([2]))
+        engine.send(stored([3], 1))
+        self.comes(relay, 1, 3)         # behind the snapshot
         relay.kill()
-        for i in range(2, 12):
+        for i in range(12, 22):
             engine.send(stored([i]))
         relay = self.started(engine, worker=relay.worker)
-        view = self.comes(relay, 1, 8, 9, 10, 11)
+        view = self.comes(relay, 1, 3, 18, 19, 20, 21)
         assert not view.complete
         assert "reach back" in self.is_complete(relay, False)
 
@@ -735,7 +738,7 @@ class Tests:
             "resetchannels", "-@all", "~kv-*", "&kv-events:*", "+ping",
             "+select", "+set", "+get", "+getdel", "+del", "+hset", "+hget",
             "+hmget", "+expire", "+persist", "+sadd", "+srem", "+xadd",
-            "+xtrim", "+xrevrange", "+publish", "+multi", "+exec", "+eval")
+            "+xtrim", "+xrange", "+xrevrange", "+publish", "+multi", "+exec", "+eval")
         port = self.stage.redis_port
         engine = self.engine()
         bad = self.relay(engine,

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 5                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 6                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -51,6 +51,7 @@ typedef struct {
     uint32_t    role_id;
     uint32_t    confidence_id;
     uint32_t    max_active;
+    uint32_t    health_id;
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
@@ -199,7 +200,7 @@ local WHY = {
 
 _M.WHY = WHY
 
--- kvr_role_t, kvr_confidence_t and kvr_tier_t of src/.
+-- kvr_role_t, kvr_confidence_t, kvr_health_state_t and kvr_tier_t of src/.
 local ROLES = { [0] = "both", "prefill", "decode" }
 
 _M.ROLE_BITS = { both = 1, prefill = 2, decode = 4 }
@@ -208,6 +209,11 @@ local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
                       "STALE", "UNVERIFIED", "EXTERNAL" }
 
 _M.CONFIDENCES = CONFIDENCES
+
+local HEALTHS = { [0] = "ok", "slow_start", "half_open", "failed", "away",
+                  "down" }
+
+_M.HEALTHS = HEALTHS
 
 _M.TIERS = { device = 0, host = 1, disk = 2, external = 3 }
 
@@ -234,6 +240,10 @@ metatype("ngx_http_kv_router_candidate_t", {
 
         if key == "role" then
             return ROLES[self.role_id]
+        end
+
+        if key == "health" then
+            return HEALTHS[self.health_id]
         end
 
         if key == "confidence" then

@@ -45,8 +45,11 @@
 --         waiting_requests, running_requests, kv_usage (0 to 1)
 --                               the load that the engine itself reports; nil:
 --                               not known
---         health                "ok", "slow_start" or "half_open"; nil: not
---                               known.  Failed workers are no candidates
+--         health                "ok", "slow_start" (weight is less than the
+--                               worker's own) or "half_open" (one request may
+--                               go there, to see whether it answers); "failed",
+--                               "away" or "down" only when all who could have
+--                               the request are
 --         lora                  adapters loaded there, joined by commas; nil:
 --                               not known
 --         additional_blocks     that this request would add to decode_blocks

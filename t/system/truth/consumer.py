@@ -95,9 +95,7 @@ class Consumer:
                                             fields["block_hashes"])):
             counts = self.held[handle]
             assert counts.get(tier), f"{handle} isn't there"
-            counts[tier] -= 1
-            if left:
-                assert counts[tier] == left[number], (counts, left)
+            counts[tier] = left[number] if left else counts[tier] - 1
             if not counts[tier]:
                 del counts[tier]
             if not counts:

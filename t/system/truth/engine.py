@@ -18,6 +18,7 @@ from .dialect import Dialect
 from .history import History
 
 END = (1 << 64) - 1             # the number that ends a replay
+LARGE = "large"                 # the engine whose snapshots have many parts
 CLEARS = 0.002                  # the part of steps that empty a rank
 
 
@@ -26,7 +27,8 @@ class Profile:
 
     def __init__(self, name, dialect, copies="last", full_report=False,
                  offload=False, ranks=1, block_size=16, leaves=False,
-                 keys=True, refcount=True, topic=b"", buffer=400):
+                 keys=True, refcount=True, topic=b"", buffer=400, slots=120,
+                 event_blocks=8, prompt_tokens=640):
         self.name, self.dialect = name, dialect
         self.copies = copies            # removals: each copy's, the last's,
                                         # or there are no copies (none)
@@ -37,9 +39,10 @@ class Profile:
         self.keys = keys                # adapters and salts
         self.refcount = refcount        # what its relay is told to do
         self.topic, self.buffer = topic, buffer
-        self.slots = 120 * 16 // block_size
-        self.host_slots = 60
-        self.event_blocks = 8
+        self.slots = slots * 16 // block_size
+        self.host_slots = slots // 2
+        self.event_blocks = event_blocks
+        self.prompt_tokens = prompt_tokens
 
 
 PROFILES = (
@@ -50,9 +53,13 @@ PROFILES = (
             offload=True),
     Profile("counts", Dialect("map", counts=True), copies="each",
             block_size=32, ranks=2),
+    Profile("report", Dialect("map", counts=True), full_report=True,
+            offload=True),
     Profile("sglang", Dialect("array", "signed", metadata=True),
             copies="none", leaves=True, keys=False, block_size=16,
             topic=b"kv@127.0.0.1@model"),
+    Profile(LARGE, Dialect("array"), copies="each", offload=True,
+            slots=24_000, event_blocks=256, prompt_tokens=20_000),
 )
 
 

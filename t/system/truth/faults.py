@@ -20,11 +20,14 @@ from .fleet import SUPERSEDED
 
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
+CHANNEL = "kv-events:{no worker}"
 JUNK = b"\0" * 65536            # a message that no worker sends
 
 KINDS = {}                      # kind -> Kind
-ALONE = ("redis_lost_all", "redis_lost_a_second")   # a relay that dies too
-                                                    # has lost its state
+APART = (                       # what can't be mended when both happen
+    (("redis_lost_all", "redis_lost_a_second"),     # where its state was,
+     ("relay_", "clock_", "engine_and_", "drainer_")),  # and a relay
+    (("nginx_stalled",), ("nginx_", "writer_")))
 
 
 class Kind:
@@ -33,6 +36,13 @@ class Kind:
     def __init__(self, name, scope, run, recoverable):
         self.name, self.scope, self.run = name, scope, run
         self.recoverable = recoverable
+
+
+def apart(one, other):
+    """Whether two kinds must not be at once."""
+    return any(a in kinds and b.startswith(begin)
+               for a, b in ((one, other), (other, one))
+               for kinds, begin in APART)
 
 
 def fault(scope, recoverable=True):
@@ -106,7 +116,6 @@ def relay_twice(plant, worker, rng):
     assert second.status() is None, (worker, second.status())
     plant.fleet.relays[worker] = second
     first.kill()
-    time.sleep(LEASE_SECONDS)
 
 
 @fault("worker")
@@ -287,15 +296,18 @@ def nginx_stalled(plant, _worker, _rng):
     """All of nginx is stopped until Redis drops the subscriber."""
     stage, client = plant.stage, plant.stage.redis
     client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
+    wait_until("nginx is subscribed", lambda: client.publish(
+        CHANNEL, b""), PATIENCE)
     stopped = stage.children()
     try:
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         for _ in range(2000):
-            if client.publish("kv-events:{no worker}", JUNK) == 0:
+            if client.publish(CHANNEL, JUNK) == 0:
                 break
         else:
             raise AssertionError("redis has not dropped the subscriber")
+        time.sleep(0.5)
     finally:
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from stage import ROOT, Process, server_port
 
 from .blocks import INDEX_BLOCK, Prompts
-from .engine import PROFILES, Engine
+from .engine import LARGE, PROFILES, Engine
 from .proxy import Proxy
 from .trtllm import TrtEngine
 
@@ -19,8 +19,10 @@ RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
 FAKETIME = next(map(str, Path("/usr/lib").glob(
     "*/faketime/libfaketime.so.1")), "libfaketime.so.1")
 SUPERSEDED = 3                  # a relay's exit code
+EXPECTED = (None, 0, SUPERSEDED, -signal.SIGKILL)
 DRAINED = "drained"             # the engine that is polled
-ENGINES = tuple(profile.name for profile in PROFILES) + (DRAINED,)
+SMALL = tuple(profile.name for profile in PROFILES
+              if profile.name != LARGE) + (DRAINED,)
 
 
 class Relay:
@@ -44,6 +46,7 @@ class Relay:
         set_clock() sets."""
         engine = self.engine
         engine.relays += 1
+        self._note()
         command = self._command()
         if clock is not None:
             self.set_clock(clock)
@@ -61,9 +64,12 @@ class Relay:
     def ensure(self):
         """Starts it when it has ended, as a supervisor does."""
         if self.process is None or self.status() is not None:
-            if self.process is not None:
-                self.statuses.append(self.status())
             self.start()
+
+    def crashed(self):
+        """The exit codes that nobody has asked for."""
+        self._note()
+        return [status for status in self.statuses if status not in EXPECTED]
 
     def status(self):
         """The exit code; None while it runs."""
@@ -93,13 +99,17 @@ class Relay:
             for path in sorted(self.directory.glob(
                 self.engine.name + "-*.log")))
 
+    def _note(self):
+        if self.process is not None:
+            self.statuses.append(self.status())
+
     def _command(self):
         profile = self.engine.profile
         command = [str(RELAY), "--worker", self.engine.name,
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
                    "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
-                   "--snapshot-interval", "100", "--memory", "32m"]
+                   "--snapshot-interval", "100", "--memory", "48m"]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:
@@ -115,8 +125,7 @@ class Fleet:
     """The engines, their relays, and the load."""
 
     def __init__(self, loop, redis_port, directory, seed, rate,
-                 kinds=ENGINES):
-        prompts = Prompts(random.Random(seed))
+                 kinds):
         self.rng = random.Random(seed + 1)
         self.engines, self.relays = {}, {}
         self._relay = lambda engine, ports: Relay(engine, loop, redis_port,
@@ -124,12 +133,15 @@ class Fleet:
         for number, profile in enumerate(PROFILES):
             if profile.name not in kinds:
                 continue
+            prompts = Prompts(random.Random(seed),
+                              tokens=profile.prompt_tokens)
             engine = Engine(profile.name, profile, prompts, seed + number)
             ports = {rank: (server_port(), server_port())
                      for rank in range(profile.ranks)}
             self._add(engine, ports)
         if DRAINED in kinds:
-            self._add(TrtEngine(DRAINED, prompts, seed), server_port())
+            self._add(TrtEngine(DRAINED, Prompts(random.Random(seed)), seed),
+                      server_port())
         self._pause = 1 / rate
         self._going = False
         self._thread = None
@@ -166,10 +178,10 @@ class Fleet:
         for engine in self.engines.values():
             engine.stop()
 
-    def ensure(self):
-        """Starts relays that have ended."""
-        for relay in self.relays.values():
-            relay.ensure()
+    def ensure(self, names):
+        """Starts those relays that have ended."""
+        for name in names:
+            self.relays[name].ensure()
 
     def positions(self):
         """What every engine sent last: {worker: [(life, seq) of a rank]}."""

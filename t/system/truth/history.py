@@ -1,7 +1,7 @@
 """The oracle's memory: what one rank held after each of its batches."""
 
 EVERY = 64                      # batches from one whole state to the next
-KEPT = 6000                     # batches that are remembered
+KEPT = 2000                     # batches that are remembered
 
 
 class History:

@@ -110,9 +110,9 @@ class Referee:
 
     # --------------------------------------------------------------- EXACT
 
-    def behind(self, targets):
+    def behind(self, targets, beyond):
         """Those that are not EXACT, or have not come to where the engines
-        were: {worker: what is wrong}."""
+        were, or beyond: {worker: what is wrong}."""
         try:
             workers = self.plant.workers()
         except OSError as err:
@@ -125,42 +125,47 @@ class Referee:
                     key: worker[key] for key in
                     ("confidence", "reason", "epoch", "seq", "age",
                      "refused")}
-            elif not self._reached(name, worker, target):
+            elif not self._reached(name, worker, target, beyond):
                 wrong[name] = f"it is EXACT, but only at {_cursor(worker)}"
         return wrong
 
-    def _reached(self, name, worker, target):
+    def _reached(self, name, worker, target, beyond):
         epoch, seq, _ = _cursor(worker)
         position = self.plant.oracle.position(name, epoch, seq)
         if position is None:
             return False
-        for rank, (life, last) in enumerate(target):
-            at = position.get(rank, EMPTY)
-            if at == PARTLY or at == EMPTY and last >= 0:
-                return False
-            if isinstance(at, tuple) and (
-                    at[1] < last if at[0] is None else at < (life, last)):
-                return False
-        return True
+        if beyond and not any(_later(position.get(rank, EMPTY), at)
+                              for rank, at in enumerate(target)):
+            return False
+        engine = self.plant.fleet.engines[name]
+        with engine.lock:
+            return all(_reached(engine.ranks[rank].lives, position.get(
+                rank, EMPTY), at) for rank, at in enumerate(target))
 
-    def until_exact(self, kinds, workers=None):
-        """Waits until all, or these, are EXACT where the engines are now;
-        notes the times under the kinds of what had happened."""
+    def until_exact(self, faults, workers=None, beyond=True):
+        """Waits until all, or these, are EXACT, with a batch that came later
+        than now, unless all is quiet; notes how long it took for faults:
+        [(kind, worker or "")]."""
         started = time.monotonic()
         targets = {name: target for name, target
                    in self.plant.fleet.positions().items()
                    if workers is None or name in workers}
-        left = self.behind(targets)
+        times = dict.fromkeys(targets, 0.0)
+        left = self.behind(targets, beyond)
         while left and time.monotonic() - started < self.limit:
             time.sleep(0.05)
-            self.plant.fleet.ensure()
-            left = self.behind(targets)
-        seconds = time.monotonic() - started
-        for kind in kinds:
-            self.seconds.setdefault(kind, []).append(seconds)
+            self.plant.fleet.ensure(left)
+            left = self.behind({name: targets[name] for name in left},
+                               beyond)
+            times.update(dict.fromkeys(left, time.monotonic() - started))
+        for kind, worker in faults:
+            self.seconds.setdefault(kind, []).append(
+                times[worker] if worker
+                else max(times.values(), default=0.0))
+        kinds = ", ".join(kind for kind, _ in faults) or "a round"
         for name, wrong in left.items():
-            self.late.append(f"{name} {seconds:.1f} s after "
-                             f"{', '.join(kinds)}: {wrong}")
+            self.late.append(f"{name} {times[name]:.1f} s after {kinds}: "
+                             f"{wrong}")
         return not left
 
     def must_not_be_exact(self, worker, kind):
@@ -176,7 +181,7 @@ class Referee:
         deadline = time.monotonic() + NOTICED_SECONDS
         while not told() and time.monotonic() < deadline:
             time.sleep(0.05)
-            self.plant.fleet.ensure()
+            self.plant.fleet.ensure([worker])
         reason = told()
         if not reason:
             self.silent.append(f"{worker}: {kind}")
@@ -192,29 +197,32 @@ class Referee:
         names = [f"{kind} ({worker})" if worker else kind
                  for kind, worker, _ in faults]
         started = time.monotonic()
-        for done in [self._pool.submit(self._fault, *fault)
+        spared = set(self.plant.fleet.engines) - {worker for _, worker, _
+                                                  in faults}
+        for done in [self._pool.submit(self._fault, *fault, spared)
                      for fault in faults]:
             done.result()
-        self.plant.fleet.ensure()
         lasted = time.monotonic() - started
         lost = [(kind, worker) for kind, worker, _ in faults
                 if not KINDS[kind].recoverable]
         well = set(self.plant.fleet.engines) - {worker for _, worker in lost}
-        kinds = [kind for kind, _, _ in faults if KINDS[kind].recoverable]
-        if not self.until_exact(kinds or ["nothing"], well):
+        if not self.until_exact([], well):
             self.tell()
         for kind, worker in lost:
             self.must_not_be_exact(worker, kind)
             self.plant.fleet.engines[worker].heal()
-            if not self.until_exact([kind], [worker]):
+            if not self.until_exact([(kind, worker)], [worker]):
                 self.tell()
         print(f"# {', '.join(names)}: {lasted:.1f} s, all is EXACT after "
               f"{time.monotonic() - started:.1f} s", flush=True)
 
-    def _fault(self, kind, worker, seed):
+    def _fault(self, kind, worker, seed, spared):
         self.faults[kind] += 1
         try:
             KINDS[kind].run(self.plant, worker, random.Random(seed))
+            if KINDS[kind].recoverable:
+                self.until_exact([(kind, worker)],
+                                 {worker} if worker else spared)
         except Exception as err:        # pylint: disable=broad-except
             self.broken.append(f"{kind} ({worker}): {err!r}")
 
@@ -250,6 +258,27 @@ class Referee:
 
 
 REPAIRS = ("gaps", "repairs", "restarts", "snapshots", "duplicates")
+
+
+def _reached(lives, position, target):
+    """Whether a rank's batch at `position` came with or after that at
+    `target`, or what lies between has changed nothing."""
+    if position == PARTLY:
+        return False
+    if position == EMPTY:
+        position = target[0], -1
+    life, seq = position
+    if life is None:
+        life = target[0]
+    return (life, seq) >= target or life == target[0] and \
+        lives[life].state(seq) == lives[life].state(target[1])
+
+
+def _later(position, target):
+    if not isinstance(position, tuple):
+        return False
+    life, seq = position
+    return seq > target[1] if life is None else position > target
 
 
 def _exact(worker):

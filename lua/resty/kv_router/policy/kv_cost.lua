@@ -19,6 +19,9 @@
 --     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
+-- and all of it divided by the worker's weight, which is 1 but for those that
+-- are configured otherwise, or start slowly.
+--
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
 --
@@ -64,6 +67,8 @@ local setmetatable = setmetatable
 local _M = { name = "kv_cost" }
 local mt = { __index = _M }
 
+
+local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
 local SETTINGS = {
     overlap_credit = { type = "number", default = 1 },
@@ -168,9 +173,10 @@ local function fill(cost, conf, ctx)
             device = device / (1 + fade * (c.prefill_tokens - least_prefill))
         end
 
-        cost[i] = scale * max(0, prefill - overlap_credit * device - lower)
-                  + c.decode_blocks + c.additional_blocks
-                  + request_weight * c.active_requests
+        cost[i] = (scale * max(0, prefill - overlap_credit * device - lower)
+                   + c.decode_blocks + c.additional_blocks
+                   + request_weight * c.active_requests)
+                  / max(c.weight, MIN_WEIGHT)
     end
 end
 

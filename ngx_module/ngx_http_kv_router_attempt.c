@@ -1,0 +1,569 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Attempts: what comes of each time that a request is sent to a worker.
+ *
+ * The balancer phase never hears of the last attempt, nor why one failed.
+ * What hears of each is the peer's free(): it is called once for every peer
+ * that was given, whatever happened.  So the peer's functions are wrapped,
+ * behind those of the keepalive module, which does the same.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+struct ngx_http_kv_router_attempt_s {
+    ngx_http_kv_router_ctx_t       *ctx;
+    ngx_http_request_t             *request;
+
+    void                           *data;      /* of the wrapped functions */
+    ngx_event_get_peer_pt           get;
+    ngx_event_free_peer_pt          free;
+    ngx_event_notify_peer_pt        notify;
+
+#if (NGX_SSL || NGX_COMPAT)
+    ngx_event_set_peer_session_pt   set_session;
+    ngx_event_save_peer_session_pt  save_session;
+#endif
+};
+
+
+/* how an attempt ended, beyond kvr_failure_t */
+
+#define NGX_HTTP_KV_ROUTER_DONE     KVR_FAILURES
+#define NGX_HTTP_KV_ROUTER_ABORTED  (KVR_FAILURES + 1)
+#define NGX_HTTP_KV_ROUTER_STALE    (KVR_FAILURES + 2)
+
+
+static ngx_int_t ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc,
+    void *data);
+static void ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc,
+    void *data, ngx_uint_t state);
+static void ngx_http_kv_router_attempt_notify(ngx_peer_connection_t *pc,
+    void *data, ngx_uint_t type);
+
+#if (NGX_SSL || NGX_COMPAT)
+static ngx_int_t ngx_http_kv_router_attempt_set_session(
+    ngx_peer_connection_t *pc, void *data);
+static void ngx_http_kv_router_attempt_save_session(
+    ngx_peer_connection_t *pc, void *data);
+#endif
+
+static ngx_http_kv_router_holder_t *ngx_http_kv_router_attempt_holder(
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_candidate_t *c,
+    kvr_health_t **health);
+static ngx_uint_t ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
+    ngx_peer_connection_t *pc, ngx_uint_t state);
+static ngx_uint_t ngx_http_kv_router_attempt_whole(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_attempt_bad_status(
+    ngx_http_request_t *r);
+static ngx_msec_t ngx_http_kv_router_attempt_pause(ngx_http_request_t *r);
+
+
+/* ---- candidates --------------------------------------------------------- */
+
+/* NULL: its number is another's by now; *health is its record */
+
+static ngx_http_kv_router_holder_t *
+ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c, kvr_health_t **health)
+{
+    ngx_http_kv_router_holder_t  *h;
+
+    h = &ctx->fleet->holders[ctx->fleet->by_holder[c->holder] - 1];
+
+    if (kvr_load32(&h->worker->generation) != h->generation) {
+        return NULL;
+    }
+
+    *health = kvr_router_health(&ctx->zone->router, h->number);
+
+    return h;
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    ngx_uint_t anyhow)
+{
+    double                        share;
+    kvr_health_t                 *health;
+    ngx_http_kv_router_holder_t  *h;
+
+    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
+
+    if (h == NULL || kvr_load32(&h->worker->flags)
+                     & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
+    {
+        return 0;
+    }
+
+    return anyhow
+           || kvr_health_usable(kvr_health_state(health, h->generation,
+                                                 &h->health, ngx_current_msec,
+                                                 &share));
+}
+
+
+ngx_int_t
+ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    ngx_uint_t anyhow)
+{
+    kvr_health_t                 *health;
+    ngx_http_kv_router_holder_t  *h;
+
+    ngx_http_kv_router_attempt_drop(ctx);
+
+    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
+
+    if (h == NULL
+        || kvr_load32(&h->worker->flags)
+           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED)
+        || !kvr_health_take(health, h->generation, &h->health,
+                            ngx_current_msec, anyhow, &ctx->ticket))
+    {
+        return NGX_DECLINED;
+    }
+
+    ctx->taken = 1;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx)
+{
+    kvr_health_t                 *health;
+    ngx_http_kv_router_holder_t  *h;
+
+    if (!ctx->taken) {
+        return;
+    }
+
+    ctx->taken = 0;
+
+    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
+    if (h) {
+        kvr_health_aborted(health, h->generation, ngx_current_msec,
+                           &ctx->ticket);
+    }
+}
+
+
+void
+ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
+{
+    kvr_health_t                 *health;
+    ngx_http_kv_router_holder_t  *h;
+
+    if (!ctx->taken || !ctx->ticket.out
+        || ngx_http_kv_router_attempt_bad_status(ctx->request))
+    {
+        return;
+    }
+
+    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
+
+    if (h && kvr_health_answered(health, h->generation, ngx_current_msec,
+                                 &ctx->ticket))
+    {
+        ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
+                      "kv_router zone \"%V\": worker \"%V\" answers again",
+                      &ctx->zone->name, &h->id);
+    }
+}
+
+
+/* ---- the peer ----------------------------------------------------------- */
+
+ngx_int_t
+ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_peer_connection_t         *pc;
+    ngx_http_kv_router_attempt_t  *a;
+
+    if (r->upstream == NULL) {
+        return NGX_ERROR;
+    }
+
+    pc = &r->upstream->peer;
+
+    if (pc->free == ngx_http_kv_router_attempt_free) {
+        a = pc->data;
+        a->ctx = ctx;
+        ctx->attempt = a;
+
+        return NGX_OK;
+    }
+
+    a = ngx_palloc(r->pool, sizeof(ngx_http_kv_router_attempt_t));
+    if (a == NULL) {
+        return NGX_ERROR;
+    }
+
+    a->ctx = ctx;
+    a->request = r;
+    a->data = pc->data;
+    a->get = pc->get;
+    a->free = pc->free;
+    a->notify = pc->notify;
+
+    pc->data = a;
+    pc->get = ngx_http_kv_router_attempt_get;
+    pc->free = ngx_http_kv_router_attempt_free;
+    pc->notify = a->notify ? ngx_http_kv_router_attempt_notify : NULL;
+
+#if (NGX_SSL || NGX_COMPAT)
+    a->set_session = pc->set_session;
+    a->save_session = pc->save_session;
+
+    if (a->set_session) {
+        pc->set_session = ngx_http_kv_router_attempt_set_session;
+    }
+
+    if (a->save_session) {
+        pc->save_session = ngx_http_kv_router_attempt_save_session;
+    }
+#endif
+
+    ctx->attempt = a;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_http_kv_router_attempt_drop(ctx);
+
+    if (ctx->attempt) {
+        ctx->attempt->ctx = NULL;
+        ctx->attempt = NULL;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc, void *data)
+{
+    ngx_http_kv_router_attempt_t *a = data;
+
+    return a->get(pc, a->data);
+}
+
+
+static void
+ngx_http_kv_router_attempt_notify(ngx_peer_connection_t *pc, void *data,
+    ngx_uint_t type)
+{
+    ngx_http_kv_router_attempt_t *a = data;
+
+    a->notify(pc, a->data, type);
+}
+
+
+#if (NGX_SSL || NGX_COMPAT)
+
+static ngx_int_t
+ngx_http_kv_router_attempt_set_session(ngx_peer_connection_t *pc, void *data)
+{
+    ngx_http_kv_router_attempt_t *a = data;
+
+    return a->set_session(pc, a->data);
+}
+
+
+static void
+ngx_http_kv_router_attempt_save_session(ngx_peer_connection_t *pc, void *data)
+{
+    ngx_http_kv_router_attempt_t *a = data;
+
+    a->save_session(pc, a->data);
+}
+
+#endif
+
+
+/*
+ * An attempt is over.  The worker is rid of it, whatever the client still has
+ * to be sent: so is its load.
+ */
+
+static void
+ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
+    ngx_uint_t state)
+{
+    ngx_http_kv_router_attempt_t *a = data;
+
+    ngx_uint_t                    end;
+    ngx_msec_t                    pause;
+    kvr_health_t                 *health;
+    ngx_http_request_t           *r;
+    ngx_http_kv_router_ctx_t     *ctx;
+    ngx_http_kv_router_holder_t  *h;
+
+    ctx = a->ctx;
+    r = a->request;
+
+    if (ctx == NULL || !ctx->taken) {
+        a->free(pc, a->data, state);
+        return;
+    }
+
+    end = ngx_http_kv_router_attempt_end(r, pc, state);
+    pause = ngx_http_kv_router_attempt_pause(r);
+
+    if (end == NGX_HTTP_KV_ROUTER_STALE) {
+
+        /*
+         * the worker had closed the connection before the request came: it
+         * has another chance, once
+         */
+
+        if (ctx->stale) {
+            end = KVR_FAILED_RESET;
+
+        } else {
+            ctx->stale = 1;
+            ctx->again = 1;
+        }
+    }
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router attempt ended: %ui, pause %M", end, pause);
+
+    a->free(pc, a->data, state);
+
+    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+
+    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
+
+    if (h == NULL || end >= NGX_HTTP_KV_ROUTER_ABORTED) {
+        ngx_http_kv_router_attempt_drop(ctx);
+        return;
+    }
+
+    if (pause) {
+        kvr_health_pause(health, h->generation, ngx_current_msec, pause);
+        end = NGX_HTTP_KV_ROUTER_DONE;
+    }
+
+    if (end == NGX_HTTP_KV_ROUTER_DONE) {
+        (void) kvr_health_answered(health, h->generation, ngx_current_msec,
+                                   &ctx->ticket);
+
+    } else if (kvr_health_failed(health, h->generation, &h->health,
+                                 ngx_current_msec, end, &ctx->ticket))
+    {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "kv_router zone \"%V\": worker \"%V\" is out for %uD "
+                      "ms after %uD failures, the last one: %s",
+                      &ctx->zone->name, &h->id, h->health.fail_timeout,
+                      h->health.max_fails, kvr_failure_name(end));
+    }
+
+    ctx->taken = 0;
+}
+
+
+/* ---- how it ended ------------------------------------------------------- */
+
+static ngx_uint_t
+ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
+    ngx_peer_connection_t *pc, ngx_uint_t state)
+{
+    ngx_uint_t            nothing;
+    ngx_connection_t     *c;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+    c = pc->connection;
+
+    /* of a connection that failed at once, u still has what was before */
+
+    if (c == NULL) {
+        return state & NGX_PEER_FAILED ? (ngx_uint_t) KVR_FAILED_CONNECT
+                                       : NGX_HTTP_KV_ROUTER_ABORTED;
+    }
+
+    nothing = u->headers_in.status_n == 0;
+
+    if (c->read->timedout || c->write->timedout) {
+        return KVR_FAILED_TIMEOUT;
+    }
+
+    if (!nothing && ngx_http_kv_router_attempt_bad_status(r)) {
+        return KVR_FAILED_STATUS;
+    }
+
+    if (state & NGX_PEER_FAILED) {
+
+        if (u->buffer.last != u->buffer.start && !c->read->eof
+            && !c->read->error)
+        {
+            return KVR_FAILED_INVALID;
+        }
+
+        if (pc->cached && u->buffer.last == u->buffer.start) {
+            return NGX_HTTP_KV_ROUTER_STALE;
+        }
+
+        return u->request_sent ? KVR_FAILED_RESET : KVR_FAILED_CONNECT;
+    }
+
+    if (nothing) {
+
+        /* what has no status line is taken for HTTP/0.9, and passed on */
+
+        return u->header_sent ? (ngx_uint_t) KVR_FAILED_INVALID
+                              : NGX_HTTP_KV_ROUTER_ABORTED;
+    }
+
+    if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_whole(r)) {
+        return NGX_HTTP_KV_ROUTER_DONE;
+    }
+
+    if (c->read->eof || c->read->error || c->read->pending_eof) {
+        return KVR_FAILED_CUT;
+    }
+
+    return NGX_HTTP_KV_ROUTER_ABORTED;
+}
+
+
+/* Has all of the answer come? */
+
+static ngx_uint_t
+ngx_http_kv_router_attempt_whole(ngx_http_request_t *r)
+{
+    ngx_event_pipe_t     *p;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u->upgrade || r->header_only
+        || u->headers_in.status_n == NGX_HTTP_NO_CONTENT
+        || u->headers_in.status_n == NGX_HTTP_NOT_MODIFIED)
+    {
+        return 1;
+    }
+
+    if (u->buffering) {
+        p = u->pipe;
+
+        return p->upstream_done || p->length == 0
+               || (p->upstream_eof && p->length == -1 && !p->upstream_error);
+    }
+
+    return u->length == 0
+           || (u->length == -1 && u->peer.connection->read->eof
+               && !u->peer.connection->read->error);
+}
+
+
+/*
+ * As everywhere in nginx: statuses are failures when proxy_next_upstream has
+ * them, whether or not there is a next one.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_attempt_bad_status(ngx_http_request_t *r)
+{
+    ngx_uint_t            mask;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u == NULL) {
+        return 0;
+    }
+
+    switch (u->headers_in.status_n) {
+
+    case NGX_HTTP_INTERNAL_SERVER_ERROR:
+        mask = NGX_HTTP_UPSTREAM_FT_HTTP_500;
+        break;
+
+    case NGX_HTTP_BAD_GATEWAY:
+        mask = NGX_HTTP_UPSTREAM_FT_HTTP_502;
+        break;
+
+    case NGX_HTTP_SERVICE_UNAVAILABLE:
+        mask = NGX_HTTP_UPSTREAM_FT_HTTP_503;
+        break;
+
+    case NGX_HTTP_GATEWAY_TIME_OUT:
+        mask = NGX_HTTP_UPSTREAM_FT_HTTP_504;
+        break;
+
+    case NGX_HTTP_TOO_MANY_REQUESTS:
+        mask = NGX_HTTP_UPSTREAM_FT_HTTP_429;
+        break;
+
+    default:
+        return 0;
+    }
+
+    return (u->conf->next_upstream & mask) != 0;
+}
+
+
+/* The milliseconds of the Retry-After of a 503; 0: it has none. */
+
+static ngx_msec_t
+ngx_http_kv_router_attempt_pause(ngx_http_request_t *r)
+{
+    time_t                at;
+    ngx_int_t             n;
+    ngx_uint_t            i;
+    ngx_list_part_t      *part;
+    ngx_table_elt_t      *h;
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u->peer.connection == NULL
+        || u->headers_in.status_n != NGX_HTTP_SERVICE_UNAVAILABLE)
+    {
+        return 0;
+    }
+
+    part = &u->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                return 0;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == sizeof("Retry-After") - 1
+            && ngx_strncasecmp(h[i].key.data, (u_char *) "Retry-After",
+                               sizeof("Retry-After") - 1)
+               == 0)
+        {
+            break;
+        }
+    }
+
+    n = ngx_atoi(h[i].value.data, h[i].value.len);
+
+    if (n == NGX_ERROR) {
+        at = ngx_parse_http_time(h[i].value.data, h[i].value.len);
+        n = at != NGX_ERROR && at > ngx_time() ? at - ngx_time() : 0;
+    }
+
+    return (ngx_msec_t) ngx_min(n, KVR_HEALTH_AWAY_MAX / 1000) * 1000;
+}
