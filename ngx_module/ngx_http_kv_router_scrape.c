@@ -12,7 +12,9 @@
 
 
 #include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_client.h"
+#include "ngx_http_kv_router_stats.h"
 
 
 #define NGX_HTTP_KV_ROUTER_SCRAPES       32     /* at a time, of a process */
@@ -52,6 +54,8 @@ static uint32_t ngx_http_kv_router_scrape_store(
     const kvr_http_answer_t *answer);
 static void ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
     uint32_t number, const char *why);
+static void ngx_http_kv_router_report_json(const char *key, double value,
+    yajl_gen g);
 
 
 /* of this process, used within one call */
@@ -439,4 +443,82 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
                       "kv_router zone \"%V\": worker \"%s\" reports its load",
                       &zone->name, conf.id);
     }
+}
+
+
+/* ---- what is known ------------------------------------------------------ */
+
+int64_t
+ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_report_load_t *load)
+{
+    uint32_t             worker;
+    const kvr_worker_t  *w;
+
+    load->waiting = -1;
+    load->running = -1;
+    load->usage = -1;
+
+    worker = kvr_router_holder_worker(&zone->router, holder);
+
+    if (worker >= kvr_router_max_workers(&zone->router)
+        || holder >= zone->sh->nholders)
+    {
+        return -1;
+    }
+
+    w = kvr_router_worker(&zone->router, worker);
+
+    return kvr_report_read(&zone->sh->reports[holder],
+                           kvr_load32(&w->generation), ngx_current_msec,
+                           zone->report_ms, load);
+}
+
+
+static void
+ngx_http_kv_router_report_json(const char *key, double value, yajl_gen g)
+{
+    if (value < 0) {
+        ngx_http_kv_router_gen_key(g, key);
+        yajl_gen_null(g);
+
+    } else {
+        ngx_http_kv_router_gen_decimal(g, key, (uint64_t) (value * 1e6 + 0.5),
+                                       6);
+    }
+}
+
+
+void
+ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g)
+{
+    int64_t            age;
+    uint32_t           holder, steps;
+    kvr_report_load_t  report;
+
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (kvr_router_next_holder(&zone->router, worker, &holder, &steps)) {
+
+        age = ngx_http_kv_router_read_report(zone, holder, &report);
+
+        if (age < 0) {
+            continue;
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank",
+                            kvr_router_holder_rank(&zone->router, holder));
+        ngx_http_kv_router_gen_decimal(g, "age", age, 3);
+        ngx_http_kv_router_report_json("waiting_requests", report.waiting, g);
+        ngx_http_kv_router_report_json("running_requests", report.running, g);
+        ngx_http_kv_router_report_json("kv_usage", report.usage, g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
 }

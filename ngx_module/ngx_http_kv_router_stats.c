@@ -23,8 +23,6 @@
 
 static void ngx_http_kv_router_fields_json(
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
-static void ngx_http_kv_router_report_json(const char *key, double value,
-    yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
@@ -401,47 +399,6 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
 }
 
 
-int64_t
-ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder, kvr_report_load_t *load)
-{
-    uint32_t             worker;
-    const kvr_worker_t  *w;
-
-    load->waiting = -1;
-    load->running = -1;
-    load->usage = -1;
-
-    worker = kvr_router_holder_worker(&zone->router, holder);
-
-    if (worker >= kvr_router_max_workers(&zone->router)
-        || holder >= zone->sh->nholders)
-    {
-        return -1;
-    }
-
-    w = kvr_router_worker(&zone->router, worker);
-
-    return kvr_report_read(&zone->sh->reports[holder],
-                           kvr_load32(&w->generation), ngx_current_msec,
-                           zone->report_ms, load);
-}
-
-
-static void
-ngx_http_kv_router_report_json(const char *key, double value, yajl_gen g)
-{
-    if (value < 0) {
-        ngx_http_kv_router_gen_key(g, key);
-        yajl_gen_null(g);
-
-    } else {
-        ngx_http_kv_router_gen_decimal(g, key, (uint64_t) (value * 1e6 + 0.5),
-                                       6);
-    }
-}
-
-
 static void
 ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
     const void *base, yajl_gen g)
@@ -476,10 +433,8 @@ void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
-    int64_t            age;
-    uint32_t           holder, steps;
-    kvr_load_row_t     load;
-    kvr_report_load_t  report;
+    uint32_t        holder, steps;
+    kvr_load_row_t  load;
 
     yajl_gen_map_open(g);
 
@@ -587,30 +542,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen_array_close(g);
 
     ngx_http_kv_router_gen_key(g, "reported");
-    yajl_gen_array_open(g);
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
-
-        age = ngx_http_kv_router_read_report(zone, holder, &report);
-
-        if (age < 0) {
-            continue;
-        }
-
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank",
-                            kvr_router_holder_rank(&zone->router, holder));
-        ngx_http_kv_router_gen_decimal(g, "age", age, 3);
-        ngx_http_kv_router_report_json("waiting_requests", report.waiting, g);
-        ngx_http_kv_router_report_json("running_requests", report.running, g);
-        ngx_http_kv_router_report_json("kv_usage", report.usage, g);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
+    ngx_http_kv_router_reports_json(zone, w->slot, g);
 
     ngx_http_kv_router_gen_key(g, "held");
     yajl_gen_array_open(g);

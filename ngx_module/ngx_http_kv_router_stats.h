@@ -77,9 +77,14 @@ ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_load_row_t *row);
 
-/* what the engine itself reports of a holder; its age in ms, -1: nothing */
+/*
+ * What the engine itself reports of a holder; its age in ms, -1: nothing.  The
+ * array of those of a worker that are known.
+ */
 int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_report_load_t *load);
+void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g);
 
 /* the object of one worker, as in "workers" */
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
