@@ -38,25 +38,28 @@ static void ngx_http_kv_router_client_done(ngx_http_kv_router_client_t *client,
     const kvr_http_answer_t *answer, const char *why);
 
 
-ngx_http_kv_router_client_t *
-ngx_http_kv_router_client_get(ngx_str_t *address, ngx_str_t *uri,
-    ngx_msec_t timeout, size_t max, ngx_log_t *log,
-    ngx_http_kv_router_client_pt handler, void *data, const char **why)
+ngx_int_t
+ngx_http_kv_router_client_get(ngx_http_kv_router_client_t **out,
+    ngx_str_t *address, ngx_str_t *uri, ngx_msec_t timeout, size_t max,
+    ngx_log_t *log, ngx_http_kv_router_client_pt handler, void *data,
+    const char **why)
 {
+    ngx_int_t                     rc;
     ngx_pool_t                   *pool;
     ngx_http_kv_router_client_t  *client;
 
+    *out = NULL;
     *why = "no memory";
 
     pool = ngx_create_pool(2048, log);
     if (pool == NULL) {
-        return NULL;
+        return NGX_ERROR;
     }
 
     client = ngx_pcalloc(pool, sizeof(ngx_http_kv_router_client_t));
     if (client == NULL) {
         ngx_destroy_pool(pool);
-        return NULL;
+        return NGX_ERROR;
     }
 
     client->pool = pool;
@@ -65,16 +68,18 @@ ngx_http_kv_router_client_get(ngx_str_t *address, ngx_str_t *uri,
     client->handler = handler;
     client->data = data;
 
-    if (ngx_http_kv_router_client_connect(client, address, uri, why)
-        != NGX_OK)
-    {
+    rc = ngx_http_kv_router_client_connect(client, address, uri, why);
+
+    if (rc != NGX_OK) {
         ngx_http_kv_router_client_cancel(client);
-        return NULL;
+        return rc;
     }
 
     ngx_add_timer(client->peer.connection->read, timeout);
 
-    return client;
+    *out = client;
+
+    return NGX_OK;
 }
 
 
@@ -144,7 +149,7 @@ ngx_http_kv_router_client_connect(ngx_http_kv_router_client_t *client,
 
     if (rc == NGX_ERROR || rc == NGX_BUSY || rc == NGX_DECLINED) {
         *why = "no connection";
-        return NGX_ERROR;
+        return rc == NGX_DECLINED ? NGX_DECLINED : NGX_ERROR;
     }
 
     c = client->peer.connection;

@@ -237,15 +237,17 @@ ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err)
 {
     ngx_http_kv_router_ctx_t  *ctx;
 
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx && ctx->reserved) {
+        *err = "the request is routed already";
+        return NGX_ERROR;
+    }
+
     ctx = ngx_http_kv_router_make_ctx(r, zone);
 
     if (ctx == NULL) {
         *err = "no memory";
-        return NGX_ERROR;
-    }
-
-    if (ctx->reserved) {
-        *err = "the request is routed already";
         return NGX_ERROR;
     }
 
@@ -360,7 +362,7 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
                                           &err);
     }
 
-    if (rc == NGX_DECLINED) {
+    if (rc == NGX_DECLINED || rc == NGX_BUSY) {
 
         if (ngx_http_kv_router_answer_header(c->request, "Retry-After",
                                              &second)
@@ -371,11 +373,13 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 
         return ngx_http_kv_router_answer_error(c->answer,
                                                NGX_HTTP_SERVICE_UNAVAILABLE,
-                                               "no worker is available");
+                                               "%s", err);
     }
 
     if (rc != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return ngx_http_kv_router_answer_error(c->answer,
+                                               NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                               "%s", err);
     }
 
     ctx = ngx_http_kv_router_get_ctx(c->request);

@@ -318,13 +318,13 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
                  - zone->scrape.interval / 10
                  + ngx_random() % (zone->scrape.interval / 5 + 1);
 
-    s->client = ngx_http_kv_router_client_get(&h->address, &zone->scrape.uri,
-                                              zone->scrape.timeout,
-                                              NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
-                                              &scraper->log,
-                                              ngx_http_kv_router_scrape_done,
-                                              s, &why);
-    if (s->client == NULL) {
+    if (ngx_http_kv_router_client_get(&s->client, &h->address,
+                                      &zone->scrape.uri, zone->scrape.timeout,
+                                      NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
+                                      &scraper->log,
+                                      ngx_http_kv_router_scrape_done, s, &why)
+        != NGX_OK)
+    {
         ngx_http_kv_router_scrape_done(s, NULL, why);
     }
 

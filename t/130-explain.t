@@ -150,7 +150,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 48;
+plan tests => repeat_each() * 57;
 
 run_tests();
 
@@ -330,7 +330,7 @@ $/
 --- response_body
 POST /kv/route: 503 {"error":"no worker"}
 retry after 1
-POST /bare/route: 503 {"error":"no worker is available"}
+POST /bare/route: 503 {"error":"no worker"}
 retry after 1
 --- no_error_log
 [error]
@@ -565,3 +565,48 @@ worker "w1" has nothing in its cache of the blocks that are known here
 load: none
 --- no_error_log
 [alert]
+
+
+
+=== TEST 14: when all are full, nobody would be chosen just now
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 max_active=1;
+--- script
+            local body = prompt(1, 8)
+            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+                                     .. "Content-Length: " .. #body
+                                     .. "\r\n\r\n" .. body)
+
+            sock:receiveuntil("\r\n\r\n")()
+            sock:receive(2)
+
+            client.show("POST", "/kv/route", body)
+            client.show("POST", "/bare/route", body)
+            sock:close()
+            client.idle()
+--- response_body
+POST /kv/route: 503 {"error":"all workers have their max_active requests"}
+POST /bare/route: 503 {"error":"all workers have their max_active requests"}
+load: none
+--- no_error_log
+[error]
+
+
+
+=== TEST 15: several processes say it once
+--- workers: 3
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            client.cache("w1", client.tokens(1, 16))
+
+            served(60, "usage", prompt(1, 18), details(18, 0))
+            watchdog("not_cached")
+            ngx.sleep(2.5)
+--- timeout: 20
+--- response_body
+watchdog: not_cached
+--- grep_error_log eval
+qr/worker "w1" has nothing in its cache/
+--- grep_error_log_out
+worker "w1" has nothing in its cache
