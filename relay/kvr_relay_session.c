@@ -241,7 +241,7 @@ kvr_relay_session_look(kvr_relay_t *r)
                          s->log_key, "+", "-", "COUNT", "1", NULL);
     kvr_relay_redis_args(r, kvr_relay_session_saw_snap, NULL, "HMGET",
                          s->snap_key, "epoch", "seq", "parts", "state_parts",
-                         "version", "block_size", "complete", NULL);
+                         "version", "block_size", "complete", "eagle", NULL);
 }
 
 
@@ -292,7 +292,7 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 7) {
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 8) {
         s->snap_epoch = kvr_relay_session_number(reply->element[0]);
         s->snap_seq = kvr_relay_session_number(reply->element[1]);
     }
@@ -320,9 +320,10 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
     if (kvr_relay_session_number(reply->element[4]) != 1
         || kvr_relay_session_number(reply->element[5])
            != r->options.block_size
+        || kvr_relay_session_number(reply->element[7]) != r->options.eagle
         || parts > KVR_RELAY_PARTS_MAX || state > KVR_RELAY_PARTS_MAX)
     {
-        kvr_relay_session_unloaded(r, "another version or block size");
+        kvr_relay_session_unloaded(r, "another version, block size, or eagle");
         return;
     }
 
@@ -513,6 +514,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
         argv[n++] = r->options.model;
         argv[n++] = "block_size";
         argv[n++] = s->block_size;
+        argv[n++] = "eagle";
+        argv[n++] = r->options.eagle ? "1" : "0";
         argv[n++] = "ranks";
         argv[n++] = ranks;
         argv[n++] = "role";

@@ -373,6 +373,8 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = number[4];
     argv[n++] = "block_size";
     argv[n++] = r->session.block_size;
+    argv[n++] = "eagle";
+    argv[n++] = r->options.eagle ? "1" : "0";
     argv[n++] = "engine_seq";
     argv[n++] = s->engine_seq;
     argv[n++] = "state_parts";

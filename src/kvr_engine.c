@@ -343,7 +343,7 @@ kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     /* before the parent, which has not been stored for the same reason */
 
-    *why = kvr_span_of(ev, op->k->params->block_size, &span, &n);
+    *why = kvr_span_of(ev, op->k->params, &span, &n);
 
     if (*why != KVR_WHY_NONE) {
         return kvr_engine_not(op, KVR_INVALID, why, *why);

@@ -65,6 +65,7 @@ kvr_ingest_create(kvr_router_t *k)
     }
 
     kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
+    kvr_decoder_eagle(in->decoder, kvr_router_params(k)->eagle);
 
     return in;
 }

@@ -92,7 +92,8 @@ typedef enum {
     KVR_WHY_GROUP,          /* a KV cache group that is not indexed */
     KVR_WHY_EXTRA_KEY,      /* an extra key that can't be classified */
     KVR_WHY_LORA_ID,        /* a LoRA known by number only */
-    KVR_WHY_BIGRAM,         /* tokens in pairs, hashed in windows (EAGLE) */
+    KVR_WHY_BIGRAM,         /* tokens in pairs (EAGLE), and the index isn't;
+                               or the other way round */
     KVR_WHY_PARTIAL,        /* a partial block */
 
     /* refused */
@@ -154,6 +155,9 @@ typedef struct {
     uint32_t          nlocals;
     const uint32_t   *tokens;
     uint32_t          ntokens;
+    bool              pairs;        /* the tokens came as so many pairs, and
+                                       one more is behind them: the second of
+                                       the last pair */
     uint32_t          block_size;   /* engine's, with tokens; 0 otherwise */
     uint64_t          seed;         /* of the chain, for who knows it: where
                                        the index doesn't; 0 otherwise */
@@ -234,6 +238,14 @@ void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
  */
 void kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size);
 void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
+
+/*
+ * Says whether the index's blocks are of pairs of tokens.  Engine events that
+ * come with tokens of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell
+ * nothing of a plain block that others would know, and single tokens don't
+ * tell the one behind a block.  Off at first; holds until said otherwise.
+ */
+void kvr_decoder_eagle(kvr_decoder_t *d, bool eagle);
 
 /*
  * Reads the message's frame and makes the decoder ready for its events.
