@@ -445,7 +445,8 @@ def big(stream, number):
 
 def held(worker):
     """How many blocks a worker has."""
-    return sum(rank["blocks"] for rank in at.stage.workers()[worker]["held"])
+    return sum(rank["held_blocks"] for rank in
+               at.stage.workers()[worker]["load"])
 
 
 def killed_while_it_loads():
@@ -476,8 +477,8 @@ def killed_while_it_loads():
     def reclaimed():
         status = at.stage.status()
         return status["index"]["pairs"] == sum(
-            rank["blocks"] for worker in status["workers"]
-            for rank in worker["held"])
+            rank["held_blocks"] for worker in status["workers"]
+            for rank in worker["load"])
     wait_until("what was aside is reclaimed", reclaimed, PATIENCE)
 
 
