@@ -7,8 +7,8 @@
  *                           them the block's sorted multimodal hashes as
  *                           little-endian u64; seed)
  *
- * and for engines that cache pairs of tokens, one after the other (EAGLE), with
- * the first token of the next block among those of each.
+ * and for engines that cache pairs of tokens, one after the other (EAGLE),
+ * with the first token of the next block among those of each.
  *
  *     sequence[0] = local[0]
  *     sequence[i] = XXH3-64(le64 sequence[i-1], le64 local[i]; seed 1337)
