@@ -161,6 +161,18 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strncmp(value[i].data, "max_active=", 11) == 0) {
+
+            n = ngx_atoi(value[i].data + 11, value[i].len - 11);
+
+            if (n == NGX_ERROR || n > KVR_ACTIVE_MAX) {
+                goto invalid;
+            }
+
+            zone->max_active = n;
+            continue;
+        }
+
         if (ngx_strncmp(value[i].data, "predict=", 8) == 0) {
 
             s.data = value[i].data + 8;

@@ -92,6 +92,7 @@ typedef struct {
     ngx_msec_t                      stale;     /* silence that makes STALE */
     ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
+    ngx_uint_t                      max_active;/* requests; 0: no bound */
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
 
