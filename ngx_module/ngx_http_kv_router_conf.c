@@ -322,6 +322,24 @@ ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
+ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->scrape.interval) {
+        return "is duplicate";
+    }
+
+    return ngx_http_kv_router_scrape_parse(cf, zone);
+}
+
+
+char *
 ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_int_t                   n;

@@ -307,6 +307,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     double               share;
     uint64_t             last;
     kvr_load_row_t       load;
+    kvr_report_load_t    reported;
     const kvr_worker_t  *w;
 
     w = h->worker;
@@ -347,6 +348,13 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->model = (char *) h->model.data;
     c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 
+    (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,
+                           ngx_current_msec, ctx->zone->report_ms, &reported);
+
+    c->reported_waiting = reported.waiting;
+    c->reported_running = reported.running;
+    c->reported_usage = reported.usage;
+
     return kvr_health_usable(c->health);
 }
 
@@ -382,7 +390,14 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                                  ctx->match.prompt_blocks, false,
                                  ngx_http_kv_router_matches, max);
-        ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+
+        if (!ctx->dry) {
+            ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+        }
+    }
+
+    if (ctx->dry) {
+        return NGX_OK;
     }
 
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
@@ -663,8 +678,10 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     if (rc == NGX_DECLINED) {
         *err = "no worker";
 
-        (void) ngx_atomic_fetch_add(
-                   &zone->sh->by_reason[NGX_HTTP_KV_ROUTER_NO_WORKER], 1);
+        if (!ctx->dry) {
+            (void) ngx_atomic_fetch_add(
+                       &zone->sh->by_reason[NGX_HTTP_KV_ROUTER_NO_WORKER], 1);
+        }
     }
 
     return rc;

@@ -13,6 +13,7 @@
 typedef struct {
     ngx_uint_t                      worker;    /* index of the array */
     ngx_http_kv_router_load_t       load;
+    kvr_report_load_t               report;    /* -1: nothing */
 } ngx_http_kv_router_rank_t;
 
 
@@ -21,36 +22,42 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
     ngx_array_t                     ranks;     /* …_rank_t */
-} ngx_http_kv_router_scrape_t;
+} ngx_http_kv_router_metrics_t;
 
 
-static ngx_int_t ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s,
+static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
     const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
     const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
-static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
-static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_workers_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, uint32_t flag);
-static void ngx_http_kv_router_ms_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t offset);
-static void ngx_http_kv_router_counters_metrics(ngx_http_kv_router_scrape_t *s,
-    const ngx_http_kv_router_field_t *f, size_t offset);
-static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_counters_metrics(
+    ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_field_t *f,
+    size_t offset);
+static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
-static void ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_health_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_loads_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, size_t field);
 
 
 ngx_int_t
@@ -131,12 +138,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
     kvr_stats_t                  stats;
-    ngx_http_kv_router_scrape_t  s;
+    ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
     s.zone = zone;
 
-    if (ngx_http_kv_router_scrape(r, &s) != NGX_OK) {
+    if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -157,6 +164,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
     }
 
     if (zone->sh && zone->redis) {
@@ -179,8 +188,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
 
 
 static ngx_int_t
-ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s)
 {
     uint32_t                      i, n, holder, steps;
     ngx_http_kv_router_load_t     load;
@@ -225,6 +234,8 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
 
             rank->worker = s->workers.nelts - 1;
             rank->load = load;
+            (void) ngx_http_kv_router_read_report(s->zone, holder,
+                                                  &rank->report);
         }
     }
 
@@ -233,7 +244,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
 
 
 static void
-ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *type, const char *help)
 {
     ngx_http_kv_router_answer_printf(s->answer,
@@ -246,7 +257,7 @@ ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
 /* Writes the name and the labels that all have; more of them may follow. */
 
 static void
-ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
     const ngx_http_kv_router_worker_t *w)
 {
     ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
@@ -262,7 +273,7 @@ ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
     const u_char *value, size_t len)
 {
     size_t                        i;
@@ -295,7 +306,7 @@ ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *value)
 {
     ngx_http_kv_router_label(s, name, (const u_char *) value,
@@ -304,14 +315,14 @@ ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s, uint64_t value)
+ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
 {
     ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
 static void
-ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base)
 {
     uint64_t  value;
@@ -337,7 +348,7 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s)
 {
     u_char    number[NGX_INT32_LEN], *last;
     uint32_t  i, pid;
@@ -362,7 +373,7 @@ ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t   i;
     const char  *name;
@@ -393,7 +404,7 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                    i, c;
     ngx_http_kv_router_answer_t  *a;
@@ -488,6 +499,25 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
                                         offsetof(ngx_http_kv_router_worker_t,
                                                  counters));
 
+    ngx_http_kv_router_counters_metrics(s, ngx_http_kv_router_usage_fields,
+                                        offsetof(ngx_http_kv_router_worker_t,
+                                                 usage));
+
+    ngx_http_kv_router_metric(s, "worker_watchdog", "gauge",
+                              "Whether what the engine has cached has nothing "
+                              "to do with what is known of it, and in which "
+                              "way.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (c = KVR_USAGE_NEVER_MATCHED; c < KVR_USAGE_VERDICTS; c++) {
+            ngx_http_kv_router_labels(s, "worker_watchdog", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "reason",
+                                         kvr_usage_verdict_name(c));
+            ngx_http_kv_router_value(s, c == w[i].verdict);
+        }
+    }
+
     ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
                                    "Events that are not for the index.",
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
@@ -502,7 +532,7 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_flag_metric(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, uint32_t flag)
 {
     ngx_uint_t                    i;
@@ -522,7 +552,7 @@ ngx_http_kv_router_flag_metric(ngx_http_kv_router_scrape_t *s,
 /* offset: of milliseconds in a worker; negative ones have no sample */
 
 static void
-ngx_http_kv_router_ms_metric(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *help, size_t offset)
 {
     int64_t                       ms;
@@ -549,7 +579,7 @@ ngx_http_kv_router_ms_metric(ngx_http_kv_router_scrape_t *s, const char *name,
 /* offset: of what the fields are of, in a worker */
 
 static void
-ngx_http_kv_router_counters_metrics(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, size_t offset)
 {
     ngx_uint_t                    i;
@@ -573,7 +603,7 @@ ngx_http_kv_router_counters_metrics(ngx_http_kv_router_scrape_t *s,
 /* A reason that never occurred has no sample: there are many. */
 
 static void
-ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to)
 {
     ngx_uint_t                    i, why;
@@ -601,7 +631,7 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                    i, k;
     ngx_http_kv_router_answer_t  *a;
@@ -642,7 +672,7 @@ ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i;
     ngx_http_kv_router_rank_t         *rank;
@@ -663,5 +693,49 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
             ngx_http_kv_router_value(s,
                 ngx_http_kv_router_field(f, &rank[i].load));
         }
+    }
+
+    ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
+                                      "Requests that wait in the engine, as "
+                                      "it reports.",
+                                      offsetof(kvr_report_load_t, waiting));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_running_requests",
+                                      "Requests that run in the engine, as it "
+                                      "reports.",
+                                      offsetof(kvr_report_load_t, running));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_kv_usage",
+                                      "Share of the engine's KV cache in use, "
+                                      "as it reports.",
+                                      offsetof(kvr_report_load_t, usage));
+}
+
+
+/* What is not known has no sample. */
+
+static void
+ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, size_t field)
+{
+    double                        value;
+    ngx_uint_t                    i;
+    ngx_http_kv_router_rank_t    *rank;
+    ngx_http_kv_router_worker_t  *w;
+
+    ngx_http_kv_router_metric(s, name, "gauge", help);
+
+    w = s->workers.elts;
+    rank = s->ranks.elts;
+
+    for (i = 0; i < s->ranks.nelts; i++) {
+
+        value = *(double *) ((u_char *) &rank[i].report + field);
+
+        if (value < 0) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, name, &w[rank[i].worker]);
+        ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"} %.6f\n",
+                                         rank[i].load.rank, value);
     }
 }

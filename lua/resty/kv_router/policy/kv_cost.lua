@@ -55,6 +55,7 @@ local error = error
 local ffi_new = ffi.new
 local floor = math.floor
 local huge = math.huge
+local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -180,21 +181,37 @@ local function fill(cost, conf, ctx)
 end
 
 
--- The reason is "overlap" when something of the prompt is cached where it
--- goes, "load" when it was elsewhere, but load decided, else "no overlap".
-function _M:pick(ctx)
-    local conf = self.conf
+-- The settings for this request.
+local function settings_of(self, ctx)
+    if not ctx.params then
+        return self.conf
+    end
+
+    local conf, err = settings(ctx.params, self.conf)
+    if not conf then
+        error("params: " .. err)
+    end
+
+    return conf
+end
+
+
+function _M:explain(ctx)
     local n = #ctx.candidates
     local cost = costs(n)
 
-    if ctx.params then
-        local err
+    fill(cost, settings_of(self, ctx), ctx)
 
-        conf, err = settings(ctx.params, conf)
-        if not conf then
-            error("params: " .. err)
-        end
-    end
+    return listed(cost, n)
+end
+
+
+-- The reason is "overlap" when something of the prompt is cached where it
+-- goes, "load" when it was elsewhere, but load decided, else "no overlap".
+function _M:pick(ctx)
+    local conf = settings_of(self, ctx)
+    local n = #ctx.candidates
+    local cost = costs(n)
 
     fill(cost, conf, ctx)
 
