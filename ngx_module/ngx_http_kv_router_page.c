@@ -18,6 +18,9 @@ static void ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
+    ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a,
     ngx_uint_t bad, const char *word);
 static void ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a,
@@ -172,17 +175,10 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* Of its ranks together. */
-
 static void
 ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a)
 {
-    uint32_t                           holder, steps;
-    uint64_t                           sum;
-    const ngx_http_kv_router_field_t  *f;
-    ngx_http_kv_router_load_t          load;
-
     ngx_http_kv_router_answer_printf(a, "<tr><td>");
     ngx_http_kv_router_page_str(a, w->conf.id);
     ngx_http_kv_router_answer_printf(a, "<td>");
@@ -201,7 +197,31 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_page_ms(a, w->age);
     ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uD", w->conf.ranks);
 
-    for (f = ngx_http_kv_router_load_fields; f->key; f++) {
+    ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_held_fields, a);
+    ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_load_fields, a);
+
+    ngx_http_kv_router_answer_printf(a, "<td>%s%s%s\n",
+                                     w->flags & KVR_WORKER_DRAINING
+                                     ? "draining " : "",
+                                     w->flags & KVR_WORKER_TRUNCATED
+                                     ? "truncated " : "",
+                                     w->flags & KVR_WORKER_HYBRID
+                                     ? "upper bounds" : "");
+}
+
+
+/* Of its ranks together. */
+
+static void
+ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
+    ngx_http_kv_router_answer_t *a)
+{
+    uint32_t                   holder, steps;
+    uint64_t                   sum;
+    ngx_http_kv_router_load_t  load;
+
+    for ( /* void */ ; f->key; f++) {
 
         sum = 0;
         holder = KVR_HOLDER_NONE;
@@ -215,14 +235,6 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
 
         ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uL", sum);
     }
-
-    ngx_http_kv_router_answer_printf(a, "<td>%s%s%s\n",
-                                     w->flags & KVR_WORKER_DRAINING
-                                     ? "draining " : "",
-                                     w->flags & KVR_WORKER_TRUNCATED
-                                     ? "truncated " : "",
-                                     w->flags & KVR_WORKER_HYBRID
-                                     ? "upper bounds" : "");
 }
 
 

@@ -24,6 +24,9 @@ static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_load_row_t *row);
 static void ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
+static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const char *key,
+    const ngx_http_kv_router_field_t *f, yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
@@ -217,8 +220,14 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
     ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, field, key,          \
                              "worker_" key, help)
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[] = {
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, held, "blocks",
+                             "worker_held_blocks",
+                             "Blocks that the rank holds, in any tier."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
-    gauge(held, "held_blocks", "Blocks that the rank holds, in any tier."),
     gauge(row.active, "active_requests", "Requests sent and not ended."),
     gauge(row.prefills, "active_prefills",
           "Requests before their first byte."),
@@ -442,6 +451,35 @@ ngx_http_kv_router_object_json(const char *key,
 }
 
 
+/* a row for each rank of a worker */
+
+static void
+ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const char *key,
+    const ngx_http_kv_router_field_t *f, yajl_gen g)
+{
+    uint32_t                   holder, steps;
+    ngx_http_kv_router_load_t  load;
+
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (ngx_http_kv_router_next_load(zone, w->slot, &holder, &steps,
+                                        &load))
+    {
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank", load.rank);
+        ngx_http_kv_router_fields_json(f, &load, g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
 static void
 ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c, ngx_uint_t from,
     ngx_uint_t to, yajl_gen g)
@@ -464,9 +502,6 @@ void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
-    uint32_t                   holder, steps;
-    ngx_http_kv_router_load_t  load;
-
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
@@ -537,26 +572,14 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "watchdog",
                                kvr_usage_verdict_name(w->verdict));
 
-    ngx_http_kv_router_gen_key(g, "load");
-    yajl_gen_array_open(g);
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (ngx_http_kv_router_next_load(zone, w->slot, &holder, &steps,
-                                        &load))
-    {
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank", load.rank);
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
-                                       g);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
+    ngx_http_kv_router_ranks_json(zone, w, "load",
+                                  ngx_http_kv_router_load_fields, g);
 
     ngx_http_kv_router_gen_key(g, "reported");
     ngx_http_kv_router_reports_json(zone, w->slot, g);
+
+    ngx_http_kv_router_ranks_json(zone, w, "held",
+                                  ngx_http_kv_router_held_fields, g);
 
     yajl_gen_map_close(g);
 }

@@ -54,6 +54,8 @@ static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
 static void ngx_http_kv_router_health_metrics(
     ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_ranks_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f);
 static void ngx_http_kv_router_loads_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
@@ -672,17 +674,17 @@ ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
 
 
 static void
-ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
+ngx_http_kv_router_ranks_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f)
 {
-    ngx_uint_t                         i;
-    ngx_http_kv_router_rank_t         *rank;
-    ngx_http_kv_router_worker_t       *w;
-    const ngx_http_kv_router_field_t  *f;
+    ngx_uint_t                    i;
+    ngx_http_kv_router_rank_t    *rank;
+    ngx_http_kv_router_worker_t  *w;
 
     w = s->workers.elts;
     rank = s->ranks.elts;
 
-    for (f = ngx_http_kv_router_load_fields; f->key; f++) {
+    for ( /* void */ ; f->key; f++) {
 
         ngx_http_kv_router_metric(s, f->metric, "gauge", f->help);
 
@@ -694,6 +696,14 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
                 ngx_http_kv_router_field(f, &rank[i].load));
         }
     }
+}
+
+
+static void
+ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_held_fields);
+    ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_load_fields);
 
     ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
                                       "Requests that wait in the engine, as "

@@ -185,7 +185,7 @@ def fields_may_change():
     """ranks, role and weight change when their registration does"""
     at.relay("late").live(ranks=3, role="decode", weight="2.5")
     worker = at.wait("late", ranks=3, role="decode", weight=2.5)
-    assert len(worker["load"]) == 3, worker
+    assert len(worker["held"]) == 3, worker
     at.relay("late").live(ranks=1, role="both", weight=1)
     at.wait("late", ranks=1, role="both", weight=1)
 

@@ -576,7 +576,7 @@ class Tests:
         epoch = member.pop("epoch")
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
-            "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
+            "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(

@@ -445,8 +445,7 @@ def big(stream, number):
 
 def held(worker):
     """How many blocks a worker has."""
-    return sum(rank["held_blocks"] for rank in
-               at.stage.workers()[worker]["load"])
+    return sum(rank["blocks"] for rank in at.stage.workers()[worker]["held"])
 
 
 def killed_while_it_loads():
@@ -477,8 +476,8 @@ def killed_while_it_loads():
     def reclaimed():
         status = at.stage.status()
         return status["index"]["pairs"] == sum(
-            rank["held_blocks"] for worker in status["workers"]
-            for rank in worker["load"])
+            rank["blocks"] for worker in status["workers"]
+            for rank in worker["held"])
     wait_until("what was aside is reclaimed", reclaimed, PATIENCE)
 
 
