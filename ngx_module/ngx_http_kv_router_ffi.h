@@ -62,7 +62,8 @@ typedef struct {
     double      prefill_tokens;     /* not yet prefilled, all requests */
     double      decode_blocks;
     double      additional_blocks;  /* that this request would add */
-    double      weight;             /* 1 is usual */
+    double      weight;             /* 1 is usual; times share */
+    double      share;              /* by slow start: above 0, up to 1 */
     double      age;                /* s since the last message; -1: never */
     uint32_t    holder;
     uint32_t    generation;

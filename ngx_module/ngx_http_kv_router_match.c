@@ -324,6 +324,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
                                                    h->number),
                                  h->generation, &h->health, ngx_current_msec,
                                  &share);
+    c->share = share;
     c->weight = h->weight * share;
 
     last = kvr_load64(&w->stream.last_ms);

@@ -40,6 +40,7 @@ typedef struct {
     double      decode_blocks;
     double      additional_blocks;
     double      weight;
+    double      share;
     double      age;
     uint32_t    holder;
     uint32_t    generation;

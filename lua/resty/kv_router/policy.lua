@@ -45,15 +45,16 @@
 --         waiting_requests, running_requests, kv_usage (0 to 1)
 --                               the load that the engine itself reports; nil:
 --                               not known
---         health                "ok", "slow_start" (weight is less than the
---                               worker's own) or "half_open" (one request may
---                               go there, to see whether it answers); "failed",
---                               "away" or "down" only when all who could have
---                               the request are
+--         health                "ok", "slow_start" (share is below 1) or
+--                               "half_open" (one request may go there, to see
+--                               whether it answers); "failed", "away" or
+--                               "down" only when all who could have the
+--                               request are
 --         lora                  adapters loaded there, joined by commas; nil:
 --                               not known
 --         additional_blocks     that this request would add to decode_blocks
---         weight                1 is usual
+--         weight                1 is usual; times share
+--         share                 1, but for a worker that starts slowly: above 0
 --         max_active            bound of active requests; 0: none
 --         role                  "both", "prefill" or "decode"
 --         confidence            how far its view is to be trusted: "UNKNOWN",

@@ -131,6 +131,7 @@ local kept = {}      -- what C structures point to
 local function fill(c, given, i)
     c.holder = i
     c.weight = 1
+    c.share = 1
     c.age = -1
     c.confidence_id = 1
     c.reason_text = "none"

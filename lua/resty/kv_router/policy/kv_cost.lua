@@ -19,8 +19,8 @@
 --     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
--- and all of it divided by the worker's weight, which is 1 but for those that
--- are configured otherwise, or start slowly.
+-- and all of it divided by the worker's share, which is below 1 while it starts
+-- slowly.  Weights are not heeded.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -67,8 +67,6 @@ local setmetatable = setmetatable
 local _M = { name = "kv_cost" }
 local mt = { __index = _M }
 
-
-local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
 local SETTINGS = {
     overlap_credit = { type = "number", default = 1 },
@@ -176,7 +174,7 @@ local function fill(cost, conf, ctx)
         cost[i] = (scale * max(0, prefill - overlap_credit * device - lower)
                    + c.decode_blocks + c.additional_blocks
                    + request_weight * c.active_requests)
-                  / max(c.weight, MIN_WEIGHT)
+                  / c.share
     end
 end
 
