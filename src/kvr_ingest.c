@@ -40,8 +40,10 @@ static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
     uint32_t rank);
+static void kvr_ingest_anew(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
+static void kvr_ingest_refused(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
 
 
@@ -295,6 +297,22 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
             }
         }
 
+        if (m->seq == 0 && m->epoch > s->epoch && s->epoch) {
+
+            /* it began anew and said nothing yet; what has it of old? */
+
+            if (m->complete) {
+                kvr_ingest_anew(in, w);
+
+            } else {
+                kvr_stream_complete(k, w, false);
+            }
+
+            if (s->confidence != KVR_SYNCING) {
+                kvr_stream_confidence(k, w);
+            }
+        }
+
         if (m->seq == 0 || (m->epoch == s->epoch && m->seq <= s->seq)) {
             return KVR_INGEST_DROP;
         }
@@ -314,20 +332,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 
     if (m->epoch > s->epoch && m->seq == 1) {
 
-        /* the publisher begins anew, and so does the view, in one step */
-
-        if (s->epoch) {
-            kvr_count(k, &w->counters.restarts, 1);
-        }
-
-        kvr_shard_clear_worker(k, in->worker);
-
-        kvr_set64(&k->mem, &s->epoch, m->epoch);
-        kvr_set64(&k->mem, &s->seq, 0);
-        kvr_set32(&k->mem, &s->at, 0);
-        kvr_set32(&k->mem, &s->whole, 1);
-        kvr_set32(&k->mem, &s->reason, KVR_FINE);
-        kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+        kvr_ingest_anew(in, w);
 
         return KVR_INGEST_APPLY;
     }
@@ -338,10 +343,36 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 }
 
 
+/* The publisher begins anew, with nothing, and so does the view, in one step */
+
+static void
+kvr_ingest_anew(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_shard_t   *k;
+    kvr_stream_t  *s;
+
+    k = in->shard;
+    s = &w->stream;
+
+    if (s->epoch) {
+        kvr_count(k, &w->counters.restarts, 1);
+    }
+
+    kvr_shard_clear_worker(k, in->worker);
+
+    kvr_set64(&k->mem, &s->epoch, in->msg.epoch);
+    kvr_set64(&k->mem, &s->seq, 0);
+    kvr_set32(&k->mem, &s->at, 0);
+    kvr_set32(&k->mem, &s->whole, 1);
+    kvr_set32(&k->mem, &s->reason, KVR_FINE);
+    kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+}
+
+
 kvr_rc_t
 kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 {
-    uint32_t       used;
+    uint32_t       used, refused;
     kvr_rc_t       rc;
     kvr_event_t    ev;
     kvr_shard_t   *k;
@@ -384,11 +415,19 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             continue;
         }
 
+        refused = in->refused;
+
         rc = kvr_ingest_event(in, w, &ev);
         used += 1 + kvr_max(ev.nhandles, ev.nlocals);
 
         if (in->msg.form == KVR_FORM_ENVELOPE) {
             kvr_set32(&k->mem, &w->stream.at, ev.at + 1);
+
+            /* who may have to go on with the message is to know */
+
+            if (in->refused > refused) {
+                kvr_ingest_refused(in, w);
+            }
         }
 
         kvr_txn_commit(&k->mem);
@@ -584,6 +623,24 @@ kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 }
 
 
+/* Something of the message was refused, and nothing made good for it yet. */
+
+static void
+kvr_ingest_refused(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_shard_t   *k;
+    kvr_stream_t  *s;
+
+    k = in->shard;
+    s = &w->stream;
+
+    kvr_set32(&k->mem, &s->reason,
+              in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
+              ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
+    kvr_stream_uncleared(k, w);
+}
+
+
 /* The message is applied as a whole: the cursor moves on. */
 
 static void
@@ -603,10 +660,7 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     if (in->refused) {
-        kvr_set32(&k->mem, &s->reason,
-                  in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
-                  ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
-        kvr_stream_uncleared(k, w);
+        kvr_ingest_refused(in, w);
     }
 
     kvr_count(k, &w->counters.messages, 1);

@@ -14,6 +14,14 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
     reason = w->stream.reason;
 
     if (!complete) {
+
+        if (w->stream.whole && reason != KVR_FINE
+            && reason != KVR_DEG_INCOMPLETE)
+        {
+            /* what is missing for another reason is so still afterwards */
+            kvr_set32(&k->mem, &w->stream.whole, 0);
+        }
+
         reason = KVR_DEG_INCOMPLETE;
         kvr_stream_uncleared(k, w);
 
