@@ -209,3 +209,13 @@ kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
 
     return KVR_OK;
 }
+
+
+bool
+kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier, uint64_t handle)
+{
+    uint64_t  derived[KVR_SPAN_MAX];
+
+    return k->fleet.view_span[view]
+           && kvr_span_derived(k, view, handle, 0, 1u << tier, derived);
+}

@@ -74,5 +74,13 @@ kvr_rc_t kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
 kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
 
+/*
+ * Is something held in the tier by what derives from a handle?  It may be when
+ * the handle itself is not, where the end of its span was forgotten, or did
+ * not come in.  Reads only.
+ */
+bool kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    uint64_t handle);
+
 
 #endif /* KVR_SPAN_H_INCLUDED */

@@ -393,6 +393,45 @@ test_forgotten(void)
 }
 
 
+/*
+ * Blocks of two, alike in their first half: it is asked for, so that of the
+ * second engine block the other half alone is forgotten.
+ */
+
+static void
+test_forgotten_spans(void)
+{
+    uint32_t     i;
+    uint64_t     locals[2];
+    kvr_match_t  m;
+
+    engine_size = 8;
+
+    published("['BlockStored', [10], null, [97, 97, 97, 97, 98, 98, 98, 98],"
+              " 8, null, 'GPU']");
+    published("['BlockStored', [20], null, [97, 97, 97, 97, 99, 99, 99, 99],"
+              " 8, null, 'GPU']");
+
+    engine_size = 4;
+    (void) engine_locals("ab", locals);
+
+    near_zone.router.ttl = 4;
+
+    for (i = 0; i < 100; i++) {
+        kvr_router_tend(&near_zone.router, 10000000 + i * 200, 10000);
+        m = engine_found(&near_zone, locals, 2);
+    }
+
+    near_zone.router.ttl = 0;
+
+    ok(m.device == 2 && engine_flags() & KVR_WORKER_TRUNCATED,
+       "of two blocks that begin alike one is forgotten, but its beginning");
+
+    removed("10 20", KVR_DEVICE);
+    has("ab", 0, 0, 0, "that goes, too, when the engine removes them");
+}
+
+
 static void
 run(const kind_t *kind, const char *what, bool counting, void (*test)(void))
 {
@@ -667,6 +706,7 @@ main(void)
         run(&kinds[i], "seeds", true, test_seeds);
         run(&kinds[i], "others clear", true, test_others_clear);
         run(&kinds[i], "forgotten", true, test_forgotten);
+        run(&kinds[i], "forgotten spans", true, test_forgotten_spans);
         test_save(&kinds[i]);
     }
 
