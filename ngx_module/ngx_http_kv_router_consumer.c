@@ -293,10 +293,8 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
                == KVR_OK)
         {
+            /* only the end of a repair takes back what was said now */
             c->unsaid &= ~bit;
-
-            /* what was said now only the end of a repair takes back */
-
             ngx_http_kv_router_repair_shards(c, bit);
         }
 

@@ -40,10 +40,8 @@ static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
     uint32_t rank);
-static void kvr_ingest_anew(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
-static void kvr_ingest_refused(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
 
 
@@ -289,24 +287,16 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
             kvr_set32(&k->mem, &s->heartbeats, 1);
         }
 
-        if (m->epoch == s->epoch && m->seq == s->seq) {
-            kvr_stream_complete(k, w, in->msg.complete);
+        if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
 
-            if (s->confidence != KVR_SYNCING) {
-                kvr_stream_confidence(k, w);
-            }
+            /* it began anew, knows all, and said nothing yet */
+            kvr_stream_anew(k, in->worker, m->epoch);
         }
 
-        if (m->seq == 0 && m->epoch > s->epoch && s->epoch) {
-
-            /* it began anew and said nothing yet; what has it of old? */
-
-            if (m->complete) {
-                kvr_ingest_anew(in, w);
-
-            } else {
-                kvr_stream_complete(k, w, false);
-            }
+        if ((m->epoch == s->epoch && m->seq == s->seq)
+            || (m->epoch > s->epoch && m->seq == 0 && s->epoch))
+        {
+            kvr_stream_complete(k, w, m->complete);
 
             if (s->confidence != KVR_SYNCING) {
                 kvr_stream_confidence(k, w);
@@ -332,7 +322,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 
     if (m->epoch > s->epoch && m->seq == 1) {
 
-        kvr_ingest_anew(in, w);
+        kvr_stream_anew(k, in->worker, m->epoch);
 
         return KVR_INGEST_APPLY;
     }
@@ -340,32 +330,6 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
     kvr_count(k, &w->counters.gaps, 1);
 
     return KVR_INGEST_GAP;
-}
-
-
-/* The publisher begins anew, with nothing, and so does the view, in one step */
-
-static void
-kvr_ingest_anew(kvr_ingest_t *in, kvr_worker_t *w)
-{
-    kvr_shard_t   *k;
-    kvr_stream_t  *s;
-
-    k = in->shard;
-    s = &w->stream;
-
-    if (s->epoch) {
-        kvr_count(k, &w->counters.restarts, 1);
-    }
-
-    kvr_shard_clear_worker(k, in->worker);
-
-    kvr_set64(&k->mem, &s->epoch, in->msg.epoch);
-    kvr_set64(&k->mem, &s->seq, 0);
-    kvr_set32(&k->mem, &s->at, 0);
-    kvr_set32(&k->mem, &s->whole, 1);
-    kvr_set32(&k->mem, &s->reason, KVR_FINE);
-    kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
 }
 
 
@@ -426,7 +390,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             /* who may have to go on with the message is to know */
 
             if (in->refused > refused) {
-                kvr_ingest_refused(in, w);
+                kvr_stream_refused(k, w, in->misfit);
             }
         }
 
@@ -452,6 +416,12 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     k = in->shard;
 
     if (ev->window != w->stream.window && ev->window != 0) {
+
+        if (w->stream.window && ev->window > w->stream.window) {
+            /* all so far was of another window, whose removals don't count */
+            kvr_shard_clear_worker(k, in->worker);
+        }
+
         kvr_set32(&k->mem, &w->stream.window, ev->window);
     }
 
@@ -623,24 +593,6 @@ kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
 }
 
 
-/* Something of the message was refused, and nothing made good for it yet. */
-
-static void
-kvr_ingest_refused(kvr_ingest_t *in, kvr_worker_t *w)
-{
-    kvr_shard_t   *k;
-    kvr_stream_t  *s;
-
-    k = in->shard;
-    s = &w->stream;
-
-    kvr_set32(&k->mem, &s->reason,
-              in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
-              ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
-    kvr_stream_uncleared(k, w);
-}
-
-
 /* The message is applied as a whole: the cursor moves on. */
 
 static void
@@ -660,7 +612,7 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     if (in->refused) {
-        kvr_ingest_refused(in, w);
+        kvr_stream_refused(k, w, in->misfit);
     }
 
     kvr_count(k, &w->counters.messages, 1);
