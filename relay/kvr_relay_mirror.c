@@ -112,10 +112,29 @@ kvr_why_t
 kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_engine_emit_pt emit, void *data, bool *refused)
 {
-    kvr_rc_t   rc;
-    kvr_why_t  why;
+    uint32_t     holder, steps;
+    kvr_rc_t     rc;
+    kvr_why_t    why;
+    kvr_event_t  clear;
 
     if (ev->window > m->window) {
+
+        memset(&clear, 0, sizeof(kvr_event_t));
+        clear.kind = KVR_CLEAR;
+
+        holder = KVR_HOLDER_NONE;
+        steps = 0;
+
+        /* what is there of another window: its removals don't count */
+
+        while (m->window
+               && kvr_router_next_holder(&m->router, m->number, &holder,
+                                         &steps))
+        {
+            clear.rank = kvr_router_holder_rank(&m->router, holder);
+            (void) kvr_relay_mirror_apply(m, &clear, &why, emit, data);
+        }
+
         kvr_relay_mirror_window(m, ev->window);
     }
 
