@@ -385,7 +385,9 @@ class Tests:
         engine.send(stored([2]))
         relay.wait_for("replay doesn't answer", 2)
         self.comes(relay, 2)
-        assert "answer" in self.is_complete(relay, False)
+        wait_until("membership says why", lambda: "answer" in self.member(
+            relay.worker)["reason"], PATIENCE)
+        self.is_complete(relay, False)
 
     def sglang(self):
         """SGLang's incarnation, in its topic, tells a restart"""
@@ -826,6 +828,10 @@ class Tests:
             with lock:
                 queue.append(store(5, 4, 2))
             self.comes(relay, 2, 4)
+            assert "lost" in self.is_complete(relay, False)
+            with lock:
+                queue.append({**store(6, 5, None), "window_size": 8192})
+            self.comes(relay, 5)
             assert "lost" in self.is_complete(relay, False)
         finally:
             server.shutdown()
