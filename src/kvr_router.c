@@ -244,6 +244,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->zone_bytes = k->zone->size;
     out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
     out->load_overflow = kvr_load64(&k->zone->load.overflow);
+    out->load_below_zero = kvr_load64(&k->zone->load.below_zero);
     out->predictions = kvr_load64(&k->zone->predict.stores);
     out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;
     out->frequency_replaced = kvr_load64(&k->zone->frequency.replaced);

@@ -223,6 +223,7 @@ typedef struct {
     uint32_t    holders;
     uint64_t    load_reclaimed;
     uint64_t    load_overflow;
+    uint64_t    load_below_zero;
 } kvr_stats_t;
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);

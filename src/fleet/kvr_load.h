@@ -67,6 +67,7 @@ typedef struct {
     uint32_t         nprocs;        /* slots ever used */
     uint64_t         overflow;      /* processes that found no slot */
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
+    uint64_t         below_zero;    /* counters found there: a bug */
     kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
 } kvr_load_zone_t;
 
