@@ -104,7 +104,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
     n = 1;
 
     for (i = KVR_LOAD_PROCS; i-- > 0; /* void */ ) {
-        if (z->procs[i].owner == 0) {
+        if (z->procs[i].owner == 0 || z->procs[i].owner == self) {
             slot = i;
 
         } else {
@@ -279,6 +279,12 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
     row = kvr_load_row(l, l->slot, r->holder);
 
     if (l->slot != KVR_LOAD_SHARED && row->generation != r->generation) {
+
+        if ((int32_t) ((uint32_t) row->generation - r->generation) > 0) {
+            /* the worker is gone: its successor's row stays as it is */
+            return;
+        }
+
         kvr_load_begin(row, r->generation);
     }
 
