@@ -588,13 +588,23 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     ngx_uint_t why, ngx_http_kv_router_names_t *names,
     const ngx_http_kv_router_match_t **out, char **err)
 {
-    ngx_int_t                  rc;
-    ngx_http_kv_router_ctx_t  *ctx;
+    ngx_int_t                    rc;
+    ngx_http_kv_router_ctx_t    *ctx;
+    ngx_http_kv_router_fleet_t  *fleet;
 
     ctx = ngx_http_kv_router_make_ctx(r, zone);
     if (ctx == NULL) {
         *err = "no memory";
         return NGX_ERROR;
+    }
+
+    /* who has waited since the last time wants to know who is there now */
+
+    fleet = ctx->reserved ? NULL : ngx_http_kv_router_fleet_get(zone);
+
+    if (fleet) {
+        ngx_http_kv_router_fleet_put(ctx->fleet);
+        ctx->fleet = fleet;
     }
 
     ngx_memzero(&ctx->match, sizeof(ngx_http_kv_router_match_t));
