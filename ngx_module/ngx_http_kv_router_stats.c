@@ -73,7 +73,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
     counter(load_overflow, "load_tables_overflow_total",
             "Processes that found no load table of their own."),
     counter(load_below_zero, "load_below_zero_total",
-            "Times that a load counter fell below zero; never, but for a bug."),
+            "Times that a load counter fell below zero: a bug."),
     ngx_http_kv_router_fields_end
 };
 

@@ -14,8 +14,8 @@
  *
  * A row counts for one generation of its holder.  When the number goes to
  * another worker, the first reservation begins the row anew; late releases
- * and late reservations of an earlier one are dropped.  In the shared table there is but one
- * generation.
+ * and late reservations of an earlier one are dropped.  In the shared table
+ * there is but one generation.
  */
 
 
