@@ -312,6 +312,15 @@ class Engine(broken.Engine):
     def _mixed(self, peer):
         return getattr(self, "_" + self.rng.choice(MODES))(peer)
 
+    def _stream(self, peer, n):
+        """So many pieces of several events: answers that grow by blocks."""
+        peer.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+                     b"Content-Type: text/event-stream\r\n\r\n")
+        for _ in range(n):
+            events = b"data: x\n\n" * (GROWTH * BLOCK // broken.EVENTS)
+            peer.sendall(b"%x\r\n%s\r\n" % (len(events), events))
+            time.sleep(self.pause / broken.EVENTS)
+
     def _ok(self, peer):
         if self.name not in PREFILL:
             return super()._ok(peer)
@@ -494,10 +503,12 @@ class Soak:
         def listed(counts):
             return ", ".join(f"{n} {name}" for name, n
                              in sorted(counts.items()))
-        index = self.stage.status()["index"]
+        status = self.stage.status()
+        index = status["index"]
         yield f"{self.tally.total()} requests in {self.rounds} rounds"
         yield f"endings: {listed(self.tally.endings)}"
         yield f"answers: {listed(self.tally.answers)}"
+        yield f"decisions: {listed(status['requests']['by_reason'])}"
         yield f"faults: {listed(self.done)}"
         yield (f"highest of {self.samples} samples: {listed(self.highest)}; "
                f"in the end {self.rounds * len(COUNTERS)} sums of zero")

@@ -832,6 +832,7 @@ test_load(void)
 {
     int                status;
     pid_t              pid;
+    uint32_t           slot;
     kvr_router_t       other;
     kvr_load_row_t     row;
     kvr_reservation_t  r, s;
@@ -905,6 +906,10 @@ test_load(void)
 
     kvr_load_release(&router.load, &s);
     is_u64(router.load.zone->below_zero, 0, "no counter is below zero");
+
+    slot = router.load.slot;
+    (void) kvr_router_join(&router);
+    is_u64(router.load.slot, slot, "a process that joins again keeps its slot");
 }
 
 
