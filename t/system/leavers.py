@@ -13,7 +13,7 @@ import time
 PROMPTS = 4                     # that all others begin with
 BLOCK = 16                      # tokens
 LONGEST = 40                    # blocks of a prompt
-PATIENCE = 30.0                 # seconds that an answer may take
+PATIENCE = 60.0                 # seconds that an answer may take
 GRACE = 12.0                    # seconds that nginx may take to see an end
 
 PATHS = {                       # -> reservations that a request may have
