@@ -158,7 +158,8 @@ kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 
 
 void
-kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank)
+kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
+    kvr_engine_emit_pt emit, void *data)
 {
     kvr_why_t    why;
     kvr_event_t  ev;
@@ -167,12 +168,13 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank)
     ev.kind = KVR_CLEAR;
     ev.rank = rank;
 
-    (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
+    (void) kvr_relay_mirror_apply(m, &ev, &why, emit, data);
 }
 
 
 void
-kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
+kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m, kvr_engine_emit_pt emit,
+    void *data)
 {
     uint32_t  holder, steps;
 
@@ -180,7 +182,8 @@ kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
     steps = 0;
 
     while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
-        kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder));
+        kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder),
+                               emit, data);
     }
 
     kvr_relay_mirror_emptied(m);
@@ -294,6 +297,14 @@ void
 kvr_relay_mirror_emptied(kvr_relay_mirror_t *m)
 {
     m->forgotten = kvr_relay_mirror_lost(m);
+    m->lacking = false;
+}
+
+
+bool
+kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m)
+{
+    return m->lacking || kvr_relay_mirror_forgotten(m) != 0;
 }
 
 

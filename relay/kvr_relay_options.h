@@ -15,7 +15,8 @@
 #include "kvr.h"
 
 
-#define KVR_RELAY_LIST_MAX  64      /* of an option that may be repeated */
+#define KVR_RELAY_LIST_MAX     64   /* of an option that may be repeated */
+#define KVR_RELAY_CHANNEL_MAX  90   /* bytes of its prefix */
 
 
 typedef struct {

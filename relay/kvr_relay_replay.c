@@ -9,6 +9,7 @@
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_END          UINT64_MAX
+#define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -118,6 +119,14 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
                   "answers=%u", s->index, z->answers);
 
+    /* its end was lost */
+
+    if (z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+        z->tries++;
+        kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+        return;
+    }
+
     /* one that only looked for more has lost nothing */
 
     if (z->reconnected && z->answers == 0) {
@@ -146,6 +155,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_replay_end(r, s);
         return false;
     }
+
+    z->hollow = false;
 
     if (z->hole) {
         return true;
@@ -254,17 +265,31 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    /* an engine that doesn't have what we know is another one */
+    /*
+     * An engine that doesn't have what we know is another one, unless we have
+     * been connected all the time: then it keeps nothing for its replay.
+     */
 
     if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
-        kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
-        return;
+
+        if (z->reconnected || (z->has_held && z->held_seq < s->seq)) {
+            kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
+            return;
+        }
+
+        z->hollow = true;
+        kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
         && (s->known || !s->whole || !s->synced))
     {
         kvr_relay_source_rebuild(r, s);
+
+        if (z->hollow || z->has_held) {
+            z->hollow = true;
+            kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
+        }
     }
 
     kvr_relay_replay_done(r, s);
@@ -288,7 +313,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->mode = KVR_RELAY_LIVE;
     z->reconnected = false;
-    z->overlap = s->known ? s->seq : 0;
+    z->overlap = s->known ? s->seq + 1 : 0;
 
     if (s->rebuilding) {
         kvr_relay_source_rebuilt(r, s);
@@ -308,6 +333,12 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
             kvr_relay_source_message(r, s, z->held_seq,
                                      zmq_msg_data(&z->held),
                                      zmq_msg_size(&z->held));
+        }
+
+        /* not of a replay that said nothing: the next one asks once more */
+
+        if (z->answers != 0 && z->held_epoch[0] != '\0') {
+            memcpy(s->sgl_epoch, z->held_epoch, KVR_RELAY_SGL_EPOCH);
         }
 
         z->has_live = true;

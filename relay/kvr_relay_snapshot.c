@@ -258,6 +258,7 @@ kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
     kvr_relay_snapshot_abort(r);
 
     if (base) {
+        r->publisher.retry_ms = r->now_ms + KVR_RELAY_SNAPSHOT_MS;
         kvr_relay_publisher_unbase(r, false);
     }
 

@@ -926,15 +926,15 @@ class Tests:
         assert relay.http("/")[0] == 404
 
 
-def main():
+def main(kind=Tests, name="relay"):
     """Runs them all, or those named."""
-    with Stage("relay") as stage:
+    with Stage(name) as stage:
         stage.start_redis()
-        tests = Tests(stage)
-        names = [name for name, value in vars(Tests).items()
+        tests = kind(stage)
+        names = [name for name, value in vars(kind).items()
                  if callable(value) and not name.startswith("_")]
         helpers = {"engine", "relay", "started", "member", "view", "comes",
-                   "is_complete", "after", "snapshot_now"}
+                   "is_complete", "after", "snapshot_now", "quiet"}
         wanted = sys.argv[1:] or [n for n in names if n not in helpers]
 
         def case(name):

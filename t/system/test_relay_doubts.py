@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""kv-relay where it must not claim too much, and where others fail it."""
+
+import signal
+import sys
+import time
+
+import test_relay
+from relay import CLEARED, removed, stored, tokens_of
+from stage import PATIENCE
+from processes import wait_until
+
+
+class Doubts(test_relay.Tests):
+    """The same stage, other plays."""
+
+    # ------------------------------------------------------ claims of "all"
+
+    def forgotten(self):
+        """what a mirror had no room for stays missing after a restart"""
+        engine = self.engine()
+        options = ("--memory", "9m", "--deregister", "off")
+        relay = self.started(engine, *options)
+        for i in range(100):
+            engine.send(stored(list(range(1 + i * 1000, 1001 + i * 1000))))
+        assert "--memory" in self.is_complete(relay, False)
+        for i in range(98):
+            engine.send(removed(list(range(1 + i * 1000, 1001 + i * 1000))))
+        wait_until("all of it", lambda: relay.metric("messages_total") == 198
+                   and relay.metric("unsent") == 0, PATIENCE)
+        count = relay.text().count('msg="snapshot"')
+        self.stage.redis.set(f"kv-snap-ask:{{{relay.worker}}}", "1")
+        relay.wait_for("snapshot", count + 1)
+        relay.kill()
+        second = self.started(engine, *options, worker=relay.worker)
+        second.wait_for("in step")
+        assert second.metric("blocks") == 2000
+        assert self.is_complete(second, False)
+
+    def no_memory_of_it(self):
+        """a replay that has nothing is no proof of an empty engine"""
+        engine = self.engine(keep=0)
+        engine.send(stored([1]))
+        relay = self.started(engine)
+        engine.send(stored([2]))
+        self.comes(relay, 2)
+        assert self.is_complete(relay, False)
+        relay.wait_for("replay", 3)         # it looks for more by itself
+        time.sleep(.5)
+        assert self.is_complete(relay, False)
+        self.comes(relay, 2)
+
+    def event_ids(self):
+        """an event's own number does not stand for its message's"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for n, ident in enumerate((700, 3, 701), 1):
+            engine.send({"event_id": ident, "timestamp": 1.0,
+                         "event_type": "stored", "model_name": "m",
+                         "block_size": 16, "medium": "GPU",
+                         "seq_hashes": [n], "parent_hash": None,
+                         "token_ids": tokens_of(n)})
+        view = self.comes(relay, 1, 2, 3)
+        assert [e[7] for e in view.entries] == [0, 1, 2]
+        self.is_complete(relay)
+        assert relay.metric("engine_restarts_total") == 0
+        assert relay.metric("gaps_total") == 0
+
+    def begun_anew_without_replay(self):
+        """without replay, an engine that starts anew is complete from 0 on"""
+        engine = self.engine()
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        relay.wait_for("engine connected", 2)
+        time.sleep(.3)
+        engine.send(stored([5]))
+        self.comes(relay, 5)
+        self.is_complete(relay)
+        engine.send(stored([6], 5))
+        self.comes(relay, 5, 6)
+        self.is_complete(relay)
+
+    def sglang_anew(self):
+        """an incarnation that only the live messages tell asks once"""
+        engine = self.engine(topic=b"kv@x@m\0sgl-kv-epoch=aaa")
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.topic = b"kv@x@m\0sgl-kv-epoch=bbb"
+        engine.rise()
+        engine.send(stored([5]))
+        relay.wait_for("engine connected", 2)
+        self.comes(relay, 5)
+        count = relay.metric("replays_total")
+        for i in range(6, 16):
+            engine.send(stored([i], i - 1))
+            time.sleep(.05)
+        self.comes(relay, *range(5, 16))
+        assert relay.metric("replays_total") <= count + 2
+        self.is_complete(relay)
+
+    def end_lost(self):
+        """a replay whose end is lost is asked again"""
+        engine = self.engine()
+        for i in range(1, 10):
+            engine.send(stored([i], i - 1 or None))
+        engine.endless = 1
+        relay = self.started(engine)
+        self.comes(relay, *range(1, 10))
+        self.is_complete(relay)
+
+    def clear_of_one(self):
+        """a clear of one rank says nothing of others at the same place"""
+        engine = self.engine(keep=1)
+        engine.send(stored([8]))
+        engine.send(stored([9]))
+        relay = self.started(engine)
+        assert "first message" in self.is_complete(relay, False)
+        engine.send(CLEARED, stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        engine.send_rank(3, stored([5]))
+        self.comes(relay, 5, rank=3)
+        assert "several ranks" in self.is_complete(relay, False)
+
+    def restart_of_all(self):
+        """an engine with all its ranks at one place takes all of them along"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        engine.send_rank(3, stored([5]))
+        self.comes(relay, 5, rank=3)
+        self.is_complete(relay)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        engine.send(stored([2]))
+        self.comes(relay, 2)
+        self.comes(relay, rank=3)
+        self.is_complete(relay)
+
+    # -------------------------------------------------------------- Redis
+
+    def quiet(self, relay):
+        """It does not try, and say so, again and again."""
+        before = len(relay.text().splitlines())
+        time.sleep(4)
+        return len(relay.text().splitlines()) - before < 20
+
+    def wrong_type(self):
+        """a key of another type is not tried without end"""
+        engine = self.engine()
+        relay = self.started(engine)
+        self.stage.redis.delete(f"kv-log:{{{relay.worker}}}")
+        self.stage.redis.set(f"kv-log:{{{relay.worker}}}", "x")
+        engine.send(stored([1]))
+        relay.wait_for("redis connection given up")
+        assert self.quiet(relay)
+
+    def out_of_memory(self):
+        """a Redis that is full gets all of it when it has room again"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        r = self.stage.redis
+        r.config_set("maxmemory", "1mb")
+        try:
+            engine.send(stored([2], 1))
+            relay.wait_for("redis connection given up")
+            assert self.quiet(relay)
+        finally:
+            r.config_set("maxmemory", "0")
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def base_refused(self):
+        """a base that Redis refuses is not written again and again"""
+        self.stage.redis.execute_command(
+            "ACL", "SETUSER", "nobase", "on", ">pw", "~kv-lease*",
+            "~kv-work*", "~kv-log*", "%R~kv-snap*", "&*", "+@all")
+        engine = self.engine()
+        relay = self.relay(engine, url="redis://nobase:pw@127.0.0.1:"
+                           f"{self.stage.redis_port}")
+        relay.wait_for("snapshot failed")
+        assert self.quiet(relay)
+        assert relay.metric("snapshots_failed_total") < 5
+
+    def slept_through(self):
+        """a relay that wakes when its successor is gone ends, too"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        relay.signal(signal.SIGSTOP)
+        second = self.started(engine, "--deregister", "off",
+                              worker=relay.worker)
+        epoch = self.comes(second, 1).epoch
+        second.signal(signal.SIGTERM)
+        assert second.ended() == 0
+        relay.signal(signal.SIGCONT)
+        assert relay.ended() == 3
+        assert int(self.member(relay.worker)["epoch"]) == epoch
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Doubts, "relay-doubts"))
