@@ -216,8 +216,9 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
 
         if (k == KVR_RELAY_OPTIONS) {
-            name = strndup(name, len + 2);      /* no secrets behind it */
-            return kvr_relay_bad(name, "there is no such option; see --help");
+            fprintf(stderr, "kv-relay: %.*s there is no such option; see "
+                    "--help\n", (int) len + 2, name);
+            return KVR_RELAY_BAD;
         }
 
         if (value != NULL) {

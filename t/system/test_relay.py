@@ -864,6 +864,10 @@ class Tests:
                 (good + ["--redis", "redis://:sEcr3t@h:x"], "wrong port"),
                 (good + ["--address", "host"], "is not host:port"),
                 (good + ["--listen", "9090"], "is not host:port"),
+                (good + ["--listen", "h:65536"], "is not host:port"),
+                (good + ["--channel", "c" * 91], "--channel is longer"),
+                (good + ["--reddis=redis://:sEcr3t@h"], "--reddis there"),
+                (good + ["redis://:sEcr3t@h"], "is not an option"),
                 (good + ["--log-level", "loud"], "--log-level must be"),
                 (good + ["--shout"], "there is no such option"),
                 (good + ["shout"], "is not an option")):

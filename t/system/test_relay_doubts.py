@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """kv-relay where it must not claim too much, and where others fail it."""
 
+import random
 import signal
 import sys
 import time
@@ -145,6 +146,69 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 2)
         self.comes(relay, rank=3)
         self.is_complete(relay)
+
+    def rank_restarts(self):
+        """a rank that starts anew takes its own blocks along, and no others"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send(stored([1]))
+        second.send(stored([5]))
+        self.comes(relay, 5, rank=1)
+        second.close()
+        relay.wait_for("engine disconnected")
+        self.is_complete(relay, False)
+        second.rise()
+        second.send(stored([6]))
+        self.comes(relay, 6, rank=1)
+        first.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    # ------------------------------------------------------------ hostile
+
+    def frames(self):
+        """frames that are no message harm nothing"""
+        rng = random.Random(1)
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        for _ in range(300):
+            frames = [rng.randbytes(rng.choice((0, 1, 7, 8, 9, 300)))
+                      for _ in range(rng.randrange(1, 9))]
+            with engine.lock:
+                engine.pub.send_multipart([b"", *frames, b"no seq", b""])
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def broken_state(self):
+        """a saved state that is broken is not believed"""
+        engine = self.engine(keep=3)
+        relay = self.started(engine, "--deregister", "off")
+        for i in range(1, 8):
+            engine.send(stored([i], i - 1 or None))
+        self.comes(relay, *range(1, 8))
+        self.snapshot_now(relay)
+        relay.kill()
+        name = f"kv-snap:{{{relay.worker}}}"
+        pointer = self.stage.redis.hgetall(name)
+        key = f"{name}:{int(pointer[b'epoch'])}-{int(pointer[b'seq'])}:s0"
+        good = self.stage.redis.get(key).decode()
+        line = good.splitlines()[1]
+        for bad in ("", "kv-relay 2 0 0\n", good[:-3], good + "\0" * 9,
+                    good + "x" * 300 + "\n", good + "0 1 2 3 99999999 -\n",
+                    good + line[:-1] + "-" + "e" * 500 + "\n",
+                    "-1 " + line + "\n", good.replace(" ", "\n")):
+            self.stage.redis.set(key, bad)
+            self.stage.redis.hset(name, mapping=pointer)
+            self.stage.redis.delete(f"kv-lease:{{{relay.worker}}}")
+            again = self.started(engine, "--deregister", "off",
+                                 worker=relay.worker)
+            again.wait_for("in step")
+            assert self.is_complete(again, False), bad
+            again.kill()
+            self.stage.redis.delete(f"kv-log:{{{relay.worker}}}")
 
     # -------------------------------------------------------------- Redis
 
