@@ -9,6 +9,7 @@
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_END          UINT64_MAX
+#define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
@@ -134,7 +135,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't answer");
+        kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
     }
 
     kvr_relay_replay_done(r, s);
@@ -161,6 +162,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     if (z->hole) {
         return true;
     }
+
+    z->overlap = m->seq + 1;
 
     if (z->answers++ == 0) {
 
@@ -299,7 +302,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              news;
+    bool              news, anew;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -313,7 +316,6 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->mode = KVR_RELAY_LIVE;
     z->reconnected = false;
-    z->overlap = s->known ? s->seq + 1 : 0;
 
     if (s->rebuilding) {
         kvr_relay_source_rebuilt(r, s);
@@ -321,11 +323,20 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     if (z->has_held) {
 
-        if (s->known && z->held_seq <= s->seq) {
+        anew = s->known && z->held_seq <= s->seq;
+
+        if (anew && z->held_seq < z->overlap) {
             r->counters.gaps_filled++;
+            anew = false;
 
         } else {
-            if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
+            /* it counts anew, and the replay is silent about it */
+
+            if (anew) {
+                kvr_relay_source_restarted(r, s);
+                kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
+
+            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
             }
@@ -337,7 +348,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
         /* not of a replay that said nothing: the next one asks once more */
 
-        if (z->answers != 0 && z->held_epoch[0] != '\0') {
+        if ((anew || z->answers != 0) && z->held_epoch[0] != '\0') {
             memcpy(s->sgl_epoch, z->held_epoch, KVR_RELAY_SGL_EPOCH);
         }
 

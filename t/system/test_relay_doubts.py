@@ -117,6 +117,23 @@ class Doubts(test_relay.Tests):
         self.comes(relay, *range(1, 10))
         self.is_complete(relay)
 
+    def anew_and_mute(self):
+        """an engine that starts anew and replays nothing is followed, too"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for i in range(1, 5):
+            engine.send(stored([i]))
+        self.comes(relay, 1, 2, 3, 4)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.mute = True
+        engine.rise()
+        relay.wait_for("replay doesn't answer")
+        engine.send(stored([7]))
+        engine.send(stored([8], 7))
+        self.comes(relay, 7, 8)
+        assert "answer" in self.is_complete(relay, False)
+
     def clear_of_one(self):
         """a clear of one rank says nothing of others at the same place"""
         engine = self.engine(keep=1)
