@@ -938,7 +938,8 @@ def main(kind=Tests, name="relay"):
         names = [name for name, value in vars(kind).items()
                  if callable(value) and not name.startswith("_")]
         helpers = {"engine", "relay", "started", "member", "view", "comes",
-                   "is_complete", "after", "snapshot_now", "quiet"}
+                   "is_complete", "after", "snapshot_now", "quiet",
+                   "trtllm"}
         wanted = sys.argv[1:] or [n for n in names if n not in helpers]
 
         def case(name):

@@ -1,15 +1,68 @@
 #!/usr/bin/env python3
 """kv-relay where it must not claim too much, and where others fail it."""
 
+import json
 import random
 import signal
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import test_relay
-from relay import CLEARED, removed, stored, tokens_of
+from relay import CLEARED, Relay, removed, stored, tokens_of
 from stage import PATIENCE
 from processes import wait_until
+
+
+class Drain:
+    """TensorRT-LLM's HTTP server: answers what was put, once."""
+
+    def __init__(self):
+        answers = self.answers = []
+
+        class Handler(BaseHTTPRequestHandler):
+            """One answer for each request."""
+
+            def do_POST(self):
+                """The next one, or no events."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                body = answers.pop(0) if answers else b"[]"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever,
+                         daemon=True).start()
+
+    def close(self):
+        """Ends it."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def created(rank, ident=0):
+    """TensorRT-LLM's first event."""
+    return {"event_id": ident, "window_size": 4096,
+            "attention_dp_rank": rank, "data": {
+                "type": "created", "num_blocks_per_cache_level": [9, 0]}}
+
+
+def drained(ident, handle, rank):
+    """One block's store, as TensorRT-LLM has it."""
+    return {"event_id": ident, "window_size": 4096,
+            "attention_dp_rank": rank, "data": {
+                "type": "stored", "parent_hash": None, "blocks": [
+                    {"type": "stored_block", "block_hash": handle,
+                     "tokens": [{"token_id": t, "token_extra_id": 0}
+                                for t in tokens_of(handle)],
+                     "cache_level": 0, "priority": 35}]}}
 
 
 class Doubts(test_relay.Tests):
@@ -181,7 +234,54 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 1, 2)
         self.is_complete(relay)
 
+    def trtllm(self, drain):
+        """A relay that asks it."""
+        relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
+                      drain.url, "--trtllm-interval", "20")
+        self.relays.append(relay)
+        relay.wait_for("snapshot")
+        return relay
+
+    def ranks_of_tensorrt(self):
+        """ranks of TensorRT-LLM count for themselves: no restart, no proof"""
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            drain.answers.append(json.dumps([
+                created(0), created(1), drained(1, 5, 0), drained(2, 6, 0),
+                drained(1, 7, 1), drained(3, 8, 0), drained(2, 9, 1),
+            ]).encode())
+            self.comes(relay, 5, 6, 8)
+            self.comes(relay, 7, 9, rank=1)
+            wait_until("the reason", lambda: "several ranks" in
+                       self.is_complete(relay, False), PATIENCE)
+            assert relay.metric("engine_restarts_total") == 0
+            drain.answers.append(json.dumps([created(0), created(1)]).encode())
+            self.comes(relay)
+            self.comes(relay, rank=1)
+        finally:
+            drain.close()
+
     # ------------------------------------------------------------ hostile
+
+    def bodies(self):
+        """answers of TensorRT-LLM that are no events harm nothing"""
+        rng = random.Random(1)
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            good = json.dumps([created(0), drained(1, 5, 0)]).encode()
+            for _ in range(200):
+                bad = bytearray(good)
+                for _ in range(rng.randrange(1, 6)):
+                    bad[rng.randrange(len(bad))] = rng.randrange(256)
+                drain.answers.append(bytes(bad[:rng.randrange(len(bad))]
+                                           if rng.random() < .5 else bad))
+            wait_until("all of them", lambda: not drain.answers, PATIENCE)
+            drain.answers.append(good)
+            self.comes(relay, 5)
+        finally:
+            drain.close()
 
     def frames(self):
         """frames that are no message harm nothing"""
