@@ -286,6 +286,23 @@ kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m)
 }
 
 
+uint32_t
+kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m)
+{
+    uint32_t  n, holder, steps;
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+    n = 0;
+
+    while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
+        n++;
+    }
+
+    return n;
+}
+
+
 uint64_t
 kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m)
 {

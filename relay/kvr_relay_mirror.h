@@ -71,6 +71,9 @@ kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
 /* Index blocks held, over all ranks. */
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
+/* Ranks that something was heard of. */
+uint32_t kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m);
+
 /*
  * Blocks, or copies of them, forgotten for want of room since it was empty;
  * kvr_relay_mirror_emptied() says that it is.  Not all: of these, or by the

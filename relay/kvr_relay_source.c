@@ -502,7 +502,8 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 /*
  * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
  * mirror lacks something; then "source seq digest whole rank -epoch" of those
- * that have had a message.  The other parts are kvr_engine_save()'s.
+ * that have had a message, whole being 2 since a clear.  The other parts are
+ * kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -529,7 +530,8 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
             len += (size_t) snprintf(text + len, size - len,
                                      "%u %llu %llu %d %u -%s\n", i,
                                      (unsigned long long) s->seq,
-                                     (unsigned long long) s->digest, s->whole,
+                                     (unsigned long long) s->digest,
+                                     s->whole ? 1 + s->by_clear : 0,
                                      s->ranked ? s->rank : i, s->sgl_epoch);
         }
     }
@@ -614,6 +616,7 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         s->seq = seq;
         s->digest = digest;
         s->whole = whole != 0;
+        s->by_clear = whole == 2;
         s->ranked = true;
         s->rank = rank;
         snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
@@ -631,4 +634,7 @@ kvr_relay_source_loaded(kvr_relay_t *r)
             r->sources[i].reason[0] = '\0';
         }
     }
+
+    r->sources[0].mixed = r->nsources == 1
+                          && kvr_relay_mirror_ranks(&r->mirror) > 1;
 }

@@ -197,9 +197,19 @@ class Doubts(test_relay.Tests):
         engine.send(CLEARED, stored([1]))
         self.comes(relay, 1)
         self.is_complete(relay)
+        self.snapshot_now(relay)
+        relay.kill()                        # the next one knows it, too
+        relay = self.started(engine, worker=relay.worker)
+        self.is_complete(relay)
         engine.send_rank(3, stored([5]))
         self.comes(relay, 5, rank=3)
         assert "several ranks" in self.is_complete(relay, False)
+        self.snapshot_now(relay)
+        relay.kill()
+        relay = self.started(engine, worker=relay.worker)
+        engine.send(CLEARED, stored([2]))
+        self.comes(relay, 2)
+        assert self.is_complete(relay, False)
 
     def restart_of_all(self):
         """an engine with all its ranks at one place takes all of them along"""
