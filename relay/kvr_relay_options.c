@@ -126,8 +126,8 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "deregister", "on|off", KVR_RELAY_SWITCH, at(deregister), 0, 0,
       "at SIGTERM: take the worker out of the fleet (on)" },
 
-    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory), KVR_ZONE_MIN,
-      UINT64_C(1) << 40,
+    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory),
+      KVR_ZONE_MIN * 2, UINT64_C(1) << 40,
       "for the mirror of what the engine holds (256m)" },
 
     { "ring", "SIZE", KVR_RELAY_SIZE, at(ring), 1 << 20,

@@ -10,12 +10,16 @@
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
+#define KVR_RELAY_SHORT        "the engine's replay doesn't reach back to "    \
+                               "what was known"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static void kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -171,6 +175,17 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
             return kvr_relay_replay_verify(r, s, m);
         }
 
+        /* what another relay has passed on is better than nothing */
+
+        if (m->seq != 0 && !s->known) {
+            kvr_relay_tail_apply(r, s);
+
+            if (s->known) {
+                kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+                return false;
+            }
+        }
+
         kvr_relay_source_rebuild(r, s);
 
         if (m->seq != 0) {
@@ -185,6 +200,10 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (m->seq <= s->seq) {
+        if (s->digest == 0) {
+            kvr_relay_replay_tailed(r, s, m);
+        }
+
         return true;
     }
 
@@ -221,6 +240,11 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
         return true;
     }
 
+    if (m->seq == s->seq && s->digest == 0) {
+        kvr_relay_replay_tailed(r, s, m);
+        return true;
+    }
+
     if (m->seq == s->seq) {
 
         if (kvr_relay_source_digest(m->payload, m->len) == s->digest) {
@@ -236,22 +260,34 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_tail_apply(r, s);
 
     if (m->seq <= s->seq) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
-                                "to what was known");
+        kvr_relay_replay_tailed(r, s, m);
         return true;
     }
 
     lost = m->seq != s->seq + 1;
 
     if (lost || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
-                                "to what was known");
+        kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
     }
 
     kvr_relay_zmq_epoch(s, m);
     kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
 
     return true;
+}
+
+
+/* A message that the log's tail has, which knows no payloads. */
+
+static void
+kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    if (m->seq == s->seq) {
+        s->digest = kvr_relay_source_digest(m->payload, m->len);
+    }
+
+    kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
 }
 
 

@@ -595,7 +595,9 @@ kvr_relay_session_left(kvr_relay_t *r, void *data, const redisReply *reply)
 {
     if (reply != NULL) {
         kvr_relay_log(KVR_RELAY_INFO, "ended", "deregistered=%s",
-                      r->options.deregister ? "yes" : "no");
+                      r->options.deregister
+                      && reply->type == REDIS_REPLY_INTEGER
+                      && reply->integer == 1 ? "yes" : "no");
     }
 
     kvr_relay_exit(r, KVR_RELAY_ENDED);

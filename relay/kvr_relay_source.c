@@ -479,7 +479,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
         s = &r->sources[i];
 
         if (!s->whole) {
-            why = s->reason;
+            why = *s->reason ? s->reason : "not all of it is known";
 
         } else if (!s->connected) {
             why = "the engine is not connected";

@@ -514,6 +514,12 @@ class Tests:
         second.wait_for("snapshot")
         assert self.comes(second, 1).epoch > epoch
         assert second.text().count('msg="standby"') == 1
+        third = self.relay(engine, worker=relay.worker)
+        third.wait_for("standby")
+        third.signal(signal.SIGTERM)
+        assert third.ended() == 0
+        assert "deregistered=no" in third.text()
+        assert self.member(relay.worker)
         assert second.http("/health") == (200, "ok\n")
 
     def superseded(self):
@@ -857,6 +863,7 @@ class Tests:
                 (good + ["--weight", "-1"], "--weight must be"),
                 (good + ["--weight", "nan"], "--weight must be"),
                 (good + ["--memory", "1k"], "--memory must be"),
+                (good + ["--memory", "7m"], "--memory must be 8388608"),
                 (good + ["--memory", "99999999999g"], "--memory must be"),
                 (good + ["--ring", "64q"], "is not a size"),
                 (good + ["--redis", "http://h"], "--redis URL 1 begins"),

@@ -187,6 +187,24 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 7, 8)
         assert "answer" in self.is_complete(relay, False)
 
+    def blip_after_tail(self):
+        """what only the log knew stays when the engine is reached again"""
+        engine = self.engine(keep=2)
+        relay = self.started(engine, "--deregister", "off")
+        for i in range(1, 9):
+            engine.send(stored([i], i - 1 or None))
+        self.comes(relay, *range(1, 9))
+        relay.kill()
+        second = self.started(engine, worker=relay.worker)
+        self.comes(second, *range(1, 9))
+        assert self.is_complete(second, False)
+        engine.close()
+        second.wait_for("engine disconnected")
+        engine.open()
+        second.wait_for("in step", 2)
+        self.comes(second, *range(1, 9))
+        assert second.metric("engine_restarts_total") == 0
+
     def clear_of_one(self):
         """a clear of one rank says nothing of others at the same place"""
         engine = self.engine(keep=1)
@@ -210,6 +228,23 @@ class Doubts(test_relay.Tests):
         engine.send(CLEARED, stored([2]))
         self.comes(relay, 2)
         assert self.is_complete(relay, False)
+
+    def wild_rank(self):
+        """an event of a rank that can't be is refused, and no more than that"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        engine.send_rank(1 << 31, stored([2]))
+        relay.wait_for("event refused")
+        assert "refused" in self.is_complete(relay, False)
+        engine.send(CLEARED, stored([3]))
+        self.comes(relay, 3)
+        self.is_complete(relay)
+        self.snapshot_now(relay)
+        relay.kill()
+        again = self.started(engine, worker=relay.worker)
+        assert "snapshot not loaded" not in again.text()
+        self.is_complete(again)
 
     def restart_of_all(self):
         """an engine with all its ranks at one place takes all of them along"""
