@@ -10,8 +10,8 @@
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
-#define KVR_RELAY_SHORT        "the engine's replay doesn't reach back to "    \
-                               "what was known"
+#define KVR_RELAY_SHORT                                                       \
+    "the engine's replay doesn't reach back to what was known"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
