@@ -240,7 +240,7 @@ check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
-## make fuzz        fuzzing; SECONDS=600 each, TARGET="index ingest event engine json"
+## make fuzz        fuzzing; SECONDS=600 each, TARGET="index event json", ...
 
 # libFuzzer goes on from what it found before, in build/fuzz/corpus; an input
 # that fails is left in build/fuzz.

@@ -279,12 +279,34 @@ def rolled_back():
            + event(40, 12, view=1, shape=0x0555) + look)
 
 
+def answers():
+    """Answers of engines: metrics, and the ends of completions."""
+    metrics = ('# TYPE vllm:num_requests_waiting gauge\n'
+               'vllm:num_requests_waiting{engine="1",model_name="a\\"b"} 3.0\n'
+               'vllm:num_requests_running 1e1 1700000000\n'
+               'vllm:kv_cache_usage_perc{engine="0"} 0.25\n'
+               'sglang:num_queue_reqs{dp_rank="2"} NaN\n')
+    usage = ('"usage":{"prompt_tokens":70,"prompt_tokens_details":'
+             '{"cached_tokens":64},"total_tokens":75}')
+    yield metrics.encode()
+    yield (f"HTTP/1.1 200 OK\r\nContent-Length: {len(metrics)}\r\n\r\n"
+           + metrics).encode()
+    yield ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+           f"{len(metrics):x}\r\n{metrics}\r\n0\r\n\r\n").encode()
+    yield b"HTTP/1.0 404 Not Found\r\nServer: x\r\n\r\nnothing"
+    yield ('{"choices":[{"text":"x"}],' + usage + "}").encode()
+    yield (" " * 900 + usage + ',"prompt_logprobs":null}').encode()
+    yield (f'data: {{"choices":[],{usage}}}\n\ndata: [DONE]\n\n').encode()
+    yield b'{"meta_info":{"prompt_tokens":9,"cached_tokens":8}}'
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
                         ("engine", states()),
-                        ("json", (body.encode() for body in BODIES))):
+                        ("json", (body.encode() for body in BODIES)),
+                        ("answer", answers())):
         folder = Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):

@@ -71,6 +71,9 @@ static ngx_http_kv_router_endpoint_t  ngx_http_kv_router_endpoints[] = {
     { "workers/*/drain", "workers/ID/drain", "POST", NGX_HTTP_POST,
       ngx_http_kv_router_call_drain, NGX_HTTP_KV_ROUTER_CALL_BODY },
 
+    { "route", "route", "POST", NGX_HTTP_POST,
+      ngx_http_kv_router_call_route, NGX_HTTP_KV_ROUTER_CALL_BODY },
+
     { "stats", "stats", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_http_kv_router_call_stats, 0 },
 

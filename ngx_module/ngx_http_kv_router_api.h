@@ -58,6 +58,8 @@ ngx_int_t ngx_http_kv_router_call_query_by_hash(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_hash(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c);
 
+ngx_int_t ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c);
+
 ngx_int_t ngx_http_kv_router_call_workers(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_delete_worker(ngx_http_kv_router_call_t *c);

@@ -151,6 +151,18 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strncmp(value[i].data, "max_active=", 11) == 0) {
+
+            n = ngx_atoi(value[i].data + 11, value[i].len - 11);
+
+            if (n == NGX_ERROR || n > KVR_ACTIVE_MAX) {
+                goto invalid;
+            }
+
+            zone->max_active = n;
+            continue;
+        }
+
         if (ngx_strncmp(value[i].data, "predict=", 8) == 0) {
 
             s.data = value[i].data + 8;
@@ -296,6 +308,24 @@ ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     return ngx_http_kv_router_redis_parse(cf, zone);
+}
+
+
+char *
+ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->scrape.interval) {
+        return "is duplicate";
+    }
+
+    return ngx_http_kv_router_scrape_parse(cf, zone);
 }
 
 

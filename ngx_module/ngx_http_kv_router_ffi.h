@@ -25,7 +25,10 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   4
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   6
+
+/* of eligible workers: a bit for each kvr_role_t */
+#define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
 
 
 /*
@@ -59,7 +62,8 @@ typedef struct {
     double      prefill_tokens;     /* not yet prefilled, all requests */
     double      decode_blocks;
     double      additional_blocks;  /* that this request would add */
-    double      weight;             /* 1 is usual */
+    double      weight;             /* 1 is usual; times share */
+    double      share;              /* by slow start: above 0, up to 1 */
     double      age;                /* s since the last message; -1: never */
     uint32_t    holder;
     uint32_t    generation;
@@ -79,6 +83,9 @@ typedef struct {
     const char *address;            /* "host:port" or "unix:/path" */
     const char *model;
     const char *reason;             /* of the confidence, a word; static */
+    double      reported_waiting;   /* by the engine itself; -1: not known */
+    double      reported_running;
+    double      reported_usage;     /* 0..1, of its KV cache */
 } ngx_http_kv_router_candidate_t;
 
 
@@ -96,6 +103,22 @@ typedef struct {
     const uint64_t                        *hashes;  /* local, prompt_blocks;
                                                        NULL: none */
 } ngx_http_kv_router_match_t;
+
+
+/* What a policy chose, for people; what is NULL is not known. */
+typedef struct {
+    const unsigned char *policy;
+    size_t               policy_len;
+    const unsigned char *reason;
+    size_t               reason_len;
+    const uint32_t      *order;     /* candidates: the choice, and what retries
+                                       follow */
+    size_t               norder;
+    const uint32_t      *prefill;   /* who computes the prompt instead */
+    size_t               nprefill;
+    const double        *costs;     /* one for each candidate */
+    uint32_t             why;       /* NGX_HTTP_KV_ROUTER_... */
+} ngx_http_kv_router_choice_t;
 
 
 /* NGX_HTTP_KV_ROUTER_FFI_VERSION of the module that is loaded. */
@@ -162,6 +185,23 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
  */
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+
+/*
+ * access, before a match: it is only to be explained.  Nothing is counted of
+ * it, and nothing can be reserved.
+ */
+int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
+
+/*
+ * The request's last match and what was chosen, as JSON.  *out is malloc()ed,
+ * to be freed by ngx_http_kv_router_ffi_free().
+ */
+int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
+    const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
+    char **err);
+
+/* access, after a reservation: the response has the header x-kv-explain. */
+int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
 
 /* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);

@@ -307,6 +307,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     double               share;
     uint64_t             last;
     kvr_load_row_t       load;
+    kvr_report_load_t    reported;
     const kvr_worker_t  *w;
 
     w = h->worker;
@@ -323,6 +324,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
                                                    h->number),
                                  h->generation, &h->health, ngx_current_msec,
                                  &share);
+    c->share = share;
     c->weight = h->weight * share;
 
     last = kvr_load64(&w->stream.last_ms);
@@ -346,6 +348,13 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
     c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
+
+    (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,
+                           ngx_current_msec, ctx->zone->report_ms, &reported);
+
+    c->reported_waiting = reported.waiting;
+    c->reported_running = reported.running;
+    c->reported_usage = reported.usage;
 
     return kvr_health_usable(c->health);
 }
@@ -382,7 +391,14 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
                                  ctx->match.prompt_blocks, false,
                                  ngx_http_kv_router_matches, max);
-        ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+
+        if (!ctx->dry) {
+            ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+        }
+    }
+
+    if (ctx->dry) {
+        return NGX_OK;
     }
 
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
@@ -390,6 +406,35 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                     ngx_http_kv_router_matches, *found,
                                     &ctx->match.frequencies,
                                     &ctx->match.nfrequencies);
+}
+
+
+/* Has the zone all the requests that it may have? */
+
+static ngx_uint_t
+ngx_http_kv_router_full(ngx_http_kv_router_ctx_t *ctx)
+{
+    int64_t                       active;
+    ngx_uint_t                    i;
+    kvr_load_row_t                load;
+    ngx_http_kv_router_holder_t  *h;
+
+    if (ctx->zone->max_active == 0) {
+        return 0;
+    }
+
+    active = 0;
+
+    for (i = 0; i < ctx->fleet->n; i++) {
+        h = &ctx->fleet->holders[i];
+
+        kvr_load_read(&ctx->zone->router.load, h->holder, h->generation,
+                      &load);
+
+        active += load.active;
+    }
+
+    return active >= (int64_t) ctx->zone->max_active;
 }
 
 
@@ -472,6 +517,13 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         if (n + k && (!strict || n == 0) && ctx->match.why == 0) {
             ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
         }
+    }
+
+    if (n + k && ngx_http_kv_router_full(ctx)) {
+        ctx->match.n = 0;
+        ctx->ncandidates = 0;
+
+        return NGX_BUSY;
     }
 
     all = n;
@@ -627,8 +679,10 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     if (rc == NGX_DECLINED) {
         *err = "no worker";
 
-        (void) ngx_atomic_fetch_add(
-                   &zone->sh->by_reason[NGX_HTTP_KV_ROUTER_NO_WORKER], 1);
+        if (!ctx->dry) {
+            (void) ngx_atomic_fetch_add(
+                       &zone->sh->by_reason[NGX_HTTP_KV_ROUTER_NO_WORKER], 1);
+        }
     }
 
     return rc;

@@ -61,6 +61,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_scrape"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_scrape,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -262,6 +269,7 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 
     if (kmcf->zones.nelts) {
         ngx_http_kv_router_filter_init();
+        ngx_http_kv_router_explain_init();
     }
 
     return NGX_OK;
@@ -306,6 +314,24 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
         shpool->log_ctx = (u_char *) " in kv_router_zone";
         shpool->data = sh;
+
+        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
+
+        sh->usage = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_usage_t));
+        sh->reports = ngx_slab_calloc(shpool,
+                                      sh->nholders * sizeof(kvr_report_t));
+
+        sh->turns = ngx_slab_calloc(shpool,
+                                    sh->nworkers
+                                    * sizeof(ngx_http_kv_router_turn_t));
+
+        if (sh->usage == NULL || sh->reports == NULL || sh->turns == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "kv_router_zone \"%V\": too small for its "
+                          "max_workers", &zone->name);
+            return NGX_ERROR;
+        }
 
         /* all pages that are left, in one piece */
 
@@ -456,7 +482,9 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
-    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK) {
+    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -486,6 +514,8 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
 
     more = kvr_router_tend(&zone->router, ngx_current_msec,
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
+
+    ngx_http_kv_router_judge(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);
@@ -519,6 +549,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
         if (zones[i]->consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
+
+        ngx_http_kv_router_scraper_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

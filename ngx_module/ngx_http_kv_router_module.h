@@ -19,6 +19,7 @@
 
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
+typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
 
 
 /* of "zone=": the fixed tables of 1024 workers, and some index */
@@ -92,6 +93,7 @@ typedef struct {
     ngx_msec_t                      stale;     /* silence that makes STALE */
     ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
+    ngx_uint_t                      max_active;/* requests; 0: no bound */
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
 
@@ -102,6 +104,16 @@ typedef struct {
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
     kvr_inflight_t                 *inflight;  /* this process's; NULL before
                                                   its first request */
+    struct {
+        ngx_str_t                   uri;
+        ngx_msec_t                  interval;  /* 0: no engine is asked */
+        ngx_msec_t                  timeout;
+    } scrape;
+
+    ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_msec_t                      report_ms; /* after which what an engine
+                                                  reports is old; 0: at once */
+    ngx_msec_t                      judged;    /* when; by this process */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
 
@@ -116,6 +128,14 @@ typedef struct {
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  16
+
+/* a worker that is asked for its load, by whichever process comes first */
+
+typedef struct {
+    uint64_t                        due_ms;    /* monotonic */
+    uint32_t                        failing;
+    uint32_t                        pad;
+} ngx_http_kv_router_turn_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    requests;      /* routed */
@@ -143,6 +163,14 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     /* of each shard: does its lease holder, who alone writes it, hear? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
+
+    kvr_usage_t                    *usage;         /* of each worker */
+    kvr_report_t                   *reports;       /* of each holder */
+    ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
+    ngx_atomic_t                    scrapes;
+    ngx_atomic_t                    scrapes_failed;
+    uint32_t                        nworkers;
+    uint32_t                        nholders;
 
     void                           *base;          /* the kvr zone */
     size_t                          size;
@@ -194,6 +222,8 @@ char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
@@ -233,6 +263,15 @@ void ngx_http_kv_router_health_json(const kvr_health_params_t *params,
 ngx_int_t ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* scrape: directive, and the load that engines report of themselves */
+
+char *ngx_http_kv_router_scrape_parse(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
 
 
 /* location handlers */

@@ -106,6 +106,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
     ctx->reservation.holder = KVR_HOLDER_NONE;
     ctx->prefill.holder = KVR_HOLDER_NONE;
+    ctx->cached_tokens = -1;
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
@@ -193,6 +194,11 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (ctx->dry) {
+        *err = "the match is only to be explained";
+        return NGX_ERROR;
+    }
+
     if (i >= ctx->match.n) {
         *err = "no such candidate";
         return NGX_ERROR;
@@ -244,6 +250,9 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->first_byte_us = 0;
     ctx->output_tokens = 0;
     ctx->line_end = 0;
+    ctx->answer = NULL;
+    ctx->cached_tokens = -1;
+    ctx->usage_done = 0;
     ctx->tries = 0;
     ctx->stale = 0;
     ctx->again = 0;
@@ -558,6 +567,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (streamed && ngx_buf_in_memory(cl->buf)) {
             ngx_http_kv_router_streamed(ctx, cl->buf);
         }
+
+        ngx_http_kv_router_usage(r, ctx, cl->buf);
 
         if (cl->buf->last_buf) {
             ngx_http_kv_router_uncharge(ctx, &ctx->reservation);

@@ -19,6 +19,8 @@
 #include "ngx_http_kv_router_module.h"
 #include "ngx_http_kv_router_ffi.h"
 
+#include <request/kvr_answer.h>
+
 
 /* a holder, as a process remembers it from the zone */
 
@@ -103,11 +105,18 @@ typedef struct {
 
     ngx_uint_t                      output_tokens; /* of a streamed answer */
 
+    kvr_answer_t                   *answer;        /* its end; NULL */
+    int64_t                         cached_tokens; /* that the engine told;
+                                                      -1: it didn't */
+
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        stale:1;       /* its connection was */
     unsigned                        again:1;       /* at the same worker */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
+    unsigned                        dry:1;         /* nothing is counted */
+    unsigned                        show:1;        /* in a header */
+    unsigned                        usage_done:1;
     unsigned                        reserved:1;    /* a decision was made */
 } ngx_http_kv_router_ctx_t;
 
@@ -159,6 +168,13 @@ ngx_int_t ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
 /* the context goes */
 void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 
+/* usage: a piece of the answer, the last one included */
+void ngx_http_kv_router_usage(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+
+/* usage: by the timer of each process: does what was predicted come true? */
+void ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone);
+
 /* copies into a string of the pool's */
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
@@ -166,6 +182,7 @@ ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 double ngx_http_kv_router_now_us(void);
 
 void ngx_http_kv_router_filter_init(void);
+void ngx_http_kv_router_explain_init(void);
 ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
 
 

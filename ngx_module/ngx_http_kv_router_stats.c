@@ -127,6 +127,14 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
+    counter(scrapes, "scrapes", "scrapes_total",
+            "Times that an engine was asked for its load."),
+    counter(scrapes_failed, "failed", "scrapes_failed_total",
+            "Of these, times that it could not be read."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
     counter(redis_connects, "connects", "redis_connects_total",
             "Connections to Redis made."),
@@ -178,6 +186,26 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
     counter(blocks_removed, "Blocks removed."),
     counter(blocks_unknown, "Blocks to be removed that were not held."),
     counter(blocks_forgotten, "Blocks forgotten for want of room or use."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define counter(field, key, help)                                            \
+    ngx_http_kv_router_counter(kvr_usage_counters_t, field, key,             \
+                               "worker_usage_" key "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
+    counter(requests, "requests",
+            "Answers in which the engine said what it had cached."),
+    counter(prompt_tokens, "prompt_tokens", "Tokens of their prompts."),
+    counter(predicted_tokens, "predicted_tokens",
+            "Of these, tokens that the worker had by its events."),
+    counter(best_tokens, "best_tokens",
+            "Of these, tokens that the best worker had by its events."),
+    counter(cached_tokens, "cached_tokens",
+            "Of these, tokens that the engine said it had."),
     ngx_http_kv_router_fields_end
 };
 
@@ -317,6 +345,9 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     w->counters = s->counters;
 
     now = ngx_current_msec;
+
+    kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
+                   &w->verdict);
 
     ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
     kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
@@ -481,6 +512,15 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_key(g, "forgotten");
     ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_FULL, KVR_WHYS, g);
 
+    ngx_http_kv_router_gen_key(g, "usage");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_usage_fields, &w->usage,
+                                   g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_str(g, "watchdog",
+                               kvr_usage_verdict_name(w->verdict));
+
     ngx_http_kv_router_gen_key(g, "load");
     yajl_gen_array_open(g);
 
@@ -500,6 +540,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     }
 
     yajl_gen_array_close(g);
+
+    ngx_http_kv_router_gen_key(g, "reported");
+    ngx_http_kv_router_reports_json(zone, w->slot, g);
 
     ngx_http_kv_router_gen_key(g, "held");
     yajl_gen_array_open(g);
@@ -669,6 +712,14 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         }
 
         yajl_gen_map_close(g);
+        yajl_gen_map_close(g);
+    }
+
+    if (zone->scrape.interval) {
+        ngx_http_kv_router_gen_key(g, "scrape");
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_scrape_fields,
+                                       zone->sh, g);
         yajl_gen_map_close(g);
     }
 

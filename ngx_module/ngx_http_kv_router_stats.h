@@ -41,6 +41,8 @@ typedef struct {
     kvr_worker_conf_t               conf;
     kvr_stream_t                    stream;
     kvr_worker_counters_t           counters;
+    kvr_usage_counters_t            usage;
+    kvr_usage_verdict_t             verdict;   /* of the watchdog */
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;
 } ngx_http_kv_router_worker_t;
@@ -50,9 +52,11 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 
 
@@ -72,6 +76,15 @@ ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
 /* the load of a holder over all processes, never negative */
 void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_load_row_t *row);
+
+/*
+ * What the engine itself reports of a holder; its age in ms, -1: nothing.  The
+ * array of those of a worker that are known.
+ */
+int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_report_load_t *load);
+void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g);
 
 /* the object of one worker, as in "workers" */
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,

@@ -16,6 +16,7 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        held;
     kvr_load_row_t                  row;
+    kvr_report_load_t               report;    /* -1: nothing */
 } ngx_http_kv_router_load_t;
 
 
@@ -24,32 +25,37 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
     ngx_array_t                     loads;     /* …_load_t */
-} ngx_http_kv_router_scrape_t;
+} ngx_http_kv_router_metrics_t;
 
 
 static ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
-static ngx_int_t ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s,
+static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
     const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
     const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
-static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
-static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_workers_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
-static void ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s);
-static void ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s);
+static void ngx_http_kv_router_health_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_loads_metrics(
+    ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, size_t field);
 
 
 ngx_int_t
@@ -120,12 +126,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
     kvr_stats_t                  stats;
-    ngx_http_kv_router_scrape_t  s;
+    ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
     s.zone = zone;
 
-    if (ngx_http_kv_router_scrape(r, &s) != NGX_OK) {
+    if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -146,6 +152,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
     }
 
     if (zone->sh && zone->redis) {
@@ -168,8 +176,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
 
 
 static ngx_int_t
-ngx_http_kv_router_scrape(ngx_http_request_t *r,
-    ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_gather(ngx_http_request_t *r,
+    ngx_http_kv_router_metrics_t *s)
 {
     uint32_t                      i, n, holder, steps;
     ngx_http_kv_router_load_t    *load;
@@ -214,6 +222,8 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
             load->rank = kvr_router_holder_rank(&s->zone->router, holder);
             load->held = kvr_router_holder_held(&s->zone->router, holder);
             ngx_http_kv_router_read_load(s->zone, holder, &load->row);
+            (void) ngx_http_kv_router_read_report(s->zone, holder,
+                                                  &load->report);
         }
     }
 
@@ -222,7 +232,7 @@ ngx_http_kv_router_scrape(ngx_http_request_t *r,
 
 
 static void
-ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *type, const char *help)
 {
     ngx_http_kv_router_answer_printf(s->answer,
@@ -235,7 +245,7 @@ ngx_http_kv_router_metric(ngx_http_kv_router_scrape_t *s, const char *name,
 /* Writes the name and the labels that all have; more of them may follow. */
 
 static void
-ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
     const ngx_http_kv_router_worker_t *w)
 {
     ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
@@ -251,7 +261,7 @@ ngx_http_kv_router_labels(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
     const u_char *value, size_t len)
 {
     size_t                        i;
@@ -284,7 +294,7 @@ ngx_http_kv_router_label(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
+ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *value)
 {
     ngx_http_kv_router_label(s, name, (const u_char *) value,
@@ -293,14 +303,14 @@ ngx_http_kv_router_label_str(ngx_http_kv_router_scrape_t *s, const char *name,
 
 
 static void
-ngx_http_kv_router_value(ngx_http_kv_router_scrape_t *s, uint64_t value)
+ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
 {
     ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
 static void
-ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base)
 {
     uint64_t  value;
@@ -326,7 +336,7 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s)
 {
     u_char    number[NGX_INT32_LEN], *last;
     uint32_t  i, pid;
@@ -351,7 +361,7 @@ ngx_http_kv_router_leases_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t   i;
     const char  *name;
@@ -382,7 +392,7 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i, c;
     ngx_http_kv_router_answer_t       *a;
@@ -519,6 +529,32 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
         }
     }
 
+    for (f = ngx_http_kv_router_usage_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                                     ngx_http_kv_router_field(f, &w[i].usage));
+        }
+    }
+
+    ngx_http_kv_router_metric(s, "worker_watchdog", "gauge",
+                              "Whether what the engine has cached has nothing "
+                              "to do with what is known of it, and in which "
+                              "way.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (c = KVR_USAGE_NEVER_MATCHED; c < KVR_USAGE_VERDICTS; c++) {
+            ngx_http_kv_router_labels(s, "worker_watchdog", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "reason",
+                                         kvr_usage_verdict_name(c));
+            ngx_http_kv_router_value(s, c == w[i].verdict);
+        }
+    }
+
     ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
                                    "Events that are not for the index.",
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
@@ -535,7 +571,7 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_scrape_t *s)
 /* A reason that never occurred has no sample: there are many. */
 
 static void
-ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
+ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to)
 {
     ngx_uint_t                    i, why;
@@ -563,7 +599,7 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_scrape_t *s,
 
 
 static void
-ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i, k;
     ngx_http_kv_router_answer_t       *a;
@@ -612,7 +648,7 @@ ngx_http_kv_router_health_metrics(ngx_http_kv_router_scrape_t *s)
 
 
 static void
-ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
+ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                         i;
     ngx_http_kv_router_load_t         *l;
@@ -643,5 +679,49 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_scrape_t *s)
             ngx_http_kv_router_value(s,
                                      ngx_http_kv_router_field(f, &l[i].row));
         }
+    }
+
+    ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
+                                      "Requests that wait in the engine, as "
+                                      "it reports.",
+                                      offsetof(kvr_report_load_t, waiting));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_running_requests",
+                                      "Requests that run in the engine, as it "
+                                      "reports.",
+                                      offsetof(kvr_report_load_t, running));
+    ngx_http_kv_router_reports_metric(s, "worker_reported_kv_usage",
+                                      "Share of the engine's KV cache in use, "
+                                      "as it reports.",
+                                      offsetof(kvr_report_load_t, usage));
+}
+
+
+/* What is not known has no sample. */
+
+static void
+ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, size_t field)
+{
+    double                         value;
+    ngx_uint_t                     i;
+    ngx_http_kv_router_load_t     *l;
+    ngx_http_kv_router_worker_t   *w;
+
+    ngx_http_kv_router_metric(s, name, "gauge", help);
+
+    w = s->workers.elts;
+    l = s->loads.elts;
+
+    for (i = 0; i < s->loads.nelts; i++) {
+
+        value = *(double *) ((u_char *) &l[i].report + field);
+
+        if (value < 0) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, name, &w[l[i].worker]);
+        ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"} %.6f\n",
+                                         l[i].rank, value);
     }
 }

@@ -18,6 +18,7 @@ typedef enum {
     ngx_http_kv_router_var_overlap,
     ngx_http_kv_router_var_best,
     ngx_http_kv_router_var_blocks,
+    ngx_http_kv_router_var_cached,
     ngx_http_kv_router_var_confidence,
     ngx_http_kv_router_var_reason,
     ngx_http_kv_router_var_time,
@@ -56,6 +57,10 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
 
     { ngx_string("kv_router_prompt_blocks"), NULL,
       ngx_http_kv_router_variable, ngx_http_kv_router_var_blocks,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_cached_tokens"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_cached,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("kv_router_confidence"), NULL, ngx_http_kv_router_variable,
@@ -111,7 +116,9 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    if (data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL) {
+    if ((data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
+        || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0))
+    {
         v->not_found = 1;
         return NGX_OK;
     }
@@ -159,6 +166,10 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     case ngx_http_kv_router_var_blocks:
         s.len = ngx_sprintf(p, "%uD", ctx->match.prompt_blocks) - p;
+        break;
+
+    case ngx_http_kv_router_var_cached:
+        s.len = ngx_sprintf(p, "%L", ctx->cached_tokens) - p;
         break;
 
     case ngx_http_kv_router_var_confidence:

@@ -56,6 +56,8 @@
 #include "fleet/kvr_inflight.h"
 #include "fleet/kvr_load.h"
 #include "fleet/kvr_registration.h"
+#include "fleet/kvr_report.h"
+#include "fleet/kvr_usage.h"
 #include "index/kvr_frequency.h"
 #include "index/kvr_index.h"
 #include "index/kvr_predict.h"
@@ -120,6 +122,10 @@ typedef struct {
  */
 kvr_rc_t kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN]);
+
+/* The numbers of workers and holders that a zone may have are below these. */
+void kvr_router_bounds(const kvr_params_t *params, uint32_t *workers,
+    uint32_t *holders);
 
 /*
  * Opens a zone.  KVR_INVALID when it is not one, is damaged, is of another

@@ -387,6 +387,15 @@ kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
 
 
 void
+kvr_router_bounds(const kvr_params_t *params, uint32_t *workers,
+    uint32_t *holders)
+{
+    *workers = kvr_shard_workers(params) * params->shards;
+    *holders = kvr_zone_holders(params);
+}
+
+
+void
 kvr_router_detach(kvr_router_t *k)
 {
     free(k->shards);

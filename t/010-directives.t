@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 216;
+plan tests => repeat_each() * 230;
 
 run_tests();
 
@@ -1023,3 +1023,66 @@ GET /t
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 101: parameters of scrape are these three
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main path=/metrics;
+--- error_log
+invalid parameter "path=/metrics": "uri=/...", "interval=" and "timeout=", 100ms to 1h, are known
+
+
+
+=== TEST 102: a URI begins with a slash
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main uri=metrics;
+--- error_log
+invalid parameter "uri=metrics"
+
+
+
+=== TEST 103: a URI is one line
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main "uri=/metrics HTTP/1.0";
+--- error_log
+invalid parameter "uri=/metrics HTTP/1.0"
+
+
+
+=== TEST 104: engines aren't asked all the time
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main interval=10ms;
+--- error_log
+invalid parameter "interval=10ms"
+
+
+
+=== TEST 105: a timeout is a time
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main timeout=soon;
+--- error_log
+invalid parameter "timeout=soon"
+
+
+
+=== TEST 106: a zone is scraped in one way
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_scrape  main;
+    kv_router_scrape  main interval=2s;
+--- error_log
+"kv_router_scrape" directive is duplicate
+
+
+
+=== TEST 107: scrape is of a zone
+--- http_config
+    kv_router_scrape  main;
+--- error_log
+unknown kv_router_zone "main" in "kv_router_scrape"

@@ -4,8 +4,6 @@ use lib 't/lib';
 use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
-    kv_router_zone  zone=main:16m block_size=4;
-
     upstream engines {
         server     0.0.0.1;
         balancer_by_lua_block { router:balance() }
@@ -45,6 +43,10 @@ _EOC_
 add_block_preprocessor(sub {
     my ($block) = @_;
 
+    $block->set_value('http_config', '    kv_router_zone  zone=main:16m '
+                      . 'block_size=4 ' . ($block->zone // '') . ";\n"
+                      . $block->http_config);
+
     $block->set_value('script', <<'_EOC_' . $block->script);
             -- Begins a request that its worker holds, after the first line.
             local function hold(seconds)
@@ -82,7 +84,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 18;
+plan tests => repeat_each() * 23;
 
 run_tests();
 
@@ -191,4 +193,35 @@ load: none
 .*"queue_timeout" .*
 .*"overload_status" .*$
 --- no_error_log
+[alert]
+
+
+
+=== TEST 5: a bound for all workers together
+--- zone: max_active=2
+--- http_config
+    init_by_lua_block { router = require("resty.kv_router").new("main") }
+--- script
+            put("a", "")
+            put("b", "")
+
+            local a = hold()
+
+            tell_route("one of two")
+
+            local b = hold()
+
+            tell_route("both")
+            a:close()
+            b:close()
+            client.idle()
+            tell_route("none")
+--- response_body_like
+^one of two: 200 . - fine
+both: 503 - 1 .*"overload".*
+load: none
+none: 200 . - fine$
+--- error_log: all workers are busy
+--- no_error_log
+[error]
 [alert]

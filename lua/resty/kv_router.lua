@@ -10,12 +10,17 @@
 --     balancer_by_lua_block { router:balance() }
 --     log_by_lua_block      { router:log() }
 --
+-- and in the location of kv_router_api, for POST /route:
+--
+--     access_by_lua_block   { router:api() }
+--
 -- Policies: resty.kv_router.policy.  The index: resty.kv_router.index.
 
 
 local admission = require "resty.kv_router.admission"
 local balancer = require "ngx.balancer"
 local checked = require "resty.kv_router.conf".check
+local explain = require "resty.kv_router.explain"
 local get_request = require "resty.core.base".get_request
 local index = require "resty.kv_router.index"
 local lib = require "resty.kv_router.ffi"
@@ -64,6 +69,7 @@ local SETTINGS = {
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
     pin = { type = "boolean", default = false },
+    explain = { default = false },
     queue = { type = "number", default = 0, max = 100000, integer = true },
     queue_timeout = { type = "number", default = 5, min = 0.01, max = 3600 },
     overload_status = { type = "number", default = 503, min = 400, max = 599,
@@ -118,6 +124,10 @@ local random
 --                        (503)
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
+--     explain            true: a request with the header x-kv-explain: 1 has
+--                        the decision in that header of its response; or a
+--                        function, called in the access phase, which says
+--                        whether this one may (false)
 function _M.new(zone_name, opts)
     if type(zone_name) ~= "string" then
         error("bad argument #1 to 'new' (string expected, got "
@@ -127,6 +137,11 @@ function _M.new(zone_name, opts)
     local conf, err = checked(opts, SETTINGS)
     if not conf then
         error("bad argument #2 to 'new' (" .. err .. ")", 2)
+    end
+
+    if type(conf.explain) ~= "boolean" and type(conf.explain) ~= "function" then
+        error("bad argument #2 to 'new' (\"explain\" must be a boolean or a "
+              .. "function, not " .. type(conf.explain) .. ")", 2)
     end
 
     local chosen
@@ -149,7 +164,8 @@ function _M.new(zone_name, opts)
     return setmetatable({ name = zone_name, policy = chosen,
                           tokenizer = remote, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
-                          gate = admission.new(conf), pin = conf.pin }, mt)
+                          gate = admission.new(conf), pin = conf.pin,
+                          shows = conf.explain }, mt)
 end
 
 
@@ -306,7 +322,29 @@ local function decide(self, r, zone, req, found, given, why, started)
         prepare(plan, r, zone, req, found)
     end
 
+    if ok and self.shows and explain.wanted(self.shows) then
+        lib.show(r, zone)
+    end
+
     return ok, err
+end
+
+
+local function check_given(given, name)
+    local ok, err = checked(given or NOTHING, REQUEST_SETTINGS)
+    if not ok then
+        error("bad argument #1 to '" .. name .. "' (" .. err .. ")", 3)
+    end
+end
+
+
+local function read()
+    -- newer Lua modules refuse HTTP/2 bodies of unknown length
+    local ok, refusal = pcall(read_body)
+    if not ok then
+        limited("body", log.MINUTE, WARN,
+                "no body, routed by load: " .. tostring(refusal))
+    end
 end
 
 
@@ -329,19 +367,8 @@ function router:access(given)
         return
     end
 
-    if given then
-        local ok, err = checked(given, REQUEST_SETTINGS)
-        if not ok then
-            error("bad argument #1 to 'access' (" .. err .. ")", 2)
-        end
-    end
-
-    -- newer Lua modules refuse HTTP/2 bodies of unknown length
-    local read, refusal = pcall(read_body)
-    if not read then
-        limited("body", log.MINUTE, WARN,
-                "no body, routed by load: " .. tostring(refusal))
-    end
+    check_given(given, "access")
+    read()
 
     local started = now_us()
 
@@ -405,6 +432,57 @@ function router:access(given)
        or not decide(self, r, zone, req, found, given, why, started)
     then
         return unavailable()
+    end
+end
+
+
+-- ---- explaining -------------------------------------------------------------
+
+-- How a request like this one would be routed, as JSON: what POST /route of
+-- the API answers.  Nothing is reserved, predicted or counted.  given: as for
+-- access().  Returns nil, what is wrong, and true when that is for want of
+-- workers.  Where access() may be called; the same request can't be routed
+-- as well.
+function router:explain(given)
+    check_given(given, "explain")
+
+    local r = get_request()
+    local zone = zone_of(self)
+    local ok, err = lib.dry(r, zone)
+
+    if not ok then
+        return nil, err
+    end
+
+    read()
+
+    given = given or NOTHING
+
+    local req = request.new(given.lora_name, given.cache_salt)
+    local found, why, none
+
+    found, err, none = lib.match(r, zone, given.lora_name, given.cache_salt,
+                                 given.model, allowed_for(self, given),
+                                 self.policy.roles)
+
+    if not found then
+        return nil, err, none
+    end
+
+    if found.why == WHY.NO_TOKENS and self.tokenizer then
+        found, why = match_text(self, r, zone, req, found, given)
+    end
+
+    return explain.text(self, r, zone, req, found, given.params, why, random,
+                        now_us() / 1e6)
+end
+
+
+-- In the access phase of a location with kv_router_api: answers POST /route,
+-- and leaves all else to the API.
+function router:api(given)
+    if explain.asked() then
+        return explain.answer(self:explain(given))
     end
 end
 

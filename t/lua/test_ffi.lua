@@ -39,7 +39,7 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
-                  health = "health_id" }
+                  health = "health_id", policy = "policy_data" }
 
 local structs = 0
 
@@ -70,7 +70,7 @@ for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
-is(structs, 4, "structures in the header")
+is(structs, 5, "structures in the header")
 
 
 -- ---- functions --------------------------------------------------------------

@@ -5,6 +5,7 @@ local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
 local index = require "resty.kv_router.index"
+local lib = require "resty.kv_router.ffi"
 
 local has, is, raises = tap.has, tap.is, tap.raises
 
@@ -40,7 +41,7 @@ local function refuse(err)
 end
 
 function c.version()
-    return 4
+    return lib.VERSION
 end
 
 function c.zone(name)

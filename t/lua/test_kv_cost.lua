@@ -53,6 +53,11 @@ near_cost(228, "decode 100 and 4 active requests of weight 32: 228",
           { { decode_blocks = 100, active_requests = 4 } },
           { prompt_tokens = 0 }, { active_request_weight = 32 })
 
+near_cost(4 * 228, "the same, with a quarter of its share: four times as much",
+          { { decode_blocks = 100, active_requests = 4, share = 0.25,
+              weight = 0.25 } },
+          { prompt_tokens = 0 }, { active_request_weight = 32 })
+
 
 -- ---- each term --------------------------------------------------------------
 

@@ -6,7 +6,9 @@ local fake = require "lib.fake"
 local ffi = require "ffi"
 local sock = require "lib.sock"
 local kv = require "resty.kv_router"
-local WHY = require "resty.kv_router.ffi".WHY
+local lib = require "resty.kv_router.ffi"
+
+local WHY = lib.WHY
 
 local has, is, raises = tap.has, tap.is, tap.raises
 local ngx = fake.ngx
@@ -43,7 +45,7 @@ local function say(err, sentence)
 end
 
 function c.version()
-    return state.version or 4
+    return state.version or lib.VERSION
 end
 
 function c.zone(name)

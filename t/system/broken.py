@@ -13,7 +13,7 @@ What an engine does with the next connection is said by its `mode`:
     hang          reads the request, and no more
     error         500
     busy          503
-    later         503 with a Retry-After of one second
+    later         503 with a Retry-After of three seconds
     cut           half of a stream, then RST
     short         fewer bytes than its Content-Length says
     stall         half of a stream, and no more
@@ -237,7 +237,7 @@ class Engine:
         return True
 
     def _later(self, peer):
-        self._head(peer, "503 Service Unavailable", 0, "Retry-After: 1\r\n")
+        self._head(peer, "503 Service Unavailable", 0, "Retry-After: 3\r\n")
         return True
 
 
@@ -272,9 +272,9 @@ class Answer:
 class Stage(stage.Stage):
     """nginx without Redis, whose policy goes by the names of workers."""
 
-    health = "max_fails=3 fail_timeout=1s"
+    health = "max_fails=3 fail_timeout=1m"
     retry = "error timeout invalid_header http_500 http_503 non_idempotent"
-    timeout = "1s"
+    timeout = "3s"
     buffering = "off"
     tries = 2
 

@@ -267,12 +267,13 @@ def the_synopsis_runs():
 def the_api_answers_as_documented():
     """the commands of the HTTP API do what they say"""
     answers = [at.json(*command) for command in commands("HTTP API")]
-    put, events, query, hashes, drain, delete = answers
+    put, events, query, hashes, route, drain, delete = answers
     assert (put["worker_id"], put["origin"]) == ("w3", "api")
     assert events == {"applied": 1, "refused": []}
     assert query["scores"] == [{"worker_id": "w3", "dp_rank": 0, "device": 2,
                                 "host": 2, "disk": 2}]
     assert len(hashes["local"]) == len(hashes["sequence"]) == 1
+    assert route["policy"] == "kv_cost" and route["chosen"], route
     assert drain["draining"] is True
     assert delete == {"worker_id": "w3", "deleted": True}
 

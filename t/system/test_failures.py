@@ -25,6 +25,7 @@ def begin(**own):
     """w1 begins anew, with settings of its own; no connection is kept."""
     w1.die()
     w2.die()
+    wait_until("nobody is at it", lambda: not w1.open + w2.open, PATIENCE)
     w1.mode = w2.mode = "ok"
     w1.pause = w2.pause = 0.5
     for engine in (w1, w2):
@@ -219,7 +220,7 @@ def break_w1(mode="refuse"):
 
 def failures_open_the_circuit():
     """after max_fails failures w1 is asked no more"""
-    begin(fail_timeout=60)
+    begin()
     opened = at.health_of("w1")["opened"]
     break_w1("reset_after")
     health = at.health_of("w1")
@@ -268,7 +269,7 @@ def together(n):
 
 def a_failed_probe_waits_longer():
     """a probe that fails costs the client nothing, and makes w1 wait longer"""
-    begin(fail_timeout=0.5)
+    begin(fail_timeout=2)
     break_w1()
     probes = at.health_of("w1")["probes"]
     at.wait_health("w1", "half_open")
@@ -276,7 +277,7 @@ def a_failed_probe_waits_longer():
     assert answer.body == b"w2" and answer.reason == "retry"
     health = at.health_of("w1")
     assert health["probes"] == probes + 1, health
-    assert health["state"] == "failed" and health["retry_in"] > 0.5, health
+    assert health["state"] == "failed" and health["retry_in"] > 2, health
     at.wait_health("w1", "half_open")
     w1.mode = "ok"
     assert at.ask().body == b"w1"
@@ -299,7 +300,7 @@ def a_probe_whose_client_leaves_makes_room():
 
 def nobody_else_is_left():
     """when all have failed they are asked all the same"""
-    begin(fail_timeout=60)
+    begin()
     w1.mode = w2.mode = "refuse"
     for _ in range(3):
         assert at.ask().status == 502
@@ -314,7 +315,7 @@ def nobody_else_is_left():
 
 def the_failed_come_last():
     """a failed worker is the last that is tried, before there is no answer"""
-    begin(fail_timeout=60)
+    begin()
     break_w1()
     w1.mode, w2.mode = "ok", "refuse"
     answer = at.ask()
@@ -395,7 +396,7 @@ def draining_takes_nothing_new():
     at.drain("w1")
     assert at.ask().body == b"w2"
     thread.join()
-    assert answers[0].whole and answers[0].worker == "w1"
+    assert answers[0].whole and answers[0].worker == "w1", vars(answers[0])
     at.drain("w1", False)
     w1.mode = "ok"
     assert at.ask().body == b"w1"
@@ -423,7 +424,7 @@ def who_comes_back_starts_slowly():
     at.drain("w1")
     at.drain("w1", False)
     assert at.health_of("w1")["state"] == "slow_start"
-    begin(slow_start=60, fail_timeout=0.5)
+    begin(slow_start=60, fail_timeout=0.5, max_fails=1)
     break_w1()
     w1.mode = "ok"
     at.wait_health("w1", "half_open")
@@ -488,7 +489,7 @@ def the_log_is_quiet():
     """the log has what nginx says of its upstreams, and changes of health"""
     at.check_log(*ALLOWED)
     log = at.log()
-    assert 'worker "w1" is out for 1000 ms after 1 failures' in log
+    assert 'worker "w1" is out for 60000 ms after 1 failures' in log
     assert 'worker "w1" answers again' in log
     assert 'worker "w1" is down: 2 checks failed' in log
     assert 'worker "w1" is up' in log

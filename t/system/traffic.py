@@ -24,6 +24,8 @@ from model import Model, sequence_hashes
 
 DEVICE, HOST, DISK = range(3)
 
+CLEARS = 0.003                  # of all events, unless a test says otherwise
+
 
 class Loop:
     """An event loop in a thread."""
@@ -79,15 +81,17 @@ class Cache:
 
     batch() makes events that an engine might send: chains stored in pieces,
     some of them again, in several tiers; removals anywhere and in any order,
-    so that holes come and are filled; clears.  Prompts that are `fixed` are
-    stored first, on rank 0, and stay.
+    so that holes come and are filled; clears, a share of all.  Prompts that
+    are `fixed` are stored first, on rank 0, and stay.
     """
 
-    def __init__(self, worker, rng, prompts, secret=0, ranks=1, fixed=0):
+    def __init__(self, worker, rng, prompts, secret=0, ranks=1, fixed=0,
+                 clears=CLEARS):
         self.worker = worker
         self.rng = rng
         self.ranks = ranks
         self.fixed = fixed
+        self.clears = clears
         self.model = Model()
         self.sequences = [Sequence(prompt, BLOCK_SIZE, secret=secret)
                           for prompt in prompts]
@@ -129,7 +133,7 @@ class Cache:
         sequence = self.sequences[number]
         holder = self.model.holder(self.worker, rank)
         kind = self.rng.random()
-        if kind < 0.003 and (rank or not self.fixed):
+        if kind < self.clears and (rank or not self.fixed):
             return ["c", rank]
         if kind < 0.45:
             held = [handle for handle in sequence.handles

@@ -285,6 +285,36 @@ worker(kvr_router_t *k, const char *id)
 }
 
 
+static kvr_health_state_t
+health(kvr_router_t *k, const char *id, const kvr_health_params_t *p)
+{
+    double    share;
+    uint32_t  i;
+
+    return kvr_router_find_worker(k, id, strlen(id), &i) == KVR_OK
+           ? kvr_health_state(kvr_router_health(k, i),
+                              kvr_router_worker(k, i)->generation, p, now(),
+                              &share)
+           : KVR_HEALTH_STATES;
+}
+
+
+/* The worker fails so that it is out. */
+
+static bool
+fails(kvr_router_t *k, const char *id, const kvr_health_params_t *p)
+{
+    uint32_t      i;
+    kvr_ticket_t  ticket = { 0, 0 };
+
+    return kvr_router_find_worker(k, id, strlen(id), &i) == KVR_OK
+           && kvr_health_failed(kvr_router_health(k, i),
+                                kvr_router_worker(k, i)->generation, p, now(),
+                                KVR_FAILED_CONNECT, &ticket)
+           && health(k, id, p) == KVR_HEALTH_FAILED;
+}
+
+
 static void
 test_zone(void)
 {
@@ -426,10 +456,11 @@ test_frequencies(void)
 static void
 test_members(void)
 {
-    char               id[32];
-    uint32_t           i, flags, generation;
-    kvr_stats_t        stats;
-    kvr_worker_conf_t  conf, list[2];
+    char                 id[32];
+    uint32_t             i, flags, generation;
+    kvr_stats_t          stats;
+    kvr_worker_conf_t    conf, list[2];
+    kvr_health_params_t  p;
 
     put(&router, "a", "127.0.0.1:1");
     put(&router, "b", "127.0.0.1:2");
@@ -453,6 +484,25 @@ test_members(void)
        && worker(&router, "b")->flags & KVR_WORKER_DRAINING,
        "a worker is drained");
 
+    p = (kvr_health_params_t) { 1, 10000, 0, 0 };
+    ok(fails(&router, "b", &p), "a worker fails");
+
+    conf = worker(&router, "b")->conf;
+    conf.max_active = 7;
+    ok(kvr_router_put_worker(&router, &conf, KVR_WORKER_API) == KVR_OK
+       && health(&router, "b", &p) == KVR_HEALTH_FAILED,
+       "it has failed although it is put again");
+
+    ok(kvr_router_drain(&router, "b", 1, false) == KVR_OK
+       && health(&router, "b", &p) == KVR_HEALTH_OK,
+       "when it drains no more it begins anew");
+
+    strcpy(conf.address, "127.0.0.1:7");
+    ok(fails(&router, "b", &p)
+       && kvr_router_put_worker(&router, &conf, KVR_WORKER_API) == KVR_OK
+       && health(&router, "b", &p) == KVR_HEALTH_OK,
+       "and so it does at another address");
+
     ok(kvr_router_remove_worker(&router, "b", 1) == KVR_OK,
        "a worker is removed");
     is_u64(held(&router, "b", 100, 4), 0, "with all it held");
@@ -464,8 +514,11 @@ test_members(void)
     conf = worker(&router, "b")->conf;
     ok(kvr_router_put_worker(&router, &conf, KVR_WORKER_STATIC)
        == KVR_DECLINED, "the configuration does not bring it back");
+    (void) fails(&router, "b", &p);
     ok(kvr_router_put_worker(&router, &conf, KVR_WORKER_API) == KVR_OK,
        "the API does");
+    is_u64(health(&router, "b", &p), KVR_HEALTH_OK,
+           "and what failed before is forgotten");
 
     while (kvr_router_tend(&router, now(), 1000)) { /* void */ }
 

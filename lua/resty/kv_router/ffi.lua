@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 4                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 6                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -40,6 +40,7 @@ typedef struct {
     double      decode_blocks;
     double      additional_blocks;
     double      weight;
+    double      share;
     double      age;
     uint32_t    holder;
     uint32_t    generation;
@@ -59,6 +60,9 @@ typedef struct {
     const char *address_data;
     const char *model_data;
     const char *reason_text;
+    double      reported_waiting;
+    double      reported_running;
+    double      reported_usage;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -94,6 +98,19 @@ typedef struct {
     char        worker_data[64];
 } ngx_http_kv_router_found_t;
 
+typedef struct {
+    const unsigned char *policy_data;
+    size_t               policy_len;
+    const unsigned char *reason_text;
+    size_t               reason_len;
+    const uint32_t      *order;
+    size_t               norder;
+    const uint32_t      *prefill;
+    size_t               nprefill;
+    const double        *costs;
+    uint32_t             why;
+} ngx_http_kv_router_choice_t;
+
 uint32_t ngx_http_kv_router_ffi_version(void);
 void *ngx_http_kv_router_ffi_zone(const unsigned char *name, size_t len);
 double ngx_http_kv_router_ffi_now_us(void);
@@ -117,6 +134,11 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
+int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
+    const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
+    char **err);
+int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
@@ -151,7 +173,7 @@ void ngx_http_kv_router_ffi_free(char *text);
 ]]
 
 
-local _M = {}
+local _M = { VERSION = VERSION }
 
 
 local OK = 0
@@ -199,6 +221,10 @@ _M.TIERS = { device = 0, host = 1, disk = 2, external = 3 }
 
 -- ---- the types that Lua sees ------------------------------------------------
 
+local function known(number)
+    return number >= 0 and number or nil
+end
+
 metatype("ngx_http_kv_router_candidate_t", {
     __index = function(self, key)
         if key == "worker" then
@@ -227,6 +253,18 @@ metatype("ngx_http_kv_router_candidate_t", {
 
         if key == "confidence_reason" then
             return ffi_string(self.reason_text)
+        end
+
+        if key == "waiting_requests" then
+            return known(self.reported_waiting)
+        end
+
+        if key == "running_requests" then
+            return known(self.reported_running)
+        end
+
+        if key == "kv_usage" then
+            return known(self.reported_usage)
         end
 
         return nil
@@ -271,6 +309,7 @@ local len_out = ffi_new("size_t[1]")
 local u32_out = ffi_new("uint32_t[2]")
 local u64_in = ffi_new("uint64_t[1]")
 local outcome_out = ffi_new("ngx_http_kv_router_outcome_t")
+local choice_in = ffi_new("ngx_http_kv_router_choice_t")
 
 
 -- The sentence that C left, or one for the code.
@@ -396,6 +435,64 @@ function _M.prefill(r, zone, i)
     end
 
     return true
+end
+
+
+-- The next match of this request is only to be explained: nothing is counted.
+function _M.dry(r, zone)
+    local rc = C.ngx_http_kv_router_ffi_dry(r, zone, err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- The JSON of the last match and of what was chosen: order, an array of n
+-- candidates (from 0), nil and 0 when nothing was; prefill: a table of
+-- candidate numbers (from 1) or nil; costs: a double array from 0, or nil.
+function _M.explain(r, zone, policy, why, reason, order, n, prefill, costs)
+    local c = choice_in
+    local at
+
+    if prefill then
+        at = ffi_new("uint32_t[?]", #prefill)
+
+        for i = 1, #prefill do
+            at[i - 1] = prefill[i] - 1
+        end
+    end
+
+    c.policy_data = policy
+    c.policy_len = len_of(policy)
+    c.reason_text = reason
+    c.reason_len = len_of(reason)
+    c.order = order
+    c.norder = n
+    c.prefill = at
+    c.nprefill = prefill and #prefill or 0
+    c.costs = costs
+    c.why = why
+
+    local rc = C.ngx_http_kv_router_ffi_explain(r, zone, c, text_out, len_out,
+                                                err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    local text = ffi_string(text_out[0], len_out[0])
+
+    C.ngx_http_kv_router_ffi_free(text_out[0])
+    text_out[0] = nil
+
+    return text
+end
+
+
+-- The response to the request, which was reserved, is to have x-kv-explain.
+function _M.show(r, zone)
+    return C.ngx_http_kv_router_ffi_show(r, zone) == OK
 end
 
 

@@ -41,6 +41,18 @@ function _M.costs(n)
 end
 
 
+-- The costs of candidates 1 to n as a table: what a policy's explain() returns.
+function _M.listed(cost, n)
+    local found = {}
+
+    for i = 1, n do
+        found[i] = cost[i]
+    end
+
+    return found
+end
+
+
 -- One of those with the smallest cost, uniformly at random; nil when no cost
 -- is a number below infinity.
 local function smallest(cost, n, random)

@@ -23,6 +23,9 @@
 --     roles                     optional: the roles of the workers that it
 --                               chooses from, { "both" } when nil.  A policy
 --                               that wraps another passes on the other's
+--     explain(self, ctx)        optional; for people, never while requests are
+--                               routed: a table of what each candidate costs,
+--                               the lowest being the best, or nil
 --     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
 --                               during the call: worker, rank, tries, status
 --                               (of the last try), first_byte_us (since the
@@ -42,15 +45,16 @@
 --         waiting_requests, running_requests, kv_usage (0 to 1)
 --                               the load that the engine itself reports; nil:
 --                               not known
---         health                "ok", "slow_start" (weight is less than the
---                               worker's own) or "half_open" (one request may
---                               go there, to see whether it answers); "failed",
---                               "away" or "down" only when all who could have
---                               the request are
+--         health                "ok", "slow_start" (share is below 1) or
+--                               "half_open" (one request may go there, to see
+--                               whether it answers); "failed", "away" or
+--                               "down" only when all who could have the
+--                               request are
 --         lora                  adapters loaded there, joined by commas; nil:
 --                               not known
 --         additional_blocks     that this request would add to decode_blocks
---         weight                1 is usual
+--         weight                1 is usual; times share
+--         share                 1, but for a worker that starts slowly: above 0
 --         max_active            bound of active requests; 0: none
 --         role                  "both", "prefill" or "decode"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
@@ -77,6 +81,8 @@
 --     ctx.now                   seconds, monotonic, the clock of age
 --     ctx.params                the table given to router:access() for this
 --                               request, or nil
+--     ctx.dry                   true: this is only to be explained: a policy
+--                               that keeps something of a choice keeps it not
 --     ctx.wanted                how many candidates, ranked, routing can use:
 --                               the choice and those that retries follow
 --
@@ -241,6 +247,10 @@ function _M.load(what, conf)
 
     if policy.done ~= nil and type(policy.done) ~= "function" then
         return nil, 'policy "' .. name .. '": "done" is not a function'
+    end
+
+    if policy.explain ~= nil and type(policy.explain) ~= "function" then
+        return nil, 'policy "' .. name .. '": "explain" is not a function'
     end
 
     local roles = bits_of(policy.roles)
@@ -539,6 +549,26 @@ function _M.decide(self, ctx)
     k = copy(list, 0, k, #ctx.candidates)
 
     return ranked, k, nil, why.POLICY_ERROR
+end
+
+
+-- What each candidate costs by a policy that load() returned, as a table; nil:
+-- it doesn't say.
+function _M.costs(self, ctx)
+    local explain = self.policy.explain
+
+    if not explain then
+        return nil
+    end
+
+    local ok, costs = xpcall(explain, with_traceback, self.policy, ctx)
+
+    if not ok then
+        complain(self, "explain", kind_of(costs), costs)
+        return nil
+    end
+
+    return type(costs) == "table" and costs or nil
 end
 
 

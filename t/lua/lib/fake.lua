@@ -131,9 +131,13 @@ local kept = {}      -- what C structures point to
 local function fill(c, given, i)
     c.holder = i
     c.weight = 1
+    c.share = 1
     c.age = -1
     c.confidence_id = 1
     c.reason_text = "none"
+    c.reported_waiting = -1
+    c.reported_running = -1
+    c.reported_usage = -1
 
     for key, value in pairs(given) do
         if key == "worker" or key == "address" or key == "model" then

@@ -243,6 +243,11 @@ class Referee:
             yield (f"fault {kind}: {self.faults[kind]}, EXACT after "
                    f"{statistics.median(known):.2f} s, at most "
                    f"{max(known):.2f} s")
+        fleet = self.plant.fleet
+        yield (f"{len(fleet.engines)} engines said "
+               f"{sum(one.batches for one in fleet.engines.values())} "
+               f"batches, {sum(one.relays for one in fleet.engines.values())}"
+               f" relays were started")
         repairs = Counter()
         for worker in self.plant.stage.workers().values():
             repairs.update({name: worker["counters"].get(name, 0)

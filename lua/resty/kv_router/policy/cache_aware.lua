@@ -76,21 +76,52 @@ local function uneven(conf, candidates)
 end
 
 
+-- Why the match doesn't count: "uneven load", "load"; nil: it does.
+local function refused(conf, ctx)
+    if conf.balance and uneven(conf, ctx.candidates) then
+        return "uneven load"
+    end
+
+    if ctx.best == 0 or ctx.best < conf.cache_threshold * ctx.prompt_blocks
+    then
+        return "load"
+    end
+
+    return nil
+end
+
+
+-- The match first, then the load: two keys in one number.
+local function cost_of(c)
+    local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
+
+    return min(requests, REQUESTS - 1) - c.device * REQUESTS
+end
+
+
+-- As least_loaded when the load decides; else the blocks of the match below
+-- zero, and the load behind the point.
+function _M:explain(ctx)
+    local candidates = ctx.candidates
+    local found = {}
+
+    if refused(self.conf, ctx) then
+        return least_loaded.explain(self, ctx)
+    end
+
+    for i = 1, #candidates do
+        found[i] = cost_of(candidates[i]) / REQUESTS
+    end
+
+    return found
+end
+
+
 -- The reason is "overlap", "load" when too little of the prompt is cached
 -- anywhere, or "uneven load" when the switch decided.
 function _M:pick(ctx)
-    local conf = self.conf
     local candidates = ctx.candidates
-    local why
-
-    if conf.balance and uneven(conf, candidates) then
-        why = "uneven load"
-
-    elseif ctx.best == 0
-           or ctx.best < conf.cache_threshold * ctx.prompt_blocks
-    then
-        why = "load"
-    end
+    local why = refused(self.conf, ctx)
 
     if why then
         local list, k = least(candidates, ctx.block_size, ctx.wanted,
@@ -99,15 +130,11 @@ function _M:pick(ctx)
         return list, k, why
     end
 
-    -- the match first, then the load: two keys in one number
     local n = #candidates
     local cost = costs(n)
 
     for i = 1, n do
-        local c = candidates[i]
-        local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
-
-        cost[i] = min(requests, REQUESTS - 1) - c.device * REQUESTS
+        cost[i] = cost_of(candidates[i])
     end
 
     local list, k = lowest(cost, n, ctx.wanted, ctx.random)

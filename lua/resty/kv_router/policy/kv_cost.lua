@@ -19,8 +19,8 @@
 --     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
--- and all of it divided by the worker's weight, which is 1 but for those that
--- are configured otherwise, or start slowly.
+-- and all of it divided by the worker's share, which is below 1 while it starts
+-- slowly.  Weights are not heeded.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -55,6 +55,7 @@ local error = error
 local ffi_new = ffi.new
 local floor = math.floor
 local huge = math.huge
+local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -66,8 +67,6 @@ local setmetatable = setmetatable
 local _M = { name = "kv_cost" }
 local mt = { __index = _M }
 
-
-local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
 local SETTINGS = {
     overlap_credit = { type = "number", default = 1 },
@@ -175,26 +174,42 @@ local function fill(cost, conf, ctx)
         cost[i] = (scale * max(0, prefill - overlap_credit * device - lower)
                    + c.decode_blocks + c.additional_blocks
                    + request_weight * c.active_requests)
-                  / max(c.weight, MIN_WEIGHT)
+                  / c.share
     end
+end
+
+
+-- The settings for this request.
+local function settings_of(self, ctx)
+    if not ctx.params then
+        return self.conf
+    end
+
+    local conf, err = settings(ctx.params, self.conf)
+    if not conf then
+        error("params: " .. err)
+    end
+
+    return conf
+end
+
+
+function _M:explain(ctx)
+    local n = #ctx.candidates
+    local cost = costs(n)
+
+    fill(cost, settings_of(self, ctx), ctx)
+
+    return listed(cost, n)
 end
 
 
 -- The reason is "overlap" when something of the prompt is cached where it
 -- goes, "load" when it was elsewhere, but load decided, else "no overlap".
 function _M:pick(ctx)
-    local conf = self.conf
+    local conf = settings_of(self, ctx)
     local n = #ctx.candidates
     local cost = costs(n)
-
-    if ctx.params then
-        local err
-
-        conf, err = settings(ctx.params, conf)
-        if not conf then
-            error("params: " .. err)
-        end
-    end
 
     fill(cost, conf, ctx)
 

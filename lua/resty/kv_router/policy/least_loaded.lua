@@ -61,6 +61,19 @@ function _M.least(candidates, block_size, k, random)
 end
 
 
+-- Requests for a weight of 1, and behind the point what decides among equals.
+function _M:explain(ctx)
+    local candidates = ctx.candidates
+    local found = {}
+
+    for i = 1, #candidates do
+        found[i] = _M.load(candidates[i], ctx.block_size) / (STEPS * BLOCKS)
+    end
+
+    return found
+end
+
+
 function _M:pick(ctx)
     local list, k = _M.least(ctx.candidates, ctx.block_size, ctx.wanted,
                              ctx.random)

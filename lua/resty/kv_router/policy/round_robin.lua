@@ -80,15 +80,20 @@ function _M:pick(ctx)
             turn.current = ctx.random() * c.weight
         end
 
-        turn.current = turn.current + c.weight
+        cost[i] = -(turn.current + c.weight)
         total = total + c.weight
-        cost[i] = -turn.current
+
+        if not ctx.dry then
+            turn.current = turn.current + c.weight
+        end
     end
 
     local list, k = lowest(cost, n, ctx.wanted, ctx.random)
     local turn = self.turns[candidates[list[0]].holder]
 
-    turn.current = turn.current - total
+    if not ctx.dry then
+        turn.current = turn.current - total
+    end
 
     return list, k, "turn"
 end

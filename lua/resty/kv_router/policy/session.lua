@@ -131,16 +131,26 @@ function _M:pick(ctx)
     local i = self.sessions:find(id, candidates)
 
     if i and not overloaded(conf, candidates[i]) then
-        self.sessions:set(id, number_of(candidates[i]))
+        if not ctx.dry then
+            self.sessions:set(id, number_of(candidates[i]))
+        end
 
         return i, nil, "session"
     end
 
     local list, k, reason, plan = policy.ask(next, ctx)
 
-    self.sessions:set(id, number_of(candidates[list[0]]))
+    if not ctx.dry then
+        self.sessions:set(id, number_of(candidates[list[0]]))
+    end
 
     return list, k, reason, plan
+end
+
+
+-- Those of the other policy, whether it is asked or not.
+function _M:explain(ctx)
+    return policy.costs(self.next, ctx)
 end
 
 

@@ -38,6 +38,7 @@ local sessions = require "resty.kv_router.sessions"
 local costs = order.costs
 local floor = math.floor
 local huge = math.huge
+local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -228,16 +229,14 @@ local function draw(cost, n, random)
 end
 
 
--- The reason is "session" or "overlap" when that counted for the choice, else
--- "load"; "random" for that picker.
-function _M:pick(ctx)
+-- Writes the costs of all candidates, their scores below zero; returns the
+-- session's id, and the candidate that served it last.
+local function fill(self, ctx, cost)
     local scorers = self.scorers
     local candidates = ctx.candidates
-    local n = #candidates
-    local cost = costs(n)
     local at, id
 
-    for i = 1, n do
+    for i = 1, #candidates do
         cost[i] = 0
     end
 
@@ -270,6 +269,29 @@ function _M:pick(ctx)
         end
     end
 
+    return id, at
+end
+
+
+-- A score of 5 costs -5.
+function _M:explain(ctx)
+    local n = #ctx.candidates
+    local cost = costs(n)
+
+    fill(self, ctx, cost)
+
+    return listed(cost, n)
+end
+
+
+-- The reason is "session" or "overlap" when that counted for the choice, else
+-- "load"; "random" for that picker.
+function _M:pick(ctx)
+    local scorers = self.scorers
+    local candidates = ctx.candidates
+    local n = #candidates
+    local cost = costs(n)
+    local id, at = fill(self, ctx, cost)
     local picker = self.conf.picker
     local first
 
@@ -284,7 +306,7 @@ function _M:pick(ctx)
     local chosen = candidates[list[0]]
     local reason = "load"
 
-    if id then
+    if id and not ctx.dry then
         self.sessions:set(id, number_of(chosen))
     end
 

@@ -1,0 +1,122 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- How a request would be routed, for people: router:explain(), POST /route of
+-- the API, and who may ask for the header x-kv-explain.
+
+
+local ffi = require "ffi"
+local lib = require "resty.kv_router.ffi"
+local limited = require "resty.kv_router.log".limited
+local log = require "resty.kv_router.log"
+local policy = require "resty.kv_router.policy"
+
+local ERR = ngx.ERR
+local ffi_new = ffi.new
+local find = string.find
+local gsub = string.gsub
+local get_method = ngx.req.get_method
+local ngx = ngx
+local ngx_exit = ngx.exit
+local pcall = pcall
+local print = ngx.print
+local tonumber = tonumber
+local tostring = tostring
+local var = ngx.var
+
+
+local _M = {}
+
+
+local RETRY_AFTER = 1            -- seconds
+local UNKNOWN = 0 / 0            -- null in JSON
+
+
+-- Is the request in the API's location one for POST .../route?
+function _M.asked()
+    return get_method() == "POST" and find(var.uri, "/route$") ~= nil
+end
+
+
+-- Costs by candidate, as an array of doubles from 0; nil: the policy has none.
+local function costs_of(chosen, ctx)
+    local given = policy.costs(chosen, ctx)
+
+    if not given then
+        return nil
+    end
+
+    local n = #ctx.candidates
+    local costs = ffi_new("double[?]", n)
+
+    for i = 1, n do
+        costs[i - 1] = tonumber(given[i]) or UNKNOWN
+    end
+
+    return costs
+end
+
+
+-- The JSON of what the router would do with a request that was matched.
+-- wanted: how many candidates, the choice and those that retries follow; why:
+-- of lib.WHY, or nil; now: seconds.
+function _M.text(router, r, zone, req, found, params, why, random, now)
+    local chosen = router.policy
+    local ctx = policy.context(found, req, params, random, now,
+                               router.max_tries + 1)
+
+    ctx.dry = true
+
+    -- first: what decide() returns is good until a policy is asked again
+    local costs = costs_of(chosen, ctx)
+    local list, k, reason, failed, plan = policy.decide(chosen, ctx)
+
+    return lib.explain(r, zone, chosen.name, failed or why or found.why,
+                       reason, list, k, plan and plan.prefill, costs)
+end
+
+
+-- Answers the request: text, or what is wrong, and whether that is for want of
+-- workers.
+function _M.answer(text, err, none)
+    local status = 200
+
+    if not text then
+        status = none and 503 or 500
+        text = '{"error":"' .. gsub(err, '[%c"\\]', " ") .. '"}'
+
+        if none then
+            ngx.header["Retry-After"] = RETRY_AFTER
+        end
+    end
+
+    ngx.status = status
+    ngx.header["Content-Type"] = "application/json"
+    print(text .. "\n")
+
+    return ngx_exit(status)
+end
+
+
+-- May this request have the header, and does it want it?  allow: true, or a
+-- function that says so.
+function _M.wanted(allow)
+    if var.http_x_kv_explain ~= "1" then
+        return false
+    end
+
+    if allow == true then
+        return true
+    end
+
+    local ok, allowed = pcall(allow)
+
+    if not ok then
+        limited("explain", log.MINUTE, ERR,
+                '"explain" failed: ' .. tostring(allowed))
+    end
+
+    return ok and allowed and true or false
+end
+
+
+return _M

@@ -1,0 +1,189 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What an engine says that it had cached, against what was predicted; and the
+ * watchdog for when the two never agree.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+/* milliseconds between two looks at all workers */
+
+#define NGX_HTTP_KV_ROUTER_JUDGE_PERIOD  1000
+
+
+static void ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
+
+
+/*
+ * A piece of the answer.  What is in a file is not read: a gap before the end
+ * makes what came earlier worthless.
+ */
+
+void
+ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    ngx_buf_t *b)
+{
+    if (r->headers_out.status != NGX_HTTP_OK || ctx->prefiller
+        || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done)
+    {
+        /* what came from another worker's cache was not found here */
+        return;
+    }
+
+    if (ngx_buf_in_memory(b) && b->pos < b->last) {
+
+        if (ctx->answer == NULL) {
+            ctx->answer = ngx_palloc(r->pool, sizeof(kvr_answer_t));
+            if (ctx->answer == NULL) {
+                return;
+            }
+
+            ctx->answer->len = 0;
+        }
+
+        kvr_answer_add(ctx->answer, b->pos, b->last - b->pos);
+
+    } else if (ngx_buf_size(b) > 0 && ctx->answer) {
+        ctx->answer->len = 0;
+    }
+
+    if (b->last_buf && ctx->answer) {
+        ctx->usage_done = 1;
+        ngx_http_kv_router_usage_told(ctx);
+    }
+}
+
+
+static void
+ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         known, worker;
+    kvr_router_t                    *k;
+    kvr_answer_usage_t               told;
+    kvr_usage_answer_t               a;
+    ngx_http_kv_router_candidate_t  *c;
+
+    if (!kvr_answer_usage(ctx->answer, &told)) {
+        return;
+    }
+
+    ctx->cached_tokens = told.cached_tokens;
+
+    if (ctx->match.prompt_blocks == 0) {
+        return;
+    }
+
+    k = &ctx->zone->router;
+    c = ctx->chosen;
+
+    worker = kvr_router_holder_worker(k, c->holder);
+
+    if (worker >= ctx->zone->sh->nworkers
+        || kvr_load32(&kvr_router_worker(k, worker)->generation)
+           != c->generation)
+    {
+        return;
+    }
+
+    /* by its events alone; what is in lower tiers is found, too */
+
+    known = c->predicted && c->disk == c->device ? c->device - c->predicted
+                                                 : c->disk;
+
+    a.block_size = ctx->match.block_size;
+    a.blocks = ctx->match.prompt_blocks;
+    a.prompt_tokens = told.prompt_tokens;
+    a.predicted = (uint64_t) known * a.block_size;
+    a.best = (uint64_t) ngx_max(ctx->best, known) * a.block_size;
+    a.cached = told.cached_tokens;
+
+    kvr_usage_add(&ctx->zone->sh->usage[worker], c->generation, &a);
+}
+
+
+/* ---- the watchdog ------------------------------------------------------- */
+
+void
+ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone)
+{
+    uint32_t  i, n;
+
+    if (ngx_current_msec - zone->judged < NGX_HTTP_KV_ROUTER_JUDGE_PERIOD) {
+        return;
+    }
+
+    zone->judged = ngx_current_msec;
+
+    n = ngx_min(kvr_router_workers(&zone->router), zone->sh->nworkers);
+
+    for (i = 0; i < n; i++) {
+        ngx_http_kv_router_judge_worker(zone, i);
+    }
+}
+
+
+static void
+ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
+    uint32_t number)
+{
+    bool                  holds;
+    uint32_t              flags, generation, holder, steps;
+    kvr_router_t         *k;
+    kvr_worker_conf_t     conf;
+    kvr_usage_verdict_t   verdict;
+
+    k = &zone->router;
+
+    generation = kvr_load32(&kvr_router_worker(k, number)->generation);
+
+    holds = false;
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (!holds && kvr_router_next_holder(k, number, &holder, &steps)) {
+        holds = kvr_router_holder_held(k, holder) != 0;
+    }
+
+    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds, &verdict)
+        || kvr_router_read_worker(k, number, &conf, &flags, &generation)
+           != KVR_OK)
+    {
+        return;
+    }
+
+    switch (verdict) {
+
+    case KVR_USAGE_NEVER_MATCHED:
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": worker \"%s\" finds prompts in "
+                      "its cache of which no block is known here: are the "
+                      "block size, the tokens (tokenizer, chat template), the "
+                      "cache salt and the LoRA name those of the engine, and "
+                      "is it this engine that the events are of?",
+                      &zone->name, conf.id);
+        break;
+
+    case KVR_USAGE_NOT_CACHED:
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": worker \"%s\" has nothing in "
+                      "its cache of the blocks that are known here: is prefix "
+                      "caching on, is it this engine that the events are of, "
+                      "are removals lost, and are the cache salt and the LoRA "
+                      "name those of the engine?",
+                      &zone->name, conf.id);
+        break;
+
+    default: /* KVR_USAGE_GOOD */
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": what worker \"%s\" has cached "
+                      "agrees with what is known of it",
+                      &zone->name, conf.id);
+        break;
+    }
+}

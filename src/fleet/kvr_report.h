@@ -1,0 +1,57 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Reports: the load that an engine itself tells, in the Prometheus text of its
+ * /metrics: requests that run and wait there, whoever sent them, and how full
+ * its KV cache is.
+ *
+ * A holder has one record, beside the fleet, found by the holder's number.
+ * One process at a time writes it; readers take no lock, and may see one
+ * number newer than the other.  A record counts for one generation of its
+ * holder.
+ */
+
+
+#ifndef KVR_REPORT_H_INCLUDED
+#define KVR_REPORT_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+/* What one rank reports; below zero: not known. */
+typedef struct {
+    double      waiting;            /* requests */
+    double      running;
+    double      usage;              /* 0..1, of the KV cache */
+} kvr_report_load_t;
+
+
+typedef struct {
+    uint64_t    at_ms;              /* monotonic; 0: never */
+    uint32_t    waiting;            /* UINT32_MAX: not known */
+    uint32_t    running;
+    uint32_t    usage;              /* millionths */
+    uint32_t    generation;
+    uint64_t    pad;
+} kvr_report_t;
+
+
+/* All zero is a valid beginning. */
+void kvr_report_write(kvr_report_t *r, uint32_t generation,
+    const kvr_report_load_t *load, uint64_t now_ms);
+
+/* What was reported less than max_ms ago; its age in ms, or -1. */
+int64_t kvr_report_read(const kvr_report_t *r, uint32_t generation,
+    uint64_t now_ms, uint64_t max_ms, kvr_report_load_t *load);
+
+/*
+ * Reads the metrics of vLLM and SGLang in the text of /metrics, whatever else
+ * is in it.  A metric that names no rank is of all ranks: of what it counts
+ * each has its share.  Answers how many values were found.
+ */
+uint32_t kvr_report_parse(const char *text, size_t len,
+    kvr_report_load_t *ranks, uint32_t nranks);
+
+
+#endif /* KVR_REPORT_H_INCLUDED */

@@ -1,0 +1,612 @@
+# Why a request goes where it goes, and what came of what was predicted.
+
+use lib 't/lib';
+use KVRouter;
+
+# two engines: /usage answers with the usage that the request's header names,
+# /stream with the same in its last events
+
+our $Engines = join('', map { <<_EOC_ } 1 .. 2);
+    server {
+        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+
+        location / {
+            return  200 "w$_\\n";
+        }
+
+        location /slow {
+            content_by_lua_block {
+                ngx.say("w$_")
+                ngx.flush(true)
+                ngx.sleep(60)
+            }
+        }
+
+        location /usage {
+            content_by_lua_block {
+                ngx.header.content_type = "application/json"
+                ngx.print('{"choices":[{"text":"', ("x"):rep(5000),
+                          '"}],"usage":', ngx.var.http_x_usage, "}")
+            }
+        }
+
+        location /stream {
+            content_by_lua_block {
+                ngx.header.content_type = "text/event-stream"
+
+                for _ = 1, 20 do
+                    ngx.print('data: {"choices":[{"text":"x"}]}\\n\\n')
+                    ngx.flush(true)
+                end
+
+                ngx.print('data: {"choices":[],"usage":',
+                          ngx.var.http_x_usage, "}\\n\\n")
+                ngx.flush(true)
+                ngx.print("data: [DONE]\\n\\n")
+            }
+        }
+    }
+_EOC_
+
+our $Workers = join('', map { <<_EOC_ } 1 .. 2);
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+_EOC_
+
+our $Router = <<'_EOC_';
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", { explain = true })
+    }
+_EOC_
+
+scripts(http_config => <<"_EOC_", config => <<'_EOC_');
+    upstream engines {
+        server     0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+    }
+$Engines
+_EOC_
+    location /kv/ {
+        kv_router_api         main;
+        access_by_lua_block   { router:api() }
+    }
+
+    location /bare/ {
+        kv_router_api         main;
+    }
+
+    location /status {
+        kv_router_status      main;
+    }
+
+    location /v1/ {
+        access_by_lua_block     { router:access() }
+        add_header              x-route "$kv_router_worker $kv_router_overlap_blocks" always;
+        proxy_pass              http://engines/;
+        proxy_http_version      1.1;
+        proxy_set_header        Connection "";
+        log_by_lua_block {
+            package.loaded.seen = { ngx.var.kv_router_cached_tokens }
+        }
+    }
+_EOC_
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    my $config = $block->http_config // '';
+
+    $config = "    kv_router_zone  zone=main:16m block_size=4;\n$config"
+        unless $config =~ /kv_router_zone/;
+    $config = "$config$Workers" unless $config =~ /kv_router_worker/;
+    $config = "$config$Router" unless $config =~ /init_by_lua/;
+
+    $block->set_value('http_config', $config);
+    $block->set_value('script', <<'_EOC_' . $block->script);
+            local decode = require "cjson.safe".decode
+
+            local function prompt(first, last)
+                return '{"prompt":' .. client.tokens(first, last) .. "}"
+            end
+
+            local function worker(i)
+                return client.stats().workers[i]
+            end
+
+            -- Some requests to an engine that says what it had.
+            local function served(n, path, body, usage)
+                for _ = 1, n do
+                    ask("POST", "/v1/" .. path, body,
+                        "x-usage: " .. usage .. "\r\n")
+                end
+            end
+
+            local function details(prompt, cached)
+                return '{"prompt_tokens":' .. prompt
+                       .. ',"prompt_tokens_details":{"cached_tokens":'
+                       .. cached .. "}}"
+            end
+
+            local function used(what)
+                local u = worker(1).usage
+
+                ngx.say(what, ": ", u.requests, " answers, prompts ",
+                        u.prompt_tokens, ", predicted ", u.predicted_tokens,
+                        ", best ", u.best_tokens, ", cached ",
+                        u.cached_tokens)
+            end
+
+            local function watchdog(to)
+                ngx.say("watchdog: ", client.wait(function()
+                    local now = worker(1).watchdog
+
+                    return now == to and now
+                end) or worker(1).watchdog)
+            end
+_EOC_
+});
+
+log_level('info');
+worker_connections(512);
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * 57;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: POST /route says who would be chosen and why
+--- script
+            client.cache("w1", client.tokens(1, 8))
+            client.cache("w2", client.tokens(1, 12))
+
+            local a = ask("POST", "/kv/route", prompt(1, 18))
+            local e = decode(a.body)
+
+            ngx.say(a.status, " ", a.headers["content-type"])
+            ngx.say(e.zone, ": ", e.prompt_tokens, " tokens, ",
+                    e.prompt_blocks, " blocks of ", e.block_size, ", best ",
+                    e.best_overlap_blocks)
+            ngx.say(e.policy, ": ", e.reason, ": ", e.chosen.worker_id, "/",
+                    e.chosen.dp_rank, ", then ", e.retries[1].worker_id)
+
+            for _, c in ipairs(e.candidates) do
+                local o, l = c.overlap, c.load
+
+                ngx.say(c.worker_id, "/", c.dp_rank, " ", c.role, " ",
+                        c.weight, ": cost ", c.cost, ", ", o.device, " ",
+                        o.host, " ", o.disk, " ", o.predicted, ", ",
+                        c.confidence, " ", c.reason, ", ", l.active_requests,
+                        " ", l.prefill_tokens, " ", l.decode_blocks, " ",
+                        l.additional_blocks, ", ",
+                        tostring(c.reported.kv_usage))
+            end
+--- response_body
+200 application/json
+main: 18 tokens, 4 blocks of 4, best 3
+kv_cost: overlap: w2/0, then w1
+w1/0 both 1: cost 6.5, 2 2 2 0, EXTERNAL none, 0 0 0 4, userdata: NULL
+w2/0 both 1: cost 5.5, 3 3 3 0, EXTERNAL none, 0 0 0 4, userdata: NULL
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 2: it reserves, predicts and counts nothing
+--- http_config
+    kv_router_zone  zone=main:16m block_size=4 predict=1h frequency=1m;
+--- script
+            client.cache("w1", client.tokens(1, 8))
+
+            local before = client.stats().requests
+
+            for _ = 1, 5 do
+                ask("POST", "/kv/route", prompt(1, 40))
+                ask("POST", "/bare/route", prompt(1, 40))
+            end
+
+            local after = client.stats().requests
+
+            for _, name in ipairs { "routed", "lookups", "lookups_matched",
+                                    "prompt_blocks" }
+            do
+                ngx.say(name, ": ", after[name] - before[name])
+            end
+
+            ngx.say("load: ", client.load() or "none")
+            ngx.say("frequencies: ", ask("POST", "/kv/query", '{"tokens":'
+                                         .. client.tokens(1, 8) .. "}").body:
+                                     match('"frequencies":(%b[])'))
+            ngx.say("predicted: ", decode(ask("POST", "/kv/route",
+                    prompt(1, 40)).body).candidates[1].overlap.predicted)
+--- response_body
+routed: 0
+lookups: 0
+lookups_matched: 0
+prompt_blocks: 0
+load: none
+frequencies: [0,0]
+predicted: 0
+--- no_error_log
+[error]
+
+
+
+=== TEST 3: what is predicted and what runs is told
+--- http_config
+    kv_router_zone  zone=main:16m block_size=4 predict=1h;
+--- script
+            client.cache("w1", client.tokens(1, 8))
+
+            local body = prompt(1, 40)
+            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+                                     .. "Content-Length: " .. #body
+                                     .. "\r\n\r\n" .. body)
+
+            sock:receiveuntil("\r\n\r\n")()
+            sock:receive(2)
+
+            local c = decode(ask("POST", "/kv/route", body).body).candidates[1]
+
+            ngx.say(c.overlap.device, " with ", c.overlap.predicted,
+                    " predicted, active ", c.load.active_requests, ", ",
+                    c.load.decode_blocks, " blocks, would add ",
+                    c.load.additional_blocks)
+            sock:close()
+            client.idle()
+--- response_body
+8 with 6 predicted, active 1, 10 blocks, would add 0
+load: none
+--- no_error_log
+[error]
+
+
+
+=== TEST 4: whatever the body is, there is an answer
+--- script
+            for _, body in ipairs { "", "{", '{"messages":[]}',
+                                    '{"prompt":[1]}' }
+            do
+                local e = decode(ask("POST", "/kv/route", body).body)
+
+                ngx.say(e.reason, ": ", #e.candidates, " candidates, chosen ",
+                        e.chosen and "one" or "none")
+            end
+--- response_body
+no_body: 2 candidates, chosen one
+bad_body: 2 candidates, chosen one
+no_tokens: 2 candidates, chosen one
+short: 2 candidates, chosen one
+--- no_error_log
+[error]
+
+
+
+=== TEST 5: where no policy is asked, the candidates are told
+--- script
+            client.cache("w1", client.tokens(1, 8))
+
+            local e = decode(ask("POST", "/bare/route", prompt(1, 18)).body)
+
+            ngx.say(e.reason)
+            ngx.say("policy ", tostring(e.policy), ", chosen ",
+                    tostring(e.chosen), ", retries ", #e.retries)
+
+            for _, c in ipairs(e.candidates) do
+                ngx.say(c.worker_id, ": ", c.overlap.device, ", cost ",
+                        tostring(c.cost))
+            end
+
+            client.tell("no prompt", "POST", "/bare/route", "[")
+            client.tell("GET", "GET", "/bare/route")
+            client.tell("GET", "GET", "/kv/route")
+--- response_body_like eval
+qr/^no policy here: access_by_lua_block \{ router:api\(\) \} in this location asks it
+policy userdata: NULL, chosen userdata: NULL, retries 0
+w1: 2, cost userdata: NULL
+w2: 0, cost userdata: NULL
+no prompt: 200 .*"reason":"bad_body".*
+GET: 405 \{"error":"\\"route\\" is called by POST, not by GET"\}
+GET: 405 \{"error":"\\"route\\" is called by POST, not by GET"\}
+$/
+--- no_error_log
+[error]
+
+
+
+=== TEST 6: without any worker it is said so
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:9;
+--- script
+            ask("DELETE", "/kv/workers/w1")
+
+            for _, path in ipairs { "/kv/route", "/bare/route" } do
+                local a = client.show("POST", path, prompt(1, 8))
+
+                ngx.say("retry after ", a.headers["retry-after"])
+            end
+--- response_body
+POST /kv/route: 503 {"error":"no worker"}
+retry after 1
+POST /bare/route: 503 {"error":"no worker"}
+retry after 1
+--- no_error_log
+[error]
+
+
+
+=== TEST 7: policies that keep something keep nothing of it
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", { policy = "session",
+            policy_conf = { next = "round_robin" } })
+    }
+--- script
+            local function chosen(headers)
+                return decode(ask("POST", "/kv/route", prompt(1, 8),
+                                  headers).body).chosen.worker_id
+            end
+
+            local first = chosen("x-session-id: s\r\n")
+            local same = 0
+
+            for _ = 1, 10 do
+                if chosen() == first then
+                    same = same + 1
+                end
+            end
+
+            ngx.say("turns: ", same)
+            ngx.say("routed: ", ask("POST", "/v1/x", prompt(1, 8),
+                                    "x-session-id: s\r\n").headers["x-route"]:
+                                match("^%w+") == first)
+
+            local other = chosen()
+
+            ngx.say("next: ", other ~= first, ", of the session: ",
+                    chosen("x-session-id: s\r\n") == first)
+--- response_body
+turns: 10
+routed: true
+next: true, of the session: true
+--- no_error_log
+[error]
+
+
+
+=== TEST 8: a header says it of a request that is routed
+--- script
+            client.cache("w1", client.tokens(1, 8))
+            client.cache("w2", client.tokens(1, 12))
+
+            local a = ask("POST", "/v1/x", prompt(1, 18),
+                          "x-kv-explain: 1\r\n")
+
+            ngx.say(a.headers["x-kv-explain"])
+            ngx.say("another: ", tostring(ask("POST", "/v1/x", prompt(1, 18),
+                    "x-kv-explain: 0\r\n").headers["x-kv-explain"]))
+            ngx.say("none: ", tostring(ask("POST", "/v1/x", prompt(1, 18)).
+                                       headers["x-kv-explain"]))
+--- response_body
+{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0],["w1",0,2,0]]}
+another: nil
+none: nil
+--- no_error_log
+[error]
+
+
+
+=== TEST 9: only who may has it
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            explain = function()
+                if ngx.var.http_x_who == "nobody" then
+                    error("nobody asks")
+                end
+
+                return ngx.var.http_x_who == "me"
+            end,
+            policy = { name = "a \"name\"\n", pick = function()
+                return 1, nil, ("\"\\\1\255"):rep(500)
+            end } })
+    }
+--- script
+            for _, who in ipairs { "me", "you", "nobody" } do
+                local a = ask("POST", "/v1/x", prompt(1, 18),
+                              "x-kv-explain: 1\r\nx-who: " .. who .. "\r\n")
+                local text = a.headers["x-kv-explain"]
+
+                ngx.say(who, ": ", a.status, " ", text and #text < 1024
+                        and decode(text).worker or text)
+            end
+--- response_body
+me: 200 w1
+you: 200 nil
+nobody: 200 nil
+--- error_log
+nobody asks
+--- no_error_log
+[alert]
+
+
+
+=== TEST 10: what an engine had cached is counted beside what was predicted
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            client.cache("w1", client.tokens(1, 12))
+
+            served(1, "usage", prompt(1, 18), details(18, 12))
+            used("one")
+            ngx.say("variable: ", package.loaded.seen[1])
+
+            served(1, "stream", prompt(1, 18), details(18, 8))
+            used("streamed")
+
+            served(1, "usage", prompt(1, 18), '{"prompt_tokens":18}')
+            served(1, "usage", prompt(1, 18), "null")
+            served(1, "x", prompt(1, 18), details(18, 8))
+            used("silent ones")
+            ngx.say("variable: ", tostring(package.loaded.seen[1]))
+
+            served(1, "usage", '{"messages":[]}', details(9, 8))
+            used("without tokens")
+
+            local text = ask("GET", "/status?format=prometheus").body
+
+            for line in text:gmatch("kv_router_worker_usage_[%w_]+_total{[^\n]*")
+            do
+                ngx.say(line)
+            end
+--- response_body
+one: 1 answers, prompts 18, predicted 12, best 12, cached 12
+variable: 12
+streamed: 2 answers, prompts 36, predicted 24, best 24, cached 20
+silent ones: 2 answers, prompts 36, predicted 24, best 24, cached 20
+variable: nil
+without tokens: 2 answers, prompts 36, predicted 24, best 24, cached 20
+kv_router_worker_usage_requests_total{zone="main",worker="w1"} 2
+kv_router_worker_usage_prompt_tokens_total{zone="main",worker="w1"} 36
+kv_router_worker_usage_predicted_tokens_total{zone="main",worker="w1"} 24
+kv_router_worker_usage_best_tokens_total{zone="main",worker="w1"} 24
+kv_router_worker_usage_cached_tokens_total{zone="main",worker="w1"} 20
+--- no_error_log
+[error]
+[warn]
+
+
+
+=== TEST 11: hashes that never match are told, and when they match again
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            client.cache("w1", client.tokens(1000, 1015))
+
+            served(50, "usage", prompt(1, 18), details(18, 16))
+            watchdog("never_matched")
+
+            local text = ask("GET", "/status?format=prometheus").body
+
+            for line in text:gmatch("kv_router_worker_watchdog{[^\n]*") do
+                ngx.say(line)
+            end
+
+            served(50, "usage", prompt(1000, 1018), details(18, 16))
+            watchdog("good")
+--- response_body
+watchdog: never_matched
+kv_router_worker_watchdog{zone="main",worker="w1",reason="never_matched"} 1
+kv_router_worker_watchdog{zone="main",worker="w1",reason="not_cached"} 0
+watchdog: good
+--- grep_error_log eval
+qr/worker "w1" finds prompts in its cache of which no block is known here|agrees with what is known/
+--- grep_error_log_out
+worker "w1" finds prompts in its cache of which no block is known here
+agrees with what is known
+
+
+
+=== TEST 12: so are blocks that are not there
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            client.cache("w1", client.tokens(1, 16))
+
+            served(150, "usage", prompt(1, 18), details(18, 0))
+            watchdog("not_cached")
+
+            -- by the timer of each process, once a second
+            ngx.sleep(1.5)
+--- response_body
+watchdog: not_cached
+--- grep_error_log eval
+qr/worker "w1" has nothing in its cache of the blocks that are known here/
+--- grep_error_log_out
+worker "w1" has nothing in its cache of the blocks that are known here
+
+
+
+=== TEST 13: an answer that went through a file is not read, and does no harm
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+
+    server {
+        listen 127.0.0.1:$TEST_NGINX_RAND_PORT_3;
+
+        location / {
+            access_by_lua_block    { router:access() }
+            proxy_pass             http://engines/;
+            proxy_buffer_size      4k;
+            proxy_buffers          2 4k;
+            proxy_busy_buffers_size 4k;
+        }
+    }
+--- script
+            client.cache("w1", client.tokens(1, 12))
+
+            for _ = 1, 5 do
+                local a = ask("POST", "/usage", prompt(1, 18), "x-usage: "
+                              .. details(18, 12) .. "\r\n",
+                              $TEST_NGINX_RAND_PORT_3)
+
+                ngx.say(a.status, " ", #a.body)
+            end
+
+            client.idle()
+--- response_body
+200 5099
+200 5099
+200 5099
+200 5099
+200 5099
+load: none
+--- no_error_log
+[alert]
+
+
+
+=== TEST 14: when all are full, nobody would be chosen just now
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 max_active=1;
+--- script
+            local body = prompt(1, 8)
+            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+                                     .. "Content-Length: " .. #body
+                                     .. "\r\n\r\n" .. body)
+
+            sock:receiveuntil("\r\n\r\n")()
+            sock:receive(2)
+
+            client.show("POST", "/kv/route", body)
+            client.show("POST", "/bare/route", body)
+            sock:close()
+            client.idle()
+--- response_body
+POST /kv/route: 503 {"error":"all workers have their max_active requests"}
+POST /bare/route: 503 {"error":"all workers have their max_active requests"}
+load: none
+--- no_error_log
+[error]
+
+
+
+=== TEST 15: several processes say it once
+--- workers: 3
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            client.cache("w1", client.tokens(1, 16))
+
+            served(60, "usage", prompt(1, 18), details(18, 0))
+            watchdog("not_cached")
+            ngx.sleep(2.5)
+--- timeout: 20
+--- response_body
+watchdog: not_cached
+--- grep_error_log eval
+qr/worker "w1" has nothing in its cache/
+--- grep_error_log_out
+worker "w1" has nothing in its cache
