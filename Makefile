@@ -240,7 +240,7 @@ check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
-## make fuzz        fuzzing; SECONDS=600 each, TARGET="index ingest event json answer"
+## make fuzz        fuzzing; SECONDS=600 each, TARGET="index event json", ...
 
 # libFuzzer goes on from what it found before, in build/fuzz/corpus; an input
 # that fails is left in build/fuzz.
@@ -302,7 +302,8 @@ lint: deps-check
 ## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on
 
 demo: deps-demo all
-	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so $(if $(KEEP),--keep)
+	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
 
 # bench/ has a Makefile of its own

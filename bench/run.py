@@ -5,10 +5,9 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, ingest, pauses, capacity,
-snapshot; the last three run once, and the last four no peer has.  Every program
-prints one line of JSON a figure; what is
-shown is the median of N runs, and the best peer's figure by ours ("x ours":
+ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, pauses,
+capacity, snapshot; the last three run once, and the last five no peer has.
+Every program prints one line of JSON a figure; what is shown is the median of N runs, and the best peer's figure by ours ("x ours":
 above 1, ours is faster or smaller), with "!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
@@ -32,8 +31,9 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
-        'pauses', 'capacity', 'snapshot']
-ALONE = ('ingest', 'pauses', 'capacity', 'snapshot')    # rows of no peer
+        'latency', 'pauses', 'capacity', 'snapshot']
+ALONE = ('ingest', 'latency', 'pauses', 'capacity',
+         'snapshot')                                    # rows of no peer
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -61,6 +61,9 @@ AIMS = {
 # the same of our figure alone: at most
 LIMITS = {
     'hash a block, 64 tokens': 10,
+    'latency: normalised, routed, p99 rises by': 1,
+    'latency: vLLM, routed, p99 rises by': 1,
+    'latency: vLLM, in bursts, routed, p99 rises by': 1,
 }
 
 # and at least
@@ -276,15 +279,18 @@ def main():
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
     theirs = [r for r in rows if not r.startswith(ALONE)]
-    ours = [r for r in rows if not r.startswith(('capacity', 'pauses',
-                                                 'snapshot'))]
+    ours = [r for r in rows if not r.startswith(('capacity', 'latency',
+                                                 'pauses', 'snapshot'))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')
-    once = [[index, r] for r in rows if r not in ours]
+    once = [[index, r] for r in rows if r not in ours and r != 'latency']
 
     if ours:
         programs.append([index] + ours)
+
+    if 'latency' in rows:
+        programs.append([os.path.join(HERE, 'latency.py'), '--build', build])
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)
@@ -311,6 +317,8 @@ def main():
 
     compared = [compare(name, row) for name, row in results.items()]
     print('\n'.join(table(compared)))
+    print('\nload of the machine: %.1f at the start, %.1f at the end, on %d '
+          'cores' % (what['load'], os.getloadavg()[0], what['cores']))
 
     out = os.path.join(build, 'bench.json')
 
@@ -325,7 +333,7 @@ def main():
         f.write('\n')
 
     os.rename(out + '.new', out)
-    print('\nall figures: %s' % os.path.relpath(out))
+    print('all figures: %s' % os.path.relpath(out))
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The demo: one trace, two policies, four engine stand-ins, a real nginx.
 
-Starts Redis, the engines and nginx with the module in a temporary directory
-on free loopback ports, replays the same part of the Mooncake trace once with
+Starts Redis, the engines, a kv-relay beside each, and nginx with the module in
+a temporary directory on free loopback ports, replays the same part of the Mooncake trace once with
 round_robin and once with kv_cost (between them an `nginx -s reload`), and
 prints what the clients saw.  The status is 0 when no request failed and
 kv_cost was better in hit rate and time to first token.
@@ -26,6 +26,7 @@ import redis
 import mooncake
 from processes import (DemoError, Process, free_port, run_attached,
                        wait_until)
+from worker import Worker
 
 DEMO = Path(__file__).resolve().parent
 REPOSITORY = DEMO.parent
@@ -64,8 +65,9 @@ def http(method, url, body=None):
 class Demo:
     """Everything that runs, and the steps of the demo."""
 
-    def __init__(self, module, directory):
+    def __init__(self, module, relay, directory):
         self.module = module
+        self.relay = relay
         self.directory = directory
         self.processes = {}
         self.engines = {}                       # worker -> host:port
@@ -90,20 +92,20 @@ class Demo:
                 raise OSError(str(err)) from err
 
         self._wait("redis", "redis answers", redis_answers)
-        for seed, worker in enumerate(WORKERS):
-            self._spawn(worker, [
-                sys.executable, str(DEMO / "engine.py"), "--id", worker,
-                "--redis", self._redis_url(),
-                "--block-size", str(BLOCK_SIZE), "--blocks", str(BLOCKS),
-                "--prefill-us-per-token", str(PREFILL_US),
-                "--decode-us-per-token", str(DECODE_US),
-                "--seed", str(seed)])
-        for worker in WORKERS:
-            ready = self._wait(
-                worker, f"engine {worker} is ready",
-                lambda log=self.processes[worker].log: re.search(
-                    r"^ready on (\S+)$", log.read_text(), re.MULTILINE))
-            self.engines[worker] = ready[1]
+        workers = [Worker(
+            name, self.directory, "--block-size", str(BLOCK_SIZE),
+            "--blocks", str(BLOCKS),
+            "--prefill-us-per-token", str(PREFILL_US),
+            "--decode-us-per-token", str(DECODE_US), "--seed", str(seed))
+            for seed, name in enumerate(WORKERS)]
+        for worker in workers:
+            self.processes[worker.name] = worker.engine
+        for worker in workers:
+            worker.wait_ready()
+            self.engines[worker.name] = worker.address
+            worker.start_relay(self.relay, self._redis_url(),
+                               "--block-size", str(BLOCK_SIZE))
+            self.processes[worker.relay.name] = worker.relay
         self._write_conf(policy)
         self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
                               "-c", "nginx.conf", "-e", "error.log"])
@@ -297,6 +299,9 @@ def parse_options():
     parser.add_argument("--module", metavar="FILE", type=Path, default=Path(
         REPOSITORY / "build" / "ngx_http_kv_router_module.so"),
         help="the nginx module")
+    parser.add_argument("--relay", metavar="FILE", type=Path,
+                        default=Path(REPOSITORY / "build" / "kv-relay"),
+                        help="the program beside each engine")
     parser.add_argument("--keep", action="store_true",
                         help="replay a little with kv_cost, then leave "
                              "everything up until Ctrl-C")
@@ -336,11 +341,12 @@ def terminate(*_):
 def main():
     """The program."""
     options = parse_options()
-    if not options.module.is_file():
-        sys.exit(f"{options.module} isn't there: build the module first")
+    for file in (options.module, options.relay):
+        if not file.is_file():
+            sys.exit(f"{file} isn't there: build it first, by `make`")
     signal.signal(signal.SIGTERM, terminate)
     directory = Path(tempfile.mkdtemp(prefix="kv-router-demo-"))
-    demo = Demo(options.module.resolve(), directory)
+    demo = Demo(options.module.resolve(), options.relay.resolve(), directory)
     status = 1
     keep_logs = False
     try:

@@ -2,7 +2,7 @@
 """An inference engine stand-in: to a router it behaves as vLLM does.
 
 OpenAI-compatible HTTP in front, a modelled KV cache (kv_cache.py), modelled
-time (scheduler.py), and KV events to Redis (kv_publisher.py).  It computes
+time (scheduler.py), and KV events by ZeroMQ (kv_events.py).  It computes
 nothing: answers are words drawn by a hash of the prompt.
 
 Prints `ready on 127.0.0.1:PORT` when it serves; SIGTERM and SIGINT stop it.
@@ -21,7 +21,7 @@ import uuid
 from aiohttp import web
 
 from kv_cache import KVCache, Sequence
-from kv_publisher import Publisher
+from kv_events import Publisher
 from scheduler import Request, Scheduler
 from tokenizer import chat_text, tokenize
 
@@ -150,7 +150,7 @@ class Engine:
         self.options = options
         self.cache = KVCache(options.blocks, options.block_size)
         self.max_model_len = options.blocks * options.block_size
-        self.publisher = None           # set by serve(), unless --no-events
+        self.publisher = None           # set by serve(), with --events
         self.scheduler = Scheduler(
             self.cache, self._publish, options.max_num_seqs,
             options.prefill_us_per_token, options.decode_us_per_token)
@@ -356,13 +356,8 @@ async def serve(options):
     await site.start()
     port = runner.addresses[0][1]
     tasks = [asyncio.create_task(engine.scheduler.run())]
-    if not options.no_events:
-        engine.publisher = Publisher(
-            options.redis, options.id, channel_prefix=options.channel_prefix,
-            membership={"address": f"{HOST}:{port}", "model": options.model,
-                        "block_size": options.block_size, "ranks": 1,
-                        "role": "both", "weight": 1,
-                        "lora_names": ",".join(options.lora)})
+    if options.events:
+        engine.publisher = Publisher(options.events, options.replay)
         tasks.append(asyncio.create_task(engine.publisher.run()))
 
     stop = asyncio.Event()
@@ -382,10 +377,11 @@ async def serve(options):
     await stop.wait()
 
     await runner.cleanup()
-    tasks[0].cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     if engine.publisher is not None:
         engine.publisher.close()
-    await asyncio.gather(*tasks, return_exceptions=True)
     if failures:
         raise failures[0]
 
@@ -394,17 +390,16 @@ def parse_options(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
         description="An inference engine stand-in with vLLM's HTTP API, a "
-                    "modelled KV cache and KV events to Redis.",
+                    "modelled KV cache and vLLM's KV events.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--id", default="w1", help="the worker's id in events")
     add("--port", type=int, default=0,
         help=f"port on {HOST}; 0: a free one, see the `ready` line")
-    add("--redis", default="redis://127.0.0.1:6379", metavar="URL",
-        help="where KV events go")
-    add("--no-events", action="store_true", help="publish nothing")
-    add("--channel-prefix", default="kv-events:",
-        help="events go to the channel of this prefix and the id")
+    add("--events", metavar="ENDPOINT",
+        help="publish KV events there, as tcp://127.0.0.1:5557 (vLLM's "
+             "endpoint)")
+    add("--replay", metavar="ENDPOINT",
+        help="answer there what was published (vLLM's replay_endpoint)")
     add("--model", default="demo", help="the model's name")
     add("--lora", action="append", default=[], metavar="NAME",
         help="serve an adapter under this model name (repeatable)")
@@ -431,7 +426,7 @@ def main():
     options = parse_options()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO,
-        format=f"%(asctime)s {options.id} %(levelname)s %(message)s")
+        format="%(asctime)s %(levelname)s %(message)s")
     asyncio.run(serve(options))
 
 

@@ -13,8 +13,8 @@ everything from the start of the prompt to the end of that block.
 * At least the last token of a prompt is computed, so a prompt that is cached
   to its last block computes that block again: a second copy of one handle.
 
-Every change is noted as a normalised event (design: EVENTS.md, section 2):
-the first copy of a handle as a store, the loss of its last copy as a removal.
+Every change is noted as an event in vLLM's form: each copy of a block that is
+stored, and each that is lost.  To count copies is the reader's part.
 """
 
 from array import array
@@ -22,34 +22,10 @@ from collections import OrderedDict
 
 from xxhash import xxh3_64_intdigest
 
-HASH_SEED = 1337
-U64 = (1 << 64) - 1
-
-RANK = 0
-TIER_DEVICE = 0
+MEDIUM = "GPU"
 
 
 # ---------------------------------------------------------------- hashes
-
-def hash_seed(lora_name="", cache_salt=""):
-    """The seed of a prompt's local hashes (EVENTS.md, section 6)."""
-    seed = HASH_SEED
-    if lora_name:
-        seed += xxh3_64_intdigest(lora_name.encode(), seed=0)
-    if cache_salt:
-        seed += xxh3_64_intdigest(cache_salt.encode(), seed=1)
-    return seed & U64
-
-
-def local_hash(tokens, seed):
-    """The local hash of one block; `tokens` are little-endian u32 bytes."""
-    return xxh3_64_intdigest(tokens, seed=seed)
-
-
-def le64(numbers):
-    """Numbers below 2^64 as little-endian bytes."""
-    return array("Q", numbers).tobytes()
-
 
 class Sequence:
     """The tokens of one request, with the hashes of its complete blocks.
@@ -62,11 +38,11 @@ class Sequence:
                  secret=0):
         self.tokens = array("I", tokens)
         self.block_size = block_size
-        self.locals = []            # local hash of each complete block
+        self.lora_name = lora_name
+        self.cache_salt = cache_salt
         self.handles = []           # handle of each complete block
         self.blocks = []            # ids of the cache blocks allocated
         self.committed = 0          # complete blocks known to the cache
-        self._seed = hash_seed(lora_name, cache_salt)
         self._secret = secret
         self._root = xxh3_64_intdigest(
             f"{lora_name}\0{cache_salt}".encode(), seed=secret)
@@ -91,7 +67,18 @@ class Sequence:
             parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + block,
                                        seed=self._secret)
             self.handles.append(parent)
-            self.locals.append(local_hash(block, self._seed))
+
+    def stored_event(self, first, last):
+        """BlockStored of the complete blocks first .. last - 1."""
+        size = self.block_size
+        lora = [self.lora_name] if self.lora_name else []
+        salt = [self.cache_salt] if self.cache_salt else []
+        extra_keys = [(lora if i else lora + salt) or None
+                      for i in range(first, last)]
+        return ["BlockStored", self.handles[first:last],
+                self.handles[first - 1] if first else None,
+                list(self.tokens[first * size:last * size]), size,
+                None, MEDIUM, self.lora_name or None, extra_keys]
 
 
 # ----------------------------------------------------------------- cache
@@ -117,7 +104,7 @@ class KVCache:
         return 1 - len(self.free) / self.num_blocks
 
     def take_events(self):
-        """The normalised events since the last call, in order."""
+        """The events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
@@ -138,14 +125,11 @@ class KVCache:
                 del self.free[block]
             self.refs[block] += 1
 
-        evicted = []
         for _ in range(fresh):
             block, _ = self.free.popitem(last=False)
-            self._forget(block, evicted)
+            self._forget(block)
             self.refs[block] = 1
             hits.append(block)
-        if evicted:
-            self._events.append(["r", RANK, TIER_DEVICE, le64(evicted)])
 
         cached = len(hits) - fresh
         sequence.blocks = hits
@@ -154,20 +138,15 @@ class KVCache:
 
     def commit(self, sequence, num_tokens):
         """The first `num_tokens` tokens are computed: caches their blocks."""
-        last = num_tokens // self.block_size
-        run = sequence.committed        # start of a run of newly held blocks
-        for i in range(sequence.committed, last):
+        first, last = sequence.committed, num_tokens // self.block_size
+        if first >= last:
+            return
+        for i in range(first, last):
             block, handle = sequence.blocks[i], sequence.handles[i]
             self.handle_of[block] = handle
-            copies = self.held.get(handle)
-            if copies is None:
-                self.held[handle] = {block: None}
-                continue
-            copies[block] = None
-            self._note_stores(sequence, run, i)
-            run = i + 1
-        self._note_stores(sequence, run, last)
-        sequence.committed = max(sequence.committed, last)
+            self.held.setdefault(handle, {})[block] = None
+        self._events.append(sequence.stored_event(first, last))
+        sequence.committed = last
 
     def release(self, sequence):
         """The sequence has ended; its blocks stay cached while they can."""
@@ -183,7 +162,7 @@ class KVCache:
             return False
         self.held.clear()
         self.handle_of = [None] * self.num_blocks
-        self._events.append(["c", RANK])
+        self._events.append(["AllBlocksCleared"])
         return True
 
     def _cached_prefix(self, sequence):
@@ -197,7 +176,7 @@ class KVCache:
             hits.append(next(iter(copies)))
         return hits
 
-    def _forget(self, block, evicted):
+    def _forget(self, block):
         handle = self.handle_of[block]
         if handle is None:
             return
@@ -206,12 +185,4 @@ class KVCache:
         del copies[block]
         if not copies:
             del self.held[handle]
-            evicted.append(handle)
-
-    def _note_stores(self, sequence, first, last):
-        if first >= last:
-            return
-        parent = sequence.handles[first - 1] if first else None
-        self._events.append(["s", RANK, TIER_DEVICE, parent,
-                             le64(sequence.handles[first:last]),
-                             le64(sequence.locals[first:last])])
+        self._events.append(["BlockRemoved", [handle], MEDIUM])

@@ -1,17 +1,14 @@
 #!/usr/bin/python3
 """The engine stand-in's cache model, its hashes and its tokenizer; TAP."""
 
-import json
 import random
 import sys
-from array import array
-from pathlib import Path
+from collections import Counter
 
 import tap
-from kv_cache import KVCache, Sequence, hash_seed, local_hash
+from kv_cache import KVCache, Sequence
 from tokenizer import WORDS, chat_text, token_of, tokenize
 
-VECTORS = Path(__file__).resolve().parent.parent / "t/vectors"
 SIZE = 4
 
 
@@ -42,76 +39,79 @@ def serve(cache, tokens, **options):
     return cached
 
 
-def u64s(data):
-    numbers = array("Q")
-    numbers.frombytes(data)
-    return list(numbers)
+def removed(cache):
+    """The handles of the events since the last call, all of removals."""
+    handles = []
+    for event in cache.take_events():
+        assert (event[0], event[2:]) == ("BlockRemoved", ["GPU"]), event
+        handles += event[1]
+    return handles
+
+
+def blocks_of(seq):
+    """The complete blocks of a sequence: what an event tells of each."""
+    _, handles, parent, tokens, *_, keys = seq.stored_event(
+        0, len(seq.handles))
+    return {handle: (handles[i - 1] if i else parent,
+                     tokens[i * SIZE:(i + 1) * SIZE], keys[i])
+            for i, handle in enumerate(handles)}
 
 
 class Mirror:
     """What a reader of the events believes is cached."""
 
     def __init__(self):
-        self.blocks = {}                # handle -> (parent, local hash)
+        self.copies = Counter()         # of each handle
+        self.blocks = {}                # handle -> (parent, tokens, keys)
 
     def apply(self, events):
         for event in events:
-            if event[0] == "s":
+            if event[0] == "BlockStored":
                 self._store(*event[1:])
-            elif event[0] == "r":
-                for handle in u64s(event[3]):
-                    del self.blocks[handle]         # KeyError: never stored
+            elif event[0] == "BlockRemoved":
+                (handle,) = event[1]
+                self.copies[handle] -= 1
+                assert self.copies[handle] >= 0, "never stored"
+                if self.copies[handle] == 0:
+                    del self.copies[handle]
             else:
-                assert event[0] == "c", event
-                self.blocks.clear()
+                assert event == ["AllBlocksCleared"], event
+                self.copies.clear()
 
-    def _store(self, rank, tier, parent, handles, locals_):
-        assert (rank, tier) == (0, 0)
-        handles, locals_ = u64s(handles), u64s(locals_)
-        assert handles and len(handles) == len(locals_)
-        assert parent is None or parent in self.blocks, "unknown parent"
-        for handle, local in zip(handles, locals_):
-            assert handle not in self.blocks, "stored twice"
-            self.blocks[handle] = (parent, local)
+    def _store(self, handles, parent, tokens, size, lora_id, medium, lora_name,
+               extra_keys):
+        assert (size, lora_id, medium, lora_name) == (SIZE, None, "GPU", None)
+        assert handles and len(tokens) == SIZE * len(handles)
+        assert len(extra_keys) == len(handles)
+        assert parent is None or parent in self.copies, "unknown parent"
+        for i, handle in enumerate(handles):
+            self.copies[handle] += 1
+            self.blocks[handle] = (
+                parent, tokens[i * SIZE:(i + 1) * SIZE], extra_keys[i])
             parent = handle
 
 
 # ---------------------------------------------------------------- tests
 
-def hashes_agree_with_the_vectors():
-    """local hashes, LoRA included, agree with the vectors"""
-    cases = json.loads((VECTORS / "block_hashes.json").read_text())["cases"]
-    compared = 0
-    for case in cases:
-        if "tokens" in case and "mm_hashes" not in case:
-            seq = Sequence(case["tokens"], case["block_size"],
-                           lora_name=case.get("lora_name", ""))
-            assert [str(n) for n in seq.locals] == case["local"], case["name"]
-            compared += 1
-        elif "bytes" in case:
-            digest = local_hash(case["bytes"].encode(), case["seed"])
-            assert str(digest) == case["xxh3_64"]
-            compared += 1
-    assert compared >= 3
+def salt_lora_and_seed_change_all_handles():
+    """a salt, an adapter or another seed changes every handle"""
+    plain = sequence(prompt(0, 3))
+    for other in ({"cache_salt": "t"}, {"lora_name": "t"}, {"secret": 1}):
+        assert not set(plain.handles) & set(
+            sequence(prompt(0, 3), **other).handles)
 
 
-def salt_and_lora_change_all_hashes():
-    """a salt or an adapter changes every local hash and every handle"""
-    tokens = prompt(0, 3)
-    plain = sequence(tokens)
-    for other in (sequence(tokens, cache_salt="t"),
-                  sequence(tokens, lora_name="t")):
-        assert not set(plain.locals) & set(other.locals)
-        assert not set(plain.handles) & set(other.handles)
-    assert hash_seed() == 1337
-    assert len({hash_seed("t"), hash_seed("", "t"), hash_seed("t", "t")}) == 3
-
-
-def seeds_change_handles_only():
-    """engines of another seed differ in handles, not in local hashes"""
-    a, b = (sequence(prompt(0, 3), secret=n) for n in (1, 2))
-    assert a.locals == b.locals
-    assert not set(a.handles) & set(b.handles)
+def events_are_vllms():
+    """a store has tokens, the adapter's name, and the salt on block 0"""
+    seq = sequence(prompt(0, 3), lora_name="a", cache_salt="t")
+    one, two, three = seq.handles
+    assert seq.stored_event(0, 2) == [
+        "BlockStored", [one, two], None, list(range(2 * SIZE)), SIZE, None,
+        "GPU", "a", [["a", "t"], ["a"]]]
+    assert seq.stored_event(2, 3) == [
+        "BlockStored", [three], two, list(range(2 * SIZE, 3 * SIZE)), SIZE,
+        None, "GPU", "a", [["a"]]]
+    assert sequence(prompt(0, 1)).stored_event(0, 1)[7:] == [None, [None]]
 
 
 def growing_is_the_same_as_having_grown():
@@ -121,7 +121,7 @@ def growing_is_the_same_as_having_grown():
     for token in tokens[3:]:
         grown.extend([token])
     whole = sequence(tokens)
-    assert (grown.handles, grown.locals) == (whole.handles, whole.locals)
+    assert grown.handles == whole.handles
 
 
 def a_prefix_is_reused():
@@ -144,11 +144,11 @@ def the_last_token_is_computed():
     seq, cached = admit(cache, whole)
     assert cached == 3 * SIZE
     assert len(cache.held[seq.handles[3]]) == 2
-    assert not cache.take_events(), "the second copy is no store"
+    assert cache.take_events() == [seq.stored_event(3, 4)], "a second copy"
 
 
-def the_last_copy_is_the_removal():
-    """a removal is told when the last copy of a block is evicted"""
+def each_copy_is_removed():
+    """a removal is told for each copy of a block that is evicted"""
     cache = KVCache(4, SIZE)
     one = prompt(0, 1)[:-1]
     serve(cache, one)
@@ -158,11 +158,9 @@ def the_last_copy_is_the_removal():
     cache.take_events()
     seq = sequence(prompt(100, 2))
     cache.allocate(seq, len(seq.tokens))        # three of four blocks
-    assert not cache.take_events() and handle in cache.held
+    assert removed(cache) == [handle] and handle in cache.held
     cache.allocate(sequence(prompt(200, 0)), 1)
-    (event,) = cache.take_events()
-    assert event[0] == "r" and u64s(event[3]) == [handle]
-    assert handle not in cache.held
+    assert removed(cache) == [handle] and handle not in cache.held
 
 
 def the_oldest_tail_goes_first():
@@ -174,8 +172,7 @@ def the_oldest_tail_goes_first():
     cache.take_events()
     blocker = sequence(prompt(200, 2))
     cache.allocate(blocker, 5 * SIZE)   # two never used blocks, then three
-    (event,) = cache.take_events()
-    assert u64s(event[3]) == sequence(old).handles[::-1]
+    assert removed(cache) == sequence(old).handles[::-1]
     assert set(cache.held) == set(sequence(young).handles)
 
 
@@ -189,8 +186,7 @@ def use_makes_young():
     assert sequence(first).handles[0] in cache.held
     cache.take_events()
     cache.allocate(sequence(prompt(200, 1)), 2 * SIZE)
-    (event,) = cache.take_events()
-    assert not set(u64s(event[3])) & set(sequence(first).handles[:2])
+    assert not set(removed(cache)) & set(sequence(first).handles[:2])
 
 
 def blocks_in_use_stay():
@@ -225,14 +221,14 @@ def clear_empties():
     cache = KVCache(8, SIZE)
     serve(cache, prompt(0, 4))
     cache.take_events()
-    assert cache.clear() and cache.take_events() == [["c", 0]]
+    assert cache.clear() and cache.take_events() == [["AllBlocksCleared"]]
     assert not cache.held and serve(cache, prompt(0, 4)) == 0
 
 
 def events_reconstruct_the_cache():
     """under random load the events tell exactly what is cached"""
     rng = random.Random(20)
-    cache, mirror, running, locals_ = KVCache(200, SIZE), Mirror(), [], {}
+    cache, mirror, running, known = KVCache(200, SIZE), Mirror(), [], {}
     refused = hits = 0
     for _ in range(6000):
         action = rng.random()
@@ -254,7 +250,7 @@ def events_reconstruct_the_cache():
             more = min(rng.randrange(8), limit - len(seq.tokens))
             seq.extend(rng.choices(range(3), k=more))
             cache.commit(seq, len(seq.tokens) - 1)
-            locals_.update(zip(seq.handles, seq.locals))
+            known.update(blocks_of(seq))
         elif action < 0.999 and running:
             seq, _ = running.pop(rng.randrange(len(running)))
             cache.release(seq)
@@ -263,11 +259,12 @@ def events_reconstruct_the_cache():
                 cache.release(running.pop()[0])
             assert cache.clear()
         for seq, _ in running[-1:]:
-            locals_.update(zip(seq.handles, seq.locals))
+            known.update(blocks_of(seq))
         mirror.apply(cache.take_events())
-        assert mirror.blocks.keys() == cache.held.keys()
-    for handle, (_, local) in mirror.blocks.items():
-        assert locals_[handle] == local
+        assert mirror.copies == {handle: len(copies) for handle, copies
+                                 in cache.held.items()}
+    for handle, block in mirror.blocks.items():
+        assert known[handle] == block
     used = sum(1 for refs in cache.refs if refs)
     assert used + len(cache.free) == cache.num_blocks
     assert refused > 10 and hits > 100, (refused, hits)
@@ -288,13 +285,12 @@ def answers_survive_the_tokenizer():
 
 if __name__ == "__main__":
     sys.exit(tap.run([
-        hashes_agree_with_the_vectors,
-        salt_and_lora_change_all_hashes,
-        seeds_change_handles_only,
+        salt_lora_and_seed_change_all_handles,
+        events_are_vllms,
         growing_is_the_same_as_having_grown,
         a_prefix_is_reused,
         the_last_token_is_computed,
-        the_last_copy_is_the_removal,
+        each_copy_is_removed,
         the_oldest_tail_goes_first,
         use_makes_young,
         blocks_in_use_stay,

@@ -51,6 +51,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     copy = fuzz_copy(bytes + 1, len - 1);
     kvr_decoder_salted(decoder, bytes[0] & 1);
     kvr_decoder_block_size(decoder, (bytes[0] & 2) ? 16 : 0);
+    kvr_decoder_eagle(decoder, bytes[0] & 8);
     kvr_decoder_window(decoder, (bytes[0] & 4) ? 64 : 0);
 
     why = KVR_WHY_NONE;
@@ -118,7 +119,7 @@ event(const kvr_event_t *ev)
 
     numbers(ev->handles, ev->nhandles * sizeof(uint64_t));
     numbers(ev->locals, ev->nlocals * sizeof(uint64_t));
-    numbers(ev->tokens, ev->ntokens * sizeof(uint32_t));
+    numbers(ev->tokens, (ev->ntokens + ev->pairs) * sizeof(uint32_t));
     numbers(ev->lora_name, ev->lora_len);
     numbers(ev->cache_salt, ev->salt_len);
     numbers(ev->worker, ev->worker_len);

@@ -211,6 +211,49 @@ def streams():
                    for batch in ENGINE_EVENTS for event in batch)
 
 
+def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
+           seed=1337):
+    """A block in a relay's saved state; see src/kvr_engine_save.c."""
+    return (words(handle, parent, 99, seed) + bytes(copies)
+            + len(local).to_bytes(2, "little") + bytes([flags, why])
+            + words(*local))
+
+
+def states():
+    """Events, parts of snapshots and of saved state; see fuzz_engine.c."""
+    def part(rank, groups, *blocks):
+        return msgpack.packb(["kve1", rank, groups, b"".join(blocks)])
+
+    chain = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
+                           ["r", 0, 0, words(2)]])
+    spans = msgpack.packb([["s", 1, 1, None, words(7), words(1, 2)]])
+    groups = b"\1\0\0\0\2\3\0\0\0\1"
+    parts = [part(0, groups, record(1, 0, 4, copies=(3, 0, 0, 0)),
+                  record(2, 1, 5, flags=1, copies=(0, 0, 0, 0))),
+             part(0, b"", record(9, 2, 8, flags=1), record(10, 9, 7, flags=1)),
+             part(0, b"", record(11, 12, 1, flags=1),
+                  record(12, 11, 1, flags=1)),
+             part(1, b"", record(7, 0, 1, 2, copies=(0, 255, 0, 0), seed=5)),
+             part(2, b"", record(20, 0, flags=2, why=4),
+                  record(21, 20, flags=3, why=1)),
+             part(3, b"\0" * 4 + b"\1")]
+    later = [msgpack.packb([1.5, batch, rank])
+             for rank, batch in enumerate(ENGINE_EVENTS)]
+    later += [msgpack.packb([1.5, [
+        ["BlockStored", [10, 9], None, [], 0, None, "CPU"],
+        stored([30], 12, [1, 2, 3, 4]), stored([31], 21, [1, 2, 3, 4]),
+        ["BlockRemoved", [1, 2, 3, 9]], ["BlockRemoved", [1], "CPU"]]])]
+    for data in (*parts, chain, spans):
+        yield message(0, chain) + message(2, data)
+    yield b"".join([message(0, chain), message(0, spans),
+                    *(message(2, data) for data in parts),
+                    *(message(1, data) for data in later),
+                    message(3, b""), *(message(2, data) for data in parts)])
+    for data in later:
+        yield (message(1, data) + message(2, parts[0]) + message(0, chain)
+               + message(2, parts[1]) + message(1, later[-1]))
+
+
 def event(name, count, *, view=0, parent=0, how=0, shape=0x0AAA):
     """The six bytes of an event: handles name, name + 1, ..."""
     return bytes([how | view, parent, count - 1, shape & 255, shape >> 8,
@@ -261,6 +304,7 @@ def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
+                        ("engine", states()),
                         ("json", (body.encode() for body in BODIES)),
                         ("answer", answers())):
         folder = Path(sys.argv[1]) / name

@@ -424,6 +424,19 @@ ngx_http_kv_router_gen_bool(yajl_gen g, const char *key, ngx_uint_t value)
 
 
 void
+ngx_http_kv_router_gen_ms(yajl_gen g, const char *key, int64_t ms)
+{
+    if (ms < 0) {
+        ngx_http_kv_router_gen_key(g, key);
+        yajl_gen_null(g);
+        return;
+    }
+
+    ngx_http_kv_router_gen_decimal(g, key, ms, 3);
+}
+
+
+void
 ngx_http_kv_router_gen_decimal(yajl_gen g, const char *key, uint64_t v,
     ngx_uint_t digits)
 {

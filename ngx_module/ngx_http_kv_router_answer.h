@@ -71,6 +71,9 @@ void ngx_http_kv_router_gen_u64(yajl_gen g, const char *key, uint64_t value);
 void ngx_http_kv_router_gen_bool(yajl_gen g, const char *key,
     ngx_uint_t value);
 
+/* milliseconds, in seconds; null when they are negative */
+void ngx_http_kv_router_gen_ms(yajl_gen g, const char *key, int64_t ms);
+
 /* v / 10^digits, without loss; digits is at most 9 */
 
 void ngx_http_kv_router_gen_decimal(yajl_gen g, const char *key, uint64_t v,

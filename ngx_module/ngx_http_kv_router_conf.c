@@ -92,6 +92,16 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strcmp(value[i].data, "eagle=on") == 0) {
+            zone->params.eagle = 1;
+            continue;
+        }
+
+        if (ngx_strcmp(value[i].data, "eagle=off") == 0) {
+            zone->params.eagle = 0;
+            continue;
+        }
+
         if (ngx_strncmp(value[i].data, "max_workers=", 12) == 0) {
 
             n = ngx_atoi(value[i].data + 12, value[i].len - 12);

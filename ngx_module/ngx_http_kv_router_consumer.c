@@ -293,7 +293,9 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
                == KVR_OK)
         {
+            /* only the end of a repair takes back what was said now */
             c->unsaid &= ~bit;
+            ngx_http_kv_router_repair_shards(c, bit);
         }
 
         c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
@@ -375,7 +377,6 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
                           "\"%V\"", &c->zone->name, &c->zone->redis->channel,
                           ngx_http_kv_router_redis_url(r));
 
-            ngx_http_kv_router_repair_shards(c, c->leased);
             ngx_http_kv_router_members_open(c);
         }
 

@@ -94,8 +94,7 @@ ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
                                            (char *) salt,
                                            salt ? salt_len : 0));
 
-    n = kvr_hash_blocks(&hasher, tokens, ntokens, zone->params.block_size,
-                        out);
+    n = kvr_router_hash(&zone->params, &hasher, tokens, ntokens, out);
 
     if (sequence) {
         kvr_hash_sequence(out, n, sequence);

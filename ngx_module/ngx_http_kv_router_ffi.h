@@ -256,8 +256,8 @@ uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_frequencies(void *zone);
 
 /*
- * Local and sequence hashes of ntokens / block_size blocks; either out may be
- * NULL.  Returns the number of blocks.
+ * Local and sequence hashes of the complete blocks, ntokens / block_size of
+ * them at most; either out may be NULL.  Returns the number of blocks.
  */
 size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     size_t ntokens, const u_char *lora, size_t lora_len, const u_char *salt,

@@ -219,9 +219,8 @@ void
 ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     const kvr_health_view_t *view, yajl_gen g)
 {
-    ngx_uint_t                         i;
-    const kvr_health_counters_t       *c;
-    const ngx_http_kv_router_field_t  *f;
+    ngx_uint_t                    i;
+    const kvr_health_counters_t  *c;
 
     c = &view->counters;
 
@@ -230,15 +229,8 @@ ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     ngx_http_kv_router_gen_str(g, "state", kvr_health_name(view->state));
     ngx_http_kv_router_gen_u64(g, "fails", view->fails);
 
-    if (view->since >= 0) {
-        ngx_http_kv_router_gen_decimal(g, "since", view->since, 3);
-
-    } else {
-        ngx_http_kv_router_gen_key(g, "since");
-        yajl_gen_null(g);
-    }
-
-    ngx_http_kv_router_gen_decimal(g, "retry_in", view->left, 3);
+    ngx_http_kv_router_gen_ms(g, "since", view->since);
+    ngx_http_kv_router_gen_ms(g, "retry_in", view->left);
     ngx_http_kv_router_gen_decimal(g, "share",
                                    (uint64_t) (view->share * 1000 + 0.5), 3);
 
@@ -255,9 +247,7 @@ ngx_http_kv_router_health_json(const kvr_health_params_t *params,
 
     yajl_gen_map_close(g);
 
-    for (f = ngx_http_kv_router_health_fields; f->key; f++) {
-        ngx_http_kv_router_gen_u64(g, f->key, ngx_http_kv_router_field(f, c));
-    }
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_health_fields, c, g);
 
     yajl_gen_map_close(g);
 }

@@ -167,6 +167,5 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
 
     } else if (c->up) {
         c->unsaid |= (uint64_t) 1 << shard;
-        ngx_http_kv_router_repair_shards(c, (uint64_t) 1 << shard);
     }
 }

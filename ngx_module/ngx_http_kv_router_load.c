@@ -13,10 +13,10 @@
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
-/* one row for all lookups of this process: each puts back the zeros */
+/* by holder, for all lookups of this process: each sets what it reads */
 
-static uint32_t   *ngx_http_kv_router_depths;
-static ngx_uint_t  ngx_http_kv_router_ndepths;
+static kvr_inflight_depth_t  *ngx_http_kv_router_depths;
+static ngx_uint_t             ngx_http_kv_router_ndepths;
 
 
 /* ---- before the decision ------------------------------------------------ */
@@ -99,8 +99,9 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         ngx_free(ngx_http_kv_router_depths);
 
         ngx_http_kv_router_ndepths = 0;
-        ngx_http_kv_router_depths = ngx_calloc(max * sizeof(uint32_t),
-                                               ngx_cycle->log);
+        ngx_http_kv_router_depths = ngx_calloc(
+                                        max * sizeof(kvr_inflight_depth_t),
+                                        ngx_cycle->log);
         if (ngx_http_kv_router_depths == NULL) {
             return NGX_ERROR;
         }
@@ -112,16 +113,20 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         return NGX_OK;
     }
 
+    for (i = 0; i < ctx->match.n; i++) {
+        c = &ctx->candidates[i];
+        ngx_http_kv_router_depths[c->holder].generation = c->generation;
+        ngx_http_kv_router_depths[c->holder].depth = 0;
+    }
+
     kvr_inflight_find(ctx->zone->inflight, ctx->hashes,
                       ctx->match.prompt_blocks, ngx_http_kv_router_depths,
                       max);
 
     for (i = 0; i < ctx->match.n; i++) {
         c = &ctx->candidates[i];
-        c->additional_blocks -= ngx_http_kv_router_depths[c->holder];
+        c->additional_blocks -= ngx_http_kv_router_depths[c->holder].depth;
     }
-
-    ngx_memzero(ngx_http_kv_router_depths, max * sizeof(uint32_t));
 
     return NGX_OK;
 }
@@ -152,7 +157,8 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     if (ctx->hashes && ctx->zone->inflight) {
         s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
-                                      ctx->hashes, blocks, &blocks);
+                                      c->generation, ctx->hashes, blocks,
+                                      &blocks);
     }
 
     s->decode_blocks = blocks;
@@ -215,7 +221,7 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
 
     if (s->request) {
         kvr_load_share(s, kvr_inflight_remove(ctx->zone->inflight, s->holder,
-                                              s->request));
+                                              s->generation, s->request));
         s->request = 0;
     }
 

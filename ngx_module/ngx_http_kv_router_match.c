@@ -201,12 +201,12 @@ static ngx_int_t
 ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, ngx_http_kv_router_names_t *names)
 {
-    uint32_t  block_size;
+    kvr_params_t  *params;
 
-    block_size = ctx->zone->params.block_size;
+    params = &ctx->zone->params;
 
     ctx->match.prompt_tokens = n;
-    ctx->match.prompt_blocks = n / block_size;
+    ctx->match.prompt_blocks = kvr_router_prompt_blocks(params, n);
 
     if (ctx->match.prompt_blocks == 0) {
         ctx->match.why = NGX_HTTP_KV_ROUTER_SHORT;
@@ -224,7 +224,7 @@ ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                   (char *) names->salt.data,
                                   names->salt.len));
 
-    (void) kvr_hash_blocks(&ngx_http_kv_router_hasher, tokens, n, block_size,
+    (void) kvr_router_hash(params, &ngx_http_kv_router_hasher, tokens, n,
                            ctx->hashes);
 
     return NGX_OK;
@@ -640,13 +640,23 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     ngx_uint_t why, ngx_http_kv_router_names_t *names,
     const ngx_http_kv_router_match_t **out, char **err)
 {
-    ngx_int_t                  rc;
-    ngx_http_kv_router_ctx_t  *ctx;
+    ngx_int_t                    rc;
+    ngx_http_kv_router_ctx_t    *ctx;
+    ngx_http_kv_router_fleet_t  *fleet;
 
     ctx = ngx_http_kv_router_make_ctx(r, zone);
     if (ctx == NULL) {
         *err = "no memory";
         return NGX_ERROR;
+    }
+
+    /* who has waited since the last time wants to know who is there now */
+
+    fleet = ctx->reserved ? NULL : ngx_http_kv_router_fleet_get(zone);
+
+    if (fleet) {
+        ngx_http_kv_router_fleet_put(ctx->fleet);
+        ctx->fleet = fleet;
     }
 
     ngx_memzero(&ctx->match, sizeof(ngx_http_kv_router_match_t));

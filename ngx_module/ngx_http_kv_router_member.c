@@ -36,6 +36,7 @@ ngx_str_t  ngx_http_kv_router_member_fields[] = {
     ngx_string("address"),
     ngx_string("model"),
     ngx_string("block_size"),
+    ngx_string("eagle"),
     ngx_string("ranks"),
     ngx_string("role"),
     ngx_string("weight")
@@ -110,7 +111,8 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     }
 
     why = kvr_registration_foreign(&reg, m->consumer->zone->params.model,
-                                   m->consumer->zone->params.block_size);
+                                   m->consumer->zone->params.block_size,
+                                   m->consumer->zone->params.eagle);
     if (why) {
         return ngx_http_kv_router_member_ignore(m, &reg, asked->len, why);
     }

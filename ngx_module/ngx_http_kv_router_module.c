@@ -171,7 +171,7 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
     ngx_uint_t                   i;
     ngx_http_kv_router_zone_t  **zones;
 
-    ngx_conf_init_value(kmcf->batch, 4096);
+    ngx_conf_init_value(kmcf->batch, 512);
     ngx_conf_init_value(kmcf->max_tokens, KVR_EVENT_TOKENS_MAX);
     ngx_conf_init_msec_value(kmcf->stale, 5000);
 

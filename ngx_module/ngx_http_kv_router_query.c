@@ -155,11 +155,12 @@ static ngx_int_t
 ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q, ngx_uint_t early_exit)
 {
-    size_t            n, max;
-    uint32_t         *tokens, block_size;
-    kvr_json_t        j;
-    kvr_hasher_t      hasher;
-    kvr_json_text_t   key;
+    size_t               n, max;
+    uint32_t            *tokens;
+    kvr_json_t           j;
+    kvr_hasher_t         hasher;
+    kvr_json_text_t      key;
+    const kvr_params_t  *params;
 
     ngx_memzero(q, sizeof(ngx_http_kv_router_query_t));
 
@@ -220,10 +221,10 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
                                                n, c->zone->max_tokens);
     }
 
-    block_size = kvr_router_params(&c->zone->router)->block_size;
+    params = kvr_router_params(&c->zone->router);
 
     q->local = ngx_palloc(c->request->pool,
-                          (n / block_size + 1) * sizeof(uint64_t));
+                          (n / params->block_size + 1) * sizeof(uint64_t));
     if (q->local == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -234,7 +235,7 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
                     kvr_hash_seed((char *) q->lora.data, q->lora.len,
                                   (char *) q->salt.data, q->salt.len));
 
-    q->blocks = kvr_hash_blocks(&hasher, tokens, n, block_size, q->local);
+    q->blocks = kvr_router_hash(params, &hasher, tokens, n, q->local);
 
     return NGX_OK;
 }

@@ -7,7 +7,7 @@
 #include "ngx_http_kv_router_redis.h"
 
 
-#define NGX_HTTP_KV_ROUTER_REDIS_ARGS      8
+#define NGX_HTTP_KV_ROUTER_REDIS_ARGS      16
 
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* then PING */

@@ -506,6 +506,14 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
+    /* what is aside waited for a log that can't be read */
+
+    if (r->snapshot) {
+        kvr_snapshot_destroy(r->snapshot);
+        r->snapshot = NULL;
+        r->aside = 0;
+    }
+
     ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
     rc = NGX_OK;

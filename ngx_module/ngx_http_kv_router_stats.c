@@ -5,7 +5,6 @@
 
 
 #include "ngx_http_kv_router_stats.h"
-#include "ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_ffi.h"
 #include "ngx_http_kv_router_watch.h"
 
@@ -21,8 +20,13 @@
 #define ngx_http_kv_router_fields_end  { NULL, NULL, NULL, 0, 0, 0, 0 }
 
 
-static void ngx_http_kv_router_fields_json(
+static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_load_row_t *row);
+static void ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
+static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const char *key,
+    const ngx_http_kv_router_field_t *f, yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
@@ -72,6 +76,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
             "Load tables of dead processes that were zeroed."),
     counter(load_overflow, "load_tables_overflow_total",
             "Processes that found no load table of their own."),
+    counter(load_below_zero, "load_below_zero_total",
+            "Times that a load counter fell below zero: a bug."),
     ngx_http_kv_router_fields_end
 };
 
@@ -213,14 +219,23 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
 
 
 #define gauge(field, key, help)                                              \
-    ngx_http_kv_router_gauge(kvr_load_row_t, field, key, "worker_" key, help)
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, field, key,          \
+                             "worker_" key, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[] = {
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, held, "blocks",
+                             "worker_held_blocks",
+                             "Blocks that the rank holds, in any tier."),
+    ngx_http_kv_router_fields_end
+};
 
 const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
-    gauge(active, "active_requests", "Requests sent and not ended."),
-    gauge(prefills, "active_prefills", "Requests before their first byte."),
-    gauge(prefill_tokens, "prefill_tokens",
+    gauge(row.active, "active_requests", "Requests sent and not ended."),
+    gauge(row.prefills, "active_prefills",
+          "Requests before their first byte."),
+    gauge(row.prefill_tokens, "prefill_tokens",
           "Uncached prompt tokens of the requests before their first byte."),
-    gauge(decode_blocks, "decode_blocks", "KV blocks of the requests."),
+    gauge(row.decode_blocks, "decode_blocks", "KV blocks of the requests."),
     ngx_http_kv_router_fields_end
 };
 
@@ -372,7 +387,23 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 }
 
 
-void
+ngx_uint_t
+ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone, uint32_t slot,
+    uint32_t *holder, uint32_t *steps, ngx_http_kv_router_load_t *load)
+{
+    if (!kvr_router_next_holder(&zone->router, slot, holder, steps)) {
+        return 0;
+    }
+
+    load->rank = kvr_router_holder_rank(&zone->router, *holder);
+    load->held = kvr_router_holder_held(&zone->router, *holder);
+    ngx_http_kv_router_read_load(zone, *holder, &load->row);
+
+    return 1;
+}
+
+
+static void
 ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
     kvr_load_row_t *row)
 {
@@ -399,7 +430,7 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
 }
 
 
-static void
+void
 ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
     const void *base, yajl_gen g)
 {
@@ -408,6 +439,46 @@ ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
                                        ngx_http_kv_router_field(f, base),
                                        f->us ? 6 : 0);
     }
+}
+
+
+static void
+ngx_http_kv_router_object_json(const char *key,
+    const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g)
+{
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_fields_json(f, base, g);
+    yajl_gen_map_close(g);
+}
+
+
+/* a row for each rank of a worker */
+
+static void
+ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const char *key,
+    const ngx_http_kv_router_field_t *f, yajl_gen g)
+{
+    uint32_t                   holder, steps;
+    ngx_http_kv_router_load_t  load;
+
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_array_open(g);
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (ngx_http_kv_router_next_load(zone, w->slot, &holder, &steps,
+                                        &load))
+    {
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "dp_rank", load.rank);
+        ngx_http_kv_router_fields_json(f, &load, g);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
 }
 
 
@@ -433,9 +504,6 @@ void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
-    uint32_t        holder, steps;
-    kvr_load_row_t  load;
-
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
@@ -468,21 +536,8 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_u64(g, "seq", w->stream.seq);
     ngx_http_kv_router_gen_u64(g, "at", w->stream.at);
 
-    if (w->age >= 0) {
-        ngx_http_kv_router_gen_decimal(g, "age", w->age, 3);
-
-    } else {
-        ngx_http_kv_router_gen_key(g, "age");
-        yajl_gen_null(g);
-    }
-
-    if (w->ttl >= 0) {
-        ngx_http_kv_router_gen_decimal(g, "ttl", w->ttl, 3);
-
-    } else {
-        ngx_http_kv_router_gen_key(g, "ttl");
-        yajl_gen_null(g);
-    }
+    ngx_http_kv_router_gen_ms(g, "age", w->age);
+    ngx_http_kv_router_gen_ms(g, "ttl", w->ttl);
 
     if (w->stream.engine_block_size) {
         ngx_http_kv_router_gen_u64(g, "engine_block_size",
@@ -495,11 +550,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_key(g, "health");
     ngx_http_kv_router_health_json(&w->params, &w->health, g);
 
-    ngx_http_kv_router_gen_key(g, "counters");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_fields_json(ngx_http_kv_router_counter_fields,
+    ngx_http_kv_router_object_json("counters",
+                                   ngx_http_kv_router_counter_fields,
                                    &w->counters, g);
-    yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_key(g, "filtered");
     ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_NONE + 1,
@@ -521,46 +574,15 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "watchdog",
                                kvr_usage_verdict_name(w->verdict));
 
-    ngx_http_kv_router_gen_key(g, "load");
-    yajl_gen_array_open(g);
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
-
-        ngx_http_kv_router_read_load(zone, holder, &load);
-
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank",
-                            kvr_router_holder_rank(&zone->router, holder));
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_load_fields, &load,
-                                       g);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
+    ngx_http_kv_router_ranks_json(zone, w, "load",
+                                  ngx_http_kv_router_load_fields, g);
 
     ngx_http_kv_router_gen_key(g, "reported");
     ngx_http_kv_router_reports_json(zone, w->slot, g);
 
-    ngx_http_kv_router_gen_key(g, "held");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_ranks_json(zone, w, "held",
+                                  ngx_http_kv_router_held_fields, g);
 
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (kvr_router_next_holder(&zone->router, w->slot, &holder, &steps)) {
-
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank",
-                            kvr_router_holder_rank(&zone->router, holder));
-        ngx_http_kv_router_gen_u64(g, "blocks",
-                            kvr_router_holder_held(&zone->router, holder));
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
     yajl_gen_map_close(g);
 }
 
@@ -663,19 +685,13 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     ngx_http_kv_router_gen_str(g, "model", params->model);
     ngx_http_kv_router_gen_u64(g, "block_size", params->block_size);
+    ngx_http_kv_router_gen_bool(g, "eagle", params->eagle);
     ngx_http_kv_router_gen_u64(g, "max_workers", params->max_workers);
 
-    ngx_http_kv_router_gen_key(g, "memory");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_fields_json(ngx_http_kv_router_memory_fields, &stats,
-                                   g);
-    yajl_gen_map_close(g);
-
-    ngx_http_kv_router_gen_key(g, "index");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_fields_json(ngx_http_kv_router_index_fields, &stats,
-                                   g);
-    yajl_gen_map_close(g);
+    ngx_http_kv_router_object_json("memory", ngx_http_kv_router_memory_fields,
+                                   &stats, g);
+    ngx_http_kv_router_object_json("index", ngx_http_kv_router_index_fields,
+                                   &stats, g);
 
     ngx_http_kv_router_gen_key(g, "frequency");
     yajl_gen_map_open(g);

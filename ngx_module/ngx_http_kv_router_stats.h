@@ -10,7 +10,7 @@
 #define _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
 
 
-#include "ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_answer.h"
 
 
 /* one number: a field of a structure */
@@ -48,6 +48,15 @@ typedef struct {
 } ngx_http_kv_router_worker_t;
 
 
+/* one of its ranks: what it holds, and its load over all processes */
+
+typedef struct {
+    uint32_t                        rank;
+    uint32_t                        held;      /* blocks, in any tier */
+    kvr_load_row_t                  row;       /* never negative */
+} ngx_http_kv_router_load_t;
+
+
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];
@@ -55,6 +64,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
@@ -73,9 +83,17 @@ ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
 /* 1: the events of all shards' workers are heard */
 ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
 
-/* the load of a holder over all processes, never negative */
-void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder, kvr_load_row_t *row);
+/*
+ * The next rank of a worker; 0: there is none.  Before the first, holder is
+ * KVR_HOLDER_NONE and steps 0.
+ */
+ngx_uint_t ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, uint32_t *holder, uint32_t *steps,
+    ngx_http_kv_router_load_t *load);
+
+/* pairs of the object that is open */
+void ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
+    const void *base, yajl_gen g);
 
 /*
  * What the engine itself reports of a holder; its age in ms, -1: nothing.  The
@@ -92,6 +110,12 @@ void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
 /* where a worker is known from: "api", "static", "redis", "events" */
 const char *ngx_http_kv_router_origin(uint32_t flags);
+
+/* the formats of the status page but JSON */
+ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+ngx_int_t ngx_http_kv_router_page(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_ */

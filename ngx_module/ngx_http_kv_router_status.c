@@ -5,7 +5,6 @@
 
 
 #include "ngx_http_kv_router_stats.h"
-#include "ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_watch.h"
 
 
@@ -13,23 +12,19 @@
 
 typedef struct {
     ngx_uint_t                      worker;    /* index of the array */
-    uint32_t                        rank;
-    uint32_t                        held;
-    kvr_load_row_t                  row;
+    ngx_http_kv_router_load_t       load;
     kvr_report_load_t               report;    /* -1: nothing */
-} ngx_http_kv_router_load_t;
+} ngx_http_kv_router_rank_t;
 
 
 typedef struct {
     ngx_http_kv_router_answer_t    *answer;
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
-    ngx_array_t                     loads;     /* …_load_t */
+    ngx_array_t                     ranks;     /* …_rank_t */
 } ngx_http_kv_router_metrics_t;
 
 
-static ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
@@ -48,10 +43,19 @@ static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, uint32_t flag);
+static void ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, size_t offset);
+static void ngx_http_kv_router_counters_metrics(
+    ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_field_t *f,
+    size_t offset);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
 static void ngx_http_kv_router_health_metrics(
     ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_ranks_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f);
 static void ngx_http_kv_router_loads_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
@@ -114,14 +118,24 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
                                               "text/plain; version=0.0.4");
     }
 
+    if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
+
+        if (ngx_http_kv_router_page(r, zone, a) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
+                                              "text/html; charset=utf-8");
+    }
+
     return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
                                            "unknown format \"%V\": it is "
-                                           "\"json\" or \"prometheus\"",
-                                           &format);
+                                           "\"json\", \"prometheus\" or "
+                                           "\"html\"", &format);
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
@@ -180,14 +194,15 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s)
 {
     uint32_t                      i, n, holder, steps;
-    ngx_http_kv_router_load_t    *load;
+    ngx_http_kv_router_load_t     load;
+    ngx_http_kv_router_rank_t    *rank;
     ngx_http_kv_router_worker_t   w, *worker;
 
     if (ngx_array_init(&s->workers, r->pool, 16,
                        sizeof(ngx_http_kv_router_worker_t))
         != NGX_OK
-        || ngx_array_init(&s->loads, r->pool, 16,
-                          sizeof(ngx_http_kv_router_load_t))
+        || ngx_array_init(&s->ranks, r->pool, 16,
+                          sizeof(ngx_http_kv_router_rank_t))
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -211,19 +226,18 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
         holder = KVR_HOLDER_NONE;
         steps = 0;
 
-        while (kvr_router_next_holder(&s->zone->router, i, &holder, &steps)) {
-
-            load = ngx_array_push(&s->loads);
-            if (load == NULL) {
+        while (ngx_http_kv_router_next_load(s->zone, i, &holder, &steps,
+                                            &load))
+        {
+            rank = ngx_array_push(&s->ranks);
+            if (rank == NULL) {
                 return NGX_ERROR;
             }
 
-            load->worker = s->workers.nelts - 1;
-            load->rank = kvr_router_holder_rank(&s->zone->router, holder);
-            load->held = kvr_router_holder_held(&s->zone->router, holder);
-            ngx_http_kv_router_read_load(s->zone, holder, &load->row);
+            rank->worker = s->workers.nelts - 1;
+            rank->load = load;
             (void) ngx_http_kv_router_read_report(s->zone, holder,
-                                                  &load->report);
+                                                  &rank->report);
         }
     }
 
@@ -394,10 +408,9 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
 static void
 ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
 {
-    ngx_uint_t                         i, c;
-    ngx_http_kv_router_answer_t       *a;
-    ngx_http_kv_router_worker_t       *w;
-    const ngx_http_kv_router_field_t  *f;
+    ngx_uint_t                    i, c;
+    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_worker_t  *w;
 
     a = s->answer;
     w = s->workers.elts;
@@ -423,30 +436,16 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_value(s, 1);
     }
 
-    ngx_http_kv_router_metric(s, "worker_draining", "gauge",
-                              "Whether nothing new goes to the worker.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-        ngx_http_kv_router_labels(s, "worker_draining", &w[i]);
-        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_DRAINING) != 0);
-    }
-
-    ngx_http_kv_router_metric(s, "worker_truncated", "gauge",
-                              "Whether blocks of the worker were forgotten.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-        ngx_http_kv_router_labels(s, "worker_truncated", &w[i]);
-        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_TRUNCATED) != 0);
-    }
-
-    ngx_http_kv_router_metric(s, "worker_hybrid", "gauge",
-                              "Whether the worker has KV cache groups that "
-                              "are not indexed: overlaps are upper bounds.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-        ngx_http_kv_router_labels(s, "worker_hybrid", &w[i]);
-        ngx_http_kv_router_value(s, (w[i].flags & KVR_WORKER_HYBRID) != 0);
-    }
+    ngx_http_kv_router_flag_metric(s, "worker_draining",
+                                   "Whether nothing new goes to the worker.",
+                                   KVR_WORKER_DRAINING);
+    ngx_http_kv_router_flag_metric(s, "worker_truncated",
+                                   "Whether blocks of the worker were "
+                                   "forgotten.", KVR_WORKER_TRUNCATED);
+    ngx_http_kv_router_flag_metric(s, "worker_hybrid",
+                                   "Whether the worker has KV cache groups "
+                                   "that are not indexed: overlaps are upper "
+                                   "bounds.", KVR_WORKER_HYBRID);
 
     ngx_http_kv_router_metric(s, "worker_confidence", "gauge",
                               "How far the worker's view can be trusted: 1 "
@@ -474,33 +473,13 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         }
     }
 
-    ngx_http_kv_router_metric(s, "worker_message_age_seconds", "gauge",
-                              "Time since the worker's last message.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-
-        if (w[i].age >= 0) {
-            ngx_http_kv_router_labels(s, "worker_message_age_seconds", &w[i]);
-            ngx_http_kv_router_answer_printf(a, "} %L.%03L\n",
-                                             w[i].age / 1000,
-                                             w[i].age % 1000);
-        }
-    }
-
-    ngx_http_kv_router_metric(s, "worker_registration_ttl_seconds", "gauge",
-                              "Until the worker's registration in Redis "
-                              "expires.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-
-        if (w[i].ttl >= 0) {
-            ngx_http_kv_router_labels(s, "worker_registration_ttl_seconds",
-                                      &w[i]);
-            ngx_http_kv_router_answer_printf(a, "} %L.%03L\n",
-                                             w[i].ttl / 1000,
-                                             w[i].ttl % 1000);
-        }
-    }
+    ngx_http_kv_router_ms_metric(s, "worker_message_age_seconds",
+                                 "Time since the worker's last message.",
+                                 offsetof(ngx_http_kv_router_worker_t, age));
+    ngx_http_kv_router_ms_metric(s, "worker_registration_ttl_seconds",
+                                 "Until the worker's registration in Redis "
+                                 "expires.",
+                                 offsetof(ngx_http_kv_router_worker_t, ttl));
 
     ngx_http_kv_router_metric(s, "worker_epoch", "gauge",
                               "Incarnation of the worker's publisher.");
@@ -518,27 +497,13 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_value(s, w[i].stream.seq);
     }
 
-    for (f = ngx_http_kv_router_counter_fields; f->key; f++) {
+    ngx_http_kv_router_counters_metrics(s, ngx_http_kv_router_counter_fields,
+                                        offsetof(ngx_http_kv_router_worker_t,
+                                                 counters));
 
-        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
-
-        for (i = 0; i < s->workers.nelts; i++) {
-            ngx_http_kv_router_labels(s, f->metric, &w[i]);
-            ngx_http_kv_router_value(s,
-                            ngx_http_kv_router_field(f, &w[i].counters));
-        }
-    }
-
-    for (f = ngx_http_kv_router_usage_fields; f->key; f++) {
-
-        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
-
-        for (i = 0; i < s->workers.nelts; i++) {
-            ngx_http_kv_router_labels(s, f->metric, &w[i]);
-            ngx_http_kv_router_value(s,
-                                     ngx_http_kv_router_field(f, &w[i].usage));
-        }
-    }
+    ngx_http_kv_router_counters_metrics(s, ngx_http_kv_router_usage_fields,
+                                        offsetof(ngx_http_kv_router_worker_t,
+                                                 usage));
 
     ngx_http_kv_router_metric(s, "worker_watchdog", "gauge",
                               "Whether what the engine has cached has nothing "
@@ -565,6 +530,75 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
                                    "Events for which there was no room, or "
                                    "that hung on what is not known any more.",
                                    KVR_WHY_FULL, KVR_WHYS);
+}
+
+
+static void
+ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
+    const char *name, const char *help, uint32_t flag)
+{
+    ngx_uint_t                    i;
+    ngx_http_kv_router_worker_t  *w;
+
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, name, "gauge", help);
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        ngx_http_kv_router_labels(s, name, &w[i]);
+        ngx_http_kv_router_value(s, (w[i].flags & flag) != 0);
+    }
+}
+
+
+/* offset: of milliseconds in a worker; negative ones have no sample */
+
+static void
+ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s, const char *name,
+    const char *help, size_t offset)
+{
+    int64_t                       ms;
+    ngx_uint_t                    i;
+    ngx_http_kv_router_worker_t  *w;
+
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, name, "gauge", help);
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        ms = *(int64_t *) ((u_char *) &w[i] + offset);
+
+        if (ms >= 0) {
+            ngx_http_kv_router_labels(s, name, &w[i]);
+            ngx_http_kv_router_answer_printf(s->answer, "} %L.%03L\n",
+                                             ms / 1000, ms % 1000);
+        }
+    }
+}
+
+
+/* offset: of what the fields are of, in a worker */
+
+static void
+ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, size_t offset)
+{
+    ngx_uint_t                    i;
+    ngx_http_kv_router_worker_t  *w;
+
+    w = s->workers.elts;
+
+    for ( /* void */ ; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+            ngx_http_kv_router_value(s,
+                ngx_http_kv_router_field(f, (u_char *) &w[i] + offset));
+        }
+    }
 }
 
 
@@ -601,10 +635,9 @@ ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
 static void
 ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
 {
-    ngx_uint_t                         i, k;
-    ngx_http_kv_router_answer_t       *a;
-    ngx_http_kv_router_worker_t       *w;
-    const ngx_http_kv_router_field_t  *f;
+    ngx_uint_t                    i, k;
+    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_worker_t  *w;
 
     a = s->answer;
     w = s->workers.elts;
@@ -634,14 +667,33 @@ ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
         }
     }
 
-    for (f = ngx_http_kv_router_health_fields; f->key; f++) {
+    ngx_http_kv_router_counters_metrics(s, ngx_http_kv_router_health_fields,
+                                        offsetof(ngx_http_kv_router_worker_t,
+                                                 health.counters));
+}
 
-        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
 
-        for (i = 0; i < s->workers.nelts; i++) {
-            ngx_http_kv_router_labels(s, f->metric, &w[i]);
+static void
+ngx_http_kv_router_ranks_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f)
+{
+    ngx_uint_t                    i;
+    ngx_http_kv_router_rank_t    *rank;
+    ngx_http_kv_router_worker_t  *w;
+
+    w = s->workers.elts;
+    rank = s->ranks.elts;
+
+    for ( /* void */ ; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "gauge", f->help);
+
+        for (i = 0; i < s->ranks.nelts; i++) {
+            ngx_http_kv_router_labels(s, f->metric, &w[rank[i].worker]);
+            ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"",
+                                             rank[i].load.rank);
             ngx_http_kv_router_value(s,
-                       ngx_http_kv_router_field(f, &w[i].health.counters));
+                ngx_http_kv_router_field(f, &rank[i].load));
         }
     }
 }
@@ -650,36 +702,8 @@ ngx_http_kv_router_health_metrics(ngx_http_kv_router_metrics_t *s)
 static void
 ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 {
-    ngx_uint_t                         i;
-    ngx_http_kv_router_load_t         *l;
-    ngx_http_kv_router_worker_t       *w;
-    const ngx_http_kv_router_field_t  *f;
-
-    w = s->workers.elts;
-    l = s->loads.elts;
-
-    ngx_http_kv_router_metric(s, "worker_held_blocks", "gauge",
-                              "Blocks that the rank holds, in any tier.");
-
-    for (i = 0; i < s->loads.nelts; i++) {
-        ngx_http_kv_router_labels(s, "worker_held_blocks", &w[l[i].worker]);
-        ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"",
-                                         l[i].rank);
-        ngx_http_kv_router_value(s, l[i].held);
-    }
-
-    for (f = ngx_http_kv_router_load_fields; f->key; f++) {
-
-        ngx_http_kv_router_metric(s, f->metric, "gauge", f->help);
-
-        for (i = 0; i < s->loads.nelts; i++) {
-            ngx_http_kv_router_labels(s, f->metric, &w[l[i].worker]);
-            ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"",
-                                             l[i].rank);
-            ngx_http_kv_router_value(s,
-                                     ngx_http_kv_router_field(f, &l[i].row));
-        }
-    }
+    ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_held_fields);
+    ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_load_fields);
 
     ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
                                       "Requests that wait in the engine, as "
@@ -702,26 +726,26 @@ static void
 ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t field)
 {
-    double                         value;
-    ngx_uint_t                     i;
-    ngx_http_kv_router_load_t     *l;
-    ngx_http_kv_router_worker_t   *w;
+    double                        value;
+    ngx_uint_t                    i;
+    ngx_http_kv_router_rank_t    *rank;
+    ngx_http_kv_router_worker_t  *w;
 
     ngx_http_kv_router_metric(s, name, "gauge", help);
 
     w = s->workers.elts;
-    l = s->loads.elts;
+    rank = s->ranks.elts;
 
-    for (i = 0; i < s->loads.nelts; i++) {
+    for (i = 0; i < s->ranks.nelts; i++) {
 
-        value = *(double *) ((u_char *) &l[i].report + field);
+        value = *(double *) ((u_char *) &rank[i].report + field);
 
         if (value < 0) {
             continue;
         }
 
-        ngx_http_kv_router_labels(s, name, &w[l[i].worker]);
+        ngx_http_kv_router_labels(s, name, &w[rank[i].worker]);
         ngx_http_kv_router_answer_printf(s->answer, ",dp_rank=\"%uD\"} %.6f\n",
-                                         l[i].rank, value);
+                                         rank[i].load.rank, value);
     }
 }

@@ -17,6 +17,7 @@ kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m)
     zmq_msg_t  other, *frame;
 
     m->n = 0;
+    m->more = false;
 
     for ( ;; ) {
         frame = m->n < KVR_RELAY_FRAMES ? &m->frames[m->n] : &other;
@@ -31,6 +32,9 @@ kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m)
 
         if (frame != &other) {
             m->n++;
+
+        } else {
+            m->more = true;
         }
 
         if (!zmq_msg_more(frame)) {
@@ -70,7 +74,7 @@ kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay)
     m->payload = "";
     m->len = 0;
 
-    if (m->n < 2) {
+    if (m->n < 2 || m->more) {
         return false;
     }
 

@@ -21,6 +21,7 @@
 typedef struct {
     zmq_msg_t    frames[KVR_RELAY_FRAMES];
     uint32_t     n;
+    bool         more;              /* and others, which were dropped */
 
     /* parsed */
     const char  *topic;

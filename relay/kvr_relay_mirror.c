@@ -52,8 +52,10 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
 
     kvr_decoder_salted(m->decoder, o->salted);
     kvr_decoder_block_size(m->decoder, o->block_size);
+    kvr_decoder_eagle(m->decoder, o->eagle);
 
     params.block_size = o->block_size;
+    params.eagle = o->eagle;
     params.max_workers = 1 + o->ranks / 2;  /* holders come with them */
     params.shards = 1;
     params.index = KVR_INDEX_RADIX;
@@ -112,10 +114,29 @@ kvr_why_t
 kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_engine_emit_pt emit, void *data, bool *refused)
 {
-    kvr_rc_t   rc;
-    kvr_why_t  why;
+    uint32_t     holder, steps;
+    kvr_rc_t     rc;
+    kvr_why_t    why;
+    kvr_event_t  clear;
 
     if (ev->window > m->window) {
+
+        memset(&clear, 0, sizeof(kvr_event_t));
+        clear.kind = KVR_CLEAR;
+
+        holder = KVR_HOLDER_NONE;
+        steps = 0;
+
+        /* what is there of another window: its removals don't count */
+
+        while (m->window
+               && kvr_router_next_holder(&m->router, m->number, &holder,
+                                         &steps))
+        {
+            clear.rank = kvr_router_holder_rank(&m->router, holder);
+            (void) kvr_relay_mirror_apply(m, &clear, &why, emit, data);
+        }
+
         kvr_relay_mirror_window(m, ev->window);
     }
 
@@ -158,7 +179,8 @@ kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 
 
 void
-kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank)
+kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
+    kvr_engine_emit_pt emit, void *data)
 {
     kvr_why_t    why;
     kvr_event_t  ev;
@@ -167,12 +189,13 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank)
     ev.kind = KVR_CLEAR;
     ev.rank = rank;
 
-    (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
+    (void) kvr_relay_mirror_apply(m, &ev, &why, emit, data);
 }
 
 
 void
-kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
+kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m, kvr_engine_emit_pt emit,
+    void *data)
 {
     uint32_t  holder, steps;
 
@@ -180,7 +203,8 @@ kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
     steps = 0;
 
     while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
-        kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder));
+        kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder),
+                               emit, data);
     }
 
     kvr_relay_mirror_emptied(m);
@@ -283,6 +307,23 @@ kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m)
 }
 
 
+uint32_t
+kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m)
+{
+    uint32_t  n, holder, steps;
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+    n = 0;
+
+    while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
+        n++;
+    }
+
+    return n;
+}
+
+
 uint64_t
 kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m)
 {
@@ -294,6 +335,14 @@ void
 kvr_relay_mirror_emptied(kvr_relay_mirror_t *m)
 {
     m->forgotten = kvr_relay_mirror_lost(m);
+    m->lacking = false;
+}
+
+
+bool
+kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m)
+{
+    return m->lacking || kvr_relay_mirror_forgotten(m) != 0;
 }
 
 

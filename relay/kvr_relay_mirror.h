@@ -21,6 +21,7 @@ typedef struct {
     uint32_t         number;
     uint32_t         window;            /* TensorRT-LLM's largest */
     uint64_t         forgotten;         /* before the mirror was emptied */
+    bool             lacking;           /* what was loaded was not all */
 } kvr_relay_mirror_t;
 
 
@@ -40,11 +41,11 @@ kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 /* The largest attention window of TensorRT-LLM, as far as is known. */
 void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 
-/* Empties a rank. */
-void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank);
-
-/* Empties all. */
-void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
+/* Empties a rank, or all of them; emit may be NULL. */
+void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
+    kvr_engine_emit_pt emit, void *data);
+void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m,
+    kvr_engine_emit_pt emit, void *data);
 
 /*
  * A part of a snapshot, and, after all of these, a part of what
@@ -70,11 +71,16 @@ kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
 /* Index blocks held, over all ranks. */
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
+/* Ranks that something was heard of. */
+uint32_t kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m);
+
 /*
  * Blocks, or copies of them, forgotten for want of room since it was empty;
- * kvr_relay_mirror_emptied() says that it is.
+ * kvr_relay_mirror_emptied() says that it is.  Not all: of these, or by the
+ * relay that wrote what was loaded.
  */
 uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
+bool kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m);
 void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);
 
 /* Work that is left for later, some of it. */

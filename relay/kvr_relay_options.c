@@ -53,6 +53,7 @@ static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
+static bool kvr_relay_options_address(const char *text);
 static int kvr_relay_options_ranks(kvr_relay_options_t *o);
 static int kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
     uint32_t ranks);
@@ -101,6 +102,10 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "tokens of a block of the router's zone; the engine's is a multiple\n"
       "of it (16)" },
 
+    { "eagle", "on|off", KVR_RELAY_SWITCH, at(eagle), 0, 0,
+      "the engine caches pairs of tokens, as SGLang with EAGLE does, and the\n"
+      "router's zone has eagle=on (off)" },
+
     { "refcount", "on|off", KVR_RELAY_SWITCH, at(refcount), 0, 0,
       "count copies: one removal for each store of a block (on)" },
 
@@ -125,8 +130,8 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "deregister", "on|off", KVR_RELAY_SWITCH, at(deregister), 0, 0,
       "at SIGTERM: take the worker out of the fleet (on)" },
 
-    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory), KVR_ZONE_MIN,
-      UINT64_C(1) << 40,
+    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory),
+      KVR_ZONE_MIN * 2, UINT64_C(1) << 40,
       "for the mirror of what the engine holds (256m)" },
 
     { "ring", "SIZE", KVR_RELAY_SIZE, at(ring), 1 << 20,
@@ -199,7 +204,8 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
 
         if (strncmp(name, "--", 2) != 0) {
-            return kvr_relay_bad(name, "is not an option");
+            fprintf(stderr, "kv-relay: argument %d is not an option\n", i);
+            return KVR_RELAY_BAD;
         }
 
         value = strchr(name, '=');
@@ -214,7 +220,9 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
 
         if (k == KVR_RELAY_OPTIONS) {
-            return kvr_relay_bad(name, "there is no such option; see --help");
+            fprintf(stderr, "kv-relay: %.*s there is no such option; see "
+                    "--help\n", (int) len + 2, name);
+            return KVR_RELAY_BAD;
         }
 
         if (value != NULL) {
@@ -480,7 +488,12 @@ kvr_relay_options_check(kvr_relay_options_t *o)
         return kvr_relay_bad("address", "is longer than %d", KVR_ADDRESS_MAX);
     }
 
-    if (*o->address != '\0' && strrchr(o->address, ':') == NULL) {
+    if (strlen(o->channel) > KVR_RELAY_CHANNEL_MAX) {
+        return kvr_relay_bad("channel", "is longer than %d",
+                             KVR_RELAY_CHANNEL_MAX);
+    }
+
+    if (*o->address != '\0' && !kvr_relay_options_address(o->address)) {
         return kvr_relay_bad("address", "\"%s\" is not host:port",
                              o->address);
     }
@@ -489,11 +502,31 @@ kvr_relay_options_check(kvr_relay_options_t *o)
         return kvr_relay_bad("model", "is longer than %d", KVR_MODEL_MAX);
     }
 
-    if (o->listen != NULL && strrchr(o->listen, ':') == NULL) {
+    if (o->listen != NULL && !kvr_relay_options_address(o->listen)) {
         return kvr_relay_bad("listen", "\"%s\" is not host:port", o->listen);
     }
 
     return kvr_relay_options_ranks(o);
+}
+
+
+/* host:port, as far as can be told here. */
+
+static bool
+kvr_relay_options_address(const char *text)
+{
+    char        *end;
+    const char  *colon;
+
+    colon = strrchr(text, ':');
+
+    if (colon == NULL || !isdigit((unsigned char) colon[1])
+        || strlen(colon) > 6)
+    {
+        return false;
+    }
+
+    return strtoul(colon + 1, &end, 10) <= 65535 && *end == '\0';
 }
 
 

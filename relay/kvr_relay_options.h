@@ -15,7 +15,8 @@
 #include "kvr.h"
 
 
-#define KVR_RELAY_LIST_MAX  64      /* of an option that may be repeated */
+#define KVR_RELAY_LIST_MAX     64   /* of an option that may be repeated */
+#define KVR_RELAY_CHANNEL_MAX  90   /* bytes of its prefix */
 
 
 typedef struct {
@@ -37,6 +38,7 @@ typedef struct {
     uint32_t           trtllm_interval; /* ms */
 
     uint32_t           block_size;      /* tokens, the index's */
+    bool               eagle;
     bool               refcount;
     bool               salted;
 

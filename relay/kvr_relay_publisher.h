@@ -28,6 +28,7 @@ typedef struct {
     bool                fresh;      /* the base begins an epoch */
     bool                resumed;    /* Redis was looked at, since connected */
     bool                hole;       /* Redis lacks one in the middle */
+    uint64_t            retry_ms;   /* after a base that failed */
 
     uint64_t            epoch;
     uint64_t            known;      /* highest epoch seen in Redis */

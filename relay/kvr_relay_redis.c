@@ -15,6 +15,7 @@
 #define KVR_RELAY_SILENCE_MS  5000      /* without an answer: broken */
 #define KVR_RELAY_RETRY_MS    200       /* the first pause, */
 #define KVR_RELAY_RETRY_MAX   3000      /* and the longest */
+#define KVR_RELAY_GOOD_MS     10000     /* up for so long: no failure */
 
 
 typedef struct {
@@ -187,7 +188,7 @@ kvr_relay_redis_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
     kvr_relay_log(KVR_RELAY_INFO, "redis connected", "redis=%s", url.name);
 
     r->redis.up = true;
-    r->redis.failures = 0;
+    r->redis.up_ms = r->now_ms;
     r->counters.redis_connects++;
 
     kvr_relay_session_up(r);
@@ -235,6 +236,10 @@ kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
     }
 
     (void) kvr_relay_url_parse(&url, r->options.redis.items[c->url]);
+
+    if (c->up && r->now_ms - c->up_ms >= KVR_RELAY_GOOD_MS) {
+        c->failures = 0;
+    }
 
     /* said once for each time that it goes away */
 

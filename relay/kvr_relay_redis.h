@@ -21,14 +21,15 @@ typedef void kvr_relay_reply_pt(kvr_relay_t *r, void *data,
 typedef struct {
     redisAsyncContext  *context;        /* NULL: none */
     uint32_t            url;            /* index of the one in use */
-    bool                up;             /* greeted */
+    bool                up;             /* greeted, */
+    uint64_t            up_ms;          /* then */
     bool                reading;
     bool                writing;
     bool                broken;         /* to be closed at the next turn */
     uint32_t            pending;        /* answers that are waited for */
     uint64_t            heard_ms;       /* last answer, or first command */
     uint64_t            retry_ms;
-    uint32_t            failures;       /* since it was up last */
+    uint32_t            failures;       /* since it was up for long */
 } kvr_relay_redis_t;
 
 

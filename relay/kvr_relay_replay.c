@@ -9,11 +9,17 @@
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_END          UINT64_MAX
+#define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
+#define KVR_RELAY_SHORT                                                       \
+    "the engine's replay doesn't reach back to what was known"
+#define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static void kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -118,6 +124,14 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
                   "answers=%u", s->index, z->answers);
 
+    /* its end was lost */
+
+    if (z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+        z->tries++;
+        kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+        return;
+    }
+
     /* one that only looked for more has lost nothing */
 
     if (z->reconnected && z->answers == 0) {
@@ -125,7 +139,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't answer");
+        kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
     }
 
     kvr_relay_replay_done(r, s);
@@ -147,14 +161,29 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         return false;
     }
 
+    z->hollow = false;
+
     if (z->hole) {
         return true;
     }
+
+    z->overlap = m->seq + 1;
 
     if (z->answers++ == 0) {
 
         if (z->mode == KVR_RELAY_VERIFY) {
             return kvr_relay_replay_verify(r, s, m);
+        }
+
+        /* what another relay has passed on is better than nothing */
+
+        if (m->seq != 0 && !s->known) {
+            kvr_relay_tail_apply(r, s);
+
+            if (s->known) {
+                kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+                return false;
+            }
         }
 
         kvr_relay_source_rebuild(r, s);
@@ -171,6 +200,10 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (m->seq <= s->seq) {
+        if (s->digest == 0) {
+            kvr_relay_replay_tailed(r, s, m);
+        }
+
         return true;
     }
 
@@ -207,6 +240,11 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
         return true;
     }
 
+    if (m->seq == s->seq && s->digest == 0) {
+        kvr_relay_replay_tailed(r, s, m);
+        return true;
+    }
+
     if (m->seq == s->seq) {
 
         if (kvr_relay_source_digest(m->payload, m->len) == s->digest) {
@@ -222,22 +260,34 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_tail_apply(r, s);
 
     if (m->seq <= s->seq) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
-                                "to what was known");
+        kvr_relay_replay_tailed(r, s, m);
         return true;
     }
 
     lost = m->seq != s->seq + 1;
 
     if (lost || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, "the engine's replay doesn't reach back "
-                                "to what was known");
+        kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
     }
 
     kvr_relay_zmq_epoch(s, m);
     kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
 
     return true;
+}
+
+
+/* A message that the log's tail has, which knows no payloads. */
+
+static void
+kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    if (m->seq == s->seq) {
+        s->digest = kvr_relay_source_digest(m->payload, m->len);
+    }
+
+    kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
 }
 
 
@@ -254,17 +304,31 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    /* an engine that doesn't have what we know is another one */
+    /*
+     * An engine that doesn't have what we know is another one, unless we have
+     * been connected all the time: then it keeps nothing for its replay.
+     */
 
     if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
-        kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
-        return;
+
+        if (z->reconnected || (z->has_held && z->held_seq < s->seq)) {
+            kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
+            return;
+        }
+
+        z->hollow = true;
+        kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
         && (s->known || !s->whole || !s->synced))
     {
         kvr_relay_source_rebuild(r, s);
+
+        if (z->hollow || z->has_held) {
+            z->hollow = true;
+            kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
+        }
     }
 
     kvr_relay_replay_done(r, s);
@@ -274,7 +338,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              news;
+    bool              news, anew;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -288,7 +352,6 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->mode = KVR_RELAY_LIVE;
     z->reconnected = false;
-    z->overlap = s->known ? s->seq : 0;
 
     if (s->rebuilding) {
         kvr_relay_source_rebuilt(r, s);
@@ -296,11 +359,20 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     if (z->has_held) {
 
-        if (s->known && z->held_seq <= s->seq) {
+        anew = s->known && z->held_seq <= s->seq;
+
+        if (anew && z->held_seq < z->overlap) {
             r->counters.gaps_filled++;
+            anew = false;
 
         } else {
-            if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
+            /* it counts anew, and the replay is silent about it */
+
+            if (anew) {
+                kvr_relay_source_restarted(r, s);
+                kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
+
+            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
             }
@@ -308,6 +380,12 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
             kvr_relay_source_message(r, s, z->held_seq,
                                      zmq_msg_data(&z->held),
                                      zmq_msg_size(&z->held));
+        }
+
+        /* not of a replay that said nothing: the next one asks once more */
+
+        if ((anew || z->answers != 0) && z->held_epoch[0] != '\0') {
+            memcpy(s->sgl_epoch, z->held_epoch, KVR_RELAY_SGL_EPOCH);
         }
 
         z->has_live = true;

@@ -47,16 +47,20 @@ static uint64_t kvr_relay_session_number(const redisReply *reply);
 
 
 /*
- * KEYS: lease, worker, workers.  ARGV: token, lease's ms, worker's seconds,
- * worker, the fields of kv-worker (none: only the lease).  0: the lease is
- * another relay's.
+ * KEYS: lease, worker, workers, snapshot.  ARGV: token, lease's ms, worker's
+ * seconds, worker, epoch, the fields of kv-worker (none: only the lease).  0:
+ * the lease is another relay's, or one that had it is gone.
  */
 static const char  kvr_relay_beat_script[] =
     "local t = redis.call('get', KEYS[1])\n"
     "if t and t ~= ARGV[1] then return 0 end\n"
+    "local e = tonumber(ARGV[5])\n"
+    "if not t and e > 0"
+    " and (tonumber(redis.call('hget', KEYS[4], 'epoch') or 0) or 0) > e"
+    " then return 0 end\n"
     "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])\n"
-    "if #ARGV > 4 then\n"
-    "  redis.call('hset', KEYS[2], unpack(ARGV, 5))\n"
+    "if #ARGV > 5 then\n"
+    "  redis.call('hset', KEYS[2], unpack(ARGV, 6))\n"
     "  redis.call('expire', KEYS[2], ARGV[3])\n"
     "  redis.call('sadd', KEYS[3], ARGV[4])\n"
     "end\n"
@@ -96,7 +100,7 @@ kvr_relay_session_init(kvr_relay_t *r)
 
     snprintf(s->block_size, sizeof(s->block_size), "%u",
              r->options.block_size);
-    snprintf(s->channel, KVR_RELAY_KEY, "%.90s%s", r->options.channel, w);
+    snprintf(s->channel, KVR_RELAY_KEY, "%s%s", r->options.channel, w);
     snprintf(s->lease_key, KVR_RELAY_KEY, "kv-lease:{%s}", w);
     snprintf(s->worker_key, KVR_RELAY_KEY, "kv-worker:{%s}", w);
     snprintf(s->snap_key, KVR_RELAY_KEY, "kv-snap:{%s}", w);
@@ -132,7 +136,7 @@ void
 kvr_relay_session_down(kvr_relay_t *r)
 {
     if (r->session.phase == KVR_RELAY_LOAD) {
-        kvr_relay_mirror_clear_all(&r->mirror);
+        kvr_relay_mirror_clear_all(&r->mirror, NULL, NULL);
         kvr_relay_source_forget(r);
     }
 
@@ -241,7 +245,7 @@ kvr_relay_session_look(kvr_relay_t *r)
                          s->log_key, "+", "-", "COUNT", "1", NULL);
     kvr_relay_redis_args(r, kvr_relay_session_saw_snap, NULL, "HMGET",
                          s->snap_key, "epoch", "seq", "parts", "state_parts",
-                         "version", "block_size", "complete", NULL);
+                         "version", "block_size", "eagle", NULL);
 }
 
 
@@ -315,14 +319,14 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
 
     parts = kvr_relay_session_number(reply->element[2]);
     state = kvr_relay_session_number(reply->element[3]);
-    s->complete = kvr_relay_session_number(reply->element[6]) == 1;
 
     if (kvr_relay_session_number(reply->element[4]) != 1
         || kvr_relay_session_number(reply->element[5])
            != r->options.block_size
+        || kvr_relay_session_number(reply->element[6]) != r->options.eagle
         || parts > KVR_RELAY_PARTS_MAX || state > KVR_RELAY_PARTS_MAX)
     {
-        kvr_relay_session_unloaded(r, "another version or block size");
+        kvr_relay_session_unloaded(r, "another version, block size, or eagle");
         return;
     }
 
@@ -346,10 +350,7 @@ kvr_relay_session_part(kvr_relay_t *r)
 
     if (s->next == s->parts + s->state_parts) {
 
-        if (!kvr_relay_source_loaded(r, s->complete)) {
-            kvr_relay_session_unloaded(r, "broken state");
-            return;
-        }
+        kvr_relay_source_loaded(r);
 
         kvr_relay_log(KVR_RELAY_INFO, "snapshot loaded", "epoch=%llu "
                       "seq=%llu blocks=%llu",
@@ -446,7 +447,7 @@ kvr_relay_session_unloaded(kvr_relay_t *r, const char *why)
 {
     kvr_relay_log(KVR_RELAY_WARN, "snapshot not loaded", "why=\"%s\"", why);
 
-    kvr_relay_mirror_clear_all(&r->mirror);
+    kvr_relay_mirror_clear_all(&r->mirror, NULL, NULL);
     kvr_relay_source_forget(r);
     kvr_relay_session_start(r);
 }
@@ -486,21 +487,24 @@ kvr_relay_session_beat(kvr_relay_t *r)
     n = 0;
     argv[n++] = "EVAL";
     argv[n++] = kvr_relay_beat_script;
-    argv[n++] = "3";
+    argv[n++] = "4";
     argv[n++] = s->lease_key;
     argv[n++] = s->worker_key;
     argv[n++] = "kv-workers";
+    argv[n++] = s->snap_key;
     argv[n++] = s->token;
     argv[n++] = KVR_RELAY_LEASE_MS;
     argv[n++] = KVR_RELAY_MEMBER_TTL;
     argv[n++] = r->options.worker;
+    argv[n++] = epoch;
+
+    snprintf(epoch, sizeof(epoch), "%llu",
+             (unsigned long long) r->publisher.epoch);
 
     if (r->publisher.state == KVR_RELAY_OPEN) {
 
         complete = kvr_relay_complete(r, reason);
 
-        snprintf(epoch, sizeof(epoch), "%llu",
-                 (unsigned long long) r->publisher.epoch);
         snprintf(seq, sizeof(seq), "%llu",
                  (unsigned long long) r->publisher.sent);
         snprintf(ranks, sizeof(ranks), "%u", r->nsources);
@@ -513,6 +517,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
         argv[n++] = r->options.model;
         argv[n++] = "block_size";
         argv[n++] = s->block_size;
+        argv[n++] = "eagle";
+        argv[n++] = r->options.eagle ? "1" : "0";
         argv[n++] = "ranks";
         argv[n++] = ranks;
         argv[n++] = "role";
@@ -592,7 +598,9 @@ kvr_relay_session_left(kvr_relay_t *r, void *data, const redisReply *reply)
 {
     if (reply != NULL) {
         kvr_relay_log(KVR_RELAY_INFO, "ended", "deregistered=%s",
-                      r->options.deregister ? "yes" : "no");
+                      r->options.deregister
+                      && reply->type == REDIS_REPLY_INTEGER
+                      && reply->integer == 1 ? "yes" : "no");
     }
 
     kvr_relay_exit(r, KVR_RELAY_ENDED);

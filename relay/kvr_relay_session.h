@@ -42,7 +42,6 @@ typedef struct {
     uint32_t            parts;          /* of the snapshot that is loaded */
     uint32_t            state_parts;
     uint32_t            next;
-    bool                complete;
 
     char                block_size[16];
     char                channel[KVR_RELAY_KEY];

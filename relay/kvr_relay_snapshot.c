@@ -258,6 +258,7 @@ kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
     kvr_relay_snapshot_abort(r);
 
     if (base) {
+        r->publisher.retry_ms = r->now_ms + KVR_RELAY_SNAPSHOT_MS;
         kvr_relay_publisher_unbase(r, false);
     }
 
@@ -373,6 +374,8 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = number[4];
     argv[n++] = "block_size";
     argv[n++] = r->session.block_size;
+    argv[n++] = "eagle";
+    argv[n++] = r->options.eagle ? "1" : "0";
     argv[n++] = "engine_seq";
     argv[n++] = s->engine_seq;
     argv[n++] = "state_parts";

@@ -15,12 +15,16 @@
 
 static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
+static void kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s,
+    uint32_t rank);
 static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static kvr_rc_t kvr_relay_source_put(void *data, const void *part,
     size_t len);
+static void kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_engine_emit_pt emit);
 static void kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_why_t why, const char *detail);
@@ -168,14 +172,16 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
         n++;
 
-        if (ev.has_event_id) {
-            kvr_relay_source_number(r, s, &ev);
-        }
-
         /* a batch that names no rank is of the rank that it came from */
 
         if (ev.rank == 0) {
             ev.rank = s->index;
+        }
+
+        kvr_relay_source_rank(r, s, ev.rank);
+
+        if (ev.has_event_id && r->options.trtllm != NULL) {
+            kvr_relay_source_number(r, s, &ev);
         }
 
         kvr_relay_source_event(r, s, &ev);
@@ -198,7 +204,29 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* An event of TensorRT-LLM: one may come in several parts. */
+/* What one rank has said is not what the others hold. */
+
+static void
+kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
+{
+    if (s->ranked && s->rank != rank && !s->mixed) {
+        s->mixed = true;
+
+        if (s->by_clear || r->options.trtllm != NULL) {
+            kvr_relay_source_broken(r, s, "events of several ranks come from "
+                                    "one place");
+        }
+    }
+
+    s->ranked = true;
+    s->rank = rank;
+}
+
+
+/*
+ * An event of TensorRT-LLM: one may come in several parts.  Ranks have numbers
+ * of their own, which say nothing when they are mixed.
+ */
 
 static void
 kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -207,6 +235,12 @@ kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     uint64_t  id;
 
     id = ev->event_id;
+
+    if (s->mixed) {
+        s->known = true;
+        s->seq = id;
+        return;
+    }
 
     if (s->known && id == s->seq) {
         return;
@@ -239,14 +273,12 @@ static void
 kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev)
 {
-    bool       refused;
-    kvr_why_t  why;
+    char         text[KVR_RELAY_REASON];
+    bool         refused;
+    kvr_why_t    why;
+    const char  *detail;
 
     r->counters.events++;
-
-    s->mixed = s->mixed || (s->ranked && s->rank != ev->rank);
-    s->ranked = true;
-    s->rank = ev->rank;
 
     why = kvr_relay_mirror_event(&r->mirror, ev, kvr_relay_publisher_event, r,
                                  &refused);
@@ -254,6 +286,7 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     if (why == KVR_WHY_NONE) {
 
         if (ev->kind == KVR_CLEAR && !s->mixed) {
+            s->by_clear = s->by_clear || !s->whole;
             kvr_relay_source_empty(r, s);
         }
 
@@ -261,10 +294,17 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (refused) {
-        kvr_relay_source_refused(r, s, why,
-                                 ev->verdict == KVR_REFUSED
-                                 ? kvr_decoder_detail(r->mirror.decoder)
-                                 : "");
+        detail = ev->verdict == KVR_REFUSED
+                 ? kvr_decoder_detail(r->mirror.decoder) : "";
+
+        if (why == KVR_WHY_BLOCK_SIZE && ev->block_size) {
+            snprintf(text, sizeof(text), "the engine's is %u, no multiple of "
+                     "--block-size %u", ev->block_size,
+                     r->options.block_size);
+            detail = text;
+        }
+
+        kvr_relay_source_refused(r, s, why, detail);
         return;
     }
 
@@ -298,8 +338,8 @@ kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s, kvr_why_t why,
                       (unsigned long long) s->seq, kvr_why_name(why), detail);
     }
 
-    snprintf(text, sizeof(text), "an event was refused: %s",
-             kvr_why_name(why));
+    snprintf(text, sizeof(text), "an event was refused: %s%s%.100s",
+             kvr_why_name(why), detail[0] ? ", " : "", detail);
     kvr_relay_source_broken(r, s, text);
 }
 
@@ -324,22 +364,35 @@ kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
 void
 kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    kvr_event_t  ev;
-
     r->counters.restarts++;
 
     kvr_relay_log(KVR_RELAY_INFO, "engine restarted", "rank=%u seq=%llu",
                   s->index, (unsigned long long) s->seq);
 
+    kvr_relay_source_clear(r, s, kvr_relay_publisher_event);
+}
+
+
+/* Another engine: what it holds follows, and it has no number yet. */
+
+static void
+kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_engine_emit_pt emit)
+{
+    uint32_t  rank;
+
     s->known = false;
+    s->by_clear = false;
+
+    if (r->nsources == 1) {
+        kvr_relay_mirror_clear_all(&r->mirror, emit, r);
+
+    } else {
+        rank = s->ranked ? s->rank : s->index;
+        kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
+    }
+
     kvr_relay_source_empty(r, s);
-
-    memset(&ev, 0, sizeof(kvr_event_t));
-    ev.kind = KVR_CLEAR;
-    ev.rank = s->ranked ? s->rank : s->index;
-
-    kvr_relay_mirror_clear(&r->mirror, ev.rank);
-    kvr_relay_publisher_event(r, &ev);
 }
 
 
@@ -353,11 +406,10 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
                       s->index, (unsigned long long) s->seq);
     }
 
-    s->known = false;
     s->rebuilding = true;
+    s->sgl_epoch[0] = '\0';
 
-    kvr_relay_mirror_clear(&r->mirror, s->ranked ? s->rank : s->index);
-    kvr_relay_source_empty(r, s);
+    kvr_relay_source_clear(r, s, NULL);
     kvr_relay_publisher_unbase(r, true);
 }
 
@@ -394,6 +446,11 @@ kvr_relay_source_tick(kvr_relay_t *r)
         return;
     }
 
+    if (r->now_ms < r->publisher.retry_ms) {
+        kvr_relay_wake(r, r->publisher.retry_ms);
+        return;
+    }
+
     waiting = false;
 
     for (i = 0; i < r->nsources; i++) {
@@ -423,7 +480,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     why = "";
 
-    if (kvr_relay_mirror_forgotten(&r->mirror) != 0) {
+    if (kvr_relay_mirror_lacks(&r->mirror)) {
         why = "the mirror is full: more --memory is needed";
     }
 
@@ -431,7 +488,7 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
         s = &r->sources[i];
 
         if (!s->whole) {
-            why = s->reason;
+            why = *s->reason ? s->reason : "not all of it is known";
 
         } else if (!s->connected) {
             why = "the engine is not connected";
@@ -452,9 +509,10 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 /* ---- for the next relay ------------------------------------------------- */
 
 /*
- * Part 0 is lines: "kv-relay 1", and the largest attention window, then
- * "source seq digest whole rank -epoch" of those that have had a message.  The
- * other parts are kvr_engine_save()'s.
+ * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
+ * mirror lacks something; then "source seq digest whole rank -epoch" of those
+ * that have had a message, whole being 2 since a clear.  The other parts are
+ * kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -471,7 +529,8 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         return false;
     }
 
-    len = (size_t) sprintf(text, "kv-relay 1 %u\n", r->mirror.window);
+    len = (size_t) sprintf(text, "kv-relay 1 %u %d\n", r->mirror.window,
+                           kvr_relay_mirror_lacks(&r->mirror));
 
     for (i = 0; i < r->nsources; i++) {
         s = &r->sources[i];
@@ -480,7 +539,8 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
             len += (size_t) snprintf(text + len, size - len,
                                      "%u %llu %llu %d %u -%s\n", i,
                                      (unsigned long long) s->seq,
-                                     (unsigned long long) s->digest, s->whole,
+                                     (unsigned long long) s->digest,
+                                     s->whole ? 1 + s->by_clear : 0,
                                      s->ranked ? s->rank : i, s->sgl_epoch);
         }
     }
@@ -511,7 +571,7 @@ bool
 kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len)
 {
-    int                  whole;
+    int                  whole, lacks;
     char                 line[KVR_RELAY_STATE_LINE];
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
     size_t               n;
@@ -544,8 +604,9 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         bytes += n + 1;
         len -= n + 1;
 
-        if (sscanf(line, "kv-relay 1 %u", &window) == 1) {
+        if (sscanf(line, "kv-relay 1 %u %d", &window, &lacks) == 2) {
             kvr_relay_mirror_window(&r->mirror, window);
+            r->mirror.lacking = lacks != 0;
             continue;
         }
 
@@ -564,6 +625,7 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         s->seq = seq;
         s->digest = digest;
         s->whole = whole != 0;
+        s->by_clear = whole == 2;
         s->ranked = true;
         s->rank = rank;
         snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
@@ -571,8 +633,8 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
 }
 
 
-bool
-kvr_relay_source_loaded(kvr_relay_t *r, bool complete)
+void
+kvr_relay_source_loaded(kvr_relay_t *r)
 {
     uint32_t  i;
 
@@ -582,5 +644,6 @@ kvr_relay_source_loaded(kvr_relay_t *r, bool complete)
         }
     }
 
-    return true;
+    r->sources[0].mixed = r->nsources == 1
+                          && kvr_relay_mirror_ranks(&r->mirror) > 1;
 }

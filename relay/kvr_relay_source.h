@@ -43,6 +43,7 @@ typedef struct {
 
     bool                ranked;         /* events were seen, of rank */
     bool                mixed;          /* of several ranks */
+    bool                by_clear;       /* whole since its one rank's clear */
     uint32_t            rank;
     uint64_t            heard_ms;       /* last message */
 
@@ -98,12 +99,12 @@ void kvr_relay_source_tick(kvr_relay_t *r);
 
 /*
  * What a snapshot keeps for the next relay.  load takes one part after the
- * other, loaded comes after the last; false: it is broken.
+ * other, false: it is broken; loaded comes after the last.
  */
 bool kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
 bool kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len);
-bool kvr_relay_source_loaded(kvr_relay_t *r, bool complete);
+void kvr_relay_source_loaded(kvr_relay_t *r);
 
 /* What was loaded is of no use. */
 void kvr_relay_source_forget(kvr_relay_t *r);

@@ -344,7 +344,7 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (s->known && !other && m->seq <= s->seq) {
 
-        if (m->seq <= z->overlap && (!z->has_live || m->seq > z->live)) {
+        if (m->seq < z->overlap && (!z->has_live || m->seq > z->live)) {
             z->has_live = true;
             z->live = m->seq;
             r->counters.duplicates++;
@@ -451,11 +451,15 @@ kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
 
     kvr_relay_zmq_drop(s);
 
-    zmq_msg_init(&z->held);
-    zmq_msg_move(&z->held, &m->frames[m->n - 1]);
-
     z->has_held = true;
     z->held_seq = m->seq;
+
+    if (!kvr_relay_frames_epoch(m, z->held_epoch)) {
+        z->held_epoch[0] = '\0';
+    }
+
+    zmq_msg_init(&z->held);
+    zmq_msg_move(&z->held, &m->frames[m->n - 1]);
 }
 
 

@@ -44,7 +44,8 @@ struct kvr_relay_zmq_s {
     uint64_t               deadline_ms;
     uint64_t               check_ms;        /* when to look for more */
 
-    uint64_t               overlap;         /* live messages up to this were
+    bool                   hollow;          /* its replay keeps nothing */
+    uint64_t               overlap;         /* live messages below this were
                                                in the replay */
     bool                   has_live;
     uint64_t               live;            /* the last live one's seq */
@@ -52,6 +53,7 @@ struct kvr_relay_zmq_s {
     bool                   has_held;        /* a live message that waits for
                                                the replay */
     uint64_t               held_seq;
+    char                   held_epoch[KVR_RELAY_SGL_EPOCH];     /* or "" */
     zmq_msg_t              held;
 };
 

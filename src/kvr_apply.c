@@ -147,7 +147,7 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     seed = 0;
 
     if (!tier) {
-        *why = kvr_span_of(ev, k->params->block_size, &span, &n);
+        *why = kvr_span_of(ev, k->params, &span, &n);
 
         if (*why != KVR_WHY_NONE) {
             return KVR_INVALID;
@@ -261,7 +261,7 @@ static kvr_rc_t
 kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     uint32_t n, uint64_t *seed)
 {
-    uint32_t  i, block_size;
+    uint32_t  i, block_size, pairs;
 
     /* salt and LoRA come with a chain's first block, and hold for all of it */
 
@@ -281,12 +281,13 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     }
 
     block_size = k->params->block_size;
+    pairs = k->params->eagle;
 
     kvr_hasher_init(&k->hasher, *seed);
 
     if (ev->mm_start == NULL || ev->block_size != block_size) {
-        (void) kvr_hash_blocks(&k->hasher, ev->tokens,
-                               (size_t) n * ev->block_size, block_size,
+        (void) kvr_router_hash(k->params, &k->hasher, ev->tokens,
+                               (size_t) n * ev->block_size + pairs,
                                k->hashes);
         return KVR_OK;
     }
@@ -294,7 +295,8 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     for (i = 0; i < n; i++) {
         k->hashes[i] = kvr_hash_block_mm(&k->hasher,
                                          ev->tokens + i * block_size,
-                                         block_size, ev->mm + ev->mm_start[i],
+                                         block_size + pairs,
+                                         ev->mm + ev->mm_start[i],
                                          ev->mm_start[i + 1]
                                          - ev->mm_start[i]);
     }

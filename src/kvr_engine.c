@@ -343,7 +343,7 @@ kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     /* before the parent, which has not been stored for the same reason */
 
-    *why = kvr_span_of(ev, op->k->params->block_size, &span, &n);
+    *why = kvr_span_of(ev, op->k->params, &span, &n);
 
     if (*why != KVR_WHY_NONE) {
         return kvr_engine_not(op, KVR_INVALID, why, *why);
@@ -605,7 +605,7 @@ kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
 static kvr_rc_t
 kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
-    uint32_t             i, n, missing;
+    uint32_t             i, n, missing, view;
     uint64_t             handle;
     kvr_rc_t             rc;
     kvr_why_t            what;
@@ -618,6 +618,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
     }
 
     e = op->e;
+    view = op->k->fleet.holders[op->holder].view;
     n = 0;
     missing = 0;
     what = KVR_WHY_NONE;
@@ -632,6 +633,12 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
             if (kvr_engine_last(op, b, ev, i)) {
                 e->handles[n++] = handle;
             }
+
+        } else if (view != KVR_VIEW_NONE
+                   && kvr_span_left(op->k, view, ev->tier, handle))
+        {
+            /* its end was forgotten, and counted then */
+            e->handles[n++] = handle;
 
         } else if (b && b->foreign) {
             what = b->why;

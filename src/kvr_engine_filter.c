@@ -62,7 +62,10 @@ kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
             return h->kinds[i];
         }
 
-        return ev->group == 0 ? KVR_GROUP_INDEXED : KVR_GROUP_OTHER;
+        /* who knew it may have indexed what is removed: better less */
+
+        return ev->group == 0 || ev->kind == KVR_REMOVE ? KVR_GROUP_INDEXED
+                                                        : KVR_GROUP_OTHER;
     }
 
     if (i < KVR_ENGINE_GROUPS) {

@@ -3,35 +3,16 @@
  */
 
 
-#include "kvr_ingest.h"
-#include "kvr_engine.h"
+#include "kvr_ingest_state.h"
 #include "kvr_stream.h"
 
 #include <stdlib.h>
 
 
-struct kvr_ingest_s {
-    kvr_router_t      *router;
-    kvr_shard_t       *shard;       /* of the worker that was last named */
-    kvr_decoder_t     *decoder;
-    kvr_message_t      msg;
-    uint32_t           worker;      /* slot there, of the message opened */
-    uint32_t           generation;
-    uint32_t           refused;     /* events of the message */
-    bool               misfit;      /* a block size that is no multiple */
-    kvr_complaint_t    complaint;
-    kvr_engine_t      *engine;      /* for bare batches; made when the first
-                                       one comes */
-    kvr_engine_conf_t  memory;      /* of it */
-};
-
-
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, const char **detail);
-static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
-    size_t len, kvr_worker_t **w);
-static kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker,
-    size_t len);
+static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
+    uint32_t blocks);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
@@ -65,6 +46,7 @@ kvr_ingest_create(kvr_router_t *k)
     }
 
     kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
+    kvr_decoder_eagle(in->decoder, kvr_router_params(k)->eagle);
 
     return in;
 }
@@ -90,13 +72,7 @@ kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks)
 
 /* ---- messages ----------------------------------------------------------- */
 
-/*
- * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
- * was deleted or is of another zone, KVR_FULL when there is no room for
- * another.
- */
-
-static kvr_rc_t
+kvr_rc_t
 kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 {
     uint32_t           flags;
@@ -161,6 +137,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     in->refused = 0;
     in->misfit = false;
+    in->halfway = false;
     in->complaint.why = KVR_WHY_NONE;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
@@ -287,8 +264,16 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
             kvr_set32(&k->mem, &s->heartbeats, 1);
         }
 
-        if (m->epoch == s->epoch && m->seq == s->seq) {
-            kvr_stream_complete(k, w, in->msg.complete);
+        if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
+
+            /* it began anew, knows all, and said nothing yet */
+            kvr_stream_anew(k, in->worker, m->epoch);
+        }
+
+        if ((m->epoch == s->epoch && m->seq == s->seq)
+            || (m->epoch > s->epoch && m->seq == 0 && s->epoch))
+        {
+            kvr_stream_complete(k, w, m->complete);
 
             if (s->confidence != KVR_SYNCING) {
                 kvr_stream_confidence(k, w);
@@ -314,20 +299,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 
     if (m->epoch > s->epoch && m->seq == 1) {
 
-        /* the publisher begins anew, and so does the view, in one step */
-
-        if (s->epoch) {
-            kvr_count(k, &w->counters.restarts, 1);
-        }
-
-        kvr_shard_clear_worker(k, in->worker);
-
-        kvr_set64(&k->mem, &s->epoch, m->epoch);
-        kvr_set64(&k->mem, &s->seq, 0);
-        kvr_set32(&k->mem, &s->at, 0);
-        kvr_set32(&k->mem, &s->whole, 1);
-        kvr_set32(&k->mem, &s->reason, KVR_FINE);
-        kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+        kvr_stream_anew(k, in->worker, m->epoch);
 
         return KVR_INGEST_APPLY;
     }
@@ -341,9 +313,8 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
 kvr_rc_t
 kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 {
-    uint32_t       used;
+    uint32_t       used, refused;
     kvr_rc_t       rc;
-    kvr_event_t    ev;
     kvr_shard_t   *k;
     kvr_worker_t  *w;
 
@@ -363,32 +334,48 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 
     for (used = 0; used < blocks; /* void */ ) {
 
-        rc = kvr_decoder_next(in->decoder, &ev);
+        if (!in->halfway) {
 
-        if (rc == KVR_DONE) {
-            kvr_ingest_finish(in, w);
-            break;
+            rc = kvr_decoder_next(in->decoder, &in->event);
+            in->done = 0;
+
+            if (rc == KVR_DONE) {
+                kvr_ingest_finish(in, w);
+                break;
+            }
+
+            if (rc != KVR_OK) {
+                /* the rest can't be read */
+                kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+                kvr_ingest_finish(in, w);
+                rc = KVR_DONE;
+                break;
+            }
+
+            if (in->msg.form == KVR_FORM_ENVELOPE
+                && in->event.at < w->stream.at)
+            {
+                /* applied by a process that did not come to the end */
+                used += 1 + in->event.nhandles / 16;
+                continue;
+            }
         }
 
-        if (rc != KVR_OK) {
-            /* the rest can't be read */
-            kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-            kvr_ingest_finish(in, w);
-            rc = KVR_DONE;
-            break;
-        }
+        refused = in->refused;
 
-        if (in->msg.form == KVR_FORM_ENVELOPE && ev.at < w->stream.at) {
-            /* applied by a process that did not come to the end */
-            used += 1 + ev.nhandles / 16;
-            continue;
-        }
-
-        rc = kvr_ingest_event(in, w, &ev);
-        used += 1 + kvr_max(ev.nhandles, ev.nlocals);
+        used += 1 + kvr_ingest_part(in, w, blocks - used);
 
         if (in->msg.form == KVR_FORM_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.at, ev.at + 1);
+
+            /* who may have to go on with the message is to know */
+
+            if (in->refused > refused) {
+                kvr_stream_refused(k, w, in->misfit);
+            }
+
+            if (!in->halfway) {
+                kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
+            }
         }
 
         kvr_txn_commit(&k->mem);
@@ -397,6 +384,41 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
     kvr_shard_unlock(k);
 
     return rc == KVR_DONE ? KVR_DONE : KVR_OK;
+}
+
+
+/*
+ * About so many blocks of the event; returns how many they were.  The cursor
+ * counts whole events: what a process did of one before it died is done again
+ * by the next, so that only what may be done twice is cut.
+ */
+
+static uint32_t
+kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
+{
+    uint32_t            refused;
+    kvr_rc_t            rc;
+    kvr_event_t         part;
+    const kvr_event_t  *ev;
+
+    ev = &in->event;
+
+    if (in->msg.form != KVR_FORM_ENVELOPE || !in->msg.counted
+        || ev->verdict != KVR_KEEP)
+    {
+        (void) kvr_ingest_event(in, w, ev);
+        return kvr_max(ev->nhandles, ev->nlocals);
+    }
+
+    refused = in->refused;
+    in->done += kvr_event_part(ev, in->done, blocks, &part);
+
+    rc = kvr_ingest_event(in, w, &part);
+
+    in->halfway = in->done < ev->nhandles && rc == KVR_OK
+                  && in->refused == refused;
+
+    return kvr_max(part.nhandles, part.nlocals);
 }
 
 
@@ -413,6 +435,12 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     k = in->shard;
 
     if (ev->window != w->stream.window && ev->window != 0) {
+
+        if (w->stream.window && ev->window > w->stream.window) {
+            /* all so far was of another window, whose removals don't count */
+            kvr_shard_clear_worker(k, in->worker);
+        }
+
         kvr_set32(&k->mem, &w->stream.window, ev->window);
     }
 
@@ -603,10 +631,7 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     if (in->refused) {
-        kvr_set32(&k->mem, &s->reason,
-                  in->misfit || s->reason == KVR_DEG_BLOCK_SIZE
-                  ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
-        kvr_stream_uncleared(k, w);
+        kvr_stream_refused(k, w, in->misfit);
     }
 
     kvr_count(k, &w->counters.messages, 1);
@@ -614,173 +639,4 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     if (s->confidence != KVR_SYNCING) {
         kvr_stream_confidence(k, w);
     }
-}
-
-
-/* ---- repair ------------------------------------------------------------- */
-
-kvr_rc_t
-kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
-    kvr_cursor_t *cursor)
-{
-    uint32_t             i;
-    const kvr_worker_t  *w;
-
-    if (kvr_router_find_worker(in->router, worker, len, &i) != KVR_OK) {
-        return KVR_DECLINED;
-    }
-
-    w = kvr_router_worker(in->router, i);
-
-    cursor->epoch = kvr_load64(&w->stream.epoch);
-    cursor->seq = kvr_load64(&w->stream.seq);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last)
-{
-    if (in->msg.epoch == 0 || in->msg.seq == 0) {
-        return KVR_DECLINED;
-    }
-
-    last->epoch = in->msg.epoch;
-    last->seq = in->msg.heartbeat ? in->msg.seq : in->msg.seq - 1;
-
-    return KVR_OK;
-}
-
-
-/* The lock, and the worker; where it answers KVR_OK the caller unlocks. */
-
-static kvr_rc_t
-kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
-    kvr_worker_t **w)
-{
-    kvr_rc_t  rc;
-
-    in->shard = kvr_shard_of(in->router, worker, len);
-
-    rc = kvr_shard_lock_leased(in->shard);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    rc = kvr_ingest_worker(in, worker, len);
-    if (rc != KVR_OK) {
-        kvr_shard_unlock(in->shard);
-        return rc;
-    }
-
-    *w = &in->shard->fleet.workers[in->worker];
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
-{
-    kvr_rc_t       rc;
-    kvr_worker_t  *w;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-
-    if (rc == KVR_OK) {
-        kvr_set32(&in->shard->mem, &w->stream.confidence, KVR_SYNCING);
-        kvr_shard_unlock(in->shard);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
-{
-    uint32_t       i;
-    kvr_rc_t       rc;
-    kvr_shard_t   *k;
-    kvr_worker_t  *w;
-
-    k = &in->router->shards[shard];
-
-    rc = kvr_shard_lock_leased(k);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    for (i = 0; i < k->zone->fleet.nworkers; i++) {
-        w = &k->fleet.workers[i];
-
-        if (!repair) {
-            kvr_stream_confidence(k, w);
-
-        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
-        }
-
-        kvr_txn_commit(&k->mem);
-    }
-
-    kvr_shard_unlock(k);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
-{
-    kvr_rc_t       rc;
-    kvr_worker_t  *w;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-
-    if (rc == KVR_OK) {
-        kvr_count(in->shard, &w->counters.repairs, 1);
-        kvr_stream_confidence(in->shard, w);
-        kvr_shard_unlock(in->shard);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
-    uint64_t epoch, uint64_t seq)
-{
-    kvr_rc_t       rc;
-    kvr_mem_t     *m;
-    kvr_worker_t  *w;
-    kvr_stream_t  *s;
-
-    rc = kvr_ingest_enter(in, worker, len, &w);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    m = &in->shard->mem;
-    s = &w->stream;
-
-    /* cursors never go back within an epoch */
-
-    if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
-        kvr_set32(m, &s->reason, s->epoch ? KVR_DEG_GAP
-                                          : KVR_DEG_LOG_TRIMMED);
-        kvr_set64(m, &s->epoch, epoch);
-        kvr_set64(m, &s->seq, seq);
-        kvr_set32(m, &s->at, 0);
-        kvr_set32(m, &s->whole, 0);
-        kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
-        kvr_stream_uncleared(in->shard, w);
-    }
-
-    kvr_stream_confidence(in->shard, w);
-    kvr_shard_unlock(in->shard);
-
-    return KVR_OK;
 }

@@ -9,33 +9,8 @@
 #include "kvr_shard.h"
 
 
-static kvr_rc_t kvr_registry_lock(kvr_shard_t *k);
 static void kvr_registry_take_out(kvr_shard_t *k, uint32_t worker,
     uint32_t foreign);
-
-
-/* The lock, and the lease still ours: a process that slept knows old news. */
-
-static kvr_rc_t
-kvr_registry_lock(kvr_shard_t *k)
-{
-    kvr_rc_t  rc;
-
-    rc = kvr_shard_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    if (k->token == 0 || k->zone->lease.token != k->token
-        || k->zone->lease.owner != k->self)
-    {
-        k->token = 0;
-        kvr_shard_unlock(k);
-        return KVR_LOST;
-    }
-
-    return KVR_OK;
-}
 
 
 kvr_rc_t
@@ -61,7 +36,7 @@ kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
 
     k = kvr_shard_of(r, conf->id, len);
 
-    rc = kvr_registry_lock(k);
+    rc = kvr_shard_lock_leased(k);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -129,7 +104,7 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
 
     k = kvr_shard_of(r, id, len);
 
-    rc = kvr_registry_lock(k);
+    rc = kvr_shard_lock_leased(k);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -163,7 +138,7 @@ kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
 
     k = kvr_shard_of(r, id, len);
 
-    rc = kvr_registry_lock(k);
+    rc = kvr_shard_lock_leased(k);
     if (rc != KVR_OK) {
         return rc;
     }

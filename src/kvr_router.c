@@ -25,6 +25,23 @@ kvr_router_params(const kvr_router_t *k)
 }
 
 
+size_t
+kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens)
+{
+    return (ntokens - (params->eagle && ntokens)) / params->block_size;
+}
+
+
+size_t
+kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
+    const uint32_t *tokens, size_t ntokens, uint64_t *out)
+{
+    return params->eagle
+           ? kvr_hash_pairs(h, tokens, ntokens, params->block_size, out)
+           : kvr_hash_blocks(h, tokens, ntokens, params->block_size, out);
+}
+
+
 /* ---- processes ---------------------------------------------------------- */
 
 kvr_rc_t
@@ -244,6 +261,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->zone_bytes = k->zone->size;
     out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
     out->load_overflow = kvr_load64(&k->zone->load.overflow);
+    out->load_below_zero = kvr_load64(&k->zone->load.below_zero);
     out->predictions = kvr_load64(&k->zone->predict.stores);
     out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;
     out->frequency_replaced = kvr_load64(&k->zone->frequency.replaced);

@@ -77,6 +77,8 @@ typedef struct {
     uint32_t    shards;             /* 1..KVR_SHARDS_MAX */
     uint32_t    index;              /* kvr_index_kind_t */
     uint32_t    frequency_ms;       /* window of frequencies; 0: none */
+    bool        eagle;              /* blocks are of pairs of tokens, as the
+                                       engines' are (kvr_hash_pairs()) */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
                                        are forgotten, 0: never; may change */
@@ -160,6 +162,14 @@ bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 
 /*
+ * How many blocks of an index made with params are complete in so many tokens,
+ * and their local hashes, to out, by a hasher that has the seed.
+ */
+size_t kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens);
+size_t kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
+    const uint32_t *tokens, size_t ntokens, uint64_t *out);
+
+/*
  * Finds who holds how much of a prompt, given as local hashes.  Writes at most
  * cap matches, in no order that means anything, holders with nothing left out,
  * and returns their number; a cap of kvr_router_max_holders() is always
@@ -229,6 +239,7 @@ typedef struct {
     uint32_t    holders;
     uint64_t    load_reclaimed;
     uint64_t    load_overflow;
+    uint64_t    load_below_zero;
 } kvr_stats_t;
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);

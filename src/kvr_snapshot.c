@@ -353,8 +353,8 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 static uint32_t
 kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t            n, span;
-    kvr_event_t         piece;
+    uint32_t            n;
+    kvr_event_t         part;
     const kvr_event_t  *ev;
 
     ev = &s->event;
@@ -367,37 +367,13 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         return n;
     }
 
-    span = ev->nhandles ? ev->nlocals / ev->nhandles : 0;
+    s->done += kvr_event_part(ev, s->done, blocks, &part);
 
-    if (n == 0 || ev->ntokens || span * ev->nhandles != ev->nlocals) {
-        (void) kvr_snapshot_apply(s, w, ev);
-        s->done = ev->nhandles;
-        return n;
-    }
-
-    n = kvr_min(n, kvr_max(blocks / kvr_max(span, 1), 1));
-
-    piece = *ev;
-    piece.handles += s->done;
-    piece.nhandles = n;
-
-    if (span) {
-        piece.locals += s->done * span;
-        piece.nlocals = n * span;
-    }
-
-    if (ev->kind == KVR_STORE && s->done) {
-        piece.has_parent = true;
-        piece.parent = ev->handles[s->done - 1];
-    }
-
-    s->done += n;
-
-    if (kvr_snapshot_apply(s, w, &piece) == KVR_INVALID) {
+    if (kvr_snapshot_apply(s, w, &part) == KVR_INVALID) {
         s->done = ev->nhandles;         /* it is refused once */
     }
 
-    return n * kvr_max(span, 1);
+    return kvr_max(part.nhandles, part.nlocals);
 }
 
 

@@ -18,14 +18,20 @@ kvr_span_handle(uint64_t handle, uint32_t j)
 
 
 kvr_why_t
-kvr_span_of(const kvr_event_t *ev, uint32_t block_size, uint32_t *span,
-    uint32_t *n)
+kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
+    uint32_t *span, uint32_t *n)
 {
+    uint32_t  block_size;
     uint64_t  whole;
 
     *n = ev->nhandles;
+    block_size = params->block_size;
 
     if (ev->ntokens) {
+
+        if (ev->pairs != params->eagle) {
+            return KVR_WHY_BIGRAM;
+        }
 
         if (ev->block_size == 0 || ev->block_size % block_size != 0) {
             return KVR_WHY_BLOCK_SIZE;
@@ -208,4 +214,14 @@ kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     }
 
     return KVR_OK;
+}
+
+
+bool
+kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier, uint64_t handle)
+{
+    uint64_t  derived[KVR_SPAN_MAX];
+
+    return k->fleet.view_span[view]
+           && kvr_span_derived(k, view, handle, 0, 1u << tier, derived);
 }

@@ -36,7 +36,7 @@
 uint64_t kvr_span_handle(uint64_t handle, uint32_t j);
 
 /*
- * How many of the index's blocks, of block_size tokens, each handle of a store
+ * How many of the blocks of an index made with params each handle of a store
  * spans that comes with locals or tokens; *n: how many of the handles, from
  * the first on, can be stored.
  *
@@ -46,9 +46,10 @@ uint64_t kvr_span_handle(uint64_t handle, uint32_t j);
  * KVR_WHY_EXTRA_KEY.
  *
  * Answers KVR_WHY_NONE, or why all is to be refused: KVR_WHY_BLOCK_SIZE,
- * KVR_WHY_LENGTH, KVR_WHY_LIMIT (of spans, and of index blocks in one event).
+ * KVR_WHY_LENGTH, KVR_WHY_LIMIT (of spans, and of index blocks in one event),
+ * KVR_WHY_BIGRAM, which decoders that know the index don't let through.
  */
-kvr_why_t kvr_span_of(const kvr_event_t *ev, uint32_t block_size,
+kvr_why_t kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
     uint32_t *span, uint32_t *n);
 
 
@@ -73,6 +74,14 @@ kvr_rc_t kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
 kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
+
+/*
+ * Is something held in the tier by what derives from a handle?  It may be when
+ * the handle itself is not, where the end of its span was forgotten, or did
+ * not come in.  Reads only.
+ */
+bool kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    uint64_t handle);
 
 
 #endif /* KVR_SPAN_H_INCLUDED */

@@ -14,6 +14,14 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
     reason = w->stream.reason;
 
     if (!complete) {
+
+        if (w->stream.whole && reason != KVR_FINE
+            && reason != KVR_DEG_INCOMPLETE)
+        {
+            /* what is missing for another reason is so still afterwards */
+            kvr_set32(&k->mem, &w->stream.whole, 0);
+        }
+
         reason = KVR_DEG_INCOMPLETE;
         kvr_stream_uncleared(k, w);
 
@@ -27,6 +35,40 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
     if (w->stream.reason != reason) {
         kvr_set32(&k->mem, &w->stream.reason, reason);
     }
+}
+
+
+void
+kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
+{
+    kvr_worker_t  *w;
+    kvr_stream_t  *s;
+
+    w = &k->fleet.workers[worker];
+    s = &w->stream;
+
+    if (s->epoch) {
+        kvr_count(k, &w->counters.restarts, 1);
+    }
+
+    kvr_shard_clear_worker(k, worker);
+
+    kvr_set64(&k->mem, &s->epoch, epoch);
+    kvr_set64(&k->mem, &s->seq, 0);
+    kvr_set32(&k->mem, &s->at, 0);
+    kvr_set32(&k->mem, &s->whole, 1);
+    kvr_set32(&k->mem, &s->reason, KVR_FINE);
+    kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
+}
+
+
+void
+kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit)
+{
+    kvr_set32(&k->mem, &w->stream.reason,
+              misfit || w->stream.reason == KVR_DEG_BLOCK_SIZE
+              ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
+    kvr_stream_uncleared(k, w);
 }
 
 

@@ -18,6 +18,15 @@
 /* What a message says of the publisher's own knowledge. */
 void kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete);
 
+/* The publisher begins an epoch with nothing, and so does the view. */
+void kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch);
+
+/*
+ * Something was refused; misfit: for its block size.  Said at once: who goes
+ * on with the message may be another process.
+ */
+void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit);
+
 /*
  * A rank was cleared by an engine that the publisher knows all of: nothing of
  * it is missing any more.  True: that is so of all ranks by now, and the view

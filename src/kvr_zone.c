@@ -352,6 +352,12 @@ kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
         return true;
     }
 
+    if (wanted->eagle != is->eagle) {
+        snprintf(why, KVR_WHY_LEN, "it was made with eagle=%s, not %s",
+                 is->eagle ? "on" : "off", wanted->eagle ? "on" : "off");
+        return true;
+    }
+
     if (wanted->max_workers != is->max_workers) {
         snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
                  is->max_workers, wanted->max_workers);

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 230;
+plan tests => repeat_each() * 232;
 
 run_tests();
 
@@ -33,7 +33,8 @@ __DATA__
 --- http_config
     kv_router_zone    zone=main:16m;
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
-                      frequency=1h30m model=llama/3.1-8b zone=other:8192k;
+                      frequency=1h30m model=llama/3.1-8b zone=other:8192k
+                      eagle=on;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100;
@@ -66,7 +67,8 @@ __DATA__
             local answer = client.ask("GET", "/status").body
 
             ngx.say(answer:match('^{"zone":"other","model":"[^"]*",'
-                                 .. '"block_size":%d+,"max_workers":%d+'))
+                                 .. '"block_size":%d+,"eagle":%a+,'
+                                 .. '"max_workers":%d+'))
         }
     }
 --- request
@@ -75,7 +77,7 @@ GET /t
 a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 static load rows=1
 b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 static load rows=4
 c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 static load rows=1
-{"zone":"other","model":"llama/3.1-8b","block_size":64,"max_workers":16
+{"zone":"other","model":"llama/3.1-8b","block_size":64,"eagle":true,"max_workers":16
 --- no_error_log
 [warn]
 [error]
@@ -1086,3 +1088,11 @@ invalid parameter "timeout=soon"
     kv_router_scrape  main;
 --- error_log
 unknown kv_router_zone "main" in "kv_router_scrape"
+
+
+
+=== TEST 108: eagle is on or off
+--- http_config
+    kv_router_zone  zone=main:8m eagle=yes;
+--- error_log
+invalid parameter "eagle=yes"

@@ -6,6 +6,7 @@ use KVRouter;
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone  zone=main:16m block_size=4;
     kv_router_zone  zone=copy:16m block_size=4 index=positional;
+    kv_router_zone  zone=pairs:16m block_size=4 eagle=on;
 _EOC_
     location /kv/ {
         kv_router_api  main;
@@ -13,6 +14,10 @@ _EOC_
 
     location /copy/ {
         kv_router_api  copy;
+    }
+
+    location /pairs/ {
+        kv_router_api  pairs;
     }
 _EOC_
 
@@ -825,3 +830,39 @@ POST /denied/hash: 403
 [alert]
 [emerg]
 exited on signal
+
+
+
+=== TEST 20: a zone of pairs of tokens
+--- script
+            show("POST", "/pairs/hash", '{"tokens":[0,1,2,3,4,5,6,7,8,9]}')
+            show("POST", "/pairs/hash", '{"tokens":[0,1,2,3]}')
+            show("POST", "/pairs/hash", '{"tokens":[]}')
+
+            ask("PUT", "/pairs/workers/a", '{"address":"127.0.0.1:1"}')
+            show("POST", "/pairs/events?worker=a",
+                 '[1.5,[["BlockStored",[7],null,[[0,1],[1,2],[2,3],[3,4]],4]]]')
+            show("POST", "/pairs/events?worker=a",
+                 '[1.5,[["BlockStored",[8],null,[0,1,2,3],4]]]')
+            show("POST", "/pairs/events?worker=a",
+                 '[1.5,[["BlockStored",[8],null,[[0,1],[1,2],[9,3],[3,4]],4]]]')
+            show("POST", "/pairs/query", '{"tokens":[0,1,2,3,4]}')
+            show("POST", "/pairs/query", '{"tokens":[0,1,2,3]}')
+
+            ask("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1"}')
+            show("POST", "/kv/events?worker=a",
+                 '[1.5,[["BlockStored",[7],null,[[0,1],[1,2],[2,3],[3,4]],4]]]')
+
+            ngx.say(client.stats("/pairs").eagle, " ",
+                    client.stats().eagle)
+--- response_body
+POST /pairs/hash: 200 {"local":["14562210786876287112","15916330181359808192"],"sequence":["14562210786876287112","11643125693293304894"]}
+POST /pairs/hash: 200 {"local":[],"sequence":[]}
+POST /pairs/hash: 200 {"local":[],"sequence":[]}
+POST /pairs/events?worker=a: 200 {"applied":1,"refused":[]}
+POST /pairs/events?worker=a: 200 {"applied":0,"filtered":1,"refused":[]}
+POST /pairs/events?worker=a: 200 {"applied":0,"refused":[{"at":0,"why":"syntax: a pair that doesn't begin where the one before it ends"}]}
+POST /pairs/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1}]}
+POST /pairs/query: 200 {"block_size":4,"blocks":0,"scores":[]}
+POST /kv/events?worker=a: 200 {"applied":0,"filtered":1,"refused":[]}
+true false

@@ -81,9 +81,9 @@ __DATA__
             ngx.say("load: ", names(worker:match('"load":%[(%b{})')))
 --- response_body
 application/json
-zone model block_size max_workers memory index frequency lease shards requests workers
+zone model block_size eagle max_workers memory index frequency lease shards requests workers
 memory: zone_bytes used_bytes arena_bytes arena_used
-index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow
+index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow load_below_zero
 frequency: window_ms blocks_max replaced cut
 lease: pid token
 requests: routed retries policy_errors lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks decide_seconds never_matched by_reason
@@ -108,7 +108,7 @@ load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
             ngx.say(age(page) == age(ask("GET", "/status?format=json").body))
             ngx.say(ask("GET", "/status?format=prometheus")
                     .headers["content-type"])
-            tell("html", "GET", "/status?format=html")
+            tell("xml", "GET", "/status?format=xml")
             tell("nothing", "GET", "/status?format=")
 
             local answer = tell("POST", "POST", "/status", "{}")
@@ -124,8 +124,8 @@ load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 true
 true
 text/plain; version=0.0.4
-html: 400 {"error":"unknown format \"html\": it is \"json\" or \"prometheus\""}
-nothing: 400 {"error":"unknown format \"\": it is \"json\" or \"prometheus\""}
+xml: 400 {"error":"unknown format \"xml\": it is \"json\", \"prometheus\" or \"html\""}
+nothing: 400 {"error":"unknown format \"\": it is \"json\", \"prometheus\" or \"html\""}
 POST: 405 {"error":"the status page is read by GET or HEAD"}
 GET, HEAD
 200 0 true
@@ -284,3 +284,57 @@ kv_router_worker_confidence{zone="main",worker="x",state="STALE"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="UNVERIFIED"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="EXTERNAL"} 0
 kv_router_worker_draining{zone="main",worker="x"} 1
+
+
+
+=== TEST 6: a page for people
+--- script
+            ask("PUT", "/kv/workers/<x>", '{"address":"127.0.0.1:1"}')
+            ask("PUT", "/kv/workers/x",
+                '{"address":"127.0.0.1:1","role":"decode"}')
+            ask("PUT", "/kv/workers/y",
+                '{"address":"unix:/tmp/<script>&\\"s.sock","ranks":2}')
+            ask("POST", "/kv/workers/y/drain")
+
+            for rank = 0, 1 do
+                ask("POST", "/kv/events", '{"worker_id":"y","event":{'
+                    .. '"event_id":1,"dp_rank":' .. rank .. ',"data":{"stored":'
+                    .. '{"parent_hash":null,"blocks":[{"block_hash":1,'
+                    .. '"tokens_hash":2}]}}}}')
+            end
+
+            local answer = ask("GET", "/status?format=html")
+            local page = answer.body
+
+            ngx.say(answer.status, " ", answer.headers["content-type"])
+            ngx.say(answer.headers["content-security-policy"])
+            ngx.say(page:match("^<!DOCTYPE html>") ~= nil, " ",
+                    page:match("<title>(.-)</title>"), " ",
+                    page:match("<h1>(.-)</h1>"))
+
+            -- nothing of what was written by others is markup
+            for tag in page:gmatch("</?(%w+)[^>]*>") do
+                if not (" html meta title style h1 p table tr th td ")
+                    :find(" " .. tag .. " ", 1, true)
+                then
+                    ngx.say("tag: ", tag)
+                end
+            end
+
+            ngx.say(page:match("llama, [^\n]*"))
+
+            for row in page:gmatch("<tr><td>[^\n]*") do
+                ngx.say((row:gsub("<[^>]*>", " "):gsub("%d+%.%d+ s", "N s")
+                            :gsub(":%d%d+ ", ":PORT ")))
+            end
+
+            ngx.say(page:find("http://", 1, true) or "nothing from elsewhere")
+--- response_body
+200 text/html; charset=utf-8
+default-src 'none'; style-src 'unsafe-inline'
+true main - kv_router main
+llama, blocks of 4 tokens, 1 shard
+  w1 127.0.0.1:PORT both ok UNKNOWN none  2 0 0 0 0 0 
+  x 127.0.0.1:1 decode ok UNKNOWN none  1 0 0 0 0 0 
+  y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both ok EXTERNAL none N s 2 2 0 0 0 0 draining 
+nothing from elsewhere

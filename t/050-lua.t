@@ -5,6 +5,7 @@ use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone    zone=main:16m block_size=4 max_workers=8;
+    kv_router_zone    zone=pairs:16m block_size=4 eagle=on;
     kv_router_worker  main a 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2;
     kv_router_worker  main b 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 _EOC_
@@ -81,6 +82,11 @@ __DATA__
             say("a salt", index:block_hashes({ 0, 1, 2, 3 },
                                              { cache_salt = "s" }))
             say("no whole block", index:block_hashes({ 0, 1, 2 }))
+
+            index = require("resty.kv_router").index("pairs")
+
+            say("pairs", index:block_hashes(tokens))
+            say("no whole block of pairs", index:block_hashes({ 0, 1, 2, 3 }))
 --- response_body
 a table: 9143094415614847814 12124091508212882195
 packed: 9143094415614847814 12124091508212882195
@@ -92,6 +98,8 @@ sequence: 9143094415614847814 9510318385840434533
 sequence of the adapter: 6665157333201000639 13351519314849170528
 a salt: 555386108965864115
 no whole block: 
+pairs: 14562210786876287112 15916330181359808192
+no whole block of pairs: 
 
 
 

@@ -5,7 +5,7 @@ use KVRouter;
 
 # a real one: the demo's engine stand-in, with the demo's tokenizer
 
-my (undef, $port) = start_engine(id => 'e1', no_events => undef);
+my (undef, $port) = start_engine();
 
 $ENV{TEST_NGINX_ENGINE_PORT} = $port;
 

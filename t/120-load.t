@@ -130,7 +130,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 17;
+plan tests => repeat_each() * 21;
 
 run_tests();
 
@@ -242,3 +242,47 @@ second: w1 0 of 0, w1+4 w2+4
 --- no_error_log
 [error]
 
+
+
+
+=== TEST 6: who comes after a deleted worker does not share its requests
+--- http_config
+    kv_router_zone  zone=main:16m block_size=4 max_workers=3;
+--- script
+            local function put(id)
+                local answer = ask("PUT", "/kv/workers/" .. id,
+                                   '{"address":"127.0.0.1:'
+                                   .. "$TEST_NGINX_RAND_PORT_1" .. '"}')
+
+                assert(answer.status == 201, answer.body)
+            end
+
+            put("a")
+
+            local a = begin("slow", 1, 16, "a")
+
+            ask("DELETE", "/kv/workers/a")
+            put("b")
+            route("what each would add", 1, 16)
+
+            local b = begin("slow", 1, 16, "b")
+
+            ngx.say("one: ", client.load())
+            a:close()
+
+            local c = begin("slow", 1, 24, "b")
+
+            ngx.say("two: ", client.load())
+            b:close()
+            c:close()
+            client.idle()
+            ngx.say("below zero: ", client.stats().index.load_below_zero)
+--- response_body
+what each would add: w1 0 of 0, w1+4 w2+4 b+4 
+one: b/0 active_requests=1 b/0 decode_blocks=4
+two: b/0 active_requests=2 b/0 decode_blocks=6
+load: none
+below zero: 0
+--- no_error_log
+[error]
+[alert]

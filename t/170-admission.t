@@ -84,7 +84,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 23;
+plan tests => repeat_each() * 28;
 
 run_tests();
 
@@ -225,3 +225,42 @@ none: 200 . - fine$
 --- no_error_log
 [error]
 [alert]
+
+
+
+=== TEST 6: who waits goes to a worker that comes, and to none that has left
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main",
+                                                { queue = 10,
+                                                  queue_timeout = 8 })
+    }
+--- script
+            put("a", ',"max_active":1')
+
+            local a = hold()
+            local waiting = ngx.thread.spawn(tell_route, "to the new one")
+
+            ngx.sleep(0.2)
+            put("b", ',"max_active":1')
+            ngx.thread.wait(waiting)
+
+            local b = hold()
+
+            waiting = ngx.thread.spawn(tell_route, "to its successor")
+            ngx.sleep(0.2)
+            ask("DELETE", "/kv/workers/b")
+            ngx.sleep(0.2)
+            put("c", "")
+            ngx.thread.wait(waiting)
+            a:close()
+            b:close()
+            client.idle()
+--- response_body
+to the new one: 200 b - fine
+to its successor: 200 c - fine
+load: none
+--- no_error_log
+[error]
+[alert]
+[warn]

@@ -103,17 +103,38 @@ kvr_hash_blocks(const kvr_hasher_t *h, const uint32_t *tokens, size_t ntokens,
 }
 
 
+size_t
+kvr_hash_pairs(const kvr_hasher_t *h, const uint32_t *tokens, size_t ntokens,
+    uint32_t block_size, uint64_t *out)
+{
+    size_t  i, n;
+
+    if (ntokens == 0) {
+        return 0;
+    }
+
+    n = (ntokens - 1) / block_size;
+
+    for (i = 0; i < n; i++) {
+        h->way->blocks(h, (const uint8_t *) (tokens + i * block_size),
+                       (block_size + 1) * sizeof(uint32_t), 1, &out[i]);
+    }
+
+    return n;
+}
+
+
 uint64_t
 kvr_hash_block_mm(const kvr_hasher_t *h, const uint32_t *tokens,
-    uint32_t block_size, const uint64_t *mm, size_t n)
+    uint32_t ntokens, const uint64_t *mm, size_t n)
 {
     size_t    i, k, bytes;
     uint64_t  v;
     uint64_t  sorted[KVR_HASH_MM_MAX];
-    uint8_t   buf[KVR_BLOCK_SIZE_MAX * 4 + sizeof(sorted)];
+    uint8_t   buf[(KVR_BLOCK_SIZE_MAX + 1) * 4 + sizeof(sorted)];
 
     n = kvr_min(n, KVR_HASH_MM_MAX);
-    block_size = kvr_min(block_size, KVR_BLOCK_SIZE_MAX);
+    ntokens = kvr_min(ntokens, KVR_BLOCK_SIZE_MAX + 1);
 
     for (i = 0; i < n; i++) {
         v = mm[i];
@@ -125,7 +146,7 @@ kvr_hash_block_mm(const kvr_hasher_t *h, const uint32_t *tokens,
         sorted[k] = v;
     }
 
-    bytes = block_size * sizeof(uint32_t);
+    bytes = ntokens * sizeof(uint32_t);
     memcpy(buf, tokens, bytes);
     memcpy(buf + bytes, sorted, n * sizeof(uint64_t));
 

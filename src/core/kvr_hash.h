@@ -6,6 +6,10 @@
  *     local[i]    = XXH3-64(tokens of block i as little-endian u32, and after
  *                           them the block's sorted multimodal hashes as
  *                           little-endian u64; seed)
+ *
+ * and for engines that cache pairs of tokens, one after the other (EAGLE),
+ * with the first token of the next block among those of each.
+ *
  *     sequence[0] = local[0]
  *     sequence[i] = XXH3-64(le64 sequence[i-1], le64 local[i]; seed 1337)
  *
@@ -93,9 +97,19 @@ void kvr_hasher_init(kvr_hasher_t *h, uint64_t seed);
 size_t kvr_hash_blocks(const kvr_hasher_t *h, const uint32_t *tokens,
     size_t ntokens, uint32_t block_size, uint64_t *out);
 
-/* Local hash of one block with n multimodal hashes, sorted here; n <= 64. */
+/*
+ * The same of blocks of pairs: each with the token behind it, so that there
+ * are (ntokens - 1) / block_size of them.
+ */
+size_t kvr_hash_pairs(const kvr_hasher_t *h, const uint32_t *tokens,
+    size_t ntokens, uint32_t block_size, uint64_t *out);
+
+/*
+ * Local hash of one block with n multimodal hashes, sorted here; n <= 64.
+ * ntokens is the block size, or one more for a block of pairs.
+ */
 uint64_t kvr_hash_block_mm(const kvr_hasher_t *h, const uint32_t *tokens,
-    uint32_t block_size, const uint64_t *mm, size_t n);
+    uint32_t ntokens, const uint64_t *mm, size_t n);
 
 /* Sequence hashes of n local hashes; out may be local itself. */
 void kvr_hash_sequence(const uint64_t *local, size_t n, uint64_t *out);

@@ -97,6 +97,13 @@ kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size)
 
 
 void
+kvr_decoder_eagle(kvr_decoder_t *d, bool eagle)
+{
+    d->eagle = eagle;
+}
+
+
+void
 kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
 {
     d->window = window;

@@ -38,6 +38,7 @@ struct kvr_decoder_s {
     const char     *detail;
     bool            salted;
     uint32_t        block_size;     /* the index's; 0: not known */
+    bool            eagle;          /* its blocks are of pairs */
     uint32_t        window;         /* the largest of the worker's; 0: … */
 
     uint32_t        at;         /* index of the next event */

@@ -436,9 +436,16 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
     ev = e->ev;
     ev->remaining = NULL;
 
-    if (e->bigrams) {
+    if (ev->pairs && !d->eagle) {
         return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
-                                "token pairs (EAGLE) are not indexed");
+                                "token pairs (EAGLE), and the index is not "
+                                "of pairs");
+    }
+
+    if (ev->ntokens != 0 && d->eagle && !ev->pairs) {
+        return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
+                                "single tokens, and the index is of pairs "
+                                "(EAGLE)");
     }
 
     if (ev->ntokens != 0) {

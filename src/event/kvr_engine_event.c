@@ -21,6 +21,8 @@ typedef struct {
 #define KVR_NO_WORD            { NULL, 0, 0 }
 
 
+static kvr_rc_t kvr_field_pairs(kvr_decoder_t *d, kvr_engine_event_t *e,
+    uint32_t *tokens, uint32_t n);
 static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item, const char *detail);
 static bool kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash);
@@ -178,12 +180,14 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
     uint32_t            i, n, *tokens;
+    kvr_msgpack_t       peek;
     kvr_msgpack_item_t  token;
 
     /* a map may name a field twice, and the buffer may move */
 
     e->ev->tokens = NULL;
     e->ev->ntokens = 0;
+    e->ev->pairs = false;
 
     if (item->type == MPACK_TOKEN_NIL) {
         e->has_tokens = true;
@@ -199,8 +203,10 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
         return kvr_field_skip(d, e, item);
     }
 
-    tokens = kvr_scratch_reserve(&d->tokens, item->count * sizeof(uint32_t));
-    if (tokens == NULL && item->count != 0) {
+    tokens = kvr_scratch_reserve(&d->tokens,
+                                 (item->count + (size_t) 1)
+                                 * sizeof(uint32_t));
+    if (tokens == NULL) {
         kvr_engine_wrong(e, KVR_WHY_LIMIT, "out of memory");
         return kvr_field_skip(d, e, item);
     }
@@ -214,6 +220,17 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
         return KVR_OK;
     }
 
+    peek = d->in;
+
+    if (n == 0 && kvr_msgpack_read(&peek, &token) == KVR_OK
+        && token.type == MPACK_TOKEN_ARRAY && token.count == 2)
+    {
+        e->ev->pairs = true;
+        e->ev->tokens = tokens;
+        e->ev->ntokens = item->count;
+        return kvr_field_pairs(d, e, tokens, item->count);
+    }
+
     for (i = n; i < item->count; i++) {
 
         if (kvr_msgpack_read(&d->in, &token) != KVR_OK
@@ -222,14 +239,54 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
             return KVR_INVALID;
         }
 
-        if (n == 0 && token.type == MPACK_TOKEN_ARRAY && token.count == 2) {
-            e->bigrams = true;
-            continue;
-        }
-
         if (token.type != MPACK_TOKEN_UINT || token.number > UINT32_MAX) {
             kvr_engine_wrong(e, KVR_WHY_SYNTAX, "not a token id");
         }
+    }
+
+    return KVR_OK;
+}
+
+
+/* Pair i is tokens i and i + 1 (EAGLE). */
+static kvr_rc_t
+kvr_field_pairs(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t *tokens,
+    uint32_t n)
+{
+    uint32_t            i, two[2];
+    kvr_msgpack_t       start;
+    kvr_msgpack_item_t  pair;
+
+    for (i = 0; i < n; i++) {
+
+        if (kvr_msgpack_read(&d->in, &pair) != KVR_OK) {
+            return KVR_INVALID;
+        }
+
+        start = d->in;
+
+        if (pair.type != MPACK_TOKEN_ARRAY || pair.count != 2
+            || kvr_msgpack_u32s(&d->in, two, 2) != 2)
+        {
+            kvr_engine_wrong(e, KVR_WHY_SYNTAX, "not a pair of token ids");
+
+            d->in = start;
+
+            if (kvr_field_skip(d, e, &pair) != KVR_OK) {
+                return KVR_INVALID;
+            }
+
+            two[0] = 0;
+            two[1] = 0;
+
+        } else if (i != 0 && two[0] != tokens[i]) {
+            kvr_engine_wrong(e, KVR_WHY_SYNTAX,
+                             "a pair that doesn't begin where the one before "
+                             "it ends");
+        }
+
+        tokens[i] = two[0];
+        tokens[i + 1] = two[1];
     }
 
     return KVR_OK;

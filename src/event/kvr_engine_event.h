@@ -33,7 +33,6 @@ typedef struct {
     bool                 foreign_locality;
     bool                 foreign_tenant;
     bool                 unclassified;  /* a key that isn't indexed */
-    bool                 bigrams;
 
     uint64_t             block_size;
     uint32_t             nremaining;

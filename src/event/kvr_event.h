@@ -92,7 +92,8 @@ typedef enum {
     KVR_WHY_GROUP,          /* a KV cache group that is not indexed */
     KVR_WHY_EXTRA_KEY,      /* an extra key that can't be classified */
     KVR_WHY_LORA_ID,        /* a LoRA known by number only */
-    KVR_WHY_BIGRAM,         /* tokens in pairs, hashed in windows (EAGLE) */
+    KVR_WHY_BIGRAM,         /* tokens in pairs (EAGLE), and the index isn't;
+                               or the other way round */
     KVR_WHY_PARTIAL,        /* a partial block */
 
     /* refused */
@@ -154,6 +155,9 @@ typedef struct {
     uint32_t          nlocals;
     const uint32_t   *tokens;
     uint32_t          ntokens;
+    bool              pairs;        /* the tokens came as so many pairs, and
+                                       one more is behind them: the second of
+                                       the last pair */
     uint32_t          block_size;   /* engine's, with tokens; 0 otherwise */
     uint64_t          seed;         /* of the chain, for who knows it: where
                                        the index doesn't; 0 otherwise */
@@ -236,6 +240,14 @@ void kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size);
 void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
 
 /*
+ * Says whether the index's blocks are of pairs of tokens.  Engine events that
+ * come with tokens of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell
+ * nothing of a plain block that others would know, and single tokens don't
+ * tell the one behind a block.  Off at first; holds until said otherwise.
+ */
+void kvr_decoder_eagle(kvr_decoder_t *d, bool eagle);
+
+/*
  * Reads the message's frame and makes the decoder ready for its events.
  * KVR_INVALID with *why and *detail (a static string for logs and API
  * answers) when the frame itself can't be read: then there are no events.
@@ -251,6 +263,16 @@ kvr_rc_t kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
  * which kvr_decoder_detail() gives).
  */
 kvr_rc_t kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev);
+
+/*
+ * The part of an event from its handle `from' on that has about so many
+ * blocks, and one handle at least: an event of its own, which follows on the
+ * part before it and points at what the event points at.  Returns its handles.
+ * One without handles, or with tokens, or whose locals don't fit, comes out
+ * whole.
+ */
+uint32_t kvr_event_part(const kvr_event_t *ev, uint32_t from, uint32_t blocks,
+    kvr_event_t *part);
 
 /* Says in words what was wrong with the last event; static, never NULL. */
 const char *kvr_decoder_detail(const kvr_decoder_t *d);

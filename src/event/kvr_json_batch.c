@@ -6,7 +6,7 @@
  * another become a batch without a rank.
  *
  * The msgpack is at most three times as long as the text: most values are
- * shorter, "[]" and "{}" are not.
+ * shorter; "[]", "{}", "-33" and "1e1" are not.
  */
 
 
@@ -186,7 +186,7 @@ kvr_json_batch_number(void *ctx, const char *text, size_t len)
         memcpy(&n, &real, sizeof(n));
         kvr_json_batch_put(b, 0xcb, n, 8);
 
-    } else if (text[0] == '-') {
+    } else if (text[0] == '-' && n != 0) {
 
         if (n >= (uint64_t) -32) {
             kvr_json_batch_put(b, (uint8_t) n, 0, 0);
@@ -293,7 +293,9 @@ kvr_json_batch_value(kvr_json_batch_t *b)
 static int
 kvr_json_batch_start(kvr_json_batch_t *b, bool map)
 {
-    if (b->depth == KVR_JSON_BATCH_DEPTH) {
+    if (b->depth == KVR_JSON_BATCH_DEPTH
+        || b->size - (size_t) (b->pos - b->start) < 5)
+    {
         b->deep = true;
         return 0;
     }

@@ -41,6 +41,7 @@ static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
     [KVR_WHY_MEDIUM] = "unknown cache_level",
     [KVR_WHY_EXTRA_KEY] = "tokens or keys that are not plain text's",
     [KVR_WHY_LORA_ID] = "lora_id without lora_name",
+    [KVR_WHY_BIGRAM] = "single tokens, and the index is of pairs (EAGLE)",
     [KVR_WHY_PARTIAL] = "the last block is partial",
     [KVR_WHY_SYNTAX] = "a block without a usable block_hash or token",
     [KVR_WHY_LENGTH] = "blocks of different sizes",
@@ -227,7 +228,10 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
 
-            if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
+            if (d->eagle) {
+                b[i].why = KVR_WHY_BIGRAM;
+
+            } else if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
                 b[i].why = KVR_WHY_PARTIAL;
 
             } else if (n > 1 && first != d->page) {

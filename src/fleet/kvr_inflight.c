@@ -14,6 +14,7 @@
 
 typedef struct {
     uint32_t    holder;
+    uint32_t    generation;
     uint32_t    count;                  /* requests */
 } kvr_inflight_share_t;
 
@@ -73,7 +74,7 @@ static void kvr_inflight_unlink(kvr_inflight_t *f, uint32_t node);
 static void kvr_inflight_free(kvr_inflight_t *f, uint32_t node);
 static bool kvr_inflight_room(kvr_inflight_node_t *v);
 static kvr_inflight_share_t *kvr_inflight_share(kvr_inflight_node_t *v,
-    uint32_t holder);
+    uint32_t holder, uint32_t generation);
 
 
 kvr_inflight_t *
@@ -125,8 +126,8 @@ kvr_inflight_destroy(kvr_inflight_t *f)
 /* ---- requests ----------------------------------------------------------- */
 
 uint32_t
-kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, const uint64_t *locals,
-    uint32_t n, uint32_t *blocks)
+kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
+    const uint64_t *locals, uint32_t n, uint32_t *blocks)
 {
     uint32_t               node;
     kvr_inflight_spot_t    spot;
@@ -188,7 +189,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, const uint64_t *locals,
 
     for (v = &f->nodes[node]; v != f->nodes; v = &f->nodes[v->parent]) {
 
-        share = kvr_inflight_share(v, holder);
+        share = kvr_inflight_share(v, holder, generation);
 
         if (share) {
             share->count++;
@@ -197,6 +198,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, const uint64_t *locals,
         }
 
         v->shares[v->nshares].holder = holder;
+        v->shares[v->nshares].generation = generation;
         v->shares[v->nshares++].count = 1;
     }
 
@@ -205,7 +207,8 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, const uint64_t *locals,
 
 
 uint32_t
-kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t request)
+kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
+    uint32_t request)
 {
     uint32_t               node, parent, gone;
     kvr_inflight_node_t   *v;
@@ -218,7 +221,7 @@ kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t request)
         v = &f->nodes[node];
         parent = v->parent;
 
-        share = kvr_inflight_share(v, holder);
+        share = kvr_inflight_share(v, holder, generation);
 
         if (share == NULL || --share->count) {
             continue;
@@ -239,11 +242,13 @@ kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t request)
 
 void
 kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals, uint32_t n,
-    uint32_t *depths, uint32_t nholders)
+    kvr_inflight_depth_t *depths, uint32_t nholders)
 {
-    uint32_t                    i, depth, holder, node;
-    kvr_inflight_spot_t         spot;
-    const kvr_inflight_node_t  *v;
+    uint32_t                     i, depth, node;
+    kvr_inflight_spot_t          spot;
+    kvr_inflight_depth_t        *d;
+    const kvr_inflight_node_t   *v;
+    const kvr_inflight_share_t  *share;
 
     kvr_inflight_walk(f, locals, n, &spot);
 
@@ -256,10 +261,16 @@ kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals, uint32_t n,
         v = &f->nodes[node];
 
         for (i = 0; i < v->nshares; i++) {
-            holder = v->shares[i].holder;
+            share = &v->shares[i];
 
-            if (holder < nholders && depths[holder] < depth) {
-                depths[holder] = depth;
+            if (share->holder >= nholders) {
+                continue;
+            }
+
+            d = &depths[share->holder];
+
+            if (d->generation == share->generation && d->depth < depth) {
+                d->depth = depth;
             }
         }
 
@@ -544,12 +555,15 @@ kvr_inflight_room(kvr_inflight_node_t *v)
 
 
 static kvr_inflight_share_t *
-kvr_inflight_share(kvr_inflight_node_t *v, uint32_t holder)
+kvr_inflight_share(kvr_inflight_node_t *v, uint32_t holder,
+    uint32_t generation)
 {
     uint32_t  i;
 
     for (i = 0; i < v->nshares; i++) {
-        if (v->shares[i].holder == holder) {
+        if (v->shares[i].holder == holder
+            && v->shares[i].generation == generation)
+        {
             return &v->shares[i];
         }
     }

@@ -39,29 +39,38 @@ typedef struct kvr_inflight_s  kvr_inflight_t;
 kvr_inflight_t *kvr_inflight_create(void);
 void kvr_inflight_destroy(kvr_inflight_t *f);
 
+/* What a process has in flight at one holder. */
+typedef struct {
+    uint32_t    generation;         /* of the holder that is meant */
+    uint32_t    depth;              /* blocks */
+} kvr_inflight_depth_t;
+
+
 /*
- * A request for the prompt locals[0..n) goes to the holder.  *blocks becomes
+ * A request for the prompt locals[0..n) goes to that generation of the holder:
+ * the next worker with its number shares nothing with it.  *blocks becomes
  * the number of blocks that nobody else has in flight there: n minus those
  * that it shares.  Returns what kvr_inflight_remove() takes; 0: the request is
  * not in the tree, *blocks is n, and there is nothing to be removed.
  */
 uint32_t kvr_inflight_add(kvr_inflight_t *f, uint32_t holder,
-    const uint64_t *locals, uint32_t n, uint32_t *blocks);
+    uint32_t generation, const uint64_t *locals, uint32_t n,
+    uint32_t *blocks);
 
 /*
  * The request is over.  Returns the number of blocks that nobody has in flight
  * there any more.  For the same holder, once.
  */
 uint32_t kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder,
-    uint32_t request);
+    uint32_t generation, uint32_t request);
 
 /*
- * How many blocks of the prompt each holder has in flight: depths[h], for the
- * holders that have any; others are not touched.  Holders from nholders on are
- * left out.
+ * How many blocks of the prompt each holder has in flight: depths[h].depth is
+ * raised for the holders that have any, of the generation that it says.
+ * Holders from nholders on are left out.
  */
 void kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals,
-    uint32_t n, uint32_t *depths, uint32_t nholders);
+    uint32_t n, kvr_inflight_depth_t *depths, uint32_t nholders);
 
 /* Gauges: nodes, and requests that were counted as sharing nothing. */
 uint32_t kvr_inflight_nodes(const kvr_inflight_t *f);

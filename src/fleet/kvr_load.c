@@ -10,8 +10,9 @@ static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
     uint32_t holder);
 static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
     const kvr_reservation_t *r);
-static void kvr_load_add(kvr_load_row_t *row, int64_t active,
+static void kvr_load_add(kvr_load_t *l, kvr_load_row_t *row, int64_t active,
     int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
+static bool kvr_load_count(int64_t *counter, int64_t n);
 static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
 static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
@@ -103,7 +104,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
     n = 1;
 
     for (i = KVR_LOAD_PROCS; i-- > 0; /* void */ ) {
-        if (z->procs[i].owner == 0) {
+        if (z->procs[i].owner == 0 || z->procs[i].owner == self) {
             slot = i;
 
         } else {
@@ -243,15 +244,26 @@ kvr_load_own(const kvr_load_t *l, const kvr_reservation_t *r)
 
 
 static void
-kvr_load_add(kvr_load_row_t *row, int64_t active, int64_t prefills,
-    int64_t prefill_tokens, int64_t decode_blocks)
+kvr_load_add(kvr_load_t *l, kvr_load_row_t *row, int64_t active,
+    int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks)
 {
-    (void) __atomic_fetch_add(&row->active, active, __ATOMIC_RELAXED);
-    (void) __atomic_fetch_add(&row->prefills, prefills, __ATOMIC_RELAXED);
-    (void) __atomic_fetch_add(&row->prefill_tokens, prefill_tokens,
-                              __ATOMIC_RELAXED);
-    (void) __atomic_fetch_add(&row->decode_blocks, decode_blocks,
-                              __ATOMIC_RELAXED);
+    bool  good;
+
+    good = kvr_load_count(&row->active, active);
+    good = kvr_load_count(&row->prefills, prefills) && good;
+    good = kvr_load_count(&row->prefill_tokens, prefill_tokens) && good;
+    good = kvr_load_count(&row->decode_blocks, decode_blocks) && good;
+
+    if (!good) {
+        (void) __atomic_fetch_add(&l->zone->below_zero, 1, __ATOMIC_RELAXED);
+    }
+}
+
+
+static bool
+kvr_load_count(int64_t *counter, int64_t n)
+{
+    return __atomic_add_fetch(counter, n, __ATOMIC_RELAXED) >= 0;
 }
 
 
@@ -267,10 +279,16 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
     row = kvr_load_row(l, l->slot, r->holder);
 
     if (l->slot != KVR_LOAD_SHARED && row->generation != r->generation) {
+
+        if ((int32_t) ((uint32_t) row->generation - r->generation) > 0) {
+            /* the worker is gone: its successor's row stays as it is */
+            return;
+        }
+
         kvr_load_begin(row, r->generation);
     }
 
-    kvr_load_add(row, 1, r->prefilling ? 1 : 0,
+    kvr_load_add(l, row, 1, r->prefilling ? 1 : 0,
                  r->prefilling ? r->prefill_tokens : 0, r->decode_blocks);
 }
 
@@ -288,7 +306,7 @@ kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
     row = kvr_load_own(l, r);
 
     if (row) {
-        kvr_load_add(row, 0, -1, -r->prefill_tokens, 0);
+        kvr_load_add(l, row, 0, -1, -r->prefill_tokens, 0);
     }
 }
 
@@ -304,7 +322,7 @@ kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks)
         r->decode_blocks += blocks;
         r->output_blocks += blocks;
 
-        kvr_load_add(row, 0, 0, 0, blocks);
+        kvr_load_add(l, row, 0, 0, 0, blocks);
     }
 }
 
@@ -325,7 +343,7 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
     row = kvr_load_own(l, r);
 
     if (row) {
-        kvr_load_add(row, -1, 0, 0, -r->decode_blocks);
+        kvr_load_add(l, row, -1, 0, 0, -r->decode_blocks);
     }
 
     r->holder = UINT32_MAX;

@@ -13,9 +13,9 @@
  * relaxed atomics; readers may see one field newer than the other.
  *
  * A row counts for one generation of its holder.  When the number goes to
- * another worker, the first reservation begins the row anew, and the late
- * release of an earlier one is dropped.  In the shared table there is but one
- * generation.
+ * another worker, the first reservation begins the row anew; late releases
+ * and late reservations of an earlier one are dropped.  In the shared table
+ * there is but one generation.
  */
 
 
@@ -67,6 +67,7 @@ typedef struct {
     uint32_t         nprocs;        /* slots ever used */
     uint64_t         overflow;      /* processes that found no slot */
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
+    uint64_t         below_zero;    /* counters found there: a bug */
     kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
 } kvr_load_zone_t;
 
@@ -102,7 +103,10 @@ bool kvr_load_orphaned(const kvr_load_t *l);
 /* Zeroes the tables of dead processes; returns how many.  Lock's holder. */
 uint32_t kvr_load_reclaim(kvr_load_t *l);
 
-/* Adds r to its holder's load. */
+/*
+ * Adds r to its holder's load.  Nothing is added when a successor of the
+ * holder has load in this process already; r's release does nothing then.
+ */
 void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r);
 
 /* The first body byte: the prefill is over.  Once; later calls do nothing. */

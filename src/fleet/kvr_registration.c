@@ -67,6 +67,14 @@ kvr_registration_field(kvr_registration_t *reg, const char *name,
                ? NULL : "\"block_size\" must be 1..1024";
     }
 
+    if (is("eagle")) {
+        reg->has_eagle = true;
+        reg->eagle = (len == 1 && value[0] == '1');
+
+        return reg->eagle || (len == 1 && value[0] == '0')
+               ? NULL : "\"eagle\" must be 0 or 1";
+    }
+
     if (is("weight")) {
         return kvr_registration_weight(value, len, &reg->conf.weight)
                ? NULL : "\"weight\" must be 0.001..1000";
@@ -80,10 +88,17 @@ kvr_registration_field(kvr_registration_t *reg, const char *name,
 
 const char *
 kvr_registration_foreign(const kvr_registration_t *reg, const char *model,
-    uint32_t block_size)
+    uint32_t block_size, bool eagle)
 {
     if (reg->block_size && reg->block_size != block_size) {
         return "its block size is not the zone's";
+    }
+
+    if (reg->has_eagle && reg->eagle != eagle) {
+        return reg->eagle ? "its blocks are of pairs of tokens (EAGLE), the "
+                            "zone's are not"
+                          : "its blocks are of single tokens, and the zone "
+                            "has eagle=on";
     }
 
     if (model[0] && reg->conf.model[0]

@@ -18,6 +18,8 @@ typedef struct {
     kvr_worker_conf_t  conf;            /* address: "" when there is none, and
                                            the worker gets no requests */
     uint32_t           block_size;      /* tokens; 0: not said */
+    bool               has_eagle;
+    bool               eagle;           /* its blocks are of pairs of tokens */
 } kvr_registration_t;
 
 
@@ -33,11 +35,11 @@ const char *kvr_registration_field(kvr_registration_t *reg, const char *name,
     size_t name_len, const char *value, size_t len);
 
 /*
- * NULL when the worker is for a zone of this model ("": of any) and block
- * size; else why not, as above.  A worker that does not say is.
+ * NULL when the worker is for a zone of this model ("": of any) and of these
+ * blocks; else why not, as above.  A worker that does not say is.
  */
 const char *kvr_registration_foreign(const kvr_registration_t *reg,
-    const char *model, uint32_t block_size);
+    const char *model, uint32_t block_size, bool eagle);
 
 
 #endif /* KVR_REGISTRATION_H_INCLUDED */

@@ -286,8 +286,8 @@ sub read_reply {
 
 
 # Starts a simulated engine, demo/engine.py, whose options are the keys:
-# start_engine(id => 7, redis => $url, block_size => 16, blocks => 1000).  An
-# undefined value makes an option without one.  The port is free to choose
+# start_engine(block_size => 16, blocks => 1000).  An undefined value makes an
+# option without one.  The port is free to choose
 # unless given.  Answers (pid, port).
 
 sub start_engine {
@@ -300,7 +300,7 @@ sub start_engine {
         push @args, $option, grep { defined } $opts{$name};
     }
 
-    my $name = 'engine ' . ($opts{id} // '');
+    my $name = 'engine';
     my ($pid, $out) = spawn($name, PYTHON, '-B', "$Root/demo/engine.py",
                             @args);
 

@@ -97,6 +97,16 @@ local function pass(seconds)
     end
 end
 
+-- Its client left, nginx ended it.
+local function leave(request)
+    for i = 1, #requests do
+        if requests[i] == request then
+            table.remove(requests, i)
+            return
+        end
+    end
+end
+
 local function ended()
     return table.concat(done, ", ")
 end
@@ -167,19 +177,36 @@ pass(0.05)
 is(ended(), "a timeout, b", "and the next one is the first then")
 
 begin {}
-local gone = come("gone")
+leave(come("gone"))
 come("b")
-
-for i = 1, #requests do
-    if requests[i] == gone then
-        table.remove(requests, i)       -- its client left, nginx ended it
-        break
-    end
-end
-
 room = 1
 pass(1)
 is(ended(), "b", "who is gone holds nobody up for long")
+
+begin {}
+
+for _ = 1, 8 do
+    leave(come("gone"))
+end
+
+come("b")
+room = 1
+pass(1)
+is(ended(), "b", "nor do many who are")
+is(gate:waiting(), 0, "none of them is counted then")
+
+begin { queue = 3 }
+come("a")
+leave(come("gone"))
+leave(come("gone"))
+come("b")
+pass(1)
+come("c")
+is(ended(), "b full", "their places are for others after a while")
+is(gate:waiting(), 2, "and only theirs")
+room = 2
+pass(1)
+is(ended(), "b full, a, c", "who waited before is before them")
 
 begin {}
 come("a")

@@ -26,6 +26,14 @@ def u64s(data):
     return list(numbers)
 
 
+def local_hashes(tokens, block_size, seed=CHAIN_SEED):
+    """The local hashes of a prompt's whole blocks."""
+    data = array("I", tokens).tobytes()
+    width = 4 * block_size
+    return [xxh3_64_intdigest(data[at:at + width], seed=seed)
+            for at in range(0, len(data) - width + 1, width)]
+
+
 def sequence_hashes(locals_, parent=None):
     """The sequence hashes of a chain of local hashes below a block."""
     hashes = []

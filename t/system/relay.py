@@ -37,6 +37,7 @@ class Engine:
         self.lock = threading.RLock()
         self.drop = set()               # seqs that the next replay leaves out
         self.mute = False               # replay doesn't answer
+        self.endless = 0                # so many replays are without an end
         self.rise()
 
     def rise(self):
@@ -89,12 +90,22 @@ class Engine:
                         self.replay.send_multipart(
                             [ident, b"", seq.to_bytes(8, "big"), payload])
                 self.drop = set()
+                if self.endless:
+                    self.endless -= 1
+                    continue
                 self.replay.send_multipart([ident, b"", b"\xff" * 8, b""])
 
     def send(self, *events, lost=False, as_map=False, ts=None):
         """A batch; lost: subscribers don't get it."""
         ts = time.time() if ts is None else ts
-        batch = {"ts": ts, "events": events} if as_map else [ts, events]
+        self._send({"ts": ts, "events": events} if as_map else [ts, events],
+                   lost)
+
+    def send_rank(self, rank, *events):
+        """A batch that says its rank."""
+        self._send([time.time(), events, rank], False)
+
+    def _send(self, batch, lost):
         payload = msgpack.packb(batch)
         with self.lock:
             if not lost:

@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import time
@@ -189,6 +190,44 @@ class Stage:
             finally:
                 memory.seek(at)
                 memory.write(whole)
+
+    @contextlib.contextmanager
+    def locked(self, pid):
+        """The first shard's lock is that process's, which lives, meanwhile.
+
+        It lies right before the lease: an owner that is a process of nginx,
+        a token, and a time in milliseconds.
+        """
+        start = int(Path(f"/proc/{pid}/stat").read_text().rsplit(
+            ")", 1)[1].split()[19])
+        owner = pid << 40 | start
+        with open(f"/proc/{self.master()}/mem", "r+b", buffering=0) as memory:
+            zone = self._zone()
+            memory.seek(zone)
+            data = memory.read(8 << 20)
+            words = struct.unpack(f"<{len(data) // 8}Q", data)
+            children = self.children()
+            lock = zone + 8 * next(
+                i for i, (word, token, renewed) in enumerate(zip(
+                    words[1:], words[2:], words[3:]))
+                if word >> 40 in children and 0 < token < 1 << 20
+                and 0 < renewed < 1 << 40)
+
+            def held_by():
+                memory.seek(lock)
+                return int.from_bytes(memory.read(8), "little")
+
+            def hold(word):
+                memory.seek(lock)
+                memory.write(word.to_bytes(8, "little"))
+
+            wait_until("the lock is free", lambda: not held_by(), PATIENCE)
+            hold(owner)
+            try:
+                yield
+            finally:
+                assert held_by() == owner, "the lock was taken"
+                hold(0)
 
     def _zone(self):
         """Where the zone's header is in the master's memory."""

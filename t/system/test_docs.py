@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "demo"))
 
 import tap                                                  # noqa: E402
 from processes import Process, free_port, wait_until        # noqa: E402
+from worker import Worker                                   # noqa: E402
 
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
 MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
@@ -97,16 +98,15 @@ class Fixture:
         wait_until("redis", lambda: subprocess.run(
             ["redis-cli", "-p", str(self.redis_port), "ping"],
             capture_output=True, check=False).stdout == b"PONG\n")
-        for worker in WORKERS:
-            engine = self._spawn(worker, [
-                sys.executable, "-B", str(ROOT / "demo" / "engine.py"),
-                "--id", worker, "--redis",
-                f"redis://127.0.0.1:{self.redis_port}",
-                "--prefill-us-per-token", "1",
-                "--decode-us-per-token", "1000"])
-            self.engines[worker] = wait_until(
-                f"engine {worker}", lambda log=engine.log: re.search(
-                    r"^ready on (\S+)$", log.read_text(), re.MULTILINE))[1]
+        for name in WORKERS:
+            worker = Worker(name, self.directory,
+                            "--prefill-us-per-token", "1",
+                            "--decode-us-per-token", "1000")
+            self.processes.append(worker)
+            worker.wait_ready()
+            self.engines[name] = worker.address
+            worker.start_relay(BUILD / "kv-relay",
+                               f"redis://127.0.0.1:{self.redis_port}")
 
     def stop(self):
         for process in reversed(self.processes):
@@ -212,6 +212,10 @@ class Fixture:
                        lambda: self.stored() > before)
         return answer
 
+    def logged_workers(self):
+        """The workers that the access log names."""
+        return set(re.findall(r" worker=(\w+)", self.log.read_text()))
+
     def stored(self):
         """Blocks that all workers have ever stored."""
         return sum(worker["counters"]["blocks_stored"]
@@ -243,6 +247,48 @@ def chat_and_complete():
 
 
 # -------------------------------------------------------------------- tests
+
+def the_relays_run():
+    """the relays of the README start with the options they have there"""
+    lines = [line for line in "".join(
+        blocks("sh", section("Attaching engines"))).splitlines()
+        if line.startswith("kv-relay ")]
+    assert len(lines) == 3, lines
+    worker = at.processes[-1]
+    for number, line in enumerate(lines):
+        for old, new in (
+                ("w1", f"r{number}"), ("127.0.0.1:8001", worker.address),
+                ("redis://127.0.0.1:6379",
+                 f"redis://127.0.0.1:{at.redis_port}"),
+                ("tcp://127.0.0.1:5557", worker.events),
+                ("tcp://127.0.0.1:5558", worker.replay)):
+            line = line.replace(old, new)
+        relay = Process(f"relay-{number}",
+                        [str(BUILD / "kv-relay"), *shlex.split(line)[1:]],
+                        at.directory)
+        try:
+            def ready(relay=relay):
+                relay.check_alive()
+                return 'msg="ready"' in relay.log.read_text()
+            wait_until(line, ready)
+        finally:
+            relay.stop()
+        assert relay.status() == 0, relay.tail()
+
+
+def failures_are_named():
+    """what the README says is seen when engines are attached wrong is said"""
+    said = "".join(path.read_text() for folder in ("src", "ngx_module", "relay")
+                   for path in (ROOT / folder).glob("*.c"))
+    said = re.sub(r'"\s*\n\s*"', "", said)
+    for text in ("the engine was not reached yet", "an event was refused: ",
+                 "no multiple of --block-size", "there is no --replay",
+                 "block size is not the zone's",
+                 "which is no multiple of the zone's", "never_matched",
+                 "prompts ever found one", "was ever received"):
+        assert text in said, text
+        assert text in section("Attaching engines"), text
+
 
 def the_synopsis_is_accepted():
     """the synopsis is accepted by nginx -t"""
@@ -371,6 +417,12 @@ def the_sample_runs():
         score for score in at.json(*commands("Synopsis")[3])["scores"]
         if score["worker_id"] in WORKERS])
     chat_and_complete()
+    workers, query = commands("Attaching engines")
+    assert all(worker["counters"]["blocks_stored"]
+               and worker["confidence"] == "EXACT"
+               for worker in at.json(*workers)
+               if worker["worker_id"] in at.logged_workers())
+    assert at.json(*query)["scores"]
     lines = at.log.read_text().splitlines()
     assert len(lines) == 3, lines
     for line in lines:
@@ -413,6 +465,8 @@ def main():
         at.start()
         return tap.run([
             names_are_documented,
+            failures_are_named,
+            the_relays_run,
             the_synopsis_is_accepted,
             the_synopsis_runs,
             the_api_answers_as_documented,

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Engines under random traffic: the index is what their logs say; TAP.
+"""Engines under random traffic: the index is what their events say; TAP.
 
-The engines are the demo's, in processes of their own, asked directly.  The
-oracle reads the envelopes back from Redis and knows nothing of libkvr.
+The engines are the demo's, in processes of their own, asked directly, with a
+kv-relay beside each.  The oracle listens to what the relays send to Redis and
+knows nothing of libkvr.
 """
 
 import asyncio
@@ -10,15 +11,17 @@ import json
 import random
 import re
 import sys
-from array import array
+import urllib.request
 
 import aiohttp
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from stage import BLOCK_SIZE, DEMO, PATIENCE, Process, SEED, Stage, wait_until
-from model import Model, sequence_hashes
+from stage import BLOCK_SIZE, PATIENCE, SEED, Stage, wait_until
+from model import Model, local_hashes, sequence_hashes
+from relay import RELAY
 from traffic import Loop, make_prompts
+from worker import Worker
 
 WORKERS = ("e1", "e2", "e3")
 BLOCKS = 300                    # in a cache: fewer than the prompts have
@@ -40,29 +43,29 @@ class Play:
                       for _ in self.prompts]
         self.engines = {}
         stage.start_redis()
-        self.processes = []
+        self.workers = {}
         self.cleared = 0
 
     def start_engines(self):
         """Starts the engines; those of another seed name blocks otherwise."""
-        for worker, seed in zip(WORKERS, (0, 0, 5)):
-            self.processes.append(Process(worker, [
-                sys.executable, "-B", str(DEMO / "engine.py"), "--id", worker,
-                "--redis", self.stage.redis_url(), "--seed", str(seed),
+        for name, seed in zip(WORKERS, (0, 0, 5)):
+            self.workers[name] = Worker(
+                name, self.stage.directory, "--seed", str(seed),
                 "--block-size", str(BLOCK_SIZE), "--blocks", str(BLOCKS),
                 "--lora", LORA, "--prefill-us-per-token", "1",
-                "--decode-us-per-token", "500"], self.stage.directory))
-        for worker, process in zip(WORKERS, self.processes):
-            def ready(process=process):
-                process.check_alive()
-                return re.search(r"^ready on (\S+)$", process.log.read_text(),
-                                 re.MULTILINE)
-            self.engines[worker] = wait_until(worker, ready, PATIENCE)[1]
+                "--decode-us-per-token", "500")
+        for name, worker in self.workers.items():
+            worker.wait_ready()
+            self.engines[name] = worker.address
+            worker.start_relay(RELAY, self.stage.redis_url(),
+                               "--listen", "127.0.0.1:0",
+                               "--block-size", str(BLOCK_SIZE),
+                               "--lora", LORA, "--salted", "on")
 
     def stop(self):
-        """Ends the engines."""
-        for process in self.processes:
-            process.stop()
+        """Ends the engines and the relays."""
+        for worker in self.workers.values():
+            worker.stop()
 
     def logs(self):
         """The envelopes of each worker's log, in order."""
@@ -71,25 +74,41 @@ class Play:
                 for worker in WORKERS}
 
     def model(self):
-        """What the logs say that the engines hold."""
+        """What the snapshots and the logs behind them say that is held."""
         model = Model()
         for worker, log in self.logs().items():
-            for number, message in enumerate(log, 1):
-                name, owner, epoch, seq, complete, _, payload = message
-                assert (name, owner, epoch, seq, complete) == (
-                    "kvr1", worker, log[0][2], number, True), message[:6]
-                model.apply(worker, msgpack.unpackb(payload))
+            epoch, at_seq, parts, complete = self.pointer(worker)
+            assert complete, (worker, epoch, at_seq)
+            for part in range(parts):
+                model.apply(worker, msgpack.unpackb(self.stage.redis.get(
+                    f"kv-snap:{{{worker}}}:{epoch}-{at_seq}:{part}")))
+            behind = [message for message in log
+                      if (message[2], message[3]) > (epoch, at_seq)]
+            for seq, message in enumerate(behind, at_seq + 1):
+                assert message[:5] == ["kvr1", worker, epoch, seq, True], (
+                    seq, message[:6])
+                model.apply(worker, msgpack.unpackb(message[6]))
         return model
 
     def cursors(self):
         """Where the router has to come to."""
-        return {worker: (log[-1][2], log[-1][3])
+        return {worker: max([self.pointer(worker)[:2]]
+                            + [(message[2], message[3]) for message in log])
                 for worker, log in self.logs().items()}
+
+    def pointer(self, worker):
+        """The newest snapshot: epoch, seq, parts, complete."""
+        fields = self.stage.redis.hgetall("kv-snap:{%s}" % worker)
+        return tuple(int(fields[name]) for name in (
+            b"epoch", b"seq", b"parts", b"complete"))
 
     def settle(self):
         """Waits until the logs are whole and the router has read them."""
         wait_until("the engines are idle", lambda: all(
             " 0\n" in line for line in self.running()), PATIENCE)
+        wait_until("the relays have read all", lambda: not any(
+            worker.replayed(self.told(worker) + 1)
+            for worker in self.workers.values()), PATIENCE)
         def written():
             heads = self.cursors()
             return all(int(self.stage.redis.hget(
@@ -97,6 +116,19 @@ class Play:
                        for worker, (_, seq) in heads.items())
         wait_until("the logs are whole", written, PATIENCE)
         self.stage.wait_applied(self.cursors())
+
+    @staticmethod
+    def told(worker):
+        """The number of the engine's last batch that Redis has."""
+        port = re.search(r'msg="started".* listen=127.0.0.1:(\d+)',
+                         worker.relay.log.read_text()).group(1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics",
+                                    timeout=5) as answer:
+            text = answer.read().decode()
+        unsent, number = (int(re.search(
+            rf"^kv_relay_{name} (\S+)$", text, re.M).group(1))
+            for name in ("unsent", r'engine_seq\{rank="0"\}'))
+        return -1 if unsent else number
 
     def running(self):
         """What the engines say of their running requests."""
@@ -151,10 +183,7 @@ def locals_of(tokens, kind):
         seed += xxh3_64_intdigest(LORA.encode(), seed=0)
     if "cache_salt" in kind:
         seed += xxh3_64_intdigest(SALT.encode(), seed=1)
-    data = array("I", tokens).tobytes()
-    width = 4 * BLOCK_SIZE
-    return [xxh3_64_intdigest(data[at:at + width], seed=seed % (1 << 64))
-            for at in range(0, len(data) - width + 1, width)]
+    return local_hashes(tokens, BLOCK_SIZE, seed % (1 << 64))
 
 
 def query_of(tokens, kind):
@@ -258,30 +287,21 @@ def a_router_that_starts_late_learns_all():
 
 def an_engine_that_restarts_begins_anew():
     """an engine killed and started again holds only what it says then"""
-    at.processes[1].signal(9)
-    at.processes[1].stop()
-    at.processes[1] = Process("e2", [
-        sys.executable, "-B", str(DEMO / "engine.py"), "--id", "e2",
-        "--redis", at.stage.redis_url(), "--seed", "9",
-        "--block-size", str(BLOCK_SIZE), "--blocks", str(BLOCKS),
-        "--lora", LORA, "--prefill-us-per-token", "1"], at.stage.directory)
-    ready = wait_until("e2", lambda: re.search(
-        r"^ready on (\S+)$", at.processes[1].log.read_text(), re.MULTILINE),
-                       PATIENCE)
-    before = at.model()
-    epoch = at.cursors()["e2"][0]
-    at.engines = {"e2": ready[1]}
+    worker = at.workers["e2"]
+    before, epoch = at.model(), at.cursors()["e2"][0]
+    worker.engine.signal(9)
+    worker.engine.stop()
+    worker.start_engine()
+    worker.wait_ready()
+    at.engines = {"e2": worker.address}
     failed = at.loop.run(at.complete(20), 20)
     assert not failed, failed
     wait_until("the new epoch is there",
                lambda: at.cursors()["e2"][0] > epoch, PATIENCE)
     at.settle()
-    model = Model()
-    model.holders = {name: holder for name, holder in before.holders.items()
-                     if name[0] != "e2"}
-    for message in at.logs()["e2"]:
-        if message[2] > epoch:
-            model.apply("e2", msgpack.unpackb(message[6]))
+    model = at.model()
+    for name in ("e1", "e3"):
+        assert model.holders[name, 0].blocks == before.holders[name, 0].blocks
     at.stage.check_index(model)
     at.stage.wait_confidence("e2", "EXACT")
 

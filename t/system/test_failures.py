@@ -392,7 +392,7 @@ def draining_takes_nothing_new():
     answers = []
     thread = threading.Thread(target=lambda: answers.append(at.ask()))
     thread.start()
-    wait_until("w1 is at it", lambda: w1.open, PATIENCE)
+    wait_until("w1 is at it", lambda: w1.served, PATIENCE)
     at.drain("w1")
     assert at.ask().body == b"w2"
     thread.join()

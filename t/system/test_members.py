@@ -368,6 +368,8 @@ def a_worker_that_leaves_is_out():
 
 def and_may_come_back():
     """a worker that left comes back with all that its log has"""
+    at.relay("late").live(weight=1)
+    at.wait("late", weight=1)
     relay = at.relay("m2")
     relay.live()
     at.wait("m2", origin="redis")

@@ -10,7 +10,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from stage import PATIENCE, Stage, server_port
+from stage import BLOCK_SIZE, PATIENCE, Stage, server_port
 from processes import wait_until
 from relay import (BUILD, CLEARED, HOST, RELAY, Engine, Relay, View, local_of,
                    removed, stored, tokens_of, unpack)
@@ -219,6 +219,16 @@ class Tests:
         assert relay.metric(
             'skipped_total{what="refused",why="parent"}') == 1
 
+    def small(self):
+        """blocks of the wrong size are refused, and the reason names both"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]), stored([2], size=BLOCK_SIZE // 2))
+        self.comes(relay, 1)
+        assert self.is_complete(relay, False) == (
+            "an event was refused: block_size, the engine's is "
+            f"{BLOCK_SIZE // 2}, no multiple of --block-size {BLOCK_SIZE}")
+
     def large(self):
         """a batch that is too large for one envelope goes in several"""
         engine = self.engine()
@@ -385,7 +395,9 @@ class Tests:
         engine.send(stored([2]))
         relay.wait_for("replay doesn't answer", 2)
         self.comes(relay, 2)
-        assert "answer" in self.is_complete(relay, False)
+        wait_until("membership says why", lambda: "answer" in self.member(
+            relay.worker)["reason"], PATIENCE)
+        self.is_complete(relay, False)
 
     def sglang(self):
         """SGLang's incarnation, in its topic, tells a restart"""
@@ -514,6 +526,12 @@ class Tests:
         second.wait_for("snapshot")
         assert self.comes(second, 1).epoch > epoch
         assert second.text().count('msg="standby"') == 1
+        third = self.relay(engine, worker=relay.worker)
+        third.wait_for("standby")
+        third.signal(signal.SIGTERM)
+        assert third.ended() == 0
+        assert "deregistered=no" in third.text()
+        assert self.member(relay.worker)
         assert second.http("/health") == (200, "ok\n")
 
     def superseded(self):
@@ -576,7 +594,7 @@ class Tests:
         epoch = member.pop("epoch")
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
-            "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
+            "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(
@@ -827,6 +845,10 @@ class Tests:
                 queue.append(store(5, 4, 2))
             self.comes(relay, 2, 4)
             assert "lost" in self.is_complete(relay, False)
+            with lock:
+                queue.append({**store(6, 5, None), "window_size": 8192})
+            self.comes(relay, 5)
+            assert "lost" in self.is_complete(relay, False)
         finally:
             server.shutdown()
             server.server_close()
@@ -857,6 +879,7 @@ class Tests:
                 (good + ["--weight", "-1"], "--weight must be"),
                 (good + ["--weight", "nan"], "--weight must be"),
                 (good + ["--memory", "1k"], "--memory must be"),
+                (good + ["--memory", "7m"], "--memory must be 8388608"),
                 (good + ["--memory", "99999999999g"], "--memory must be"),
                 (good + ["--ring", "64q"], "is not a size"),
                 (good + ["--redis", "http://h"], "--redis URL 1 begins"),
@@ -864,6 +887,10 @@ class Tests:
                 (good + ["--redis", "redis://:sEcr3t@h:x"], "wrong port"),
                 (good + ["--address", "host"], "is not host:port"),
                 (good + ["--listen", "9090"], "is not host:port"),
+                (good + ["--listen", "h:65536"], "is not host:port"),
+                (good + ["--channel", "c" * 91], "--channel is longer"),
+                (good + ["--reddis=redis://:sEcr3t@h"], "--reddis there"),
+                (good + ["redis://:sEcr3t@h"], "is not an option"),
                 (good + ["--log-level", "loud"], "--log-level must be"),
                 (good + ["--shout"], "there is no such option"),
                 (good + ["shout"], "is not an option")):
@@ -926,15 +953,16 @@ class Tests:
         assert relay.http("/")[0] == 404
 
 
-def main():
+def main(kind=Tests, name="relay"):
     """Runs them all, or those named."""
-    with Stage("relay") as stage:
+    with Stage(name) as stage:
         stage.start_redis()
-        tests = Tests(stage)
-        names = [name for name, value in vars(Tests).items()
+        tests = kind(stage)
+        names = [name for name, value in vars(kind).items()
                  if callable(value) and not name.startswith("_")]
         helpers = {"engine", "relay", "started", "member", "view", "comes",
-                   "is_complete", "after", "snapshot_now"}
+                   "is_complete", "after", "snapshot_now", "quiet",
+                   "trtllm"}
         wanted = sys.argv[1:] or [n for n in names if n not in helpers]
 
         def case(name):

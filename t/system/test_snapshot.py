@@ -4,6 +4,7 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -300,6 +301,33 @@ def messages_in_a_row_do_not_keep_it_away():
     at.check(stream)
 
 
+def a_log_that_cannot_be_read_is_for_later():
+    """a snapshot is behind, and the log forbidden: EXACT when it is not"""
+    stream = at.stream("c2")
+    stream.lose()
+    stream.send(1)
+    at.check(stream, "DEGRADED", "gap_not_filled")
+    seq, events = stream.seq, stream.events()
+    stream.send(10)
+    at.stage.wait_applied(stream.cursor())
+
+    def denied():
+        return at.stage.log().count('log of worker "c2" can\'t be read')
+
+    acl = at.stage.redis.execute_command
+    acl("ACL", "SETUSER", "default", "-xrange")
+    try:
+        before = denied()
+        stream.write([events], seq=seq)
+        wait_until("the log is forbidden, twice over",
+                   lambda: denied() > before + 6, 2 * PATIENCE)
+        at.check(stream, "DEGRADED", "gap_not_filled")
+    finally:
+        acl("ACL", "SETUSER", "default", "+xrange")
+    at.stage.wait_confidence("c2", "EXACT")
+    at.check(stream)
+
+
 def an_incomplete_snapshot_is_degraded():
     """an incomplete snapshot is loaded: DEGRADED, with its reason"""
     stream = at.stream("c4")
@@ -320,6 +348,24 @@ def a_cleared_engine_is_known_again():
     stream.send_events([["c", 0]])
     stream.cache.model.clear_worker("c4")
     at.check(stream)
+
+
+def a_held_lock_is_waited_for():
+    """the zone is locked while nginx subscribes: EXACT all the same"""
+    stream = at.stream("c2")
+    at.check(stream)
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        try:
+            for number in range(8):
+                with at.stage.locked(owner.pid):
+                    at.stage.redis.client_kill_filter(_type="pubsub",
+                                                      skipme=True)
+                    time.sleep(0.3 + number * 0.017)
+                at.stage.wait_subscribed()
+                time.sleep(0.3)
+                at.check(stream)
+        finally:
+            owner.kill()
 
 
 # ------------------------------------------------------------------ garbage
@@ -485,6 +531,7 @@ def nothing_crashed():
     """no alert was logged but those of the kills"""
     at.stage.check_log(r"redis closed the connection", r"connect\(\) failed",
                        r"exited on signal 9", r"too big a reply",
+                       r"can't be read: \"NOPERM",
                        r"redis refused the connection: \"LOADING")
 
 
@@ -504,8 +551,10 @@ def main():
             an_older_snapshot_is_ignored,
             a_gap_is_asked_about,
             messages_in_a_row_do_not_keep_it_away,
+            a_log_that_cannot_be_read_is_for_later,
             an_incomplete_snapshot_is_degraded,
             a_cleared_engine_is_known_again,
+            a_held_lock_is_waited_for,
             garbage_is_refused,
             an_event_refused_is_told,
             without_redis_views_are_stale,

@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 import time
+from array import array
 
 import aiohttp
 import msgpack
@@ -17,10 +18,10 @@ from aiohttp import web
 
 from stage import BLOCK_SIZE, DEMO          # noqa: F401 (the demo's path)
 
-from kv_cache import Sequence, le64         # noqa: E402
-from kv_publisher import Publisher          # noqa: E402
+import kv_cache                             # noqa: E402
 
-from model import Model, sequence_hashes
+from model import Model, local_hashes, sequence_hashes
+from publisher import Publisher
 
 DEVICE, HOST, DISK = range(3)
 
@@ -63,6 +64,19 @@ class Loop:
 
 # --------------------------------------------------------------------- events
 
+def le64(numbers):
+    """Numbers below 2^64 as little-endian bytes."""
+    return array("Q", numbers).tobytes()
+
+
+class Sequence(kv_cache.Sequence):
+    """A prompt's blocks as an engine names them, and as a router does."""
+
+    def __init__(self, tokens, secret=0):
+        super().__init__(tokens, BLOCK_SIZE, secret=secret)
+        self.locals = local_hashes(tokens, BLOCK_SIZE)
+
+
 def make_prompts(rng, groups, each, blocks):
     """Prompts of token ids; those of a group begin alike."""
     prompts = []
@@ -93,7 +107,7 @@ class Cache:
         self.fixed = fixed
         self.clears = clears
         self.model = Model()
-        self.sequences = [Sequence(prompt, BLOCK_SIZE, secret=secret)
+        self.sequences = [Sequence(prompt, secret=secret)
                           for prompt in prompts]
         self.blocks = [sequence_hashes(sequence.locals)
                        for sequence in self.sequences]

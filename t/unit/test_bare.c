@@ -361,6 +361,45 @@ run(const kind_t *of, void (*test)(void))
 }
 
 
+/* TensorRT-LLM names a block alike in all windows of attention. */
+
+static void
+test_windows(void)
+{
+#define BATCH(data, window)                                                   \
+    "[{\"event_id\":5,\"data\":" data ",\"window_size\":" window "}]"
+#define STORED_4                                                              \
+    "{\"type\":\"stored\",\"parent_hash\":null,\"blocks\":["                     \
+    "{\"block_hash\":7,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
+#define SAY(json)  message_bytes("t", json, strlen(json))
+
+    uint32_t      w, holder;
+    kvr_router_t *r;
+
+    r = &router;
+
+    (void) SAY(BATCH(STORED_4, "512"));
+    (void) SAY(BATCH("{\"type\":\"created\"}", "512"));
+
+    ok(kvr_router_find_worker(r, "t", 1, &w) == KVR_OK
+       && kvr_router_find_holder(r, w, 0, &holder) == KVR_OK
+       && kvr_router_holder_held(r, holder) == 1,
+       "the one window that is known of is indexed");
+
+    (void) SAY(BATCH("{\"type\":\"created\"}", "4096"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+
+    ok(kvr_router_holder_held(r, holder) == 0,
+       "of a larger one nothing of it is left, since its removals are not "
+       "heard any more");
+
+    (void) SAY(BATCH(STORED_4, "4096"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+
+    ok(kvr_router_holder_held(r, holder) == 1, "the larger one is indexed");
+}
+
+
 int
 main(void)
 {
@@ -373,6 +412,7 @@ main(void)
         run(&kinds[i], test_block_size);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
+        run(&kinds[i], test_windows);
         run(&kinds[i], test_bounds);
     }
 

@@ -214,6 +214,13 @@ test_groups(void)
     stored(0, "10", "a", KVR_DEVICE);
     has("a", 1, 1, 1, "groups are remembered rank by rank");
     engine_rank = 0;
+
+    kvr_engine_destroy(engine);
+    engine = kvr_engine_create(&near_zone.router, NULL);
+
+    published("['BlockRemoved', [10], 'GPU', 1]");
+    has("a", 0, 0, 0, "who takes over and does not know a group removes what "
+        "is removed");
 }
 
 
@@ -390,6 +397,47 @@ test_forgotten(void)
     stored(11, "12", "c", KVR_DEVICE);
     ok(engine_rc == KVR_INVALID && engine_why == KVR_WHY_PARENT,
        "from then on an unknown parent is refused again");
+}
+
+
+/*
+ * Blocks of two, alike in their first half: it is asked for, so that of the
+ * second engine block the other half alone is forgotten.
+ */
+
+static void
+test_forgotten_spans(void)
+{
+    uint32_t     i;
+    uint64_t     locals[2];
+    kvr_match_t  m;
+
+    engine_size = 8;
+
+    published("['BlockStored', [10], null, [97, 97, 97, 97, 98, 98, 98, 98],"
+              " 8, null, 'GPU']");
+    published("['BlockStored', [20], null, [97, 97, 97, 97, 99, 99, 99, 99],"
+              " 8, null, 'GPU']");
+
+    engine_size = 4;
+    (void) engine_locals("ab", locals);
+
+    near_zone.router.ttl = 4;
+
+    for (i = 0; i < 2000 && !(engine_flags() & KVR_WORKER_TRUNCATED); i++) {
+        m = engine_found(&near_zone, locals, 2);
+        kvr_router_tend(&near_zone.router, 10000000 + i * 200, 10000);
+    }
+
+    m = engine_found(&near_zone, locals, 2);
+
+    near_zone.router.ttl = 0;
+
+    ok(m.device == 2 && engine_flags() & KVR_WORKER_TRUNCATED,
+       "of two blocks that begin alike one is forgotten, but its beginning");
+
+    removed("10 20", KVR_DEVICE);
+    has("ab", 0, 0, 0, "that goes, too, when the engine removes them");
 }
 
 
@@ -667,6 +715,7 @@ main(void)
         run(&kinds[i], "seeds", true, test_seeds);
         run(&kinds[i], "others clear", true, test_others_clear);
         run(&kinds[i], "forgotten", true, test_forgotten);
+        run(&kinds[i], "forgotten spans", true, test_forgotten_spans);
         test_save(&kinds[i]);
     }
 

@@ -252,12 +252,49 @@ test_advice(void)
 }
 
 
+/*
+ * Numbers that are longer in msgpack than thrice their text fill the room that
+ * there is, and lists follow.  The room for so many bytes is 4096.
+ */
+
+static void
+test_room(void)
+{
+    char      text[1364];
+    bool      whole;
+    uint32_t  i, depth;
+
+    whole = true;
+
+    for (depth = 1; depth < 8; depth++) {
+
+        memset(text, ' ', sizeof(text));
+        text[sizeof(text) - 1] = '\0';
+
+        memcpy(text, "{'type':1}", 10);
+
+        for (i = 10; i < sizeof(text) - 1 - 2 * depth - 1; i += 2) {
+            memcpy(text + i, "-0", 2);
+        }
+
+        memset(text + sizeof(text) - 1 - 2 * depth, '[', depth);
+        memset(text + sizeof(text) - 1 - depth, ']', depth);
+
+        decode_json(text);
+        whole = whole && got.opened == KVR_OK && got.ended == KVR_DONE;
+    }
+
+    ok(whole, "no text is longer than its room as msgpack");
+}
+
+
 int
 main(void)
 {
     decoder = kvr_decoder_create();
 
     test_forms();
+    test_room();
     test_growth();
     test_dialects();
     test_rfc_1527();

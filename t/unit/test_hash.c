@@ -64,7 +64,8 @@ is_list(const uint64_t *got, yajl_val want, const char *name,
 static void
 blocks(yajl_val c, const char *name)
 {
-    size_t         i, k, n, block;
+    bool           pairs;
+    size_t         i, k, n, count, block;
     uint32_t       tokens[MAX];
     uint64_t       mm[64], local[MAX], sequence[MAX];
     yajl_val       list, hashes;
@@ -87,9 +88,11 @@ blocks(yajl_val c, const char *name)
                                       strlen(salt)));
 
     hashes = get(c, "mm_hashes", yajl_t_array);
+    pairs = get(c, "eagle", yajl_t_true) != NULL;
+    count = (n - pairs) / block;
 
     if (hashes) {
-        for (i = 0; i < n / block; i++) {
+        for (i = 0; i < count; i++) {
             list = hashes->u.array.values[i];
 
             for (k = 0; k < list->u.array.len; k++) {
@@ -97,17 +100,18 @@ blocks(yajl_val c, const char *name)
             }
 
             local[i] = kvr_hash_block_mm(&h, tokens + i * block,
-                                         (uint32_t) block, mm,
+                                         (uint32_t) (block + pairs), mm,
                                          list->u.array.len);
         }
 
-        i = n / block;
+    } else if (pairs) {
+        i = kvr_hash_pairs(&h, tokens, n, (uint32_t) block, local);
 
     } else {
         i = kvr_hash_blocks(&h, tokens, n, (uint32_t) block, local);
     }
 
-    is_u64(i, n / block, "%s: only complete blocks", name);
+    is_u64(i, count, "%s: only complete blocks", name);
 
     kvr_hash_sequence(local, i, sequence);
 

@@ -11,7 +11,7 @@
 #include "tap.h"
 
 
-#define HOLDERS   5
+#define HOLDERS   6             /* three, in two generations each */
 #define REQUESTS  200
 #define DEPTH     40
 
@@ -60,38 +60,64 @@ model_depth(const uint64_t *locals, uint32_t n, uint32_t holder)
 
 
 static void
+zero(kvr_inflight_depth_t *depths, uint32_t n, uint32_t generation)
+{
+    while (n--) {
+        depths[n].generation = generation;
+        depths[n].depth = 0;
+    }
+}
+
+
+static void
 shared(void)
 {
-    uint32_t         a, b, c, n, depths[2];
-    kvr_inflight_t  *f;
-    const uint64_t   one[] = { 1, 2, 3, 4, 5 }, two[] = { 1, 2, 3, 9 };
+    uint32_t              a, b, c, n;
+    kvr_inflight_t       *f;
+    kvr_inflight_depth_t  depths[2];
+    const uint64_t        one[] = { 1, 2, 3, 4, 5 }, two[] = { 1, 2, 3, 9 };
 
     f = kvr_inflight_create();
 
-    a = kvr_inflight_add(f, 0, one, 5, &n);
+    a = kvr_inflight_add(f, 0, 1, one, 5, &n);
     is_u64(n, 5, "the first request brings all its blocks");
 
-    b = kvr_inflight_add(f, 0, two, 4, &n);
+    b = kvr_inflight_add(f, 0, 1, two, 4, &n);
     is_u64(n, 1, "one that parts after three of them brings what is new");
 
-    c = kvr_inflight_add(f, 1, one, 3, &n);
+    c = kvr_inflight_add(f, 1, 1, one, 3, &n);
     is_u64(n, 3, "at another holder nothing is shared");
 
-    depths[0] = depths[1] = 0;
+    zero(depths, 2, 1);
     kvr_inflight_find(f, one, 4, depths, 2);
-    ok(depths[0] == 4 && depths[1] == 3, "both holders' depths are found");
+    ok(depths[0].depth == 4 && depths[1].depth == 3,
+       "both holders' depths are found");
 
-    depths[0] = depths[1] = 0;
+    zero(depths, 2, 1);
     kvr_inflight_find(f, one, 4, depths, 1);
-    ok(depths[0] == 4 && depths[1] == 0, "a holder out of range is left out");
+    ok(depths[0].depth == 4 && depths[1].depth == 0,
+       "a holder out of range is left out");
 
-    is_u64(kvr_inflight_remove(f, 0, a), 2,
+    is_u64(kvr_inflight_remove(f, 0, 1, a), 2,
            "what goes with the first is what it had alone");
-    is_u64(kvr_inflight_remove(f, 0, b), 4, "the rest goes with the last");
-    is_u64(kvr_inflight_remove(f, 1, c), 3, "also at the other holder");
+    is_u64(kvr_inflight_remove(f, 0, 1, b), 4, "the rest goes with the last");
+    is_u64(kvr_inflight_remove(f, 1, 1, c), 3, "also at the other holder");
     is_u64(kvr_inflight_nodes(f), 0, "nothing is left");
 
-    is_u64(kvr_inflight_add(f, 0, one, 0, &n), 0,
+    a = kvr_inflight_add(f, 0, 1, one, 5, &n);
+    b = kvr_inflight_add(f, 0, 2, one, 5, &n);
+    is_u64(n, 5, "a successor of the holder shares nothing with it");
+
+    depths[0].generation = 2;
+    depths[0].depth = 0;
+    kvr_inflight_find(f, two, 4, depths, 1);
+    is_u64(depths[0].depth, 3, "its own requests are found");
+
+    is_u64(kvr_inflight_remove(f, 0, 1, a), 5, "all goes with the first");
+    is_u64(kvr_inflight_remove(f, 0, 2, b), 5, "and with the second");
+    is_u64(kvr_inflight_nodes(f), 0, "nothing is left of both");
+
+    is_u64(kvr_inflight_add(f, 0, 1, one, 0, &n), 0,
            "an empty prompt is not in the tree");
     is_u64(n, 0, "and has no blocks");
 
@@ -111,7 +137,7 @@ full(void)
 
     for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
         local = i;
-        ids[i] = kvr_inflight_add(f, 0, &local, 1, &n);
+        ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, &n);
 
         if (ids[i] == 0) {
             break;
@@ -121,17 +147,17 @@ full(void)
     is_u64(i, KVR_INFLIGHT_NODES - 1, "there is room for all nodes");
 
     local = i;
-    is_u64(kvr_inflight_add(f, 0, &local, 1, &n), 0, "and for no more");
+    is_u64(kvr_inflight_add(f, 0, 1, &local, 1, &n), 0, "and for no more");
     is_u64(n, 1, "one more request is counted as sharing nothing");
     is_u64(kvr_inflight_alone(f), 1, "which is counted");
 
     local = 7;
-    i = kvr_inflight_add(f, 0, &local, 1, &n);
+    i = kvr_inflight_add(f, 0, 1, &local, 1, &n);
     ok(i != 0 && n == 0, "but for one that brings nothing new there is room");
-    is_u64(kvr_inflight_remove(f, 0, i), 0, "and it takes nothing away");
+    is_u64(kvr_inflight_remove(f, 0, 1, i), 0, "and it takes nothing away");
 
     for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
-        (void) kvr_inflight_remove(f, 0, ids[i]);
+        (void) kvr_inflight_remove(f, 0, 1, ids[i]);
     }
 
     is_u64(kvr_inflight_nodes(f), 0, "all of them can be removed");
@@ -144,11 +170,12 @@ full(void)
 static void
 model(uint32_t steps)
 {
-    bool             good;
-    uint32_t         i, k, n, step, depths[HOLDERS];
-    uint64_t         locals[DEPTH];
-    request_t       *r;
-    kvr_inflight_t  *f;
+    bool                  good;
+    uint32_t              i, k, n, step;
+    uint64_t              locals[DEPTH];
+    request_t            *r;
+    kvr_inflight_t       *f;
+    kvr_inflight_depth_t  depths[HOLDERS / 2];
 
     f = kvr_inflight_create();
     good = true;
@@ -161,7 +188,7 @@ model(uint32_t steps)
             k = r->n;
             r->n = 0;
             k -= model_depth(r->locals, k, r->holder);
-            n = kvr_inflight_remove(f, r->holder, r->id);
+            n = kvr_inflight_remove(f, r->holder / 2, r->holder % 2, r->id);
             blocks[r->holder] -= n;
             good = n == k;
 
@@ -174,7 +201,7 @@ model(uint32_t steps)
             }
 
             k = n - model_depth(r->locals, n, r->holder);
-            r->id = kvr_inflight_add(f, r->holder, r->locals, n, &i);
+            r->id = kvr_inflight_add(f, r->holder / 2, r->holder % 2, r->locals, n, &i);
             r->n = n;
             blocks[r->holder] += i;
             good = r->id != 0 && i == k;
@@ -186,11 +213,14 @@ model(uint32_t steps)
             locals[i] = 1 + (rand() % 8 == 0);
         }
 
-        memset(depths, 0, sizeof(depths));
-        kvr_inflight_find(f, locals, n, depths, HOLDERS);
+        for (k = 0; k < 2; k++) {
+            zero(depths, HOLDERS / 2, k);
+            kvr_inflight_find(f, locals, n, depths, HOLDERS / 2);
 
-        for (i = 0; i < HOLDERS; i++) {
-            good = good && depths[i] == model_depth(locals, n, i);
+            for (i = 0; i < HOLDERS / 2; i++) {
+                good = good && depths[i].depth
+                               == model_depth(locals, n, i * 2 + k);
+            }
         }
     }
 
@@ -199,7 +229,7 @@ model(uint32_t steps)
     for (i = 0; i < REQUESTS; i++) {
         if (requests[i].n) {
             r = &requests[i];
-            blocks[r->holder] -= kvr_inflight_remove(f, r->holder, r->id);
+            blocks[r->holder] -= kvr_inflight_remove(f, r->holder / 2, r->holder % 2, r->id);
         }
     }
 

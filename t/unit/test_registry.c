@@ -157,21 +157,35 @@ test_foreign(void)
 {
     kvr_registration_init(&reg, "w1", 2);
 
-    ok(kvr_registration_foreign(&reg, "llama", 16) == NULL,
+    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
+       && kvr_registration_foreign(&reg, "llama", 16, true) == NULL,
        "a worker that does not say what it is is for every zone");
 
     (void) field("model", "llama");
     (void) field("block_size", "16");
 
-    ok(kvr_registration_foreign(&reg, "llama", 16) == NULL
-       && kvr_registration_foreign(&reg, "", 16) == NULL,
+    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
+       && kvr_registration_foreign(&reg, "", 16, false) == NULL,
        "one that does is for its model's zone, and for a zone of any");
-    ok(kvr_registration_foreign(&reg, "qwen", 16) != NULL
-       && kvr_registration_foreign(&reg, "llam", 16) != NULL,
+    ok(kvr_registration_foreign(&reg, "qwen", 16, false) != NULL
+       && kvr_registration_foreign(&reg, "llam", 16, false) != NULL,
        "but for no other model's");
-    ok(kvr_registration_foreign(&reg, "llama", 32) != NULL
-       && kvr_registration_foreign(&reg, "", 32) != NULL,
+    ok(kvr_registration_foreign(&reg, "llama", 32, false) != NULL
+       && kvr_registration_foreign(&reg, "", 32, false) != NULL,
        "nor for one of another block size");
+
+    (void) field("eagle", "1");
+    ok(kvr_registration_foreign(&reg, "llama", 16, false) != NULL
+       && kvr_registration_foreign(&reg, "llama", 16, true) == NULL,
+       "blocks of pairs of tokens are for a zone of such");
+
+    (void) field("eagle", "0");
+    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
+       && kvr_registration_foreign(&reg, "llama", 16, true) != NULL,
+       "and others are not");
+
+    ok(field("eagle", "on") != NULL && field("eagle", "") != NULL
+       && field("eagle", "2") != NULL, "it is 0 or 1");
 }
 
 

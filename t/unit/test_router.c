@@ -885,6 +885,7 @@ test_load(void)
 {
     int                status;
     pid_t              pid;
+    uint32_t           slot;
     kvr_router_t       other;
     kvr_load_row_t     row;
     kvr_reservation_t  r, s;
@@ -946,6 +947,22 @@ test_load(void)
     kvr_load_release(&router.load, &s);
     kvr_load_read(&router.load, 3, 1, &row);
     is_u64(row.decode_blocks, 3, "blocks that others work on stay");
+
+    r.holder = s.holder = 3;
+    s.decode_blocks = 1;
+    kvr_load_reserve(&router.load, &s);
+    kvr_load_reserve(&router.load, &r);
+    kvr_load_prefilled(&router.load, &r);
+    kvr_load_release(&router.load, &r);
+    kvr_load_read(&router.load, 3, 1, &row);
+    is_u64(row.active, 1, "nor does a late reservation of one that is gone");
+
+    kvr_load_release(&router.load, &s);
+    is_u64(router.load.zone->below_zero, 0, "no counter is below zero");
+
+    slot = router.load.slot;
+    (void) kvr_router_join(&router);
+    is_u64(router.load.slot, slot, "a process that joins again keeps its slot");
 }
 
 

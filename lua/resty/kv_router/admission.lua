@@ -9,7 +9,7 @@
 -- priority (the smallest number first, as vLLM has it), then of their coming.
 -- Room is made by other processes too, so the first of the queue looks for it
 -- every 10 ms, and right after a request of this process has ended.  The
--- others sleep.  When there is a queue, who comes goes to its place in it.
+-- others look at their places only.  When there is a queue, who comes goes to its place in it.
 
 
 local semaphore = require "ngx.semaphore"
@@ -27,15 +27,16 @@ local mt = { __index = _M }
 
 
 local LOOK = 0.01                -- seconds between two looks of the first
-local LOST = 0.5                 -- the first did not look for so long: it is
-                                 -- gone, its client has left
+local SLEEP = 0.1                -- and of the others, at their places
+local LOST = 0.5                 -- one that did not look for so long is gone:
+                                 -- its client has left
 
 
 -- conf: queue (requests that may wait in this process; 0: none does),
 -- queue_timeout (seconds).
 function _M.new(conf)
     return setmetatable({ size = conf.queue, timeout = conf.queue_timeout,
-                          waiters = {}, turn = 0 }, mt)
+                          waiters = {}, pruned = 0 }, mt)
 end
 
 
@@ -55,7 +56,6 @@ local function wake(self)
     local first = self.waiters[1]
 
     if first then
-        first.looked = now()
         first.semaphore:post(1)
     end
 end
@@ -76,38 +76,46 @@ end
 
 -- Who is the first by now: those that are gone make room for others.
 local function first_of(self)
-    local first = self.waiters[1]
+    local waiters = self.waiters
 
-    while first and (first.looked or first.since) + LOST < now() do
-        remove(self.waiters, 1)
-        first = self.waiters[1]
-
-        if first then
-            first.looked = now()
-        end
+    while waiters[1] and waiters[1].looked + LOST < now() do
+        remove(waiters, 1)
     end
 
-    return first
+    return waiters[1]
 end
 
 
-local function line_up(self, priority)
+-- Is there no place, even without all those that are gone?
+local function full(self)
     local waiters = self.waiters
-    local waiter = { priority = priority, since = now(),
-                     semaphore = new_semaphore(0) }
+
+    if #waiters >= self.size and self.pruned + LOST < now() then
+        self.pruned = now()
+
+        for i = #waiters, 1, -1 do
+            if waiters[i].looked + LOST < now() then
+                remove(waiters, i)
+            end
+        end
+    end
+
+    return #waiters >= self.size
+end
+
+
+local function line_up(self, waiter)
+    local waiters = self.waiters
     local i = #waiters + 1
 
-    while i > 1 and waiters[i - 1].priority > priority do
+    while i > 1 and (waiters[i - 1].priority > waiter.priority
+                     or waiters[i - 1].priority == waiter.priority
+                        and waiters[i - 1].since > waiter.since)
+    do
         i = i - 1
     end
 
     insert(waiters, i, waiter)
-
-    if i == 1 then
-        waiter.looked = waiter.since
-    end
-
-    return waiter
 end
 
 
@@ -124,25 +132,29 @@ function _M.enter(self, priority, try)
         end
     end
 
-    if #self.waiters >= self.size then
+    if full(self) then
         return nil, "full"
     end
 
-    local waiter = line_up(self, priority)
+    local waiter = { priority = priority, since = now(), looked = now(),
+                     semaphore = new_semaphore(0) }
+
+    line_up(self, waiter)
+
     local deadline = waiter.since + self.timeout
     local found
 
     repeat
-        waiter.semaphore:wait(LOOK * (first_of(self) == waiter and 1 or 10))
+        waiter.semaphore:wait(first_of(self) == waiter and LOOK or SLEEP)
         update_time()
+        waiter.looked = now()
 
         if first_of(self) == waiter then
-            waiter.looked = now()
             found = try()
 
         elseif not place_of(self.waiters, waiter) then
             -- it was taken for gone, on a machine that stood still
-            waiter = line_up(self, priority)
+            line_up(self, waiter)
         end
     until found or now() >= deadline
 

@@ -1,12 +1,12 @@
-"""An engine's KV events to Redis: what kv-relay does for a real engine.
+"""Batches that a test makes, to Redis as kv-relay sends them.
 
-The contract is EVENTS.md, section 2.  For every batch of events one MULTI
+For every batch of events one MULTI
 
     XADD    kv-log:{<worker>}  <epoch>-<seq>  m <envelope>
     PUBLISH kv-events:<worker>                  <envelope>
 
-and every second a heartbeat and the worker's membership.  Serving never waits
-for Redis: publish() only appends to a ring, a task of its own sends.  After
+and every second a heartbeat and the worker's membership.  publish() only
+appends to a ring, a task of its own sends.  After
 each (re)connect the stream's last id says what Redis has, and the rest
 follows from the ring.  What the ring no longer has is a gap: `complete` is
 then false until the next clear.
@@ -22,7 +22,7 @@ from redis import asyncio as aioredis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-log = logging.getLogger("engine.publisher")
+log = logging.getLogger("publisher")
 
 RING_MESSAGES = 10_000          # what may be sent late, or again
 LOG_MESSAGES = 100_000          # the stream's length, about

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+"""kv-relay where it must not claim too much, and where others fail it."""
+
+import json
+import random
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import test_relay
+from relay import CLEARED, Relay, removed, stored, tokens_of
+from stage import PATIENCE
+from processes import wait_until
+
+
+class Drain:
+    """TensorRT-LLM's HTTP server: answers what was put, once."""
+
+    def __init__(self):
+        answers = self.answers = []
+
+        class Handler(BaseHTTPRequestHandler):
+            """One answer for each request."""
+
+            def do_POST(self):
+                """The next one, or no events."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                body = answers.pop(0) if answers else b"[]"
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever,
+                         daemon=True).start()
+
+    def close(self):
+        """Ends it."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def created(rank, ident=0):
+    """TensorRT-LLM's first event."""
+    return {"event_id": ident, "window_size": 4096,
+            "attention_dp_rank": rank, "data": {
+                "type": "created", "num_blocks_per_cache_level": [9, 0]}}
+
+
+def drained(ident, handle, rank):
+    """One block's store, as TensorRT-LLM has it."""
+    return {"event_id": ident, "window_size": 4096,
+            "attention_dp_rank": rank, "data": {
+                "type": "stored", "parent_hash": None, "blocks": [
+                    {"type": "stored_block", "block_hash": handle,
+                     "tokens": [{"token_id": t, "token_extra_id": 0}
+                                for t in tokens_of(handle)],
+                     "cache_level": 0, "priority": 35}]}}
+
+
+class Doubts(test_relay.Tests):
+    """The same stage, other plays."""
+
+    # ------------------------------------------------------ claims of "all"
+
+    def forgotten(self):
+        """what a mirror had no room for stays missing after a restart"""
+        engine = self.engine()
+        options = ("--memory", "9m", "--deregister", "off")
+        relay = self.started(engine, *options)
+        for i in range(100):
+            engine.send(stored(list(range(1 + i * 1000, 1001 + i * 1000))))
+        assert "--memory" in self.is_complete(relay, False)
+        for i in range(98):
+            engine.send(removed(list(range(1 + i * 1000, 1001 + i * 1000))))
+        wait_until("all of it", lambda: relay.metric("messages_total") == 198
+                   and relay.metric("unsent") == 0, PATIENCE)
+        count = relay.text().count('msg="snapshot"')
+        self.stage.redis.set(f"kv-snap-ask:{{{relay.worker}}}", "1")
+        relay.wait_for("snapshot", count + 1)
+        relay.kill()
+        second = self.started(engine, *options, worker=relay.worker)
+        second.wait_for("in step")
+        assert second.metric("blocks") == 2000
+        assert self.is_complete(second, False)
+
+    def no_memory_of_it(self):
+        """a replay that has nothing is no proof of an empty engine"""
+        engine = self.engine(keep=0)
+        engine.send(stored([1]))
+        relay = self.started(engine)
+        engine.send(stored([2]))
+        self.comes(relay, 2)
+        assert self.is_complete(relay, False)
+        relay.wait_for("replay", 3)         # it looks for more by itself
+        time.sleep(.5)
+        assert self.is_complete(relay, False)
+        self.comes(relay, 2)
+
+    def event_ids(self):
+        """an event's own number does not stand for its message's"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for n, ident in enumerate((700, 3, 701), 1):
+            engine.send({"event_id": ident, "timestamp": 1.0,
+                         "event_type": "stored", "model_name": "m",
+                         "block_size": 16, "medium": "GPU",
+                         "seq_hashes": [n], "parent_hash": None,
+                         "token_ids": tokens_of(n)})
+        view = self.comes(relay, 1, 2, 3)
+        assert [e[7] for e in view.entries] == [0, 1, 2]
+        self.is_complete(relay)
+        assert relay.metric("engine_restarts_total") == 0
+        assert relay.metric("gaps_total") == 0
+
+    def begun_anew_without_replay(self):
+        """without replay, an engine that starts anew is complete from 0 on"""
+        engine = self.engine()
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        relay.wait_for("engine connected", 2)
+        time.sleep(.3)
+        engine.send(stored([5]))
+        self.comes(relay, 5)
+        self.is_complete(relay)
+        engine.send(stored([6], 5))
+        self.comes(relay, 5, 6)
+        self.is_complete(relay)
+
+    def sglang_anew(self):
+        """an incarnation that only the live messages tell asks once"""
+        engine = self.engine(topic=b"kv@x@m\0sgl-kv-epoch=aaa")
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.topic = b"kv@x@m\0sgl-kv-epoch=bbb"
+        engine.rise()
+        engine.send(stored([5]))
+        relay.wait_for("engine connected", 2)
+        self.comes(relay, 5)
+        count = relay.metric("replays_total")
+        for i in range(6, 16):
+            engine.send(stored([i], i - 1))
+            time.sleep(.05)
+        self.comes(relay, *range(5, 16))
+        assert relay.metric("replays_total") <= count + 2
+        self.is_complete(relay)
+
+    def end_lost(self):
+        """a replay whose end is lost is asked again"""
+        engine = self.engine()
+        for i in range(1, 10):
+            engine.send(stored([i], i - 1 or None))
+        engine.endless = 1
+        relay = self.started(engine)
+        self.comes(relay, *range(1, 10))
+        self.is_complete(relay)
+
+    def anew_and_mute(self):
+        """an engine that starts anew and replays nothing is followed, too"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for i in range(1, 5):
+            engine.send(stored([i]))
+        self.comes(relay, 1, 2, 3, 4)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.mute = True
+        engine.rise()
+        relay.wait_for("replay doesn't answer")
+        engine.send(stored([7]))
+        engine.send(stored([8], 7))
+        self.comes(relay, 7, 8)
+        assert "answer" in self.is_complete(relay, False)
+
+    def blip_after_tail(self):
+        """what only the log knew stays when the engine is reached again"""
+        engine = self.engine(keep=2)
+        relay = self.started(engine, "--deregister", "off")
+        for i in range(1, 9):
+            engine.send(stored([i], i - 1 or None))
+        self.comes(relay, *range(1, 9))
+        relay.kill()
+        second = self.started(engine, worker=relay.worker)
+        self.comes(second, *range(1, 9))
+        assert self.is_complete(second, False)
+        engine.close()
+        second.wait_for("engine disconnected")
+        engine.open()
+        second.wait_for("in step", 2)
+        self.comes(second, *range(1, 9))
+        assert second.metric("engine_restarts_total") == 0
+
+    def clear_of_one(self):
+        """a clear of one rank says nothing of others at the same place"""
+        engine = self.engine(keep=1)
+        engine.send(stored([8]))
+        engine.send(stored([9]))
+        relay = self.started(engine)
+        assert "first message" in self.is_complete(relay, False)
+        engine.send(CLEARED, stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        self.snapshot_now(relay)
+        relay.kill()                        # the next one knows it, too
+        relay = self.started(engine, worker=relay.worker)
+        self.is_complete(relay)
+        engine.send_rank(3, stored([5]))
+        self.comes(relay, 5, rank=3)
+        assert "several ranks" in self.is_complete(relay, False)
+        self.snapshot_now(relay)
+        relay.kill()
+        relay = self.started(engine, worker=relay.worker)
+        engine.send(CLEARED, stored([2]))
+        self.comes(relay, 2)
+        assert self.is_complete(relay, False)
+
+    def wild_rank(self):
+        """an event of a rank that can't be is refused, and no more than that"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        engine.send_rank(1 << 31, stored([2]))
+        relay.wait_for("event refused")
+        assert "refused" in self.is_complete(relay, False)
+        engine.send(CLEARED, stored([3]))
+        self.comes(relay, 3)
+        self.is_complete(relay)
+        self.snapshot_now(relay)
+        relay.kill()
+        again = self.started(engine, worker=relay.worker)
+        assert "snapshot not loaded" not in again.text()
+        self.is_complete(again)
+
+    def restart_of_all(self):
+        """an engine with all its ranks at one place takes all of them along"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        engine.send_rank(3, stored([5]))
+        self.comes(relay, 5, rank=3)
+        self.is_complete(relay)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        engine.send(stored([2]))
+        self.comes(relay, 2)
+        self.comes(relay, rank=3)
+        self.is_complete(relay)
+
+    def rank_restarts(self):
+        """a rank that starts anew takes its own blocks along, and no others"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send(stored([1]))
+        second.send(stored([5]))
+        self.comes(relay, 5, rank=1)
+        second.close()
+        relay.wait_for("engine disconnected")
+        self.is_complete(relay, False)
+        second.rise()
+        second.send(stored([6]))
+        self.comes(relay, 6, rank=1)
+        first.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def trtllm(self, drain):
+        """A relay that asks it."""
+        relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
+                      drain.url, "--trtllm-interval", "20")
+        self.relays.append(relay)
+        relay.wait_for("snapshot")
+        return relay
+
+    def ranks_of_tensorrt(self):
+        """ranks of TensorRT-LLM count for themselves: no restart, no proof"""
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            drain.answers.append(json.dumps([
+                created(0), created(1), drained(1, 5, 0), drained(2, 6, 0),
+                drained(1, 7, 1), drained(3, 8, 0), drained(2, 9, 1),
+            ]).encode())
+            self.comes(relay, 5, 6, 8)
+            self.comes(relay, 7, 9, rank=1)
+            wait_until("the reason", lambda: "several ranks" in
+                       self.is_complete(relay, False), PATIENCE)
+            assert relay.metric("engine_restarts_total") == 0
+            drain.answers.append(json.dumps([created(0), created(1)]).encode())
+            self.comes(relay)
+            self.comes(relay, rank=1)
+        finally:
+            drain.close()
+
+    # ------------------------------------------------------------ hostile
+
+    def bodies(self):
+        """answers of TensorRT-LLM that are no events harm nothing"""
+        rng = random.Random(1)
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            good = json.dumps([created(0), drained(1, 5, 0)]).encode()
+            for _ in range(200):
+                bad = bytearray(good)
+                for _ in range(rng.randrange(1, 6)):
+                    bad[rng.randrange(len(bad))] = rng.randrange(256)
+                drain.answers.append(bytes(bad[:rng.randrange(len(bad))]
+                                           if rng.random() < .5 else bad))
+            wait_until("all of them", lambda: not drain.answers, PATIENCE)
+            drain.answers.append(good)
+            self.comes(relay, 5)
+        finally:
+            drain.close()
+
+    def frames(self):
+        """frames that are no message harm nothing"""
+        rng = random.Random(1)
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        for _ in range(300):
+            frames = [rng.randbytes(rng.choice((0, 1, 7, 8, 9, 300)))
+                      for _ in range(rng.randrange(1, 9))]
+            with engine.lock:
+                engine.pub.send_multipart([b"", *frames, b"no seq", b""])
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def broken_state(self):
+        """a saved state that is broken is not believed"""
+        engine = self.engine(keep=3)
+        relay = self.started(engine, "--deregister", "off")
+        for i in range(1, 8):
+            engine.send(stored([i], i - 1 or None))
+        self.comes(relay, *range(1, 8))
+        self.snapshot_now(relay)
+        relay.kill()
+        name = f"kv-snap:{{{relay.worker}}}"
+        pointer = self.stage.redis.hgetall(name)
+        key = f"{name}:{int(pointer[b'epoch'])}-{int(pointer[b'seq'])}:s0"
+        good = self.stage.redis.get(key).decode()
+        line = good.splitlines()[1]
+        for bad in ("", "kv-relay 2 0 0\n", good[:-3], good + "\0" * 9,
+                    good + "x" * 300 + "\n", good + "0 1 2 3 99999999 -\n",
+                    good + line[:-1] + "-" + "e" * 500 + "\n",
+                    "-1 " + line + "\n", good.replace(" ", "\n")):
+            self.stage.redis.set(key, bad)
+            self.stage.redis.hset(name, mapping=pointer)
+            self.stage.redis.delete(f"kv-lease:{{{relay.worker}}}")
+            again = self.started(engine, "--deregister", "off",
+                                 worker=relay.worker)
+            again.wait_for("in step")
+            assert self.is_complete(again, False), bad
+            again.kill()
+            self.stage.redis.delete(f"kv-log:{{{relay.worker}}}")
+
+    # -------------------------------------------------------------- Redis
+
+    def quiet(self, relay):
+        """It does not try, and say so, again and again."""
+        before = len(relay.text().splitlines())
+        time.sleep(4)
+        return len(relay.text().splitlines()) - before < 20
+
+    def wrong_type(self):
+        """a key of another type is not tried without end"""
+        engine = self.engine()
+        relay = self.started(engine)
+        self.stage.redis.delete(f"kv-log:{{{relay.worker}}}")
+        self.stage.redis.set(f"kv-log:{{{relay.worker}}}", "x")
+        engine.send(stored([1]))
+        relay.wait_for("redis connection given up")
+        assert self.quiet(relay)
+
+    def out_of_memory(self):
+        """a Redis that is full gets all of it when it has room again"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        r = self.stage.redis
+        r.config_set("maxmemory", "1mb")
+        try:
+            engine.send(stored([2], 1))
+            relay.wait_for("redis connection given up")
+            assert self.quiet(relay)
+        finally:
+            r.config_set("maxmemory", "0")
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def base_refused(self):
+        """a base that Redis refuses is not written again and again"""
+        self.stage.redis.execute_command(
+            "ACL", "SETUSER", "nobase", "on", ">pw", "~kv-lease*",
+            "~kv-work*", "~kv-log*", "%R~kv-snap*", "&*", "+@all")
+        engine = self.engine()
+        relay = self.relay(engine, url="redis://nobase:pw@127.0.0.1:"
+                           f"{self.stage.redis_port}")
+        relay.wait_for("snapshot failed")
+        assert self.quiet(relay)
+        assert relay.metric("snapshots_failed_total") < 5
+
+    def slept_through(self):
+        """a relay that wakes when its successor is gone ends, too"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        relay.signal(signal.SIGSTOP)
+        second = self.started(engine, "--deregister", "off",
+                              worker=relay.worker)
+        epoch = self.comes(second, 1).epoch
+        second.signal(signal.SIGTERM)
+        assert second.ended() == 0
+        relay.signal(signal.SIGCONT)
+        assert relay.ended() == 3
+        assert int(self.member(relay.worker)["epoch"]) == epoch
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Doubts, "relay-doubts"))

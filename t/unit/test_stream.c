@@ -1,0 +1,134 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What makes a view one to be trusted, and what ends that: beyond a single
+ * message, a publisher's change of mind, a process's life.
+ */
+
+
+#include "snapshot.h"
+
+
+#define REFUSED  "['s', 0, 9, null, 1, 2]"
+
+
+static void
+test_refusal(void)
+{
+    model_t  m;
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100), "a view");
+
+    (void) say("a", 5, 101, true, "[" REFUSED "]");
+    (void) say("a", 5, 101, false, NULL);
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 5, 101),
+       "an event is refused, then the publisher does not know all");
+
+    (void) say("a", 5, 101, true, NULL);
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_GAP, 5, 101)
+       && kvr_fleet_wants_snapshot(worker_of("a")),
+       "when it does again the refused event is missing all the same");
+
+    ok(load("a", 5, 101, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 101), "unless a snapshot brings it");
+}
+
+
+/* A message whose first event is refused, of two. */
+
+static void
+test_taken_over(void)
+{
+    size_t   len;
+    model_t  m;
+    uint8_t  bytes[1024], message[BYTES];
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m), "a view");
+
+    len = pack(bytes, sizeof(bytes), "[" REFUSED ", " REFUSED ", "
+                                     "['r', 0, 0, {'$bin': ''}]]");
+    len = envelope(message, "a", 5, 101, true, bytes, len);
+
+    ok(kvr_ingest_open(ingest, "a", 1, message, len, true, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && worker_of("a")->stream.at == 2,
+       "a process that refuses two of a message's events ends there");
+
+    kvr_ingest_destroy(ingest);
+    ingest = kvr_ingest_create(&router);
+
+    ok(kvr_ingest_open(ingest, "a", 1, message, len, true, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 100) == KVR_DONE
+       && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 101),
+       "who goes on with the message knows that they were refused");
+
+    (void) say("a", 5, 102, true, "[['c', 0], ['c', 1]]");
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 102), "cleared: EXACT");
+}
+
+
+/* A publisher that began anew, and has nothing to say yet. */
+
+static void
+test_silent_epoch(void)
+{
+    model_t  m;
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m), "a view");
+
+    ok(say("a", 6, 0, false, NULL) == KVR_INGEST_DROP && holds("a", &m)
+       && stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 5, 100),
+       "a publisher's next life, that knows nothing: the view stays, DEGRADED");
+
+    ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
+       && say("a", 5, 0, true, NULL) == KVR_INGEST_DROP
+       && stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 5, 100),
+       "an earlier life says nothing");
+
+    ok(say("a", 6, 0, true, NULL) == KVR_INGEST_DROP && held("a") == 0
+       && stands("a", KVR_EXACT, KVR_FINE, 6, 0),
+       "one that knows all, and has sent nothing, begins with nothing");
+
+    ok(say("a", 6, 1, true, "[['c', 0]]") == KVR_INGEST_APPLY
+       && say("a", 6, 0, true, NULL) == KVR_INGEST_DROP
+       && stands("a", KVR_EXACT, KVR_FINE, 6, 1)
+       && worker_of("a")->counters.restarts == 1,
+       "its first message goes on from there");
+
+    ok(say("c", 7, 0, true, NULL) == KVR_INGEST_DROP
+       && worker_of("c")->stream.confidence == KVR_UNKNOWN,
+       "nothing is known of a worker that said nothing at all");
+}
+
+
+int
+main(void)
+{
+    uint32_t  i, k;
+
+    static void  (*const tests[])(void) = {
+        test_refusal, test_taken_over, test_silent_epoch
+    };
+
+    for (i = 0; i < KINDS; i++) {
+        note("%s", kinds[i].name);
+
+        for (k = 0; k < sizeof(tests) / sizeof(tests[0]); k++) {
+            open_all(&kinds[i]);
+            tests[k]();
+            close_all();
+        }
+    }
+
+    return done();
+}
