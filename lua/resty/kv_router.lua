@@ -253,7 +253,9 @@ end
 
 
 -- Has the text tokenized and matches again.  Returns a match, found itself
--- when there is no other, and WHY.TOKENIZER when it failed.
+-- when there is no other, and WHY.TOKENIZER when it failed.  A second match
+-- takes the place of the first: when meanwhile no worker is left, or none that
+-- is not busy, it returns nil, nil, and for the latter true.
 local function match_text(self, r, zone, req, found, given)
     local ok, tokens, n = pcall(self.tokenizer.tokenize, self.tokenizer, req,
                                 found, random)
@@ -263,13 +265,16 @@ local function match_text(self, r, zone, req, found, given)
     end
 
     if tokens then
-        local again, err = lib.match_tokens(r, zone, tokens, n,
-                                            given.lora_name, req.salt,
-                                            given.model,
-                                            allowed_for(self, given),
-                                            self.policy.roles)
+        local again, err, none, busy
+            = lib.match_tokens(r, zone, tokens, n, given.lora_name, req.salt,
+                               given.model, allowed_for(self, given),
+                               self.policy.roles)
         if again then
             return again
+        end
+
+        if none then
+            return nil, nil, busy
         end
 
         n = err
@@ -411,8 +416,18 @@ function router:access(given)
     if found.why == WHY.NO_TOKENS and self.tokenizer then
         local before = now_us()
 
-        found, why = match_text(self, r, zone, req, found, given)
+        found, why, busy = match_text(self, r, zone, req, found, given)
+
+        if busy then
+            found = match_later(self, r, zone, req, given)
+        end
+
         started = started + (now_us() - before)
+
+        if not found then
+            return busy and refuse(self.overload_status, OVERLOAD)
+                   or unavailable()
+        end
     end
 
     local ok
@@ -471,6 +486,10 @@ function router:explain(given)
 
     if found.why == WHY.NO_TOKENS and self.tokenizer then
         found, why = match_text(self, r, zone, req, found, given)
+
+        if not found then
+            return nil, "no worker has room any more", true
+        end
     end
 
     return explain.text(self, r, zone, req, found, given.params, why, random,

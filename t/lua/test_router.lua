@@ -80,7 +80,10 @@ function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len,
     state.model = str(model, model_len)
     say(err, "match failed")
 
-    return match(out, state.rc, state.why or 0, 64)
+    -- of a text that was tokenized, if room went meanwhile
+    local rc = state.tokens and state.rc_later or state.rc
+
+    return match(out, rc, state.why or 0, 64)
 end
 
 function c.match_tokens(_, _, tokens, n, lora, lora_len, salt, salt_len, model,
@@ -393,6 +396,26 @@ fake.sockets = { sock.new(OK) }
 text:access()
 is(state.by, WHY.TOKENIZER, "matching its tokens fails: told")
 is(fake.exited, nil, "matching its tokens fails: the request goes on")
+
+function c.refused(_, why)
+    state.refused = why
+end
+
+reset { why = WHY.NO_TOKENS, tokens_rc = -3 }
+fake.body = '{"prompt":"fifth"}'
+fake.sockets = { sock.new(OK) }
+state.rc_later = -3
+text:access()
+is(fake.exited, 503, "no room is left when it was tokenized: refused")
+is(state.refused, WHY.OVERLOAD, "no room is left when it was tokenized: told")
+is(state.reserves, 0, "no room is left when it was tokenized: no reservation")
+
+reset { why = WHY.NO_TOKENS, tokens_rc = -5 }
+fake.body = '{"prompt":"sixth"}'
+fake.sockets = { sock.new(OK) }
+text:access()
+is(fake.exited, 503, "no worker is left when it was tokenized: 503")
+is(state.reserves, 0, "no worker is left when it was tokenized: nothing more")
 
 reset { why = WHY.NO_TOKENS }
 fake.body = '{"input":"x"}'

@@ -35,6 +35,11 @@ is(c.block_size, 16, "the rest of ctx is that of all")
 is(#take().candidates, 0, "it may be empty")
 is(#some:all(ctx):ctx(ctx).candidates, 4, "or have all of them")
 
+local forgotten = subset.new()
+
+tap.raises("clear", "what has no room is not written: it is an error",
+           forgotten.add, forgotten, ctx.candidates[1], 1)
+
 local function ask(what, ...)
     take(...)
 

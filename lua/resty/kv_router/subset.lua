@@ -19,6 +19,7 @@ local ffi = require "ffi"
 -- declares a candidate
 require "resty.kv_router.ffi"
 
+local error = error
 local ffi_new = ffi.new
 local max = math.max
 local metatype = ffi.metatype
@@ -79,6 +80,10 @@ end
 -- Adds candidate c, which has number i in the list that it is from.
 function _M:add(c, i)
     local n = self.n
+
+    if n >= self.size then
+        error("more candidates are added than clear() made room for", 2)
+    end
 
     self.candidates.at[n] = c
     self.numbers[n] = i
