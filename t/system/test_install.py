@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""make install puts everything where packages look, and uninstall takes it
+away again; TAP."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "demo"))
+
+import tap                                                  # noqa: E402
+
+BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
+
+EXPECTED = (
+    "usr/lib/nginx/modules/ngx_http_kv_router_module.so",
+    "usr/share/nginx/modules-available/mod-http-kv-router.conf",
+    "usr/share/lua/5.1/resty/kv_router.lua",
+    "usr/share/lua/5.1/resty/kv_router/policy/kv_cost.lua",
+    "usr/share/doc/nginx-kv-router/examples/nginx.conf",
+    "usr/share/doc/nginx-kv-router/examples/policy/tiers.lua",
+    "usr/bin/kv-relay",
+)
+
+at = None                                   # the DESTDIR, set by main()
+
+
+def make(target):
+    """Runs it, with a DESTDIR whose name has a blank."""
+    subprocess.run(["make", "-s", "-C", ROOT, target, f"BUILD={BUILD}",
+                    f"DESTDIR={at}"], check=True, timeout=250, env={
+                        name: value for name, value in os.environ.items()
+                        if not name.startswith(("MAKE", "MFLAGS"))},
+                   stdout=subprocess.DEVNULL)
+
+
+def files():
+    """Those that are below the DESTDIR."""
+    return sorted(str(path.relative_to(at)) for path in at.rglob("*")
+                  if path.is_file())
+
+
+def all_is_there():
+    """make install: the module, its load file, Lua, samples, and the relay"""
+    make("install")
+    missing = [name for name in EXPECTED if name not in files()]
+    assert not missing, (missing, files())
+
+
+def the_unit_is_there():
+    """and a systemd unit that starts the relay that was installed"""
+    units = [name for name in files() if name.endswith("kv-relay@.service")]
+    assert len(units) == 1, files()
+    assert "/usr/bin/kv-relay" in (at / units[0]).read_text()
+
+
+def the_relay_runs():
+    """the relay that was installed tells what it can do"""
+    text = subprocess.run([at / "usr/bin/kv-relay", "--help"], check=True,
+                          timeout=30, capture_output=True, text=True).stdout
+    assert "--events" in text, text
+
+
+def nothing_is_left():
+    """make uninstall: nothing of it is left"""
+    make("uninstall")
+    assert files() == [], files()
+
+
+def main():
+    """Runs all of it."""
+    global at
+    with tempfile.TemporaryDirectory(prefix="kv-router install-") as path:
+        at = Path(path)
+        return tap.run([all_is_there, the_unit_is_there, the_relay_runs,
+                        nothing_is_left])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
