@@ -17,6 +17,8 @@ static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
 static void kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s,
     uint32_t rank);
+static bool kvr_relay_source_shared(const kvr_relay_t *r,
+    const kvr_relay_source_t *s, uint32_t rank);
 static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -163,6 +165,10 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     s->heard_ms = r->now_ms;
 
+    /* a batch that names no rank is of the rank that it came from */
+
+    kvr_decoder_rank(d, s->index);
+
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
         r->counters.messages++;
         kvr_relay_source_refused(r, s, why, detail);
@@ -171,12 +177,6 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
         n++;
-
-        /* a batch that names no rank is of the rank that it came from */
-
-        if (ev.rank == 0) {
-            ev.rank = s->index;
-        }
 
         kvr_relay_source_rank(r, s, ev.rank);
 
@@ -220,6 +220,27 @@ kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
 
     s->ranked = true;
     s->rank = rank;
+}
+
+
+/* Another place says that its events are of the rank. */
+
+static bool
+kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
+    uint32_t rank)
+{
+    uint32_t  i;
+
+    for (i = 0; i < r->nsources; i++) {
+
+        if (&r->sources[i] != s && r->sources[i].ranked
+            && r->sources[i].rank == rank)
+        {
+            return true;
+        }
+    }
+
+    return false;
 }
 
 
@@ -309,6 +330,13 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     r->counters.why[why]++;
+
+    /* where not all is known anyway, that is no wonder */
+
+    if (why == KVR_WHY_UNKNOWN && s->whole) {
+        kvr_relay_source_broken(r, s, "an offloaded block was not known, or "
+                                "not any more");
+    }
 }
 
 
@@ -389,7 +417,10 @@ kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
 
     } else {
         rank = s->ranked ? s->rank : s->index;
-        kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
+
+        if (s->ranked || !kvr_relay_source_shared(r, s, rank)) {
+            kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
+        }
     }
 
     kvr_relay_source_empty(r, s);
@@ -489,6 +520,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
         if (!s->whole) {
             why = *s->reason ? s->reason : "not all of it is known";
+
+        } else if (s->ranked && kvr_relay_source_shared(r, s, s->rank)) {
+            why = "events of one rank come from several places";
 
         } else if (!s->connected) {
             why = "the engine is not connected";

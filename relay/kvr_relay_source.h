@@ -23,7 +23,7 @@ typedef struct kvr_relay_zmq_s  kvr_relay_zmq_t;
 
 
 typedef struct {
-    uint32_t            index;          /* the rank, if events say none */
+    uint32_t            index;          /* the rank, if batches say none */
 
     bool                known;          /* has a last message: */
     uint64_t            seq;            /* the engine's number, */

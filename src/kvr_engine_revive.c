@@ -238,8 +238,14 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
         if (tiers == 0) {
 
             if (b == NULL || b->k == 0 || !kvr_engine_prop(op, handle)) {
-                what = b && b->foreign ? b->why : KVR_WHY_UNKNOWN;
-                missing += what == KVR_WHY_UNKNOWN;
+
+                if (b && b->foreign) {
+                    what = b->why;
+
+                } else {
+                    missing++;
+                }
+
                 continue;
             }
 
@@ -290,6 +296,7 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
 
     if (missing) {
         kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
+        what = KVR_WHY_UNKNOWN;
     }
 
     if (rc == KVR_OK && what != KVR_WHY_NONE) {

@@ -110,6 +110,13 @@ kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
 }
 
 
+void
+kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank)
+{
+    d->usual_rank = rank;
+}
+
+
 kvr_rc_t
 kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_message_t *msg, kvr_why_t *why, const char **detail)
@@ -124,7 +131,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     d->next = NULL;
     d->detail = "";
     d->at = 0;
-    d->rank = 0;
+    d->rank = d->usual_rank;
     d->left = 0;
     d->in.pos = bytes;
     d->in.left = len;

@@ -131,7 +131,8 @@ typedef struct {
 
     kvr_tier_t        tier;         /* store, remove */
     uint32_t          rank;         /* the event's or batch's own, else the
-                                       envelope's, else 0 */
+                                       envelope's, else that of
+                                       kvr_decoder_rank() */
 
     bool              has_parent;   /* store */
     uint64_t          parent;       /* handle */
@@ -246,6 +247,13 @@ void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
  * tell the one behind a block.  Off at first; holds until said otherwise.
  */
 void kvr_decoder_eagle(kvr_decoder_t *d, bool eagle);
+
+/*
+ * The rank, below KVR_RANKS_MAX, of events in the messages opened next that
+ * name none, neither by themselves nor in their batch or envelope: a batch
+ * that names rank 0 is of rank 0.  0 at first; holds until said otherwise.
+ */
+void kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank);
 
 /*
  * Reads the message's frame and makes the decoder ready for its events.

@@ -110,6 +110,7 @@ static kvr_why_t
 kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
     uint32_t block, uint32_t *nmm)
 {
+    bool                first;
     size_t              tag;
     kvr_msgpack_item_t  key, id;
 
@@ -147,10 +148,13 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
         return KVR_WHY_NONE;
     }
 
+    /* a salt is in the first block of a chain, and nowhere else */
+
+    first = block == 0 && !ev->has_parent;
     tag = sizeof(KVR_SALT_TAG) - 1;
 
     if (key.count > tag && memcmp(key.bytes, KVR_SALT_TAG, tag) == 0) {
-        return kvr_extra_salt(ev, key.bytes + tag, key.count - tag)
+        return first && kvr_extra_salt(ev, key.bytes + tag, key.count - tag)
                ? KVR_WHY_NONE : KVR_WHY_EXTRA_KEY;
     }
 
@@ -160,11 +164,7 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
         return kvr_extra_mm(d, &key, nmm) ? KVR_WHY_NONE : KVR_WHY_LIMIT;
     }
 
-    /* a salt is in the first block of a chain, and nowhere else */
-
-    if (d->salted && block == 0 && !ev->has_parent
-        && kvr_extra_salt(ev, key.bytes, key.count))
-    {
+    if (d->salted && first && kvr_extra_salt(ev, key.bytes, key.count)) {
         return KVR_WHY_NONE;
     }
 

@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import test_relay
-from relay import CLEARED, Relay, removed, stored, tokens_of
+from relay import CLEARED, HOST, Relay, removed, stored, tokens_of
 from stage import PATIENCE
 from processes import wait_until
 
@@ -65,6 +65,11 @@ def drained(ident, handle, rank):
                      "cache_level": 0, "priority": 35}]}}
 
 
+def offloaded(handles):
+    """A store without tokens: these are in host memory, too."""
+    return ["BlockStored", handles, None, [], 0, None, "CPU", None]
+
+
 class Doubts(test_relay.Tests):
     """The same stage, other plays."""
 
@@ -90,6 +95,49 @@ class Doubts(test_relay.Tests):
         second.wait_for("in step")
         assert second.metric("blocks") == 2000
         assert self.is_complete(second, False)
+
+    def late_offload(self):
+        """what comes to a lower tier too late to be known is missing"""
+        engine = self.engine()
+        options = ("--memory", "9m", "--deregister", "off")
+        relay = self.started(engine, *options)
+        engine.send(stored([1, 2]))
+        engine.send(removed([2, 1]))
+        for i in range(1, 15):
+            handles = list(range(i * 1000, i * 1000 + 1000))
+            engine.send(stored(handles))
+            engine.send(removed(handles))
+        engine.send(stored([77]))
+        self.comes(relay, 77)
+        self.is_complete(relay)
+        engine.send(offloaded([1]))
+        assert "offloaded" in self.is_complete(relay, False)
+        self.snapshot_now(relay)
+        relay.kill()
+        relay = self.started(engine, *options, worker=relay.worker)
+        relay.wait_for("in step")
+        assert self.is_complete(relay, False)
+        engine.send(CLEARED, stored([3]))
+        self.comes(relay, 3)
+        self.is_complete(relay)
+
+    def offload_of_others(self):
+        """an offload of what is not indexed is no harm; of the unknown, it is"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]), stored([4]) + [[["strange"]]],
+                    stored([5]) + [None, 1, "sliding_window"])
+        engine.send(offloaded([4, 1]),
+                    offloaded([5]) + [None, 1, "sliding_window"])
+        self.comes(relay, 1, tier=HOST)
+        self.is_complete(relay)
+        engine.send(offloaded([6, 4]))
+        assert "offloaded" in self.is_complete(relay, False)
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        engine.send(stored([1]))
+        self.is_complete(relay)
 
     def no_memory_of_it(self):
         """a replay that has nothing is no proof of an empty engine"""
@@ -278,6 +326,34 @@ class Doubts(test_relay.Tests):
         first.send(stored([2], 1))
         self.comes(relay, 1, 2)
         self.is_complete(relay)
+
+    def ranks_in_disorder(self):
+        """the rank that a batch names counts, not its endpoint's place"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(1, stored([1, 2]))
+        second.send_rank(0, stored([1, 3]))
+        self.comes(relay, 1, 2, rank=1)
+        self.comes(relay, 1, 3)
+        second.send_rank(0, removed([3]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        second.close()
+        relay.wait_for("engine disconnected")
+        second.rise()
+        second.send_rank(0, stored([4]))
+        self.comes(relay, 4)
+        self.comes(relay, 1, 2, rank=1)
+        self.is_complete(relay)
+
+    def one_rank_twice(self):
+        """two engines that both say rank 0 can't be told apart"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(0, stored([1]))
+        second.send_rank(0, stored([2]))
+        self.comes(relay, 1, 2)
+        assert "one rank" in self.is_complete(relay, False)
 
     def trtllm(self, drain):
         """A relay that asks it."""

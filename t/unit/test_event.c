@@ -495,6 +495,24 @@ test_extra_keys(void)
        && got.event[0].mm_start[2] == 1,
        "a tagged salt, an image and a LoRA can be told apart");
 
+    ok(decode_event(STORE("null", "null", "[['dynamo-cache-salt:t'], "
+                          "['dynamo-cache-salt:t']]"),
+                    KVR_KEEP, KVR_WHY_EXTRA_KEY)
+       && got.event[0].ev.nhandles == 1 && got.event[0].ev.nfiltered == 1
+       && strcmp(got.event[0].salt, "t") == 0
+       && decode_event(STORE("null", "null",
+                             "[null, ['dynamo-cache-salt:t']]"),
+                       KVR_KEEP, KVR_WHY_EXTRA_KEY)
+       && got.event[0].ev.nhandles == 1 && got.event[0].ev.salt_len == 0,
+       "a tagged salt on a later block is filtered, and salts none before it");
+
+    ok(decode_event(STORE("5", "null", "[['dynamo-cache-salt:t'], null]"),
+                    KVR_FILTERED, KVR_WHY_EXTRA_KEY)
+       && decode_event(STORE("5", "{'cache_salt': 't'}",
+                             "[['dynamo-cache-salt:t'], null]"),
+                       KVR_FILTERED, KVR_WHY_EXTRA_KEY),
+       "a tagged salt in the middle of a chain is filtered");
+
     ok(decode_event(STORE("null", "{'cache_salt': 't'}",
                           "[['dynamo-cache-salt:u'], null]"),
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
@@ -693,6 +711,27 @@ test_batches(void)
     ok(got.opened == KVR_OK && got.ended == KVR_DONE && got.n == 1
        && got.event[0].ev.rank == 4,
        "a map's rank may come after its events");
+
+    kvr_decoder_rank(decoder, 2);
+
+    decode("[1.5, [['BlockRemoved', [9]]]]");
+    ok(got.n == 1 && got.event[0].ev.rank == 2,
+       "a batch that names no rank is of the usual one");
+
+    decode("[1.5, [['BlockRemoved', [9]]], null]");
+    ok(got.n == 1 && got.event[0].ev.rank == 2,
+       "a rank that is nil names none");
+
+    decode("[1.5, [['BlockRemoved', [9]], {'type': 'BlockRemoved', "
+           "'block_hashes': [9], 'dp_rank': 1}], 0]");
+    ok(got.n == 2 && got.event[0].ev.rank == 0 && got.event[1].ev.rank == 1,
+       "a batch that names rank 0 is of rank 0, whatever the usual one is");
+
+    kvr_decoder_rank(decoder, 0);
+
+    decode("[1.5, [['BlockRemoved', [9]]]]");
+    ok(got.n == 1 && got.event[0].ev.rank == 0,
+       "the usual rank is 0 where nothing else was said");
 
     decode("[7, []]");
     ok(got.opened == KVR_OK && got.ended == KVR_DONE && got.n == 0
