@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   6
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   7
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -187,6 +187,21 @@ int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
 
 /*
+ * access, after the above: nobody prefills for the one that was reserved, it
+ * has the prefill's load itself again.  Nothing after the first body byte.
+ */
+int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
+    char **err);
+
+/*
+ * access, after a reservation: the rank of candidates[i], or, when i is
+ * match.n or more, of the one that was reserved.  NGX_DECLINED: its worker
+ * has but one, or there is no reservation.
+ */
+int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
+    uint32_t i, uint32_t *rank);
+
+/*
  * access, before a match: it is only to be explained.  Nothing is counted of
  * it, and nothing can be reserved.
  */
@@ -211,7 +226,8 @@ int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 
 /*
  * balancer: the peer of the reservation for the first try; for each later try
- * the next candidate, to which the load moves, never a worker that was tried.
+ * the next candidate, to which the load moves, never a worker that was tried:
+ * of the rank that the engine was told, as long as there is one of it.
  * The strings belong to the request.  *left: how many further candidates there
  * are.  NGX_DECLINED: no more, or no reservation.
  */

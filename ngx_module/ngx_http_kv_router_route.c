@@ -11,8 +11,10 @@
 
 static void ngx_http_kv_router_cleanup(void *data);
 
+static ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
-    ngx_uint_t anyhow);
+    uint32_t rank, ngx_uint_t anyhow);
 static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
@@ -152,6 +154,23 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 }
 
 
+/* Has the worker of candidate i several? */
+
+static ngx_uint_t
+ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t  k;
+
+    for (k = 0; k < ctx->ncandidates; k++) {
+        if (k != i && ctx->candidates[k].worker == ctx->candidates[i].worker) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 /* The reservation is for candidate i from now on, and its load there. */
 
 static void
@@ -207,7 +226,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->tried = ngx_pcalloc(r->pool, ctx->ncandidates);
     ctx->ranked = NULL;
     ctx->nranked = 0;
-    ctx->next = 0;
+    ctx->rank = UINT32_MAX;
 
     if (ctx->tried == NULL
         || ngx_http_kv_router_copy_str(r->pool, &ctx->policy, policy,
@@ -260,6 +279,10 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     ngx_http_kv_router_go(ctx, ngx_http_kv_router_take(ctx, i));
 
+    if (ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates)) {
+        ctx->rank = ctx->chosen->rank;
+    }
+
     sh = ctx->zone->sh;
 
     (void) ngx_atomic_fetch_add(&sh->requests, 1);
@@ -307,6 +330,51 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
 }
 
 
+int
+ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
+    char **err)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        *err = "the request has no reservation";
+        return NGX_ERROR;
+    }
+
+    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+
+    if (ctx->first_byte_us == 0) {
+        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation);
+    }
+
+    return NGX_OK;
+}
+
+
+int
+ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
+    uint32_t *rank)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        return NGX_DECLINED;
+    }
+
+    if (i >= ctx->match.n) {
+        i = ctx->chosen - ctx->candidates;
+    }
+
+    *rank = ctx->candidates[i].rank;
+
+    return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
+}
+
+
 void
 ngx_http_kv_router_ffi_refused(void *data, uint32_t why)
 {
@@ -333,20 +401,23 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 
 /*
  * The next candidate that was not tried, and is well just now: in the policy's
- * order, then by overlap and load.  UINT32_MAX when there is none.  anyhow:
- * also one that is out.
+ * order, then by overlap and load.  UINT32_MAX when there is none.  rank: the
+ * request says so, and says the same at each try: those of that rank come
+ * first.  anyhow: also one that is out.
  */
 
 static uint32_t
-ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
+ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
+    ngx_uint_t anyhow)
 {
-    uint32_t                         i, best;
+    uint32_t                         i, k, best;
     ngx_http_kv_router_candidate_t  *c;
 
-    while (ctx->next < ctx->nranked) {
-        i = ctx->ranked[ctx->next++];
+    for (k = 0; k < ctx->nranked; k++) {
+        i = ctx->ranked[k];
 
         if (i < ctx->match.n && !ctx->tried[i]
+            && (rank == UINT32_MAX || ctx->candidates[i].rank == rank)
             && ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
         {
             return i;
@@ -357,13 +428,13 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 
     for (i = 0; i < ctx->ncandidates; i++) {
 
-        if (ctx->tried[i]
+        c = &ctx->candidates[i];
+
+        if (ctx->tried[i] || (rank != UINT32_MAX && c->rank != rank)
             || !ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
         {
             continue;
         }
-
-        c = &ctx->candidates[i];
 
         if (best == UINT32_MAX
             || c->device > ctx->candidates[best].device
@@ -373,6 +444,10 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
         {
             best = i;
         }
+    }
+
+    if (best == UINT32_MAX && rank != UINT32_MAX) {
+        return ngx_http_kv_router_best_left(ctx, UINT32_MAX, anyhow);
     }
 
     return best;
@@ -395,7 +470,7 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     for (n = 0; n <= ctx->ncandidates; n++) {
 
         if (next == UINT32_MAX) {
-            next = ngx_http_kv_router_best_left(ctx, 0);
+            next = ngx_http_kv_router_best_left(ctx, ctx->rank, 0);
         }
 
         if (next == UINT32_MAX) {
@@ -414,7 +489,7 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     next = i;
 
     if (i == UINT32_MAX || !ngx_http_kv_router_attempt_usable(ctx, i, 1)) {
-        next = ngx_http_kv_router_best_left(ctx, 1);
+        next = ngx_http_kv_router_best_left(ctx, ctx->rank, 1);
     }
 
     if (next != UINT32_MAX) {

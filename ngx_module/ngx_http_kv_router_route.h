@@ -89,7 +89,8 @@ typedef struct {
     ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
     uint32_t                       *ranked;        /* for retries */
     uint32_t                        nranked;
-    uint32_t                        next;          /* in ranked */
+    uint32_t                        rank;          /* that the engine is told;
+                                                      UINT32_MAX: none */
     u_char                         *tried;         /* of each candidate */
     ngx_uint_t                      tries;
 

@@ -34,6 +34,10 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 3);
             }
         }
 
+        location /rank {
+            return  200 "w$_ is told \$http_x_data_parallel_rank\\n";
+        }
+
         location /fail {
             return  503 "w$_ fails\\n";
         }
@@ -123,7 +127,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 123;
+plan tests => repeat_each() * 128;
 
 run_tests();
 
@@ -1000,3 +1004,54 @@ load: none
 [alert]
 [emerg]
 [crit]
+
+
+
+=== TEST 25: of several ranks the engine is told which, and retries stay at it
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:9 ranks=2 max_fails=0;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 ranks=2;
+    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_RAND_PORT_3;
+--- script
+            local mine = "x-data-parallel-rank: 7\r\n"
+            local function prompt(from, to)
+                return '{"prompt":' .. client.tokens(from, to) .. "}"
+            end
+
+            client.cache("w2", client.tokens(1, 8), { rank = 1 })
+            route("one of two", prompt(1, 8), "rank")
+            route("whatever a client says", prompt(1, 8), "rank", mine)
+
+            client.cache("w2", client.tokens(21, 28),
+                         { rank = 0, first = 2000 })
+            route("the other one", prompt(21, 28), "rank")
+
+            client.cache("w3", client.tokens(41, 48), { first = 3000 })
+            route("only one", prompt(41, 48), "rank")
+            route("a client's own", prompt(41, 48), "rank", mine)
+
+            -- others have more of it, but of another rank
+            client.cache("w1", client.tokens(61, 76),
+                         { rank = 1, first = 4000 })
+            client.cache("w2", client.tokens(61, 72),
+                         { rank = 0, first = 5000 })
+            client.cache("w3", client.tokens(61, 72), { first = 6000 })
+            route("a retry", prompt(61, 76), "rank")
+
+            ask("POST", "/kv/workers/w2/drain", "")
+            route("nobody else has that rank", prompt(61, 76), "rank")
+            client.idle()
+--- response_body
+one of two: 200 w2/1 2 of 2 of 2, overlap: w2 is told 1
+whatever a client says: 200 w2/1 2 of 2 of 2, overlap: w2 is told 1
+the other one: 200 w2/0 2 of 2 of 2, overlap: w2 is told 0
+only one: 200 w3/0 2 of 2 of 2, overlap: w3 is told 
+a client's own: 200 w3/0 2 of 2 of 2, overlap: w3 is told 7
+a retry: 200 w2/1 0 of 4 of 4, retry: w2 is told 1
+nobody else has that rank: 200 w3/0 3 of 4 of 4, retry: w3 is told 1
+load: none
+--- error_log
+Connection refused
+--- no_error_log
+[alert]
+[emerg]

@@ -20,6 +20,7 @@ our $Engines = join('', map { <<_EOC_ } 1, 2);
                 say:incr("asked p$_", 1, 0)
                 say:set("p$_", ngx.req.get_body_data())
                 say:set("id p$_", ngx.var.http_x_request_id)
+                say:set("rank p$_", ngx.var.http_x_data_parallel_rank or "-")
 
                 -- the load while it prefills
                 local stats = require("resty.kv_router").index("main"):stats()
@@ -60,8 +61,20 @@ our $Decoders = join('', map { my $port = $_ + 2; <<_EOC_ } 1, 2);
                 ngx.req.read_body()
                 say:set("d$_", ngx.req.get_body_data())
                 say:set("id d$_", ngx.var.http_x_request_id)
+                say:set("rank d$_", ngx.var.http_x_data_parallel_rank or "-")
                 say:set("header d$_", ngx.var.http_x_prefiller_host_port
                                       or "-")
+
+                -- the load until it answers
+                local stats = require("resty.kv_router").index("main"):stats()
+
+                for _, w in ipairs(stats.workers) do
+                    if w.worker_id == "d$_" then
+                        say:set("load d$_", w.load[1].active_requests .. "/"
+                                            .. w.load[1].active_prefills .. "/"
+                                            .. w.load[1].prefill_tokens)
+                    end
+                end
 
                 if say:get("fail d$_") then
                     ngx.exit(503)
@@ -141,7 +154,7 @@ _EOC_
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 30;
+plan tests => repeat_each() * 35;
 
 run_tests();
 
@@ -210,8 +223,10 @@ load: none
             route("one is away", body)
             ngx.say(cjson.decode(dict:get("d1")).kv_transfer_params
                     .remote_host)
+            ngx.say("while d1 decodes: ", dict:get("load d1"))
             dict:set("status", 500)
             route("the other one fails", body)
+            ngx.say("while d1 does both: ", dict:get("load d1"))
             ngx.say(cjson.decode(dict:get("d1")).kv_transfer_params)
             dict:set("status", 200)
             dict:set("answer", "what?")
@@ -224,7 +239,9 @@ load: none
 --- response_body
 one is away: 200 d1 d1<p2: pair
 p2
+while d1 decodes: 1/0/0
 the other one fails: 200 d1 d1<p2: pair
+while d1 does both: 1/1/16
 nil
 it talks nonsense: 200 d1 d1<p2: pair
 it is too slow: 200 d1 d1<p2: pair
@@ -356,3 +373,21 @@ text: 200 d1 d1<p1: no_tokens
 Hello
 no JSON: 200 d1 d1<: bad_body
 nobody decodes: 200 .*p1<: no_tokens
+
+
+
+=== TEST 7: of several ranks both are told their own
+--- http_config
+    kv_router_worker  main p1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 role=prefill ranks=2;
+    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode ranks=3;
+--- script
+            client.cache("p1", client.tokens(1, 8), { rank = 1 })
+            client.cache("d1", client.tokens(1, 4),
+                         { rank = 2, first = 2000 })
+            route("a pair", '{"prompt":' .. long .. "}")
+            ngx.say("p1 ", dict:get("rank p1"), ", d1 ", dict:get("rank d1"))
+            client.idle()
+--- response_body
+a pair: 200 d1 d1<p1: pair
+p1 1, d1 2
+load: none

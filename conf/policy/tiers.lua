@@ -17,8 +17,8 @@ function _M:pick(ctx)
 
     some:clear(#ctx.candidates)
     for i = 1, #ctx.candidates do
-        -- every second worker is kept free of batch jobs, for the premium ones
-        local quiet = ctx.candidates[i].holder % 2 == 0
+        -- w2, w4 and so on are kept free of batch jobs while others are there
+        local quiet = ctx.candidates[i].worker:byte(-1) % 2 == 0
         if tier ~= (quiet and "batch" or "premium") then
             some:add(ctx.candidates[i], i)
         end

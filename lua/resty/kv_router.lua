@@ -47,6 +47,7 @@ local pid = ngx.worker.pid
 local print = ngx.print
 local read_body = ngx.req.read_body
 local set_current_peer = balancer.set_current_peer
+local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
 local setmetatable = setmetatable
 local tostring = tostring
@@ -302,6 +303,17 @@ local function prepare(plan, r, zone, req, found)
     if not ok or not done then
         limited("prefill", log.MINUTE, WARN,
                 "remote prefill: " .. tostring(ok and err or done))
+        lib.prefill_failed(r, zone)
+    end
+end
+
+
+-- Behind one address there are several ranks: the engine is told which.
+local function tell_rank(r, zone)
+    local rank = lib.rank(r, zone)
+
+    if rank then
+        set_header("x-data-parallel-rank", rank)
     end
 end
 
@@ -322,6 +334,10 @@ local function decide(self, r, zone, req, found, given, why, started)
                                 k - 1, chosen.name,
                                 failed or why or found.why, reason,
                                 now_us() - started)
+
+    if ok then
+        tell_rank(r, zone)
+    end
 
     if ok and plan then
         prepare(plan, r, zone, req, found)

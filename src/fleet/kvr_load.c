@@ -312,6 +312,20 @@ kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
 
 
 void
+kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r)
+{
+    kvr_load_row_t  *row;
+
+    row = kvr_load_own(l, r);
+
+    if (row && !r->prefilling) {
+        r->prefilling = 1;
+        kvr_load_add(l, row, 0, 1, r->prefill_tokens, 0);
+    }
+}
+
+
+void
 kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks)
 {
     kvr_load_row_t  *row;

@@ -112,6 +112,12 @@ void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r);
 /* The first body byte: the prefill is over.  Once; later calls do nothing. */
 void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r);
 
+/*
+ * It was to be prefilled elsewhere, and is not: the prefill is its own again.
+ * Before the first body byte only; while it prefills this does nothing.
+ */
+void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r);
+
 /* The answer has grown by so many blocks. */
 void kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks);
 

@@ -38,6 +38,15 @@ function fake.c.prefill(_, _, i)
     return 0
 end
 
+-- candidate number -> its rank, of workers that have several
+local ranks = {}
+
+function fake.c.rank(_, _, i, rank)
+    rank[0] = ranks[i] or 0
+
+    return ranks[i] and 0 or -5
+end
+
 local function run(plan, body, sockets, vars)
     held, fake.set, fake.new_body = {}, {}, nil
     fake.ngx.ctx = {}
@@ -122,6 +131,16 @@ has(head, "Authorization: Bearer k\r\n", "vllm: the client's key is passed on")
 has(head, "X-Request-Id: mine\r\n", "vllm: so is its own id")
 is(fake.set["X-Request-Id"], nil, "vllm: which needs not be set")
 is(asked.max_completion_tokens, 1, "vllm: one token in the newer field")
+
+is(head:find("x-data-parallel-rank", 1, true), nil,
+   "vllm: a worker with one rank is told none")
+
+ranks[1] = 3
+one = answer('{"kv_transfer_params":{}}')
+run(VLLM, BODY, { one })
+has(sent(one), "x-data-parallel-rank: 3\r\n",
+    "vllm: one with several is told which")
+ranks[1] = nil
 
 local dead = sock.new("", { connect = "connection refused" })
 

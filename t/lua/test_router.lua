@@ -25,6 +25,7 @@ local function reset(more)
     fake.log, fake.printed, fake.exited = {}, "", nil
     fake.body, fake.body_read = nil, false
     fake.balancer = {}
+    fake.set = {}
     fake.time = fake.time + 3600
     ngx.ctx, ngx.header, ngx.status = {}, {}, nil
 
@@ -118,6 +119,18 @@ function c.reserve(_, _, i, ranked, n, policy, policy_len, why, reason,
     state.failures = (state.failures or 0) - 1
 
     return state.failures >= 0 and -1 or 0
+end
+
+function c.rank(_, _, _, rank)
+    rank[0] = state.rank or 0
+
+    return state.rank and 0 or -5
+end
+
+function c.prefill_failed()
+    state.prefill_failed = true
+
+    return 0
 end
 
 function c.peer(_, _, host, host_len, port, left, err)
@@ -283,6 +296,19 @@ fake.set = {}
 pair:access()
 is(fake.set["X-Two"], nil, "but not without a reservation")
 
+reset { rank = 3 }
+router:access()
+is(fake.set["x-data-parallel-rank"], 3,
+   "of several ranks the engine is told which")
+
+reset()
+router:access()
+is(fake.set["x-data-parallel-rank"], nil, "a worker with one is told none")
+
+reset { rank = 3, failures = 2 }
+router:access()
+is(fake.set["x-data-parallel-rank"], nil, "nor is one without a reservation")
+
 local remote = kv.new("main", {
     policy = {
         pick = function()
@@ -297,6 +323,7 @@ c.prefill = function() return 0 end
 fake.sockets = { sock.new("", { connect = "refused" }) }
 remote:access()
 is(fake.exited, nil, "remote prefill fails: the request goes on")
+is(state.prefill_failed, true, "remote prefill fails: the decoder does it")
 has(fake.log[1], "remote prefill: 10.0.0.2:8000: connect: refused",
     "remote prefill fails: logged")
 fake.sockets = {}

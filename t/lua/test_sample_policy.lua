@@ -12,7 +12,7 @@ local is = tap.is
 
 local tiers = assert(policy.load("policy.tiers"))
 
--- Who gets it: holders 0 and 2 are those without batch jobs.
+-- Who gets it, by number: workers "0" and "2" are those without batch jobs.
 local function pick(tier, list, tokens)
     local request = { headers = { ["x-tier"] = tier }, fields = {} }
     local ctx = fake.ctx(list, { prompt_tokens = tokens or 160,
@@ -55,6 +55,20 @@ is(pick(nil, busy, 16400), "3 0 2", "a long one prefers idle workers")
 is(pick("batch", busy, 16400), "3 1", "in its tier")
 is(pick("premium", { [1] = { holder = 1 } }), "0",
    "the only worker serves everybody")
+
+local shards = { { worker = "w1", holder = 0 },
+                 { worker = "w2", holder = 2, decode_blocks = 1 },
+                 { worker = "w3", holder = 4, decode_blocks = 2 },
+                 { worker = "w4", holder = 6, decode_blocks = 3 } }
+
+is(pick("premium", shards), "1 3",
+   "who is kept free goes by names, not by where workers are in a zone")
+is(pick("batch", shards), "0 2", "so does who is not")
+is(pick("batch", { { worker = "w2" }, { worker = "w3" }, { worker = "w4" } }),
+   "1", "one other worker is enough for batch jobs")
+is(pick("batch", { { worker = "w2" }, { worker = "w4", decode_blocks = 1 } }),
+   "0 1",
+   "when only those kept free are left, batch jobs may go there")
 
 local lines = 0
 

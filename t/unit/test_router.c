@@ -908,10 +908,24 @@ test_load(void)
     ok(row.active == 1 && row.prefills == 0 && row.prefill_tokens == 0,
        "the first byte ends its prefill, once");
 
+    kvr_load_prefill_again(&router.load, &r);
+    kvr_load_prefill_again(&router.load, &r);
+    kvr_load_read(&router.load, 3, 0, &row);
+    ok(row.active == 1 && row.prefills == 1 && row.prefill_tokens == 100,
+       "a prefill that failed elsewhere begins again, once");
+
+    kvr_load_prefilled(&router.load, &r);
+    kvr_load_read(&router.load, 3, 0, &row);
+    ok(row.prefills == 0 && row.prefill_tokens == 0, "and ends again");
+
     kvr_load_release(&router.load, &r);
     kvr_load_release(&router.load, &r);
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 0 && row.decode_blocks == 0, "a release is once");
+
+    kvr_load_prefill_again(&router.load, &r);
+    kvr_load_read(&router.load, 3, 0, &row);
+    is_u64(row.prefills, 0, "what is released prefills no more");
 
     pid = fork();
 

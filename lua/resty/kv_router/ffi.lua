@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 6                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 7                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -134,6 +134,10 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
+    char **err);
+int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
+    uint32_t i, uint32_t *rank);
 int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
@@ -435,6 +439,28 @@ function _M.prefill(r, zone, i)
     end
 
     return true
+end
+
+
+-- Nobody prefills for the one that was reserved: it does so itself.
+function _M.prefill_failed(r, zone)
+    local rc = C.ngx_http_kv_router_ffi_prefill_failed(r, zone, err_out)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- The rank of candidate i (from 0), or, without i, of the one that was
+-- reserved; nil when its worker has but one.
+function _M.rank(r, zone, i)
+    if C.ngx_http_kv_router_ffi_rank(r, zone, i or NOBODY, u32_out) ~= OK then
+        return nil
+    end
+
+    return u32_out[0]
 end
 
 

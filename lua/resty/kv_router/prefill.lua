@@ -12,7 +12,8 @@
 --
 -- and what it answers as kv_transfer_params goes in the request to the decode
 -- worker.  Both have the same X-Request-Id.  The client's headers are not
--- passed to the prefill worker, but Authorization is.
+-- passed to the prefill worker, but Authorization is, and one with several
+-- ranks is told which in x-data-parallel-rank.
 --
 -- "sglang": both are sent the request at the same time, with bootstrap_host
 -- and bootstrap_port of the prefill worker, and a bootstrap_room drawn for the
@@ -74,13 +75,19 @@ local ONE_TOKEN = {
 local run = {}
 
 
--- Lines of headers for the prefill worker.
-local function header_lines(id)
+-- Lines of headers for the prefill worker, candidate i.
+local function header_lines(job, i, id)
     local lines = id and "X-Request-Id: " .. id .. "\r\n" or ""
     local authorization = var.http_authorization
 
     if authorization then
         lines = lines .. "Authorization: " .. authorization .. "\r\n"
+    end
+
+    local rank = lib.rank(job.r, job.zone, i - 1)
+
+    if rank then
+        lines = lines .. "x-data-parallel-rank: " .. rank .. "\r\n"
     end
 
     return lines
@@ -116,7 +123,7 @@ function run.vllm(plan, job)
 
         status, answer = http.post(new_socket(), address, job.path, body,
                                    (plan.timeout or TIMEOUT) * 1000,
-                                   MAX_ANSWER, header_lines(id))
+                                   MAX_ANSWER, header_lines(job, i, id))
 
         lib.prefill(job.r, job.zone, nil)
 
@@ -210,7 +217,7 @@ function run.sglang(plan, job)
 
         ok, err = http.send(sock, address, job.path, body,
                             (plan.timeout or TIMEOUT) * 1000,
-                            header_lines(nil))
+                            header_lines(job, i))
 
         if ok then
             set_body_data(body)
