@@ -118,7 +118,9 @@ def all_of_them_come_back():
     """in the end all of them are well again"""
     for engine in at.engines:
         engine.mode = "ok"
-    for _ in range(200):
+    # who was long dead waits longest for its next probe
+
+    for _ in range(600):
         at.stage.ask()
         states = {worker["health"]["state"]
                   for worker in at.stage.workers().values()}
