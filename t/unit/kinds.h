@@ -11,6 +11,7 @@
 
 
 #include "kvr_router.h"
+#include "kvr_shard.h"
 
 
 #define KINDS    (sizeof(kinds) / sizeof(kinds[0]))
@@ -31,6 +32,15 @@ static const kind_t  kinds[] = {
                                 .shards = 4,
                                 .index = KVR_INDEX_POSITIONAL } }
 };
+
+
+/* So many ms after a time that is later than all that was stamped by now. */
+
+static inline uint64_t
+later_ms(uint64_t ms)
+{
+    return kvr_now_us() / 1000 + 3600000 + ms;
+}
 
 
 #endif /* KINDS_H_INCLUDED */

@@ -264,7 +264,7 @@ test_forgotten(void)
     router.ttl = 1;
 
     for (i = 0; i < 20; i++) {
-        kvr_router_tend(&router, 10000000 + i * 1000, 10000);
+        kvr_router_tend(&router, later_ms(i * 1000), 10000);
     }
 
     router.ttl = 0;

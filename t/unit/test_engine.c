@@ -374,7 +374,7 @@ test_forgotten(void)
 
     for (i = 0; i < 20; i++) {
         near_zone.router.ttl = 1;
-        kvr_router_tend(&near_zone.router, 10000000 + i * 1000, 10000);
+        kvr_router_tend(&near_zone.router, later_ms(i * 1000), 10000);
     }
 
     near_zone.router.ttl = 0;
@@ -426,7 +426,7 @@ test_forgotten_spans(void)
 
     for (i = 0; i < 2000 && !(engine_flags() & KVR_WORKER_TRUNCATED); i++) {
         m = engine_found(&near_zone, locals, 2);
-        kvr_router_tend(&near_zone.router, 10000000 + i * 200, 10000);
+        kvr_router_tend(&near_zone.router, later_ms(i * 200), 10000);
     }
 
     m = engine_found(&near_zone, locals, 2);
