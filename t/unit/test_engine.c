@@ -422,6 +422,11 @@ test_forgotten_spans(void)
     engine_size = 4;
     (void) engine_locals("ab", locals);
 
+    /* one of them is asked for then, the other one is not */
+
+    kvr_router_tend(&near_zone.router, later_ms(0), 10000);
+    m = engine_found(&near_zone, locals, 2);
+
     near_zone.router.ttl = 4;
 
     for (i = 0; i < 2000 && !(engine_flags() & KVR_WORKER_TRUNCATED); i++) {
