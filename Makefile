@@ -197,7 +197,7 @@ unit: $(unit) $(unit_asan)
 define link
 @mkdir -p $(@D)
 @echo "  LD      $@"
-$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(KVR_LIBS)
+$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(2) $(KVR_LIBS)
 endef
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
@@ -213,6 +213,18 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
                  $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
+
+# A whole relay, but for its loop and its connections: see fuzz/wires.h.
+
+fuzz_relay := relay/kvr_relay_main.c relay/kvr_relay_redis.c
+fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) fuzz/wires.c
+FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
+
+$(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
+                 $(BUILD)/obj-asan/fuzz/driver.o \
+                 $(fuzz_relay:%.c=$(BUILD)/obj-asan/%.o) \
+                 $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE),$(FUZZ_RELAY))
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
@@ -281,7 +293,10 @@ $(BUILD)/obj-fuzz/%.o: %.c $(BUILD)/flags-fuzz | deps-fuzz
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
-	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ $(KVR_LIBS)
+	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ \
+	    $(if $(filter relay,$*),$(FUZZ_RELAY)) $(KVR_LIBS)
+
+$(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 
 ## make soak        the long forms of the tests: SECONDS=600 altogether

@@ -300,11 +300,94 @@ def answers():
     yield b'{"meta_info":{"prompt_tokens":9,"cached_tokens":8}}'
 
 
+def relays():
+    """What is said to a relay; see fuzz_relay.c."""
+    replay, trtllm, ranks, room, salted, once = (1 << bit for bit in range(6))
+    up, down = message(8, b"\1"), message(8, b"\0")
+    works, later = message(13, b""), message(10, b"\x28")
+    there, gone, ask = message(6, b"\1"), message(6, b"\0"), message(11, b"")
+    end, stop = message(4, b"\xff"), message(12, b"")
+    begun = up + works * 8
+
+    batches = [msgpack.packb([1.5, batch]) for batch in ENGINE_EVENTS]
+    maps = [msgpack.packb([1.5, [{
+        "type": "BlockStored", "block_hashes": [-1, 2], "block_size": 4,
+        "parent_block_hash": None, "token_ids": [*range(8)], "lora_id": None,
+        "medium": "GPU", "lora_name": None}], 0]),
+            msgpack.packb({"ts": 1.5, "events": [
+                {"type": "BlockRemoved", "block_hashes": [2],
+                 "medium": "GPU"}], "data_parallel_rank": 1})]
+
+    def said(what, number, payload, rank=0):
+        return message(what | rank << 4, bytes([number]) + payload)
+
+    def parts(what, *frames):
+        return message(what, b"".join(len(frame).to_bytes(2, "little") + frame
+                                      for frame in frames))
+
+    live = b"".join(said(2, n, data) for n, data in enumerate(batches))
+    again = b"".join(said(4, n, data) for n, data in enumerate(batches))
+
+    yield bytes([room]) + begun + there + live + works + stop + works
+    yield (bytes([replay | room]) + begun + there + again + end + works * 2
+           + said(2, 9, batches[0]) + again + end + works)
+    yield (bytes([replay]) + begun + there + again + end + works + down + live
+           + up + works * 4 + later + gone + there + end + again + end + works)
+    yield (bytes([replay | ranks | room]) + begun + there
+           + message(0x16, b"\1") + end + message(0x14, b"\xff")
+           + said(2, 0, maps[0]) + said(2, 0, maps[1], 1) + works * 2 + ask
+           + works * 4)
+    topic = b"kv@a\0sgl-kv-epoch=one"
+    for number, data in enumerate(batches):
+        seq = number.to_bytes(8, "big")
+        yield (bytes([once]) + begun + there + parts(0, topic, seq, data)
+               + parts(0, topic + b"2", seq, data) + parts(0, seq)
+               + parts(0, b"", b"", topic, seq, data) + works)
+        yield (bytes([replay | salted]) + begun + there
+               + parts(1, b"", seq, data) + parts(1, b"", topic, seq, data)
+               + parts(1, b"", b"\xff" * 8) + parts(1, b"", b"", b"\xff" * 8,
+                                                    b"") + works)
+    for row in (TENSORRT, TENSORRT[1:3] * 2, [], {"error": 1}):
+        data = json.dumps(row).encode()
+        yield (bytes([trtllm | room]) + begun
+               + (message(7, b"\0" + data) + later) * 3 + message(7, b"\7")
+               + later + message(7, b"\4") + later + works * 2)
+
+    def text(*values):
+        """An array, as Redis answers it."""
+        return b"*%d\r\n" % len(values) + b"".join(
+            value if value[:1] == b"*" else b"$-1\r\n" if value == b"-"
+            else b"$%d\r\n%s\r\n" % (len(value), value)
+            for value in values)
+
+    def answer(data):
+        return message(9, data)
+
+    def bulk(data):
+        return answer(b"$%d\r\n%s\r\n" % (len(data), data))
+
+    part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
+    state = msgpack.packb(["kve1", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
+    lines = b"kv-relay 1 0 0\n0 5 77 1 0 -\n"
+    entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,
+                           msgpack.packb([["r", 0, 0, words(3)]]), 6])
+    for epoch in (b"%d" % EPOCH, b"18446744073709551615"):
+        yield (bytes([replay | room]) + up + answer(b"+OK\r\n")
+               + answer(b"$%d\r\n%s\r\n" % (len(epoch), epoch))
+               + answer(text(text(epoch + b"-7", text(b"m", entry))))
+               + answer(text(epoch, b"7", b"1", b"2", b"1", b"4", b"0"))
+               + bulk(part) + bulk(lines) + bulk(state)
+               + answer(text(text(epoch + b"-8", text(b"m", entry))))
+               + works + there + said(4, 5, batches[0]) + end + works)
+        yield (bytes([replay | room]) + begun + there + end + later + down + up
+               + answer(b":1\r\n") + answer(b"-ERR no\r\n"))
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
-                        ("engine", states()),
+                        ("engine", states()), ("relay", relays()),
                         ("json", (body.encode() for body in BODIES)),
                         ("answer", answers())):
         folder = Path(sys.argv[1]) / name
