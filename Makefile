@@ -214,11 +214,15 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
                  $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
-# A whole relay, but for its loop and its connections: see fuzz/wires.h.
+# Those of parts of the relay: all of it but its loop and its connections, see
+# fuzz/wires.h, and its URLs.
 
 fuzz_relay := relay/kvr_relay_main.c relay/kvr_relay_redis.c
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) fuzz/wires.c
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
+
+$(BUILD)/unit-asan/test_fuzz_member: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+$(BUILD)/fuzz/fuzz_member: $(BUILD)/obj-fuzz/relay/kvr_relay_url.o
 
 $(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
                  $(BUILD)/obj-asan/fuzz/driver.o \
@@ -256,12 +260,16 @@ check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
 
 # libFuzzer goes on from what it found before, in build/fuzz/corpus; an input
 # that fails is left in build/fuzz.
+#
+# -max_len: three batches of 64 blocks of 16 tokens, as engines send them, have
+# 16 KiB; no seed is cut.  -timeout: what takes longest takes 0.1 s, so 5 s are
+# no bad luck, on whatever machine, but time that grows faster than the input.
 
 SECONDS     = 600
 TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
-FUZZ_FLAGS  = -max_len=1024 -timeout=30 -print_final_stats=1 -verbosity=1
+FUZZ_FLAGS  = -max_len=16384 -timeout=5 -print_final_stats=1 -verbosity=1
 
 objs_fuzz  := $(srcs:%.c=$(BUILD)/obj-fuzz/%.o)
 

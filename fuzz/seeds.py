@@ -383,11 +383,49 @@ def relays():
                + answer(b":1\r\n") + answer(b"-ERR no\r\n"))
 
 
+def members():
+    """What is said of a worker; see fuzz_member.c."""
+    def field(number, value):
+        return message(number << 4, value)
+
+    def pointer(*values):
+        return message(4, b"".join(
+            b"\xff" if value is None
+            else bytes([len(str(value))]) + str(value).encode()
+            for value in values))
+
+    register = message(6, b"")
+    good = b"".join(field(number, value) for number, value in enumerate((
+        b"127.0.0.1:8000", b"m", b"prefill", b"2", b"4", b"0", b"0.5")))
+    part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
+                          ["s", 1, 1, None, words(7), words(7)],
+                          ["r", 0, 0, words(2)]])
+    later = envelope(8, msgpack.packb([["c", 0]]))
+    yield good + register + pointer(1, EPOCH, 7, 1, 1, 4) + message(
+        5, part) + message(5, later) + message(5, b"") + register
+    yield good + register + pointer(1, EPOCH, 7, 0, 0, 8) + pointer(
+        *[None] * 6) + pointer(2, 0, 18446744073709551615, 2, 65537, 4)
+    for value in (b"[::1]:1", b"unix:/a/b", b"host:1", b"1.2.3.4:65536", b""):
+        yield field(0, value) + register + message(2, value)
+    for number, values in enumerate(((), (b"m", b"x" * 128, b"a\x7f"),
+                                     (b"both", b"decode", b"none"),
+                                     (b"0", b"1024", b"1025", b"4294967297"),
+                                     (b"4", b"16"), (b"1", b"2"),
+                                     (b".5", b"1e3", b"nan", b"0x1p3"))):
+        for value in values:
+            yield good + field(number, value) + register + message(7, b"")
+    for value in (b"redis://", b"redis://u:p%40@[::1]:6379/15", b"unix:/r?db=1",
+                  b"redis://:p@h:1/0", b"rediss://h", b"unix://", b"redis://%2",
+                  b"redis://" + b"h" * 300, b"redis://h:70000/1?x"):
+        yield message(3, value)
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
                         ("engine", states()), ("relay", relays()),
+                        ("member", members()),
                         ("json", (body.encode() for body in BODIES)),
                         ("answer", answers())):
         folder = Path(sys.argv[1]) / name
