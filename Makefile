@@ -45,6 +45,11 @@ WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lcurl -lmicrohttpd
+
+# Linked into the relay where there is a usable archive of them, so that it
+# needs little where it runs: name=archive.  Those of libzmq, libcurl and
+# libmicrohttpd would need more libraries than they spare.
+STATIC      = hiredis=libhiredis.a mpack=libmpack.a yajl=libyajl_s.a
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 TSAN        = -fsanitize=thread -fno-omit-frame-pointer
@@ -177,9 +182,24 @@ relay: $(BUILD)/kv-relay
 $(BUILD)/relay-sources: FORCE
 	$(call stamp,$(relay_srcs))
 
-$(BUILD)/kv-relay: $(relay_objs) $(BUILD)/libkvr.a $(BUILD)/relay-sources
+# What each -l of it becomes, as sed has it: tried as a whole, for a system may
+# lack it, or have one that no position-independent program can take (libmpack
+# of Debian 12).
+
+$(BUILD)/relay-static: $(BUILD)/flags Makefile | deps-build
+	@for pair in $(STATIC); do \
+	    echo 'int main(void) { return 0; }' \
+	    | $(CC) $(CFLAGS) -x c -o $@.out - -Wl,--whole-archive \
+	      -l:$${pair#*=} -Wl,--no-whole-archive 2> /dev/null \
+	    && echo "s/-l$${pair%=*}\\>/-l:$${pair#*=}/;"; \
+	done > $@.new || true
+	@rm -f $@.out && mv $@.new $@
+
+$(BUILD)/kv-relay: $(relay_objs) $(BUILD)/libkvr.a $(BUILD)/relay-sources \
+                 $(BUILD)/relay-static
 	@echo "  LD      $@"
-	$(Q)$(CC) -o $@ $(filter %.o %.a,$^) $(RELAY_LIBS) $(KVR_LIBS)
+	$(Q)$(CC) -o $@ $(filter %.o %.a,$^) -Wl,--as-needed \
+	    $$(echo "$(RELAY_LIBS) $(KVR_LIBS)" | sed -f $(BUILD)/relay-static)
 
 $(BUILD)/kv-relay-asan: $(relay_asan) $(BUILD)/libkvr-asan.a \
                  $(BUILD)/relay-sources

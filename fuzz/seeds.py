@@ -368,19 +368,24 @@ def relays():
 
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
     state = msgpack.packb(["kve1", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
-    lines = b"kv-relay 1 0 0\n0 5 77 1 0 -\n"
+    lines = [b"kv-relay 1 0 0\n0 5 77 1 0 - \n",
+             b"kv-relay 1 64 1\n0 5 0 0 0 -one an offloaded block was lost\n"]
     entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,
                            msgpack.packb([["r", 0, 0, words(3)]]), 6])
-    for epoch in (b"%d" % EPOCH, b"18446744073709551615"):
+    for epoch, line in ((b"%d" % EPOCH, lines[0]), (b"%d" % EPOCH, lines[1]),
+                        (b"18446744073709551615", lines[0])):
         yield (bytes([replay | room]) + up + answer(b"+OK\r\n")
                + answer(b"$%d\r\n%s\r\n" % (len(epoch), epoch))
                + answer(text(text(epoch + b"-7", text(b"m", entry))))
                + answer(text(epoch, b"7", b"1", b"2", b"1", b"4", b"0"))
-               + bulk(part) + bulk(lines) + bulk(state)
+               + bulk(part) + bulk(line) + bulk(state)
                + answer(text(text(epoch + b"-8", text(b"m", entry))))
                + works + there + said(4, 5, batches[0]) + end + works)
-        yield (bytes([replay | room]) + begun + there + end + later + down + up
-               + answer(b":1\r\n") + answer(b"-ERR no\r\n"))
+    yield (bytes([replay | room]) + begun + there + end + later + down + up
+           + answer(b":1\r\n") + answer(b"-ERR no\r\n"))
+    yield (bytes([replay | room]) + begun + there + answer(b":1\r\n") + again
+           + end + answer(b"-OOM no\r\n") * 3 + later + works * 3 + ask + later
+           + answer(b"$-1\r\n") + answer(b"-OOM no\r\n") * 3 + works)
 
 
 def members():
