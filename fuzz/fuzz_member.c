@@ -10,7 +10,7 @@
  */
 
 
-#include "fuzz.h"
+#include "drained.h"
 
 #include "fleet/kvr_address.h"
 #include "fleet/kvr_registration.h"
@@ -105,25 +105,10 @@ zone_open(const kind_t *kind)
 static void
 zone_close(void)
 {
-    uint32_t     i;
-    kvr_stats_t  stats;
-
     kvr_snapshot_destroy(snapshot);
     (void) kvr_router_remove_worker(&router, WORKER, 1);
 
-    for (i = 0; i < 1000 && kvr_router_tend(&router, NOW, 10000); i++) {
-        /* void */
-    }
-
-    kvr_router_stats(&router, &stats);
-
-    if (stats.handles || stats.blocks || stats.runs || stats.views_dying) {
-        fuzz_fail("%llu handles, %llu blocks, %llu runs, %llu views are left",
-                  (unsigned long long) stats.handles,
-                  (unsigned long long) stats.blocks,
-                  (unsigned long long) stats.runs,
-                  (unsigned long long) stats.views_dying);
-    }
+    drained(&router, NOW);
 
     kvr_router_leave(&router);
     kvr_router_detach(&router);

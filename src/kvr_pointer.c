@@ -5,9 +5,7 @@
 
 #include "kvr_pointer.h"
 
-
-static bool kvr_pointer_number(const char *value, size_t len,
-    uint64_t *number);
+#include "event/kvr_decoder.h"
 
 
 kvr_rc_t
@@ -32,7 +30,7 @@ kvr_pointer_read(kvr_pointer_t *p,
 
     for (i = 0; i < KVR_POINTER_FIELDS; i++) {
         if (values[i] == NULL
-            || !kvr_pointer_number(values[i], len[i], numbers[i]))
+            || !kvr_u64_parse(values[i], len[i], numbers[i]))
         {
             *detail = "a field of a snapshot is missing, or no number";
             return KVR_INVALID;
@@ -58,33 +56,4 @@ kvr_pointer_read(kvr_pointer_t *p,
     p->parts = (uint32_t) parts;
 
     return KVR_OK;
-}
-
-
-static bool
-kvr_pointer_number(const char *value, size_t len, uint64_t *number)
-{
-    size_t    i;
-    uint64_t  n, digit;
-
-    n = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (value[i] < '0' || value[i] > '9') {
-            return false;
-        }
-
-        digit = (uint64_t) (value[i] - '0');
-
-        if (n > (UINT64_MAX - digit) / 10) {
-            return false;
-        }
-
-        n = n * 10 + digit;
-    }
-
-    *number = n;
-
-    return len != 0;
 }
