@@ -8,7 +8,7 @@
  */
 
 
-#include "fuzz.h"
+#include "drained.h"
 
 #include "kvr_ingest.h"
 
@@ -234,8 +234,7 @@ line(void *data, const char *text, size_t len)
 static void
 close_zone(void)
 {
-    uint32_t     i;
-    kvr_stats_t  stats;
+    uint32_t  i;
 
     if (kvr_router_dump(&router, line, NULL) != KVR_OK) {
         fuzz_fail("no dump");
@@ -245,19 +244,7 @@ close_zone(void)
         (void) kvr_router_remove_worker(&router, names[i], 1);
     }
 
-    for (i = 0; i < 1000 && kvr_router_tend(&router, NOW, 10000); i++) {
-        /* void */
-    }
-
-    kvr_router_stats(&router, &stats);
-
-    if (stats.handles || stats.blocks || stats.runs || stats.views_dying) {
-        fuzz_fail("%llu handles, %llu blocks, %llu runs, %llu views are left",
-                  (unsigned long long) stats.handles,
-                  (unsigned long long) stats.blocks,
-                  (unsigned long long) stats.runs,
-                  (unsigned long long) stats.views_dying);
-    }
+    drained(&router, NOW);
 
     kvr_ingest_destroy(ingest);
     kvr_router_leave(&router);
