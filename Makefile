@@ -44,7 +44,7 @@ Q           = $(if $(V),,@)
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
-RELAY_LIBS  = -lzmq -lhiredis -lcurl -lmicrohttpd
+RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 TSAN        = -fsanitize=thread -fno-omit-frame-pointer
