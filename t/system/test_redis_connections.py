@@ -8,13 +8,13 @@ import shlex
 import socket
 import socketserver
 import struct
-import subprocess
 import sys
 import threading
 import time
 
 import redis
 
+from certificates import Authority
 from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Stage,
                    masked, milliseconds, server_port, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
@@ -57,19 +57,9 @@ class Play:
 
     def certify(self):
         """Two authorities, and a certificate of the first for Redis."""
-        for name in ("ca", "other"):
-            openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
-                    "2", "-subj", f"/CN={name}", "-keyout",
-                    self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"))
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=redis",
-                "-keyout", self.path("redis.key"), "-out",
-                self.path("redis.csr"))
-        (self.stage.directory / "san").write_text(
-            f"subjectAltName=DNS:{NAME},IP:127.0.0.1\n")
-        openssl("x509", "-req", "-days", "2", "-in", self.path("redis.csr"),
-                "-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"),
-                "-CAcreateserial", "-extfile", self.path("san"), "-out",
-                self.path("redis.pem"))
+        authority = Authority(self.stage.directory, "ca")
+        authority.issue("redis", f"DNS:{NAME},IP:127.0.0.1")
+        Authority(self.stage.directory, "other")
 
     def start(self, url):
         """A new nginx that is to reach Redis in that way."""
@@ -123,11 +113,6 @@ class Play:
         trusted = [f"ssl_trusted_certificate={self.path(ca)}"] if ca else []
         return " ".join([f"rediss://{credentials}{host}:{self.tls_port}",
                          *trusted, *parameters])
-
-
-def openssl(*arguments):
-    """Runs openssl."""
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
 
 def documented_acl():
