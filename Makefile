@@ -208,6 +208,11 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
                  $(helpers:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
+# What the relay has of its own.
+
+$(BUILD)/unit/test_relay_url: $(BUILD)/obj/relay/kvr_relay_url.o
+$(BUILD)/unit-asan/test_relay_url: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """Every way to reach Redis: TLS, sockets, users, names, several URLs; TAP."""
 
-import contextlib
 import random
 import re
 import shlex
@@ -18,6 +17,7 @@ from certificates import Authority
 from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Stage,
                    masked, milliseconds, server_port, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
+from wires import Wire
 
 PASSWORD = "p@ss:w/rd%?&"
 NAME = "redis.test"
@@ -226,7 +226,7 @@ def a_name_is_resolved_by_nginx():
     """names are resolved by nginx's resolver when there is one"""
     with Names({"localhost": "127.0.0.2"}) as names:
         other = server_port()
-        with Relay("127.0.0.2", other, at.stage.redis_port):
+        with Wire("127.0.0.2", other, at.stage.redis_port):
             at.start(f"redis://localhost:{other}; resolver "
                      f"127.0.0.1:{names.port} ipv6=off valid=1s")
             at.stage.wait_subscribed()
@@ -235,7 +235,7 @@ def a_name_is_resolved_by_nginx():
         # it moves: by what the system said at the start nobody finds it
         at.stage.wait_subscribed(0)
         names.addresses["localhost"] = "127.0.0.3"
-        with Relay("127.0.0.3", other, at.stage.redis_port):
+        with Wire("127.0.0.3", other, at.stage.redis_port):
             at.stage.wait_subscribed()
             at.events()
 
@@ -260,7 +260,7 @@ def a_server_that_loads_is_passed_over():
 
 def the_second_takes_over():
     """several URLs: when the first one dies the second one is taken"""
-    with Relay("127.0.0.1", server_port(), at.stage.redis_port) as first:
+    with Wire("127.0.0.1", server_port(), at.stage.redis_port) as first:
         at.works(f"redis://127.0.0.1:{first.port} {at.plain()}")
     wait_until("the second one is taken", lambda: re.search(
         f"subscribed to .* at \"{at.plain()}\"", at.stage.log()), PATIENCE)
@@ -336,45 +336,6 @@ class Loading(socketserver.ThreadingTCPServer):
     def __exit__(self, *_):
         self.shutdown()
         self.server_close()
-
-
-class Relay:
-    """Brings bytes to another port, until it ends."""
-
-    def __init__(self, host, port, to):
-        self.port = port
-        self._to = to
-        self._listener = socket.create_server((host, port))
-        self._open = []
-
-    def __enter__(self):
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for sock in self._open:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [client, server]
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._bring, args=pair,
-                                     daemon=True).start()
-
-    @staticmethod
-    def _bring(source, sink):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
 
 
 class Names(socketserver.ThreadingUDPServer):

@@ -4,16 +4,15 @@
 import contextlib
 import os
 import signal
-import socket
 import ssl
 import sys
-import threading
 import time
 
 from certificates import Authority
 from stage import PATIENCE, Stage, masked, server_port
 from processes import wait_until
 from relay import removed, stored
+from wires import Listener, Wire
 import test_relay
 
 NAME = "redis.test"
@@ -48,7 +47,7 @@ class TlsStage(Stage):
 
     def redis_url(self):
         """The URL of the relay."""
-        return f"rediss://127.0.0.1:{self.tls_port}"
+        return url_of(self.tls_port)
 
 
 class Tls(test_relay.Tests):
@@ -104,9 +103,9 @@ class Tls(test_relay.Tests):
     def name(self):
         """a certificate for the name that is given, which is sent as SNI"""
         self._works(*self._ca(), "--redis-name", NAME)
-        with Listener(self.stage.good) as server:
+        with Speaker(self.stage.good) as server:
             self.relay(self.engine(), *self._ca(), "--redis-name", NAME,
-                       url=server.url())
+                       url=url_of(server.port))
             wait_until("a handshake", lambda: b"PING" in server.got, PATIENCE)
             assert set(server.names) == {NAME}
 
@@ -144,7 +143,7 @@ class Tls(test_relay.Tests):
         self.stage.redis.execute_command(
             "ACL", "SETUSER", "relay", "on", ">" + PASSWORD, "~*", "&*",
             "+@all")
-        for url in (f"rediss://{USER}@127.0.0.1:{self.stage.tls_port}/0",
+        for url in (url_of(self.stage.tls_port, USER + "@") + "/0",
                     f"unix://{USER}@{self.stage.directory}/redis.sock?db=0"):
             _, relay = self._works(*self._ca(), url=url) if "ss:" in url \
                 else self._works(url=url)
@@ -175,15 +174,15 @@ class Tls(test_relay.Tests):
 
     def nothing_said(self):
         """a server that can't be verified is told nothing, no password"""
-        with Listener(self.stage.strange) as server:
+        with Speaker(self.stage.strange) as server:
             self._fails("can't be verified", *self._ca(),
-                        url=server.url(USER + "@"))
+                        url=url_of(server.port, USER + "@"))
             assert not server.got, server.got
 
     def plain_server(self):
         """a server without TLS is named as such"""
         self._fails(" TLS", *self._ca(),
-                    url=f"rediss://127.0.0.1:{self.stage.redis_port}")
+                    url=url_of(self.stage.redis_port))
 
     def plain_relay(self):
         """a relay without TLS is not served by one with it"""
@@ -191,14 +190,12 @@ class Tls(test_relay.Tests):
 
     def silent_server(self):
         """a server that says nothing stops nothing: it is given up"""
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            relay = self.relay(
-                self.engine(), *self._ca(),
-                url=f"rediss://127.0.0.1:{server.getsockname()[1]}")
-            server.settimeout(PATIENCE)
-            with server.accept()[0]:
-                assert relay.http("/health")[0] == 503
-                relay.wait_for(REFUSED)
+        with Deaf() as server:
+            relay = self.relay(self.engine(), *self._ca(),
+                               url=url_of(server.port))
+            wait_until("it is connected", lambda: server.taken, PATIENCE)
+            assert relay.http("/health")[0] == 503
+            relay.wait_for(REFUSED)
             assert "no answer in the TLS handshake" in relay.text()
 
     # ------------------------------------------------------ client certificates
@@ -234,9 +231,8 @@ class Tls(test_relay.Tests):
     def next_url(self):
         """of several URLs the next one is tried"""
         self._works(*self._ca(), "--redis",
-                    f"rediss://127.0.0.1:{self.stage.redis_port},"
-                    f"rediss://127.0.0.1:{server_port()},"
-                    + self.stage.redis_url())
+                    ",".join(map(url_of, (self.stage.redis_port, server_port(),
+                                          self.stage.tls_port))))
 
     def restart(self):
         """a server that comes back, renewed, gets what it lacks"""
@@ -272,9 +268,8 @@ class Tls(test_relay.Tests):
 
     def pieces(self):
         """bytes may come in pieces, and slowly, in the handshake as well"""
-        with Pieces(self.stage.tls_port) as wire:
-            engine, relay = self._works(
-                *self._ca(), url=f"rediss://127.0.0.1:{wire.port}")
+        with Wire("127.0.0.1", 0, self.stage.tls_port, pieces=4000) as wire:
+            engine, relay = self._works(*self._ca(), url=url_of(wire.port))
             for i in range(40):
                 engine.send(stored(list(range(1000 + i * 1000,
                                               2000 + i * 1000))))
@@ -313,78 +308,41 @@ class Tls(test_relay.Tests):
 
 # ---------------------------------------------------------------- other servers
 
-class Listener:
+class Deaf(Listener):
+    """Takes connections, and says nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def serve(self, client):
+        """It stays open."""
+        self.taken.append(client)
+
+
+class Speaker(Listener):
     """Speaks TLS, and keeps what it is told."""
 
     def __init__(self, files):
+        super().__init__()
         self.got, self.names = b"", []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(*files)
         self._context.sni_callback = lambda _, name, __: self.names.append(
             name)
-        self._listener = socket.create_server(("127.0.0.1", 0))
 
-    def url(self, credentials=""):
-        """Where it is."""
-        return (f"rediss://{credentials}127.0.0.1:"
-                f"{self._listener.getsockname()[1]}")
-
-    def __enter__(self):
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                client.settimeout(PATIENCE)
-                with contextlib.suppress(OSError), client:
-                    with self._context.wrap_socket(
-                            client, server_side=True) as speaking:
-                        self.got += speaking.recv(4096)
+    def serve(self, client):
+        """One message of it."""
+        client.settimeout(PATIENCE)
+        with contextlib.suppress(OSError), client:
+            with self._context.wrap_socket(client,
+                                           server_side=True) as speaking:
+                self.got += speaking.recv(4096)
 
 
-class Pieces:
-    """Brings bytes to another port, a few at a time."""
-
-    def __init__(self, to):
-        self._to = to
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-
-    def __enter__(self):
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
-                for sock in (client, server):
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._bring, args=pair,
-                                     daemon=True).start()
-
-    @staticmethod
-    def _bring(source, sink):
-        brought = 0
-        with contextlib.suppress(OSError):
-            while data := source.recv(7 if brought < 4000 else 1500):
-                brought += len(data)
-                sink.sendall(data)
-        for sock in (source, sink):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+def url_of(port, credentials=""):
+    """A URL with TLS."""
+    return f"rediss://{credentials}127.0.0.1:{port}"
 
 
 if __name__ == "__main__":
