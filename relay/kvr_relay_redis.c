@@ -589,7 +589,7 @@ kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         return;
     }
 
-    if (c->npending == 0 && c->wire.phase == KVR_RELAY_WIRE_OPEN) {
+    if (c->npending == 0) {
         c->heard_ms = r->now_ms;
     }
 

@@ -196,7 +196,9 @@ kvr_relay_wire_events(const kvr_relay_wire_t *w, bool out)
         return ZMQ_POLLOUT;
     }
 
-    if (w->in_writes || (out && !w->out_reads)) {
+    out = out && !w->out_reads && w->phase == KVR_RELAY_WIRE_OPEN;
+
+    if (out || w->in_writes) {
         return ZMQ_POLLIN | ZMQ_POLLOUT;
     }
 

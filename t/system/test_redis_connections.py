@@ -56,9 +56,10 @@ class Play:
             f"user {user} on >{PASSWORD} {rules}\n")
 
     def certify(self):
-        """Two authorities, and a certificate of the first for Redis."""
+        """Two authorities; certificates of the first for Redis and nginx."""
         authority = Authority(self.stage.directory, "ca")
         authority.issue("redis", f"DNS:{NAME},IP:127.0.0.1")
+        authority.issue("client", "DNS:router.test")
         Authority(self.stage.directory, "other")
 
     def start(self, url):
@@ -153,6 +154,20 @@ def tls_works_with_a_user():
 def tls_works_unverified():
     """TLS: with ssl_verify=off any certificate will do"""
     at.works(at.tls("ssl_verify=off", ca=None))
+
+
+def tls_demands_a_certificate():
+    """TLS: a server that demands a certificate gets nginx's"""
+    at.stage.redis.config_set("tls-auth-clients", "yes")
+    try:
+        at.works(at.tls(f"ssl_certificate={at.path('client.pem')}",
+                        f"ssl_certificate_key={at.path('client.key')}"))
+        at.start(at.tls())
+        wait_until("the log says so", lambda: "certificate required" in
+                   at.stage.log(), PATIENCE)
+        assert at.stage.status()["redis"]["up"] == 0
+    finally:
+        at.stage.redis.config_set("tls-auth-clients", "no")
 
 
 def another_authority_is_refused():
@@ -382,6 +397,7 @@ def main():
             tls_works_by_name,
             tls_works_with_a_user,
             tls_works_unverified,
+            tls_demands_a_certificate,
             another_authority_is_refused,
             the_system_has_no_such_authority,
             another_name_is_refused,

@@ -195,7 +195,9 @@ class Tls(test_relay.Tests):
                                url=url_of(server.port))
             wait_until("it is connected", lambda: server.taken, PATIENCE)
             assert relay.http("/health")[0] == 503
+            before = relay.ticks()
             relay.wait_for(REFUSED)
+            assert relay.ticks() - before < 100     # a second of them
             assert "no answer in the TLS handshake" in relay.text()
 
     # ------------------------------------------------------ client certificates
@@ -280,9 +282,9 @@ class Tls(test_relay.Tests):
     def exact(self):
         """a router that speaks TLS, too, has block for block what it says"""
         stage = self.stage
-        ca = f"ssl_trusted_certificate={stage.authority.file}"
         engine = self.engine()
-        stage.start_nginx({}, url=f"{stage.redis_url()} {ca}")
+        stage.start_nginx({}, url=f"{stage.redis_url()} "
+                          f"ssl_trusted_certificate={stage.authority.file}")
         try:
             stage.wait_subscribed()
             relay = self.started(engine, *self._ca())
