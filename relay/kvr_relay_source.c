@@ -11,6 +11,7 @@
 
 #define KVR_RELAY_SYNC_MS     3000      /* engines are waited for at start */
 #define KVR_RELAY_STATE_LINE  256
+#define KVR_RELAY_STATE_WHY   120       /* bytes of a reason there */
 
 
 static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -544,9 +545,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
 /*
  * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
- * mirror lacks something; then "source seq digest whole rank -epoch" of those
- * that have had a message, whole being 2 since a clear.  The other parts are
- * kvr_engine_save()'s.
+ * mirror lacks something; then "source seq digest whole rank -epoch reason" of
+ * those that have had a message, whole being 2 since a clear, the reason why it
+ * is 0.  The other parts are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -571,11 +572,13 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
 
         if (s->known) {
             len += (size_t) snprintf(text + len, size - len,
-                                     "%u %llu %llu %d %u -%s\n", i,
+                                     "%u %llu %llu %d %u -%s %.*s\n", i,
                                      (unsigned long long) s->seq,
                                      (unsigned long long) s->digest,
                                      s->whole ? 1 + s->by_clear : 0,
-                                     s->ranked ? s->rank : i, s->sgl_epoch);
+                                     s->ranked ? s->rank : i, s->sgl_epoch,
+                                     KVR_RELAY_STATE_WHY,
+                                     s->whole ? "" : s->reason);
         }
     }
 
@@ -605,7 +608,7 @@ bool
 kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len)
 {
-    int                  whole, lacks;
+    int                  whole, lacks, why;
     char                 line[KVR_RELAY_STATE_LINE];
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
     size_t               n;
@@ -644,8 +647,8 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
             continue;
         }
 
-        if (sscanf(line, "%u %llu %llu %d %u %64s", &i, &seq, &digest, &whole,
-                   &rank, epoch) != 6 || rank >= KVR_RANKS_MAX)
+        if (sscanf(line, "%u %llu %llu %d %u %64s%n", &i, &seq, &digest,
+                   &whole, &rank, epoch, &why) != 6 || rank >= KVR_RANKS_MAX)
         {
             return false;
         }
@@ -663,6 +666,11 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         s->ranked = true;
         s->rank = rank;
         snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
+
+        if (line[why] == ' ' && line[why + 1] != '\0') {
+            snprintf(s->reason, sizeof(s->reason), "%.*s",
+                     KVR_RELAY_REASON - 1, line + why + 1);
+        }
     }
 }
 
