@@ -287,7 +287,7 @@ check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
 # that fails is left in build/fuzz.
 #
 # -max_len: three batches of 64 blocks of 16 tokens, as engines send them, have
-# 16 KiB; no seed is cut.  -timeout: what takes longest takes 0.1 s, so 5 s are
+# 16 KiB; no seed is cut.  -timeout: no input has taken a second, so that 5 are
 # no bad luck, on whatever machine, but time that grows faster than the input.
 
 SECONDS     = 600

@@ -40,7 +40,7 @@ static void http(const uint8_t *bytes, size_t len);
 static void follow(uint8_t how);
 
 
-const uint32_t  fuzz_inputs = 800;
+const uint32_t  fuzz_inputs = 400;
 
 static kvr_relay_t  relay;
 

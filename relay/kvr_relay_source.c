@@ -546,8 +546,8 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 /*
  * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
  * mirror lacks something; then "source seq digest whole rank -epoch reason" of
- * those that have had a message, whole being 2 since a clear, the reason why it
- * is 0.  The other parts are kvr_engine_save()'s.
+ * those that have had a message, whole being 2 since a clear, and the reason
+ * why it is 0.  The other parts are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)

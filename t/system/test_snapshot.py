@@ -13,7 +13,7 @@ import msgpack
 
 from stage import (BLOCK_SIZE, NOBODY, PATIENCE, SEED, Stage, milliseconds,
                    wait_until)
-from traffic import Cache, Loop, Stream, le64, make_prompts
+from traffic import Cache, Loop, Stream, envelope, le64, make_prompts
 
 KEEP = ("--appendonly", "yes")
 BIG = 120_000                   # blocks of a snapshot that takes a while
@@ -527,6 +527,24 @@ def killed_while_it_loads():
     wait_until("what was aside is reclaimed", reclaimed, PATIENCE)
 
 
+def an_epoch_that_is_no_time_silences_nobody():
+    """epochs that none can follow, wherever they are: the view stays EXACT"""
+    stream, client = at.stream("c2"), at.stage.redis
+    stream.send(20)
+    before = at.check(stream)["refused"].get("syntax", 0)
+    for epoch in (2 ** 48, 2 ** 63, 2 ** 64 - 1):
+        client.publish("kv-events:c2", envelope("c2", epoch, 1, b"\x90"))
+        client.publish("kv-events:c2", envelope("c2", epoch, 9, None))
+    client.xadd(stream.log_key, {"m": "x"}, id=f"{2 ** 64 - 1}-1")
+    stream.write([[["c", 0]]], epoch=2 ** 64 - 1)
+    client.client_kill_filter(_type="pubsub", skipme=True)
+    at.stage.wait_subscribed()
+    stream.send(20, log=False)
+    worker = at.check(stream)
+    assert worker["epoch"] == stream.epoch, worker
+    assert worker["refused"]["syntax"] == before + 6, worker
+
+
 def nothing_crashed():
     """no alert was logged but those of the kills"""
     at.stage.check_log(r"redis closed the connection", r"connect\(\) failed",
@@ -560,6 +578,7 @@ def main():
             without_redis_views_are_stale,
             a_silent_publisher_is_stale,
             killed_while_it_loads,
+            an_epoch_that_is_no_time_silences_nobody,
             nothing_crashed])
 
 
