@@ -44,7 +44,7 @@ Q           = $(if $(V),,@)
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
-RELAY_LIBS  = -lzmq -lhiredis -lcurl -lmicrohttpd
+RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
 # needs little where it runs: name=archive.  Those of libzmq, libcurl and
@@ -228,6 +228,11 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
                  $(helpers:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
+# What the relay has of its own.
+
+$(BUILD)/unit/test_relay_url: $(BUILD)/obj/relay/kvr_relay_url.o
+$(BUILD)/unit-asan/test_relay_url: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
@@ -237,7 +242,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h, and its URLs.
 
-fuzz_relay := relay/kvr_relay_main.c relay/kvr_relay_redis.c
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) fuzz/wires.c
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
 

@@ -90,8 +90,6 @@ static char       fields[FIELDS][2][KEY];
 static uint32_t   nfields;
 static bool       multi, full;
 
-static redisAsyncContext  connection;
-
 static struct {
     bool        ready;
     CURLcode    code;
@@ -618,10 +616,12 @@ curl_multi_info_read(CURLM *m, int *left)
 
 /* ---- in the place of the connection to Redis ---------------------------- */
 
-void
-kvr_relay_redis_init(kvr_relay_t *r)
+bool
+kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
 {
     memset(&r->redis, 0, sizeof(kvr_relay_redis_t));
+
+    return true;
 }
 
 
@@ -651,25 +651,23 @@ void
 kvr_relay_redis_free(kvr_relay_t *r)
 {
     hang_up(r);
-    r->redis.context = NULL;
+    r->redis.up = false;
 }
 
 
 void
 wires_redis(kvr_relay_t *r, bool up)
 {
-    if (up && r->redis.context == NULL) {
-        r->redis.context = &connection;
+    if (up && !r->redis.up) {
         r->redis.up = true;
         r->redis.broken = false;
         kvr_relay_session_up(r);
         return;
     }
 
-    if (!up && r->redis.context != NULL) {
+    if (!up && r->redis.up) {
         hang_up(r);
 
-        r->redis.context = NULL;
         r->redis.up = false;
         r->redis.broken = false;
         kvr_relay_session_down(r);
@@ -689,7 +687,7 @@ kvr_relay_redis_tick(kvr_relay_t *r)
 void
 kvr_relay_redis_break(kvr_relay_t *r, const char *why, const redisReply *reply)
 {
-    r->redis.broken = r->redis.context != NULL;
+    r->redis.broken = r->redis.up;
 }
 
 
@@ -724,7 +722,7 @@ void
 kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     int argc, const char **argv, const size_t *len)
 {
-    if (r->redis.context == NULL || r->redis.broken || nowed == OWED) {
+    if (!r->redis.up || r->redis.broken || nowed == OWED) {
 
         if (reply != NULL) {
             reply(r, data, NULL);
@@ -762,7 +760,7 @@ wires_answer(kvr_relay_t *r, uint32_t n)
     char    *answer;
     size_t   len;
 
-    while (n-- != 0 && nowed != 0 && r->redis.context != NULL
+    while (n-- != 0 && nowed != 0 && r->redis.up
            && !r->redis.broken)
     {
         answer = owed[first_owed % OWED].answer;
@@ -787,7 +785,7 @@ wires_reply(kvr_relay_t *r, const void *bytes, size_t len)
         wires_answer(r, 1);
     }
 
-    if (nowed == 0 || r->redis.context == NULL || r->redis.broken) {
+    if (nowed == 0 || !r->redis.up || r->redis.broken) {
         return;
     }
 

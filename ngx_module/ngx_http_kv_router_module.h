@@ -60,6 +60,8 @@ typedef struct {
     ngx_flag_t                      ssl_verify;
     ngx_str_t                       ssl_trusted_certificate;
     ngx_str_t                       ssl_name;  /* "": the URL's host */
+    ngx_str_t                       ssl_certificate;    /* "": none */
+    ngx_str_t                       ssl_certificate_key;
 } ngx_http_kv_router_redis_conf_t;
 
 

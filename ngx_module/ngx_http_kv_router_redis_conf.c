@@ -4,6 +4,7 @@
  *
  * kv_router_redis NAME URL [URL...] [channel=kv-events:*] [replay=on|off]
  *     [ssl_verify=on|off] [ssl_trusted_certificate=FILE] [ssl_name=NAME]
+ *     [ssl_certificate=FILE ssl_certificate_key=FILE]
  */
 
 
@@ -122,6 +123,12 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         return NGX_CONF_ERROR;
     }
 
+    if ((rcf->ssl_certificate.len == 0) != (rcf->ssl_certificate_key.len == 0))
+    {
+        return "needs both of \"ssl_certificate\" and "
+               "\"ssl_certificate_key\", or none";
+    }
+
     if (ssl) {
         rv = ngx_http_kv_router_redis_ssl_conf(cf, rcf);
         if (rv != NGX_CONF_OK) {
@@ -152,6 +159,26 @@ static char *
 ngx_http_kv_router_redis_ssl_param(ngx_http_kv_router_redis_conf_t *rcf,
     ngx_str_t *value)
 {
+    u_char      *p;
+    ngx_str_t   *s;
+    ngx_uint_t   i;
+
+    static const struct {
+        ngx_str_t   name;
+        size_t      offset;
+    } names[] = {
+        { ngx_string("ssl_trusted_certificate="),
+          offsetof(ngx_http_kv_router_redis_conf_t,
+                   ssl_trusted_certificate) },
+        { ngx_string("ssl_name="),
+          offsetof(ngx_http_kv_router_redis_conf_t, ssl_name) },
+        { ngx_string("ssl_certificate="),
+          offsetof(ngx_http_kv_router_redis_conf_t, ssl_certificate) },
+        { ngx_string("ssl_certificate_key="),
+          offsetof(ngx_http_kv_router_redis_conf_t, ssl_certificate_key) },
+        { ngx_null_string, 0 }
+    };
+
     if (ngx_strcmp(value->data, "ssl_verify=on") == 0) {
         rcf->ssl_verify = 1;
         return NGX_CONF_OK;
@@ -162,18 +189,26 @@ ngx_http_kv_router_redis_ssl_param(ngx_http_kv_router_redis_conf_t *rcf,
         return NGX_CONF_OK;
     }
 
-    if (ngx_strncmp(value->data, "ssl_trusted_certificate=", 24) == 0) {
-        rcf->ssl_trusted_certificate.len = value->len - 24;
-        rcf->ssl_trusted_certificate.data = value->data + 24;
+    p = ngx_strlchr(value->data, value->data + value->len, '=');
 
-        return value->len > 24 ? NGX_CONF_OK : NGX_CONF_ERROR;
+    if (p == NULL) {
+        return NGX_CONF_ERROR;
     }
 
-    if (ngx_strncmp(value->data, "ssl_name=", 9) == 0) {
-        rcf->ssl_name.len = value->len - 9;
-        rcf->ssl_name.data = value->data + 9;
+    p++;
 
-        return value->len > 9 ? NGX_CONF_OK : NGX_CONF_ERROR;
+    for (i = 0; names[i].name.len; i++) {
+
+        if ((size_t) (p - value->data) == names[i].name.len
+            && ngx_strncmp(value->data, names[i].name.data, names[i].name.len)
+               == 0)
+        {
+            s = (ngx_str_t *) ((u_char *) rcf + names[i].offset);
+            s->len = value->data + value->len - p;
+            s->data = p;
+
+            return s->len ? NGX_CONF_OK : NGX_CONF_ERROR;
+        }
     }
 
     return NGX_CONF_ERROR;

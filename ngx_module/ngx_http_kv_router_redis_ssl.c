@@ -50,6 +50,14 @@ ngx_http_kv_router_redis_ssl_conf(ngx_conf_t *cf,
 
     rcf->ssl = ssl;
 
+    if (rcf->ssl_certificate.len
+        && ngx_ssl_certificate(cf, ssl, &rcf->ssl_certificate,
+                               &rcf->ssl_certificate_key, NULL)
+           != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
     if (!rcf->ssl_verify) {
         return NGX_CONF_OK;
     }

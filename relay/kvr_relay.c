@@ -39,10 +39,9 @@ kvr_relay_init(kvr_relay_t *r)
         && kvr_relay_source_init(r)
         && kvr_relay_publisher_init(r)
         && kvr_relay_session_init(r)
-        && kvr_relay_metrics_init(r, why))
+        && kvr_relay_metrics_init(r, why)
+        && kvr_relay_redis_init(r, why))
     {
-        kvr_relay_redis_init(r);
-
         kvr_relay_log(KVR_RELAY_INFO, "started", "pid=%d block_size=%u "
                       "listen=%s", (int) getpid(), r->options.block_size,
                       r->metrics.address);

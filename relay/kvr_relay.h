@@ -15,6 +15,8 @@
  *     snapshot     the mirror, written to Redis
  *     session      from a connection to Redis to the right to publish: the
  *                  lease, what is there already, membership
+ *     redis        that connection: commands and their answers, over a wire,
+ *                  which may speak TLS
  *
  * One thread, one loop (kvr_relay_main.c; a turn of it: kvr_relay.c).  Modules
  * are called by the loop when their descriptors are ready and at each turn

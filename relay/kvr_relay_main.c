@@ -76,9 +76,10 @@ kvr_relay_signals(void)
 static void
 kvr_relay_run(kvr_relay_t *r, int signals)
 {
+    int               redis;
     long              wait;
     short             events;
-    uint32_t          i, n, redis;
+    uint32_t          i, n, at;
     zmq_pollitem_t   *items;
 
     items = calloc((size_t) r->nsources * 3 + 3 + KVR_RELAY_TRTLLM_FDS,
@@ -97,10 +98,11 @@ kvr_relay_run(kvr_relay_t *r, int signals)
         items[n].fd = signals;
         items[n++].events = ZMQ_POLLIN;
 
-        redis = n;
-        items[n].fd = kvr_relay_redis_poll(r, &events);
+        at = n;
+        redis = kvr_relay_redis_poll(r, &events);
 
-        if (items[n].fd >= 0) {
+        if (redis >= 0) {
+            items[n].fd = redis;
             items[n++].events = events;
         }
 
@@ -133,12 +135,7 @@ kvr_relay_run(kvr_relay_t *r, int signals)
             kvr_relay_signalled(r, signals);
         }
 
-        if (redis < n && items[redis].socket == NULL
-            && r->redis.context != NULL
-            && items[redis].fd == r->redis.context->c.fd)
-        {
-            kvr_relay_redis_ready(r, items[redis].revents);
-        }
+        kvr_relay_redis_ready(r, redis >= 0 ? items[at].revents : 0);
 
         kvr_relay_turn(r);
     }

@@ -53,6 +53,7 @@ static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
+static int kvr_relay_options_redis(kvr_relay_options_t *o);
 static bool kvr_relay_options_address(const char *text);
 static int kvr_relay_options_ranks(kvr_relay_options_t *o);
 static int kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
@@ -70,9 +71,27 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "the worker's id: 1 to 63 of A-Z a-z 0-9 . _ : -" },
 
     { "redis", "URL", KVR_RELAY_LIST, at(redis), 0, 0,
-      "redis://[[user]:password@]host[:port][/db], or unix:/path[?db=N];\n"
-      "repeated or with commas: the next is tried when one fails\n"
-      "(redis://127.0.0.1:6379)" },
+      "redis://[[user:]password@]host[:port][/db], rediss://… with TLS, or\n"
+      "unix:/path[?db=N]; repeated or with commas: the next is tried when\n"
+      "one fails (redis://127.0.0.1:6379)" },
+
+    { "redis-verify", "on|off", KVR_RELAY_SWITCH, at(redis_verify), 0, 0,
+      "rediss://: the server's certificate must be for its name, and from\n"
+      "an authority that is trusted (on)" },
+
+    { "redis-ca", "FILE", KVR_RELAY_TEXT, at(redis_ca), 0, 0,
+      "rediss://: the authorities, in the PEM format (the system's)" },
+
+    { "redis-name", "NAME", KVR_RELAY_TEXT, at(redis_name), 0, 0,
+      "rediss://: what certificates must be for, and sent as SNI (the\n"
+      "URL's host)" },
+
+    { "redis-cert", "FILE", KVR_RELAY_TEXT, at(redis_cert), 0, 0,
+      "rediss://: the relay's own certificate, for servers that demand one,\n"
+      "and those between it and its authority, in the PEM format (none)" },
+
+    { "redis-key", "FILE", KVR_RELAY_TEXT, at(redis_key), 0, 0,
+      "rediss://: its key, without a password" },
 
     { "channel", "PREFIX", KVR_RELAY_TEXT, at(channel), 0, 0,
       "what the channel's name begins with (kv-events:)" },
@@ -168,6 +187,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     memset(o, 0, sizeof(kvr_relay_options_t));
     memset(given, 0, sizeof(given));
 
+    o->redis_verify = true;
     o->channel = "kv-events:";
     o->ranks = 1;
     o->topic = "";
@@ -429,11 +449,9 @@ kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
 static int
 kvr_relay_options_check(kvr_relay_options_t *o)
 {
-    char             *end;
-    double            weight;
-    uint32_t          i;
-    const char       *why;
-    kvr_relay_url_t   url;
+    int      code;
+    char    *end;
+    double   weight;
 
     if (o->worker == NULL) {
         return kvr_relay_bad("worker", "is missing");
@@ -445,16 +463,9 @@ kvr_relay_options_check(kvr_relay_options_t *o)
                              KVR_WORKER_ID_MAX);
     }
 
-    if (o->redis.n == 0) {
-        o->redis.items[o->redis.n++] = strdup("redis://127.0.0.1:6379");
-    }
-
-    for (i = 0; i < o->redis.n; i++) {
-        why = kvr_relay_url_parse(&url, o->redis.items[i]);
-
-        if (why != NULL) {
-            return kvr_relay_bad("redis", "URL %u %s", i + 1, why);
-        }
+    code = kvr_relay_options_redis(o);
+    if (code >= 0) {
+        return code;
     }
 
     if ((o->events.n == 0) == (o->trtllm == NULL)) {
@@ -507,6 +518,46 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     }
 
     return kvr_relay_options_ranks(o);
+}
+
+
+static int
+kvr_relay_options_redis(kvr_relay_options_t *o)
+{
+    bool              tls;
+    uint32_t          i;
+    const char       *why;
+    kvr_relay_url_t   url;
+
+    if (o->redis.n == 0) {
+        o->redis.items[o->redis.n++] = strdup("redis://127.0.0.1:6379");
+    }
+
+    tls = false;
+
+    for (i = 0; i < o->redis.n; i++) {
+        why = kvr_relay_url_parse(&url, o->redis.items[i]);
+
+        if (why != NULL) {
+            return kvr_relay_bad("redis", "URL %u %s", i + 1, why);
+        }
+
+        tls = tls || url.tls;
+    }
+
+    if ((o->redis_cert == NULL) != (o->redis_key == NULL)) {
+        return kvr_relay_bad("redis-cert", "and --redis-key go together");
+    }
+
+    if (!tls && (!o->redis_verify || o->redis_ca || o->redis_name
+                 || o->redis_cert))
+    {
+        return kvr_relay_bad("redis", "has no rediss:// URL: --redis-verify, "
+                             "--redis-ca, --redis-name and --redis-cert are "
+                             "of no use");
+    }
+
+    return -1;
 }
 
 

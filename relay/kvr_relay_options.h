@@ -28,6 +28,11 @@ typedef struct {
 typedef struct {
     const char        *worker;
     kvr_relay_list_t   redis;           /* URLs */
+    bool               redis_verify;    /* rediss: the server's certificate, */
+    const char        *redis_ca;        /* by these; NULL: the system's */
+    const char        *redis_name;      /* it is for; NULL: the URL's host */
+    const char        *redis_cert;      /* our own; NULL: none */
+    const char        *redis_key;
     const char        *channel;         /* prefix of the channel */
 
     kvr_relay_list_t   events;          /* endpoints, one a rank */

@@ -5,7 +5,6 @@
 
 #include "kvr_relay.h"
 
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,44 +15,60 @@
 #define KVR_RELAY_RETRY_MS    200       /* the first pause, */
 #define KVR_RELAY_RETRY_MAX   3000      /* and the longest */
 #define KVR_RELAY_GOOD_MS     10000     /* up for so long: no failure */
-
-
-typedef struct {
-    kvr_relay_reply_pt  *reply;
-    void                *data;
-} kvr_relay_command_t;
+#define KVR_RELAY_OUT_MIN     (64u << 10)
+#define KVR_RELAY_OUT_KEEP    (1u << 20)    /* when all was written */
+#define KVR_RELAY_OUT_MAX     (64u << 20)   /* bytes not written yet */
+#define KVR_RELAY_READ        (64u << 10)   /* at a time, */
+#define KVR_RELAY_READ_TURN   (1u << 20)    /* and in a turn of the loop */
+#define KVR_RELAY_REPLY_MAX   (256u << 20)  /* bytes */
 
 
 static void kvr_relay_redis_connect(kvr_relay_t *r);
 static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url);
 static void kvr_relay_redis_greeted(kvr_relay_t *r, void *data,
     const redisReply *reply);
+static void kvr_relay_redis_silent(kvr_relay_t *r);
 static void kvr_relay_redis_closed(kvr_relay_t *r, const char *why);
-static void kvr_relay_redis_connected(const redisAsyncContext *c, int status);
-static void kvr_relay_redis_disconnected(const redisAsyncContext *c,
-    int status);
-static void kvr_relay_redis_answer(redisAsyncContext *c, void *reply,
-    void *privdata);
-static void kvr_relay_redis_add_read(void *privdata);
-static void kvr_relay_redis_del_read(void *privdata);
-static void kvr_relay_redis_add_write(void *privdata);
-static void kvr_relay_redis_del_write(void *privdata);
-static void kvr_relay_redis_cleanup(void *privdata);
+static void kvr_relay_redis_say(kvr_relay_t *r, const char *why);
+static bool kvr_relay_redis_read(kvr_relay_t *r);
+static bool kvr_relay_redis_replies(kvr_relay_t *r);
+static void kvr_relay_redis_answer(kvr_relay_t *r, const redisReply *reply);
+static bool kvr_relay_redis_write(kvr_relay_t *r);
+static void kvr_relay_redis_empty(kvr_relay_redis_t *c);
+static bool kvr_relay_redis_put(kvr_relay_redis_t *c, const char *bytes,
+    size_t len);
 
 
-void
-kvr_relay_redis_init(kvr_relay_t *r)
+bool
+kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
 {
+    uint32_t         i;
+    kvr_relay_url_t  url;
+
     memset(&r->redis, 0, sizeof(kvr_relay_redis_t));
+
+    for (i = 0; i < r->options.redis.n; i++) {
+        (void) kvr_relay_url_parse(&url, r->options.redis.items[i]);
+
+        if (url.tls) {
+            return kvr_relay_tls_check(&r->options, why);
+        }
+    }
+
+    return true;
 }
 
 
 void
 kvr_relay_redis_free(kvr_relay_t *r)
 {
-    if (r->redis.context != NULL) {
-        redisAsyncFree(r->redis.context);
+    kvr_relay_wire_close(&r->redis.wire);
+
+    if (r->redis.reader != NULL) {
+        redisReaderFree(r->redis.reader);
     }
+
+    free(r->redis.out);
 }
 
 
@@ -64,27 +79,26 @@ kvr_relay_redis_tick(kvr_relay_t *r)
 
     c = &r->redis;
 
-    if (c->context == NULL) {
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE) {
 
         if (r->now_ms >= c->retry_ms) {
             kvr_relay_redis_connect(r);
         }
 
-    } else if (!c->broken && c->pending != 0
+    } else if (!c->broken && c->npending != 0
                && r->now_ms - c->heard_ms >= KVR_RELAY_SILENCE_MS)
     {
-        kvr_relay_redis_break(r, "no answer", NULL);
+        kvr_relay_redis_silent(r);
     }
 
-    if (c->context != NULL && c->broken) {
-        redisAsyncFree(c->context);
+    if (c->broken) {
         kvr_relay_redis_closed(r, NULL);
     }
 
-    if (c->context == NULL) {
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE) {
         kvr_relay_wake(r, c->retry_ms);
 
-    } else if (c->pending != 0) {
+    } else if (c->npending != 0) {
         kvr_relay_wake(r, c->heard_ms + KVR_RELAY_SILENCE_MS);
     }
 }
@@ -93,49 +107,28 @@ kvr_relay_redis_tick(kvr_relay_t *r)
 static void
 kvr_relay_redis_connect(kvr_relay_t *r)
 {
-    kvr_relay_url_t     url;
     kvr_relay_redis_t  *c;
-    redisAsyncContext  *context;
 
     c = &r->redis;
 
-    (void) kvr_relay_url_parse(&url, r->options.redis.items[c->url]);
+    (void) kvr_relay_url_parse(&c->where, r->options.redis.items[c->url]);
 
-    context = url.port ? redisAsyncConnect(url.host, (int) url.port)
-                       : redisAsyncConnectUnix(url.host);
-
-    c->up = false;
-    c->broken = false;
-    c->reading = false;
-    c->writing = false;
-    c->pending = 0;
     c->heard_ms = r->now_ms;
+    c->reader = redisReaderCreate();
 
-    if (context == NULL || context->err) {
-        kvr_relay_redis_closed(r, context ? context->errstr
-                                          : "out of memory");
-        if (context != NULL) {
-            redisAsyncFree(context);
-        }
-
+    if (c->reader == NULL) {
+        kvr_relay_redis_closed(r, "out of memory");
         return;
     }
 
-    c->context = context;
+    if (!kvr_relay_wire_open(&c->wire, &c->where)) {
+        kvr_relay_redis_closed(r, c->wire.why);
+        return;
+    }
 
-    context->data = r;
-    context->ev.data = r;
-    context->ev.addRead = kvr_relay_redis_add_read;
-    context->ev.delRead = kvr_relay_redis_del_read;
-    context->ev.addWrite = kvr_relay_redis_add_write;
-    context->ev.delWrite = kvr_relay_redis_del_write;
-    context->ev.cleanup = kvr_relay_redis_cleanup;
+    /* said when it is open: not before the server was verified */
 
-    (void) redisAsyncSetConnectCallback(context, kvr_relay_redis_connected);
-    (void) redisAsyncSetDisconnectCallback(context,
-                                           kvr_relay_redis_disconnected);
-
-    kvr_relay_redis_greet(r, &url);
+    kvr_relay_redis_greet(r, &c->where);
 }
 
 
@@ -168,9 +161,9 @@ kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url)
 static void
 kvr_relay_redis_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
 {
-    kvr_relay_url_t  url;
+    SSL  *ssl;
 
-    if (reply == NULL || r->redis.broken) {
+    if (reply == NULL) {
         return;
     }
 
@@ -183,9 +176,10 @@ kvr_relay_redis_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    (void) kvr_relay_url_parse(&url, r->options.redis.items[r->redis.url]);
+    ssl = r->redis.wire.ssl;
 
-    kvr_relay_log(KVR_RELAY_INFO, "redis connected", "redis=%s", url.name);
+    kvr_relay_log(KVR_RELAY_INFO, "redis connected", "redis=%s tls=%s",
+                  r->redis.where.name, ssl ? SSL_get_version(ssl) : "no");
 
     r->redis.up = true;
     r->redis.up_ms = r->now_ms;
@@ -203,7 +197,7 @@ kvr_relay_redis_break(kvr_relay_t *r, const char *why, const redisReply *reply)
 
     c = &r->redis;
 
-    if (c->context == NULL || c->broken) {
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE || c->broken) {
         return;
     }
 
@@ -218,43 +212,75 @@ kvr_relay_redis_break(kvr_relay_t *r, const char *why, const redisReply *reply)
 }
 
 
+static void
+kvr_relay_redis_silent(kvr_relay_t *r)
+{
+    kvr_relay_redis_t  *c;
+
+    c = &r->redis;
+
+    switch (c->wire.phase) {
+
+    case KVR_RELAY_WIRE_CONNECTING:
+        if (kvr_relay_wire_next(&c->wire)) {
+            c->heard_ms = r->now_ms;
+            return;
+        }
+
+        kvr_relay_redis_closed(r, "can't connect: no answer");
+        return;
+
+    case KVR_RELAY_WIRE_HANDSHAKE:
+        kvr_relay_redis_closed(r, "no answer in the TLS handshake: the server "
+                               "may speak none");
+        return;
+
+    default:
+        kvr_relay_redis_break(r, "no answer", NULL);
+    }
+}
+
+
 /* why: NULL when it was said already. */
 
 static void
 kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
 {
     bool                up;
-    char                quoted[KVR_RELAY_QUOTED];
     uint64_t            pause;
-    kvr_relay_url_t     url;
     kvr_relay_redis_t  *c;
 
     c = &r->redis;
 
-    if (c->context == NULL && why == NULL) {
-        return;
-    }
-
-    (void) kvr_relay_url_parse(&url, r->options.redis.items[c->url]);
-
     if (c->up && r->now_ms - c->up_ms >= KVR_RELAY_GOOD_MS) {
         c->failures = 0;
+        memset(c->said, 0, sizeof(c->said));
     }
 
-    /* said once for each time that it goes away */
-
-    if (why != NULL && c->failures < r->options.redis.n) {
-        kvr_relay_log(KVR_RELAY_WARN, "redis is not there",
-                      "redis=%s why=%s", url.name,
-                      kvr_relay_quote(quoted, why, strlen(why)));
+    if (why != NULL) {
+        kvr_relay_redis_say(r, why);
     }
 
     up = c->up;
 
-    c->context = NULL;
+    kvr_relay_wire_close(&c->wire);
+
+    if (c->reader != NULL) {
+        redisReaderFree(c->reader);
+        c->reader = NULL;
+    }
+
     c->up = false;
     c->broken = false;
-    c->pending = 0;
+    c->more = false;
+    c->partial = 0;
+
+    kvr_relay_redis_empty(c);
+
+    while (c->npending != 0) {
+        kvr_relay_redis_answer(r, NULL);
+    }
+
     c->url = (c->url + 1) % r->options.redis.n;
 
     pause = (uint64_t) KVR_RELAY_RETRY_MS << kvr_min(c->failures, 4);
@@ -271,21 +297,29 @@ kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
 }
 
 
+/* The same reason is said once. */
+
 static void
-kvr_relay_redis_connected(const redisAsyncContext *c, int status)
+kvr_relay_redis_say(kvr_relay_t *r, const char *why)
 {
-    if (status != REDIS_OK) {
-        kvr_relay_redis_closed(c->data, c->errstr);
+    char               *said, quoted[KVR_RELAY_QUOTED];
+    kvr_relay_redis_t  *c;
+
+    c = &r->redis;
+    said = c->said[c->url];
+
+    if (strcmp(said, why) == 0) {
+        return;
     }
+
+    snprintf(said, KVR_RELAY_TLS_WHY, "%s", why);
+
+    kvr_relay_log(KVR_RELAY_WARN, "redis is not there", "redis=%s why=%s",
+                  c->where.name, kvr_relay_quote(quoted, why, strlen(why)));
 }
 
 
-static void
-kvr_relay_redis_disconnected(const redisAsyncContext *c, int status)
-{
-    kvr_relay_redis_closed(c->data, status == REDIS_OK ? NULL : c->errstr);
-}
-
+/* ---- bytes -------------------------------------------------------------- */
 
 int
 kvr_relay_redis_poll(const kvr_relay_t *r, short *events)
@@ -294,31 +328,204 @@ kvr_relay_redis_poll(const kvr_relay_t *r, short *events)
 
     c = &r->redis;
 
-    if (c->context == NULL) {
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE) {
         return -1;
     }
 
-    *events = (short) ((c->reading ? ZMQ_POLLIN : 0)
-                       | (c->writing ? ZMQ_POLLOUT : 0));
+    *events = kvr_relay_wire_events(&c->wire, c->out_first != c->out_last);
 
-    return c->context->c.fd;
+    return c->wire.fd;
 }
 
 
 void
 kvr_relay_redis_ready(kvr_relay_t *r, short revents)
 {
-    if (r->redis.context != NULL
-        && (revents & (ZMQ_POLLIN | ZMQ_POLLERR)))
+    kvr_relay_redis_t  *c;
+
+    c = &r->redis;
+
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE || c->broken
+        || (revents == 0 && !c->more))
     {
-        redisAsyncHandleRead(r->redis.context);
+        return;
     }
 
-    if (r->redis.context != NULL && (revents & ZMQ_POLLOUT)) {
-        redisAsyncHandleWrite(r->redis.context);
+    if (c->wire.phase != KVR_RELAY_WIRE_OPEN) {
+
+        if (!kvr_relay_wire_step(&c->wire, &c->where, &r->options)) {
+            kvr_relay_redis_closed(r, c->wire.why);
+
+        } else if (c->wire.phase == KVR_RELAY_WIRE_OPEN) {
+            c->heard_ms = r->now_ms;
+        }
+
+        return;
+    }
+
+    /* what a server says before it hangs up tells more than a failed write */
+
+    if (!kvr_relay_redis_read(r) || !kvr_relay_redis_write(r)) {
+        kvr_relay_redis_closed(r, c->wire.why);
     }
 }
 
+
+/* False: the wire failed. */
+
+static bool
+kvr_relay_redis_read(kvr_relay_t *r)
+{
+    size_t              left;
+    ssize_t             n;
+    kvr_relay_redis_t  *c;
+
+    static char  buf[KVR_RELAY_READ];
+
+    c = &r->redis;
+    c->more = false;
+
+    for (left = KVR_RELAY_READ_TURN; left >= KVR_RELAY_READ;
+         left -= (size_t) n)
+    {
+        n = kvr_relay_wire_read(&c->wire, buf, KVR_RELAY_READ);
+
+        if (n <= 0) {
+            return n == 0;
+        }
+
+        c->heard_ms = r->now_ms;
+        c->partial += (size_t) n;
+
+        if (redisReaderFeed(c->reader, buf, (size_t) n) != REDIS_OK) {
+            kvr_relay_redis_break(r, "out of memory", NULL);
+            return true;
+        }
+
+        if (!kvr_relay_redis_replies(r)) {
+            return true;
+        }
+    }
+
+    c->more = true;
+    kvr_relay_wake(r, r->now_ms);
+
+    return true;
+}
+
+
+/* False: the connection is broken. */
+
+static bool
+kvr_relay_redis_replies(kvr_relay_t *r)
+{
+    void               *reply;
+    kvr_relay_redis_t  *c;
+
+    c = &r->redis;
+
+    while (!c->broken) {
+
+        if (redisReaderGetReply(c->reader, &reply) != REDIS_OK) {
+            kvr_relay_redis_break(r, "the server does not speak RESP", NULL);
+            return false;
+        }
+
+        if (reply == NULL) {
+
+            if (c->partial > KVR_RELAY_REPLY_MAX) {
+                kvr_relay_redis_break(r, "too big an answer", NULL);
+            }
+
+            return !c->broken;
+        }
+
+        c->partial = 0;
+
+        if (c->npending == 0) {
+            kvr_relay_redis_break(r, "an answer to nothing", NULL);
+
+        } else {
+            kvr_relay_redis_answer(r, reply);
+        }
+
+        freeReplyObject(reply);
+    }
+
+    return false;
+}
+
+
+/* To the command that has waited longest; NULL: the connection is lost. */
+
+static void
+kvr_relay_redis_answer(kvr_relay_t *r, const redisReply *reply)
+{
+    kvr_relay_redis_t    *c;
+    kvr_relay_command_t   command;
+
+    c = &r->redis;
+    command = c->pending[c->first];
+
+    c->first = (c->first + 1) % KVR_RELAY_PENDING;
+    c->npending--;
+
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
+        r->counters.redis_errors++;
+    }
+
+    if (command.reply != NULL) {
+        command.reply(r, command.data, reply);
+    }
+}
+
+
+/* False: the wire failed. */
+
+static bool
+kvr_relay_redis_write(kvr_relay_t *r)
+{
+    ssize_t             n;
+    kvr_relay_redis_t  *c;
+
+    c = &r->redis;
+
+    while (c->out_first != c->out_last && !c->broken) {
+        n = kvr_relay_wire_write(&c->wire, c->out + c->out_first,
+                                 c->out_last - c->out_first);
+
+        if (n <= 0) {
+            return n == 0;
+        }
+
+        c->out_first += (size_t) n;
+    }
+
+    if (c->out_first == c->out_last) {
+        kvr_relay_redis_empty(c);
+    }
+
+    return true;
+}
+
+
+/* What was large is given back. */
+
+static void
+kvr_relay_redis_empty(kvr_relay_redis_t *c)
+{
+    c->out_first = 0;
+    c->out_last = 0;
+
+    if (c->out_size > KVR_RELAY_OUT_KEEP) {
+        free(c->out);
+        c->out = NULL;
+        c->out_size = 0;
+    }
+}
+
+
+/* ---- commands ----------------------------------------------------------- */
 
 void
 kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
@@ -351,15 +558,30 @@ void
 kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     int argc, const char **argv, const size_t *len)
 {
-    kvr_relay_redis_t    *c;
-    kvr_relay_command_t  *command;
+    char               *text;
+    uint32_t            last;
+    long long           n;
+    kvr_relay_redis_t  *c;
 
     c = &r->redis;
 
-    command = c->context && !c->broken ? malloc(sizeof(kvr_relay_command_t))
-                                       : NULL;
+    if (c->npending == KVR_RELAY_PENDING) {
+        kvr_relay_redis_break(r, "too many commands are waiting", NULL);
+    }
 
-    if (command == NULL) {
+    if (c->wire.phase != KVR_RELAY_WIRE_NONE && !c->broken) {
+        text = NULL;
+        n = redisFormatCommandArgv(&text, argc, argv, len);
+
+        if (n < 0 || !kvr_relay_redis_put(c, text, (size_t) n)) {
+            kvr_relay_redis_break(r, "too much is waiting, or no memory",
+                                  NULL);
+        }
+
+        redisFreeCommand(text);
+    }
+
+    if (c->wire.phase == KVR_RELAY_WIRE_NONE || c->broken) {
         if (reply != NULL) {
             reply(r, data, NULL);
         }
@@ -367,89 +589,61 @@ kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         return;
     }
 
-    command->reply = reply;
-    command->data = data;
-
-    if (c->pending++ == 0) {
+    if (c->npending == 0) {
         c->heard_ms = r->now_ms;
     }
 
-    if (redisAsyncCommandArgv(c->context, kvr_relay_redis_answer, command,
-                              argc, argv, len) != REDIS_OK)
-    {
-        c->pending--;
-        free(command);
+    last = (c->first + c->npending++) % KVR_RELAY_PENDING;
 
-        if (reply != NULL) {
-            reply(r, data, NULL);
+    c->pending[last].reply = reply;
+    c->pending[last].data = data;
+}
+
+
+static bool
+kvr_relay_redis_put(kvr_relay_redis_t *c, const char *bytes, size_t len)
+{
+    char    *out;
+    size_t   used, size;
+
+    used = c->out_last - c->out_first;
+
+    if (used + len > KVR_RELAY_OUT_MAX) {
+        return false;
+    }
+
+    if (c->out_last + len > c->out_size) {
+
+        if (used + len <= c->out_size / 2) {
+            memmove(c->out, c->out + c->out_first, used);
+
+        } else {
+            size = kvr_max(c->out_size * 2, KVR_RELAY_OUT_MIN);
+
+            while (size < used + len) {
+                size *= 2;
+            }
+
+            out = malloc(size);
+            if (out == NULL) {
+                return false;
+            }
+
+            if (used != 0) {
+                memcpy(out, c->out + c->out_first, used);
+            }
+
+            free(c->out);
+            c->out = out;
+            c->out_size = size;
         }
-    }
-}
 
-
-static void
-kvr_relay_redis_answer(redisAsyncContext *c, void *answer, void *privdata)
-{
-    kvr_relay_t          *r;
-    redisReply           *reply;
-    kvr_relay_command_t  *command;
-
-    r = c->data;
-    reply = answer;
-    command = privdata;
-
-    if (r->redis.pending != 0) {
-        r->redis.pending--;
+        c->out_first = 0;
+        c->out_last = used;
     }
 
-    r->redis.heard_ms = r->now_ms;
+    memcpy(c->out + c->out_last, bytes, len);
+    c->out_last += len;
 
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
-        r->counters.redis_errors++;
-    }
-
-    if (command->reply != NULL) {
-        command->reply(r, command->data, reply);
-    }
-
-    free(command);
-}
-
-
-static void
-kvr_relay_redis_add_read(void *privdata)
-{
-    ((kvr_relay_t *) privdata)->redis.reading = true;
-}
-
-
-static void
-kvr_relay_redis_del_read(void *privdata)
-{
-    ((kvr_relay_t *) privdata)->redis.reading = false;
-}
-
-
-static void
-kvr_relay_redis_add_write(void *privdata)
-{
-    ((kvr_relay_t *) privdata)->redis.writing = true;
-}
-
-
-static void
-kvr_relay_redis_del_write(void *privdata)
-{
-    ((kvr_relay_t *) privdata)->redis.writing = false;
-}
-
-
-static void
-kvr_relay_redis_cleanup(void *privdata)
-{
-    kvr_relay_t  *r;
-
-    r = privdata;
-    r->redis.reading = false;
-    r->redis.writing = false;
+    return true;
 }

@@ -3,7 +3,8 @@
  *
  * The connection to Redis: made, greeted, watched and made again, the next
  * URL after a failure, with a growing pause.  Commands are pipelined; each
- * has its answer, or NULL when the connection is lost.
+ * has its answer, or NULL when the connection is lost.  When more is waiting
+ * than there is room for, the connection is given up.
  */
 
 
@@ -11,7 +12,10 @@
 #define KVR_RELAY_REDIS_H_INCLUDED
 
 
-#include <hiredis/async.h>
+#include "kvr_relay_wire.h"
+
+
+#define KVR_RELAY_PENDING  4096     /* answers that may be waited for */
 
 
 typedef void kvr_relay_reply_pt(kvr_relay_t *r, void *data,
@@ -19,21 +23,41 @@ typedef void kvr_relay_reply_pt(kvr_relay_t *r, void *data,
 
 
 typedef struct {
-    redisAsyncContext  *context;        /* NULL: none */
-    uint32_t            url;            /* index of the one in use */
-    bool                up;             /* greeted, */
-    uint64_t            up_ms;          /* then */
-    bool                reading;
-    bool                writing;
-    bool                broken;         /* to be closed at the next turn */
-    uint32_t            pending;        /* answers that are waited for */
-    uint64_t            heard_ms;       /* last answer, or first command */
-    uint64_t            retry_ms;
-    uint32_t            failures;       /* since it was up for long */
+    kvr_relay_reply_pt  *reply;         /* NULL: nobody wants it */
+    void                *data;
+} kvr_relay_command_t;
+
+
+typedef struct {
+    kvr_relay_wire_t     wire;
+    redisReader         *reader;
+    kvr_relay_url_t      where;         /* what is, or was, connected to */
+    uint32_t             url;           /* its index */
+    bool                 up;            /* greeted, */
+    uint64_t             up_ms;         /* then */
+    bool                 broken;        /* to be closed at the next turn */
+    bool                 more;          /* input may wait unseen by poll */
+
+    kvr_relay_command_t  pending[KVR_RELAY_PENDING];    /* a ring */
+    uint32_t             first;
+    uint32_t             npending;
+
+    char                *out;           /* commands, */
+    size_t               out_size;
+    size_t               out_first;     /* not written from here */
+    size_t               out_last;      /* to here */
+
+    size_t               partial;       /* bytes of a reply so far */
+    uint64_t             heard_ms;      /* last input, or first command */
+    uint64_t             retry_ms;
+    uint32_t             failures;      /* since it was up for long */
+    char                 said[KVR_RELAY_LIST_MAX][KVR_RELAY_TLS_WHY];
+                                        /* why each failed last */
 } kvr_relay_redis_t;
 
 
-void kvr_relay_redis_init(kvr_relay_t *r);
+/* False: why says which option is wrong. */
+bool kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY]);
 void kvr_relay_redis_free(kvr_relay_t *r);
 
 /* Connects when it is time, closes what is broken or silent. */
@@ -41,6 +65,8 @@ void kvr_relay_redis_tick(kvr_relay_t *r);
 
 /* What the loop polls; fd -1: nothing. */
 int kvr_relay_redis_poll(const kvr_relay_t *r, short *events);
+
+/* When it is ready, and at each turn with 0. */
 void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
 
 /*

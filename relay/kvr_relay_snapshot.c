@@ -78,7 +78,7 @@ kvr_relay_snapshot_tick(kvr_relay_t *r)
     s = &r->snapshot;
 
     if (r->publisher.state != KVR_RELAY_OPEN || !r->publisher.resumed
-        || r->redis.context == NULL)
+        || !r->redis.up)
     {
         return;
     }

@@ -1,8 +1,14 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Where Redis is: redis://[[user]:password@]host[:port][/db], with percent
- * signs in names and passwords, or unix:/path[?db=N].
+ * Where Redis is, as the router has it:
+ *
+ *     redis://[[user:]password@]host[:port][/db]
+ *     rediss://…                                       with TLS
+ *     unix:/path[?db=N]
+ *     unix://[[user:]password@]/path[?db=N]
+ *
+ * with percent signs in names, passwords and paths.
  */
 
 
@@ -10,6 +16,7 @@
 #define KVR_RELAY_URL_H_INCLUDED
 
 
+#include <stdbool.h>
 #include <stdint.h>
 
 
@@ -22,6 +29,7 @@ typedef struct {
     char        password[KVR_RELAY_URL_PART];
     uint32_t    port;                           /* 0: a unix socket */
     uint32_t    db;
+    bool        tls;
     char        name[KVR_RELAY_URL_PART + 32];  /* for the log: no secrets */
 } kvr_relay_url_t;
 

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 232;
+plan tests => repeat_each() * 236;
 
 run_tests();
 
@@ -828,7 +828,7 @@ invalid parameter "ssl_name="
 
 
 
-=== TEST 83: ssl parameters are these three
+=== TEST 83: ssl parameters are these five
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_ciphers=ALL;
@@ -1096,3 +1096,23 @@ unknown kv_router_zone "main" in "kv_router_scrape"
     kv_router_zone  zone=main:8m eagle=yes;
 --- error_log
 invalid parameter "eagle=yes"
+
+
+
+=== TEST 109: a certificate of nginx's own has a key
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_certificate=own.pem;
+--- error_log
+needs both of "ssl_certificate" and "ssl_certificate_key", or none
+
+
+
+=== TEST 110: such certificates have to be there
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_redis  main rediss://127.0.0.1 ssl_verify=off
+                     ssl_certificate=/nowhere/own.pem
+                     ssl_certificate_key=/nowhere/own.key;
+--- error_log
+cannot load certificate "/nowhere/own.pem"

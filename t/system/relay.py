@@ -180,6 +180,12 @@ class Relay(Process):
         self.signal(signal.SIGKILL)
         self._child.wait()
 
+    def ticks(self):
+        """Time of processors that it has taken, in ticks of the system."""
+        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rsplit(
+            ")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
     def http(self, path):
         """A page of its own: status and text."""
         port = re.search(r'msg="started".* listen=127.0.0.1:(\d+)',

@@ -1,23 +1,23 @@
 #!/usr/bin/python3
 """Every way to reach Redis: TLS, sockets, users, names, several URLs; TAP."""
 
-import contextlib
 import random
 import re
 import shlex
 import socket
 import socketserver
 import struct
-import subprocess
 import sys
 import threading
 import time
 
 import redis
 
+from certificates import Authority
 from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Stage,
                    masked, milliseconds, server_port, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
+from wires import Wire
 
 PASSWORD = "p@ss:w/rd%?&"
 NAME = "redis.test"
@@ -56,20 +56,11 @@ class Play:
             f"user {user} on >{PASSWORD} {rules}\n")
 
     def certify(self):
-        """Two authorities, and a certificate of the first for Redis."""
-        for name in ("ca", "other"):
-            openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
-                    "2", "-subj", f"/CN={name}", "-keyout",
-                    self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"))
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=redis",
-                "-keyout", self.path("redis.key"), "-out",
-                self.path("redis.csr"))
-        (self.stage.directory / "san").write_text(
-            f"subjectAltName=DNS:{NAME},IP:127.0.0.1\n")
-        openssl("x509", "-req", "-days", "2", "-in", self.path("redis.csr"),
-                "-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"),
-                "-CAcreateserial", "-extfile", self.path("san"), "-out",
-                self.path("redis.pem"))
+        """Two authorities; certificates of the first for Redis and nginx."""
+        authority = Authority(self.stage.directory, "ca")
+        authority.issue("redis", f"DNS:{NAME},IP:127.0.0.1")
+        authority.issue("client", "DNS:router.test")
+        Authority(self.stage.directory, "other")
 
     def start(self, url):
         """A new nginx that is to reach Redis in that way."""
@@ -125,11 +116,6 @@ class Play:
                          *trusted, *parameters])
 
 
-def openssl(*arguments):
-    """Runs openssl."""
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
 def documented_acl():
     """The rules that the README has for Redis's user."""
     text = (ROOT / "README.md").read_text()
@@ -168,6 +154,20 @@ def tls_works_with_a_user():
 def tls_works_unverified():
     """TLS: with ssl_verify=off any certificate will do"""
     at.works(at.tls("ssl_verify=off", ca=None))
+
+
+def tls_demands_a_certificate():
+    """TLS: a server that demands a certificate gets nginx's"""
+    at.stage.redis.config_set("tls-auth-clients", "yes")
+    try:
+        at.works(at.tls(f"ssl_certificate={at.path('client.pem')}",
+                        f"ssl_certificate_key={at.path('client.key')}"))
+        at.start(at.tls())
+        wait_until("the log says so", lambda: "certificate required" in
+                   at.stage.log(), PATIENCE)
+        assert at.stage.status()["redis"]["up"] == 0
+    finally:
+        at.stage.redis.config_set("tls-auth-clients", "no")
 
 
 def another_authority_is_refused():
@@ -241,7 +241,7 @@ def a_name_is_resolved_by_nginx():
     """names are resolved by nginx's resolver when there is one"""
     with Names({"localhost": "127.0.0.2"}) as names:
         other = server_port()
-        with Relay("127.0.0.2", other, at.stage.redis_port):
+        with Wire("127.0.0.2", other, at.stage.redis_port):
             at.start(f"redis://localhost:{other}; resolver "
                      f"127.0.0.1:{names.port} ipv6=off valid=1s")
             at.stage.wait_subscribed()
@@ -250,7 +250,7 @@ def a_name_is_resolved_by_nginx():
         # it moves: by what the system said at the start nobody finds it
         at.stage.wait_subscribed(0)
         names.addresses["localhost"] = "127.0.0.3"
-        with Relay("127.0.0.3", other, at.stage.redis_port):
+        with Wire("127.0.0.3", other, at.stage.redis_port):
             at.stage.wait_subscribed()
             at.events()
 
@@ -275,7 +275,7 @@ def a_server_that_loads_is_passed_over():
 
 def the_second_takes_over():
     """several URLs: when the first one dies the second one is taken"""
-    with Relay("127.0.0.1", server_port(), at.stage.redis_port) as first:
+    with Wire("127.0.0.1", server_port(), at.stage.redis_port) as first:
         at.works(f"redis://127.0.0.1:{first.port} {at.plain()}")
     wait_until("the second one is taken", lambda: re.search(
         f"subscribed to .* at \"{at.plain()}\"", at.stage.log()), PATIENCE)
@@ -353,45 +353,6 @@ class Loading(socketserver.ThreadingTCPServer):
         self.server_close()
 
 
-class Relay:
-    """Brings bytes to another port, until it ends."""
-
-    def __init__(self, host, port, to):
-        self.port = port
-        self._to = to
-        self._listener = socket.create_server((host, port))
-        self._open = []
-
-    def __enter__(self):
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for sock in self._open:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [client, server]
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._bring, args=pair,
-                                     daemon=True).start()
-
-    @staticmethod
-    def _bring(source, sink):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
-
-
 class Names(socketserver.ThreadingUDPServer):
     """A DNS server of a few names."""
 
@@ -436,6 +397,7 @@ def main():
             tls_works_by_name,
             tls_works_with_a_user,
             tls_works_unverified,
+            tls_demands_a_certificate,
             another_authority_is_refused,
             the_system_has_no_such_authority,
             another_name_is_refused,

@@ -883,7 +883,10 @@ class Tests:
                 (good + ["--memory", "99999999999g"], "--memory must be"),
                 (good + ["--ring", "64q"], "is not a size"),
                 (good + ["--redis", "http://h"], "--redis URL 1 begins"),
-                (good + ["--redis", "rediss://h"], "no TLS"),
+                (good + ["--redis", "rediss://:sEcr3t@h:x"], "wrong port"),
+                (good + ["--redis-ca", "x"], "has no rediss:// URL"),
+                (good + ["--redis", "rediss://h", "--redis-cert", "x"],
+                 "--redis-cert and --redis-key go together"),
                 (good + ["--redis", "redis://:sEcr3t@h:x"], "wrong port"),
                 (good + ["--address", "host"], "is not host:port"),
                 (good + ["--listen", "9090"], "is not host:port"),
@@ -953,9 +956,9 @@ class Tests:
         assert relay.http("/")[0] == 404
 
 
-def main(kind=Tests, name="relay"):
+def main(kind=Tests, name="relay", of=Stage):
     """Runs them all, or those named."""
-    with Stage(name) as stage:
+    with of(name) as stage:
         stage.start_redis()
         tests = kind(stage)
         names = [name for name, value in vars(kind).items()

@@ -1,0 +1,67 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Bytes to and from Redis: by TCP or a unix socket, with TLS or without.
+ * Nothing blocks but the lookup of a host's name.
+ */
+
+
+#ifndef KVR_RELAY_WIRE_H_INCLUDED
+#define KVR_RELAY_WIRE_H_INCLUDED
+
+
+#include "kvr_relay_tls.h"
+
+#include <netdb.h>
+#include <sys/types.h>
+
+
+typedef enum {
+    KVR_RELAY_WIRE_NONE = 0,
+    KVR_RELAY_WIRE_CONNECTING,
+    KVR_RELAY_WIRE_HANDSHAKE,       /* of TLS */
+    KVR_RELAY_WIRE_OPEN
+} kvr_relay_wire_phase_t;
+
+
+typedef struct {
+    kvr_relay_wire_phase_t   phase;
+    int                      fd;            /* unless NONE */
+    SSL                     *ssl;           /* NULL: no TLS, or not yet */
+    bool                     in_writes;     /* reading waits for room, */
+    bool                     out_reads;     /* and writing for input */
+    struct addrinfo         *found;         /* the host's addresses */
+    struct addrinfo         *next;          /* those not tried yet */
+    char                     why[KVR_RELAY_TLS_WHY];    /* of a failure */
+} kvr_relay_wire_t;
+
+
+/* Begins to connect; all zero before.  False: it failed at once. */
+bool kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_relay_url_t *url);
+
+/* Connects to the host's next address instead.  False: there is no other. */
+bool kvr_relay_wire_next(kvr_relay_wire_t *w);
+
+/*
+ * Goes on to be OPEN, when the socket is ready.  url and o are those that it
+ * was, and is, opened for.  False: it failed, and is to be closed.
+ */
+bool kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_relay_url_t *url,
+    const kvr_relay_options_t *o);
+
+/* What the loop polls; out: there is something to write. */
+short kvr_relay_wire_events(const kvr_relay_wire_t *w, bool out);
+
+/*
+ * Only when OPEN.  How many bytes; 0: none for now; -1: it failed, and is to
+ * be closed.
+ */
+ssize_t kvr_relay_wire_read(kvr_relay_wire_t *w, char *buf, size_t size);
+ssize_t kvr_relay_wire_write(kvr_relay_wire_t *w, const char *buf,
+    size_t len);
+
+/* Whatever phase it is in. */
+void kvr_relay_wire_close(kvr_relay_wire_t *w);
+
+
+#endif /* KVR_RELAY_WIRE_H_INCLUDED */
