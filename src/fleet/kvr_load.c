@@ -6,6 +6,9 @@
 #include "kvr_load.h"
 
 
+#define KVR_LOAD_GATE_MS  1
+
+
 static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
     uint32_t holder);
 static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
@@ -361,6 +364,25 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
     }
 
     r->holder = UINT32_MAX;
+}
+
+
+/* What a dead process did in between is in its own table. */
+
+void
+kvr_load_shut(kvr_load_t *l)
+{
+    bool  broken;
+
+    (void) kvr_lock_acquire(&l->zone->gate, kvr_owner_self(),
+                            KVR_LOAD_GATE_MS, &broken);
+}
+
+
+void
+kvr_load_open(kvr_load_t *l)
+{
+    kvr_lock_release(&l->zone->gate, kvr_owner_self());
 }
 
 

@@ -68,6 +68,7 @@ typedef struct {
     uint64_t         overflow;      /* processes that found no slot */
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
     uint64_t         below_zero;    /* counters found there: a bug */
+    kvr_lock_t       gate;          /* see kvr_load_shut() */
     kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
 } kvr_load_zone_t;
 
@@ -129,6 +130,15 @@ void kvr_load_share(kvr_reservation_t *r, int64_t blocks);
 
 /* Gives everything back; r is empty after that, and a second call harmless. */
 void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
+
+/*
+ * Between these two no other process is in between them: for a process that
+ * reads the load of a holder and reserves when there is room.  Not for long.
+ * Nobody waits for a process that is stopped there: after a millisecond the
+ * gate is passed as if it were open.
+ */
+void kvr_load_shut(kvr_load_t *l);
+void kvr_load_open(kvr_load_t *l);
 
 /*
  * The load of one generation of a holder over all processes.  Any process, no
