@@ -135,6 +135,9 @@ function c.rank(_, _, _, rank)
     return state.rank and 0 or -5
 end
 
+function c.refused()
+end
+
 function c.prefill_ended()
     return 0
 end
