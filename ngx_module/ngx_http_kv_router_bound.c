@@ -7,8 +7,7 @@
  * Who looks for room and takes it has the gate of the load tables meanwhile,
  * so that two processes never take the same place.  The gate is shut for some
  * microseconds; a process that dies in it opens it by that.  One that is
- * stopped there (SIGSTOP) is not waited for: the others go on, and may take a
- * place twice.
+ * stopped there (SIGSTOP) may take a place twice when it goes on.
  */
 
 

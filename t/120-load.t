@@ -81,6 +81,14 @@ _EOC_
         kv_router_api         main;
     }
 
+    location /lingering/ {
+        lingering_close         always;
+        lingering_time          60s;
+        lingering_timeout       60s;
+        access_by_lua_block     { router:access() }
+        proxy_pass              http://engines/;
+    }
+
     location /v1/ {
         access_by_lua_block     { router:access() }
         add_header              x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_best_overlap_blocks, $kv_router_reason" always;
@@ -130,7 +138,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 21;
+plan tests => repeat_each() * 25;
 
 run_tests();
 
@@ -283,6 +291,30 @@ one: b/0 active_requests=1 b/0 decode_blocks=4
 two: b/0 active_requests=2 b/0 decode_blocks=6
 load: none
 below zero: 0
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 7: a connection that lingers has no load
+--- script
+            local sock = client.send("POST /lingering/x HTTP/1.0\r\n"
+                                     .. "Content-Length: 2\r\n\r\n{}")
+
+            sock:receiveuntil("\r\n\r\n")()
+            ngx.say("answered: ", sock:receive(2))
+            client.idle()
+
+            -- nginx reads on, for a minute
+
+            ngx.say("lingers: ", sock:send("more") == 4, " ",
+                    ngx.var.connections_active)
+            sock:close()
+--- response_body
+answered: w1
+load: none
+lingers: true 2
 --- no_error_log
 [error]
 [alert]
