@@ -30,7 +30,7 @@ struct ngx_http_kv_router_attempt_s {
 };
 
 
-#define NGX_HTTP_KV_ROUTER_STALE_MAX  256   /* kept connections, of a request */
+#define NGX_HTTP_KV_ROUTER_STALE_MAX  256   /* connections of a request */
 
 
 static ngx_int_t ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc,

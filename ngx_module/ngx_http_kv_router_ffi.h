@@ -170,8 +170,8 @@ int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
  * order in which retries follow, without i; copied.  When they are used up, or
  * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason:
  * the policy's word, copied.  us: microseconds spent deciding.  A second call
- * moves the reservation.  When candidates[i] is full or out by now the next one
- * has the request.  NGX_BUSY: there is none with room, nothing is reserved.
+ * moves the reservation.  When candidates[i] is full or out by now the next
+ * one has the request.  NGX_BUSY: none has room, and nothing is reserved.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     uint32_t i, const uint32_t *ranked, size_t nranked,
@@ -182,8 +182,8 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
  * access, after the above: candidates[i] prefills for the one that was
  * reserved.  It has the load of the prompt from now on, and the other one no
  * prefill, until the first body byte of the answer, the end of the request, or
- * a call of the next function.  NGX_DECLINED: it is out, or full, and is not to
- * be asked.
+ * a call of the next function.  NGX_DECLINED: it is out, or full, and is not
+ * to be asked.
  */
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);

@@ -187,7 +187,7 @@ ngx_uint_t ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx,
 ngx_int_t ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow);
 
-/* the same for a try that is not the request's own; the ticket is its owner's */
+/* the same for a try that is not the request's own */
 ngx_int_t ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow, kvr_ticket_t *ticket);
 

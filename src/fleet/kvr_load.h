@@ -141,8 +141,8 @@ void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
 /*
  * Between these two no other process is in between them: for a process that
  * reads the load of a holder and reserves when there is room.  Not for long.
- * A process that dies there is found out at once; one that is stopped is waited
- * for KVR_LOAD_GATE_MS by one other, which then has the gate.
+ * A process that dies there is found out at once; one that is stopped is
+ * waited for KVR_LOAD_GATE_MS by one other, which then has the gate.
  */
 void kvr_load_shut(kvr_load_t *l);
 void kvr_load_open(kvr_load_t *l);
