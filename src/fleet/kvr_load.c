@@ -50,6 +50,7 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
     l->arena = arena;
     l->zone = z;
     l->slot = KVR_LOAD_SHARED;
+    l->self = 0;
 }
 
 
@@ -101,6 +102,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 
     z = l->zone;
     l->slot = KVR_LOAD_SHARED;
+    l->self = self;
 
     slot = KVR_LOAD_SHARED;
     n = 1;
@@ -166,14 +168,12 @@ kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
 void
 kvr_load_leave(kvr_load_t *l)
 {
-    uint32_t     i;
-    kvr_owner_t  self;
+    uint32_t  i;
 
     if (l->slot == KVR_LOAD_SHARED) {
-        self = kvr_owner_self();
 
         for (i = 0; i < KVR_LOAD_SHARERS; i++) {
-            if (l->zone->sharers[i] == self) {
+            if (l->self && l->zone->sharers[i] == l->self) {
                 kvr_set64(l->mem, &l->zone->sharers[i], 0);
             }
         }
@@ -459,14 +459,13 @@ void
 kvr_load_shut(kvr_load_t *l)
 {
     bool         broken;
-    kvr_owner_t  self, owner;
-
-    self = kvr_owner_self();
+    kvr_owner_t  owner;
 
     do {
         owner = kvr_load64(&l->zone->gate.owner);
 
-        if (kvr_lock_acquire(&l->zone->gate, self, KVR_LOAD_GATE_MS, &broken)
+        if (kvr_lock_acquire(&l->zone->gate, l->self, KVR_LOAD_GATE_MS,
+                             &broken)
             == KVR_OK)
         {
             return;
@@ -476,7 +475,7 @@ kvr_load_shut(kvr_load_t *l)
 
     } while (owner == 0
              || !__atomic_compare_exchange_n(&l->zone->gate.owner, &owner,
-                                             self, false, __ATOMIC_ACQUIRE,
+                                             l->self, false, __ATOMIC_ACQUIRE,
                                              __ATOMIC_RELAXED));
 }
 
@@ -484,7 +483,7 @@ kvr_load_shut(kvr_load_t *l)
 void
 kvr_load_open(kvr_load_t *l)
 {
-    kvr_lock_release(&l->zone->gate, kvr_owner_self());
+    kvr_lock_release(&l->zone->gate, l->self);
 }
 
 

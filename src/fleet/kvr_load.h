@@ -85,6 +85,7 @@ typedef struct {
     kvr_arena_t      *arena;        /* where a process's table comes from */
     kvr_load_zone_t  *zone;
     uint32_t          slot;         /* of this process */
+    kvr_owner_t       self;         /* this process, once it has joined */
 } kvr_load_t;
 
 

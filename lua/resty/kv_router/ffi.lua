@@ -223,6 +223,8 @@ _M.FAILED = { connect = 0, timeout = 1, reset = 2, invalid = 3, status = 4,
 
 local FAILURES = 6
 
+_M.FAILURES = FAILURES
+
 local HEALTHS = { [0] = "ok", "slow_start", "half_open", "failed", "away",
                   "down" }
 
