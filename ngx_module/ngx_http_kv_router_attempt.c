@@ -287,7 +287,7 @@ ngx_http_kv_router_attempt_save_session(ngx_peer_connection_t *pc, void *data)
 
 /*
  * An attempt is over.  The worker is rid of it, whatever the client still has
- * to be sent: so is its load.
+ * to be sent: so is its load, unless there may be another attempt.
  */
 
 static void
@@ -335,10 +335,12 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
 
     /*
      * the next try, if there is one, takes the load with it: meanwhile no
-     * other request has its place
+     * other request has its place.  If there is none the error's body ends it.
      */
 
-    if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))) {
+    if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))
+        || r->method == NGX_HTTP_HEAD)
+    {
         ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     }
 

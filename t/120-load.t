@@ -21,6 +21,10 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
             }
         }
 
+        location /reset {
+            return  444;
+        }
+
         location /stream {
             content_by_lua_block {
                 ngx.header.content_type = "text/event-stream; charset=utf-8"
@@ -299,22 +303,42 @@ below zero: 0
 
 === TEST 7: a connection that lingers has no load
 --- script
-            local sock = client.send("POST /lingering/x HTTP/1.0\r\n"
-                                     .. "Content-Length: 2\r\n\r\n{}")
+            local function linger(method, path)
+                local sock = client.send(method .. " /lingering/" .. path
+                                         .. " HTTP/1.0\r\n"
+                                         .. "Content-Length: 2\r\n\r\n{}")
+                local head = sock:receiveuntil("\r\n\r\n")()
 
-            sock:receiveuntil("\r\n\r\n")()
-            ngx.say("answered: ", sock:receive(2))
-            client.idle()
+                ngx.say(method, " ", path, ": ", head:match("%d%d%d"))
+                client.idle()
 
-            -- nginx reads on, for a minute
+                -- nginx reads on, for a minute
 
-            ngx.say("lingers: ", sock:send("more") == 4, " ",
-                    ngx.var.connections_active)
-            sock:close()
+                ngx.say("lingers: ", sock:send("more") == 4, " ",
+                        ngx.var.connections_active)
+                sock:close()
+                client.wait(function()
+                    return ngx.var.connections_active == "1"
+                end)
+            end
+
+            linger("POST", "x")
+            linger("POST", "reset")
+            linger("HEAD", "x")
+            linger("HEAD", "reset")
 --- response_body
-answered: w1
+POST x: 200
+load: none
+lingers: true 2
+POST reset: 502
+load: none
+lingers: true 2
+HEAD x: 200
+load: none
+lingers: true 2
+HEAD reset: 502
 load: none
 lingers: true 2
 --- no_error_log
-[error]
 [alert]
+[emerg]
