@@ -344,20 +344,20 @@ local function choose(self, r, zone, req, found, given, why, started)
         return nil, err, full
     end
 
+    if self.shows and explain.wanted(self.shows) then
+        lib.show(r, zone)
+    end
+
     return true, plan
 end
 
 
 -- What is to be done when it is reserved.
-local function settle(self, r, zone, req, found, plan)
+local function settle(r, zone, req, found, plan)
     tell_rank(r, zone)
 
     if plan then
         prepare(plan, r, zone, req, found)
-    end
-
-    if self.shows and explain.wanted(self.shows) then
-        lib.show(r, zone)
     end
 end
 
@@ -371,7 +371,7 @@ local function decide(self, r, zone, req, found, given, why, started)
         return nil, plan, full
     end
 
-    settle(self, r, zone, req, found, plan)
+    settle(r, zone, req, found, plan)
 
     return true
 end
@@ -391,7 +391,7 @@ local function decide_later(self, r, zone, req, given, why, since)
     end)
 
     if found then
-        settle(self, r, zone, req, found, plan)
+        settle(r, zone, req, found, plan)
     end
 
     return found
