@@ -30,11 +30,7 @@ struct ngx_http_kv_router_attempt_s {
 };
 
 
-/* how an attempt ended, beyond kvr_failure_t */
-
-#define NGX_HTTP_KV_ROUTER_DONE     KVR_FAILURES
-#define NGX_HTTP_KV_ROUTER_ABORTED  (KVR_FAILURES + 1)
-#define NGX_HTTP_KV_ROUTER_STALE    (KVR_FAILURES + 2)
+#define NGX_HTTP_KV_ROUTER_STALE_MAX  256   /* connections of a request */
 
 
 static ngx_int_t ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc,
@@ -111,18 +107,10 @@ ngx_int_t
 ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     ngx_uint_t anyhow)
 {
-    kvr_health_t                 *health;
-    ngx_http_kv_router_holder_t  *h;
-
     ngx_http_kv_router_attempt_drop(ctx);
 
-    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
-
-    if (h == NULL
-        || kvr_load32(&h->worker->flags)
-           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED)
-        || !kvr_health_take(health, h->generation, &h->health,
-                            ngx_current_msec, anyhow, &ctx->ticket))
+    if (ngx_http_kv_router_attempt_ticket(ctx, i, anyhow, &ctx->ticket)
+        != NGX_OK)
     {
         return NGX_DECLINED;
     }
@@ -133,47 +121,55 @@ ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
 }
 
 
-void
-ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx)
+ngx_int_t
+ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    ngx_uint_t anyhow, kvr_ticket_t *ticket)
 {
     kvr_health_t                 *health;
     ngx_http_kv_router_holder_t  *h;
 
+    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
+
+    if (h == NULL
+        || kvr_load32(&h->worker->flags)
+           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED)
+        || !kvr_health_take(health, h->generation, &h->health,
+                            ngx_current_msec, anyhow, ticket))
+    {
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx)
+{
     if (!ctx->taken) {
         return;
     }
 
     ctx->taken = 0;
 
-    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
-    if (h) {
-        kvr_health_aborted(health, h->generation, ngx_current_msec,
-                           &ctx->ticket);
-    }
+    ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket,
+                                     NGX_HTTP_KV_ROUTER_ABORTED, 0);
 }
 
 
 void
 ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
 {
-    kvr_health_t                 *health;
-    ngx_http_kv_router_holder_t  *h;
-
-    if (!ctx->taken || !ctx->ticket.out
-        || ngx_http_kv_router_attempt_bad_status(ctx->request))
-    {
+    if (ngx_http_kv_router_attempt_bad_status(ctx->request)) {
         return;
     }
 
-    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
-
-    if (h && kvr_health_answered(health, h->generation, ngx_current_msec,
-                                 &ctx->ticket))
-    {
-        ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
-                      "kv_router zone \"%V\": worker \"%V\" answers again",
-                      &ctx->zone->name, &h->id);
+    if (ctx->taken) {
+        ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket,
+                                         NGX_HTTP_KV_ROUTER_DONE, 0);
     }
+
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
 }
 
 
@@ -291,7 +287,7 @@ ngx_http_kv_router_attempt_save_session(ngx_peer_connection_t *pc, void *data)
 
 /*
  * An attempt is over.  The worker is rid of it, whatever the client still has
- * to be sent: so is its load.
+ * to be sent: so is its load, unless there may be another attempt.
  */
 
 static void
@@ -300,12 +296,10 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
 {
     ngx_http_kv_router_attempt_t *a = data;
 
-    ngx_uint_t                    end;
-    ngx_msec_t                    pause;
-    kvr_health_t                 *health;
-    ngx_http_request_t           *r;
-    ngx_http_kv_router_ctx_t     *ctx;
-    ngx_http_kv_router_holder_t  *h;
+    ngx_uint_t                 end;
+    ngx_msec_t                 pause;
+    ngx_http_request_t        *r;
+    ngx_http_kv_router_ctx_t  *ctx;
 
     ctx = a->ctx;
     r = a->request;
@@ -322,14 +316,14 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
 
         /*
          * the worker had closed the connection before the request came: it
-         * has another chance, once
+         * has another chance, until none of those that were kept is left
          */
 
-        if (ctx->stale) {
+        if (ctx->stale == NGX_HTTP_KV_ROUTER_STALE_MAX) {
             end = KVR_FAILED_RESET;
 
         } else {
-            ctx->stale = 1;
+            ctx->stale++;
             ctx->again = 1;
         }
     }
@@ -339,12 +333,40 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
 
     a->free(pc, a->data, state);
 
-    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    /*
+     * the next try, if there is one, takes the load with it: meanwhile no
+     * other request has its place.  If there is none the error's body ends it.
+     */
 
-    h = ngx_http_kv_router_attempt_holder(ctx, ctx->chosen, &health);
+    if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))
+        || r->method == NGX_HTTP_HEAD)
+    {
+        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    }
 
-    if (h == NULL || end >= NGX_HTTP_KV_ROUTER_ABORTED) {
-        ngx_http_kv_router_attempt_drop(ctx);
+    ctx->taken = 0;
+
+    ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket, end,
+                                     pause);
+}
+
+
+void
+ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c, kvr_ticket_t *ticket, ngx_uint_t end,
+    ngx_msec_t pause)
+{
+    kvr_health_t                 *health;
+    ngx_http_kv_router_holder_t  *h;
+
+    h = ngx_http_kv_router_attempt_holder(ctx, c, &health);
+
+    if (h == NULL) {
+        return;
+    }
+
+    if (end >= NGX_HTTP_KV_ROUTER_ABORTED) {
+        kvr_health_aborted(health, h->generation, ngx_current_msec, ticket);
         return;
     }
 
@@ -354,20 +376,27 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
     }
 
     if (end == NGX_HTTP_KV_ROUTER_DONE) {
-        (void) kvr_health_answered(health, h->generation, ngx_current_msec,
-                                   &ctx->ticket);
 
-    } else if (kvr_health_failed(health, h->generation, &h->health,
-                                 ngx_current_msec, end, &ctx->ticket))
+        if (kvr_health_answered(health, h->generation, ngx_current_msec,
+                                ticket))
+        {
+            ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
+                          "kv_router zone \"%V\": worker \"%V\" answers "
+                          "again", &ctx->zone->name, &h->id);
+        }
+
+        return;
+    }
+
+    if (kvr_health_failed(health, h->generation, &h->health, ngx_current_msec,
+                          end, ticket))
     {
-        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
                       "kv_router zone \"%V\": worker \"%V\" is out for %uD "
                       "ms after %uD failures, the last one: %s",
                       &ctx->zone->name, &h->id, h->health.fail_timeout,
                       h->health.max_fails, kvr_failure_name(end));
     }
-
-    ctx->taken = 0;
 }
 
 

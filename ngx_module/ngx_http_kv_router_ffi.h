@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   7
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   8
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -170,7 +170,8 @@ int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
  * order in which retries follow, without i; copied.  When they are used up, or
  * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason:
  * the policy's word, copied.  us: microseconds spent deciding.  A second call
- * moves the reservation.
+ * moves the reservation.  When candidates[i] is full or out by now the next
+ * one has the request.  NGX_BUSY: none has room, and nothing is reserved.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     uint32_t i, const uint32_t *ranked, size_t nranked,
@@ -181,10 +182,20 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
  * access, after the above: candidates[i] prefills for the one that was
  * reserved.  It has the load of the prompt from now on, and the other one no
  * prefill, until the first body byte of the answer, the end of the request, or
- * the next call; i of match.n or more: nobody prefills any more.
+ * a call of the next function.  NGX_DECLINED: it is out, or full, and is not
+ * to be asked.
  */
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+
+/*
+ * access, after the above: it has no load of it any more, and its health is
+ * told how it went: a kvr_failure_t, KVR_FAILURES for an answer, or more when
+ * nobody knows.  Without this call the first body byte of the request's answer
+ * is the answer, and the end of the request is an end that nobody knows.
+ */
+int ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
+    uint32_t how, char **err);
 
 /*
  * access, after the above: nobody prefills for the one that was reserved, it

@@ -409,35 +409,6 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* Has the zone all the requests that it may have? */
-
-static ngx_uint_t
-ngx_http_kv_router_full(ngx_http_kv_router_ctx_t *ctx)
-{
-    int64_t                       active;
-    ngx_uint_t                    i;
-    kvr_load_row_t                load;
-    ngx_http_kv_router_holder_t  *h;
-
-    if (ctx->zone->max_active == 0) {
-        return 0;
-    }
-
-    active = 0;
-
-    for (i = 0; i < ctx->fleet->n; i++) {
-        h = &ctx->fleet->holders[i];
-
-        kvr_load_read(&ctx->zone->router.load, h->holder, h->generation,
-                      &load);
-
-        active += load.active;
-    }
-
-    return active >= (int64_t) ctx->zone->max_active;
-}
-
-
 /*
  * Leaves out candidates of workers that have all the requests that they may:
  * max_active is for all ranks of a worker, which lie side by side.
@@ -519,7 +490,7 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         }
     }
 
-    if (n + k && ngx_http_kv_router_full(ctx)) {
+    if (n + k && ngx_http_kv_router_zone_full(ctx)) {
         ctx->match.n = 0;
         ctx->ncandidates = 0;
 

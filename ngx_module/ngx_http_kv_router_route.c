@@ -11,10 +11,8 @@
 
 static void ngx_http_kv_router_cleanup(void *data);
 
-static ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx,
-    uint32_t i);
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
-    uint32_t rank, ngx_uint_t anyhow);
+    ngx_uint_t anyhow);
 static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
@@ -128,7 +126,7 @@ ngx_http_kv_router_cleanup(void *data)
 
     ngx_http_kv_router_attempt_forget(ctx);
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
-    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
     ngx_http_kv_router_fleet_put(ctx->fleet);
     ctx->fleet = NULL;
 }
@@ -151,23 +149,6 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     to->len = len;
 
     return NGX_OK;
-}
-
-
-/* Has the worker of candidate i several? */
-
-static ngx_uint_t
-ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
-{
-    uint32_t  k;
-
-    for (k = 0; k < ctx->ncandidates; k++) {
-        if (k != i && ctx->candidates[k].worker == ctx->candidates[i].worker) {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 
@@ -202,7 +183,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const u_char *reason, size_t reason_len, double us, char **err)
 {
     size_t                       n;
-    uint32_t                     k;
+    uint32_t                     k, chosen;
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_shctx_t  *sh;
 
@@ -260,7 +241,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
                         && ctx->candidates[i].role != KVR_ROLE_PREFILL;
     }
 
-    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
     ctx->prefiller = NULL;
     ctx->why = why;
@@ -275,9 +256,28 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->tries = 0;
     ctx->stale = 0;
     ctx->again = 0;
-    ctx->reserved = 1;
 
-    ngx_http_kv_router_go(ctx, ngx_http_kv_router_take(ctx, i));
+    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_bound_begin(ctx);
+
+    chosen = ngx_http_kv_router_zone_full(ctx)
+             ? UINT32_MAX : ngx_http_kv_router_take(ctx, i);
+
+    if (chosen != UINT32_MAX) {
+        ngx_http_kv_router_go(ctx, chosen);
+    }
+
+    ngx_http_kv_router_bound_end(ctx);
+
+    if (chosen == UINT32_MAX) {
+        ngx_http_kv_router_attempt_drop(ctx);
+        ctx->reserved = 0;
+
+        *err = "all workers have their max_active requests by now";
+        return NGX_BUSY;
+    }
+
+    ctx->reserved = 1;
 
     if (ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates)) {
         ctx->rank = ctx->chosen->rank;
@@ -301,77 +301,6 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     }
 
     return NGX_OK;
-}
-
-
-int
-ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
-    uint32_t i, char **err)
-{
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_kv_router_get_ctx(r);
-
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
-        *err = "the request has no reservation";
-        return NGX_ERROR;
-    }
-
-    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
-
-    if (i < ctx->match.n) {
-        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
-        ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
-
-        ctx->prefiller = &ctx->candidates[i];
-    }
-
-    return NGX_OK;
-}
-
-
-int
-ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
-    char **err)
-{
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_kv_router_get_ctx(r);
-
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
-        *err = "the request has no reservation";
-        return NGX_ERROR;
-    }
-
-    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
-
-    if (ctx->first_byte_us == 0) {
-        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation);
-    }
-
-    return NGX_OK;
-}
-
-
-int
-ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
-    uint32_t *rank)
-{
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_kv_router_get_ctx(r);
-
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
-        return NGX_DECLINED;
-    }
-
-    if (i >= ctx->match.n) {
-        i = ctx->chosen - ctx->candidates;
-    }
-
-    *rank = ctx->candidates[i].rank;
-
-    return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
 }
 
 
@@ -401,14 +330,12 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 
 /*
  * The next candidate that was not tried, and is well just now: in the policy's
- * order, then by overlap and load.  UINT32_MAX when there is none.  rank: the
- * request says so, and says the same at each try: those of that rank come
- * first.  anyhow: also one that is out.
+ * order, then by overlap and load.  UINT32_MAX when there is none.  anyhow:
+ * also one that is out.
  */
 
 static uint32_t
-ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
-    ngx_uint_t anyhow)
+ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 {
     uint32_t                         i, k, best;
     ngx_http_kv_router_candidate_t  *c;
@@ -417,8 +344,8 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
         i = ctx->ranked[k];
 
         if (i < ctx->match.n && !ctx->tried[i]
-            && (rank == UINT32_MAX || ctx->candidates[i].rank == rank)
-            && ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
+            && ngx_http_kv_router_attempt_usable(ctx, i, anyhow)
+            && !ngx_http_kv_router_worker_full(ctx, i))
         {
             return i;
         }
@@ -430,8 +357,9 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
 
         c = &ctx->candidates[i];
 
-        if (ctx->tried[i] || (rank != UINT32_MAX && c->rank != rank)
-            || !ngx_http_kv_router_attempt_usable(ctx, i, anyhow))
+        if (ctx->tried[i]
+            || !ngx_http_kv_router_attempt_usable(ctx, i, anyhow)
+            || ngx_http_kv_router_worker_full(ctx, i))
         {
             continue;
         }
@@ -446,10 +374,6 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
         }
     }
 
-    if (best == UINT32_MAX && rank != UINT32_MAX) {
-        return ngx_http_kv_router_best_left(ctx, UINT32_MAX, anyhow);
-    }
-
     return best;
 }
 
@@ -457,7 +381,7 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, uint32_t rank,
 /*
  * Candidate i gets the request, or, when it can't have it, or is UINT32_MAX,
  * the next best one.  Those that are out come last: who is left then is tried
- * all the same.  i again: nobody is left.
+ * all the same.  i again: nobody is left.  UINT32_MAX: nor has i room.
  */
 
 static uint32_t
@@ -465,12 +389,16 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
     uint32_t  next, n;
 
+    if (i != UINT32_MAX && ngx_http_kv_router_worker_full(ctx, i)) {
+        i = UINT32_MAX;
+    }
+
     next = i;
 
     for (n = 0; n <= ctx->ncandidates; n++) {
 
         if (next == UINT32_MAX) {
-            next = ngx_http_kv_router_best_left(ctx, ctx->rank, 0);
+            next = ngx_http_kv_router_best_left(ctx, 0);
         }
 
         if (next == UINT32_MAX) {
@@ -489,7 +417,7 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     next = i;
 
     if (i == UINT32_MAX || !ngx_http_kv_router_attempt_usable(ctx, i, 1)) {
-        next = ngx_http_kv_router_best_left(ctx, ctx->rank, 1);
+        next = ngx_http_kv_router_best_left(ctx, 1);
     }
 
     if (next != UINT32_MAX) {
@@ -522,6 +450,8 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
      * back to an engine: it takes the next one as well
      */
 
+    ngx_http_kv_router_bound_begin(ctx);
+
     if (ctx->again) {
         ctx->again = 0;
 
@@ -534,18 +464,29 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
         i = ngx_http_kv_router_take(ctx, UINT32_MAX);
 
-        if (i == UINT32_MAX) {
-            *err = "no worker is left to try";
-            return NGX_DECLINED;
+        if (i != UINT32_MAX) {
+            ngx_http_kv_router_go(ctx, i);
+            ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
+
+            (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);
+            (void) ngx_atomic_fetch_add(
+                       &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
         }
 
-        ngx_http_kv_router_go(ctx, i);
+    } else {
+        i = 0;
+    }
 
-        ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
+    ngx_http_kv_router_bound_end(ctx);
 
-        (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);
-        (void) ngx_atomic_fetch_add(
-                   &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
+    if (i == UINT32_MAX) {
+        *err = "no worker is left to try";
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_kv_router_tell_rank(r, ctx) != NGX_OK) {
+        *err = "no memory";
+        return NGX_DECLINED;
     }
 
     if (ngx_http_kv_router_attempt_wrap(r, ctx) != NGX_OK) {
@@ -636,7 +577,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             ngx_http_kv_router_attempt_answered(ctx);
 
             kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
-            ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+            ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
         }
 
         if (streamed && ngx_buf_in_memory(cl->buf)) {

@@ -89,13 +89,15 @@ typedef struct {
     ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
     uint32_t                       *ranked;        /* for retries */
     uint32_t                        nranked;
-    uint32_t                        rank;          /* that the engine is told;
+    uint32_t                        rank;          /* that an engine was told;
                                                       UINT32_MAX: none */
     u_char                         *tried;         /* of each candidate */
     ngx_uint_t                      tries;
+    ngx_uint_t                      stale;         /* connections it met */
 
     ngx_http_kv_router_attempt_t   *attempt;       /* the peer's; NULL */
     kvr_ticket_t                    ticket;        /* while taken */
+    kvr_ticket_t                    prefill_ticket;
 
     ngx_str_t                       policy;
     ngx_str_t                       reason;
@@ -111,7 +113,7 @@ typedef struct {
                                                       -1: it didn't */
 
     unsigned                        taken:1;       /* an attempt is on */
-    unsigned                        stale:1;       /* its connection was */
+    unsigned                        prefilling:1;  /* one to prefill */
     unsigned                        again:1;       /* at the same worker */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
@@ -130,6 +132,16 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
 
+/* rank: has the worker of candidate i several? */
+ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+
+/*
+ * rank: a retry: the request names the rank of the candidate that was chosen.
+ * NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+
 /* load: predictions, and what is in flight already, go into the candidates */
 ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
@@ -137,6 +149,25 @@ ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
 /* load: reservation s, of nothing, is the request's at candidate i */
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
+
+/*
+ * bound: has the worker of candidate i, or the zone, all the requests that it
+ * may have?
+ */
+ngx_uint_t ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
+ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * bound: between these two no other process looks for room and takes it.  They
+ * do nothing where nothing is bounded.
+ */
+void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
+
+/* prefill: how the one elsewhere has ended, as attempts do; nothing twice */
+void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t how);
 
 /* load: a piece of a streamed answer: what it adds */
 void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
@@ -155,6 +186,24 @@ ngx_uint_t ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx,
 /* it gets one; NGX_DECLINED: not this one */
 ngx_int_t ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow);
+
+/* the same for a try that is not the request's own */
+ngx_int_t ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i, ngx_uint_t anyhow, kvr_ticket_t *ticket);
+
+/*
+ * How an attempt ended: a kvr_failure_t, or one of these.  pause: milliseconds
+ * that the worker asked for, or 0.  The ticket's is over with that, but for an
+ * answer that has only begun.
+ */
+
+#define NGX_HTTP_KV_ROUTER_DONE     KVR_FAILURES
+#define NGX_HTTP_KV_ROUTER_ABORTED  (KVR_FAILURES + 1)
+#define NGX_HTTP_KV_ROUTER_STALE    (KVR_FAILURES + 2)
+
+void ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c, kvr_ticket_t *ticket, ngx_uint_t end,
+    ngx_msec_t pause);
 
 /* the chosen one's attempt is not to be, or without an end to be judged by */
 void ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx);

@@ -1007,11 +1007,12 @@ load: none
 
 
 
-=== TEST 25: of several ranks the engine is told which, and retries stay at it
+=== TEST 25: of several ranks the engine is told which, by retries as well
 --- http_config
     kv_router_worker  main w1 127.0.0.1:9 ranks=2 max_fails=0;
     kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 ranks=2;
     kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_RAND_PORT_3;
+    kv_router_worker  main w4 127.0.0.1:9 max_fails=0;
 --- script
             local mine = "x-data-parallel-rank: 7\r\n"
             local function prompt(from, to)
@@ -1030,16 +1031,36 @@ load: none
             route("only one", prompt(41, 48), "rank")
             route("a client's own", prompt(41, 48), "rank", mine)
 
-            -- others have more of it, but of another rank
+            -- the next best has it at another rank
             client.cache("w1", client.tokens(61, 76),
                          { rank = 1, first = 4000 })
             client.cache("w2", client.tokens(61, 72),
                          { rank = 0, first = 5000 })
-            client.cache("w3", client.tokens(61, 72), { first = 6000 })
+            client.cache("w3", client.tokens(61, 68), { first = 6000 })
             route("a retry", prompt(61, 76), "rank")
 
+            -- and its load is there
+            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+                                     .. "Content-Length: "
+                                     .. #prompt(61, 76) .. "\r\n\r\n"
+                                     .. prompt(61, 76))
+
+            sock:receiveuntil("\r\n\r\n")()
+            sock:receive(1)
+            ngx.say(client.load())
+            sock:close()
+            client.idle()
+
             ask("POST", "/kv/workers/w2/drain", "")
-            route("nobody else has that rank", prompt(61, 76), "rank")
+            route("nobody else has several", prompt(61, 76), "rank")
+
+            -- a worker with one rank was not told: the next one is
+            client.cache("w4", client.tokens(81, 88), { first = 7000 })
+            ask("POST", "/kv/workers/w2/drain", '{"drain":false}')
+            ask("POST", "/kv/workers/w3/drain", "")
+            client.cache("w2", client.tokens(81, 84),
+                         { rank = 1, first = 8000 })
+            route("a client's own goes", prompt(81, 88), "rank", mine)
             client.idle()
 --- response_body
 one of two: 200 w2/1 2 of 2 of 2, overlap: w2 is told 1
@@ -1047,8 +1068,11 @@ whatever a client says: 200 w2/1 2 of 2 of 2, overlap: w2 is told 1
 the other one: 200 w2/0 2 of 2 of 2, overlap: w2 is told 0
 only one: 200 w3/0 2 of 2 of 2, overlap: w3 is told 
 a client's own: 200 w3/0 2 of 2 of 2, overlap: w3 is told 7
-a retry: 200 w2/1 0 of 4 of 4, retry: w2 is told 1
-nobody else has that rank: 200 w3/0 3 of 4 of 4, retry: w3 is told 1
+a retry: 200 w2/0 3 of 4 of 4, retry: w2 is told 0
+w2/0 active_requests=1 w2/0 decode_blocks=4
+load: none
+nobody else has several: 200 w3/0 2 of 4 of 4, retry: w3 is told 0
+a client's own goes: 200 w2/1 1 of 2 of 2, retry: w2 is told 1
 load: none
 --- error_log
 Connection refused

@@ -21,6 +21,10 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
             }
         }
 
+        location /reset {
+            return  444;
+        }
+
         location /stream {
             content_by_lua_block {
                 ngx.header.content_type = "text/event-stream; charset=utf-8"
@@ -81,6 +85,14 @@ _EOC_
         kv_router_api         main;
     }
 
+    location /lingering/ {
+        lingering_close         always;
+        lingering_time          60s;
+        lingering_timeout       60s;
+        access_by_lua_block     { router:access() }
+        proxy_pass              http://engines/;
+    }
+
     location /v1/ {
         access_by_lua_block     { router:access() }
         add_header              x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_best_overlap_blocks, $kv_router_reason" always;
@@ -130,7 +142,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 21;
+plan tests => repeat_each() * 25;
 
 run_tests();
 
@@ -286,3 +298,47 @@ below zero: 0
 --- no_error_log
 [error]
 [alert]
+
+
+
+=== TEST 7: a connection that lingers has no load
+--- script
+            local function linger(method, path)
+                local sock = client.send(method .. " /lingering/" .. path
+                                         .. " HTTP/1.0\r\n"
+                                         .. "Content-Length: 2\r\n\r\n{}")
+                local head = sock:receiveuntil("\r\n\r\n")()
+
+                ngx.say(method, " ", path, ": ", head:match("%d%d%d"))
+                client.idle()
+
+                -- nginx reads on, for a minute
+
+                ngx.say("lingers: ", sock:send("more") == 4, " ",
+                        ngx.var.connections_active)
+                sock:close()
+                client.wait(function()
+                    return ngx.var.connections_active == "1"
+                end)
+            end
+
+            linger("POST", "x")
+            linger("POST", "reset")
+            linger("HEAD", "x")
+            linger("HEAD", "reset")
+--- response_body
+POST x: 200
+load: none
+lingers: true 2
+POST reset: 502
+load: none
+lingers: true 2
+HEAD x: 200
+load: none
+lingers: true 2
+HEAD reset: 502
+load: none
+lingers: true 2
+--- no_error_log
+[alert]
+[emerg]

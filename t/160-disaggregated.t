@@ -154,7 +154,7 @@ _EOC_
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 35;
+plan tests => repeat_each() * 45;
 
 run_tests();
 
@@ -391,3 +391,144 @@ nobody decodes: 200 .*p1<: no_tokens
 a pair: 200 d1 d1<p1: pair
 p1 1, d1 2
 load: none
+
+
+
+=== TEST 8: a prefill worker that fails is out, and comes back, as any other
+--- http_config
+    kv_router_health  main max_fails=2 fail_timeout=2s;
+    lua_socket_log_errors  off;
+--- script
+            local function health_of(id)
+                for _, w in ipairs(require("resty.kv_router").index("main")
+                                   :workers())
+                do
+                    if w.worker_id == id then
+                        return w.health
+                    end
+                end
+            end
+
+            local function wait_for(state)
+                ngx.say("p2 is ", client.wait(function()
+                    return health_of("p2").state == state and state
+                end))
+            end
+
+            local body = '{"prompt":' .. long .. "}"
+
+            client.cache("p2", client.tokens(1, 8))
+            client.cache("d1", client.tokens(1, 4), { first = 2000 })
+            ask("DELETE", "/kv/workers/p1")
+            route("well", body)
+
+            -- it hangs: a request has to wait for it but twice
+            dict:set("sleep", 30)
+            route("hangs", body)
+            ngx.say("fails: ", health_of("p2").fails)
+            route("hangs again", body)
+
+            local health = health_of("p2")
+
+            ngx.say(health.state, " ", health.failures.timeout, " ",
+                    health.opened)
+            ngx.say("asked: ", dict:get("asked p2"))
+            route("out", body)
+            ngx.say("asked: ", dict:get("asked p2"))
+            client.idle()
+
+            -- of two requests one is the probe, which fails
+            wait_for("half_open")
+            route("a probe", body)
+            ngx.say(health_of("p2").state, " after ", health_of("p2").probes)
+
+            -- the next one does not
+            dict:delete("sleep")
+            wait_for("half_open")
+            route("another probe", body)
+            ngx.say(health_of("p2").state)
+
+            dict:set("status", 500)
+            route("a status", body)
+            ngx.say(health_of("p2").failures.status, " ",
+                    health_of("p2").fails)
+            dict:set("status", 400)
+            route("no failure of its own", body)
+            ngx.say(health_of("p2").fails)
+            client.idle()
+--- response_body
+well: 200 d1 d1<p2: pair
+hangs: 200 d1 d1<p2: pair
+fails: 1
+hangs again: 200 d1 d1<p2: pair
+failed 2 1
+asked: 3
+out: 200 d1 d1<: no pair
+asked: 3
+load: none
+p2 is half_open
+a probe: 200 d1 d1<p2: pair
+failed after 1
+p2 is half_open
+another probe: 200 d1 d1<p2: pair
+ok
+a status: 200 d1 d1<p2: pair
+1 1
+no failure of its own: 200 d1 d1<p2: pair
+1
+load: none
+--- error_log eval
+[qr/\[warn\] .* worker "p2" is out for 2000 ms after 2 failures, the last one: timeout/,
+ qr/\[notice\] .* worker "p2" answers again/]
+--- no_error_log
+[alert]
+[emerg]
+--- timeout: 30
+
+
+
+=== TEST 9: SGLang: who prefilled is well when the decode worker answers
+--- http_config
+    kv_router_health  main max_fails=1 fail_timeout=1s;
+    kv_router_worker  main p0 127.0.0.1:9 role=prefill;
+    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode;
+    lua_socket_log_errors  off;
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "disaggregated",
+            policy_conf = { protocol = "sglang" },
+        })
+    }
+--- script
+            local function tell()
+                for _, w in ipairs(require("resty.kv_router").index("main")
+                                   :workers())
+                do
+                    if w.worker_id == "p0" then
+                        ngx.say(w.health.state, " ", w.health.failures.connect,
+                                " ", w.health.aborted)
+                    end
+                end
+            end
+
+            local body = '{"input_ids":' .. long .. "}"
+
+            route("refused", body)
+            tell()
+            route("out", body)
+
+            ask("PUT", "/kv/workers/p0", '{"role":"prefill","address":'
+                .. '"127.0.0.1:' .. "$TEST_NGINX_RAND_PORT_1" .. '"}')
+            route("it is there", body)
+            client.idle()
+            tell()
+--- response_body
+refused: 200 d1 d1<p0: pair
+failed 1 0
+out: 200 d1 d1<: no pair
+it is there: 200 d1 d1<p0: pair
+load: none
+ok 1 0
+--- no_error_log
+[alert]
+[emerg]

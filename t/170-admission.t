@@ -84,7 +84,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 28;
+plan tests => repeat_each() * 33;
 
 run_tests();
 
@@ -259,6 +259,50 @@ none: 200 . - fine$
 --- response_body
 to the new one: 200 b - fine
 to its successor: 200 c - fine
+load: none
+--- no_error_log
+[error]
+[alert]
+[warn]
+
+
+
+=== TEST 7: who waits is let in by priority, the smallest number first
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main",
+                                                { queue = 10,
+                                                  queue_timeout = 8 })
+    }
+--- script
+            put("a", ',"max_active":1')
+
+            local a = hold()
+            local order, threads = {}, {}
+
+            for i, priority in ipairs { 5, 0, -3, 5, -3 } do
+                threads[i] = ngx.thread.spawn(function()
+                    local answer = ask("POST", "/v1/x", '{"priority":'
+                                       .. priority .. "}")
+
+                    assert(answer.status == 200)
+                    order[#order + 1] = priority .. "/" .. i
+                end)
+
+                -- each is in the queue before the next one comes
+                ngx.sleep(0.05)
+            end
+
+            a:close()
+
+            for i = 1, #threads do
+                ngx.thread.wait(threads[i])
+            end
+
+            ngx.say(table.concat(order, " "))
+            client.idle()
+--- response_body
+-3/3 -3/5 0/2 5/1 5/4
 load: none
 --- no_error_log
 [error]

@@ -41,6 +41,7 @@ local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
 local ngx_log = ngx.log
+local ngx_now = ngx.now
 local now_us = lib.now_us
 local pcall = pcall
 local pid = ngx.worker.pid
@@ -219,12 +220,15 @@ end
 
 -- The match of a request that comes when all workers are busy: as soon as
 -- there is one that is not.  nil: none was in time, or nobody may wait.
-local function match_later(self, r, zone, req, given)
+-- accept(match): optional; false: it waits on.  since: as for gate:enter().
+local function match_later(self, r, zone, req, given, since, accept)
     local found, why = self.gate:enter(req.priority, function()
-        return (lib.match(r, zone, given.lora_name, given.cache_salt,
-                          given.model, allowed_for(self, given),
-                          self.policy.roles))
-    end)
+        local found = lib.match(r, zone, given.lora_name, given.cache_salt,
+                                given.model, allowed_for(self, given),
+                                self.policy.roles)
+
+        return found and (not accept or accept(found)) and found
+    end, since)
 
     if not found then
         lib.refused(zone, WHY.OVERLOAD)
@@ -318,8 +322,9 @@ local function tell_rank(r, zone)
 end
 
 
--- Asks the policy and reserves what it chose.
-local function decide(self, r, zone, req, found, given, why, started)
+-- Asks the policy and reserves what it chose.  Returns true and the plan, or
+-- nil, what is wrong, and true when all workers are full by now.
+local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = policy.context(found, req, given.params, random,
                                started / 1e6, self.max_tries + 1)
@@ -330,24 +335,66 @@ local function decide(self, r, zone, req, found, given, why, started)
     end
 
     -- from the second on: what retries follow
-    local ok, err = lib.reserve(r, zone, list[0], k > 1 and list + 1 or nil,
-                                k - 1, chosen.name,
-                                failed or why or found.why, reason,
-                                now_us() - started)
+    local ok, err, full = lib.reserve(r, zone, list[0],
+                                      k > 1 and list + 1 or nil, k - 1,
+                                      chosen.name, failed or why or found.why,
+                                      reason, now_us() - started)
 
-    if ok then
-        tell_rank(r, zone)
+    if not ok then
+        return nil, err, full
     end
 
-    if ok and plan then
-        prepare(plan, r, zone, req, found)
-    end
-
-    if ok and self.shows and explain.wanted(self.shows) then
+    if self.shows and explain.wanted(self.shows) then
         lib.show(r, zone)
     end
 
-    return ok, err
+    return true, plan
+end
+
+
+-- What is to be done when it is reserved.
+local function settle(r, zone, req, found, plan)
+    tell_rank(r, zone)
+
+    if plan then
+        prepare(plan, r, zone, req, found)
+    end
+end
+
+
+-- Both.
+local function decide(self, r, zone, req, found, given, why, started)
+    local ok, plan, full = choose(self, r, zone, req, found, given, why,
+                                  started)
+
+    if not ok then
+        return nil, plan, full
+    end
+
+    settle(r, zone, req, found, plan)
+
+    return true
+end
+
+
+-- Another process took the last place: the request waits, on or now, until it
+-- has one.  False: it doesn't get any.
+local function decide_later(self, r, zone, req, given, why, since)
+    local plan
+
+    local found = match_later(self, r, zone, req, given, since, function(found)
+        local ok
+
+        ok, plan = choose(self, r, zone, req, found, given, why, now_us())
+
+        return ok
+    end)
+
+    if found then
+        settle(r, zone, req, found, plan)
+    end
+
+    return found
 end
 
 
@@ -401,10 +448,13 @@ function router:access(given)
                                              allowed_for(self, given),
                                              self.policy.roles)
 
+    local since
+
     if busy then
         local before = now_us()
 
-        found = match_later(self, r, zone, req, given)
+        since = ngx_now()
+        found = match_later(self, r, zone, req, given, since)
         started = started + (now_us() - before)
 
         if not found then
@@ -435,7 +485,8 @@ function router:access(given)
         found, why, busy = match_text(self, r, zone, req, found, given)
 
         if busy then
-            found = match_later(self, r, zone, req, given)
+            since = since or ngx_now()
+            found = match_later(self, r, zone, req, given, since)
         end
 
         started = started + (now_us() - before)
@@ -446,10 +497,18 @@ function router:access(given)
         end
     end
 
-    local ok
+    local ok, full
 
-    ok, err = decide(self, r, zone, req, found, given, why, started)
+    ok, err, full = decide(self, r, zone, req, found, given, why, started)
     if ok then
+        return
+    end
+
+    if full then
+        if not decide_later(self, r, zone, req, given, why, since) then
+            return refuse(self.overload_status, OVERLOAD)
+        end
+
         return
     end
 

@@ -16,6 +16,8 @@ static bool kvr_load_count(int64_t *counter, int64_t n);
 static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
 static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
+static void kvr_load_share_table(kvr_load_t *l, kvr_owner_t self);
+static uint32_t kvr_load_reclaim_shared(kvr_load_t *l);
 
 
 size_t
@@ -48,6 +50,7 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
     l->arena = arena;
     l->zone = z;
     l->slot = KVR_LOAD_SHARED;
+    l->self = 0;
 }
 
 
@@ -99,6 +102,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 
     z = l->zone;
     l->slot = KVR_LOAD_SHARED;
+    l->self = self;
 
     slot = KVR_LOAD_SHARED;
     n = 1;
@@ -114,6 +118,8 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 
     if (slot == KVR_LOAD_SHARED || !kvr_load_table(l, slot)) {
         kvr_set64(l->mem, &z->overflow, z->overflow + 1);
+        kvr_load_share_table(l, self);
+
         return false;
     }
 
@@ -133,10 +139,45 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 }
 
 
+/* Its place among the sharers of the shared table. */
+
+static void
+kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
+{
+    uint32_t          i, at;
+    kvr_load_zone_t  *z;
+
+    z = l->zone;
+    at = KVR_LOAD_SHARERS;
+
+    for (i = KVR_LOAD_SHARERS; i-- > 0; /* void */ ) {
+        if (z->sharers[i] == 0 || z->sharers[i] == self) {
+            at = i;
+        }
+    }
+
+    if (at == KVR_LOAD_SHARERS) {
+        kvr_set32(l->mem, &z->unknown, 1);
+        return;
+    }
+
+    kvr_set64(l->mem, &z->sharers[at], self);
+}
+
+
 void
 kvr_load_leave(kvr_load_t *l)
 {
+    uint32_t  i;
+
     if (l->slot == KVR_LOAD_SHARED) {
+
+        for (i = 0; i < KVR_LOAD_SHARERS; i++) {
+            if (l->self && l->zone->sharers[i] == l->self) {
+                kvr_set64(l->mem, &l->zone->sharers[i], 0);
+            }
+        }
+
         return;
     }
 
@@ -159,6 +200,14 @@ kvr_load_orphaned(const kvr_load_t *l)
         owner = kvr_load64(&l->zone->procs[i].owner);
 
         if (owner && i != l->slot && !kvr_owner_alive(owner)) {
+            return true;
+        }
+    }
+
+    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
+        owner = kvr_load64(&l->zone->sharers[i]);
+
+        if (owner && !kvr_owner_alive(owner)) {
             return true;
         }
     }
@@ -191,7 +240,47 @@ kvr_load_reclaim(kvr_load_t *l)
         n++;
     }
 
-    return n;
+    return n + kvr_load_reclaim_shared(l);
+}
+
+
+/* Who of its sharers did what there nobody knows. */
+
+static uint32_t
+kvr_load_reclaim_shared(kvr_load_t *l)
+{
+    bool              left;
+    uint32_t          i;
+    kvr_load_zone_t  *z;
+
+    z = l->zone;
+    left = false;
+
+    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
+
+        if (z->sharers[i] == 0) {
+            continue;
+        }
+
+        if (kvr_owner_alive(z->sharers[i])) {
+            left = true;
+            continue;
+        }
+
+        kvr_set64(l->mem, &z->sharers[i], 0);
+        kvr_set32(l->mem, &z->spilt, 1);
+    }
+
+    if (left || !z->spilt || z->unknown) {
+        return 0;
+    }
+
+    kvr_load_zero(l, KVR_LOAD_SHARED);
+
+    kvr_set32(l->mem, &z->spilt, 0);
+    kvr_set64(l->mem, &z->reclaimed, z->reclaimed + 1);
+
+    return 1;
 }
 
 
@@ -361,6 +450,40 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
     }
 
     r->holder = UINT32_MAX;
+}
+
+
+/* What a dead process did in between is in its own table. */
+
+void
+kvr_load_shut(kvr_load_t *l)
+{
+    bool         broken;
+    kvr_owner_t  owner;
+
+    do {
+        owner = kvr_load64(&l->zone->gate.owner);
+
+        if (kvr_lock_acquire(&l->zone->gate, l->self, KVR_LOAD_GATE_MS,
+                             &broken)
+            == KVR_OK)
+        {
+            return;
+        }
+
+        /* who had it all the time is stopped; whoever has it by now is not */
+
+    } while (owner == 0
+             || !__atomic_compare_exchange_n(&l->zone->gate.owner, &owner,
+                                             l->self, false, __ATOMIC_ACQUIRE,
+                                             __ATOMIC_RELAXED));
+}
+
+
+void
+kvr_load_open(kvr_load_t *l)
+{
+    kvr_lock_release(&l->zone->gate, l->self);
 }
 
 

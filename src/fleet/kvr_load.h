@@ -7,7 +7,8 @@
  * zone; a reader adds the tables up.  A process that dies takes its requests
  * with it, so its table is zeroed by whoever finds it dead: nothing leaks.
  * There are KVR_LOAD_PROCS tables; processes beyond that count in one shared
- * table, with atomic additions, and its leaks stay until the zone is idle.
+ * table, with atomic additions.  What one of these leaves there when it is
+ * killed goes when none of them is left.
  *
  * A row is written by its own process only (the shared table: by all), with
  * relaxed atomics; readers may see one field newer than the other.
@@ -31,6 +32,8 @@
 #define KVR_LOAD_PROCS       256         /* old generations of workers live as
                                             long as their streams */
 #define KVR_LOAD_SHARED      KVR_LOAD_PROCS
+#define KVR_LOAD_GATE_MS     100
+#define KVR_LOAD_SHARERS     256         /* that are known, of that one */
 
 
 /* One holder's load, in one process or over all. */
@@ -68,7 +71,12 @@ typedef struct {
     uint64_t         overflow;      /* processes that found no slot */
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
     uint64_t         below_zero;    /* counters found there: a bug */
+    kvr_lock_t       gate;          /* see kvr_load_shut() */
     kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
+
+    kvr_owner_t      sharers[KVR_LOAD_SHARERS];     /* 0: free */
+    uint32_t         spilt;         /* one of them was killed */
+    uint32_t         unknown;       /* there were more: it is never zeroed */
 } kvr_load_zone_t;
 
 
@@ -77,6 +85,7 @@ typedef struct {
     kvr_arena_t      *arena;        /* where a process's table comes from */
     kvr_load_zone_t  *zone;
     uint32_t          slot;         /* of this process */
+    kvr_owner_t       self;         /* this process, once it has joined */
 } kvr_load_t;
 
 
@@ -90,7 +99,7 @@ void kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
 /*
  * Joins as process self: takes a free slot.  For the lock's holder, inside a
  * transaction.  False: without a slot, or memory for its table, the process
- * counts in the shared one, and what it leaks when it is killed stays.
+ * counts in the shared one.
  */
 bool kvr_load_join(kvr_load_t *l, kvr_owner_t self);
 
@@ -129,6 +138,15 @@ void kvr_load_share(kvr_reservation_t *r, int64_t blocks);
 
 /* Gives everything back; r is empty after that, and a second call harmless. */
 void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
+
+/*
+ * Between these two no other process is in between them: for a process that
+ * reads the load of a holder and reserves when there is room.  Not for long.
+ * A process that dies there is found out at once; one that is stopped is
+ * waited for KVR_LOAD_GATE_MS by one other, which then has the gate.
+ */
+void kvr_load_shut(kvr_load_t *l);
+void kvr_load_open(kvr_load_t *l);
 
 /*
  * The load of one generation of a holder over all processes.  Any process, no

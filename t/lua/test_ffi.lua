@@ -134,6 +134,14 @@ end
 
 enum("src/fleet/kvr_health.h", "kvr_health_state", healths)
 
+local failures = { FAILURES = lib.FAILURES }
+
+for name, id in pairs(lib.FAILED) do
+    failures["FAILED_" .. name:upper()] = id
+end
+
+enum("src/fleet/kvr_health.h", "kvr_failure", failures)
+
 local roles = {}
 
 for id = 0, 2 do

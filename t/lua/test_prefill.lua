@@ -5,10 +5,13 @@ local tap = require "lib.tap"
 local fake = require "lib.fake"
 local sock = require "lib.sock"
 local decode = require "cjson".decode
+local ffi = require "ffi"
 local json = require "resty.kv_router.json"
+local lib = require "resty.kv_router.ffi"
 local prefill = require "resty.kv_router.prefill"
 local random = require "resty.kv_router.random"
 
+local FAILED = lib.FAILED
 local has, is = tap.has, tap.is
 
 
@@ -32,8 +35,26 @@ is(json.object({}, {}), "{}", "object: empty")
 
 local held = {}
 
-function fake.c.prefill(_, _, i)
-    held[#held + 1] = i < 100 and tostring(i) or "-"
+-- candidate numbers that are not to be asked
+local out = {}
+
+-- how each went, as in lib.FAILED; 6: it has answered
+local ends = {}
+
+function fake.c.prefill(_, _, i, err)
+    if out[i] then
+        err[0] = ffi.cast("char *", "it is out")
+        return -5
+    end
+
+    held[#held + 1] = tostring(i)
+
+    return 0
+end
+
+function fake.c.prefill_ended(_, _, how)
+    held[#held + 1] = "-"
+    ends[#ends + 1] = how
 
     return 0
 end
@@ -48,7 +69,7 @@ function fake.c.rank(_, _, i, rank)
 end
 
 local function run(plan, body, sockets, vars)
-    held, fake.set, fake.new_body = {}, {}, nil
+    held, ends, fake.set, fake.new_body = {}, {}, {}, nil
     fake.ngx.ctx = {}
     fake.sockets = {}
     fake.vars = { uri = "/v1/completions", request_id = "0a1b" }
@@ -105,6 +126,7 @@ local head, asked = sent(one)
 is(one.host .. ":" .. one.port, "10.0.0.2:8000",
    "vllm: the first of those planned is asked")
 is(one.timeout, 5000, "vllm: for as long as planned")
+is(one.connect_timeout, 2000, "vllm: not so long for connecting")
 has(head, "POST /v1/completions HTTP/1.1\r\n", "vllm: at the request's path")
 has(head, "X-Request-Id: 0a1b\r\n", "vllm: with an id")
 is(fake.set["X-Request-Id"], "0a1b", "vllm: which the decoder gets, too")
@@ -148,6 +170,38 @@ one = answer('{"kv_transfer_params":{"a":1}}')
 is(run(VLLM, BODY, { dead, one }), true, "vllm: one fails, the next is asked")
 is(one.host, "10.0.0.3", "vllm: which is the next")
 is(table.concat(held, " "), "1 - 2 -", "vllm: the load goes with it")
+is(table.concat(ends, " "), FAILED.connect .. " 6",
+   "vllm: the health of both is told")
+
+out[1] = true
+one = answer('{"kv_transfer_params":{"a":1}}')
+is(run(VLLM, BODY, { one }), true, "vllm: one is out, the next is asked")
+is(one.host, "10.0.0.3", "vllm: and the one that is out is not")
+out[2] = true
+local none, why = run(VLLM, BODY, {})
+is(none, nil, "vllm: all are out")
+has(why, "10.0.0.3:8000: it is out", "vllm: all are out: says so")
+out = {}
+
+one = answer('{"kv_transfer_params":{"a":1}}')
+one.dead = 3
+is(run(VLLM, BODY, { one }), true,
+   "vllm: kept connections that are dead are no failure")
+is(table.concat(ends, " "), "6", "vllm: nor for its health")
+is(one.dead, 0, "vllm: each is tried")
+
+for _, case in ipairs {
+    { "a connection that is cut", sock.new(""), FAILED.reset },
+    { "what is no HTTP", sock.new("what?\r\n\r\n"), FAILED.invalid },
+    { "a 500", answer("{}", 500), FAILED.status },
+    { "a 429", answer("{}", 429), 6 },
+    { "a 400", answer("{}", 400), 6 },
+    { "no JSON", answer("what?"), FAILED.invalid },
+    { "nothing to take over", answer("{}"), 6 },
+} do
+    run({ prefill = { 2 }, protocol = "vllm" }, BODY, { case[2] })
+    is(table.concat(ends, " "), tostring(case[3]), "vllm: health: " .. case[1])
+end
 
 local function fails(part, name, sockets, vars, body)
     local ok, err = run(VLLM, body or BODY, sockets, vars)
@@ -192,6 +246,7 @@ is(one.sent:match("\r\n\r\n(.*)$"), fake.new_body,
    "sglang: the decoder gets the same")
 is(fake.ngx.ctx[prefill], one, "sglang: the connection stays with the request")
 is(table.concat(held, " "), "0", "sglang: and its load")
+is(#ends, 0, "sglang: the answer to the request says how it went")
 
 one = sock.new("")
 run(SGLANG, '{"text":["a","b"]}', { one })
@@ -220,6 +275,8 @@ is(run(SGLANG, '{"text":"x"}', { dead, one }), true,
    "sglang: one fails, the next is taken")
 is(decode(fake.new_body).bootstrap_port, 9100, "sglang: with its own port")
 is(table.concat(held, " "), "0 - 2", "sglang: the load goes with it")
+is(table.concat(ends, " "), tostring(FAILED.connect),
+   "sglang: the health of the first is told")
 
 local ok, err = run(SGLANG, '{"text":"x"}', { dead, dead })
 

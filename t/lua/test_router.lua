@@ -111,6 +111,14 @@ function c.reserve(_, _, i, ranked, n, policy, policy_len, why, reason,
     state.reason, state.us = str(reason, reason_len), us
     say(err, "the holder is gone")
 
+    -- other processes are quicker so often
+
+    state.quicker = (state.quicker or 0) - 1
+
+    if state.quicker >= 0 then
+        return -3
+    end
+
     if state.reserve_rc ~= 0 then
         return state.reserve_rc
     end
@@ -125,6 +133,13 @@ function c.rank(_, _, _, rank)
     rank[0] = state.rank or 0
 
     return state.rank and 0 or -5
+end
+
+function c.refused()
+end
+
+function c.prefill_ended()
+    return 0
 end
 
 function c.prefill_failed()
@@ -308,6 +323,16 @@ is(fake.set["x-data-parallel-rank"], nil, "a worker with one is told none")
 reset { rank = 3, failures = 2 }
 router:access()
 is(fake.set["x-data-parallel-rank"], nil, "nor is one without a reservation")
+
+reset { quicker = 1 }
+router:access()
+is(fake.exited, nil, "another process is quicker: the request looks again")
+is(state.reserves, 2, "another process is quicker: and reserves what is left")
+
+reset { quicker = 9 }
+router:access()
+is(fake.exited, 503, "others are always quicker: it is refused")
+is(#fake.log, 1, "others are always quicker: logged")
 
 local remote = kv.new("main", {
     policy = {

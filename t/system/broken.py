@@ -69,6 +69,7 @@ class Engine:
         self._lock = threading.Lock()
         self._listener = None
         self._peers = set()
+        self._forgotten = set()
         self._mode = "refuse"
         self.mode = "ok"
 
@@ -97,6 +98,12 @@ class Engine:
             peers = list(self._peers)
         for peer in peers:
             _reset(peer)
+
+    def forget(self):
+        """As a machine that was switched off and on: connections that are
+        open now are reset when something comes on them, and no sooner."""
+        with self._lock:
+            self._forgotten = set(self._peers)
 
     def _listen(self):
         listener = socket.socket()
@@ -132,6 +139,7 @@ class Engine:
         finally:
             with self._lock:
                 self._peers.discard(peer)
+                self._forgotten.discard(peer)
             peer.close()
 
     def _answer(self, peer):
@@ -141,6 +149,9 @@ class Engine:
             if not more:
                 return False
             data += more
+        if peer in self._forgotten:
+            _reset(peer)
+            return False
         head, _, body = data.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
         while length and len(body) < int(length[1]):

@@ -14,6 +14,7 @@ import time
 from broken import EVENTS, Engine, Stage
 from stage import PATIENCE, PROCESSES, wait_until
 
+KEPT = 8                        # connections
 ALLOWED = (r"upstream|connect\(\) failed|no live|recv\(\) failed"
            r"|kevent|peer closed", )
 
@@ -383,6 +384,27 @@ def an_idle_connection_that_was_closed():
     at.check_idle()
 
 
+def many_kept_connections_that_are_dead():
+    """however many are kept: an engine that was switched off and on is well"""
+    begin(max_fails=1)
+    w1.mode, w1.pause = "slow_first", 0.5
+    kept = KEPT - len({answer.body for answer in together(KEPT)} - {b"w1"})
+    assert kept == KEPT, kept
+    w1.mode = "ok"
+    for _ in range(2):
+        w1.forget()
+        served, known = w1.served, failures("w1")
+        for _ in range(3 * PROCESSES):
+            assert at.ask().body == b"w1"
+        assert w1.served - served == 3 * PROCESSES
+        health = at.health_of("w1")
+        assert failures("w1") == known and health["state"] == "ok", health
+        w1.mode = "slow_first"
+        assert {answer.body for answer in together(KEPT)} == {b"w1"}
+        w1.mode = "ok"
+    at.check_idle()
+
+
 # ------------------------------------------------- draining, slow start, hot
 
 def draining_takes_nothing_new():
@@ -516,7 +538,8 @@ def main():
             the_failed_come_last, a_last_failure_counts_too,
             no_worker_is_asked_twice, max_fails_of_a_worker,
             a_kept_connection_that_is_reset,
-            an_idle_connection_that_was_closed, draining_takes_nothing_new,
+            an_idle_connection_that_was_closed,
+            many_kept_connections_that_are_dead, draining_takes_nothing_new,
             a_draining_worker_is_no_retry, who_comes_back_starts_slowly,
             a_reload_changes_it, checks_take_workers_out, the_metrics_say_it,
             the_log_is_quiet])

@@ -39,6 +39,8 @@ GROWTH = 2                          # blocks that an answer may have
 COUNTERS = ("active_requests", "active_prefills", "prefill_tokens",
             "decode_blocks")
 
+DUE = ("reload", "kill", "term", "engine", "engine", "drain")   # of a round
+
 MODES = (["ok"] * 12 + ["slow_first"] * 6 + ["slow_body"] * 16 + [
     "reset_after", "garbage", "bare", "hang", "error", "busy", "later", "cut",
     "cut", "short", "stall"])
@@ -356,10 +358,12 @@ class Soak:
         watch = threading.Thread(target=self._watch)
         for thread in [watch, *clients]:
             thread.start()
+        due = list(DUE)                 # the others as chance will have it
+        self.rng.shuffle(due)
         end = time.monotonic() + ROUND
-        while time.monotonic() < end:
+        while time.monotonic() < end or due:
             time.sleep(self.rng.random() * 0.3)
-            self._act()
+            self._act(due.pop() if due and self.rng.random() < 0.5 else None)
         for client in clients:
             client.going = False
         for client in clients:
@@ -371,9 +375,10 @@ class Soak:
                        if client.wrong]
         self._silence()
 
-    def _act(self):
-        act = self.rng.choice(["reload", "kill", "kill", "term", "engine",
-                               "engine", "drain", "drain"] + ["extra"] * 10)
+    def _act(self, act):
+        act = act or self.rng.choice(
+            ["reload", "kill", "kill", "term", "engine", "engine", "drain",
+             "drain"] + ["extra"] * 10)
         with contextlib.suppress(OSError):  # the process asked was killed
             getattr(self, "_" + act)()
 
@@ -395,12 +400,13 @@ class Soak:
         self._kill(signal.SIGTERM, "term")
 
     def _engine(self):
-        engine = self.engines[self.rng.choice(GOING)]
-        if engine.mode == "refuse":
-            engine.mode = "mixed"
+        dead = [name for name in GOING
+                if self.engines[name].mode == "refuse"]
+        if dead and (len(dead) == len(GOING) or self.rng.random() < 0.6):
+            self.engines[self.rng.choice(dead)].mode = "mixed"
             self.done["return"] += 1
-        elif self.rng.random() < 0.5:
-            engine.die()
+        else:
+            self.engines[self.rng.choice(sorted(set(GOING) - set(dead)))].die()
             self.done["die"] += 1
 
     def _drain(self):
@@ -535,9 +541,19 @@ def no_load_is_left():
 def everything_happened():
     """there was every end and every fault"""
     assert len(at.tally.endings) == len(set(ENDINGS)), at.tally.endings
-    assert all(n for name, n in at.done.items()
-               if name not in ("term", "return", "reload")), at.done
+    assert all(at.done.values()), at.done
     assert min(at.highest.values()) > 0, at.highest
+    status = at.stage.status()
+    requests, index = status["requests"], status["index"]
+    assert requests["retries"] > 0, requests
+    assert requests["by_reason"]["overload"] > 0, requests
+    assert 0 < index["load_reclaimed"] <= len(at.killed), index
+    workers = at.stage.workers()
+    for names in (BOTH, PREFILL, DECODE):
+        health = [workers[name]["health"] for name in names]
+        assert sum(one["aborted"] for one in health) > 0, (names, health)
+        assert sum(sum(one["failures"].values()) for one in health) > 0, (
+            names, health)
 
 
 def no_probe_is_left():

@@ -120,8 +120,9 @@ end
 
 
 -- Calls try() until it returns a value, which is returned.  nil, "full": the
--- queue is; nil, "timeout": no room came in time.  Yields.
-function _M.enter(self, priority, try)
+-- queue is; nil, "timeout": no room came in time.  since: when the request began
+-- to wait, if it has waited before.  Yields.
+function _M.enter(self, priority, try, since)
     update_time()
 
     if not first_of(self) then
@@ -136,7 +137,7 @@ function _M.enter(self, priority, try)
         return nil, "full"
     end
 
-    local waiter = { priority = priority, since = now(), looked = now(),
+    local waiter = { priority = priority, since = since or now(), looked = now(),
                      semaphore = new_semaphore(0) }
 
     line_up(self, waiter)

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 7                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 8                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -134,6 +134,8 @@ int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const unsigned char *reason, size_t reason_len, double us, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
+int ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
+    uint32_t how, char **err);
 int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
     char **err);
 int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
@@ -214,6 +216,14 @@ local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
                       "STALE", "UNVERIFIED", "EXTERNAL" }
 
 _M.CONFIDENCES = CONFIDENCES
+
+-- kvr_failure_t; their number stands for none
+_M.FAILED = { connect = 0, timeout = 1, reset = 2, invalid = 3, status = 4,
+              cut = 5 }
+
+local FAILURES = 6
+
+_M.FAILURES = FAILURES
 
 local HEALTHS = { [0] = "ok", "slow_start", "half_open", "failed", "away",
                   "down" }
@@ -418,10 +428,23 @@ end
 
 -- Reserves candidate i (from 0) of the last match; ranked: a uint32_t array of
 -- the n candidates (from 0) that retries follow, or nil.  us: microseconds.
+-- Returns nil, err, and true when all workers are full by now.
 function _M.reserve(r, zone, i, ranked, n, policy, why, reason, us)
     local rc = C.ngx_http_kv_router_ffi_reserve(r, zone, i, ranked, n, policy,
                                                 len_of(policy), why, reason,
                                                 len_of(reason), us, err_out)
+    if rc ~= OK then
+        return nil, failure(rc), rc == BUSY
+    end
+
+    return true
+end
+
+
+-- Candidate i (from 0) prefills for the one that was reserved.  nil, err: it is
+-- not to be asked.
+function _M.prefill(r, zone, i)
+    local rc = C.ngx_http_kv_router_ffi_prefill(r, zone, i, err_out)
     if rc ~= OK then
         return nil, failure(rc)
     end
@@ -430,10 +453,11 @@ function _M.reserve(r, zone, i, ranked, n, policy, why, reason, us)
 end
 
 
--- Candidate i (from 0) prefills for the one that was reserved; nil: nobody
--- does any more.
-function _M.prefill(r, zone, i)
-    local rc = C.ngx_http_kv_router_ffi_prefill(r, zone, i or NOBODY, err_out)
+-- How that went: one of FAILED, or nil: it has answered.
+function _M.prefill_ended(r, zone, how)
+    local rc = C.ngx_http_kv_router_ffi_prefill_ended(r, zone,
+                                                      how or FAILURES,
+                                                      err_out)
     if rc ~= OK then
         return nil, failure(rc)
     end

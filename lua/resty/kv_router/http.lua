@@ -198,14 +198,16 @@ end
 
 -- Sends a JSON body to path at address over sock, a new cosocket.  timeout:
 -- milliseconds for each of connecting, sending and receiving.  headers: lines,
--- each with its end, or nil.  Returns true, or nil and what is wrong.
-function _M.send(sock, address, path, body, timeout, headers)
+-- each with its end, or nil.  connect_timeout: for connecting alone, or nil.
+-- Returns true, or nil and what is wrong, and true when the connection was one
+-- that was kept.
+function _M.send(sock, address, path, body, timeout, headers, connect_timeout)
     local host, port, err = _M.split(address)
     if not host then
         return nil, err
     end
 
-    sock:settimeouts(timeout, timeout, timeout)
+    sock:settimeouts(connect_timeout or timeout, timeout, timeout)
 
     local ok
 
@@ -219,6 +221,8 @@ function _M.send(sock, address, path, body, timeout, headers)
         return nil, "connect: " .. err
     end
 
+    local kept = sock:getreusedtimes() > 0
+
     ok, err = sock:send({ "POST ", path, " HTTP/1.1\r\nHost: ",
                           port and address or "localhost",
                           "\r\nContent-Type: application/json",
@@ -226,32 +230,50 @@ function _M.send(sock, address, path, body, timeout, headers)
                           headers or "", "\r\n", body })
     if not ok then
         sock:close()
-        return nil, "send: " .. err
+        return nil, "send: " .. err, kept
     end
 
-    return true
+    return true, nil, kept
 end
 
 
--- The same, and reads the answer.  limit: bytes of its body.  Returns the
--- status and the body, or nil and what is wrong.
-function _M.post(sock, address, path, body, timeout, limit, headers)
-    local ok, err = _M.send(sock, address, path, body, timeout, headers)
+local function post(sock, address, path, body, timeout, limit, headers,
+                    connect_timeout)
+    local ok, err, kept = _M.send(sock, address, path, body, timeout, headers,
+                                  connect_timeout)
     if not ok then
-        return nil, err
+        return nil, err, kept
     end
 
     local status, answer, keep = _M.read(sock, limit)
 
     if not status then
         sock:close()
-        return nil, "receive: " .. answer
+        return nil, "receive: " .. answer, kept
     end
 
     if keep then
         sock:setkeepalive(IDLE_MS)
     else
         sock:close()
+    end
+
+    return status, answer
+end
+
+
+-- The same, and reads the answer.  limit: bytes of its body.  Returns the
+-- status and the body, or nil and what is wrong.  A connection that was kept
+-- may have been closed by the engine meanwhile: then another one is taken.
+function _M.post(...)
+    local status, answer, kept
+
+    for _ = 0, POOL do
+        status, answer, kept = post(...)
+
+        if status or not kept or find(answer, "timeout", 1, true) then
+            break
+        end
     end
 
     return status, answer

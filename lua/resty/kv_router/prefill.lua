@@ -23,10 +23,12 @@
 --
 -- When a prefill worker fails the next one is asked, and when all fail the
 -- request goes on without: a vLLM worker prefills itself, an SGLang one
--- refuses.
+-- refuses.  What fails counts for the worker's health, as requests do: one that
+-- is out is not asked.
 --
 -- Settings, in the plan: prefill, protocol (resty.kv_router.policy), timeout
--- (seconds, 60), and for "sglang" ports, one for each of prefill.
+-- (seconds, 60), connect_timeout (seconds, 2, timeout at most), and for
+-- "sglang" ports, one for each of prefill.
 
 
 local cjson = require "cjson.safe"
@@ -42,6 +44,7 @@ local find = string.find
 local floor = math.floor
 local format = string.format
 local ipairs = ipairs
+local min = math.min
 local new_socket = ngx.socket.tcp
 local next = next
 local ngx = ngx
@@ -50,6 +53,7 @@ local pairs = pairs
 local rep = string.rep
 local set_body_data = ngx.req.set_body_data
 local set_header = ngx.req.set_header
+local sub = string.sub
 local type = type
 local var = ngx.var
 
@@ -57,7 +61,9 @@ local var = ngx.var
 local _M = {}
 
 
+local FAILED = lib.FAILED
 local TIMEOUT = 60               -- seconds
+local CONNECT_TIMEOUT = 2
 local MAX_ANSWER = 2^20          -- bytes; one token and some numbers
 
 -- what a request for one token has else than the client's
@@ -94,10 +100,63 @@ local function header_lines(job, i, id)
 end
 
 
+-- Milliseconds: for sending and receiving, for connecting.
+local function timeouts(plan)
+    local timeout = plan.timeout or TIMEOUT
+
+    return timeout * 1000,
+           min(timeout, plan.connect_timeout or CONNECT_TIMEOUT) * 1000
+end
+
+
+-- What an error of resty.kv_router.http is for the worker's health.
+local function kind_of(err)
+    if sub(err, 1, 8) == "connect:" then
+        return FAILED.connect
+    end
+
+    if find(err, "timeout", 1, true) then
+        return FAILED.timeout
+    end
+
+    if find(err, "closed", 1, true) or find(err, "reset", 1, true)
+       or find(err, "pipe", 1, true)
+    then
+        return FAILED.reset
+    end
+
+    return FAILED.invalid
+end
+
+
 -- It understood, and another would say the same.
 local function refused(status)
     return status and status >= 400 and status < 500 and status ~= 404
            and status ~= 408 and status ~= 429
+end
+
+
+-- The kv_transfer_params of an answer; or nil, what is wrong, and which of
+-- FAILED that is: nil when the worker is well all the same.
+local function judge(status, answer)
+    if not status then
+        return nil, answer, kind_of(answer)
+    end
+
+    if status ~= 200 then
+        return nil, "status " .. status,
+               status >= 500 and FAILED.status or nil
+    end
+
+    local fields = fields_of(answer)
+    local params = fields and fields.kv_transfer_params
+
+    if params and params ~= "null" then
+        return params
+    end
+
+    return nil, "no kv_transfer_params in the answer",
+           not fields and FAILED.invalid or nil
 end
 
 
@@ -113,35 +172,30 @@ function run.vllm(plan, job)
     ONE_TOKEN.max_completion_tokens = fields.max_completion_tokens and "1"
 
     local body = object(fields, ONE_TOKEN)
+    local timeout, connect_timeout = timeouts(plan)
     local err
 
     for _, i in ipairs(plan.prefill) do
         local address = job.found[i].address
-        local status, answer
+        local ok, why = lib.prefill(job.r, job.zone, i - 1)
+        local status, answer, params, how
 
-        lib.prefill(job.r, job.zone, i - 1)
+        if ok then
+            status, answer = http.post(new_socket(), address, job.path, body,
+                                       timeout, MAX_ANSWER,
+                                       header_lines(job, i, id),
+                                       connect_timeout)
+            params, why, how = judge(status, answer)
 
-        status, answer = http.post(new_socket(), address, job.path, body,
-                                   (plan.timeout or TIMEOUT) * 1000,
-                                   MAX_ANSWER, header_lines(job, i, id))
-
-        lib.prefill(job.r, job.zone, nil)
-
-        if status == 200 then
-            local params = (fields_of(answer) or {}).kv_transfer_params
-
-            if params and params ~= "null" then
-                set_body_data(object(fields, { kv_transfer_params = params }))
-                return true
-            end
-
-            answer = "no kv_transfer_params in the answer"
-
-        elseif status then
-            answer = "status " .. status
+            lib.prefill_ended(job.r, job.zone, how)
         end
 
-        err = address .. ": " .. answer
+        if params then
+            set_body_data(object(fields, { kv_transfer_params = params }))
+            return true
+        end
+
+        err = address .. ": " .. why
 
         if refused(status) then
             break
@@ -188,6 +242,7 @@ end
 function run.sglang(plan, job)
     local fields = job.request.fields
     local n = batch_of(fields)
+    local timeout, connect_timeout = timeouts(plan)
     local err
 
     for k, i in ipairs(plan.prefill) do
@@ -211,25 +266,25 @@ function run.sglang(plan, job)
 
         local body = object(fields, changes)
         local sock = new_socket()
-        local ok
-
-        lib.prefill(job.r, job.zone, i - 1)
-
-        ok, err = http.send(sock, address, job.path, body,
-                            (plan.timeout or TIMEOUT) * 1000,
-                            header_lines(job, i))
+        local ok, why = lib.prefill(job.r, job.zone, i - 1)
 
         if ok then
-            set_body_data(body)
+            ok, why = http.send(sock, address, job.path, body, timeout,
+                                header_lines(job, i), connect_timeout)
 
-            -- open as long as the request
-            ngx.ctx[_M] = sock
+            if ok then
+                set_body_data(body)
 
-            return true
+                -- open as long as the request
+                ngx.ctx[_M] = sock
+
+                return true
+            end
+
+            lib.prefill_ended(job.r, job.zone, kind_of(why))
         end
 
-        lib.prefill(job.r, job.zone, nil)
-        err = address .. ": " .. err
+        err = address .. ": " .. why
     end
 
     return nil, err

@@ -17,8 +17,9 @@ function _M.new(input, fails)
 end
 
 
-function _M:settimeouts(connect)
-    self.timeout = connect
+function _M:settimeouts(connect, _, receive)
+    self.connect_timeout = connect
+    self.timeout = receive
 end
 
 
@@ -37,6 +38,11 @@ end
 function _M:send(parts)
     if self.fails.send then
         return nil, self.fails.send
+    end
+
+    if self.dead and self.dead > 0 then
+        self.dead = self.dead - 1
+        return nil, "broken pipe"
     end
 
     self.sent = self.sent .. table.concat(parts)
@@ -84,6 +90,12 @@ function _M:receiveuntil(stop)
 
         return self:receive(size)
     end
+end
+
+
+-- dead: how many kept connections it finds first, closed by the other end.
+function _M:getreusedtimes()
+    return self.dead and self.dead > 0 and 1 or 0
 end
 
 

@@ -29,8 +29,9 @@
 --     decode_conf                 its settings
 --     prefill          "kv_cost"  the policy that chooses who prefills
 --     prefill_conf                its settings
---     timeout          60         seconds for each of connecting to the
---                                 prefill worker, sending and receiving
+--     timeout          60         seconds for each of sending to the prefill
+--                                 worker, and receiving from it
+--     connect_timeout  2          seconds for connecting to it, timeout at most
 --     bootstrap_port   8998       of prefill workers ("sglang")
 --     bootstrap_ports             worker -> port, for those with another one
 
@@ -62,6 +63,7 @@ local SETTINGS = {
     prefill = { default = "kv_cost" },
     prefill_conf = {},
     timeout = { type = "number", default = 60, min = 0.001, max = 3600 },
+    connect_timeout = { type = "number", default = 2, min = 0.001, max = 3600 },
     bootstrap_port = PORT,
     bootstrap_ports = { type = "table", default = {} },
 }
@@ -169,7 +171,8 @@ local plan = {}
 
 
 function plan.vllm(self, ctx, list)
-    return { protocol = "vllm", prefill = list, timeout = self.conf.timeout }
+    return { protocol = "vllm", prefill = list, timeout = self.conf.timeout,
+             connect_timeout = self.conf.connect_timeout }
 end
 
 
@@ -183,7 +186,7 @@ function plan.sglang(self, ctx, list)
     end
 
     return { protocol = "sglang", prefill = list, ports = ports,
-             timeout = conf.timeout }
+             timeout = conf.timeout, connect_timeout = conf.connect_timeout }
 end
 
 

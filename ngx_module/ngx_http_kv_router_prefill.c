@@ -1,0 +1,118 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Prefills elsewhere: Lua asks the workers, what they weigh there and how they
+ * end is counted here, for the same health as that of requests.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+int
+ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
+    uint32_t i, char **err)
+{
+    ngx_int_t                  rc;
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        *err = "the request has no reservation";
+        return NGX_ERROR;
+    }
+
+    if (i >= ctx->match.n) {
+        *err = "no such candidate";
+        return NGX_ERROR;
+    }
+
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+    ngx_http_kv_router_bound_begin(ctx);
+
+    rc = NGX_DECLINED;
+
+    if (ngx_http_kv_router_worker_full(ctx, i)) {
+        *err = "it has its max_active requests";
+
+    } else if (ngx_http_kv_router_attempt_ticket(ctx, i, 0,
+                                                 &ctx->prefill_ticket)
+               != NGX_OK)
+    {
+        *err = "it is out";
+
+    } else {
+        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+        ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
+
+        ctx->prefiller = &ctx->candidates[i];
+        ctx->prefilling = 1;
+
+        rc = NGX_OK;
+    }
+
+    ngx_http_kv_router_bound_end(ctx);
+
+    return rc;
+}
+
+
+int
+ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
+    uint32_t how, char **err)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        *err = "the request has no reservation";
+        return NGX_ERROR;
+    }
+
+    ngx_http_kv_router_prefill_ended(ctx, ngx_min(how,
+                                                 NGX_HTTP_KV_ROUTER_ABORTED));
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t how)
+{
+    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+
+    if (!ctx->prefilling) {
+        return;
+    }
+
+    ctx->prefilling = 0;
+
+    ngx_http_kv_router_attempt_judge(ctx, ctx->prefiller,
+                                     &ctx->prefill_ticket, how, 0);
+}
+
+
+int
+ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
+    char **err)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        *err = "the request has no reservation";
+        return NGX_ERROR;
+    }
+
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+
+    if (ctx->first_byte_us == 0) {
+        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation);
+    }
+
+    return NGX_OK;
+}

@@ -1,0 +1,154 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Behind one address there may be several ranks: the engine is told which one
+ * in a header of the request, at each try.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+#define NGX_HTTP_KV_ROUTER_RANK_HEADER  "x-data-parallel-rank"
+
+
+static ngx_int_t ngx_http_kv_router_rank_header(ngx_http_request_t *r,
+    uint32_t rank);
+
+
+ngx_uint_t
+ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t  k;
+
+    for (k = 0; k < ctx->ncandidates; k++) {
+        if (k != i && ctx->candidates[k].worker == ctx->candidates[i].worker) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+int
+ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
+    uint32_t *rank)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+        return NGX_DECLINED;
+    }
+
+    if (i >= ctx->match.n) {
+        i = ctx->chosen - ctx->candidates;
+    }
+
+    *rank = ctx->candidates[i].rank;
+
+    return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
+}
+
+
+/*
+ * A worker with one rank is told it, too, when another one was told its own
+ * before.  The request was made when the first worker was chosen: it has to be
+ * made again.
+ */
+
+ngx_int_t
+ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t              rank;
+    ngx_http_upstream_t  *u;
+
+    rank = ctx->chosen->rank;
+
+    if (rank == ctx->rank
+        || (ctx->rank == UINT32_MAX
+            && !ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates)))
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_kv_router_rank_header(r, rank) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->rank = rank;
+
+    u = r->upstream;
+    u->request_bufs = r->request_body ? r->request_body->bufs : NULL;
+
+    return u->create_request(r);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_rank_header(ngx_http_request_t *r, uint32_t rank)
+{
+    u_char           *value;
+    ngx_str_t         name;
+    ngx_uint_t        i, found;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    ngx_str_set(&name, NGX_HTTP_KV_ROUTER_RANK_HEADER);
+
+    value = ngx_pnalloc(r->pool, NGX_INT32_LEN + 1);
+    if (value == NULL) {
+        return NGX_ERROR;
+    }
+
+    *ngx_sprintf(value, "%uD", rank) = '\0';
+
+    found = 0;
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == name.len
+            && ngx_strncasecmp(h[i].key.data, name.data, name.len) == 0)
+        {
+            h[i].value.len = ngx_strlen(value);
+            h[i].value.data = value;
+            found = 1;
+        }
+    }
+
+    if (found) {
+        return NGX_OK;
+    }
+
+    h = ngx_list_push(&r->headers_in.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = ngx_hash_key(name.data, name.len);
+    h->key = name;
+    h->value.len = ngx_strlen(value);
+    h->value.data = value;
+    h->lowcase_key = name.data;
+
+    return NGX_OK;
+}

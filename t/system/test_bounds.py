@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+"""No worker, and no fleet, ever has more requests than max_active; TAP.
+
+Several processes of nginx send bursts of requests to engines that count how
+many they have at once.
+"""
+
+import collections
+import contextlib
+import sys
+import threading
+import time
+
+import broken
+import stage
+from broken import Engine
+from stage import PATIENCE, wait_until
+
+PROCESSES = 4                   # of nginx
+CLIENTS = 24
+BURSTS = 8                      # of one request of each client
+EACH, ALL = 3, 5                # requests of a worker, of all
+ALLOWED = (r"upstream|recv\(\) failed", r"no worker is left to try")
+
+
+class Count:
+    """How many there are, and how many there ever were at once."""
+
+    def __init__(self):
+        self.now = self.most = self.total = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        with self._lock:
+            self.now += 1
+            self.total += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_):
+        with self._lock:
+            self.now -= 1
+
+
+class Counting(Engine):
+    """An engine that keeps each request for a moment, and counts them."""
+
+    def __init__(self, name, everywhere):
+        self.everywhere, self.here = everywhere, Count()
+        super().__init__(name)
+        self.pause = 0.02
+
+    def _held(self, peer):
+        with self.here, self.everywhere:
+            time.sleep(self.pause)
+        return self._ok(peer)
+
+    def _failing(self, peer):
+        with self.everywhere:
+            time.sleep(self.pause)
+        return self._reset(peer)
+
+    def clear(self):
+        """Counts anew."""
+        self.everywhere.__init__()
+        self.here.__init__()
+
+
+class Stage(broken.Stage):
+    """All processes say who they are; failures take nobody out."""
+
+    health = "max_fails=0"
+    tries = 3
+
+    def _write_conf(self, engines, policy, url, log):
+        super()._write_conf(engines, policy, url, log)
+        self._edit((" zone=main:64m ", f" zone=main:64m max_active={ALL} "),
+                   ("max_tries = 3", "max_tries = 3, queue = 100, "
+                                     "queue_timeout = 30"),
+                   ("add_header x-kv-reason", "add_header x-kv-process $pid; "
+                                              "add_header x-kv-reason"))
+
+    def _edit(self, *changes):
+        path = self.directory / "nginx.conf"
+        conf = path.read_text()
+        for old, new in changes:
+            assert old in conf, old
+            conf = conf.replace(old, new)
+        path.write_text(conf)
+
+
+at = None                       # the stage, set by main()
+w0 = w1 = w2 = None
+
+
+def burst():
+    """Bursts of requests; their answers."""
+    answers = []
+    for engine in (w0, w1, w2):
+        engine.clear()
+    for number in range(BURSTS):
+        threads = [threading.Thread(target=lambda n=n: answers.append(
+            at.ask([n % 7] * 64))) for n in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == (number + 1) * CLIENTS
+    everywhere = w0.everywhere
+    pids = collections.Counter(answer.headers["x-kv-process"]
+                               for answer in answers)
+    print(f"# {len(answers)} requests by {len(pids)} processes; at most "
+          f"{w0.here.most}, {w1.here.most}, {w2.here.most} at a worker, "
+          f"{everywhere.most} at all")
+    assert len(pids) > 1, pids
+    for engine in (w0, w1, w2):
+        assert engine.here.most <= EACH, (engine.name, engine.here.most)
+    assert everywhere.most <= ALL, everywhere.most
+    return answers
+
+
+def prepare(first="held"):
+    """All are well, w0 but for what is said, and each has its bound."""
+    for engine, mode in ((w0, first), (w1, "held"), (w2, "held")):
+        engine.mode = mode
+        at.put(engine.name, address=engine.address, max_active=EACH)
+
+
+def bounds_hold_over_all_processes():
+    """what waits is served in the end, and no bound is ever passed"""
+    prepare()
+    answers = burst()
+    assert {answer.status for answer in answers} == {200}
+    assert w0.here.most == EACH and w0.everywhere.most == ALL
+    at.check_idle()
+
+
+def bounds_hold_for_retries():
+    """nor by retries, of which none fails: there is room for each"""
+    prepare("failing")
+    retries = at.status()["requests"]["retries"]
+    answers = burst()
+    assert {answer.status for answer in answers} == {200}, collections.Counter(
+        answer.status for answer in answers)
+    assert at.status()["requests"]["retries"] > retries + CLIENTS
+    at.check_idle()
+
+
+def bounds_hold_where_nobody_waits():
+    """nor without a queue: who finds no room is refused"""
+    prepare()
+    at.change("queue = 100", "queue = 0")
+    wait_until("the new processes answer",
+               lambda: len(at.children()) == PROCESSES, PATIENCE)
+    answers = burst()
+    statuses = collections.Counter(answer.status for answer in answers)
+    print(f"# {dict(statuses)}")
+    assert set(statuses) == {200, 503}, statuses
+    assert statuses[200] >= ALL * BURSTS, statuses
+    at.check_idle()
+
+
+def a_retry_that_finds_no_room_ends():
+    """a retry that finds all others full gives up, and passes no bound"""
+    prepare("failing")
+    at.put("w1", address=w1.address, max_active=1)
+    at.put("w2", address=w2.address, max_active=1)
+    answers = burst()
+    statuses = collections.Counter(answer.status for answer in answers)
+    print(f"# {dict(statuses)}")
+    assert w1.here.most == w2.here.most == 1
+    assert statuses[502] and statuses[200], statuses
+    at.check_idle()
+
+
+def the_log_is_quiet():
+    """the log has nothing but engines that failed"""
+    at.check_log(*ALLOWED)
+
+
+def main():
+    """Runs the tests on one stage."""
+    global at, w0, w1, w2
+    stage.PROCESSES = PROCESSES
+    everywhere = Count()
+    with Stage("bounds") as at, contextlib.ExitStack() as stack:
+        w0, w1, w2 = (Counting(f"w{n}", everywhere) for n in range(3))
+        for engine in (w0, w1, w2):
+            stack.callback(engine.die)
+        at.start_nginx({engine.name: engine.address
+                        for engine in (w0, w1, w2)}, "order")
+        return at.run([
+            bounds_hold_over_all_processes, bounds_hold_for_retries,
+            bounds_hold_where_nobody_waits, a_retry_that_finds_no_room_ends,
+            the_log_is_quiet])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,312 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Load of several processes: bounds that hold, and the table that those share
+ * who have none of their own.
+ */
+
+
+#include "processes.h"
+#include "zone.h"
+#include "kvr_zone.h"
+
+#include <sched.h>
+
+
+#define RUNNERS  4
+#define ROUNDS   3000
+#define ROOM     2                      /* requests of the holder */
+#define HOLDER   3
+
+
+static struct {
+    uint32_t  now, most, total;
+} *seen;                                /* of all processes */
+
+
+static int64_t
+active(void)
+{
+    kvr_load_row_t  row;
+
+    kvr_load_read(&router.load, HOLDER, 0, &row);
+
+    return row.active;
+}
+
+
+static kvr_reservation_t
+one(void)
+{
+    kvr_reservation_t  r;
+
+    memset(&r, 0, sizeof(r));
+    r.holder = HOLDER;
+    r.prefilling = 1;
+    r.prefill_tokens = 10;
+
+    return r;
+}
+
+
+static void
+join(void)
+{
+    if (kvr_router_join(&router) != KVR_OK) {
+        _exit(1);
+    }
+}
+
+
+/* A process that dies as nginx's do that are killed. */
+
+static void
+end(pid_t pid)
+{
+    (void) kill(pid, SIGKILL);
+    (void) waitpid(pid, NULL, 0);
+}
+
+
+static void
+tend(void)
+{
+    now_ms += KVR_TEND_LOADS_MS;
+    (void) kvr_router_tend(&router, now_ms, 1000);
+}
+
+
+/* ---- bounds ------------------------------------------------------------- */
+
+static void
+run(void)
+{
+    uint32_t           i, now, most;
+    kvr_reservation_t  r;
+
+    join();
+
+    for (i = 0; i < ROUNDS; i++) {
+
+        r = one();
+        kvr_load_shut(&router.load);
+
+        if (active() >= ROOM) {
+            kvr_load_open(&router.load);
+            (void) sched_yield();
+            continue;
+        }
+
+        (void) sched_yield();
+        kvr_load_reserve(&router.load, &r);
+        kvr_load_open(&router.load);
+
+        now = __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+        most = __atomic_load_n(&seen->most, __ATOMIC_SEQ_CST);
+
+        while (now > most
+               && !__atomic_compare_exchange_n(&seen->most, &most, now, false,
+                                               __ATOMIC_SEQ_CST,
+                                               __ATOMIC_SEQ_CST))
+        {
+            /* void */
+        }
+
+        (void) __atomic_add_fetch(&seen->total, 1, __ATOMIC_SEQ_CST);
+        (void) sched_yield();
+
+        (void) __atomic_sub_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+        kvr_load_release(&router.load, &r);
+    }
+
+    kvr_router_leave(&router);
+}
+
+
+static void
+shut_and_stay(void)
+{
+    join();
+    kvr_load_shut(&router.load);
+    __atomic_store_n(&seen->now, 1, __ATOMIC_SEQ_CST);
+
+    for ( ;; ) {
+        (void) pause();
+    }
+}
+
+
+static void
+test_gate(void)
+{
+    pid_t     pids[RUNNERS];
+    uint32_t  i;
+
+    memset(seen, 0, sizeof(*seen));
+
+    for (i = 0; i < RUNNERS; i++) {
+        pids[i] = start(run);
+    }
+
+    for (i = 0; i < RUNNERS; i++) {
+        (void) waitpid(pids[i], NULL, 0);
+    }
+
+    ok(seen->most <= ROOM && seen->total > ROUNDS / 10,
+       "who looks for room behind the gate never takes too much: %u of %u, "
+       "%u times", seen->most, ROOM, seen->total);
+    is_u64(active(), 0, "nothing is left of it");
+
+    for (i = 0; i < 2; i++) {
+        seen->now = 0;
+        pids[0] = start(shut_and_stay);
+
+        while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) == 0) {
+            (void) sched_yield();
+        }
+
+        if (i == 1) {
+            end(pids[0]);
+        }
+
+        kvr_load_shut(&router.load);
+        is_u64(router.zone->load.gate.owner, kvr_owner_self(),
+               "one that %s behind the gate does not keep it shut",
+               i ? "died" : "stays");
+        kvr_load_open(&router.load);
+        is_u64(router.zone->load.gate.owner, 0, "it is open");
+
+        if (i == 0) {
+            end(pids[0]);
+        }
+    }
+
+    tend();
+}
+
+
+/* ---- the shared table --------------------------------------------------- */
+
+static void
+reserve_and_stay(void)
+{
+    kvr_reservation_t  r;
+
+    join();
+
+    r = one();
+    kvr_load_reserve(&router.load, &r);
+    (void) __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+
+    for ( ;; ) {
+        (void) pause();
+    }
+}
+
+
+static void
+reserve_and_leave(void)
+{
+    kvr_reservation_t  r;
+
+    join();
+
+    r = one();
+    kvr_load_reserve(&router.load, &r);
+    kvr_load_release(&router.load, &r);
+    kvr_router_leave(&router);
+}
+
+
+static void
+test_shared(void)
+{
+    pid_t             busy, first, second;
+    uint32_t          i;
+    uint64_t          reclaimed;
+    kvr_load_zone_t  *z;
+
+    z = &router.zone->load;
+    reclaimed = z->reclaimed;
+
+    /* all tables are those of one process that lives */
+
+    memset(seen, 0, sizeof(*seen));
+    busy = start(reserve_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 1) {
+        (void) sched_yield();
+    }
+
+    for (i = 0; z->procs[i].owner == kvr_owner_self(); i++) { /* void */ }
+
+    first = kvr_owner_pid(z->procs[i].owner);
+    is_u64(first, busy, "a process has a table of its own");
+
+    while (++i < KVR_LOAD_PROCS) {
+        z->procs[i].owner = z->procs[i - 1].owner;
+    }
+
+    first = start(reserve_and_stay);
+    second = start(reserve_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 3) {
+        (void) sched_yield();
+    }
+
+    is_u64(z->overflow, 2, "two find none");
+    is_u64(active(), 3, "but count");
+
+    end(first);
+    tend();
+    is_u64(active(), 3, "one is killed: what it had can't be told apart");
+
+    first = start(reserve_and_leave);
+    (void) waitpid(first, NULL, 0);
+    tend();
+    is_u64(active(), 3, "one comes and goes: it leaves nothing");
+
+    end(second);
+    tend();
+    is_u64(active(), 1, "the last one is gone: nothing is left of them");
+    is_u64(z->spilt + z->sharers[0] + z->sharers[1], 0, "and nobody");
+    is_u64(z->reclaimed, reclaimed + 1, "that was a table");
+
+    /* more than can be known */
+
+    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
+        z->sharers[i] = z->procs[KVR_LOAD_PROCS - 1].owner;
+    }
+
+    first = start(reserve_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 5 - 1) {
+        (void) sched_yield();
+    }
+
+    end(first);
+    end(busy);
+    tend();
+    tend();
+    is_u64(active(), 1, "of those beyond the known ones it stays");
+}
+
+
+int
+main(void)
+{
+    seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (seen == MAP_FAILED) {
+        printf("Bail out! no memory\n");
+        return 1;
+    }
+
+    zone_open(&kinds[0], 16 << 20);
+    test_gate();
+    test_shared();
+    zone_close();
+
+    return done();
+}
