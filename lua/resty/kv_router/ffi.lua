@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 7                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 9                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -150,6 +150,9 @@ int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     char **err);
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
+
+void ngx_http_kv_router_ffi_guard(void *lua);
+int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
 
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
@@ -552,6 +555,27 @@ function _M.outcome(r, zone)
     end
 
     return outcome_out
+end
+
+
+-- ---- policies ---------------------------------------------------------------
+
+-- From now on a policy runs, in the VM of that lua_State.
+function _M.guard(vm)
+    C.ngx_http_kv_router_ffi_guard(vm)
+end
+
+
+-- It is done.  Returns nil when it was in time; else the milliseconds that it
+-- took at least, and true when it could not be stopped for a while.
+function _M.guarded()
+    local rc = C.ngx_http_kv_router_ffi_guarded(u32_out)
+
+    if rc == OK then
+        return nil
+    end
+
+    return u32_out[0], rc == DECLINED
 end
 
 

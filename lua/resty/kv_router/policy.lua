@@ -17,7 +17,8 @@
 -- and what it returns, or a table given as opts.policy itself, has
 --
 --     pick(self, ctx)           chooses; may not yield, and should do linear
---                               work in the number of candidates
+--                               work in the number of candidates.  After 50
+--                               to 100 ms of CPU time it is stopped
 --     name                      optional: what logs call a table given as
 --                               opts.policy
 --     roles                     optional: the roles of the workers that it
@@ -111,7 +112,8 @@
 --
 -- An error, or an answer that is none of these, is logged once per kind with
 -- a traceback and counted, and the least loaded candidate is taken.  Errors
--- raised at one line of a file are of one kind.
+-- raised at one line of a file are of one kind.  So it is with a policy that
+-- yields, or is stopped: resty.kv_router.guard, resty.kv_router.loops.
 --
 -- A policy may ask another one: load() it in new(), then call its pick(), or
 -- ask() when its answer has to be looked at; resty.kv_router.subset lets it
@@ -119,8 +121,10 @@
 
 
 local ffi = require "ffi"
+local guard = require "resty.kv_router.guard"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 local log = require "resty.kv_router.log"
+local loops = require "resty.kv_router.loops"
 local matches = require "resty.kv_router.matches"
 local role_bits = require "resty.kv_router.ffi".ROLE_BITS
 local why = require "resty.kv_router.ffi".WHY
@@ -135,6 +139,7 @@ local istype = ffi.istype
 local limited = log.limited
 local match = string.match
 local max = math.max
+local ngx_log = ngx.log
 local pairs = pairs
 local pcall = pcall
 local rawequal = rawequal
@@ -152,13 +157,16 @@ local xpcall = xpcall
 local _M = {}
 
 
+local OURS = "resty.kv_router.policy."
+
+
 -- ---- loading ----------------------------------------------------------------
 
 local function named(name, conf)
     local module = name
 
     if not find(name, ".", 1, true) then
-        module = "resty.kv_router.policy." .. name
+        module = OURS .. name
     end
 
     local ok, loaded = pcall(require, module)
@@ -215,10 +223,23 @@ local function bits_of(roles)
 end
 
 
+-- Ours end, and don't yield.
+local function is_ours(what)
+    return type(what) == "string"
+           and (find(what, OURS, 1, true) == 1 or not find(what, ".", 1, true))
+end
+
+
+-- of others, loaded until now
+local others = 0
+
+
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done, roles }, roles as the bits of
--- ffi.ROLE_BITS, or nil and a sentence.
+-- named one.  Returns { name, policy, pick, done, roles, guarded }, roles as
+-- the bits of ffi.ROLE_BITS, guarded: it is, or asks, one that is not ours; or
+-- nil and a sentence.
 function _M.load(what, conf)
+    local before = others
     local policy, err, name
 
     if type(what) == "string" then
@@ -259,8 +280,13 @@ function _M.load(what, conf)
         return nil, 'policy "' .. name .. '": "roles" is no list of roles'
     end
 
+    if not is_ours(what) then
+        others = others + 1
+        loops.interpret(policy)
+    end
+
     return { name = name, policy = policy, pick = policy.pick,
-             done = policy.done, roles = roles }
+             done = policy.done, roles = roles, guarded = others > before }
 end
 
 
@@ -313,8 +339,11 @@ local ranked
 -- A buffer for n candidate numbers as C counts them, from 0.
 local function room(n)
     if n > capacity then
-        capacity = max(2 * n, MIN_SIZE)
-        ranked = ffi_new(list_t, capacity)
+        local size = max(2 * n, MIN_SIZE)
+
+        -- in this order: a policy may be stopped in between
+        ranked = ffi_new(list_t, size)
+        capacity = size
     end
 
     return ranked
@@ -501,6 +530,34 @@ local function with_traceback(err)
 end
 
 
+-- Calls one of its functions, apart: in a thread of its own.  Returns what
+-- xpcall() does.
+local function run(self, func, apart, ctx, more)
+    if not self.guarded then
+        return xpcall(func, with_traceback, self.policy, ctx, more)
+    end
+
+    local ok, a, b, c, d, outran
+
+    if apart then
+        ok, a, b, c, d, outran = guard.apart(func, self.policy, ctx)
+
+    else
+        ok, a, b, c, d, outran = guard.call(func, self.policy, ctx, more)
+    end
+
+    if outran and not self.interpreted then
+        self.interpreted = true
+        loops.interpret_all(self.policy)
+
+        ngx_log(ERR, 'kv_router: policy "', self.name, '": it could not be '
+                .. "stopped for a while, and is interpreted from now on")
+    end
+
+    return ok, a, b, c, d
+end
+
+
 -- Asks a policy that load() returned for another one.  Returns an array of
 -- candidate numbers, from 1, good until the next call, its length, the reason
 -- and the plan; raises an error when the answer is none.
@@ -525,8 +582,8 @@ end
 -- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, and the plan
 -- or nil.
 function _M.decide(self, ctx)
-    local ok, a, b, reason, plan = xpcall(self.pick, with_traceback,
-                                          self.policy, ctx)
+    local ok, a, b, reason, plan = run(self, self.pick, true, ctx)
+
     if ok then
         local k, err = resolve(ctx.candidates, a, b, reason, plan)
 
@@ -561,7 +618,7 @@ function _M.costs(self, ctx)
         return nil
     end
 
-    local ok, costs = xpcall(explain, with_traceback, self.policy, ctx)
+    local ok, costs = run(self, explain, true, ctx)
 
     if not ok then
         complain(self, "explain", kind_of(costs), costs)
@@ -574,8 +631,8 @@ end
 
 -- Tells a policy with a done() what came of the request.
 function _M.finish(self, ctx, outcome)
-    local ok, err = xpcall(self.done, with_traceback, self.policy, ctx,
-                           outcome)
+    local ok, err = run(self, self.done, false, ctx, outcome)
+
     if not ok then
         complain(self, "done", kind_of(err), err)
     end
