@@ -28,10 +28,12 @@ local xpcall = xpcall
 
 local kill = thread.kill
 local spawn = thread.spawn
+local status = coroutine._status or coroutine.status
 local wait = thread.wait
 
 
 local YIELDED = "it yielded, which a policy may not"
+local ABORTED = "its thread was aborted"
 
 
 -- anchor: a coroutine that never runs, but is kept, so that its address stays
@@ -110,7 +112,8 @@ end
 
 
 -- The same in a thread of its own, where there are any: an error, too, when it
--- yields, and what it waits for is forgotten.
+-- yields, and what it waits for is forgotten.  (Errors of coroutine.wrap() are
+-- no pcall()'s in nginx: they abort the thread.)
 function _M.apart(func, policy, ctx)
     if not spawn then
         return call(func, policy, ctx)
@@ -129,10 +132,14 @@ function _M.apart(func, policy, ctx)
         return call(func, policy, ctx)
     end
 
-    err = ok and traceback(job.thread, YIELDED) or tostring(err)
+    if ok then
+        err = traceback(job.thread, status(job.thread) == "suspended"
+                                    and YIELDED or ABORTED)
+    end
+
     pcall(kill, job.thread)
 
-    return false, err
+    return false, tostring(err), nil, nil, nil, outran
 end
 
 
