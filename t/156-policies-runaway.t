@@ -247,7 +247,7 @@ return _M
                                     "last", "counts", "caught", "handled",
                                     "grows", "sorts", "later" }
             do
-                ngx.say(kind, ": ", routes(3, "x-kind: " .. kind .. "\r\n"),
+                ngx.say(kind, ": ", routes(2, "x-kind: " .. kind .. "\r\n"),
                         ", then ", routes(20))
             end
 
@@ -268,7 +268,7 @@ sorts: 200 policy_error, then 200 mine
 later: 200 policy_error, then 200 mine
 policy "acme.loops": pick: it has run for more than N ms
 1
-33
+22
 --- no_error_log
 [alert]
 [emerg]
@@ -374,7 +374,7 @@ return _M
             for _, kind in ipairs { "sleeps", "blinks", "connects", "locks",
                                     "yields" }
             do
-                ngx.say(kind, ": ", routes(3, "x-kind: " .. kind .. "\r\n"
+                ngx.say(kind, ": ", routes(2, "x-kind: " .. kind .. "\r\n"
                                               .. "x-port: " .. silent
                                               .. "\r\n"),
                         ", then ", routes(20))
@@ -397,7 +397,7 @@ policy "acme.waits": pick: it yielded, which a policy may not
 1
 200 policy_error, then 200 mine
 2
-18
+13
 --- no_error_log
 [alert]
 [emerg]
@@ -450,9 +450,9 @@ policy "session": pick: it has run for more than N ms
 1
 200 mine true
 200 mine 200 policy_error
+policy "odd": explain: it has run for more than N ms
 policy "odd": done: it has run for more than N ms
 policy "odd": pick: it has run for more than N ms
-policy "odd": explain: it has run for more than N ms
 200 3
 --- no_error_log
 [alert]

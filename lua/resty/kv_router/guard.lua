@@ -6,7 +6,7 @@
 --
 -- It is stopped by an error, which the interpreter raises after 50 to 100 ms
 -- of CPU time.  Compiled code runs on until it is back in the interpreter:
--- resty.kv_router.loops keeps the loops that may not end out of the compiler.
+-- resty.kv_router.scan keeps the loops that may not end out of the compiler.
 
 
 local ffi = require "ffi"

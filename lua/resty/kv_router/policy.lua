@@ -113,7 +113,7 @@
 -- An error, or an answer that is none of these, is logged once per kind with
 -- a traceback and counted, and the least loaded candidate is taken.  Errors
 -- raised at one line of a file are of one kind.  So it is with a policy that
--- yields, or is stopped: resty.kv_router.guard, resty.kv_router.loops.
+-- yields, or is stopped: resty.kv_router.guard, resty.kv_router.scan.
 --
 -- A policy may ask another one: load() it in new(), then call its pick(), or
 -- ask() when its answer has to be looked at; resty.kv_router.subset lets it
@@ -124,9 +124,9 @@ local ffi = require "ffi"
 local guard = require "resty.kv_router.guard"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 local log = require "resty.kv_router.log"
-local loops = require "resty.kv_router.loops"
 local matches = require "resty.kv_router.matches"
 local role_bits = require "resty.kv_router.ffi".ROLE_BITS
+local scan = require "resty.kv_router.scan"
 local why = require "resty.kv_router.ffi".WHY
 
 local ERR = ngx.ERR
@@ -230,16 +230,17 @@ local function is_ours(what)
 end
 
 
--- of others, loaded until now
+-- those that are not, loaded until now, and of these those that may yield
 local others = 0
+local yielding = 0
 
 
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done, roles, guarded }, roles as
--- the bits of ffi.ROLE_BITS, guarded: it is, or asks, one that is not ours; or
--- nil and a sentence.
+-- named one.  Returns { name, policy, pick, done, roles, guarded, apart },
+-- roles as the bits of ffi.ROLE_BITS; guarded: it is, or asks, one that is not
+-- ours; apart: one that may yield; or nil and a sentence.
 function _M.load(what, conf)
-    local before = others
+    local others_before, yielding_before = others, yielding
     local policy, err, name
 
     if type(what) == "string" then
@@ -282,11 +283,16 @@ function _M.load(what, conf)
 
     if not is_ours(what) then
         others = others + 1
-        loops.interpret(policy)
+
+        if scan.prepare(policy) then
+            yielding = yielding + 1
+        end
     end
 
     return { name = name, policy = policy, pick = policy.pick,
-             done = policy.done, roles = roles, guarded = others > before }
+             done = policy.done, roles = roles,
+             guarded = others > others_before,
+             apart = yielding > yielding_before }
 end
 
 
@@ -530,25 +536,25 @@ local function with_traceback(err)
 end
 
 
--- Calls one of its functions, apart: in a thread of its own.  Returns what
--- xpcall() does.
-local function run(self, func, apart, ctx, more)
+-- Calls one of its functions; outcome: in the log phase, where nothing yields.
+-- Returns what xpcall() does.
+local function run(self, func, ctx, outcome)
     if not self.guarded then
-        return xpcall(func, with_traceback, self.policy, ctx, more)
+        return xpcall(func, with_traceback, self.policy, ctx, outcome)
     end
 
     local ok, a, b, c, d, outran
 
-    if apart then
+    if self.apart and not outcome then
         ok, a, b, c, d, outran = guard.apart(func, self.policy, ctx)
 
     else
-        ok, a, b, c, d, outran = guard.call(func, self.policy, ctx, more)
+        ok, a, b, c, d, outran = guard.call(func, self.policy, ctx, outcome)
     end
 
     if outran and not self.interpreted then
         self.interpreted = true
-        loops.interpret_all(self.policy)
+        scan.interpret(self.policy)
 
         ngx_log(ERR, 'kv_router: policy "', self.name, '": it could not be '
                 .. "stopped for a while, and is interpreted from now on")
@@ -582,7 +588,7 @@ end
 -- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, and the plan
 -- or nil.
 function _M.decide(self, ctx)
-    local ok, a, b, reason, plan = run(self, self.pick, true, ctx)
+    local ok, a, b, reason, plan = run(self, self.pick, ctx)
 
     if ok then
         local k, err = resolve(ctx.candidates, a, b, reason, plan)
@@ -618,7 +624,7 @@ function _M.costs(self, ctx)
         return nil
     end
 
-    local ok, costs = run(self, explain, true, ctx)
+    local ok, costs = run(self, explain, ctx)
 
     if not ok then
         complain(self, "explain", kind_of(costs), costs)
@@ -631,7 +637,7 @@ end
 
 -- Tells a policy with a done() what came of the request.
 function _M.finish(self, ctx, outcome)
-    local ok, err = run(self, self.done, false, ctx, outcome)
+    local ok, err = run(self, self.done, ctx, outcome)
 
     if not ok then
         complain(self, "done", kind_of(err), err)

@@ -1,14 +1,17 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- Which functions of a policy may run for ever.  Compiled code can't be
--- stopped, so that these are to be interpreted; all others compile, with their
--- loops over candidates.
+-- What the functions of a policy may do, read from their bytecode.
 --
--- A function may not end when it has a loop without a number of rounds (while,
--- repeat, goto), a for loop up to infinity, or calls a function of the policy
--- as the last thing it does, which may be itself again.  This is read from its
--- bytecode.  What can't be seen there: for loops with an iterator that never
--- ends, functions that are made or loaded later.
+-- They may run for ever.  Compiled code can't be stopped, so that such
+-- functions are to be interpreted; all others compile, with their loops over
+-- candidates.  A function may not end when it has a loop without a number of
+-- rounds (while, repeat, goto), a for loop up to infinity, or calls a function
+-- of the policy as the last thing it does, which may be itself again.  What
+-- can't be seen: for loops with an iterator that never ends, functions that
+-- are made or loaded later.
+--
+-- They may yield, when they have a way to any function that is neither Lua's
+-- own nor ours.
 
 
 local jit_util = require "jit.util"
@@ -22,9 +25,11 @@ local funck = jit_util.funck
 local getfenv = getfenv
 local getmetatable = debug.getmetatable
 local getupvalue = debug.getupvalue
+local ipairs = ipairs
 local jit_off = jit.off
 local match = string.match
 local next = next
+local ngx = ngx
 local pairs = pairs
 local pcall = pcall
 local require = require
@@ -37,6 +42,34 @@ local _M = {}
 
 local MANY = 1e9                 -- rounds of a for loop: for ever
 local MAX_VALUES = 20000         -- looked at in a policy
+local MAX_UPVALUES = 60          -- LuaJIT's own limits
+local MAX_CONSTANTS = 65536
+
+local OURS = "/resty/kv_router/"
+
+-- Names in a function that is not sure not to yield: ctx.params may have
+-- anything.
+local WAYS = {}
+
+for _, name in ipairs { "ngx", "coroutine", "require", "package", "_G",
+                        "load", "loadstring", "loadfile", "dofile", "debug",
+                        "getfenv", "setfenv", "params" }
+do
+    WAYS[name] = true
+end
+
+-- Functions that don't yield.
+local SAFE = { [error] = true, [ipairs] = true, [next] = true,
+               [pairs] = true, [pcall] = true, [rawequal] = true,
+               [rawget] = true, [rawset] = true, [select] = true,
+               [setmetatable] = true, [tonumber] = true, [tostring] = true,
+               [type] = true, [unpack] = true, [xpcall] = true }
+
+for _, library in ipairs { bit, math, string, table, require "ffi" } do
+    for _, f in pairs(library) do
+        SAFE[f] = true
+    end
+end
 
 
 -- ---- bytecode ---------------------------------------------------------------
@@ -191,12 +224,38 @@ local function files_of(policy)
 end
 
 
+-- Calls what(constant) for those of f that are no numbers.
+local function each_constant(f, what)
+    for k = -1, -MAX_CONSTANTS, -1 do
+        local constant = funck(f, k)
+
+        if constant == nil then
+            return
+        end
+
+        what(constant)
+    end
+end
+
+
+-- Calls what(f) with the prototypes within f, and those within them.
+local function each_child(f, what)
+    each_constant(f, function(child)
+        if type(child) == "proto" then
+            what(child)
+            each_child(child, what)
+        end
+    end)
+end
+
+
 -- All that can be reached from it: own.functions, a set of Lua functions that
--- are no library's, and own.names, a set of what tables and globals call them.
+-- are no library's, and own.names, a set of what tables and globals call them;
+-- own.yields: they have a way to something that may.
 local function collect(policy)
-    local own = { functions = {}, names = {} }
+    local own = { functions = {}, names = {}, yields = false }
     local files = files_of(policy)
-    local seen = { [_G] = true, [package.loaded] = true, [ngx] = true }
+    local seen = {}
     local queue = { policy }
     local n = 1
     local at = 1
@@ -204,13 +263,20 @@ local function collect(policy)
     local function add(value)
         local kind = type(value)
 
-        if (kind == "function" or kind == "table") and not seen[value]
-           and n < MAX_VALUES
-        then
-            seen[value] = true
-            n = n + 1
-            queue[n] = value
+        if kind ~= "function" and kind ~= "table" or seen[value] then
+            return
         end
+
+        if n == MAX_VALUES or value == ngx or value == _G
+           or value == package.loaded
+        then
+            own.yields = true
+            return
+        end
+
+        seen[value] = true
+        n = n + 1
+        queue[n] = value
     end
 
     local function ours(value)
@@ -227,6 +293,39 @@ local function collect(policy)
         add(value)
     end
 
+    local function constants(f)
+        each_constant(f, function(constant)
+            if WAYS[constant] then
+                own.yields = true
+            end
+        end)
+    end
+
+    local function look_into(f)
+        local env = getfenv(f)
+
+        own.functions[f] = true
+
+        for i = 1, MAX_UPVALUES do
+            local name, value = getupvalue(f, i)
+
+            if not name then
+                break
+            end
+
+            add(value)
+        end
+
+        each_constant(f, function(constant)
+            if type(constant) == "string" and not WAYS[constant] then
+                named(constant, env[constant])
+            end
+        end)
+
+        constants(f)
+        each_child(f, constants)
+    end
+
     while at <= n do
         local value = queue[at]
 
@@ -240,31 +339,12 @@ local function collect(policy)
             add(getmetatable(value))
 
         elseif ours(value) then
-            own.functions[value] = true
+            look_into(value)
 
-            for i = 1, 255 do
-                local name, upvalue = getupvalue(value, i)
-
-                if not name then
-                    break
-                end
-
-                add(upvalue)
-            end
-
-            for k = -1, -65536, -1 do
-                local constant = funck(value, k)
-
-                if constant == nil then
-                    break
-                end
-
-                if type(constant) == "string" then
-                    local env = getfenv(value)
-
-                    named(constant, type(env) == "table" and env[constant])
-                end
-            end
+        elseif not SAFE[value]
+               and not find(funcinfo(value).source or "", OURS, 1, true)
+        then
+            own.yields = true
         end
     end
 
@@ -272,29 +352,9 @@ local function collect(policy)
 end
 
 
--- Calls what(f) with the prototypes within f, and those within them.
-local function each_child(f, what)
-    if not funcinfo(f).children then
-        return
-    end
-
-    for k = -1, -65536, -1 do
-        local child = funck(f, k)
-
-        if child == nil then
-            return
-        end
-
-        if type(child) == "proto" then
-            what(child)
-            each_child(child, what)
-        end
-    end
-end
-
-
--- Has the functions of a policy that may run for ever interpreted from now on.
-function _M.interpret(policy)
+-- Has those functions of a policy interpreted that may run for ever.  Returns
+-- whether it may yield.
+function _M.prepare(policy)
     local own = collect(policy)
 
     local function check(f)
@@ -307,11 +367,13 @@ function _M.interpret(policy)
         check(f)
         each_child(f, check)
     end
+
+    return own.yields
 end
 
 
--- The same with all of them.
-function _M.interpret_all(policy)
+-- Has all of them interpreted.
+function _M.interpret(policy)
     for f in pairs(collect(policy).functions) do
         jit_off(f, true)
     end
