@@ -59,7 +59,7 @@ end
 local function failed(err)
     ended()
 
-    return traceback(tostring(err), 2)
+    return traceback(tostring(err), 1)
 end
 
 

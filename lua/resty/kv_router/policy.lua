@@ -532,7 +532,7 @@ end
 
 
 local function with_traceback(err)
-    return traceback(tostring(err), 2)
+    return traceback(tostring(err), 1)
 end
 
 
