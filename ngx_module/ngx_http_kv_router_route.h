@@ -109,6 +109,7 @@ typedef struct {
     kvr_answer_t                   *answer;        /* its end; NULL */
     int64_t                         cached_tokens; /* that the engine told;
                                                       -1: it didn't */
+    double                         *costs;         /* to be shown; NULL */
 
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        stale:1;       /* its connection was */

@@ -49,8 +49,15 @@ _EOC_
         if defined $block->policy;
 
     $block->set_value('script', <<'_EOC_' . $block->script);
+            -- whether to forget that the policy was stopped
+            local patient = true
+
             -- "200 reason", and whether a worker has answered
             local function route(headers)
+                if patient then
+                    router.policy.lost = 0
+                end
+
                 local a = ask("POST", "/v1/x", '{"prompt":[1,2,3,4,5]}',
                               headers)
 
@@ -121,14 +128,15 @@ function _M:pick() while true do end end
 
 return _M
 --- script
-            ngx.say(routes(5))
+            ngx.say(routes(3))
+
             ngx.say(logged('policy "acme.endless"', true))
             ngx.say(errors())
 --- response_body
 200 policy_error
 policy "acme.endless": pick: it has run for more than N ms
 1
-5
+3
 --- no_error_log
 [alert]
 [emerg]
@@ -247,7 +255,7 @@ return _M
                                     "last", "counts", "caught", "handled",
                                     "grows", "sorts", "later" }
             do
-                ngx.say(kind, ": ", routes(2, "x-kind: " .. kind .. "\r\n"),
+                ngx.say(kind, ": ", routes(1, "x-kind: " .. kind .. "\r\n"),
                         ", then ", routes(20))
             end
 
@@ -268,7 +276,7 @@ sorts: 200 policy_error, then 200 mine
 later: 200 policy_error, then 200 mine
 policy "acme.loops": pick: it has run for more than N ms
 1
-22
+11
 --- no_error_log
 [alert]
 [emerg]
@@ -303,7 +311,7 @@ return _M
             ngx.say(routes(200))
             ngx.say(routes(1, slow))
             ngx.say(routes(20))
-            ngx.say(routes(2, slow))
+            ngx.say(routes(1, slow))
             ngx.say(routes(20))
             ngx.say(logged("it has run for more than") == 1)
             ngx.say(logged('"acme.late": it could', true))
@@ -317,7 +325,7 @@ return _M
 true
 policy "acme.late": it could not be stopped for a while, and is interpreted from now on
 1
-3
+2
 --- no_error_log
 [alert]
 [emerg]
@@ -325,7 +333,49 @@ policy "acme.late": it could not be stopped for a while, and is interpreted from
 
 
 
-=== TEST 4: a policy that yields is not waited for
+=== TEST 4: one that has to be stopped each time is asked for a tenth of the time
+--- policy: always
+--- user_files
+>>> acme/always.lua
+local _M = {}
+
+function _M.new() return _M end
+function _M:pick(ctx)
+    while not ctx.request.headers["x-end"] do end
+    return 1, nil, "mine"
+end
+
+return _M
+--- script
+            patient = false
+
+            client.wait(function()
+                ask("POST", "/v1/x", '{"prompt":[1,2,3,4,5]}')
+                return logged("it was stopped too often") == 1
+            end)
+
+            ngx.say(routes(100))
+            ngx.say(logged('policy "acme.always"', true))
+
+            client.wait(function()
+                return route("x-end: 1\r\n") == "200 mine"
+            end)
+
+            ngx.say(route("x-end: 1\r\n"))
+--- response_body
+200 policy_error
+policy "acme.always": pick: it has run for more than N ms
+policy "acme.always": pick: it is not asked for a while, as it was stopped too often
+2
+200 mine
+--- no_error_log
+[alert]
+[emerg]
+--- timeout: 60
+
+
+
+=== TEST 5: a policy that yields is not waited for
 --- policy: waits
 --- user_files
 >>> acme/waits.lua
@@ -404,7 +454,7 @@ policy "acme.waits": pick: it yielded, which a policy may not
 
 
 
-=== TEST 5: so it is with a policy that another one asks, done() and explain()
+=== TEST 6: so it is with a policy that another one asks, done() and explain()
 --- http_config
     init_by_lua_block {
         local policy = {
@@ -422,8 +472,9 @@ policy "acme.waits": pick: it yielded, which a policy may not
         })
     }
 --- script
-            ngx.say(routes(3), ", ", routes(3, "x-loop: 1\r\n"))
+            ngx.say(routes(3), ", ", route("x-loop: 1\r\n"))
             ngx.say(logged('policy "session": pick', true))
+            router.policy.lost = 0
 
             local a = ask("POST", "/kv/route", '{"prompt":[1,2,3,4,5]}')
             local answer = require("cjson").decode(a.body)
@@ -436,12 +487,14 @@ policy "acme.waits": pick: it yielded, which a policy may not
                 policy = router.policy.policy.next.policy,
             })
 
-            ngx.say(routes(3), " ", routes(3, "x-loop: 1\r\n"))
-
+            ngx.say(route())
             client.wait(function()
                 return logged('policy "odd": done') == 1
             end)
 
+            ngx.say(route("x-loop: 1\r\n"))
+
+            router.policy.lost = 0
             a = ask("POST", "/kv/route", '{"prompt":[1,2,3,4,5]}')
             ngx.say(a.status, " ", logged('policy "odd"', true))
 --- response_body
@@ -449,7 +502,8 @@ policy "acme.waits": pick: it yielded, which a policy may not
 policy "session": pick: it has run for more than N ms
 1
 200 mine true
-200 mine 200 policy_error
+200 mine
+200 policy_error
 policy "odd": explain: it has run for more than N ms
 policy "odd": done: it has run for more than N ms
 policy "odd": pick: it has run for more than N ms

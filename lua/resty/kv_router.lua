@@ -323,6 +323,8 @@ local function decide(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = policy.context(found, req, given.params, random,
                                started / 1e6, self.max_tries + 1)
+    local shown = self.shows and explain.wanted(self.shows)
+    local costs = shown and explain.costs(chosen, ctx) or nil
     local list, k, reason, failed, plan = policy.decide(chosen, ctx)
 
     if chosen.done then
@@ -343,8 +345,8 @@ local function decide(self, r, zone, req, found, given, why, started)
         prepare(plan, r, zone, req, found)
     end
 
-    if ok and self.shows and explain.wanted(self.shows) then
-        lib.show(r, zone)
+    if ok and shown then
+        lib.show(r, zone, costs)
     end
 
     return ok, err

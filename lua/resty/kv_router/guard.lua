@@ -43,13 +43,16 @@ local _M = { anchor = create(function() end) }
 local vm = cast("void *", cast("uintptr_t", tonumber(
                                match(tostring(_M.anchor), "0x%x+"))))
 
--- the last one could not be stopped for a while
+-- of the last one: the milliseconds that it took, when these were too many,
+-- and whether it could not be stopped for a while
+local took
 local outran = false
 
 
 local function ended()
     local ms, late = guarded()
 
+    took = ms or took
     outran = outran or late or false
 
     return ms
@@ -78,9 +81,11 @@ end
 
 
 -- Calls func(policy, ctx, more).  Returns true and the first four values that
--- it returns, or false and an error with a traceback; as the last of six, true
--- when it could not be stopped for a while.
+-- it returns, or false and an error with a traceback; behind these five the
+-- milliseconds that it took, when these were too many, else nil, and whether it
+-- could not be stopped for a while.
 function _M.call(func, policy, ctx, more)
+    took = nil
     outran = false
 
     local ok, a, b, c, d = xpcall(called, failed, func, policy, ctx, more)
@@ -88,7 +93,7 @@ function _M.call(func, policy, ctx, more)
     -- errors that have no handler: no memory
     ended()
 
-    return ok, a, b, c, d, outran
+    return ok, a, b, c, d, took, outran
 end
 
 
@@ -97,8 +102,7 @@ local call = _M.call
 
 local function run(job)
     job.thread = running()
-    job.ok, job.a, job.b, job.c, job.d, job.outran = call(job.func, job.policy,
-                                                          job.ctx)
+    job.ok, job.a, job.b, job.c, job.d = call(job.func, job.policy, job.ctx)
     job.ended = true
 end
 
@@ -124,7 +128,7 @@ function _M.apart(func, policy, ctx)
 
     if job.ended then
         wait(job.thread)
-        return job.ok, job.a, job.b, job.c, job.d, job.outran
+        return job.ok, job.a, job.b, job.c, job.d, took, outran
     end
 
     -- not in this phase
@@ -139,7 +143,7 @@ function _M.apart(func, policy, ctx)
 
     pcall(kill, job.thread)
 
-    return false, tostring(err), nil, nil, nil, outran
+    return false, tostring(err), nil, nil, nil, took, outran
 end
 
 

@@ -140,6 +140,7 @@ local limited = log.limited
 local match = string.match
 local max = math.max
 local ngx_log = ngx.log
+local ngx_now = ngx.now
 local pairs = pairs
 local pcall = pcall
 local rawequal = rawequal
@@ -151,6 +152,7 @@ local tostring = tostring
 local traceback = debug.traceback
 local type = type
 local typeof = ffi.typeof
+local update_time = ngx.update_time
 local xpcall = xpcall
 
 
@@ -158,6 +160,10 @@ local _M = {}
 
 
 local OURS = "resty.kv_router.policy."
+
+local MAX_LOST = 1               -- seconds
+local LOST_PART = 0.1
+local TOO_OFTEN = "it is not asked for a while, as it was stopped too often"
 
 
 -- ---- loading ----------------------------------------------------------------
@@ -292,7 +298,7 @@ function _M.load(what, conf)
     return { name = name, policy = policy, pick = policy.pick,
              done = policy.done, roles = roles,
              guarded = others > others_before,
-             apart = yielding > yielding_before }
+             apart = yielding > yielding_before, lost = 0, lost_at = 0 }
 end
 
 
@@ -536,6 +542,16 @@ local function with_traceback(err)
 end
 
 
+-- Seconds that a policy which was stopped has cost, less a tenth of those since
+-- then.
+local function lost(self, now)
+    self.lost = max(0, self.lost - (now - self.lost_at) * LOST_PART)
+    self.lost_at = now
+
+    return self.lost
+end
+
+
 -- Calls one of its functions; outcome: in the log phase, where nothing yields.
 -- Returns what xpcall() does.
 local function run(self, func, ctx, outcome)
@@ -543,13 +559,26 @@ local function run(self, func, ctx, outcome)
         return xpcall(func, with_traceback, self.policy, ctx, outcome)
     end
 
-    local ok, a, b, c, d, outran
+    local started = ngx_now()
+
+    if self.lost > 0 and lost(self, started) > MAX_LOST then
+        return false, TOO_OFTEN
+    end
+
+    local ok, a, b, c, d, took, outran
 
     if self.apart and not outcome then
-        ok, a, b, c, d, outran = guard.apart(func, self.policy, ctx)
+        ok, a, b, c, d, took, outran = guard.apart(func, self.policy, ctx)
 
     else
-        ok, a, b, c, d, outran = guard.call(func, self.policy, ctx, outcome)
+        ok, a, b, c, d, took, outran = guard.call(func, self.policy, ctx,
+                                                  outcome)
+    end
+
+    if took then
+        update_time()
+        self.lost = lost(self, ngx_now()) + max(took / 1000,
+                                                ngx_now() - started)
     end
 
     if outran and not self.interpreted then
