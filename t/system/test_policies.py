@@ -10,7 +10,7 @@ import sys
 import time
 
 from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
-from traffic import Engines, Load, Loop, make_prompts
+from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
 
 POLICY = """
 local _M = {}
@@ -27,13 +27,20 @@ BROKEN = {
         "return { new = function() return nil, 'too few' end }", "too few"),
 }
 LOOPS = "while true do end"
+TELLS = """
+    for i = 1, #ctx.candidates do
+        local c = ctx.candidates[i]
+        if c.worker == 'w1' then
+            return i, nil, c.confidence .. ' ' .. c.confidence_reason
+        end
+    end"""
 
 
 class Play:
     """What all tests look at."""
 
     def __init__(self, stage, loop):
-        self.stage = stage
+        self.stage, self.loop = stage, loop
         self.engines = Engines(loop, ("w1", "w2", "w3"))
         self.load = Load(loop, stage, make_prompts(
             random.Random(SEED), 4, 2, 20), random.Random(SEED))
@@ -156,9 +163,34 @@ def no_request_failed():
     settled()
 
 
+def policies_see_why_a_view_is_not_trusted():
+    """a policy sees the confidence of a worker's view, and why it is so"""
+    at.write(TELLS)
+    at.stage.reload()
+    wait_for("UNKNOWN no_events")
+    fleet = Fleet(at.loop, at.stage.redis_url(), [Cache(
+        "w1", random.Random(SEED), make_prompts(random.Random(SEED), 2, 2,
+                                                20))])
+    fleet.drain()
+    at.stage.wait_applied(fleet.cursors())
+    wait_for("EXACT none")
+    at.stage.stop_redis()
+    wait_for("STALE redis_down")
+    answer = json.loads(at.stage.call("POST", "/kv/route", {
+        "prompt": [1] * 40}))
+    assert [(c["confidence"], c["reason"]) for c in answer["candidates"]
+            if c["worker_id"] == "w1"] == [("STALE", "redis_down")], answer
+
+
+def wait_for(reason):
+    """Not a test: until that is the reason of requests for w1."""
+    wait_until(reason, lambda: at.routed() == ("w1", reason), PATIENCE)
+
+
 def nothing_else_is_wrong_in_the_log():
     """the error log has no error but those of the policy"""
-    at.stage.check_log(r'policy "acme.choose"', r"init_by_lua error")
+    at.stage.check_log(r'policy "acme.choose"', r"init_by_lua error",
+                       r"redis")
     said = re.findall(r"pick: it has run.*", at.stage.log())
     assert len(said) <= 2 * PROCESSES, said
 
@@ -188,6 +220,7 @@ def main():
             an_edit_that_fails_costs_no_request,
             an_edit_that_never_ends_costs_none_either,
             no_request_failed,
+            policies_see_why_a_view_is_not_trusted,
             nothing_else_is_wrong_in_the_log])
 
 
