@@ -174,7 +174,7 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
-/* usage: what may be the causes of a verdict, as a question; NULL: it is good */
+/* usage: a verdict's likely causes, as a question; NULL: it is no bad one */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
 
 /* usage: by the timer of each process: does what was predicted come true? */

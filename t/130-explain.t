@@ -654,8 +654,6 @@ load: none
 --- timeout: 20
 --- response_body
 watchdog: not_cached
-page: 2400 0 not_cached 
-below: w1: has nothing in its cache of the blocks that are known here: is prefix caching on, is it this engine that the events are of, are removals lost, and are the cache salt and the LoRA name those of the engine?
 --- grep_error_log eval
 qr/worker "w1" has nothing in its cache/
 --- grep_error_log_out

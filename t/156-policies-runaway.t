@@ -512,3 +512,45 @@ policy "odd": pick: it has run for more than N ms
 [alert]
 [emerg]
 --- timeout: 20
+
+
+
+=== TEST 7: the sample policy does in nginx what it says
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "policy.tiers"
+        })
+    }
+--- script
+            local function workers(tier)
+                local seen, list = {}, {}
+
+                for _ = 1, 40 do
+                    local body = ask("POST", "/v1/x", '{"prompt":[1,2,3,4,5]}',
+                                     tier and "x-tier: " .. tier .. "\r\n")
+                                 .body
+
+                    if not seen[body] then
+                        seen[body] = true
+                        list[#list + 1] = body
+                    end
+                end
+
+                table.sort(list)
+                return table.concat(list, " ")
+            end
+
+            ngx.say("batch: ", workers("batch"))
+            ngx.say("premium: ", workers("premium"))
+            ngx.say("others: ", workers())
+            ngx.say(errors(), " ", router.policy.guarded, " ",
+                    router.policy.apart)
+--- response_body
+batch: w1 w3
+premium: w2
+others: w1 w2 w3
+0 true false
+--- no_error_log
+[error]
+[alert]

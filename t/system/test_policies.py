@@ -171,6 +171,7 @@ def policies_see_why_a_view_is_not_trusted():
     fleet = Fleet(at.loop, at.stage.redis_url(), [Cache(
         "w1", random.Random(SEED), make_prompts(random.Random(SEED), 2, 2,
                                                 20))])
+    fleet.publish("w1", 3)
     fleet.drain()
     at.stage.wait_applied(fleet.cursors())
     wait_for("EXACT none")
@@ -184,7 +185,15 @@ def policies_see_why_a_view_is_not_trusted():
 
 def wait_for(reason):
     """Not a test: until that is the reason of requests for w1."""
-    wait_until(reason, lambda: at.routed() == ("w1", reason), PATIENCE)
+    def told():
+        seen.append(at.routed())
+        return seen[-1] == ("w1", reason)
+
+    seen = []
+    try:
+        wait_until(reason, told, PATIENCE)
+    except Exception as err:
+        raise AssertionError(f"{err}: {seen[-1:]}") from err
 
 
 def nothing_else_is_wrong_in_the_log():

@@ -12,8 +12,12 @@
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
 
+-- nginx has others in their place, for requests
+local lua_coroutine = { create = rawget(coroutine, "_create"),
+                        status = rawget(coroutine, "_status") }
+
 local cast = ffi.cast
-local create = coroutine._create or coroutine.create
+local create = lua_coroutine.create or coroutine.create
 local error = error
 local guard = lib.guard
 local guarded = lib.guarded
@@ -28,7 +32,7 @@ local xpcall = xpcall
 
 local kill = thread.kill
 local spawn = thread.spawn
-local status = coroutine._status or coroutine.status
+local status = lua_coroutine.status or coroutine.status
 local wait = thread.wait
 
 
