@@ -13,7 +13,7 @@
 #include <math.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1024   /* bytes of the header */
+#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1536   /* bytes of the header */
 #define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates in it */
 
 
@@ -36,6 +36,9 @@ static uint32_t ngx_http_kv_router_show_next(ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *shown, uint32_t n);
 static u_char *ngx_http_kv_router_show_str(u_char *p, u_char *last,
     const u_char *data, size_t len);
+static u_char *ngx_http_kv_router_show_cost(u_char *p, u_char *last,
+    const ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c);
 static ngx_int_t ngx_http_kv_router_header_filter(ngx_http_request_t *r);
 
 
@@ -317,7 +320,8 @@ ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 
 
 int
-ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone)
+ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
+    const double *costs)
 {
     ngx_http_kv_router_ctx_t  *ctx;
 
@@ -328,6 +332,16 @@ ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone)
     }
 
     ctx->show = 1;
+    ctx->costs = NULL;
+
+    if (costs) {
+        ctx->costs = ngx_palloc(r->pool, ctx->match.n * sizeof(double));
+        if (ctx->costs == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(ctx->costs, costs, ctx->match.n * sizeof(double));
+    }
 
     return NGX_OK;
 }
@@ -467,6 +481,26 @@ ngx_http_kv_router_show_str(u_char *p, u_char *last, const u_char *data,
 }
 
 
+static u_char *
+ngx_http_kv_router_show_cost(u_char *p, u_char *last,
+    const ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    char    buf[32];
+    double  cost;
+
+    cost = ctx->costs ? ctx->costs[c - ctx->candidates] : NAN;
+
+    if (!isfinite(cost)) {
+        return ngx_slprintf(p, last, "null");
+    }
+
+    (void) snprintf(buf, sizeof(buf), "%.6g", cost);
+
+    return ngx_slprintf(p, last, "%s", buf);
+}
+
+
 static ngx_int_t
 ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 {
@@ -499,6 +533,9 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                                     ctx->policy.len);
     p = ngx_slprintf(p, last, ",\"reason\":");
     p = ngx_http_kv_router_show_str(p, p + 130, why.data, why.len);
+    p = ngx_slprintf(p, last, ",\"confidence\":\"%s\",\"cost\":",
+                     kvr_confidence_name(c->confidence));
+    p = ngx_http_kv_router_show_cost(p, last, ctx, c);
     p = ngx_slprintf(p, last, ",\"overlap\":%uD,\"best\":%uD,\"blocks\":%uD,"
                      "\"candidates\":%uD,\"top\":[",
                      c->device, ctx->match.best, ctx->match.prompt_blocks,
@@ -510,9 +547,12 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         shown[i] = ngx_http_kv_router_show_next(ctx, shown, i);
         c = &ctx->candidates[shown[i]];
 
-        p = ngx_slprintf(p, last, "%s[\"%*s\",%uD,%uD,%L]", i ? "," : "",
+        p = ngx_slprintf(p, last, "%s[\"%*s\",%uD,%uD,%L,", i ? "," : "",
                          (size_t) c->worker_len, c->worker, c->rank,
                          c->device, (int64_t) c->active_requests);
+        p = ngx_http_kv_router_show_cost(p, last, ctx, c);
+        p = ngx_slprintf(p, last, ",\"%s\"]",
+                         kvr_confidence_name(c->confidence));
     }
 
     p = ngx_slprintf(p, last, "]}");

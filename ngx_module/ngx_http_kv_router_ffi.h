@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   8
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   10
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -226,8 +226,12 @@ int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
 
-/* access, after a reservation: the response has the header x-kv-explain. */
-int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
+/*
+ * access, after a reservation: the response has the header x-kv-explain.
+ * costs: one for each candidate, copied; NULL: the policy has none.
+ */
+int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
+    const double *costs);
 
 /* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
@@ -260,6 +264,23 @@ typedef struct {
 
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
+
+
+/* ---- policies ----------------------------------------------------------- */
+
+/*
+ * What follows is a policy's.  lua: a lua_State of the VM that runs it, any.
+ * After NGX_HTTP_KV_ROUTER_GUARD_PERIOD ms of CPU time an error is raised in
+ * it, and again until ngx_http_kv_router_ffi_guarded() is called.
+ */
+void ngx_http_kv_router_ffi_guard(void *lua);
+
+/*
+ * The policy is done.  NGX_OK: in time, or it was said before.  NGX_BUSY: it
+ * was stopped after *ms.  NGX_DECLINED: it could not be stopped for a while,
+ * being compiled, and took *ms or more.
+ */
+int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
 
 
 /* ---- the index ---------------------------------------------------------- */

@@ -6,6 +6,7 @@
  */
 
 
+#include "ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_watch.h"
 
@@ -17,6 +18,8 @@ static void ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
 static void ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_page_causes(
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
@@ -136,7 +139,9 @@ ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
 
     if (ngx_http_kv_router_never_matched(zone)) {
         ngx_http_kv_router_answer_printf(a, "<p class=\"bad\">No prompt ever "
-                                         "found a block.\n");
+                                         "found a block: are the tokenizer, "
+                                         "the LoRA names and the cache salts "
+                                         "those of the engines?\n");
     }
 
     if (zone->redis && !ngx_http_kv_router_redis_up(zone)) {
@@ -161,7 +166,10 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
                                      "<th class=\"n\">requests"
                                      "<th class=\"n\">in prefill"
                                      "<th class=\"n\">prefill tokens"
-                                     "<th class=\"n\">decode blocks<th>\n");
+                                     "<th class=\"n\">decode blocks"
+                                     "<th class=\"n\">tokens predicted"
+                                     "<th class=\"n\">cached"
+                                     "<th>watchdog<th>\n");
 
     n = kvr_router_workers(&zone->router);
 
@@ -172,6 +180,37 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     }
 
     ngx_http_kv_router_answer_printf(a, "</table>\n");
+
+    for (i = 0; i < n; i++) {
+        if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
+            ngx_http_kv_router_page_causes(&w, a);
+        }
+    }
+}
+
+
+/* What the watchdog says of a worker, below the table. */
+
+static void
+ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,
+    ngx_http_kv_router_answer_t *a)
+{
+    const char  *causes;
+
+    causes = ngx_http_kv_router_usage_causes(w->verdict);
+
+    if (causes == NULL) {
+        return;
+    }
+
+    ngx_http_kv_router_answer_printf(a, "<p><span class=\"bad\">");
+    ngx_http_kv_router_page_str(a, w->conf.id);
+    ngx_http_kv_router_answer_printf(a, "</span>: %s: %s\n",
+                                     w->verdict == KVR_USAGE_NEVER_MATCHED
+                                     ? "finds prompts in its cache of which "
+                                       "no block is known here"
+                                     : "has nothing in its cache of the "
+                                       "blocks that are known here", causes);
 }
 
 
@@ -199,6 +238,16 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_held_fields, a);
     ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_load_fields, a);
+
+    ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uL"
+                                     "<td class=\"n\">%uL",
+                                     w->usage.predicted_tokens,
+                                     w->usage.cached_tokens);
+
+    ngx_http_kv_router_page_word(a, ngx_http_kv_router_usage_causes(w->verdict)
+                                    != NULL,
+                                 w->usage.requests
+                                 ? kvr_usage_verdict_name(w->verdict) : "");
 
     ngx_http_kv_router_answer_printf(a, "<td>%s%s%s\n",
                                      w->flags & KVR_WORKER_DRAINING

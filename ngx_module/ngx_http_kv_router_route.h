@@ -111,6 +111,7 @@ typedef struct {
     kvr_answer_t                   *answer;        /* its end; NULL */
     int64_t                         cached_tokens; /* that the engine told;
                                                       -1: it didn't */
+    double                         *costs;         /* to be shown; NULL */
 
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */
@@ -221,6 +222,9 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 /* usage: a piece of the answer, the last one included */
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+
+/* usage: a verdict's likely causes, as a question; NULL: it is no bad one */
+const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
 
 /* usage: by the timer of each process: does what was predicted come true? */
 void ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone);

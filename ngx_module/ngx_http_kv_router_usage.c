@@ -109,6 +109,27 @@ ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx)
 
 /* ---- the watchdog ------------------------------------------------------- */
 
+const char *
+ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict)
+{
+    switch (verdict) {
+
+    case KVR_USAGE_NEVER_MATCHED:
+        return "are the block size, the tokens (tokenizer, chat template), "
+               "the cache salt and the LoRA name those of the engine, and is "
+               "it this engine that the events are of?";
+
+    case KVR_USAGE_NOT_CACHED:
+        return "is prefix caching on, is it this engine that the events are "
+               "of, are removals lost, and are the cache salt and the LoRA "
+               "name those of the engine?";
+
+    default:
+        return NULL;
+    }
+}
+
+
 void
 ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone)
 {
@@ -162,21 +183,17 @@ ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
     case KVR_USAGE_NEVER_MATCHED:
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" finds prompts in "
-                      "its cache of which no block is known here: are the "
-                      "block size, the tokens (tokenizer, chat template), the "
-                      "cache salt and the LoRA name those of the engine, and "
-                      "is it this engine that the events are of?",
-                      &zone->name, conf.id);
+                      "its cache of which no block is known here: %s",
+                      &zone->name, conf.id,
+                      ngx_http_kv_router_usage_causes(verdict));
         break;
 
     case KVR_USAGE_NOT_CACHED:
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" has nothing in "
-                      "its cache of the blocks that are known here: is prefix "
-                      "caching on, is it this engine that the events are of, "
-                      "are removals lost, and are the cache salt and the LoRA "
-                      "name those of the engine?",
-                      &zone->name, conf.id);
+                      "its cache of the blocks that are known here: %s",
+                      &zone->name, conf.id,
+                      ngx_http_kv_router_usage_causes(verdict));
         break;
 
     default: /* KVR_USAGE_GOOD */

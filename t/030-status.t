@@ -334,7 +334,7 @@ kv_router_worker_draining{zone="main",worker="x"} 1
 default-src 'none'; style-src 'unsafe-inline'
 true main - kv_router main
 llama, blocks of 4 tokens, 1 shard
-  w1 127.0.0.1:PORT both ok UNKNOWN none  2 0 0 0 0 0 
-  x 127.0.0.1:1 decode ok UNKNOWN none  1 0 0 0 0 0 
-  y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both ok EXTERNAL none N s 2 2 0 0 0 0 draining 
+  w1 127.0.0.1:PORT both ok UNKNOWN none  2 0 0 0 0 0 0 0  
+  x 127.0.0.1:1 decode ok UNKNOWN none  1 0 0 0 0 0 0 0  
+  y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both ok EXTERNAL none N s 2 2 0 0 0 0 0 0  draining 
 nothing from elsewhere

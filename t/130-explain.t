@@ -135,6 +135,19 @@ add_block_preprocessor(sub {
                         u.cached_tokens)
             end
 
+            -- the page's last columns of w1, and what it says below
+            local function page()
+                local text = ask("GET", "/status?format=html").body
+
+                local row = text:match("<tr><td>w1([^\n]*)")
+                local below = text:match("</table>\n(.*)")
+
+                ngx.say("page: ", row:gsub("<[^>]*>", " ")
+                                     :match("%d+ +%d+ +[%a_]+ *$"))
+                ngx.say("below: ", below:gsub("<[^>]*>", "")
+                                        :match("^[^\n]*"))
+            end
+
             local function watchdog(to)
                 ngx.say("watchdog: ", client.wait(function()
                     local now = worker(1).watchdog
@@ -381,16 +394,31 @@ next: true, of the session: true
             client.cache("w1", client.tokens(1, 8))
             client.cache("w2", client.tokens(1, 12))
 
+            local costs = {}
+
+            for _, c in ipairs(decode(ask("POST", "/kv/route", prompt(1, 18))
+                                      .body).candidates)
+            do
+                costs[c.worker_id] = c.cost
+            end
+
             local a = ask("POST", "/v1/x", prompt(1, 18),
                           "x-kv-explain: 1\r\n")
 
             ngx.say(a.headers["x-kv-explain"])
+
+            -- what POST /route says
+            local told = decode(a.headers["x-kv-explain"])
+
+            ngx.say(told.cost == costs.w2, " ", told.top[1][5] == costs.w2,
+                    " ", told.top[2][5] == costs.w1)
             ngx.say("another: ", tostring(ask("POST", "/v1/x", prompt(1, 18),
                     "x-kv-explain: 0\r\n").headers["x-kv-explain"]))
             ngx.say("none: ", tostring(ask("POST", "/v1/x", prompt(1, 18)).
                                        headers["x-kv-explain"]))
 --- response_body
-{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0],["w1",0,2,0]]}
+{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","confidence":"EXTERNAL","cost":5.5,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,5.5,"EXTERNAL"],["w1",0,2,0,6.5,"EXTERNAL"]]}
+true true true
 another: nil
 none: nil
 --- no_error_log
@@ -411,6 +439,8 @@ none: nil
             end,
             policy = { name = "a \"name\"\n", pick = function()
                 return 1, nil, ("\"\\\1\255"):rep(500)
+            end, explain = function(self, ctx)
+                return { 0 / 0, -1234567890123456789 }
             end } })
     }
 --- script
@@ -419,11 +449,19 @@ none: nil
                               "x-kv-explain: 1\r\nx-who: " .. who .. "\r\n")
                 local text = a.headers["x-kv-explain"]
 
-                ngx.say(who, ": ", a.status, " ", text and #text < 1024
+                ngx.say(who, ": ", a.status, " ", text and #text < 1536
                         and decode(text).worker or text)
+
+                if who == "me" then
+                    local told = decode(text)
+
+                    ngx.say(told.cost == ngx.null, " ", told.confidence, " ",
+                            told.top[2][5])
+                end
             end
 --- response_body
 me: 200 w1
+true UNKNOWN -1.23457e+18
 you: 200 nil
 nobody: 200 nil
 --- error_log
@@ -494,13 +532,20 @@ kv_router_worker_usage_cached_tokens_total{zone="main",worker="w1"} 20
                 ngx.say(line)
             end
 
+            page()
+
             served(50, "usage", prompt(1000, 1018), details(18, 16))
             watchdog("good")
+            page()
 --- response_body
 watchdog: never_matched
 kv_router_worker_watchdog{zone="main",worker="w1",reason="never_matched"} 1
 kv_router_worker_watchdog{zone="main",worker="w1",reason="not_cached"} 0
+page: 0 800 never_matched 
+below: w1: finds prompts in its cache of which no block is known here: are the block size, the tokens (tokenizer, chat template), the cache salt and the LoRA name those of the engine, and is it this engine that the events are of?
 watchdog: good
+page: 800 1600 good 
+below: 
 --- grep_error_log eval
 qr/worker "w1" finds prompts in its cache of which no block is known here|agrees with what is known/
 --- grep_error_log_out
@@ -517,11 +562,14 @@ agrees with what is known
 
             served(150, "usage", prompt(1, 18), details(18, 0))
             watchdog("not_cached")
+            page()
 
             -- by the timer of each process, once a second
             ngx.sleep(1.5)
 --- response_body
 watchdog: not_cached
+page: 2400 0 not_cached 
+below: w1: has nothing in its cache of the blocks that are known here: is prefix caching on, is it this engine that the events are of, are removals lost, and are the cache salt and the LoRA name those of the engine?
 --- grep_error_log eval
 qr/worker "w1" has nothing in its cache of the blocks that are known here/
 --- grep_error_log_out

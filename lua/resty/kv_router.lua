@@ -328,6 +328,8 @@ local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = policy.context(found, req, given.params, random,
                                started / 1e6, self.max_tries + 1)
+    local shown = self.shows and explain.wanted(self.shows)
+    local costs = shown and explain.costs(chosen, ctx) or nil
     local list, k, reason, failed, plan = policy.decide(chosen, ctx)
 
     if chosen.done then
@@ -344,8 +346,8 @@ local function choose(self, r, zone, req, found, given, why, started)
         return nil, err, full
     end
 
-    if self.shows and explain.wanted(self.shows) then
-        lib.show(r, zone)
+    if shown then
+        lib.show(r, zone, costs)
     end
 
     return true, plan

@@ -38,8 +38,16 @@ end
 
 
 -- Costs by candidate, as an array of doubles from 0; nil: the policy has none.
-local function costs_of(chosen, ctx)
+-- To be asked before decide(): what that returns is good until a policy is
+-- asked again.
+function _M.costs(chosen, ctx)
+    local dry = ctx.dry
+
+    ctx.dry = true
+
     local given = policy.costs(chosen, ctx)
+
+    ctx.dry = dry
 
     if not given then
         return nil
@@ -66,8 +74,7 @@ function _M.text(router, r, zone, req, found, params, why, random, now)
 
     ctx.dry = true
 
-    -- first: what decide() returns is good until a policy is asked again
-    local costs = costs_of(chosen, ctx)
+    local costs = _M.costs(chosen, ctx)
     local list, k, reason, failed, plan = policy.decide(chosen, ctx)
 
     return lib.explain(r, zone, chosen.name, failed or why or found.why,

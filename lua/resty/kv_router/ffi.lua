@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 8                -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 10               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -144,7 +144,8 @@ int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
-int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone);
+int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
+    const double *costs);
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
@@ -152,6 +153,9 @@ int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     char **err);
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
+
+void ngx_http_kv_router_ffi_guard(void *lua);
+int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
 
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
@@ -541,8 +545,9 @@ end
 
 
 -- The response to the request, which was reserved, is to have x-kv-explain.
-function _M.show(r, zone)
-    return C.ngx_http_kv_router_ffi_show(r, zone) == OK
+-- costs: by candidate, doubles from 0, or nil.
+function _M.show(r, zone, costs)
+    return C.ngx_http_kv_router_ffi_show(r, zone, costs) == OK
 end
 
 
@@ -576,6 +581,27 @@ function _M.outcome(r, zone)
     end
 
     return outcome_out
+end
+
+
+-- ---- policies ---------------------------------------------------------------
+
+-- From now on a policy runs, in the VM of that lua_State.
+function _M.guard(vm)
+    C.ngx_http_kv_router_ffi_guard(vm)
+end
+
+
+-- It is done.  Returns nil when it was in time; else the milliseconds that it
+-- took at least, and true when it could not be stopped for a while.
+function _M.guarded()
+    local rc = C.ngx_http_kv_router_ffi_guarded(u32_out)
+
+    if rc == OK then
+        return nil
+    end
+
+    return u32_out[0], rc == DECLINED
 end
 
 

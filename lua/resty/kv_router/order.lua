@@ -32,9 +32,12 @@ local list
 -- numbers.
 function _M.costs(n)
     if n > capacity then
-        capacity = max(2 * n, MIN_SIZE)
-        costs = ffi_new("double[?]", capacity + 1)
-        list = ffi_new("uint32_t[?]", capacity)
+        local size = max(2 * n, MIN_SIZE)
+
+        -- in this order: a policy may be stopped in between
+        costs = ffi_new("double[?]", size + 1)
+        list = ffi_new("uint32_t[?]", size)
+        capacity = size
     end
 
     return costs

@@ -17,7 +17,8 @@
 -- and what it returns, or a table given as opts.policy itself, has
 --
 --     pick(self, ctx)           chooses; may not yield, and should do linear
---                               work in the number of candidates
+--                               work in the number of candidates.  After 50
+--                               to 100 ms of CPU time it is stopped
 --     name                      optional: what logs call a table given as
 --                               opts.policy
 --     roles                     optional: the roles of the workers that it
@@ -111,7 +112,8 @@
 --
 -- An error, or an answer that is none of these, is logged once per kind with
 -- a traceback and counted, and the least loaded candidate is taken.  Errors
--- raised at one line of a file are of one kind.
+-- raised at one line of a file are of one kind.  So it is with a policy that
+-- yields, or is stopped: resty.kv_router.guard, resty.kv_router.scan.
 --
 -- A policy may ask another one: load() it in new(), then call its pick(), or
 -- ask() when its answer has to be looked at; resty.kv_router.subset lets it
@@ -119,10 +121,12 @@
 
 
 local ffi = require "ffi"
+local guard = require "resty.kv_router.guard"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 local log = require "resty.kv_router.log"
 local matches = require "resty.kv_router.matches"
 local role_bits = require "resty.kv_router.ffi".ROLE_BITS
+local scan = require "resty.kv_router.scan"
 local why = require "resty.kv_router.ffi".WHY
 
 local ERR = ngx.ERR
@@ -135,6 +139,8 @@ local istype = ffi.istype
 local limited = log.limited
 local match = string.match
 local max = math.max
+local ngx_log = ngx.log
+local ngx_now = ngx.now
 local pairs = pairs
 local pcall = pcall
 local rawequal = rawequal
@@ -146,10 +152,18 @@ local tostring = tostring
 local traceback = debug.traceback
 local type = type
 local typeof = ffi.typeof
+local update_time = ngx.update_time
 local xpcall = xpcall
 
 
 local _M = {}
+
+
+local OURS = "resty.kv_router.policy."
+
+local MAX_LOST = 1               -- seconds
+local LOST_PART = 0.1
+local TOO_OFTEN = "it is not asked for a while, as it was stopped too often"
 
 
 -- ---- loading ----------------------------------------------------------------
@@ -158,7 +172,7 @@ local function named(name, conf)
     local module = name
 
     if not find(name, ".", 1, true) then
-        module = "resty.kv_router.policy." .. name
+        module = OURS .. name
     end
 
     local ok, loaded = pcall(require, module)
@@ -215,10 +229,24 @@ local function bits_of(roles)
 end
 
 
+-- Ours end, and don't yield.
+local function is_ours(what)
+    return type(what) == "string"
+           and (find(what, OURS, 1, true) == 1 or not find(what, ".", 1, true))
+end
+
+
+-- those that are not, loaded until now, and of these those that may yield
+local others = 0
+local yielding = 0
+
+
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done, roles }, roles as the bits of
--- ffi.ROLE_BITS, or nil and a sentence.
+-- named one.  Returns { name, policy, pick, done, roles, guarded, apart },
+-- roles as the bits of ffi.ROLE_BITS; guarded: it is, or asks, one that is not
+-- ours; apart: one that may yield; or nil and a sentence.
 function _M.load(what, conf)
+    local others_before, yielding_before = others, yielding
     local policy, err, name
 
     if type(what) == "string" then
@@ -259,8 +287,18 @@ function _M.load(what, conf)
         return nil, 'policy "' .. name .. '": "roles" is no list of roles'
     end
 
+    if not is_ours(what) then
+        others = others + 1
+
+        if scan.prepare(policy) then
+            yielding = yielding + 1
+        end
+    end
+
     return { name = name, policy = policy, pick = policy.pick,
-             done = policy.done, roles = roles }
+             done = policy.done, roles = roles,
+             guarded = others > others_before,
+             apart = yielding > yielding_before, lost = 0, lost_at = 0 }
 end
 
 
@@ -313,8 +351,11 @@ local ranked
 -- A buffer for n candidate numbers as C counts them, from 0.
 local function room(n)
     if n > capacity then
-        capacity = max(2 * n, MIN_SIZE)
-        ranked = ffi_new(list_t, capacity)
+        local size = max(2 * n, MIN_SIZE)
+
+        -- in this order: a policy may be stopped in between
+        ranked = ffi_new(list_t, size)
+        capacity = size
     end
 
     return ranked
@@ -497,7 +538,58 @@ end
 
 
 local function with_traceback(err)
-    return traceback(tostring(err), 2)
+    return traceback(tostring(err), 1)
+end
+
+
+-- Seconds that a policy which was stopped has cost, less a tenth of those since
+-- then.
+local function lost(self, now)
+    self.lost = max(0, self.lost - (now - self.lost_at) * LOST_PART)
+    self.lost_at = now
+
+    return self.lost
+end
+
+
+-- Calls one of its functions; outcome: in the log phase, where nothing yields.
+-- Returns what xpcall() does.
+local function run(self, func, ctx, outcome)
+    if not self.guarded then
+        return xpcall(func, with_traceback, self.policy, ctx, outcome)
+    end
+
+    local started = ngx_now()
+
+    if self.lost > 0 and lost(self, started) > MAX_LOST then
+        return false, TOO_OFTEN
+    end
+
+    local ok, a, b, c, d, took, outran
+
+    if self.apart and not outcome then
+        ok, a, b, c, d, took, outran = guard.apart(func, self.policy, ctx)
+
+    else
+        ok, a, b, c, d, took, outran = guard.call(func, self.policy, ctx,
+                                                  outcome)
+    end
+
+    if took then
+        update_time()
+        self.lost = lost(self, ngx_now()) + max(took / 1000,
+                                                ngx_now() - started)
+    end
+
+    if outran and not self.interpreted then
+        self.interpreted = true
+        scan.interpret(self.policy)
+
+        ngx_log(ERR, 'kv_router: policy "', self.name, '": it could not be '
+                .. "stopped for a while, and is interpreted from now on")
+    end
+
+    return ok, a, b, c, d
 end
 
 
@@ -525,8 +617,8 @@ end
 -- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, and the plan
 -- or nil.
 function _M.decide(self, ctx)
-    local ok, a, b, reason, plan = xpcall(self.pick, with_traceback,
-                                          self.policy, ctx)
+    local ok, a, b, reason, plan = run(self, self.pick, ctx)
+
     if ok then
         local k, err = resolve(ctx.candidates, a, b, reason, plan)
 
@@ -561,7 +653,7 @@ function _M.costs(self, ctx)
         return nil
     end
 
-    local ok, costs = xpcall(explain, with_traceback, self.policy, ctx)
+    local ok, costs = run(self, explain, ctx)
 
     if not ok then
         complain(self, "explain", kind_of(costs), costs)
@@ -574,8 +666,8 @@ end
 
 -- Tells a policy with a done() what came of the request.
 function _M.finish(self, ctx, outcome)
-    local ok, err = xpcall(self.done, with_traceback, self.policy, ctx,
-                           outcome)
+    local ok, err = run(self, self.done, ctx, outcome)
+
     if not ok then
         complain(self, "done", kind_of(err), err)
     end

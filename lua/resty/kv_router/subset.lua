@@ -67,9 +67,12 @@ end
 -- Empties it, with room for n.
 function _M:clear(n)
     if n > self.size then
-        self.size = max(2 * n, MIN_SIZE)
-        self.candidates = ffi_new(list_t, self.size)
-        self.numbers = ffi_new(numbers_t, self.size)
+        local size = max(2 * n, MIN_SIZE)
+
+        -- in this order: a policy may be stopped in between
+        self.candidates = ffi_new(list_t, size)
+        self.numbers = ffi_new(numbers_t, size)
+        self.size = size
     end
 
     self.n = 0
