@@ -44,6 +44,10 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
     kvr_set64(x->mem, &x->occupied[i / 64],
               x->occupied[i / 64] | UINT64_C(1) << (i & 63));
 
+    if (kvr_radix_run(x, child)->parent == 0) {
+        kvr_roots_add(x, key);
+    }
+
     kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used + 1);
 
     return KVR_OK;
@@ -78,6 +82,10 @@ kvr_children_delete(kvr_radix_t *x, uint32_t child)
 
     n = x->zone->nchildren;
     gap = kvr_children_slot(x, child);
+
+    if (kvr_radix_run(x, child)->parent == 0) {
+        kvr_roots_delete(x, kvr_children_key_of(x, child));
+    }
 
     kvr_version_lock(x->mem, &x->zone->children_version);
 
