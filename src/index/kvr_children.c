@@ -38,7 +38,8 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
     }
 
     kvr_txn_log(x->mem, &x->children[i], KVR_UNDO_64, 0);
-    __atomic_store_n(&x->children[i], (uint64_t) child << 32 | (uint32_t) key,
+    __atomic_store_n(&x->children[i],
+                     (uint64_t) child << 32 | kvr_children_tag(key),
                      __ATOMIC_RELEASE);
 
     kvr_set64(x->mem, &x->occupied[i / 64],
@@ -99,8 +100,7 @@ kvr_children_delete(kvr_radix_t *x, uint32_t child)
             break;
         }
 
-        home = kvr_table_home(kvr_children_key_of(x, (uint32_t) (slot >> 32)),
-                              n);
+        home = kvr_table_home(slot << 32, n);
 
         if (kvr_table_moves(gap, j, home)) {
             kvr_set64(x->mem, &x->children[gap], slot);
