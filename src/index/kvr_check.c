@@ -47,7 +47,8 @@ kvr_radix_check(const kvr_radix_t *x)
     k.view_owns = calloc(x->zone->max_views + 1, sizeof(uint32_t));
 
     if (kvr_check_open(&k.pieces, &x->arena) && k.runs && k.nchildren
-        && k.npairs && k.roots && k.view_runs && k.view_handles && k.view_owns && k.seen)
+        && k.npairs && k.roots && k.view_runs && k.view_handles
+        && k.view_owns && k.seen)
     {
         why = kvr_check_all(&k);
 

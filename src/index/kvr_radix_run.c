@@ -8,7 +8,7 @@
 #include "kvr_names.h"
 
 
-#define KVR_RADIX_FEW        16         /* words that are compared one by one */
+#define KVR_RADIX_FEW        16         /* words, compared one by one */
 
 
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
