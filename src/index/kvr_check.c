@@ -16,6 +16,7 @@
 
 static const char *kvr_check_all(kvr_check_t *k);
 static const char *kvr_check_runs(kvr_check_t *k);
+static const char *kvr_check_roots(const kvr_check_t *k);
 static const char *kvr_check_handles(kvr_check_t *k);
 static const char *kvr_check_counts(kvr_check_t *k);
 
@@ -39,13 +40,15 @@ kvr_radix_check(const kvr_radix_t *x)
     k.runs = calloc(words / 64 + 1, sizeof(uint64_t));
     k.nchildren = calloc(words / 8 + 1, sizeof(uint32_t));
     k.npairs = calloc(words / 8 + 1, sizeof(uint32_t));
+    k.roots = calloc(x->zone->nroots, sizeof(uint32_t));
     k.view_runs = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.view_handles = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.seen = calloc(x->zone->max_views + 1, sizeof(uint32_t));
     k.view_owns = calloc(x->zone->max_views + 1, sizeof(uint32_t));
 
     if (kvr_check_open(&k.pieces, &x->arena) && k.runs && k.nchildren
-        && k.npairs && k.view_runs && k.view_handles && k.view_owns && k.seen)
+        && k.npairs && k.roots && k.view_runs && k.view_handles
+        && k.view_owns && k.seen)
     {
         why = kvr_check_all(&k);
 
@@ -57,6 +60,7 @@ kvr_radix_check(const kvr_radix_t *x)
     free(k.runs);
     free(k.nchildren);
     free(k.npairs);
+    free(k.roots);
     free(k.view_runs);
     free(k.view_handles);
     free(k.seen);
@@ -72,6 +76,10 @@ kvr_check_all(kvr_check_t *k)
     const char  *why;
 
     why = kvr_check_runs(k);
+
+    if (why == NULL) {
+        why = kvr_check_roots(k);
+    }
 
     if (why == NULL) {
         why = kvr_check_free(&k->pieces);
@@ -179,6 +187,36 @@ kvr_check_runs(kvr_check_t *k)
 
         if (k->nchildren[run / 8] == 0 && k->npairs[run / 8] == 0) {
             return kvr_check_fail("run %u is nobody's and a leaf", run);
+        }
+    }
+
+    return NULL;
+}
+
+
+/* The filter of the root's children: no count but theirs. */
+
+static const char *
+kvr_check_roots(const kvr_check_t *k)
+{
+    uint32_t            count;
+    uint64_t            i;
+    const kvr_radix_t  *x;
+
+    x = k->x;
+
+    for (i = 0; i < x->zone->nroots; i++) {
+
+        count = x->root_counts[i];
+
+        if (count != k->roots[i] && count != UINT16_MAX) {
+            return kvr_check_fail("cell %lu of the roots: %u, %u counted",
+                                  (unsigned long) i, k->roots[i], count);
+        }
+
+        if (kvr_check_bit(x->root_bits, i) != (count != 0)) {
+            return kvr_check_fail("cell %lu of the roots is not what its bit "
+                                  "says", (unsigned long) i);
         }
     }
 

@@ -19,6 +19,7 @@ typedef struct {
     uint64_t           *runs;           /* a bit for each run, at its word */
     uint32_t           *nchildren;      /* counted; by run / 8 */
     uint32_t           *npairs;         /* the same */
+    uint32_t           *roots;          /* counted; by cell */
     uint32_t           *view_runs;      /* counted; by view */
     uint32_t           *view_handles;
     uint32_t           *view_owns;

@@ -24,7 +24,7 @@ kvr_check_place(kvr_check_t *k, uint32_t run)
 {
     bool                torn;
     uint32_t            parent;
-    uint64_t            steps;
+    uint64_t            key, steps;
     const kvr_run_t    *r, *up;
     const kvr_radix_t  *x;
 
@@ -44,6 +44,9 @@ kvr_check_place(kvr_check_t *k, uint32_t run)
             return kvr_check_fail("run %u: offset %u of the root", run,
                                   r->offset);
         }
+
+        key = kvr_children_key(x, 0, 0, r->hashes[0]);
+        k->roots[kvr_roots_cell(x, key)]++;
 
     } else {
 

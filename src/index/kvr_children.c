@@ -38,11 +38,16 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
     }
 
     kvr_txn_log(x->mem, &x->children[i], KVR_UNDO_64, 0);
-    __atomic_store_n(&x->children[i], (uint64_t) child << 32 | (uint32_t) key,
+    __atomic_store_n(&x->children[i],
+                     (uint64_t) child << 32 | kvr_children_tag(key),
                      __ATOMIC_RELEASE);
 
     kvr_set64(x->mem, &x->occupied[i / 64],
               x->occupied[i / 64] | UINT64_C(1) << (i & 63));
+
+    if (kvr_radix_run(x, child)->parent == 0) {
+        kvr_roots_add(x, key);
+    }
 
     kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used + 1);
 
@@ -79,6 +84,10 @@ kvr_children_delete(kvr_radix_t *x, uint32_t child)
     n = x->zone->nchildren;
     gap = kvr_children_slot(x, child);
 
+    if (kvr_radix_run(x, child)->parent == 0) {
+        kvr_roots_delete(x, kvr_children_key_of(x, child));
+    }
+
     kvr_version_lock(x->mem, &x->zone->children_version);
 
     j = gap;
@@ -91,8 +100,7 @@ kvr_children_delete(kvr_radix_t *x, uint32_t child)
             break;
         }
 
-        home = kvr_table_home(kvr_children_key_of(x, (uint32_t) (slot >> 32)),
-                              n);
+        home = kvr_table_home(slot << 32, n);
 
         if (kvr_table_moves(gap, j, home)) {
             kvr_set64(x->mem, &x->children[gap], slot);

@@ -4,9 +4,11 @@
  * Children: (run, offset, first hash) -> the run that hangs there.
  *
  * A slot is one word, run << 32 | tag; 0 is empty.  The key itself is in the
- * run's header, the tag spares most looks at it.  A bitmap says which slots
- * are in use: it is small enough for the processor's caches, where the slot
- * that a miss would look at is not.
+ * run's header; its upper half is the tag, which spares most looks at it, and
+ * says where an entry's home is when another one is deleted.  A bitmap says
+ * which slots are in use: it is small enough for the processor's caches, where
+ * the slot that a miss would look at is not.  Before both, the root's children
+ * have a filter that is smaller still (kvr_roots.h).
  *
  * Readers probe without a lock.  A new child comes by one store.  A deletion
  * moves others back, and a reader might miss one that is on its way: so the
@@ -20,7 +22,7 @@
 #define KVR_CHILDREN_H_INCLUDED
 
 
-#include "kvr_radix.h"
+#include "kvr_roots.h"
 
 
 static inline uint64_t
@@ -30,6 +32,9 @@ kvr_children_key(const kvr_radix_t *x, uint32_t run, uint32_t offset,
     return kvr_table_mix(hash ^ x->zone->secret[0],
                          ((uint64_t) run << 16 | offset) ^ x->zone->secret[1]);
 }
+
+
+#define kvr_children_tag(key)  ((uint32_t) ((key) >> 32))
 
 
 /*
@@ -45,8 +50,12 @@ kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
     const kvr_run_t  *r;
 
     key = kvr_children_key(x, run, offset, hash);
-    tag = (uint32_t) key;
+    tag = kvr_children_tag(key);
     n = x->zone->nchildren;
+
+    if (run == 0 && !kvr_roots_may(x, key)) {
+        return 0;
+    }
 
     for (attempts = 0; attempts < KVR_RADIX_ATTEMPTS; attempts++) {
 

@@ -24,6 +24,11 @@ typedef struct {
 } kvr_step_t;
 
 
+/* Four views at once, with whatever instructions the compiler has for it. */
+typedef uint16_t __attribute__((vector_size(8)))   kvr_four_depths_t;
+typedef int32_t __attribute__((vector_size(16)))   kvr_four_t;
+
+
 static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps,
     uint32_t *best);
@@ -32,6 +37,8 @@ static inline bool kvr_find_is_child(const kvr_radix_t *x, uint32_t run,
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best,
     uint32_t *whole);
+static uint32_t kvr_find_dense(const uint16_t *dense, uint32_t *any,
+    uint32_t n, uint32_t pos, uint32_t k, uint32_t *best, uint32_t *whole);
 static inline void kvr_find_reach(kvr_depths_t *out, uint32_t view,
     uint32_t pos, uint32_t depth, uint32_t *best);
 static void kvr_find_tiered(kvr_depths_t *out);
@@ -177,6 +184,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             && kvr_arena_valid(&x->arena, next, KVR_ARENA_RUN_WORDS))
         {
             __builtin_prefetch(kvr_radix_run(x, next));
+            __builtin_prefetch(kvr_radix_run(x, next)->pages);
             __builtin_prefetch(kvr_radix_run(x, next)->hashes);
 
         } else {
@@ -286,8 +294,10 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
 
         dense = kvr_arena_at(&x->arena, ext);
         n = kvr_min(cap * 64, nviews);
+        view = out->tiered ? 0 : kvr_find_dense(dense, any, n, pos, k, best,
+                                                whole);
 
-        for (view = 0; view < n; view++) {
+        for ( /* void */ ; view < n; view++) {
             depth = kvr_cover_plain(kvr_load16(&dense[view]));
 
             if (depth == 0 || any[view] != pos || depth == KVR_COVER_DETAIL) {
@@ -367,6 +377,54 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
     }
 
     return true;
+}
+
+
+/*
+ * The first views of a dense row, by fours; how many that were.  As one by
+ * one: a depth that is in the details counts as none, and a view that has no
+ * depth stays at pos, which best is not below.
+ */
+
+static uint32_t
+kvr_find_dense(const uint16_t *dense, uint32_t *any, uint32_t n, uint32_t pos,
+    uint32_t k, uint32_t *best, uint32_t *whole)
+{
+    uint32_t           i, view;
+    kvr_four_t         depth, had, here, all, far, limit, start, top, count;
+    kvr_four_depths_t  row;
+
+    limit = (kvr_four_t) { 0 } + (int32_t) k;
+    start = (kvr_four_t) { 0 } + (int32_t) pos;
+    top = (kvr_four_t) { 0 } + (int32_t) *best;
+    count = (kvr_four_t) { 0 };
+
+    for (view = 0; view + 4 <= n; view += 4) {
+
+        kvr_copy_words(&row, &dense[view], 1);
+        memcpy(&had, &any[view], sizeof(kvr_four_t));
+
+        row &= KVR_COVER_OWN - 1;
+        depth = __builtin_convertvector(row, kvr_four_t);
+
+        here = had == start;
+        all = depth >= limit;
+        count -= here & all;
+
+        depth = start + ((limit & all) | (depth & ~all));
+        depth = (depth & here) | (had & ~here);
+        memcpy(&any[view], &depth, sizeof(kvr_four_t));
+
+        far = depth > top;
+        top = (depth & far) | (top & ~far);
+    }
+
+    for (i = 0; i < 4; i++) {
+        *best = kvr_max(*best, (uint32_t) top[i]);
+        *whole += (uint32_t) count[i];
+    }
+
+    return view;
 }
 
 

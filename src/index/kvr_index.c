@@ -4,6 +4,7 @@
 
 
 #include "kvr_index.h"
+#include "kvr_roots.h"
 
 
 static void kvr_index_each_positional(const kvr_positional_t *x,
@@ -75,6 +76,7 @@ kvr_index_valid(const kvr_index_zone_t *z, uint64_t size)
         a = &r->arena;
 
         if (r->children >= size || r->children_used > r->nchildren
+            || r->root_counts >= size || r->nroots - 1 >= KVR_ROOTS_MAX
             || r->handles.lines >= size
             || r->handles.used > r->handles.limit)
         {

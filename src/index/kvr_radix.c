@@ -6,6 +6,7 @@
 #include "kvr_children.h"
 #include "kvr_names.h"
 #include "kvr_radix_run.h"
+#include "kvr_roots.h"
 
 
 /* Shares of the memory, in 256ths: see the zone-size table in README. */
@@ -76,6 +77,13 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
     at += bytes;
     size -= bytes;
 
+    z->nroots = kvr_roots_cells(z->nchildren);
+    z->root_bits = at;
+    z->root_counts = at + z->nroots / 8;
+    bytes = kvr_roots_size(z->nroots);
+    at += bytes;
+    size -= bytes;
+
     kvr_arena_format(&z->arena, at, size / sizeof(uint64_t));
 }
 
@@ -87,6 +95,8 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->zone = z;
     x->children = (uint64_t *) (mem->base + z->children);
     x->occupied = (uint64_t *) (mem->base + z->occupied);
+    x->root_bits = (uint64_t *) (mem->base + z->root_bits);
+    x->root_counts = (uint16_t *) (mem->base + z->root_counts);
     x->view_handles = (uint32_t *) (mem->base + z->view_handles);
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
 

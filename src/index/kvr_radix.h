@@ -58,6 +58,9 @@ typedef struct {
     uint64_t            children_used;
     uint64_t            children_limit;
     uint64_t            occupied;       /* offset: a bit for each slot */
+    uint64_t            root_bits;      /* offset: kvr_roots.h */
+    uint64_t            root_counts;    /* offset: u16 a cell */
+    uint64_t            nroots;         /* cells, 2^k */
     uint64_t            view_runs;      /* offset: u32 a view, runs it has */
     uint64_t            view_handles;   /* offset: the same, handles */
     uint64_t            view_owns;      /* offset: the same, own names */
@@ -99,6 +102,8 @@ typedef struct {
     kvr_cover_t         cover;
     uint64_t           *children;
     uint64_t           *occupied;
+    uint64_t           *root_bits;
+    uint16_t           *root_counts;
     uint32_t           *view_handles;
     uint32_t           *view_owns;
     uint32_t            now;            /* second, for the runs' stamps; the

@@ -8,6 +8,9 @@
 #include "kvr_names.h"
 
 
+#define KVR_RADIX_FEW        16         /* words, compared one by one */
+
+
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 
 
@@ -86,24 +89,29 @@ kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
 uint32_t
 kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
 {
-    uint32_t  i;
+    uint32_t  i, half;
 
     if (kvr_same_words(a, b, n)) {
         return n;
     }
 
-    /* where it differs: by fours, for most of it is in the cache now */
+    /* where it differs: by halves, for it is in the cache now */
 
-    for (i = 0; i + 4 <= n; i += 4) {
-        if (((kvr_load64(&a[i]) ^ b[i]) | (kvr_load64(&a[i + 1]) ^ b[i + 1])
-             | (kvr_load64(&a[i + 2]) ^ b[i + 2])
-             | (kvr_load64(&a[i + 3]) ^ b[i + 3])) != 0)
-        {
-            break;
+    i = 0;
+
+    while (n > KVR_RADIX_FEW) {
+        half = n / 2;
+
+        if (kvr_same_words(a + i, b + i, half)) {
+            i += half;
+            n -= half;
+
+        } else {
+            n = half;
         }
     }
 
-    while (i < n && kvr_load64(&a[i]) == b[i]) {
+    for ( /* void */ ; n && kvr_load64(&a[i]) == b[i]; n--) {
         i++;
     }
 

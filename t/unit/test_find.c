@@ -15,6 +15,8 @@
 
 static void early_exit(void);
 static void early_exit_positional(void);
+static void every_block(void);
+static void many_views(void);
 static void capped(void);
 static void stamps(void);
 
@@ -29,6 +31,8 @@ main(void)
 {
     early_exit();
     early_exit_positional();
+    every_block();
+    many_views();
     capped();
     stamps();
 
@@ -111,6 +115,90 @@ early_exit_positional(void)
        "or first: then the others are all looked at");
 
     f->early_exit = false;
+    fx_close(f);
+}
+
+
+/* Prompts that leave a chain of three runs at each of its blocks. */
+
+static void
+every_block(void)
+{
+    uint32_t  i, best, good;
+
+    fx_open(f, 4 << 20, 4);
+    fx_count(q, 1, 1100);
+    fx_count(h, 1, 1100);
+    fx_store(f, 0, KVR_DEVICE, 0, h, q, 1100);
+
+    for (i = 0, good = 0; i < 1100; i++) {
+        q[i] ^= UINT64_C(1) << 63;
+        best = fx_find(f, q, 1100);
+        good += best == i && f->depths[0][0] == i;
+        q[i] ^= UINT64_C(1) << 63;
+    }
+
+    is_u64(good, 1100, "a match ends before the first block that differs");
+
+    for (i = 1, good = 0; i <= 1100; i++) {
+        good += fx_find(f, q, i) == i;
+    }
+
+    is_u64(good, 1100, "or with the prompt");
+    fx_close(f);
+}
+
+
+/*
+ * View v of 131 has 8 v of two runs' blocks and some more, by handles of its
+ * own where v is odd; one has nothing of the first run.
+ */
+
+static void
+many_views(void)
+{
+    uint32_t  v, n, want, good;
+    uint64_t  own[2000];
+
+    fx_open(f, 16 << 20, 131);
+    fx_count(q, 1, 1100);
+    fx_count(h, 1, 1100);
+
+    for (v = 0; v < 131; v++) {
+
+        if (v == 70) {
+            continue;
+        }
+
+        n = 8 * v + 1;
+        fx_count(own, 1000000 + v * 2000, n);
+        fx_store(f, v, KVR_DEVICE, 0, v & 1 ? own : h, q, n);
+    }
+
+    for (n = 1, good = 0; n <= 1100; n++) {
+
+        good += fx_find(f, q, n) == kvr_min(n, 1041);
+
+        for (v = 0; v < 131; v++) {
+            want = v == 70 ? 0 : kvr_min(8 * v + 1, n);
+
+            if (f->depths[2][v] != want || f->depths[0][v] != want) {
+                note("view %u has %u of %u, should have %u", v,
+                     f->depths[2][v], n, want);
+                good = 0;
+            }
+        }
+    }
+
+    is_u64(good, 1100, "each of many views has its depth of any prompt");
+
+    f->early_exit = true;
+    fx_find(f, q, 1100);
+    ok(f->depths[2][129] == 1033 && f->depths[2][130] > 1024,
+       "early_exit: where more than one is left, all are looked at");
+    f->early_exit = false;
+
+    ok(fx_whole(f, "many views"), "the index is whole");
     fx_close(f);
 }
 
