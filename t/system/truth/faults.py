@@ -16,8 +16,10 @@ import redis
 
 from stage import PATIENCE, PROCESSES, wait_until
 
+from .engine import TOO_LARGE
 from .fleet import SUPERSEDED
 
+BURST = 1000                    # requests whose events are one batch
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
 CHANNEL = "kv-events:{no worker}"
@@ -27,15 +29,18 @@ KINDS = {}                      # kind -> Kind
 APART = (                       # what can't be mended when both happen
     (("redis_lost_all", "redis_lost_a_second"),     # where its state was,
      ("relay_", "clock_", "engine_and_", "drainer_")),  # and a relay
+    (("redis_clock_stepped",),          # where a dead one's lease ends late
+     ("relay_", "clock_", "engine_and_", "drainer_", "buffer_overrun")),
     (("nginx_stalled",), ("nginx_", "writer_")))
 
 
 class Kind:
     """One kind of fault; those of one scope are not to be at once."""
 
-    def __init__(self, name, scope, run, recoverable):
+    def __init__(self, name, scope, run, recoverable, heals):
         self.name, self.scope, self.run = name, scope, run
         self.recoverable = recoverable
+        self.heals = heals              # its engine begins anew
 
 
 def apart(one, other):
@@ -45,10 +50,11 @@ def apart(one, other):
                for kinds, begin in APART)
 
 
-def fault(scope, recoverable=True):
+def fault(scope, recoverable=True, heals=False):
     """Declares a function as a kind of fault."""
     def declare(run):
-        KINDS[run.__name__] = Kind(run.__name__, scope, run, recoverable)
+        KINDS[run.__name__] = Kind(run.__name__, scope, run, recoverable,
+                                   heals)
         return run
     return declare
 
@@ -141,14 +147,25 @@ def relay_stopped(plant, worker, rng):
 def clock_stepped_back(plant, worker, rng):
     """A relay's clock steps back while it runs, and again as it starts."""
     relay = plant.fleet.relays[worker]
-    relay.kill()
-    relay.start(clock=0)
-    time.sleep(LEASE_SECONDS + 0.5)
     back = rng.randrange(60, 86400)
-    relay.set_clock(-back)
-    time.sleep(1)
+    relay.clock.set(-back)
+    time.sleep(rng.uniform(0.5, 1.5))
     relay.kill()
-    relay.start(clock=-2 * back)
+    relay.clock.set(-2 * back)
+    relay.start()
+
+
+@fault("worker")
+def clock_stepped_forth(plant, worker, rng):
+    """A relay's clock steps to and fro, and is right in the end."""
+    relay = plant.fleet.relays[worker]
+    for _ in range(rng.randrange(1, 4)):
+        relay.clock.set(rng.randrange(-86400, 86400))
+        time.sleep(rng.uniform(0, 1))
+        if rng.random() < 0.5:
+            relay.kill()
+            relay.start()
+    relay.clock.set(0)
 
 
 def _cut(plant, relay):
@@ -160,7 +177,7 @@ def _cut(plant, relay):
 
 # ------------------------------------------------------------------ engines
 
-@fault("worker")
+@fault("worker", heals=True)
 def engine_restarted(plant, worker, rng):
     """An engine restarts: it holds nothing, and counts from 0."""
     engine = plant.fleet.engines[worker]
@@ -169,7 +186,7 @@ def engine_restarted(plant, worker, rng):
     engine.rise()
 
 
-@fault("worker")
+@fault("worker", heals=True)
 def engine_and_relay_restarted(plant, worker, rng):
     """An engine restarts while its relay is dead."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
@@ -210,19 +227,63 @@ def buffer_overrun(plant, worker, rng):
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
     engine.steady = True
     relay.kill()
+    engine.listen(False)
     last = [seq for _, seq in engine.position()]
     more = engine.profile.buffer + rng.randrange(2, 50)
     while any(seq < before + more for before, (_, seq)
               in zip(last, engine.position())):
         engine.step()
+    engine.listen(True)
     relay.start()
+
+
+@fault("worker")
+def burst(plant, worker, rng):
+    """A batch that is many envelopes; its relay is killed behind it."""
+    engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    engine.burst(rng.randrange(engine.profile.ranks), BURST)
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0, 0.1))
+        relay.kill()
+        relay.start()
+
+
+@fault("worker")
+def message_large(plant, worker, rng):
+    """A message that is as large as one may be."""
+    engine = plant.fleet.engines[worker]
+    number = rng.randrange(engine.profile.ranks)
+    engine.swell(number, TOO_LARGE - (1 << 20))
+    while engine.swollen(number):
+        engine.step()
+
+
+@fault("worker", recoverable=False)
+def message_too_large(plant, worker, rng):
+    """A message that nobody reads, it is that large."""
+    engine = plant.fleet.engines[worker]
+    engine.steady = True
+    number = rng.randrange(engine.profile.ranks)
+    engine.swell(number, TOO_LARGE + (1 << 20))
+    while engine.swollen(number):
+        engine.step()
+
+
+@fault("drain", recoverable=False)
+def drain_too_large(plant, worker, _rng):
+    """What an engine that is drained has to say is too much at once."""
+    engine = plant.fleet.engines[worker]
+    engine.swell(TOO_LARGE + (1 << 20))
+    while engine.swollen():
+        engine.step()
+        time.sleep(0.02)
 
 
 @fault("drain", recoverable=False)
 def drain_lost(plant, worker, _rng):
     """What an engine that is drained had to say was taken by another."""
     engine = plant.fleet.engines[worker]
-    while not engine.drain():
+    while not engine.lose():
         engine.step()
 
 
@@ -235,7 +296,7 @@ def drainer_killed(plant, worker, _rng):
     relay.start()
 
 
-@fault("drain")
+@fault("drain", heals=True)
 def drained_engine_restarted(plant, worker, rng):
     """An engine that is drained restarts: its events count from 0."""
     engine_restarted(plant, worker, rng)
@@ -314,7 +375,20 @@ def nginx_stalled(plant, _worker, _rng):
                 os.kill(pid, signal.SIGCONT)
 
 
+@fault("redis")
+def redis_clock_stepped(plant, _worker, rng):
+    """Redis's clock steps back and forth: what expires does so too late, and
+    all at once."""
+    _step(plant.stage.clock("redis"), rng)
+
+
 # -------------------------------------------------------------------- nginx
+
+@fault("nginx")
+def nginx_clock_stepped(plant, _worker, rng):
+    """The clock of nginx steps back and forth."""
+    _step(plant.stage.clock("nginx"), rng)
+
 
 @fault("nginx")
 def nginx_reloaded(plant, _worker, rng):
@@ -352,6 +426,13 @@ def writer_stopped(plant, _worker, _rng):
     for pid in stopped:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def _step(clock, rng):
+    for _ in range(rng.randrange(1, 4)):
+        clock.set(rng.choice((-1, 1)) * rng.randrange(2, 86400))
+        time.sleep(rng.uniform(0.5, 2))
+    clock.set(0)
 
 
 def _kill(stage, pid):

@@ -13,6 +13,7 @@ import time
 import msgpack
 import redis
 
+from .blocks import INDEX_BLOCK
 from .cache import DEVICE, HOST         # noqa: F401 (the dump's bits too)
 
 KEPT = 8000                     # envelopes of an epoch that are remembered
@@ -91,6 +92,21 @@ class Oracle:
                 if not states[rank.number]:
                     return None
         return states
+
+    def lost(self, worker, epoch, seq):
+        """Whether something was lost before that, so that nobody can know
+        what the worker held."""
+        position = self.position(worker, epoch, seq) or {}
+        engine = self.engines[worker]
+        with engine.lock:
+            for rank in engine.ranks:
+                at = position.get(rank.number, EMPTY)
+                if isinstance(at, tuple):
+                    life, last = at
+                    lives = rank.lives if life is None else [rank.lives[life]]
+                    if all(history.lost(last) for history in lives):
+                        return True
+        return False
 
     # ------------------------------------------------------------ positions
 
@@ -232,7 +248,7 @@ def _difference(profile, state, holder):
     for block, tiers in state.items():
         expected.update(dict.fromkeys(block.sequence, tiers))
     # the blocks before the last of a span have names of the router's own
-    spans = profile.block_size != 16
+    spans = profile.block_size != INDEX_BLOCK
     wrong = []
     for what, ours, theirs in (("blocks", expected, blocks),
                                ("handles", handles, held)):
