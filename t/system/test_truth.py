@@ -22,7 +22,7 @@ from truth.fleet import EAGLE, RELAY, SMALL
 from truth.plant import Plant
 from truth.referee import Referee
 
-RATE = 60                       # requests of the engines a second
+RATE = 8                        # requests of each engine a second
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0
 LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "30"))
 ALL = (*SMALL, LARGE) if SECONDS else SMALL     # KVR_ENGINES=eagle: those
@@ -183,7 +183,7 @@ def main():
         return 1
     zone = "eagle=on" if set(EAGLE) & set(ENGINES) else ""
     with Stage("truth", zone) as stage, Loop() as loop:
-        plant = Plant(stage, loop, SEED, RATE, ENGINES)
+        plant = Plant(stage, loop, SEED, RATE * len(ENGINES), ENGINES)
         try:
             at = Referee(plant, LIMIT)
             status = stage.run([

@@ -12,7 +12,7 @@ from clock import Clock
 from stage import ROOT, Process, server_port
 
 from .blocks import INDEX_BLOCK, Prompts
-from .engine import LARGE, PAIRS, PROFILES, Engine
+from .engine import LARGE, PAIRS, PROFILES, TOO_LARGE, Engine
 from .proxy import Proxy
 from .trtllm import TrtEngine
 
@@ -99,7 +99,8 @@ class Relay:
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
                    "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
-                   "--snapshot-interval", "100", "--memory", "48m"]
+                   "--snapshot-interval", "100", "--memory", "48m",
+                   "--message-max", str(TOO_LARGE)]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:
