@@ -400,7 +400,9 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
                 kvr_relay_source_restarted(r, s);
                 kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
 
-            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
+            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)
+                       && s->whole)
+            {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
             }

@@ -78,18 +78,22 @@ def random_round(rng, fleet):
     return faults
 
 
-def meanwhile(rng, fleet, faults):
-    """What else happens to workers that have lost something."""
-    lost = [worker for kind, worker, _ in faults
+def meanwhile(rng, faults):
+    """What else happens to a worker that has lost something, and to Redis
+    and nginx as long."""
+    lost = [(kind, worker) for kind, worker, _ in faults
             if not KINDS[kind].recoverable]
-    possible = sorted(name for name, kind in KINDS.items()
-                      if kind.recoverable and not kind.heals)
+    if not lost:
+        return []
+    kind, worker = rng.choice(lost)
     found = []
-    for name in rng.sample(possible, rng.choice((0, 1, 1, 2))) if lost else ():
+    for name in rng.sample(sorted(name for name, one in KINDS.items()
+                                  if one.adds_to(kind)),
+                           rng.choice((0, 1, 2, 3))):
         scope = KINDS[name].scope
         if not any(apart(name, one) or scope == KINDS[one].scope
                    for one, _, _ in found):
-            found.append((name, rng.choice(lost) if scope == "worker" else "",
+            found.append((name, worker if scope == "worker" else "",
                           rng.getrandbits(32)))
     return found
 
@@ -102,7 +106,7 @@ def rounds(rng, fleet):
         yield faults, [], rng.uniform(1, 2)
     while time.monotonic() < until:
         faults = random_round(rng, fleet)
-        yield faults, meanwhile(rng, fleet, faults), rng.uniform(1, 6)
+        yield faults, meanwhile(rng, faults), rng.uniform(1, 6)
 
 
 at = None                       # the Referee, set by main()

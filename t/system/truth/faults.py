@@ -37,10 +37,18 @@ APART = (                       # what can't be mended when both happen
 class Kind:
     """One kind of fault; those of one scope are not to be at once."""
 
-    def __init__(self, name, scope, run, recoverable, heals):
+    def __init__(self, name, scope, run, recoverable):
         self.name, self.scope, self.run = name, scope, run
         self.recoverable = recoverable
-        self.heals = heals              # its engine begins anew
+
+    def adds_to(self, kind):
+        """Whether it can happen to a worker that has lost something by that
+        kind: it doesn't heal, and has to do with relays, Redis or nginx."""
+        return self.recoverable and (
+            self.scope in ("redis", "nginx")
+            or self.name.startswith(("relay_", "clock_", "wire_"))
+            or self.name in ("messages_dropped", "burst", "message_large")
+            and KINDS[kind].scope == "worker")
 
 
 def apart(one, other):
@@ -50,11 +58,10 @@ def apart(one, other):
                for kinds, begin in APART)
 
 
-def fault(scope, recoverable=True, heals=False):
+def fault(scope, recoverable=True):
     """Declares a function as a kind of fault."""
     def declare(run):
-        KINDS[run.__name__] = Kind(run.__name__, scope, run, recoverable,
-                                   heals)
+        KINDS[run.__name__] = Kind(run.__name__, scope, run, recoverable)
         return run
     return declare
 
@@ -177,7 +184,7 @@ def _cut(plant, relay):
 
 # ------------------------------------------------------------------ engines
 
-@fault("worker", heals=True)
+@fault("worker")
 def engine_restarted(plant, worker, rng):
     """An engine restarts: it holds nothing, and counts from 0."""
     engine = plant.fleet.engines[worker]
@@ -186,7 +193,7 @@ def engine_restarted(plant, worker, rng):
     engine.rise()
 
 
-@fault("worker", heals=True)
+@fault("worker")
 def engine_and_relay_restarted(plant, worker, rng):
     """An engine restarts while its relay is dead."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
@@ -296,7 +303,7 @@ def drainer_killed(plant, worker, _rng):
     relay.start()
 
 
-@fault("drain", heals=True)
+@fault("drain")
 def drained_engine_restarted(plant, worker, rng):
     """An engine that is drained restarts: its events count from 0."""
     engine_restarted(plant, worker, rng)
