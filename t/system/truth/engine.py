@@ -294,6 +294,12 @@ class Engine:
         with self.lock:
             return self.ranks[number].muted
 
+    def lost(self, number):
+        """Whether what a rank holds can't be known."""
+        with self.lock:
+            history = self.ranks[number].lives[-1]
+            return history.lost(history.last())
+
     def position(self):
         """What was sent last, of each rank: [(life, seq)]."""
         with self.lock:

@@ -222,10 +222,11 @@ def messages_lost(plant, worker, rng):
     engine.steady = True
     number = rng.randrange(engine.profile.ranks)
     if rng.random() < 0.5:
-        engine.mute(number, rng.randrange(1, 20), keep=False)
-    else:
         engine.mute(number, engine.profile.buffer + rng.randrange(2, 20))
-    _run_out(engine, number)
+        _run_out(engine, number)
+    if not engine.lost(number):         # or its relay asked in time
+        engine.mute(number, rng.randrange(1, 20), keep=False)
+        _run_out(engine, number)
 
 
 @fault("worker", recoverable=False)

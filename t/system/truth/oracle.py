@@ -246,7 +246,8 @@ def _difference(profile, state, holder):
     handles = {block.handle: (block.sequence[-1], tiers)
                for block, tiers in state.items()}
     for block, tiers in state.items():
-        expected.update(dict.fromkeys(block.sequence, tiers))
+        for sequence in block.sequence:         # of several, where they span
+            expected[sequence] = expected.get(sequence, 0) | tiers
     # the blocks before the last of a span have names of the router's own
     spans = profile.block_size != INDEX_BLOCK
     wrong = []

@@ -40,7 +40,7 @@ class Referee:
         self.broken = []                # faults that went wrong themselves
         self.watched = 0                # samples of workers that lost some
         self.reasons = Counter()        # that those gave
-        self.noticed = []               # seconds until a loss was told of
+        self.losses = 0                 # that were told of
         self.load = Load()
         self._began = time.monotonic()
         self._forbidden = {}            # worker -> why it must not be EXACT
@@ -207,11 +207,12 @@ class Referee:
         started = time.monotonic()
         while not reason():
             if time.monotonic() - started > NOTICED_SECONDS:
-                self.silent.append(f"{worker}: {kind}")
+                self.silent.append(f"{worker}: {kind} is not told of")
+                self.tell()
                 return False
             time.sleep(0.05)
             self.plant.fleet.ensure([worker])
-        self.noticed.append(time.monotonic() - started)
+        self.losses += 1
         self._forbidden[worker] = kind
         return True
 
@@ -297,9 +298,8 @@ class Referee:
                             for name in REPAIRS})
         yield "repairs: " + ", ".join(
             f"{name} {count}" for name, count in repairs.items())
-        yield (f"losses told of: {len(self.noticed)}, after "
-               f"{max(self.noticed, default=0):.1f} s at most; "
-               f"{self.watched} looks at those workers, reasons: " + ", ".join(
+        yield (f"losses told of: {self.losses}; {self.watched} looks at those "
+               "workers, reasons: " + ", ".join(
                    f"{reason} {count}" for reason, count
                    in self.reasons.most_common()))
         yield f"the machine: {self.load.since(self._began)}"
