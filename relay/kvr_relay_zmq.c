@@ -200,8 +200,8 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
 /* ---- connections -------------------------------------------------------- */
 
 /*
- * libzmq tries again by itself, and says so, but not with a peer that broke the
- * rules, as by a message that is too large.
+ * libzmq tries again by itself, and says so, but not with a peer that broke
+ * the rules, as by a message that is too large.
  */
 static void
 kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s)

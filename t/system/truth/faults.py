@@ -19,7 +19,7 @@ from stage import PATIENCE, PROCESSES, wait_until
 from .engine import TOO_LARGE
 from .fleet import SUPERSEDED
 
-BURST = 1000                    # requests whose events are one batch
+BURST = 96_000                  # blocks that requests of one batch may take
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
 CHANNEL = "kv-events:{no worker}"
@@ -249,7 +249,8 @@ def buffer_overrun(plant, worker, rng):
 def burst(plant, worker, rng):
     """A batch that is many envelopes; its relay is killed behind it."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
-    engine.burst(rng.randrange(engine.profile.ranks), BURST)
+    engine.burst(rng.randrange(engine.profile.ranks),
+                 max(24, BURST // engine.profile.slots))
     if rng.random() < 0.5:
         time.sleep(rng.uniform(0, 0.1))
         relay.kill()

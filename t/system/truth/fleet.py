@@ -181,6 +181,13 @@ class Fleet:
         for name in names:
             self.relays[name].ensure()
 
+    def urge(self, positions):
+        """Has those engines work that have said nothing since: the load's
+        thread may be late."""
+        for name, position in positions.items():
+            if self.engines[name].position() == position:
+                self.engines[name].step()
+
     def positions(self):
         """What every engine, of which all can be known, sent last:
         {worker: [(life, seq) of a rank]}."""

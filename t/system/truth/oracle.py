@@ -18,6 +18,7 @@ from .cache import DEVICE, HOST         # noqa: F401 (the dump's bits too)
 
 KEPT = 8000                     # envelopes of an epoch that are remembered
 PAGE = 2000                     # envelopes read from a log at once
+LARGE = 100_000                 # bytes of an envelope that was full
 EMPTY = "empty"                 # a rank that holds nothing
 PARTLY = "partly"               # ... that is in the middle of a batch
 
@@ -42,6 +43,7 @@ class Oracle:
     def __init__(self, port, engines):
         self.engines = {engine.name: engine for engine in engines}
         self.epochs = {}                # (worker, epoch) -> Epoch
+        self.parts = 0                  # envelopes that complete no batch
         self.lock = threading.RLock()
         self._port = port
         self._client = self._connect()
@@ -195,6 +197,8 @@ class Oracle:
             return
         with self.lock:
             one = self.epochs.setdefault((worker, epoch), Epoch())
+            self.parts += last is None and len(payload) > LARGE \
+                and seq not in one.envelopes
             one.envelopes[seq] = (rank, last, payload)
 
     def _read_pointer(self, worker):

@@ -173,15 +173,17 @@ class Referee:
         """Waits until all, or these, are EXACT, with a batch that came later
         than now, unless all is quiet; notes how long it took for faults:
         [(kind, worker or "")]."""
-        started = time.monotonic()
         targets = {name: target for name, target
                    in self.plant.fleet.positions().items()
                    if workers is None or name in workers}
+        started = time.monotonic()
         times = dict.fromkeys(targets, 0.0)
         left = self.behind(targets, beyond)
         while left and time.monotonic() - started < self.limit:
             time.sleep(0.05)
             self.plant.fleet.ensure(left)
+            if beyond:
+                self.plant.fleet.urge({name: targets[name] for name in left})
             left = self.behind({name: targets[name] for name in left},
                                beyond)
             times.update(dict.fromkeys(left, time.monotonic() - started))
@@ -291,7 +293,8 @@ class Referee:
         yield (f"{len(fleet.engines)} engines said "
                f"{sum(one.batches for one in fleet.engines.values())} "
                f"batches, {sum(one.relays for one in fleet.engines.values())}"
-               f" relays were started")
+               f" relays were started; {self.plant.oracle.parts} envelopes "
+               "were parts of larger ones")
         repairs = Counter()
         for worker in self.plant.stage.workers().values():
             repairs.update({name: worker["counters"].get(name, 0)
