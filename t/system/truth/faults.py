@@ -19,7 +19,7 @@ from stage import PATIENCE, PROCESSES, wait_until
 from .engine import TOO_LARGE
 from .fleet import SUPERSEDED
 
-BURST = 96_000                  # blocks that requests of one batch may take
+BURST = 96_000                  # slots times requests of one batch
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
 CHANNEL = "kv-events:{no worker}"
