@@ -260,11 +260,7 @@ def burst(plant, worker, rng):
 @fault("worker")
 def message_large(plant, worker, rng):
     """A message that is as large as one may be."""
-    engine = plant.fleet.engines[worker]
-    number = rng.randrange(engine.profile.ranks)
-    engine.swell(number, TOO_LARGE - (1 << 20))
-    while engine.swollen(number):
-        engine.step()
+    _say(plant.fleet.engines[worker], rng, TOO_LARGE - (1 << 20))
 
 
 @fault("worker", recoverable=False)
@@ -272,10 +268,7 @@ def message_too_large(plant, worker, rng):
     """A message that nobody reads, it is that large."""
     engine = plant.fleet.engines[worker]
     engine.steady = True
-    number = rng.randrange(engine.profile.ranks)
-    engine.swell(number, TOO_LARGE + (1 << 20))
-    while engine.swollen(number):
-        engine.step()
+    _say(engine, rng, TOO_LARGE + (1 << 20))
 
 
 @fault("drain", recoverable=False)
@@ -309,6 +302,14 @@ def drainer_killed(plant, worker, _rng):
 def drained_engine_restarted(plant, worker, rng):
     """An engine that is drained restarts: its events count from 0."""
     engine_restarted(plant, worker, rng)
+
+
+def _say(engine, rng, size):
+    """Has a rank say a message of that size at least."""
+    number = rng.randrange(engine.profile.ranks)
+    engine.swell(number, size)
+    while engine.swollen(number):
+        engine.step()
 
 
 def _run_out(engine, number):

@@ -181,6 +181,13 @@ class Fleet:
         for name in names:
             self.relays[name].ensure()
 
+    def lost(self, worker):
+        """Whether what an engine holds can't be known."""
+        engine = self.engines[worker]
+        with engine.lock:
+            return any(rank.lives[-1].lost(rank.lives[-1].last())
+                       for rank in engine.ranks)
+
     def urge(self, positions):
         """Has those engines work that have said nothing since: the load's
         thread may be late."""

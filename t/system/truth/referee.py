@@ -239,6 +239,8 @@ class Referee:
         self._at_once(faults, well)
         lasted = time.monotonic() - started
         for kind, worker in lost:
+            if not self.plant.fleet.lost(worker):
+                self.broken.append(f"{kind} ({worker}): nothing was lost")
             self.told(worker, kind)
         if lost:
             since = time.monotonic()

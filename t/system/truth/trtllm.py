@@ -114,6 +114,7 @@ class TrtEngine:
                 """A relay may be killed at any time."""
 
         with self.lock:
+            self._more = 0
             for rank in self.ranks:
                 rank.begin(Cache(self.profile, self.rng.getrandbits(63),
                                  self.rng), len(self.ranks) > 1)
@@ -145,9 +146,9 @@ class TrtEngine:
             if not self._going:
                 return []
             events = [event for rank in self.ranks for event in rank.take()]
-            more, self._more = self._more, 0
-            if more and events:
-                events[0]["more"] = "x" * more
+            if self._more and events:
+                events[0]["more"] = "x" * self._more
+                self._more = 0
                 self._lose(events)
             return events
 
