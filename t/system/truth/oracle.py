@@ -13,6 +13,8 @@ import time
 import msgpack
 import redis
 
+from model import u64s
+
 from .blocks import INDEX_BLOCK
 from .cache import DEVICE, HOST         # noqa: F401 (the dump's bits too)
 
@@ -109,6 +111,16 @@ class Oracle:
                     if all(history.lost(last) for history in lives):
                         return True
         return False
+
+    def said(self, worker, epoch, handle):
+        """What was published of a handle in an epoch: [(seq, "s" or "r")]."""
+        with self.lock:
+            one = self.epochs.get((worker, epoch)) or Epoch()
+            return [(seq, event[0])
+                    for seq, (_, _, payload) in sorted(one.envelopes.items())
+                    for event in msgpack.unpackb(payload or b"\x90")
+                    if event[0] in "sr" and handle in u64s(
+                        event[4 if event[0] == "s" else 3])]
 
     # ------------------------------------------------------------ positions
 

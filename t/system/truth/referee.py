@@ -129,8 +129,19 @@ class Referee:
             if wrong:
                 self.differences.append(
                     f"{worker} at {epoch}-{seq}: {wrong} "
-                    f"({self.plant.oracle.position(worker, epoch, seq)})")
+                    f"({self.plant.oracle.position(worker, epoch, seq)}"
+                    f"{self._lacking(worker, rank, epoch, states, held)})")
         return True
+
+    def _lacking(self, worker, rank, epoch, states, held):
+        """What was published of the first handles that are missing."""
+        there = held.get((worker, rank))
+        there = there.block_of if there else {}
+        missing = [block.handle for block in states.get(rank, [{}])[0]
+                   if block.handle not in there]
+        return "".join(
+            f", {handle}: {self.plant.oracle.said(worker, epoch, handle)}"
+            for handle in missing[:4])
 
     # --------------------------------------------------------------- EXACT
 
