@@ -144,6 +144,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (large) {
+        r->cut_off = true;
         kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
 
     } else if (z->reconnected || z->has_held || z->answers != 0

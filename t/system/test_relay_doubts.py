@@ -99,7 +99,8 @@ class Doubts(test_relay.Tests):
     def too_large(self):
         """what is larger than --message-max is lost; the next clear helps"""
         engine = self.engine()
-        relay = self.started(engine, "--message-max", "1m")
+        options = ("--message-max", "1m", "--deregister", "off")
+        relay = self.started(engine, *options)
         engine.send(stored([1]))
         self.comes(relay, 1)
         engine.send(stored([2]) + [None] * 6 + [bytes(2 << 20)])
@@ -109,6 +110,12 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 1, 3)
         assert "--message-max" in self.is_complete(relay, False)
         engine.send(CLEARED, stored([4]))
+        self.comes(relay, 4)
+        self.is_complete(relay)
+        relay.wait_for("snapshot", 2)
+        relay.kill()
+        relay = self.started(engine, *options, worker=relay.worker)
+        relay.wait_for("in step")
         self.comes(relay, 4)
         self.is_complete(relay)
 
