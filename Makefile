@@ -264,6 +264,12 @@ $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 
 .SECONDARY:
 
+# A clock that tests set, preloaded: see there.
+
+$(BUILD)/clock.so: t/system/clock.c $(BUILD)/flags
+	@echo "  LD      $@"
+	$(Q)$(CC) $(KVR_CFLAGS) -fPIC -shared -o $@ $< -ldl
+
 -include $(shell find $(BUILD)/obj $(BUILD)/obj-asan $(BUILD)/obj-tsan \
                       $(BUILD)/obj-fuzz -name '*.d' 2>/dev/null)
 
@@ -277,7 +283,7 @@ tsan: $(threaded)
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
 check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
-       $(BUILD)/kv-relay-asan
+       $(BUILD)/kv-relay-asan $(BUILD)/clock.so
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
@@ -336,7 +342,8 @@ $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 # A tenth of the time for each fuzz target.
 
-soak: deps-check deps-fuzz all unit $(threaded) $(targets:%=$(BUILD)/fuzz/fuzz_%)
+soak: deps-check deps-fuzz all unit $(threaded) $(BUILD)/clock.so \
+      $(targets:%=$(BUILD)/fuzz/fuzz_%)
 	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
 	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
 

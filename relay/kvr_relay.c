@@ -128,9 +128,11 @@ kvr_relay_watch(kvr_relay_t *r)
 
     kvr_relay_session_beat_now(r);
 
-    if (complete && !(r->snapshot.writing ? r->snapshot.complete
-                                          : r->snapshot.in_complete))
+    if (complete && (r->cut_off
+                     || !(r->snapshot.writing ? r->snapshot.complete
+                                              : r->snapshot.in_complete)))
     {
+        r->cut_off = false;
         kvr_relay_snapshot_want(r, "complete again");
     }
 }

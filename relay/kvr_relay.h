@@ -117,6 +117,8 @@ struct kvr_relay_s {
     uint64_t                sync_ms;    /* sources are waited for until then */
 
     bool                    complete;   /* as was told to routers */
+    bool                    cut_off;    /* what is behind the snapshot can't be
+                                           replayed */
     bool                    stopping;   /* by a signal */
     uint64_t                stop_ms;    /* and at the latest then */
     bool                    done;

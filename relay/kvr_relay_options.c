@@ -157,6 +157,10 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       UINT64_C(1) << 36,
       "for messages that Redis may need once more (64m)" },
 
+    { "message-max", "SIZE", KVR_RELAY_SIZE, at(message_max), 1 << 20,
+      UINT64_C(1) << 30,
+      "of a message of the engine; what a larger one says is lost (128m)" },
+
     { "snapshot-interval", "N", KVR_RELAY_NUMBER, at(snapshot_interval),
       16, 1000000,
       "messages between two snapshots; less than the engine's replay\n"
@@ -202,6 +206,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->deregister = true;
     o->memory = UINT64_C(256) << 20;
     o->ring = UINT64_C(64) << 20;
+    o->message_max = UINT64_C(128) << 20;
     o->snapshot_interval = 4000;
     o->log_level = KVR_RELAY_INFO;
 

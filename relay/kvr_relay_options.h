@@ -56,6 +56,7 @@ typedef struct {
 
     uint64_t           memory;          /* bytes, of the mirror */
     uint64_t           ring;            /* bytes */
+    uint64_t           message_max;     /* bytes of one of the engine's */
     uint32_t           snapshot_interval;   /* envelopes */
 
     const char        *listen;          /* host:port, of metrics; NULL: none */

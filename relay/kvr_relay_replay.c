@@ -12,9 +12,12 @@
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_SHORT                                                       \
     "the engine's replay doesn't reach back to what was known"
+#define KVR_RELAY_LARGE                                                       \
+    "a message of the engine is larger than --message-max"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
+static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -56,7 +59,7 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
                   (unsigned long long) from);
 
     if (z->replay != NULL) {
-        kvr_relay_zmq_set(z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+        kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
 
         if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
             && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
@@ -85,7 +88,7 @@ kvr_relay_replay_stop(kvr_relay_source_t *s)
 void
 kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool                  more;
+    bool                  more, large;
     uint32_t              i;
     kvr_relay_zmq_t      *z;
     kvr_relay_message_t   m;
@@ -115,18 +118,20 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    kvr_relay_wake(r, z->deadline_ms);
+    large = kvr_relay_replay_ended(z);
 
-    if (r->now_ms < z->deadline_ms) {
+    if (!large && r->now_ms < z->deadline_ms) {
+        kvr_relay_wake(r, z->deadline_ms);
         return;
     }
 
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
-                  "answers=%u", s->index, z->answers);
+                  "answers=%u why=\"%s\"", s->index, z->answers,
+                  large ? KVR_RELAY_LARGE : KVR_RELAY_SILENT);
 
     /* its end was lost */
 
-    if (z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
         return;
@@ -138,11 +143,35 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         kvr_relay_tail_apply(r, s);
     }
 
-    if (z->reconnected || z->has_held || z->answers != 0 || s->rebuilding) {
+    if (large) {
+        r->cut_off = true;
+        kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
+
+    } else if (z->reconnected || z->has_held || z->answers != 0
+               || s->rebuilding)
+    {
         kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
     }
 
     kvr_relay_replay_done(r, s);
+}
+
+
+/*
+ * A connection that breaks is made again, and can be written to all the time.
+ * But for one whose peer broke the rules: that is over.
+ */
+static bool
+kvr_relay_replay_ended(const kvr_relay_zmq_t *z)
+{
+    int     events;
+    size_t  len;
+
+    len = sizeof(events);
+
+    return z->replay != NULL
+           && zmq_getsockopt(z->replay, ZMQ_EVENTS, &events, &len) == 0
+           && (events & (ZMQ_POLLIN | ZMQ_POLLOUT)) == 0;
 }
 
 
@@ -372,7 +401,9 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
                 kvr_relay_source_restarted(r, s);
                 kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
 
-            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)) {
+            } else if (z->held_seq != (s->known ? s->seq + 1 : 0)
+                       && s->whole)
+            {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
             }

@@ -10,8 +10,10 @@
 
 
 #define KVR_RELAY_IDLE_MS      10000    /* while it is silent */
+#define KVR_RELAY_AGAIN_MS     500      /* for libzmq to connect again */
 
 
+static void kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -51,16 +53,17 @@ kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s)
         goto failed;
     }
 
-    kvr_relay_zmq_set(z->sub, ZMQ_RCVHWM, KVR_RELAY_HWM);
-    kvr_relay_zmq_set(z->sub, ZMQ_RECONNECT_IVL, 100);
-    kvr_relay_zmq_set(z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
-    kvr_relay_zmq_set(z->sub, ZMQ_HEARTBEAT_IVL, 2000);
-    kvr_relay_zmq_set(z->sub, ZMQ_HEARTBEAT_TIMEOUT, 6000);
-    kvr_relay_zmq_set(z->monitor, ZMQ_LINGER, 0);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL, 100);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_IVL, 2000);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_TIMEOUT, 6000);
+    kvr_relay_zmq_set(r, z->monitor, ZMQ_LINGER, 0);
 
     if (zmq_setsockopt(z->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0
         || zmq_socket_monitor(z->sub, name, ZMQ_EVENT_HANDSHAKE_SUCCEEDED
-                              | ZMQ_EVENT_DISCONNECTED) != 0
+                              | ZMQ_EVENT_DISCONNECTED
+                              | ZMQ_EVENT_CONNECT_RETRIED) != 0
         || zmq_connect(z->monitor, name) != 0
         || zmq_connect(z->sub, r->options.events.items[s->index]) != 0)
     {
@@ -78,11 +81,11 @@ failed:
 
 
 void
-kvr_relay_zmq_set(void *socket, int option, int value)
+kvr_relay_zmq_set(const kvr_relay_t *r, void *socket, int option, int value)
 {
     int64_t  size;
 
-    size = KVR_MESSAGE_MAX + 4096;
+    size = (int64_t) r->options.message_max;
 
     (void) zmq_setsockopt(socket, option, &value, sizeof(value));
 
@@ -165,6 +168,7 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     kvr_relay_zmq_monitor(r, s);
+    kvr_relay_zmq_again(r, s);
 
     if (z->replay != NULL) {
         kvr_relay_replay_read(r, s);
@@ -195,6 +199,35 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
 
 /* ---- connections -------------------------------------------------------- */
 
+/*
+ * libzmq tries again by itself, and says so, but not with a peer that broke
+ * the rules, as by a message that is too large.
+ */
+static void
+kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    const char       *endpoint;
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+    endpoint = r->options.events.items[s->index];
+
+    if (z->again_ms == 0) {
+        return;
+    }
+
+    if (r->now_ms >= z->again_ms) {
+        z->again_ms = 0;
+
+        (void) zmq_disconnect(z->sub, endpoint);
+        (void) zmq_connect(z->sub, endpoint);
+        return;
+    }
+
+    kvr_relay_wake(r, z->again_ms);
+}
+
+
 /* What happened to the connection, up to now. */
 
 static void
@@ -213,6 +246,9 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
 
             } else if (event == ZMQ_EVENT_DISCONNECTED) {
                 kvr_relay_zmq_disconnected(r, s);
+
+            } else {
+                s->zmq->again_ms = 0;
             }
         }
 
@@ -235,6 +271,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->connected = true;
+    z->again_ms = 0;
     z->reconnected = true;
     z->has_live = false;
     z->overlap = 0;
@@ -266,6 +303,7 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     s->connected = false;
     s->in_step = false;
     s->zmq->mode = KVR_RELAY_AWAY;
+    s->zmq->again_ms = r->now_ms + KVR_RELAY_AGAIN_MS;
 
     kvr_relay_replay_stop(s);
     kvr_relay_zmq_drop(s);

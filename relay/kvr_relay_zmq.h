@@ -43,6 +43,7 @@ struct kvr_relay_zmq_s {
     bool                   hole;            /* it left some out */
     uint64_t               deadline_ms;
     uint64_t               check_ms;        /* when to look for more */
+    uint64_t               again_ms;        /* when to connect again; or 0 */
 
     bool                   hollow;          /* its replay keeps nothing */
     uint64_t               overlap;         /* live messages below this were
@@ -87,7 +88,8 @@ void kvr_relay_zmq_drop(kvr_relay_source_t *s);
 void kvr_relay_zmq_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m);
 
 /* Sets an option, and those that all sockets have. */
-void kvr_relay_zmq_set(void *socket, int option, int value);
+void kvr_relay_zmq_set(const kvr_relay_t *r, void *socket, int option,
+    int value);
 
 
 #endif /* KVR_RELAY_ZMQ_H_INCLUDED */

@@ -46,7 +46,7 @@ typedef enum {
 #define KVR_WORKER_ID_MAX    63          /* bytes; EVENTS.md section 1 */
 #define KVR_ADDRESS_MAX      255         /* bytes; a DNS name and a port fit */
 #define KVR_MODEL_MAX        127         /* bytes; hub names are below 100 */
-#define KVR_MESSAGE_MAX      (16u << 20) /* bytes; the relay splits above */
+#define KVR_MESSAGE_MAX      (16u << 20) /* bytes; kv-relay splits above */
 #define KVR_EVENT_BLOCKS_MAX (64u << 10) /* blocks in one event */
 #define KVR_EVENT_TOKENS_MAX (1u << 20)  /* tokens in one event or prompt */
 #define KVR_BLOCK_SIZE_MAX   1024        /* tokens; engines use 1..256 */

@@ -55,6 +55,7 @@ kvr_decoder_create(void)
 
     d->end = KVR_DONE;
     d->detail = "";
+    d->message_max = KVR_MESSAGE_MAX;
 
     return d;
 }
@@ -104,6 +105,13 @@ kvr_decoder_eagle(kvr_decoder_t *d, bool eagle)
 
 
 void
+kvr_decoder_message_max(kvr_decoder_t *d, size_t size)
+{
+    d->message_max = size;
+}
+
+
+void
 kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
 {
     d->window = window;
@@ -140,7 +148,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     msg->form = KVR_FORM_BARE;
     *why = KVR_WHY_NONE;
 
-    if (len > KVR_MESSAGE_MAX) {
+    if (len > d->message_max) {
         rc = kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "message too long");
         goto done;
     }

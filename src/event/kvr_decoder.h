@@ -41,6 +41,7 @@ struct kvr_decoder_s {
     bool            eagle;          /* its blocks are of pairs */
     uint32_t        window;         /* the largest of the worker's; 0: … */
     uint32_t        usual_rank;     /* of messages that name none */
+    size_t          message_max;    /* bytes */
 
     uint32_t        at;         /* index of the next event */
     uint32_t        rank;       /* of events that have none of their own */

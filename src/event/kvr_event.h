@@ -249,6 +249,12 @@ void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
 void kvr_decoder_eagle(kvr_decoder_t *d, bool eagle);
 
 /*
+ * Says how many bytes a message may have: longer ones are refused unread,
+ * KVR_WHY_LIMIT.  KVR_MESSAGE_MAX at first; holds until said otherwise.
+ */
+void kvr_decoder_message_max(kvr_decoder_t *d, size_t size);
+
+/*
  * The rank, below KVR_RANKS_MAX, of events in the messages opened next that
  * name none, neither by themselves nor in their batch or envelope: a batch
  * that names rank 0 is of rank 0.  0 at first; holds until said otherwise.

@@ -31,6 +31,7 @@ sys.path.insert(0, str(DEMO))
 import tap                                                      # noqa: E402
 from processes import Process, wait_until            # noqa: E402
 
+from clock import Clock                                         # noqa: E402
 from model import Model, difference                             # noqa: E402
 
 MODULE = Path(os.environ.get("KVR_MODULE") or Path(
@@ -62,7 +63,10 @@ def server_port():
 class Stage:
     """Everything that runs outside of the test's process."""
 
-    def __init__(self, name):
+    def __init__(self, name, zone=""):
+        """`zone` is what its directive has besides."""
+        self._zone_options = f"{zone} " if zone else ""
+        self._clocks = {}               # "redis", "nginx" -> Clock
         self.directory = Path(tempfile.mkdtemp(prefix=f"kv-router-{name}-"))
         self.redis_port = server_port()
         self.port = server_port()
@@ -95,12 +99,22 @@ class Stage:
                     print(f"# {line}")
         return status
 
+    # --------------------------------------------------------------- clocks
+
+    def clock(self, name):
+        """The clock that `redis`, or `nginx`, goes by from its next start."""
+        return self._clocks.setdefault(name, Clock(
+            self.directory / f"{name}.clock"))
+
+    def _clocked(self, name):
+        return self._clocks[name].prefix() if name in self._clocks else []
+
     # ---------------------------------------------------------------- redis
 
     def start_redis(self, *options, client=None):
         """Starts Redis with what it had on disk, and waits for it."""
         self.redis_server = Process("redis", [
-            "redis-server", "--bind", "127.0.0.1",
+            *self._clocked("redis"), "redis-server", "--bind", "127.0.0.1",
             "--port", str(self.redis_port), "--save", "",
             "--maxmemory-policy", "noeviction", *options], self.directory)
         if client:
@@ -135,7 +149,7 @@ class Stage:
         self.logs.append(log)
         self._write_conf(engines, policy, url or self.redis_url(), log.name)
         self.nginx = Process("nginx", [
-            "nginx", "-p", f"{self.directory}/", "-c", "nginx.conf",
+            *self._clocked("nginx"), "nginx", "-p", f"{self.directory}/", "-c", "nginx.conf",
             "-e", log.name], self.directory)
 
         def answers():
@@ -279,7 +293,8 @@ class Stage:
         text = (DEMO / "nginx.conf.in").read_text()
         conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)
         conf = conf.replace(" zone=main:64m ",
-                            f" zone=main:64m shards={SHARDS} ")
+                            f" zone=main:64m shards={SHARDS} "
+                            f"{self._zone_options}")
         conf = conf.replace("worker_processes  2;",
                             f"worker_processes  {PROCESSES};")
         (self.directory / "nginx.conf").write_text(

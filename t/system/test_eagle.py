@@ -11,18 +11,6 @@ from stage import BLOCK_SIZE, PATIENCE, Stage, wait_until
 TOKENS = [*range(100, 100 + 3 * BLOCK_SIZE + 1)]        # three blocks
 
 
-class EagleStage(Stage):
-    """nginx with a zone for such engines."""
-
-    def _write_conf(self, engines, policy, url, log):
-        super()._write_conf(engines, policy, url, log)
-        path = self.directory / "nginx.conf"
-        conf = path.read_text()
-        assert " zone=main:64m " in conf, conf
-        path.write_text(conf.replace(" zone=main:64m ",
-                                     " zone=main:64m eagle=on "))
-
-
 at = None                       # the stage, set by main()
 
 
@@ -100,7 +88,7 @@ def a_restarted_relay_minds_its_kind():
 def main():
     """Runs the tests on one stage."""
     global at, engine, relay
-    with EagleStage("eagle") as at:
+    with Stage("eagle", zone="eagle=on") as at:
         engine = Engine()
         at.start_redis()
         at.start_nginx({name: "127.0.0.1:1" for name in (

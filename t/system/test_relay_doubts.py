@@ -110,6 +110,39 @@ class Doubts(test_relay.Tests):
         assert second.metric("blocks") == 2000
         assert self.is_complete(second, False)
 
+    def too_large(self):
+        """what is larger than --message-max is lost; the next clear helps"""
+        engine = self.engine()
+        options = ("--message-max", "1m", "--deregister", "off")
+        relay = self.started(engine, *options)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.send(stored([2]) + [None] * 6 + [bytes(2 << 20)])
+        assert self.is_complete(relay, False)
+        relay.wait_for("replay doesn't answer")
+        engine.send(stored([3]))
+        self.comes(relay, 1, 3)
+        assert "--message-max" in self.is_complete(relay, False)
+        engine.send(CLEARED, stored([4]))
+        self.comes(relay, 4)
+        self.is_complete(relay)
+        relay.wait_for("snapshot", 2)
+        relay.kill()
+        relay = self.started(engine, *options, worker=relay.worker)
+        relay.wait_for("in step")
+        self.comes(relay, 4)
+        self.is_complete(relay)
+
+    def large_message(self):
+        """one may be larger than what routers take"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(*(stored([i]) + [None] * 6 + [bytes(2 << 20)]
+                      for i in range(1, 11)))
+        self.comes(relay, *range(1, 11))
+        self.is_complete(relay)
+        assert "engine disconnected" not in relay.text()
+
     def late_offload(self):
         """what comes to a lower tier too late to be known is missing"""
         engine = self.engine()

@@ -4,7 +4,8 @@ relays, a real Redis and nginx, faults at random, and an oracle; TAP.
 
 test_truth.py [SECONDS]: every kind of fault once, or, given a time, faults at
 random for so long.  KVR_SEED chooses the faults, KVR_LIMIT is the time that a
-worker may take to be EXACT again, KVR_ENGINES names the engines.
+worker may take to be EXACT again, KVR_ENGINES names the engines: "eagle"
+those that cache pairs of tokens, which are never beside others.
 """
 
 import os
@@ -17,15 +18,17 @@ from traffic import Loop
 
 from truth.engine import LARGE
 from truth.faults import KINDS, apart
-from truth.fleet import RELAY, SMALL
+from truth.fleet import EAGLE, RELAY, SMALL
 from truth.plant import Plant
 from truth.referee import Referee
 
-RATE = 60                       # requests of the engines a second
+RATE = 8                        # requests of each engine a second
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0
 LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "30"))
-ALL = (*SMALL, LARGE) if SECONDS else SMALL
+ALL = (*SMALL, LARGE) if SECONDS else SMALL     # KVR_ENGINES=eagle: those
 ENGINES = os.environ.get("KVR_ENGINES", ",".join(ALL)).split(",")
+if ENGINES == ["eagle"]:
+    ENGINES = EAGLE
 PAUSE = 0.5                     # between two rounds
 TOO_MANY = 2                    # that were late: to go on says no more
 UNKNOWN = 0.2                   # the part of samples that may be no use
@@ -75,12 +78,35 @@ def random_round(rng, fleet):
     return faults
 
 
+def meanwhile(rng, faults):
+    """What else happens to a worker that has lost something, and to Redis
+    and nginx as long."""
+    lost = [(kind, worker) for kind, worker, _ in faults
+            if not KINDS[kind].recoverable]
+    if not lost:
+        return []
+    kind, worker = rng.choice(lost)
+    found = []
+    for name in rng.sample(sorted(name for name, one in KINDS.items()
+                                  if one.adds_to(kind)),
+                           rng.choice((0, 1, 2, 3))):
+        scope = KINDS[name].scope
+        if not any(apart(name, one) or scope == KINDS[one].scope
+                   for one, _, _ in found):
+            found.append((name, worker if scope == "worker" else "",
+                          rng.getrandbits(32)))
+    return found
+
+
 def rounds(rng, fleet):
-    """What happens, by the seed alone: rounds of faults."""
+    """What happens, by the seed alone: rounds of faults, what happens to
+    those that have lost something, and for how many seconds they have."""
     until = time.monotonic() + SECONDS
-    yield from short(rng, fleet)
+    for faults in short(rng, fleet):
+        yield faults, [], rng.uniform(1, 2)
     while time.monotonic() < until:
-        yield random_round(rng, fleet)
+        faults = random_round(rng, fleet)
+        yield faults, meanwhile(rng, faults), rng.uniform(1, 6)
 
 
 at = None                       # the Referee, set by main()
@@ -92,12 +118,18 @@ def every_worker_becomes_exact():
     assert not at.late, at.late
 
 
+def what_cannot_be_known_is_not_exact():
+    """ranks that nobody can tell apart are never EXACT, and it is said why"""
+    for worker in set(at.plant.fleet.engines) - at.plant.fleet.sure():
+        assert at.told(worker, "several ranks at one place"), at.silent
+
+
 def faults_are_survived():
     """after each fault that can be mended all is EXACT again in time"""
     rng = random.Random(SEED)
     at.start()
-    for faults in rounds(rng, at.plant.fleet):
-        at.round(faults)
+    for one in rounds(rng, at.plant.fleet):
+        at.round(*one)
         if len(at.late) > TOO_MANY:
             break
         time.sleep(PAUSE)
@@ -125,7 +157,7 @@ def all_is_true_in_the_end():
     at.plant.fleet.rest()
     at.until_exact([("the end", "")], beyond=False)
     assert not at.late, at.late
-    workers = set(at.plant.fleet.engines)
+    workers = at.plant.fleet.sure()
     deadline = time.monotonic() + LIMIT
     while workers and time.monotonic() < deadline:
         workers -= set(at.sample())
@@ -153,12 +185,14 @@ def main():
     if not RELAY.is_file():
         print(f"Bail out!  {RELAY} isn't there: build it first")
         return 1
-    with Stage("truth") as stage, Loop() as loop:
-        plant = Plant(stage, loop, SEED, RATE, ENGINES)
+    zone = "eagle=on" if set(EAGLE) & set(ENGINES) else ""
+    with Stage("truth", zone) as stage, Loop() as loop:
+        plant = Plant(stage, loop, SEED, RATE * len(ENGINES), ENGINES)
         try:
             at = Referee(plant, LIMIT)
             status = stage.run([
                 every_worker_becomes_exact,
+                what_cannot_be_known_is_not_exact,
                 faults_are_survived,
                 losses_are_told_of,
                 what_is_exact_is_true,

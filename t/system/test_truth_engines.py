@@ -8,7 +8,7 @@ from stage import SEED, server_port, tap, wait_until
 
 from truth.blocks import Prompts
 from truth.consumer import Consumer, Listener
-from truth.engine import LARGE, PROFILES, Engine
+from truth.engine import LARGE, PAIRS, PROFILES, Engine
 
 STEPS = 1500
 
@@ -126,7 +126,7 @@ def another_life_begins_with_nothing():
 
 def main():
     print(f"# seed {SEED}")
-    return tap.run([saying(profile) for profile in PROFILES
+    return tap.run([saying(profile) for profile in PROFILES + PAIRS
                     if profile.name != LARGE] + [
         dropped_messages_are_replayed_or_lost,
         another_life_begins_with_nothing])

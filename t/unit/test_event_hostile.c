@@ -483,6 +483,11 @@ test_limits(void)
     decode_bytes(bytes, KVR_MESSAGE_MAX + 1);
     ok(got.opened == KVR_INVALID && got.why == KVR_WHY_LIMIT,
        "a message of more than 16 MiB is refused unread");
+
+    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX + 1);
+    decode_bytes(bytes, KVR_MESSAGE_MAX + 1);
+    ok(got.why != KVR_WHY_LIMIT, "unless more is allowed");
+    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX);
     free(bytes);
 }
 

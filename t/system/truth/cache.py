@@ -13,10 +13,11 @@ DEVICE, HOST = 1, 2             # bits: a set of tiers
 
 
 class Stored:
-    """BlockStored: a chain of blocks; on the host without tokens."""
+    """BlockStored: a chain of blocks; on the host without tokens; reused
+    ones are told of once more."""
 
-    def __init__(self, blocks, tier=DEVICE):
-        self.blocks, self.tier = blocks, tier
+    def __init__(self, blocks, tier=DEVICE, reused=False):
+        self.blocks, self.tier, self.reused = blocks, tier, reused
 
 
 class Removed:
@@ -70,10 +71,10 @@ class Cache:
 
     def _chain(self, tokens, lora, salt):
         """The whole blocks of a prompt; the same ones for the same prompt."""
-        size = self.profile.block_size
+        size, more = self.profile.block_size, int(self.profile.pairs)
         chain, parent = [], None
-        for at in range(0, len(tokens) - size + 1, size):
-            part = tuple(tokens[at:at + size])
+        for at in range(0, len(tokens) - size - more + 1, size):
+            part = tuple(tokens[at:at + size + more])
             name = (parent.handle if parent else None, part, lora, salt)
             parent = self.known.get(name)
             if parent is None:
@@ -110,9 +111,9 @@ class Cache:
         for block in fresh:
             self.copies[block] = self.copies.get(block, 0) + 1
         if self.profile.full_report:
-            fresh = chain
-        if fresh:
-            events += [Stored(run) for run in self._runs(fresh)]
+            events += [Stored(run, reused=True) for run in self._runs(
+                [block for block in chain if block not in fresh])]
+        events += [Stored(run) for run in self._runs(fresh)]
         if self.profile.offload and self.rng.random() < 0.5:
             first = self.rng.randrange(len(chain)) if chain else 0
             blocks = chain[first:first + self.rng.randrange(1, 8)]

@@ -24,6 +24,13 @@ def number_of(value):
     return None if value is None else value % (1 << 64)
 
 
+def flat(tokens):
+    """Of pairs, all their tokens, each once."""
+    if not isinstance(tokens[0], list):
+        return tokens
+    return [*(pair[0] for pair in tokens), tokens[-1][1]]
+
+
 class Consumer:
     """What one rank's batches say that it holds."""
 
@@ -57,6 +64,8 @@ class Consumer:
             self._place(fields, handles)
         for handle in handles:
             counts = self.held.setdefault(handle, {})
+            if fields.get("origin") == "REUSED" and counts.get(tier):
+                continue
             counts[tier] = counts.get(tier, 0) * self.refcount + 1
 
     def _place(self, fields, handles):
@@ -82,7 +91,8 @@ class Consumer:
             for at in range(number * size, (number + 1) * size, INDEX_BLOCK):
                 local = xxh3_64_intdigest(b"".join(
                     token.to_bytes(4, "little")
-                    for token in tokens[at:at + INDEX_BLOCK]), seed=seed)
+                    for token in flat(tokens[at:at + INDEX_BLOCK])),
+                    seed=seed)
                 above = local if above is None else xxh3_64_intdigest(
                     le64(above) + le64(local), seed=CHAIN_SEED)
                 chain.append(above)

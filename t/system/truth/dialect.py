@@ -4,7 +4,7 @@ import time
 
 import msgpack
 
-from .blocks import SALT_TAG
+from .blocks import INDEX_BLOCK, SALT_TAG
 from .cache import DEVICE, Cleared, Removed, Stored
 
 
@@ -13,25 +13,35 @@ def signed(number):
     return number - (1 << 64) if number >> 63 else number
 
 
+def pairs(tokens):
+    """Each token with the one behind it."""
+    return list(zip(tokens, tokens[1:]))
+
+
 class Dialect:
     """How one engine writes: `hashes` plain, signed or bytes."""
 
     def __init__(self, form="array", hashes="plain", counts=False,
-                 metadata=False):
+                 metadata=False, origin=False):
         self.form, self.hashes = form, hashes
-        self.counts, self.metadata = counts, metadata
+        self.counts, self.metadata, self.origin = counts, metadata, origin
 
-    def batch(self, events, rank):
-        """A batch's bytes; rank is None where there is but one."""
+    def batch(self, events, rank, more=0):
+        """A batch's bytes; rank is None where there is but one.  With so
+        many bytes more, of a field that nobody knows."""
         written = [self._event(event) for event in events]
         if self.form == "map":
             batch = {"ts": time.time(), "events": written}
             if rank is not None:
                 batch["data_parallel_rank"] = rank
+            if more:
+                batch["more"] = bytes(more)
             return msgpack.packb(batch)
         batch = [time.time(), written]
-        if rank is not None:
+        if rank is not None or more:
             batch.append(rank)
+        if more:
+            batch.append(bytes(more))
         return msgpack.packb(batch)
 
     def _event(self, event):
@@ -54,19 +64,23 @@ class Dialect:
                     "token_ids": [], "block_size": 0, "lora_id": None,
                     "medium": medium}
         first = event.blocks[0]
+        more = len(first.tokens) % INDEX_BLOCK
         fields = {
             "block_hashes": hashes,
             "parent_block_hash": first.parent and self._hash(first.parent),
             "token_ids": [token for block in event.blocks
-                          for token in block.tokens],
-            "block_size": len(first.tokens),
+                          for token in (pairs(block.tokens) if more
+                                        else block.tokens)],
+            "block_size": len(first.tokens) - more,
             "lora_id": 7 if first.lora else None,
             "medium": medium}
         if self.metadata:               # SGLang: no adapters of ours
-            fields["metadata"] = {"cache_salt": first.salt} \
-                if first.salt else None
+            fields["metadata"] = {"cache_salt": first.salt,
+                                  "session_id": None} if first.salt else None
             return fields
         fields["lora_name"] = first.lora or None
+        if self.origin:
+            fields["origin"] = "REUSED" if event.reused else "NEW"
         if first.lora or first.salt:
             fields["extra_keys"] = [self._keys(block)
                                     for block in event.blocks]

@@ -13,12 +13,13 @@ import zmq
 
 from stage import PATIENCE, wait_until
 
-from .cache import Cache
+from .cache import Cache, Cleared
 from .dialect import Dialect
 from .history import History
 
 END = (1 << 64) - 1             # the number that ends a replay
 LARGE = "large"                 # the engine whose snapshots have many parts
+TOO_LARGE = 20 << 20            # bytes of a batch that its relay won't read
 CLEARS = 0.002                  # the part of steps that empty a rank
 
 
@@ -27,8 +28,8 @@ class Profile:
 
     def __init__(self, name, dialect, copies="last", full_report=False,
                  offload=False, ranks=1, block_size=16, leaves=False,
-                 keys=True, refcount=True, topic=b"", buffer=400, slots=120,
-                 event_blocks=8, prompt_tokens=640):
+                 keys="all", refcount=True, topic=b"", buffer=400, slots=120,
+                 event_blocks=8, prompt_tokens=640, pairs=False):
         self.name, self.dialect = name, dialect
         self.copies = copies            # removals: each copy's, the last's,
                                         # or there are no copies (none)
@@ -36,13 +37,14 @@ class Profile:
         self.offload = offload          # to the host, later
         self.ranks, self.block_size = ranks, block_size
         self.leaves = leaves            # evicts leaves only
-        self.keys = keys                # adapters and salts
+        self.keys = keys                # "all": adapters and salts; "salt"
         self.refcount = refcount        # what its relay is told to do
         self.topic, self.buffer = topic, buffer
         self.slots = slots * 16 // block_size
         self.host_slots = slots // 2
         self.event_blocks = event_blocks
         self.prompt_tokens = prompt_tokens
+        self.pairs = pairs              # of tokens, as with EAGLE
 
 
 PROFILES = (
@@ -56,10 +58,20 @@ PROFILES = (
     Profile("report", Dialect("map", counts=True), full_report=True,
             offload=True),
     Profile("sglang", Dialect("array", "signed", metadata=True),
-            copies="none", leaves=True, keys=False, block_size=16,
+            copies="none", leaves=True, keys="salt",
             topic=b"kv@127.0.0.1@model"),
+    Profile("reused", Dialect("map", origin=True), copies="each",
+            full_report=True, offload=True),
     Profile(LARGE, Dialect("array"), copies="each", offload=True,
             slots=24_000, event_blocks=256, prompt_tokens=20_000),
+)
+PAIRS = (                       # a zone has all engines so, or none
+    Profile("eagle", Dialect("array", "signed", metadata=True),
+            copies="none", leaves=True, keys="salt", pairs=True),
+    Profile("eagle-ranks", Dialect("map", "bytes", metadata=True),
+            copies="none", leaves=True, keys="salt", pairs=True, ranks=2),
+    Profile("eagle-pages", Dialect("map", metadata=True), copies="each",
+            keys="salt", pairs=True, block_size=32, offload=True),
 )
 
 
@@ -71,12 +83,14 @@ class Rank:
         self.lives = []                 # a History for each life
         self.cache = None
         self.seq = 0
-        self.buffer = deque(maxlen=engine.profile.buffer)
+        self.buffer = deque()           # (number, payload), the last ones
+        self.unheard = set()            # of those, what was never sent
         self.muted = 0                  # batches still to be dropped
         self.keep_muted = True          # ... which may be replayed
         self.publisher = self.replayer = None
         self.ports = None
         self.dropped = 0
+        self.more = 0                   # bytes that the next batch has more
 
     def open(self, ports):
         """Binds the sockets, to the ports that they may have had before."""
@@ -100,25 +114,44 @@ class Rank:
         self.cache = Cache(self.engine.profile, secret, rng)
         self.lives.append(History())
         self.seq = 0
-        self.muted = 0
+        self.muted = self.more = 0
         self.buffer.clear()
+        self.unheard.clear()
 
     def send(self, events):
         """One batch: to the oracle, to the buffer, and to the subscribers."""
         profile = self.engine.profile
+        more, self.more = self.more, 0
         payload = profile.dialect.batch(
-            events, self.number if profile.ranks > 1 else None)
-        self.lives[-1].append(self.cache.state())
-        number = self.seq.to_bytes(8, "big")
+            events, self.number if profile.ranks > 1 else None, more)
+        self.lives[-1].append(self.cache.state(), any(
+            isinstance(event, Cleared) for event in events))
+        seq = self.seq
         self.seq += 1
         if self.muted:
             self.muted -= 1
             self.dropped += 1
-            if self.keep_muted:
-                self.buffer.append((number, payload))
-            return
-        self.publisher.send_multipart((profile.topic, number, payload))
-        self.buffer.append((number, payload))
+            if not self.keep_muted:
+                self.lives[-1].lose(seq)
+                return
+            self.unheard.add(seq)
+        else:
+            self.publisher.send_multipart(
+                (profile.topic, seq.to_bytes(8, "big"), payload))
+            if self.engine.deaf:
+                self.unheard.add(seq)
+            if len(payload) > TOO_LARGE:
+                self.lives[-1].lose(seq)
+        self._keep(seq, payload)
+
+    def _keep(self, seq, payload):
+        """For a replay; what falls out unheard is lost."""
+        self.buffer.append((seq, payload))
+        while len(self.buffer) > self.engine.profile.buffer:
+            oldest, _ = self.buffer.popleft()
+            if oldest in self.unheard:
+                self.unheard.remove(oldest)
+                self.lives[-1].lose(oldest)
 
     def replay(self):
         """Answers one question of a replay socket."""
@@ -127,10 +160,11 @@ class Rank:
             return
         start = int.from_bytes(frames[2], "big")
         with self.engine.lock:
-            batches = [batch for batch in self.buffer
-                       if int.from_bytes(batch[0], "big") >= start]
-        for number, payload in batches:
-            self.replayer.send_multipart((frames[0], b"", number, payload))
+            batches = [batch for batch in self.buffer if batch[0] >= start]
+            self.unheard.difference_update(seq for seq, _ in batches)
+        for seq, payload in batches:
+            self.replayer.send_multipart(
+                (frames[0], b"", seq.to_bytes(8, "big"), payload))
         self.replayer.send_multipart(
             (frames[0], b"", END.to_bytes(8, "big"), b""))
 
@@ -155,6 +189,7 @@ class Engine:
         self.batches = 0
         self.relays = 0                 # that were ever started for it
         self.steady = False             # until heal()
+        self.deaf = False               # nobody listens to what it says
         self._going = False
         self._thread = None
 
@@ -206,6 +241,32 @@ class Engine:
                 rank.send(events)
                 self.batches += 1
 
+    def burst(self, number, steps):
+        """So many requests on one rank, and one batch of all their events."""
+        with self.lock:
+            rank, events = self.ranks[number], []
+            for _ in range(steps if self._going else 0):
+                events += rank.cache.step(
+                    self.prompts.pick(self.rng, self.profile.keys))
+            if events:
+                rank.send(events)
+                self.batches += 1
+
+    def swell(self, number, size):
+        """The next batch of a rank has so many bytes more."""
+        with self.lock:
+            self.ranks[number].more = size
+
+    def swollen(self, number):
+        """Whether that is still to come."""
+        with self.lock:
+            return bool(self.ranks[number].more)
+
+    def listen(self, heard):
+        """Whether anybody listens."""
+        with self.lock:
+            self.deaf = not heard
+
     def clear(self, number=None):
         """Empties the cache of one rank, or of all."""
         with self.lock:
@@ -232,6 +293,12 @@ class Engine:
         """How many batches are still to be dropped."""
         with self.lock:
             return self.ranks[number].muted
+
+    def lost(self, number):
+        """Whether what a rank holds can't be known."""
+        with self.lock:
+            history = self.ranks[number].lives[-1]
+            return history.lost(history.last())
 
     def position(self):
         """What was sent last, of each rank: [(life, seq)]."""

@@ -16,8 +16,10 @@ import redis
 
 from stage import PATIENCE, PROCESSES, wait_until
 
+from .engine import TOO_LARGE
 from .fleet import SUPERSEDED
 
+BURST = 96_000                  # slots times requests of one batch
 LEASE_SECONDS = 5.0             # of a relay
 WRITER_SECONDS = 3.2            # more than nginx's lease lives
 CHANNEL = "kv-events:{no worker}"
@@ -27,6 +29,8 @@ KINDS = {}                      # kind -> Kind
 APART = (                       # what can't be mended when both happen
     (("redis_lost_all", "redis_lost_a_second"),     # where its state was,
      ("relay_", "clock_", "engine_and_", "drainer_")),  # and a relay
+    (("redis_clock_stepped",),          # where a dead one's lease ends late
+     ("relay_", "clock_", "engine_and_", "drainer_", "buffer_overrun")),
     (("nginx_stalled",), ("nginx_", "writer_")))
 
 
@@ -36,6 +40,15 @@ class Kind:
     def __init__(self, name, scope, run, recoverable):
         self.name, self.scope, self.run = name, scope, run
         self.recoverable = recoverable
+
+    def adds_to(self, kind):
+        """Whether it can happen to a worker that has lost something by that
+        kind: it doesn't heal, and has to do with relays, Redis or nginx."""
+        return self.recoverable and (
+            self.scope in ("redis", "nginx")
+            or self.name.startswith(("relay_", "clock_", "wire_"))
+            or self.name in ("messages_dropped", "burst", "message_large")
+            and KINDS[kind].scope == "worker")
 
 
 def apart(one, other):
@@ -141,14 +154,25 @@ def relay_stopped(plant, worker, rng):
 def clock_stepped_back(plant, worker, rng):
     """A relay's clock steps back while it runs, and again as it starts."""
     relay = plant.fleet.relays[worker]
-    relay.kill()
-    relay.start(clock=0)
-    time.sleep(LEASE_SECONDS + 0.5)
     back = rng.randrange(60, 86400)
-    relay.set_clock(-back)
-    time.sleep(1)
+    relay.clock.set(-back)
+    time.sleep(rng.uniform(0.5, 1.5))
     relay.kill()
-    relay.start(clock=-2 * back)
+    relay.clock.set(-2 * back)
+    relay.start()
+
+
+@fault("worker")
+def clock_stepped_forth(plant, worker, rng):
+    """A relay's clock steps to and fro, and is right in the end."""
+    relay = plant.fleet.relays[worker]
+    for _ in range(rng.randrange(1, 4)):
+        relay.clock.set(rng.randrange(-86400, 86400))
+        time.sleep(rng.uniform(0, 1))
+        if rng.random() < 0.5:
+            relay.kill()
+            relay.start()
+    relay.clock.set(0)
 
 
 def _cut(plant, relay):
@@ -198,10 +222,11 @@ def messages_lost(plant, worker, rng):
     engine.steady = True
     number = rng.randrange(engine.profile.ranks)
     if rng.random() < 0.5:
-        engine.mute(number, rng.randrange(1, 20), keep=False)
-    else:
         engine.mute(number, engine.profile.buffer + rng.randrange(2, 20))
-    _run_out(engine, number)
+        _run_out(engine, number)
+    if not engine.lost(number):         # or its relay asked in time
+        engine.mute(number, rng.randrange(1, 20), keep=False)
+        _run_out(engine, number)
 
 
 @fault("worker", recoverable=False)
@@ -210,19 +235,57 @@ def buffer_overrun(plant, worker, rng):
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
     engine.steady = True
     relay.kill()
+    engine.listen(False)
     last = [seq for _, seq in engine.position()]
     more = engine.profile.buffer + rng.randrange(2, 50)
     while any(seq < before + more for before, (_, seq)
               in zip(last, engine.position())):
         engine.step()
+    engine.listen(True)
     relay.start()
+
+
+@fault("worker")
+def burst(plant, worker, rng):
+    """A batch that is many envelopes; its relay is killed behind it."""
+    engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    engine.burst(rng.randrange(engine.profile.ranks),
+                 max(24, BURST // engine.profile.slots))
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0, 0.1))
+        relay.kill()
+        relay.start()
+
+
+@fault("worker")
+def message_large(plant, worker, rng):
+    """A message that is as large as one may be."""
+    _say(plant.fleet.engines[worker], rng, TOO_LARGE - (1 << 20))
+
+
+@fault("worker", recoverable=False)
+def message_too_large(plant, worker, rng):
+    """A message that nobody reads, it is that large."""
+    engine = plant.fleet.engines[worker]
+    engine.steady = True
+    _say(engine, rng, TOO_LARGE + (1 << 20))
+
+
+@fault("drain", recoverable=False)
+def drain_too_large(plant, worker, _rng):
+    """What an engine that is drained has to say is too much at once."""
+    engine = plant.fleet.engines[worker]
+    engine.swell(TOO_LARGE + (1 << 20))
+    while engine.swollen():
+        engine.step()
+        time.sleep(0.02)
 
 
 @fault("drain", recoverable=False)
 def drain_lost(plant, worker, _rng):
     """What an engine that is drained had to say was taken by another."""
     engine = plant.fleet.engines[worker]
-    while not engine.drain():
+    while not engine.lose():
         engine.step()
 
 
@@ -239,6 +302,14 @@ def drainer_killed(plant, worker, _rng):
 def drained_engine_restarted(plant, worker, rng):
     """An engine that is drained restarts: its events count from 0."""
     engine_restarted(plant, worker, rng)
+
+
+def _say(engine, rng, size):
+    """Has a rank say a message of that size at least."""
+    number = rng.randrange(engine.profile.ranks)
+    engine.swell(number, size)
+    while engine.swollen(number):
+        engine.step()
 
 
 def _run_out(engine, number):
@@ -314,7 +385,20 @@ def nginx_stalled(plant, _worker, _rng):
                 os.kill(pid, signal.SIGCONT)
 
 
+@fault("redis")
+def redis_clock_stepped(plant, _worker, rng):
+    """Redis's clock steps back and forth: what expires does so too late, and
+    all at once."""
+    _step(plant.stage.clock("redis"), rng)
+
+
 # -------------------------------------------------------------------- nginx
+
+@fault("nginx")
+def nginx_clock_stepped(plant, _worker, rng):
+    """The clock of nginx steps back and forth."""
+    _step(plant.stage.clock("nginx"), rng)
+
 
 @fault("nginx")
 def nginx_reloaded(plant, _worker, rng):
@@ -352,6 +436,13 @@ def writer_stopped(plant, _worker, _rng):
     for pid in stopped:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def _step(clock, rng):
+    for _ in range(rng.randrange(1, 4)):
+        clock.set(rng.choice((-1, 1)) * rng.randrange(2, 86400))
+        time.sleep(rng.uniform(0.5, 2))
+    clock.set(0)
 
 
 def _kill(stage, pid):

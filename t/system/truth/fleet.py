@@ -8,58 +8,48 @@ import threading
 import time
 from pathlib import Path
 
+from clock import Clock
 from stage import ROOT, Process, server_port
 
 from .blocks import INDEX_BLOCK, Prompts
-from .engine import LARGE, PROFILES, Engine
+from .engine import LARGE, PAIRS, PROFILES, TOO_LARGE, Engine
 from .proxy import Proxy
 from .trtllm import TrtEngine
 
 RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
-FAKETIME = next(map(str, Path("/usr/lib").glob(
-    "*/faketime/libfaketime.so.1")), "libfaketime.so.1")
 SUPERSEDED = 3                  # a relay's exit code
 EXPECTED = (None, 0, SUPERSEDED, -signal.SIGKILL)
 DRAINED = "drained"             # the engine that is polled
+MIXED = "mixed"                 # ... whose ranks nobody can tell apart
 SMALL = tuple(profile.name for profile in PROFILES
-              if profile.name != LARGE) + (DRAINED,)
+              if profile.name != LARGE) + (DRAINED, MIXED)
+EAGLE = tuple(profile.name for profile in PAIRS)
 
 
 class Relay:
     """The relay of one engine; start() as often as it is needed."""
 
-    def __init__(self, engine, loop, redis_port, ports, directory):
+    def __init__(self, engine, loop, redis_port, ports, directory,
+                 clock=None):
         self.engine, self.directory = engine, directory
         self.ports = ports              # {rank: (PUB, ROUTER)}, or HTTP's
         self.proxy = Proxy(loop, redis_port)
         self.process = None
         self.statuses = []              # exit codes of those that have ended
-        self._twin = (engine, loop, redis_port, ports, directory)
-        self._clock = directory / f"{engine.name}.clock"
+        self.clock = clock or Clock(directory / f"{engine.name}.clock")
+        self._twin = (engine, loop, redis_port, ports, directory, self.clock)
 
     def twin(self):
         """Another relay of the same engine, not started."""
         return Relay(*self._twin)
 
-    def start(self, clock=None):
-        """Starts it; with a clock that is so many seconds off, and that
-        set_clock() sets."""
-        engine = self.engine
-        engine.relays += 1
+    def start(self):
+        """Starts it; it goes by its clock."""
+        self.engine.relays += 1
         self._note()
-        command = self._command()
-        if clock is not None:
-            self.set_clock(clock)
-            command = ["env", f"LD_PRELOAD={FAKETIME}",
-                       f"FAKETIME_TIMESTAMP_FILE={self._clock}",
-                       "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
-                       *command]
-        self.process = Process(f"{engine.name}-{engine.relays:04}", command,
-                               self.directory)
-
-    def set_clock(self, seconds):
-        """Sets the clock of a relay that was started with one."""
-        self._clock.write_text(f"{seconds:+d}\n")
+        self.process = Process(
+            f"{self.engine.name}-{self.engine.relays:04}",
+            [*self.clock.prefix(), *self._command()], self.directory)
 
     def ensure(self):
         """Starts it when it has ended, as a supervisor does."""
@@ -109,7 +99,8 @@ class Relay:
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
                    "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
-                   "--snapshot-interval", "100", "--memory", "48m"]
+                   "--snapshot-interval", "100", "--memory", "48m",
+                   "--message-max", str(TOO_LARGE)]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:
@@ -118,6 +109,8 @@ class Relay:
                             "--replay", f"tcp://127.0.0.1:{replay}"]
         if not profile.refcount:
             command += ["--refcount", "off"]
+        if profile.pairs:
+            command += ["--eagle", "on"]
         return command
 
 
@@ -130,7 +123,7 @@ class Fleet:
         self.engines, self.relays = {}, {}
         self._relay = lambda engine, ports: Relay(engine, loop, redis_port,
                                                   ports, directory)
-        for number, profile in enumerate(PROFILES):
+        for number, profile in enumerate(PROFILES + PAIRS):
             if profile.name not in kinds:
                 continue
             prompts = Prompts(random.Random(seed),
@@ -139,9 +132,10 @@ class Fleet:
             ports = {rank: (server_port(), server_port())
                      for rank in range(profile.ranks)}
             self._add(engine, ports)
-        if DRAINED in kinds:
-            self._add(TrtEngine(DRAINED, Prompts(random.Random(seed)), seed),
-                      server_port())
+        for name, ranks in ((DRAINED, 1), (MIXED, 2)):
+            if name in kinds:
+                self._add(TrtEngine(name, Prompts(random.Random(seed)), seed,
+                                    ranks), server_port())
         self._pause = 1 / rate
         self._going = False
         self._thread = None
@@ -153,8 +147,12 @@ class Fleet:
 
     def workers(self, scope):
         """The engines that faults of a scope are about."""
-        return sorted(name for name in self.engines
+        return sorted(name for name in self.sure()
                       if (name == DRAINED) == (scope == "drain"))
+
+    def sure(self):
+        """The engines of which all can be known."""
+        return set(self.engines) - {MIXED}
 
     def start(self):
         """Starts the relays and the load."""
@@ -183,10 +181,24 @@ class Fleet:
         for name in names:
             self.relays[name].ensure()
 
+    def lost(self, worker):
+        """Whether what an engine holds can't be known."""
+        engine = self.engines[worker]
+        with engine.lock:
+            return any(rank.lives[-1].lost(rank.lives[-1].last())
+                       for rank in engine.ranks)
+
+    def urge(self, positions):
+        """Has those engines work that have said nothing since: the load's
+        thread may be late."""
+        for name, position in positions.items():
+            if self.engines[name].position() == position:
+                self.engines[name].step()
+
     def positions(self):
-        """What every engine sent last: {worker: [(life, seq) of a rank]}."""
-        return {name: engine.position()
-                for name, engine in self.engines.items()}
+        """What every engine, of which all can be known, sent last:
+        {worker: [(life, seq) of a rank]}."""
+        return {name: self.engines[name].position() for name in self.sure()}
 
     def _run(self):
         engines = list(self.engines.values())

@@ -13,9 +13,12 @@ class History:
         self._first = 0                 # seq of _changes[0]
         self._now = {}
         self.handles = {}               # handle -> Block, ever said
+        self._lost = []                 # batches that nobody can know, and
+        self._emptied = []              # those after which that's no matter
 
-    def append(self, state):
-        """What is held once the next batch is applied."""
+    def append(self, state, emptied=False):
+        """What is held once the next batch is applied; does it say that
+        nothing is held?"""
         change = {block: tiers for block, tiers in state.items()
                   if self._now.get(block) != tiers}
         change.update((block, 0) for block in self._now
@@ -28,6 +31,18 @@ class History:
             self.handles[block.handle] = block
         if len(self._changes) > KEPT + EVERY:
             self._forget()
+        if emptied:
+            self._emptied.append(self.last())
+
+    def lose(self, seq):
+        """Nobody can hear batch `seq`, not any more."""
+        self._lost.append(seq)
+
+    def lost(self, seq):
+        """Whether what is held after batch `seq` can't be known."""
+        known = max((one for one in self._emptied
+                     if one <= seq and one not in self._lost), default=-1)
+        return any(known < one <= seq for one in self._lost)
 
     def last(self):
         """The last batch's sequence number; -1: none yet."""

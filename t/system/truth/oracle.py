@@ -13,10 +13,14 @@ import time
 import msgpack
 import redis
 
+from model import u64s
+
+from .blocks import INDEX_BLOCK
 from .cache import DEVICE, HOST         # noqa: F401 (the dump's bits too)
 
 KEPT = 8000                     # envelopes of an epoch that are remembered
 PAGE = 2000                     # envelopes read from a log at once
+LARGE = 100_000                 # bytes of an envelope that was full
 EMPTY = "empty"                 # a rank that holds nothing
 PARTLY = "partly"               # ... that is in the middle of a batch
 
@@ -41,6 +45,7 @@ class Oracle:
     def __init__(self, port, engines):
         self.engines = {engine.name: engine for engine in engines}
         self.epochs = {}                # (worker, epoch) -> Epoch
+        self.parts = 0                  # envelopes that complete no batch
         self.lock = threading.RLock()
         self._port = port
         self._client = self._connect()
@@ -91,6 +96,31 @@ class Oracle:
                 if not states[rank.number]:
                     return None
         return states
+
+    def lost(self, worker, epoch, seq):
+        """Whether something was lost before that, so that nobody can know
+        what the worker held."""
+        position = self.position(worker, epoch, seq) or {}
+        engine = self.engines[worker]
+        with engine.lock:
+            for rank in engine.ranks:
+                at = position.get(rank.number, EMPTY)
+                if isinstance(at, tuple):
+                    life, last = at
+                    lives = rank.lives if life is None else [rank.lives[life]]
+                    if all(history.lost(last) for history in lives):
+                        return True
+        return False
+
+    def said(self, worker, epoch, handle):
+        """What was published of a handle in an epoch: [(seq, "s" or "r")]."""
+        with self.lock:
+            one = self.epochs.get((worker, epoch)) or Epoch()
+            return [(seq, event[0])
+                    for seq, (_, _, payload) in sorted(one.envelopes.items())
+                    for event in msgpack.unpackb(payload or b"\x90")
+                    if event[0] in "sr" and handle in u64s(
+                        event[4 if event[0] == "s" else 3])]
 
     # ------------------------------------------------------------ positions
 
@@ -179,6 +209,8 @@ class Oracle:
             return
         with self.lock:
             one = self.epochs.setdefault((worker, epoch), Epoch())
+            self.parts += last is None and len(payload) > LARGE \
+                and seq not in one.envelopes
             one.envelopes[seq] = (rank, last, payload)
 
     def _read_pointer(self, worker):
@@ -230,9 +262,10 @@ def _difference(profile, state, holder):
     handles = {block.handle: (block.sequence[-1], tiers)
                for block, tiers in state.items()}
     for block, tiers in state.items():
-        expected.update(dict.fromkeys(block.sequence, tiers))
+        for sequence in block.sequence:         # of several, where they span
+            expected[sequence] = expected.get(sequence, 0) | tiers
     # the blocks before the last of a span have names of the router's own
-    spans = profile.block_size != 16
+    spans = profile.block_size != INDEX_BLOCK
     wrong = []
     for what, ours, theirs in (("blocks", expected, blocks),
                                ("handles", handles, held)):

@@ -22,6 +22,8 @@ class Plant:
         self.stage = stage
         stage.redis = redis.Redis(host="127.0.0.1", port=stage.redis_port,
                                   client_name="test", socket_timeout=5)
+        for name in ("redis", "nginx"):
+            stage.clock(name)
         self.start_redis()
         self.fleet = Fleet(loop, stage.redis_port, stage.directory, seed,
                            rate, kinds)

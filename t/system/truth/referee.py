@@ -2,7 +2,10 @@
 
 A thread takes samples all the time.  A worker that is EXACT at the same
 (epoch, seq) before and after a dump must have in it what the oracle knows of
-that very (epoch, seq).  Rounds of faults go on meanwhile.
+that very (epoch, seq), and it must be something that can be known: no message
+before it was lost.  A worker of which a loss was told must not be EXACT, and
+has to say why, in every sample until its engine begins anew.  Rounds of
+faults go on meanwhile.
 """
 
 import random
@@ -15,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from model import Model
 
 from .faults import KINDS
+from .load import Load
 from .oracle import EMPTY, PARTLY, compare
 
 SAMPLE_SECONDS = 0.2            # from one sample to the next
-WATCHED_SECONDS = 1.5           # a worker must not be EXACT for so long
-NOTICED_SECONDS = 20.0          # ... once the loss was noticed
+NOTICED_SECONDS = 20.0          # after a loss it is told of
 AT_ONCE = 8                     # faults
 
 
@@ -35,6 +38,11 @@ class Referee:
         self.late = []                  # not EXACT in time
         self.silent = []                # losses that nobody told of
         self.broken = []                # faults that went wrong themselves
+        self.watched = 0                # samples of workers that lost some
+        self.reasons = Counter()        # that those gave
+        self.losses = 0                 # that were told of
+        self.load = Load()
+        self._began = time.monotonic()
         self._forbidden = {}            # worker -> why it must not be EXACT
         self._going = False
         self._thread = None
@@ -46,6 +54,7 @@ class Referee:
     def start(self):
         """Takes samples from now on."""
         self._going = True
+        self.load.start()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -53,6 +62,7 @@ class Referee:
         """Takes no more samples."""
         self._going = False
         self._thread.join()
+        self.load.stop()
 
     def _run(self):
         while self._going:
@@ -74,20 +84,31 @@ class Referee:
         after = plant.workers()
         forbidden = {worker: why for worker, why in forbidden.items()
                      if self._forbidden.get(worker) == why}
+        self._watch(forbidden, before, after)
         exact = [name for name in before if name in after
                  and _exact(before[name]) and _exact(after[name])
                  and _cursor(before[name]) == _cursor(after[name])]
         if not exact:
             return []
         held = Model().replay(dump).holders
-        compared = []
-        for worker in exact:
-            if worker in forbidden:
-                self.false.append(f"{worker} is EXACT in spite of "
-                                  f"{forbidden[worker]}")
-            if self._compare(worker, _cursor(before[worker]), held):
-                compared.append(worker)
-        return compared
+        return [worker for worker in exact
+                if self._compare(worker, _cursor(before[worker]), held)]
+
+    def _watch(self, forbidden, *answers):
+        """Those that must not be EXACT are not, and say why."""
+        for worker, kind in forbidden.items():
+            for workers in answers:
+                self.watched += 1
+                known = workers.get(worker)
+                reason = _reason(known)
+                if known is None or known["confidence"] == "EXACT":
+                    self.false.append(f"{worker} is EXACT in spite of {kind}: "
+                                      f"{known}")
+                elif not reason:
+                    self.silent.append(f"{worker} is {known['confidence']}, "
+                                       f"and doesn't say why: {kind}")
+                else:
+                    self.reasons[reason] += 1
 
     def _compare(self, worker, cursor, held):
         epoch, seq, _ = cursor
@@ -96,6 +117,9 @@ class Referee:
             self.unknown += 1
             return False
         self.samples += 1
+        if self.plant.oracle.lost(worker, epoch, seq):
+            self.false.append(f"{worker} is EXACT at {epoch}-{seq}: before "
+                              f"that a message was lost")
         engine = self.plant.fleet.engines[worker]
         ranks = set(states) | {rank for name, rank in held if name == worker}
         for rank in sorted(ranks):
@@ -105,8 +129,19 @@ class Referee:
             if wrong:
                 self.differences.append(
                     f"{worker} at {epoch}-{seq}: {wrong} "
-                    f"({self.plant.oracle.position(worker, epoch, seq)})")
+                    f"({self.plant.oracle.position(worker, epoch, seq)}"
+                    f"{self._lacking(worker, rank, epoch, states, held)})")
         return True
+
+    def _lacking(self, worker, rank, epoch, states, held):
+        """What was published of the first handles that are missing."""
+        there = held.get((worker, rank))
+        there = there.block_of if there else {}
+        missing = [block.handle for block in states.get(rank, [{}])[0]
+                   if block.handle not in there]
+        return "".join(
+            f", {handle}: {self.plant.oracle.said(worker, epoch, handle)}"
+            for handle in missing[:4])
 
     # --------------------------------------------------------------- EXACT
 
@@ -126,7 +161,10 @@ class Referee:
                     ("confidence", "reason", "epoch", "seq", "age",
                      "refused")}
             elif not self._reached(name, worker, target, beyond):
-                wrong[name] = f"it is EXACT, but only at {_cursor(worker)}"
+                position = self.plant.oracle.position(
+                    name, *_cursor(worker)[:2])
+                wrong[name] = (f"it is EXACT, but only at {_cursor(worker)}: "
+                               f"{position}, not {target}")
         return wrong
 
     def _reached(self, name, worker, target, beyond):
@@ -146,15 +184,17 @@ class Referee:
         """Waits until all, or these, are EXACT, with a batch that came later
         than now, unless all is quiet; notes how long it took for faults:
         [(kind, worker or "")]."""
-        started = time.monotonic()
         targets = {name: target for name, target
                    in self.plant.fleet.positions().items()
                    if workers is None or name in workers}
+        started = time.monotonic()
         times = dict.fromkeys(targets, 0.0)
         left = self.behind(targets, beyond)
         while left and time.monotonic() - started < self.limit:
             time.sleep(0.05)
             self.plant.fleet.ensure(left)
+            if beyond:
+                self.plant.fleet.urge({name: targets[name] for name in left})
             left = self.behind({name: targets[name] for name in left},
                                beyond)
             times.update(dict.fromkeys(left, time.monotonic() - started))
@@ -165,62 +205,79 @@ class Referee:
         kinds = ", ".join(kind for kind, _ in faults) or "a round"
         for name, wrong in left.items():
             self.late.append(f"{name} {times[name]:.1f} s after {kinds}: "
-                             f"{wrong}")
+                             f"{wrong}; {self.load.since(started)}")
         return not left
 
-    def must_not_be_exact(self, worker, kind):
-        """After a loss: it is told of, and stays until the engine begins
-        anew."""
-        def told():
+    def told(self, worker, kind):
+        """After a loss it is told of; whether it is.  From then on it must
+        not be EXACT."""
+        def reason():
             try:
                 known = self.plant.workers().get(worker)
             except OSError:
-                return None
-            return known and not _exact(known) and known["reason"] != "none" \
-                and known["reason"]
-        deadline = time.monotonic() + NOTICED_SECONDS
-        while not told() and time.monotonic() < deadline:
+                return ""
+            return known and not _exact(known) and _reason(known)
+        started = time.monotonic()
+        while not reason():
+            if time.monotonic() - started > NOTICED_SECONDS:
+                self.silent.append(f"{worker}: {kind} is not told of")
+                self.tell()
+                return False
             time.sleep(0.05)
             self.plant.fleet.ensure([worker])
-        reason = told()
-        if not reason:
-            self.silent.append(f"{worker}: {kind}")
-            return
+        self.losses += 1
         self._forbidden[worker] = kind
-        time.sleep(WATCHED_SECONDS)
-        del self._forbidden[worker]
+        return True
+
+    def heal(self, worker, kind):
+        """Its engine begins anew, and all is well with it."""
+        self._forbidden.pop(worker, None)
+        self.plant.fleet.ensure([worker])
+        self.plant.fleet.engines[worker].heal()
+        if not self.until_exact([(kind, worker)], [worker]):
+            self.tell()
 
     # -------------------------------------------------------------- rounds
 
-    def round(self, faults):
-        """Faults at once: [(kind, worker, seed)]; all is well afterwards."""
-        names = [f"{kind} ({worker})" if worker else kind
-                 for kind, worker, _ in faults]
+    def round(self, faults, meanwhile=(), seconds=1.0):
+        """Faults at once: [(kind, worker, seed)]; all is well afterwards.
+        Those workers that have lost something stay so for some seconds, and
+        while other faults happen."""
         started = time.monotonic()
-        spared = set(self.plant.fleet.engines) - {worker for _, worker, _
-                                                  in faults}
-        for done in [self._pool.submit(self._fault, *fault, spared)
-                     for fault in faults]:
-            done.result()
-        lasted = time.monotonic() - started
         lost = [(kind, worker) for kind, worker, _ in faults
                 if not KINDS[kind].recoverable]
-        well = set(self.plant.fleet.engines) - {worker for _, worker in lost}
+        well = self.plant.fleet.sure() - {worker for _, worker in lost}
+        self._at_once(faults, well)
+        lasted = time.monotonic() - started
+        for kind, worker in lost:
+            if not self.plant.fleet.lost(worker):
+                self.broken.append(f"{kind} ({worker}): nothing was lost")
+            self.told(worker, kind)
+        if lost:
+            since = time.monotonic()
+            self._at_once(meanwhile, well)
+            time.sleep(max(0, seconds - (time.monotonic() - since)))
+        for kind, worker in lost:
+            self.heal(worker, kind)
+        print(f"# {_names(faults)}: {lasted:.1f} s, "
+              + (f"meanwhile {_names(meanwhile)}, " if meanwhile else "")
+              + f"all is EXACT after {time.monotonic() - started:.1f} s",
+              flush=True)
+
+    def _at_once(self, faults, well):
+        """Faults at once; those that are well are so afterwards."""
+        spared = well - {worker for _, worker, _ in faults}
+        for done in [self._pool.submit(self._fault, *fault, well, spared)
+                     for fault in faults]:
+            done.result()
         if not self.until_exact([], well):
             self.tell()
-        for kind, worker in lost:
-            self.must_not_be_exact(worker, kind)
-            self.plant.fleet.engines[worker].heal()
-            if not self.until_exact([(kind, worker)], [worker]):
-                self.tell()
-        print(f"# {', '.join(names)}: {lasted:.1f} s, all is EXACT after "
-              f"{time.monotonic() - started:.1f} s", flush=True)
 
-    def _fault(self, kind, worker, seed, spared):
+    def _fault(self, kind, worker, seed, well, spared):
         self.faults[kind] += 1
         try:
             KINDS[kind].run(self.plant, worker, random.Random(seed))
-            if KINDS[kind].recoverable:
+            if not worker or worker in well:
                 self.until_exact([(kind, worker)],
                                  {worker} if worker else spared)
         except Exception as err:        # pylint: disable=broad-except
@@ -238,28 +295,37 @@ class Referee:
     def figures(self):
         """Lines of what was counted."""
         times = [one for kind in self.seconds.values() for one in kind]
-        for kind in sorted(self.faults):
-            known = self.seconds.get(kind, [0])
-            yield (f"fault {kind}: {self.faults[kind]}, EXACT after "
-                   f"{statistics.median(known):.2f} s, at most "
-                   f"{max(known):.2f} s")
+        yield "faults by kind, times to EXACT at p50 and at most, in seconds:"
+        kinds = [f"{kind} {self.faults[kind]} "
+                 f"({statistics.median(known):.1f}, {max(known):.1f})"
+                 for kind in sorted(self.faults)
+                 for known in [self.seconds.get(kind, [0])]]
+        for at in range(0, len(kinds), 3):
+            yield "    " + ", ".join(kinds[at:at + 3])
         fleet = self.plant.fleet
         yield (f"{len(fleet.engines)} engines said "
                f"{sum(one.batches for one in fleet.engines.values())} "
                f"batches, {sum(one.relays for one in fleet.engines.values())}"
-               f" relays were started")
+               f" relays were started; {self.plant.oracle.parts} envelopes "
+               "were parts of larger ones")
         repairs = Counter()
         for worker in self.plant.stage.workers().values():
             repairs.update({name: worker["counters"].get(name, 0)
                             for name in REPAIRS})
         yield "repairs: " + ", ".join(
             f"{name} {count}" for name, count in repairs.items())
+        yield (f"losses told of: {self.losses}; {self.watched} looks at those "
+               "workers, reasons: " + ", ".join(
+                   f"{reason} {count}" for reason, count
+                   in self.reasons.most_common()))
+        yield f"the machine: {self.load.since(self._began)}"
         yield (f"{sum(self.faults.values())} faults, time to EXACT: p50 "
                f"{statistics.median(times or [0]):.2f} s, max "
-               f"{max(times or [0]):.2f} s")
-        yield (f"{self.samples} samples, {self.unknown} unknown to the "
-               f"oracle; blocks compared: {self.blocks}, differences: "
-               f"{len(self.differences)}, false EXACT: {len(self.false)}")
+               f"{max(times or [0]):.2f} s, allowed {self.limit:.0f} s, late "
+               f"{len(self.late)}; {self.samples} samples, {self.unknown} "
+               f"unknown to the oracle; blocks compared: {self.blocks}, "
+               f"differences: {len(self.differences)}, false EXACT: "
+               f"{len(self.false)}")
 
 
 REPAIRS = ("gaps", "repairs", "restarts", "snapshots", "duplicates")
@@ -288,6 +354,17 @@ def _later(position, target):
 
 def _exact(worker):
     return worker["confidence"] == "EXACT" and not worker.get("at")
+
+
+def _reason(worker):
+    """Why a worker isn't EXACT; "" when it doesn't say."""
+    reason = worker and worker["reason"]
+    return reason if reason and reason != "none" else ""
+
+
+def _names(faults):
+    return ", ".join(f"{kind} ({worker})" if worker else kind
+                     for kind, worker, _ in faults)
 
 
 def _cursor(worker):

@@ -21,18 +21,20 @@ HOST_BLOCKS = 40
 
 
 class Rank:
-    """Its only rank."""
+    """One of its ranks: they say all at one place, and count for themselves."""
 
-    def __init__(self):
-        self.number = 0
+    def __init__(self, number):
+        self.number = number
         self.lives = []
         self.cache = None
         self.held = {}                  # Block -> tier
         self.host = OrderedDict()       # Block -> None, oldest first
         self.pending = []               # events that nobody has drained
+        self.named = False
 
-    def begin(self, cache):
-        """A new life."""
+    def begin(self, cache, named):
+        """A new life; do its events name the rank?"""
+        self.named = named
         self.cache = cache
         self.lives.append(History())
         self.held, self.host, self.pending = {}, OrderedDict(), []
@@ -43,24 +45,33 @@ class Rank:
         """One event, and what is true behind it."""
         history = self.lives[-1]
         history.append(dict(self.held))
-        self.pending.append({"event_id": history.last(), "data": data,
-                             "window_size": WINDOW})
+        event = {"event_id": history.last(), "data": data,
+                 "window_size": WINDOW}
+        if self.named:
+            event["attention_dp_rank"] = self.number
+        self.pending.append(event)
+
+    def take(self):
+        """What was said since the last time."""
+        events, self.pending = self.pending, []
+        return events
 
 
 class TrtEngine:
     """An engine whose relay polls it."""
 
-    def __init__(self, name, prompts, seed):
+    def __init__(self, name, prompts, seed, ranks=1):
         self.name, self.prompts = name, prompts
         self.profile = Profile(name, None, copies="none", leaves=True,
-                               keys=False)
+                               keys=None, ranks=ranks)
         self.rng = random.Random(seed)
         self.lock = threading.RLock()
-        self.ranks = [Rank()]
+        self.ranks = [Rank(number) for number in range(ranks)]
         self.batches = 0
         self.relays = 0                 # that were ever started for it
         self.steady = True              # it never clears
         self.port = None
+        self._more = 0                  # bytes of what comes next
         self._server = None
         self._going = False
 
@@ -103,8 +114,10 @@ class TrtEngine:
                 """A relay may be killed at any time."""
 
         with self.lock:
-            self.ranks[0].begin(Cache(self.profile,
-                                      self.rng.getrandbits(63), self.rng))
+            self._more = 0
+            for rank in self.ranks:
+                rank.begin(Cache(self.profile, self.rng.getrandbits(63),
+                                 self.rng), len(self.ranks) > 1)
             self._going = True
         self._server = Server(("127.0.0.1", self.port), Handler)
         threading.Thread(target=self._server.serve_forever, args=(0.05,),
@@ -132,16 +145,41 @@ class TrtEngine:
         with self.lock:
             if not self._going:
                 return []
-            events, self.ranks[0].pending = self.ranks[0].pending, []
+            events = [event for rank in self.ranks for event in rank.take()]
+            if self._more and events:
+                events[0]["more"] = "x" * self._more
+                self._more = 0
+                self._lose(events)
             return events
+
+    def lose(self):
+        """Somebody else drains it; is there anything?"""
+        with self.lock:
+            events = self.drain()
+            self._lose(events)
+            return bool(events)
+
+    def swell(self, size):
+        """The next events are more than anybody reads: so many bytes."""
+        with self.lock:
+            self._more = size
+
+    def swollen(self):
+        """Whether they have not been drained yet."""
+        return bool(self._more)
+
+    def _lose(self, events):
+        for event in events:
+            self.ranks[event.get("attention_dp_rank", 0)].lives[-1].lose(
+                event["event_id"])
 
     def step(self):
         """A request."""
         with self.lock:
             if not self._going:
                 return
-            rank = self.ranks[0]
-            for event in rank.cache.step(self.prompts.pick(self.rng, False)):
+            rank = self.rng.choice(self.ranks)
+            for event in rank.cache.step(self.prompts.pick(self.rng, None)):
                 self.batches += 1
                 if isinstance(event, Stored):
                     self._stored(rank, event.blocks)
@@ -151,10 +189,10 @@ class TrtEngine:
                 self._remove(rank, rank.host.popitem(last=False)[0])
 
     def position(self):
-        """What was said last: [(life, event_id)]."""
+        """What was said last, of each rank: [(life, event_id)]."""
         with self.lock:
-            rank = self.ranks[0]
-            return [(len(rank.lives) - 1, rank.lives[-1].last())]
+            return [(len(rank.lives) - 1, rank.lives[-1].last())
+                    for rank in self.ranks]
 
     def _stored(self, rank, blocks):
         run = []
