@@ -119,7 +119,7 @@ kvr_block_resize(kvr_arena_t *a, kvr_block_t *b, uint32_t cap)
     kvr_version_lock(a->mem, &b->version);
 
     if (b->cap) {
-        kvr_arena_free(a, b->at.ext, kvr_block_ext_words(b->cap));
+        kvr_arena_free(a, b->at.ext);
     }
 
     kvr_set32(a->mem, &b->at.ext, piece);
@@ -178,11 +178,10 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 static void
 kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)
 {
-    uint32_t   i, cap, piece;
+    uint32_t   i, piece;
     uint32_t  *marks;
     uint64_t  *values;
 
-    cap = b->cap;
     piece = b->at.ext;
     marks = kvr_block_marks(a, b);
     values = kvr_block_values(a, b);
@@ -194,5 +193,5 @@ kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)
         kvr_set64(a->mem, &b->values[i], values[i]);
     }
 
-    kvr_arena_free(a, piece, kvr_block_ext_words(cap));
+    kvr_arena_free(a, piece);
 }

@@ -182,10 +182,10 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
         }
 
         if (b->cap) {
-            kvr_arena_free(&x->arena, b->at.ext, kvr_block_ext_words(b->cap));
+            kvr_arena_free(&x->arena, b->at.ext);
         }
 
-        kvr_arena_free_block(&x->arena, block);
+        kvr_arena_free(&x->arena, block);
 
         block = parent;
 

@@ -126,7 +126,7 @@ static inline void
 fx_set_tries(fx_t *f, uint32_t tries)
 {
     if (f->zone->kind == KVR_INDEX_RADIX) {
-        f->x.u.radix.tries = tries;
+        f->x.u.radix.cost = tries;
 
     } else {
         f->x.u.positional.tries = tries;
