@@ -210,17 +210,30 @@ kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 }
 
 
-/* Is there a run at that place, be it in limbo? */
+/* Is the chunk of that place the class's, or free? */
 static inline bool
-kvr_arena_is_run(const kvr_arena_t *a, uint32_t piece)
+kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
+{
+    uint32_t  chunk;
+
+    chunk = piece / KVR_ARENA_CHUNK;
+
+    return a->chunks[chunk].class == class
+           || (a->map[chunk / 64] >> (chunk & 63) & 1) == 0;
+}
+
+
+/* Is there a piece of the class at that place, be it in limbo? */
+static inline bool
+kvr_arena_is(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
     uint32_t                  place;
     const kvr_arena_chunk_t  *r;
 
     r = &a->chunks[piece / KVR_ARENA_CHUNK];
-    place = piece % KVR_ARENA_CHUNK / KVR_ARENA_RUN_WORDS;
+    place = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
 
-    return r->class == KVR_ARENA_RUN && (r->taken[0] >> place & 1);
+    return r->class == class && (r->taken[place / 64] >> (place & 63) & 1);
 }
 
 

@@ -145,7 +145,7 @@ kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
     kvr_run_t          *r;
     kvr_forget_chunk_t  c, best;
 
-    best.chunk = 0;
+    memset(&best, 0, sizeof(best));
 
     for (i = 0; i < KVR_FORGET_CHUNKS; i++) {
 
@@ -176,7 +176,7 @@ kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
         {
             r = kvr_radix_run(x, run);
 
-            if (kvr_arena_is_run(&x->arena, run) && r->len
+            if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
                 && r->nchildren == 0 && run != keep)
             {
                 (void) kvr_forget_run(x, run, keep, UINT32_MAX, &cost);
@@ -215,7 +215,7 @@ kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
     {
         r = kvr_radix_run(x, run);
 
-        if (kvr_arena_is_run(&x->arena, run) && r->len) {
+        if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len) {
             age = kvr_forget_age(x, run);
             c->age = kvr_min(c->age, age);
             c->inner += r->nchildren != 0;

@@ -129,7 +129,7 @@ fx_set_tries(fx_t *f, uint32_t tries)
         f->x.u.radix.cost = tries;
 
     } else {
-        f->x.u.positional.tries = tries;
+        f->x.u.positional.cost = tries;
     }
 }
 

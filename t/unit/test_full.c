@@ -15,7 +15,7 @@
 #define WORKERS   3
 
 #define MANY      128                   /* workers */
-#define ROUND     20000                 /* stores of a shape */
+#define ROUND     8000                  /* stores of a shape */
 
 
 /* What is stored: by how many, how long, and do they name it alike? */
