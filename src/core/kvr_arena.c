@@ -195,26 +195,37 @@ kvr_arena_size(const kvr_arena_t *a, uint32_t piece)
 }
 
 
-bool
-kvr_arena_has(const kvr_arena_t *a, kvr_arena_want_t want)
+uint32_t
+kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want)
 {
-    uint32_t  c;
+    uint32_t                  c, n, end, chunk;
+    const kvr_arena_zone_t   *z;
+    const kvr_arena_chunk_t  *r;
 
-    if (want.class == 0 || kvr_arena_find(a, want.n)) {
-        return true;
+    if (want.class == 0) {
+        return KVR_ARENA_ROOM;
     }
 
-    if (kvr_arena_versioned(want.class)) {
-        return a->zone->room[want.class] != 0;
+    if (want.class == KVR_ARENA_SPAN) {
+        return kvr_arena_find(a, want.n) != 0;
     }
 
-    for (c = want.class; c < KVR_ARENA_RUN; c++) {
-        if (a->zone->room[c]) {
-            return true;
+    z = a->zone;
+    n = (z->nchunks - z->first - z->chunks)
+        * kvr_arena_classes[want.class].places;
+    end = kvr_arena_versioned(want.class) ? want.class + 1 : KVR_ARENA_RUN;
+
+    for (c = want.class; c < end; c++) {
+        for (chunk = z->room[c]; chunk && n < KVR_ARENA_ROOM; chunk = r->next)
+        {
+            r = &a->chunks[chunk];
+            n += kvr_arena_classes[c].places
+                 - (uint32_t) (__builtin_popcountll(r->taken[0])
+                               + __builtin_popcountll(r->taken[1]));
         }
     }
 
-    return false;
+    return kvr_min(n, KVR_ARENA_ROOM);
 }
 
 

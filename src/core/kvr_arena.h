@@ -69,6 +69,7 @@
 #define KVR_ARENA_RUN_WORDS  24
 #define KVR_ARENA_BLOCK_WORDS  8
 #define KVR_ARENA_LIMBO      2048       /* pieces freed in one transaction */
+#define KVR_ARENA_ROOM       16
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
 
@@ -187,8 +188,11 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 }
 
 
-/* Is there room for such a piece?  For none there is. */
-bool kvr_arena_has(const kvr_arena_t *a, kvr_arena_want_t want);
+/*
+ * For how many such pieces there is room, up to KVR_ARENA_ROOM, which is also
+ * said of none; of a span up to one.
+ */
+uint32_t kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want);
 
 /* The words of a piece: as many as were asked for, or more. */
 uint32_t kvr_arena_size(const kvr_arena_t *a, uint32_t piece);

@@ -57,7 +57,7 @@ static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
 bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 {
-    uint32_t          some;
+    uint32_t          some, room;
     kvr_oldest_t      oldest;
     kvr_arena_want_t  want;
 
@@ -68,12 +68,15 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
         return false;
     }
 
+    room = kvr_arena_room(&x->arena, want) + 1;
+    room = kvr_min(room, KVR_ARENA_ROOM);
+
     some = kvr_forget_oldest(x, keep, &oldest);
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
 
-    if (!kvr_arena_has(&x->arena, want)) {
+    if (kvr_arena_room(&x->arena, want) < room) {
 
         some += kvr_forget_blocks(x, keep, want.n, &oldest);
 

@@ -51,7 +51,7 @@ static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
 bool
 kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 {
-    uint32_t          some;
+    uint32_t          some, room;
     kvr_arena_want_t  want;
 
     want = x->arena.lack;
@@ -61,12 +61,15 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
         return false;
     }
 
+    room = kvr_arena_room(&x->arena, want) + 1;
+    room = kvr_min(room, KVR_ARENA_ROOM);
+
     some = kvr_forget_oldest(x, keep);
 
     kvr_txn_commit(x->mem);
     kvr_radix_begin(x);
 
-    if (x->zone->children_used && !kvr_arena_has(&x->arena, want)) {
+    if (x->zone->children_used && kvr_arena_room(&x->arena, want) < room) {
 
         some += kvr_forget_runs(x, keep);
 
