@@ -27,6 +27,7 @@
                                            goes */
 #define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
 #define KVR_FORGET_LONG      (1 << 20)  /* for the first of it */
+#define KVR_FORGET_AHEAD     8          /* handles fetched ahead */
 #define KVR_FORGET_ROW       8          /* chunks: a longer piece is not made
                                            room for */
 
@@ -344,7 +345,7 @@ static uint32_t
 kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
     uint32_t *cost)
 {
-    uint32_t      i, mark;
+    uint32_t      i, mark, view, ahead;
     kvr_block_t  *b;
 
     b = kvr_block_at(&x->arena, block);
@@ -360,6 +361,16 @@ kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         }
 
         *cost += 1 + b->n / KVR_FORGET_LINE;
+
+        /* the last record comes to this place */
+
+        if (b->n > KVR_FORGET_AHEAD) {
+            ahead = b->n - 1 - KVR_FORGET_AHEAD;
+            view = kvr_mark_view(kvr_block_marks(&x->arena, b)[ahead]);
+
+            kvr_entries_prefetch(&x->handles,
+                                 kvr_block_values(&x->arena, b)[ahead], view);
+        }
 
         kvr_positional_breathe(x);
         kvr_positional_expel(x, block, i);
