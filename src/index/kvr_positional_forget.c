@@ -21,8 +21,8 @@
 
 
 #define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
-#define KVR_FORGET_COST      1024       /* of a sample; no block is forgotten by
-                                           half then */
+#define KVR_FORGET_COST      1024       /* of a sample; no block is forgotten
+                                           by half then */
 #define KVR_FORGET_LINE      128        /* records looked at for one that
                                            goes */
 #define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
@@ -93,8 +93,8 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 
 /*
  * The oldest of a sample, as the radix index does it.  Here the sample is what
- * comes next in the table, whose order is by chance.  What it cost, 0: there is
- * none.
+ * comes next in the table, whose order is by chance.  What it cost, 0: there
+ * is none.
  */
 
 static uint32_t
