@@ -30,7 +30,8 @@ typedef struct {
 } rows_zone_t;
 
 
-static void rows_zone_open(rows_zone_t *z, const char *name, size_t size);
+static void rows_zone_open(rows_zone_t *z, const char *name, size_t size,
+    kvr_index_kind_t kind);
 static void rows_zone_say(rows_zone_t *z, const char *shape);
 static bool rows_zone_store(rows_zone_t *z, uint32_t worker,
     const uint64_t *parent, const uint64_t *handles, const uint64_t *locals,
@@ -57,33 +58,50 @@ rows_capacity(const char *chat)
     script_open(&s, chat);
 
     for (i = 0; i < 5; i++) {
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
+        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
         rows_zone_chains(&z, 1);
         rows_zone_say(&z, "long chains");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
+        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
         rows_zone_chats(&z, &s);
         rows_zone_say(&z, "chats");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
+        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
         rows_zone_ones(&z);
         rows_zone_say(&z, "one-block prompts");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
+        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
         rows_zone_stairs(&z);
         rows_zone_say(&z, "staircases");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20);
+        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
         rows_zone_chains(&z, WL_WORKERS);
         rows_zone_say(&z, "long chains on 128 workers");
     }
 
     script_close(&s);
+
+    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
+    rows_zone_chains(&z, 1);
+    rows_zone_say(&z, "long chains");
+
+    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
+    rows_zone_ones(&z);
+    rows_zone_say(&z, "one-block prompts");
+
+    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
+    rows_zone_stairs(&z);
+    rows_zone_say(&z, "staircases");
+
+    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
+    rows_zone_chains(&z, WL_WORKERS);
+    rows_zone_say(&z, "long chains on 128 workers");
 }
 
 
 static void
-rows_zone_open(rows_zone_t *z, const char *name, size_t size)
+rows_zone_open(rows_zone_t *z, const char *name, size_t size,
+    kvr_index_kind_t kind)
 {
     char               why[KVR_WHY_LEN];
     uint32_t           i;
@@ -107,6 +125,7 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size)
     params.block_size = 16;
     params.max_workers = ROWS_MAX_WORKERS;
     params.shards = 1;
+    params.index = kind;
 
     ix_must(kvr_router_format(z->base, size, &params, why) == KVR_OK
             && kvr_router_attach(&z->k, z->base, size, &params, why) == KVR_OK

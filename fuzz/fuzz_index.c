@@ -191,11 +191,11 @@ open_index(kvr_index_kind_t kind, uint32_t room, bool full)
 
     if (kind == KVR_INDEX_RADIX) {
         torn = &zone->u.radix.torn;
-        x.u.radix.tries = full ? 0 : x.u.radix.tries;
+        x.u.radix.cost = full ? 0 : x.u.radix.cost;
 
     } else {
         torn = &zone->u.positional.torn;
-        x.u.positional.tries = full ? 0 : x.u.positional.tries;
+        x.u.positional.cost = full ? 0 : x.u.positional.cost;
     }
 }
 

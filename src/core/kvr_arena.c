@@ -26,7 +26,6 @@
 static uint32_t kvr_arena_class_of(uint32_t n);
 static uint32_t kvr_arena_take(kvr_arena_t *a, uint32_t c);
 static uint32_t kvr_arena_take_span(kvr_arena_t *a, uint32_t n);
-static void kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t words);
 static void kvr_arena_put(kvr_arena_t *a, uint32_t piece);
 static uint32_t kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n);
 static void kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk,
@@ -94,6 +93,8 @@ kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z)
     a->words = (uint64_t *) (mem->base + z->base);
     a->chunks = (kvr_arena_chunk_t *) a->words;
     a->map = (uint64_t *) (a->chunks + z->nchunks);
+    a->lack.class = 0;
+    a->lack.n = 0;
 }
 
 
@@ -122,19 +123,10 @@ kvr_arena_class_of(uint32_t n)
 
 
 uint32_t
-kvr_arena_rounded(uint32_t n)
-{
-    if (n > KVR_ARENA_CHUNK) {
-        return (n + KVR_ARENA_CHUNK - 1) / KVR_ARENA_CHUNK * KVR_ARENA_CHUNK;
-    }
-
-    return kvr_arena_classes[kvr_arena_class_of(n)].words;
-}
-
-
-uint32_t
 kvr_arena_alloc(kvr_arena_t *a, uint32_t n)
 {
+    uint32_t  c, own, piece;
+
     if (n > KVR_ARENA_WORDS_MAX) {
         return 0;
     }
@@ -144,7 +136,16 @@ kvr_arena_alloc(kvr_arena_t *a, uint32_t n)
                                       / KVR_ARENA_CHUNK);
     }
 
-    return kvr_arena_take(a, kvr_arena_class_of(n));
+    own = kvr_arena_class_of(n);
+    piece = kvr_arena_take(a, own);
+
+    for (c = own + 1; piece == 0 && c < KVR_ARENA_RUN; c++) {
+        if (a->zone->room[c]) {
+            piece = kvr_arena_take(a, c);
+        }
+    }
+
+    return piece;
 }
 
 
@@ -156,16 +157,22 @@ kvr_arena_alloc_run(kvr_arena_t *a)
 
 
 void
-kvr_arena_free(kvr_arena_t *a, uint32_t piece, uint32_t n)
+kvr_arena_free(kvr_arena_t *a, uint32_t piece)
 {
-    kvr_arena_give(a, piece, kvr_arena_rounded(n));
-}
+    kvr_arena_zone_t  *z;
 
+    z = a->zone;
 
-void
-kvr_arena_free_run(kvr_arena_t *a, uint32_t piece)
-{
-    kvr_arena_give(a, piece, KVR_ARENA_RUN_WORDS);
+    if (z->nlimbo == KVR_ARENA_LIMBO) {
+        kvr_txn_overflow();
+    }
+
+    /* a place behind the last piece is nobody's: it needs no log */
+
+    z->limbo[z->nlimbo] = piece;
+
+    kvr_set32(a->mem, &z->nlimbo, z->nlimbo + 1);
+    kvr_set64(a->mem, &z->used, z->used - kvr_arena_size(a, piece));
 }
 
 
@@ -176,10 +183,49 @@ kvr_arena_alloc_block(kvr_arena_t *a)
 }
 
 
-void
-kvr_arena_free_block(kvr_arena_t *a, uint32_t piece)
+uint32_t
+kvr_arena_size(const kvr_arena_t *a, uint32_t piece)
 {
-    kvr_arena_give(a, piece, KVR_ARENA_BLOCK_WORDS);
+    const kvr_arena_chunk_t  *r;
+
+    r = &a->chunks[piece / KVR_ARENA_CHUNK];
+
+    return r->class == KVR_ARENA_SPAN ? r->span * KVR_ARENA_CHUNK
+                                      : kvr_arena_classes[r->class].words;
+}
+
+
+uint32_t
+kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want)
+{
+    uint32_t                  c, n, end, chunk;
+    const kvr_arena_zone_t   *z;
+    const kvr_arena_chunk_t  *r;
+
+    if (want.class == 0) {
+        return KVR_ARENA_ROOM;
+    }
+
+    if (want.class == KVR_ARENA_SPAN) {
+        return kvr_arena_find(a, want.n) != 0;
+    }
+
+    z = a->zone;
+    n = (z->nchunks - z->first - z->chunks)
+        * kvr_arena_classes[want.class].places;
+    end = kvr_arena_versioned(want.class) ? want.class + 1 : KVR_ARENA_RUN;
+
+    for (c = want.class; c < end; c++) {
+        for (chunk = z->room[c]; chunk && n < KVR_ARENA_ROOM; chunk = r->next)
+        {
+            r = &a->chunks[chunk];
+            n += kvr_arena_classes[c].places
+                 - (uint32_t) (__builtin_popcountll(r->taken[0])
+                               + __builtin_popcountll(r->taken[1]));
+        }
+    }
+
+    return kvr_min(n, KVR_ARENA_ROOM);
 }
 
 
@@ -235,26 +281,6 @@ kvr_arena_take_span(kvr_arena_t *a, uint32_t n)
     kvr_set64(a->mem, &a->zone->used, a->zone->used + n * KVR_ARENA_CHUNK);
 
     return chunk * KVR_ARENA_CHUNK;
-}
-
-
-static void
-kvr_arena_give(kvr_arena_t *a, uint32_t piece, uint32_t words)
-{
-    kvr_arena_zone_t  *z;
-
-    z = a->zone;
-
-    if (z->nlimbo == KVR_ARENA_LIMBO) {
-        kvr_txn_overflow();
-    }
-
-    /* a place behind the last piece is nobody's: it needs no log */
-
-    z->limbo[z->nlimbo] = piece;
-
-    kvr_set32(a->mem, &z->nlimbo, z->nlimbo + 1);
-    kvr_set64(a->mem, &z->used, z->used - words);
 }
 
 
@@ -342,6 +368,9 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
         chunk = kvr_arena_find(a, n);
 
         if (chunk == 0) {
+            a->lack.class = c;
+            a->lack.n = n;
+
             return 0;
         }
     }

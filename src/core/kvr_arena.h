@@ -22,6 +22,10 @@
  * one does, and all but 0 to 32 words of a chunk are places.  Above 512 words
  * a piece is a span of whole chunks, the first that are free in a row.
  *
+ * Where a class has no room and no chunk is free, a piece of a larger class
+ * will do: in an arena that is full, what was freed is seldom of the class
+ * that is wanted, and still more seldom a whole chunk.
+ *
  * Free chunks are found by a map, a bit each, the lowest first.  Zeroed memory
  * is an empty arena: what was never handed out was never touched.
  *
@@ -65,6 +69,7 @@
 #define KVR_ARENA_RUN_WORDS  24
 #define KVR_ARENA_BLOCK_WORDS  8
 #define KVR_ARENA_LIMBO      2048       /* pieces freed in one transaction */
+#define KVR_ARENA_ROOM       16
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
 
@@ -118,6 +123,13 @@ typedef struct {
 } kvr_arena_zone_t;
 
 
+/* A piece: of a class, or n chunks.  class 0: none. */
+typedef struct {
+    uint32_t            class;
+    uint32_t            n;
+} kvr_arena_want_t;
+
+
 /* A process's handle. */
 typedef struct {
     kvr_mem_t          *mem;
@@ -125,6 +137,8 @@ typedef struct {
     uint64_t           *words;
     kvr_arena_chunk_t  *chunks;
     uint64_t           *map;            /* a bit for each chunk in use */
+    kvr_arena_want_t    lack;           /* the last that there was no room
+                                           for */
 } kvr_arena_t;
 
 
@@ -152,16 +166,13 @@ void kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z);
  */
 uint32_t kvr_arena_alloc(kvr_arena_t *a, uint32_t n);
 
-/* n as it was allocated with. */
-void kvr_arena_free(kvr_arena_t *a, uint32_t piece, uint32_t n);
+void kvr_arena_free(kvr_arena_t *a, uint32_t piece);
 
 /* The same for runs, KVR_ARENA_RUN_WORDS each. */
 uint32_t kvr_arena_alloc_run(kvr_arena_t *a);
-void kvr_arena_free_run(kvr_arena_t *a, uint32_t piece);
 
 /* And for blocks, KVR_ARENA_BLOCK_WORDS each. */
 uint32_t kvr_arena_alloc_block(kvr_arena_t *a);
-void kvr_arena_free_block(kvr_arena_t *a, uint32_t piece);
 
 /*
  * Ends limbo: what was freed before may be handed out again.  To be called
@@ -177,8 +188,14 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 }
 
 
-/* The words that a piece of n words takes. */
-uint32_t kvr_arena_rounded(uint32_t n);
+/*
+ * For how many such pieces there is room, up to KVR_ARENA_ROOM, which is also
+ * said of none; of a span up to one.
+ */
+uint32_t kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want);
+
+/* The words of a piece: as many as were asked for, or more. */
+uint32_t kvr_arena_size(const kvr_arena_t *a, uint32_t piece);
 
 
 /*
@@ -194,6 +211,33 @@ static inline void *
 kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 {
     return a->words + piece;
+}
+
+
+/* Is the chunk of that place the class's, or free? */
+static inline bool
+kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
+{
+    uint32_t  chunk;
+
+    chunk = piece / KVR_ARENA_CHUNK;
+
+    return a->chunks[chunk].class == class
+           || (a->map[chunk / 64] >> (chunk & 63) & 1) == 0;
+}
+
+
+/* Is there a piece of the class at that place, be it in limbo? */
+static inline bool
+kvr_arena_is(const kvr_arena_t *a, uint32_t piece, uint32_t class)
+{
+    uint32_t                  place;
+    const kvr_arena_chunk_t  *r;
+
+    r = &a->chunks[piece / KVR_ARENA_CHUNK];
+    place = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
+
+    return r->class == class && (r->taken[place / 64] >> (place & 63) & 1);
 }
 
 

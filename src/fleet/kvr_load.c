@@ -81,7 +81,7 @@ kvr_load_table(kvr_load_t *l, uint32_t slot)
     kvr_zero_words(rows, size / 8);
 
     kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
-              + kvr_arena_rounded((uint32_t) (size / 8)));
+              + kvr_arena_size(l->arena, piece));
     kvr_set64(l->mem, &p->table, (uint64_t) (rows - l->mem->base));
 
     return true;

@@ -5,10 +5,16 @@
 
 #include "kvr_block.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 
 static kvr_rc_t kvr_block_resize(kvr_arena_t *a, kvr_block_t *b,
     uint32_t cap);
 static void kvr_block_inline(kvr_arena_t *a, kvr_block_t *b);
+static uint32_t kvr_block_next(const uint32_t *marks, uint32_t n, uint32_t i,
+    uint32_t view);
 
 
 void
@@ -27,12 +33,10 @@ kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
     out->record = UINT32_MAX;
     out->kids = UINT32_MAX;
 
-    for (i = 0; i < b->n; i++) {
-
-        if (kvr_mark_view(marks[i]) != view) {
-            continue;
-        }
-
+    for (i = kvr_block_next(marks, b->n, 0, view);
+         i < b->n;
+         i = kvr_block_next(marks, b->n, i + 1, view))
+    {
         tiers = kvr_mark_tiers(marks[i]);
 
         if (tiers == 0) {
@@ -46,6 +50,40 @@ kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
             out->tiers |= tiers;
         }
     }
+}
+
+
+/* The first mark of a view from i on, or n. */
+
+static uint32_t
+kvr_block_next(const uint32_t *marks, uint32_t n, uint32_t i, uint32_t view)
+{
+#ifdef __SSE2__
+
+    int      bits;
+    __m128i  four, want, low;
+
+    low = _mm_set1_epi32(0xffff);
+    want = _mm_set1_epi32((int) view);
+
+    for ( /* void */ ; i + 4 <= n; i += 4) {
+
+        four = _mm_loadu_si128((const __m128i *) (const void *) (marks + i));
+        four = _mm_cmpeq_epi32(_mm_and_si128(four, low), want);
+        bits = _mm_movemask_epi8(four);
+
+        if (bits) {
+            return i + (uint32_t) __builtin_ctz((unsigned) bits) / 4;
+        }
+    }
+
+#endif
+
+    while (i < n && kvr_mark_view(marks[i]) != view) {
+        i++;
+    }
+
+    return i;
 }
 
 
@@ -82,7 +120,7 @@ kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
             return KVR_INVALID;
         }
 
-        rc = kvr_block_resize(a, b, cap * 2);
+        rc = kvr_block_resize(a, b, kvr_min(cap * 2, KVR_BLOCK_RECORDS));
         if (rc != KVR_OK) {
             return rc;
         }
@@ -99,7 +137,9 @@ kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
 }
 
 
-/* Another piece for the records, which fit. */
+/*
+ * Another piece for the records, which fit; for as many as it has place for.
+ */
 
 static kvr_rc_t
 kvr_block_resize(kvr_arena_t *a, kvr_block_t *b, uint32_t cap)
@@ -112,6 +152,9 @@ kvr_block_resize(kvr_arena_t *a, kvr_block_t *b, uint32_t cap)
         return KVR_FULL;
     }
 
+    cap = kvr_min(kvr_block_ext_records(kvr_arena_size(a, piece)),
+                  KVR_BLOCK_RECORDS);
+
     marks = kvr_arena_at(a, piece);
     kvr_copy_halves(marks, kvr_block_marks(a, b), b->n);
     kvr_copy_words((uint64_t *) marks + cap / 2, kvr_block_values(a, b), b->n);
@@ -119,7 +162,7 @@ kvr_block_resize(kvr_arena_t *a, kvr_block_t *b, uint32_t cap)
     kvr_version_lock(a->mem, &b->version);
 
     if (b->cap) {
-        kvr_arena_free(a, b->at.ext, kvr_block_ext_words(b->cap));
+        kvr_arena_free(a, b->at.ext);
     }
 
     kvr_set32(a->mem, &b->at.ext, piece);
@@ -143,7 +186,7 @@ kvr_block_mark(kvr_arena_t *a, kvr_block_t *b, uint32_t i, uint32_t mark)
 void
 kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 {
-    uint32_t   last;
+    uint32_t   half, last;
     uint32_t  *marks;
     uint64_t  *values;
 
@@ -166,9 +209,11 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 
     kvr_version_unlock(&b->version);
 
-    if (last <= b->cap / 2u && b->cap > 2 * KVR_BLOCK_INLINE) {
+    half = b->cap / 2u & ~1u;
+
+    if (last <= half && b->cap > 2 * KVR_BLOCK_INLINE) {
         /* without room it stays as it is */
-        (void) kvr_block_resize(a, b, b->cap / 2u);
+        (void) kvr_block_resize(a, b, half);
     }
 }
 
@@ -178,11 +223,10 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 static void
 kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)
 {
-    uint32_t   i, cap, piece;
+    uint32_t   i, piece;
     uint32_t  *marks;
     uint64_t  *values;
 
-    cap = b->cap;
     piece = b->at.ext;
     marks = kvr_block_marks(a, b);
     values = kvr_block_values(a, b);
@@ -194,5 +238,5 @@ kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)
         kvr_set64(a->mem, &b->values[i], values[i]);
     }
 
-    kvr_arena_free(a, piece, kvr_block_ext_words(cap));
+    kvr_arena_free(a, piece);
 }

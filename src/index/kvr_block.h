@@ -70,7 +70,8 @@ typedef struct {
 _Static_assert(sizeof(kvr_block_t) == KVR_ARENA_BLOCK_WORDS * 8, "block");
 _Static_assert(sizeof(kvr_block_t) == 64, "block: one cache line");
 
-#define kvr_block_ext_words(cap)  ((cap) / 2u + (cap))
+#define kvr_block_ext_words(cap)      ((cap) / 2u + (cap))
+#define kvr_block_ext_records(words)  ((words) * 2 / 3 & ~1u)
 
 #define kvr_mark(tiers, view)     ((uint32_t) (tiers) << 16 | (view))
 #define kvr_mark_tiers(mark)      ((mark) >> 16 & 0xf)

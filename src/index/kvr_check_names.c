@@ -173,7 +173,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
 static const char *
 kvr_check_owns(kvr_check_t *k, uint32_t run)
 {
-    uint32_t           i, words;
+    uint32_t           i;
     const char        *why;
     const kvr_run_t   *r;
     const kvr_owns_t  *owns;
@@ -185,14 +185,11 @@ kvr_check_owns(kvr_check_t *k, uint32_t run)
     }
 
     owns = kvr_arena_at(&k->x->arena, r->owns);
-    words = kvr_arena_rounded(kvr_owns_words(owns->cap));
-
-    why = kvr_check_piece(&k->pieces, r->owns, words, "own names");
+    why = kvr_check_alloc(&k->pieces, r->owns, kvr_owns_words(owns->cap),
+                          "own names", &k->used);
     if (why) {
         return why;
     }
-
-    k->used += words;
 
     if (owns->n == 0 || owns->n > owns->cap) {
         return kvr_check_fail("run %u: %u lists of own names, room %u", run,
@@ -214,7 +211,7 @@ kvr_check_owns(kvr_check_t *k, uint32_t run)
 static const char *
 kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 {
-    uint32_t          i, words;
+    uint32_t          i;
     const char       *why;
     const kvr_run_t  *r;
 
@@ -228,14 +225,11 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
                               run, o->view, o->n, o->cap);
     }
 
-    words = kvr_arena_rounded(kvr_own_words(o->cap));
-
-    why = kvr_check_piece(&k->pieces, o->piece, words, "own names");
+    why = kvr_check_alloc(&k->pieces, o->piece, kvr_own_words(o->cap),
+                          "own names", &k->used);
     if (why) {
         return why;
     }
-
-    k->used += words;
 
     for (i = 0; i < o->n; i++) {
         why = kvr_check_entry(k, run, kvr_own_offset(kvr_own_places(k->x,

@@ -60,6 +60,29 @@ kvr_check_piece(kvr_check_pieces_t *p, uint32_t piece, uint32_t words,
 
 
 const char *
+kvr_check_alloc(kvr_check_pieces_t *p, uint32_t piece, uint32_t n,
+    const char *what, uint64_t *used)
+{
+    uint32_t  words;
+
+    if (piece >= p->arena->zone->bump) {
+        return kvr_check_fail("%s piece %u is outside", what, piece);
+    }
+
+    words = kvr_arena_size(p->arena, piece);
+
+    if (words < n) {
+        return kvr_check_fail("%s piece %u has %u words of %u", what, piece,
+                              words, n);
+    }
+
+    *used += words;
+
+    return kvr_check_piece(p, piece, words, what);
+}
+
+
+const char *
 kvr_check_free(kvr_check_pieces_t *p)
 {
     const char  *why;

@@ -28,6 +28,10 @@ void kvr_check_close(kvr_check_pieces_t *p);
 const char *kvr_check_piece(kvr_check_pieces_t *p, uint32_t piece,
     uint32_t words, const char *what);
 
+/* A piece of the arena, of n words at least; *used: and what it takes. */
+const char *kvr_check_alloc(kvr_check_pieces_t *p, uint32_t piece,
+    uint32_t n, const char *what, uint64_t *used);
+
 /* Those that the arena has as free must be all that are left. */
 const char *kvr_check_free(kvr_check_pieces_t *p);
 

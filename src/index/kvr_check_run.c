@@ -139,14 +139,10 @@ kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
     for (i = 0; i < kvr_pages_number(p, n); i++) {
 
         words = i + 1 < kvr_pages_number(p, n) ? p.page : *p.tail;
-        words = kvr_arena_rounded(words);
-
-        why = kvr_check_piece(&k->pieces, p.pieces[i], words, what);
+        why = kvr_check_alloc(&k->pieces, p.pieces[i], words, what, &k->used);
         if (why) {
             return why;
         }
-
-        k->used += words;
     }
 
     return NULL;
@@ -157,7 +153,7 @@ static const char *
 kvr_check_cover(kvr_check_t *k, uint32_t run, const kvr_run_t *r)
 {
     bool               dense;
-    uint32_t           i, n, words, view, depth, ndetails;
+    uint32_t           i, n, view, depth, ndetails;
     const char        *why;
     const uint16_t    *depths;
     const kvr_pair_t  *pairs;
@@ -168,14 +164,12 @@ kvr_check_cover(kvr_check_t *k, uint32_t run, const kvr_run_t *r)
     pairs = r->cover.pairs;
 
     if (r->cap) {
-        words = kvr_arena_rounded(dense ? r->cap * 16u : r->cap / 2u);
-
-        why = kvr_check_piece(&k->pieces, r->cover.ext, words, "coverage");
+        why = kvr_check_alloc(&k->pieces, r->cover.ext,
+                              dense ? r->cap * 16u : r->cap / 2u, "coverage",
+                              &k->used);
         if (why) {
             return why;
         }
-
-        k->used += words;
         depths = kvr_arena_at(&k->x->arena, r->cover.ext);
         pairs = kvr_arena_at(&k->x->arena, r->cover.ext);
     }
@@ -235,7 +229,7 @@ static const char *
 kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     uint32_t expected)
 {
-    uint32_t              i, j, words;
+    uint32_t              i, j;
     const char           *why;
     const kvr_details_t  *details;
 
@@ -244,7 +238,8 @@ kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
                ? NULL : kvr_check_fail("run %u: details are missing", run);
     }
 
-    why = kvr_check_piece(&k->pieces, r->detail, 2, "details");
+    why = kvr_check_alloc(&k->pieces, r->detail, kvr_details_words(1),
+                          "details", &k->used);
     if (why) {
         return why;
     }
@@ -252,22 +247,13 @@ kvr_check_details(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     details = kvr_arena_at(&k->x->arena, r->detail);
 
     if (details->n == 0 || details->n > details->cap
-        || details->n != expected)
+        || details->n != expected
+        || kvr_details_words(details->cap)
+           > kvr_arena_size(&k->x->arena, r->detail))
     {
         return kvr_check_fail("run %u: %u details, room %u, should be %u",
                               run, details->n, details->cap, expected);
     }
-
-    words = kvr_arena_rounded(kvr_details_words(details->cap));
-
-    if (words > 2) {
-        why = kvr_check_piece(&k->pieces, r->detail + 2, words - 2, "details");
-        if (why) {
-            return why;
-        }
-    }
-
-    k->used += words;
 
     for (i = 0; i < details->n; i++) {
 
@@ -293,7 +279,7 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     const kvr_detail_t *d)
 {
     bool             bit, has;
-    uint32_t         i, t, rows, n, words, ones, other, depth[3];
+    uint32_t         i, t, rows, n, ones, other, depth[3];
     const char      *why;
     const uint16_t  *counts;
     const uint64_t  *bits;
@@ -308,26 +294,20 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
                               d->view, d->words);
     }
 
-    words = kvr_arena_rounded(d->words * KVR_TIERS);
-
-    why = kvr_check_piece(&k->pieces, d->bits, words, "bits");
+    why = kvr_check_alloc(&k->pieces, d->bits, d->words * KVR_TIERS, "bits",
+                          &k->used);
     if (why) {
         return why;
     }
-
-    k->used += words;
     bits = kvr_arena_at(&k->x->arena, d->bits);
     counts = NULL;
 
     if (d->counts) {
-        words = kvr_arena_rounded(d->words * KVR_TIERS * 16u);
-
-        why = kvr_check_piece(&k->pieces, d->counts, words, "counts");
+        why = kvr_check_alloc(&k->pieces, d->counts,
+                              d->words * KVR_TIERS * 16u, "counts", &k->used);
         if (why) {
             return why;
         }
-
-        k->used += words;
         counts = kvr_arena_at(&k->x->arena, d->counts);
     }
 

@@ -256,9 +256,7 @@ kvr_cover_free_ext(kvr_cover_t *c, kvr_run_t *run)
         return;
     }
 
-    kvr_arena_free(c->arena, run->cover.ext,
-                   run->npairs == KVR_COVER_DENSE ? run->cap * 16u
-                                                  : run->cap / 2u);
+    kvr_arena_free(c->arena, run->cover.ext);
 }
 
 

@@ -79,8 +79,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
         kvr_version_lock(c->mem, &run->version);
 
         if (old) {
-            kvr_arena_free(c->arena, run->detail,
-                           kvr_details_words(old->cap));
+            kvr_arena_free(c->arena, run->detail);
         }
 
         kvr_set32(c->mem, &run->detail, piece);
@@ -170,11 +169,11 @@ kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
                            d->words * 16u);
         }
 
-        kvr_arena_free(c->arena, d->counts, kvr_detail_counts_words(d));
+        kvr_arena_free(c->arena, d->counts);
         kvr_set32(c->mem, &d->counts, counts);
     }
 
-    kvr_arena_free(c->arena, d->bits, kvr_detail_bits_words(d));
+    kvr_arena_free(c->arena, d->bits);
     kvr_set32(c->mem, &d->bits, bits);
     kvr_set16(c->mem, &d->words, words);
 
@@ -228,10 +227,10 @@ kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
     details = kvr_arena_at(c->arena, run->detail);
     last = &details->items[details->n - 1];
 
-    kvr_arena_free(c->arena, d->bits, kvr_detail_bits_words(d));
+    kvr_arena_free(c->arena, d->bits);
 
     if (d->counts) {
-        kvr_arena_free(c->arena, d->counts, kvr_detail_counts_words(d));
+        kvr_arena_free(c->arena, d->counts);
     }
 
     kvr_version_lock(c->mem, &run->version);
@@ -245,7 +244,7 @@ kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
     kvr_set32(c->mem, &details->n, details->n - 1);
 
     if (details->n == 0) {
-        kvr_arena_free(c->arena, run->detail, kvr_details_words(details->cap));
+        kvr_arena_free(c->arena, run->detail);
         kvr_set32(c->mem, &run->detail, 0);
     }
 

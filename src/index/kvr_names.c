@@ -393,7 +393,7 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
         if (old) {
             kvr_put32(&owns->n, old->n);
             kvr_copy_words(owns->items, old->items, old->n * 2);
-            kvr_arena_free(&x->arena, r->owns, kvr_owns_words(old->cap));
+            kvr_arena_free(&x->arena, r->owns);
         }
 
         kvr_set32(x->mem, &r->owns, piece);
@@ -453,7 +453,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
     kvr_copy_words(handles, kvr_own_handles(x, o), o->n);
     kvr_copy_words(handles + cap, kvr_own_places(x, o), (o->n + 3) / 4);
 
-    kvr_arena_free(&x->arena, o->piece, kvr_own_words(o->cap));
+    kvr_arena_free(&x->arena, o->piece);
     kvr_set32(x->mem, &o->piece, piece);
     kvr_set16(x->mem, &o->cap, cap);
 
@@ -473,7 +473,7 @@ kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
     owns = kvr_arena_at(&x->arena, r->owns);
     last = &owns->items[owns->n - 1];
 
-    kvr_arena_free(&x->arena, o->piece, kvr_own_words(o->cap));
+    kvr_arena_free(&x->arena, o->piece);
 
     if (o != last) {
         for (i = 0; i < 2; i++) {
@@ -484,7 +484,7 @@ kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
     kvr_set32(x->mem, &owns->n, owns->n - 1);
 
     if (owns->n == 0) {
-        kvr_arena_free(&x->arena, r->owns, kvr_owns_words(owns->cap));
+        kvr_arena_free(&x->arena, r->owns);
         kvr_set32(x->mem, &r->owns, 0);
     }
 }

@@ -11,14 +11,14 @@ const uint8_t  kvr_pages_tails[] = { 8, 16, 24, 32, 48, 48, 64, 64,
 
 
 static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i,
-    uint32_t had, uint32_t used, uint32_t words);
+    uint32_t used, uint32_t words);
 
 
-/* Piece i, of `had` words, `used` of them in use, gets `words`. */
+/* Piece i, of which `used` words are in use, gets `words`. */
 
 static kvr_rc_t
-kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i, uint32_t had,
-    uint32_t used, uint32_t words)
+kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i, uint32_t used,
+    uint32_t words)
 {
     uint32_t  piece;
 
@@ -30,7 +30,7 @@ kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i, uint32_t had,
     kvr_copy_words(kvr_arena_at(a, piece), kvr_arena_at(a, p.pieces[i]),
                    used);
 
-    kvr_arena_free(a, p.pieces[i], had);
+    kvr_arena_free(a, p.pieces[i]);
     kvr_set32(a->mem, &p.pieces[i], piece);
 
     return KVR_OK;
@@ -58,8 +58,8 @@ kvr_pages_grow(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
     words = number > last ? p.page : tail;
 
     if (last && *p.tail < words) {
-        rc = kvr_pages_replace(a, p, last - 1, *p.tail,
-                               used - (last - 1) * p.page, words);
+        rc = kvr_pages_replace(a, p, last - 1, used - (last - 1) * p.page,
+                               words);
         if (rc != KVR_OK) {
             return rc;
         }
@@ -90,15 +90,14 @@ kvr_pages_trim(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
     tail = *p.tail;
 
     for (i = kvr_pages_number(p, used); i-- > last; tail = p.page) {
-        kvr_arena_free(a, p.pieces[i], tail);
+        kvr_arena_free(a, p.pieces[i]);
     }
 
     if (last == 0) {
         tail = 0;
 
     } else if (kvr_pages_tail(p, n) < tail
-               && kvr_pages_replace(a, p, last - 1, tail,
-                                    n - (last - 1) * p.page,
+               && kvr_pages_replace(a, p, last - 1, n - (last - 1) * p.page,
                                     kvr_pages_tail(p, n))
                   == KVR_OK)
     {

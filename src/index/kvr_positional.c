@@ -22,6 +22,7 @@ typedef struct {
     const uint64_t  *handles;
     const uint64_t  *hashes;
     uint32_t         n;
+    uint32_t         step;              /* blocks of one transaction */
     uint64_t         seed;
     uint32_t         done;              /* of n: committed */
     uint32_t         up;                /* block before that; 0: the root */
@@ -182,10 +183,10 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
         }
 
         if (b->cap) {
-            kvr_arena_free(&x->arena, b->at.ext, kvr_block_ext_words(b->cap));
+            kvr_arena_free(&x->arena, b->at.ext);
         }
 
-        kvr_arena_free_block(&x->arena, block);
+        kvr_arena_free(&x->arena, block);
 
         block = parent;
 
@@ -279,7 +280,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     bool has_parent, uint64_t parent, const uint64_t *handles,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
 {
-    uint32_t                 tries;
+    uint32_t                 cost;
     uint64_t                 slot, known;
     kvr_rc_t                 rc;
     kvr_entry_t             *e;
@@ -292,6 +293,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     c.handles = handles;
     c.hashes = hashes;
     c.n = n;
+    c.step = KVR_POSITIONAL_CHUNK;
     c.seed = seed;
     c.done = 0;
     c.up = 0;
@@ -313,7 +315,9 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         }
     }
 
-    for (tries = 0; /* void */ ; tries++) {
+    cost = 0;
+
+    for ( ;; ) {
 
         rc = kvr_positional_chain(x, &c);
         *done = c.done;
@@ -327,11 +331,13 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 
         /* a block with too many records has no use for room */
 
-        if (rc != KVR_FULL || tries >= x->tries
-            || !kvr_positional_make_room(x, c.up))
-        {
+        if (rc != KVR_FULL || !kvr_positional_make_room(x, c.up, &cost)) {
             return KVR_FULL;
         }
+
+        /* what there is room for is not to be done again */
+
+        c.step = KVR_POSITIONAL_STEP;
     }
 }
 
@@ -365,7 +371,7 @@ kvr_positional_chain(kvr_positional_t *x, kvr_positional_chain_t *c)
 
     for (i = c->done; i < c->n; i++) {
 
-        if (i - c->done == KVR_POSITIONAL_CHUNK || kvr_positional_short(x)) {
+        if (i - c->done == c->step || kvr_positional_short(x)) {
             kvr_txn_commit(x->mem);
             kvr_positional_open(x);
             c->done = i;
@@ -500,12 +506,12 @@ kvr_rc_t
 kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t       i, block, tries;
+    uint32_t       i, block, cost;
     uint64_t       slot;
     kvr_rc_t       rc;
     kvr_entry_t   *e;
 
-    tries = 0;
+    cost = 0;
 
     for (i = 0; i < n; /* void */ ) {
 
@@ -532,9 +538,7 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_positional_begin(x);
 
-        if (rc != KVR_FULL || tries++ == x->tries
-            || !kvr_positional_make_room(x, block))
-        {
+        if (rc != KVR_FULL || !kvr_positional_make_room(x, block, &cost)) {
             return KVR_FULL;
         }
     }

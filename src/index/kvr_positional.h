@@ -60,7 +60,9 @@
                                            match ends where they do */
 #define KVR_POSITIONAL_ATTEMPTS  8      /* of a lookup beside a writer */
 #define KVR_POSITIONAL_CHUNK     128    /* blocks of one transaction */
-#define KVR_POSITIONAL_TRIES     256    /* to make room, in one event */
+#define KVR_POSITIONAL_STEP      4      /* the same, where room is made */
+#define KVR_POSITIONAL_COST      65536  /* of making room, in one event:
+                                           records that go */
 #define KVR_POSITIONAL_STRIPE    64     /* places that share a version */
 
 #define KVR_BROKEN_HIDDEN        0x80000000u    /* the view is reclaimed: it
@@ -104,8 +106,8 @@ typedef struct {
     uint32_t               *view_broken;
     uint32_t                now;        /* second, for the blocks' stamps; the
                                            owner of this handle sets it */
-    uint32_t                tries;      /* to make room, in one event; 0:
-                                           nothing is forgotten */
+    uint32_t                cost;       /* that one event may be, of making
+                                           room; 0: nothing is forgotten */
 
     /* called in a transaction, for each view that lost handles to forgetting;
        may be NULL */

@@ -248,7 +248,7 @@ kvr_pcheck_block(kvr_pcheck_t *k, uint32_t block)
 static const char *
 kvr_pcheck_records(kvr_pcheck_t *k, uint32_t block)
 {
-    uint32_t            i, words;
+    uint32_t            i;
     const char         *why;
     const kvr_block_t  *b;
 
@@ -262,14 +262,12 @@ kvr_pcheck_records(kvr_pcheck_t *k, uint32_t block)
     }
 
     if (b->cap) {
-        words = kvr_arena_rounded(kvr_block_ext_words(b->cap));
-
-        why = kvr_check_piece(&k->pieces, b->at.ext, words, "records");
+        why = kvr_check_alloc(&k->pieces, b->at.ext,
+                              kvr_block_ext_words(b->cap), "records",
+                              &k->used);
         if (why) {
             return why;
         }
-
-        k->used += words;
     }
 
     for (i = 0; i < b->n; i++) {

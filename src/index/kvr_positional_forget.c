@@ -9,6 +9,10 @@
  * chain, and what is left of the chain is still a prefix that can be matched.
  * A lookup stamps the deepest block that it matched and none before it: those
  * are as young as the youngest behind them.
+ *
+ * ROOM is made by the oldest of a sample.  When it was a piece of the arena
+ * that there was no room for, and what these had was of no use for that, the
+ * blocks of as many chunks in a row are forgotten as the piece takes.
  */
 
 
@@ -17,13 +21,33 @@
 
 
 #define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
-#define KVR_FORGET_RECORDS   4096       /* of all; a block is not forgotten by
-                                           half then */
-#define KVR_FORGET_LINE      16         /* records of a line */
+#define KVR_FORGET_COST      1024       /* of a sample; no block is forgotten
+                                           by half then */
+#define KVR_FORGET_LINE      128        /* records looked at for one that
+                                           goes */
 #define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
 #define KVR_FORGET_LONG      (1 << 20)  /* for the first of it */
+#define KVR_FORGET_AHEAD     8          /* handles fetched ahead */
+#define KVR_FORGET_ROW       8          /* chunks: a longer piece is not made
+                                           room for */
 
 
+/* Blocks side by side, in a row of chunks of the arena. */
+typedef struct {
+    uint32_t    first;                  /* chunk */
+    uint32_t    n;                      /* chunks */
+    uint32_t    held;                   /* children outside of it */
+    uint32_t    age;                    /* of the youngest */
+} kvr_forget_row_t;
+
+
+static uint32_t kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
+    kvr_oldest_t *oldest);
+static uint32_t kvr_forget_blocks(kvr_positional_t *x, uint32_t keep,
+    uint32_t n, const kvr_oldest_t *near);
+static bool kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
+    kvr_forget_row_t *row);
+static bool kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block);
 static uint32_t kvr_forget_age(const kvr_positional_t *x, uint32_t block);
 static uint32_t kvr_forget_end(kvr_positional_t *x, uint32_t block,
     uint32_t keep);
@@ -31,25 +55,61 @@ static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
     uint32_t max, uint32_t *cost);
 
 
+bool
+kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
+{
+    uint32_t          some, room;
+    kvr_oldest_t      oldest;
+    kvr_arena_want_t  want;
+
+    want = x->arena.lack;
+    x->arena.lack.class = 0;
+
+    if (*cost >= x->cost || (want.class && want.n > KVR_FORGET_ROW)) {
+        return false;
+    }
+
+    room = kvr_arena_room(&x->arena, want) + 1;
+    room = kvr_min(room, KVR_ARENA_ROOM);
+
+    some = kvr_forget_oldest(x, keep, &oldest);
+
+    kvr_txn_commit(x->mem);
+    kvr_positional_begin(x);
+
+    if (kvr_arena_room(&x->arena, want) < room) {
+
+        some += kvr_forget_blocks(x, keep, want.n, &oldest);
+
+        kvr_txn_commit(x->mem);
+        kvr_positional_begin(x);
+    }
+
+    *cost += some;
+
+    return some != 0;
+}
+
+
 /*
- * The oldest of a sample, as kvr_radix_make_room() does it.  Here the sample
- * is what comes next in the table, whose order is by chance.
+ * The oldest of a sample, as the radix index does it.  Here the sample is what
+ * comes next in the table, whose order is by chance.  What it cost, 0: there
+ * is none.
  */
 
-bool
-kvr_positional_make_room(kvr_positional_t *x, uint32_t keep)
+static uint32_t
+kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest)
 {
-    uint32_t      i, block, cost;
-    uint64_t      pos, look;
-    kvr_oldest_t  oldest;
+    uint32_t  i, n, block, cost;
+    uint64_t  pos, look;
 
-    oldest.n = 0;
+    oldest->n = 0;
     pos = x->zone->forget_at;
     look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
 
     for (i = 0;
-         i < look && oldest.n < KVR_OLDEST_SAMPLE
-         && (oldest.n == 0 || i < KVR_FORGET_LOOK);
+         i < look && oldest->n < KVR_OLDEST_SAMPLE
+         && (oldest->n == 0 || i < KVR_FORGET_LOOK);
          i++)
     {
         pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
@@ -58,25 +118,131 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep)
         if (block && block != keep
             && kvr_block_at(&x->arena, block)->nchildren == 0)
         {
-            kvr_oldest_add(&oldest, block, kvr_forget_age(x, block));
+            kvr_oldest_add(oldest, block, kvr_forget_age(x, block));
         }
     }
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
+    n = kvr_min(oldest->n, KVR_OLDEST_BEST);
     cost = 0;
 
-    for (i = 0;
-         i < kvr_min(oldest.n, KVR_OLDEST_BEST) && cost < KVR_FORGET_RECORDS;
-         i++)
-    {
-        cost += kvr_forget_end(x, oldest.items[i], keep);
+    for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
+        cost += kvr_forget_end(x, oldest->items[i], keep);
     }
 
-    kvr_txn_commit(x->mem);
-    kvr_positional_begin(x);
+    return cost;
+}
 
-    return oldest.n != 0;
+
+/*
+ * All blocks of n chunks in a row, of rows near those of the sample the one of
+ * which fewest chains go on elsewhere, and then the oldest.
+ */
+
+static uint32_t
+kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
+    const kvr_oldest_t *near)
+{
+    bool              more;
+    uint32_t          i, block, end, cost, all;
+    kvr_block_t      *b;
+    kvr_forget_row_t  row, best;
+
+    memset(&best, 0, sizeof(best));
+
+    for (i = 0; i < near->n; i++) {
+
+        row.first = near->items[i] / KVR_ARENA_CHUNK;
+        row.n = n;
+
+        if (kvr_forget_look(x, keep, &row)
+            && (best.n == 0 || row.held < best.held
+                || (row.held == best.held && row.age > best.age)))
+        {
+            best = row;
+        }
+    }
+
+    all = 0;
+    end = (best.first + best.n) * KVR_ARENA_CHUNK;
+
+    do {
+        more = false;
+
+        for (block = best.first * KVR_ARENA_CHUNK;
+             best.n && block < end;
+             block += KVR_ARENA_BLOCK_WORDS)
+        {
+            b = kvr_block_at(&x->arena, block);
+
+            if (kvr_arena_is(&x->arena, block, KVR_ARENA_BLOCK)
+                && b->position != KVR_BLOCK_FREE && b->nchildren == 0)
+            {
+                (void) kvr_forget_block(x, block, UINT32_MAX, &cost);
+                all += cost;
+                more = true;
+            }
+        }
+
+    } while (more);
+
+    return all;
+}
+
+
+/* False: these chunks must stay. */
+
+static bool
+kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
+    kvr_forget_row_t *row)
+{
+    uint32_t            block, end, age, inside;
+    const kvr_block_t  *b;
+
+    if (row->first + row->n > x->arena.zone->nchunks
+        || kvr_forget_inside(row, keep))
+    {
+        return false;
+    }
+
+    row->held = 0;
+    row->age = UINT32_MAX;
+    inside = 0;
+    end = (row->first + row->n) * KVR_ARENA_CHUNK;
+
+    for (block = row->first * KVR_ARENA_CHUNK;
+         block < end;
+         block += KVR_ARENA_BLOCK_WORDS)
+    {
+        if (block % KVR_ARENA_CHUNK == 0
+            && !kvr_arena_serves(&x->arena, block, KVR_ARENA_BLOCK))
+        {
+            return false;
+        }
+
+        b = kvr_block_at(&x->arena, block);
+
+        if (kvr_arena_is(&x->arena, block, KVR_ARENA_BLOCK)
+            && b->position != KVR_BLOCK_FREE)
+        {
+            age = kvr_forget_age(x, block);
+            row->age = kvr_min(row->age, age);
+            row->held += b->nchildren;
+            inside += kvr_forget_inside(row, b->parent);
+        }
+    }
+
+    row->held -= inside;
+
+    return true;
+}
+
+
+static bool
+kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block)
+{
+    return block / KVR_ARENA_CHUNK - row->first < row->n;
 }
 
 
@@ -157,7 +323,7 @@ kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
         block = kvr_forget_block(x, block, UINT32_MAX, &cost);
         all += cost;
 
-        if (block == 0 || block == keep || all >= KVR_FORGET_RECORDS
+        if (block == 0 || block == keep || all >= KVR_FORGET_COST
             || kvr_block_at(&x->arena, block)->nchildren
             || kvr_forget_age(x, block) < age)
         {
@@ -171,7 +337,7 @@ kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
 
 /*
  * Takes it from all views; the first block before it that stays, or 0.  What
- * that costs is 1, and for each record the lines of the others; where it comes
+ * that costs is 1, and for each record a look at the others; where it comes
  * to max, the block itself stays, with what is left.
  */
 
@@ -179,7 +345,7 @@ static uint32_t
 kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
     uint32_t *cost)
 {
-    uint32_t      i, mark;
+    uint32_t      i, mark, view, ahead;
     kvr_block_t  *b;
 
     b = kvr_block_at(&x->arena, block);
@@ -195,6 +361,16 @@ kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         }
 
         *cost += 1 + b->n / KVR_FORGET_LINE;
+
+        /* the last record comes to this place */
+
+        if (b->n > KVR_FORGET_AHEAD) {
+            ahead = b->n - 1 - KVR_FORGET_AHEAD;
+            view = kvr_mark_view(kvr_block_marks(&x->arena, b)[ahead]);
+
+            kvr_entries_prefetch(&x->handles,
+                                 kvr_block_values(&x->arena, b)[ahead], view);
+        }
 
         kvr_positional_breathe(x);
         kvr_positional_expel(x, block, i);

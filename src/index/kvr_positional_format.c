@@ -86,7 +86,7 @@ kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
     x->view_handles = (uint32_t *) (mem->base + z->view_handles);
     x->view_broken = (uint32_t *) (mem->base + z->view_broken);
     x->now = 0;
-    x->tries = KVR_POSITIONAL_TRIES;
+    x->cost = KVR_POSITIONAL_COST;
     x->forgot = NULL;
     x->forgot_data = NULL;
 

@@ -31,9 +31,11 @@ void kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i);
 /*
  * Forgets some of what was not used for long, but not the block `keep`, nor
  * those before it.  With a log that holds what kvr_positional_begin() wrote;
- * leaves it so.  False when there was nothing to forget.
+ * leaves it so.  Adds to *cost; false: there is nothing to forget that would
+ * help, or that is as much as an event may cost.
  */
-bool kvr_positional_make_room(kvr_positional_t *x, uint32_t keep);
+bool kvr_positional_make_room(kvr_positional_t *x, uint32_t keep,
+    uint32_t *cost);
 
 
 #endif /* KVR_POSITIONAL_STEPS_H_INCLUDED */

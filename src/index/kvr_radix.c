@@ -102,7 +102,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 
     x->now = 0;
     x->breaths = 0;
-    x->tries = KVR_RADIX_TRIES;
+    x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
     x->forgot = NULL;
     x->forgot_data = NULL;
@@ -162,7 +162,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done)
 {
     bool              torn;
-    uint32_t          i, k, run, child, offset, tries;
+    uint32_t          i, k, run, child, offset, cost;
     kvr_rc_t          rc;
     kvr_run_t        *r;
     kvr_name_t        name;
@@ -202,7 +202,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     op.view = view;
     op.tier = tier;
-    tries = 0;
+    cost = 0;
 
     for (i = 0; i < n; /* void */ ) {
 
@@ -261,9 +261,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
 
-            if (rc == KVR_FULL && tries++ < x->tries
-                && kvr_radix_make_room(x, run))
-            {
+            if (rc == KVR_FULL && kvr_radix_make_room(x, run, &cost)) {
                 continue;
             }
 
@@ -509,14 +507,14 @@ kvr_rc_t
 kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t         i, tries;
+    uint32_t         i, cost;
     kvr_rc_t         rc;
     kvr_name_t       name;
     kvr_radix_op_t   op;
 
     op.view = view;
     op.tier = tier;
-    tries = 0;
+    cost = 0;
 
     for (i = 0; i < n; /* void */ ) {
 
@@ -540,9 +538,7 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_radix_begin(x);
 
-        if (rc != KVR_FULL || tries++ == x->tries
-            || !kvr_radix_make_room(x, name.run))
-        {
+        if (rc != KVR_FULL || !kvr_radix_make_room(x, name.run, &cost)) {
             return KVR_FULL;
         }
     }

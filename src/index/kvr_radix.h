@@ -48,7 +48,8 @@
                                            longer way ends the match there */
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
-#define KVR_RADIX_TRIES      256        /* to make room, in one event */
+#define KVR_RADIX_COST       16384      /* of making room, in one event: views
+                                           and names that go */
 #define KVR_RADIX_HINTS      4096       /* chains that grow at the same time */
 
 
@@ -109,8 +110,8 @@ typedef struct {
     uint32_t            now;            /* second, for the runs' stamps; the
                                            owner of this handle sets it */
     uint32_t            breaths;        /* commits within events */
-    uint32_t            tries;          /* to make room, in one event; 0:
-                                           nothing is forgotten */
+    uint32_t            cost;           /* that one event may be, of making
+                                           room; 0: nothing is forgotten */
     uint64_t            random;         /* state of a generator */
 
     /* called in a transaction, for each view that lost handles to forgetting;

@@ -7,6 +7,11 @@
  * It is done by run, from all views at once, and a run on which others hang is
  * left until they are gone: so what is forgotten is the end of a chain, and
  * what is left of the chain is still a prefix that can be matched.
+ *
+ * ROOM is made by the oldest of a sample.  When it was a piece of the arena
+ * that there was no room for, and what these had was of no use for that, all
+ * runs of one chunk are forgotten, after which it can serve any class: pieces
+ * that are freed here and there seldom leave a chunk empty.
  */
 
 
@@ -15,40 +20,83 @@
 #include "kvr_radix_run.h"
 
 
-#define KVR_FORGET_HANDLES   32768      /* of all; a run is not forgotten by
+#define KVR_FORGET_COST      2048       /* of a sample; no run is forgotten by
                                            half then */
 #define KVR_FORGET_HOPS      64         /* down to a leaf */
 #define KVR_FORGET_SLOT      4          /* handles: as long as a slot */
 #define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
+#define KVR_FORGET_CHUNKS    16         /* looked at for the best of them */
 
 
+/* Runs side by side, in a chunk of the arena. */
+typedef struct {
+    uint32_t    chunk;
+    uint32_t    inner;                  /* on which others hang */
+    uint32_t    age;                    /* of the youngest */
+} kvr_forget_chunk_t;
+
+
+static uint32_t kvr_forget_oldest(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_forget_runs(kvr_radix_t *x, uint32_t keep);
+static bool kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_forget_chunk_t *c);
+static uint64_t kvr_forget_random(kvr_radix_t *x);
 static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
 static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
 static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
 static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
-    uint32_t max);
+    uint32_t max, uint32_t *cost);
 
 
 bool
-kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
+kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 {
-    uint32_t      i, run, handles;
-    uint64_t      slot;
-    kvr_oldest_t  oldest;
+    uint32_t          some, room;
+    kvr_arena_want_t  want;
 
-    if (x->zone->children_used == 0) {
+    want = x->arena.lack;
+    x->arena.lack.class = 0;
+
+    if (*cost >= x->cost || x->zone->children_used == 0) {
         return false;
     }
+
+    room = kvr_arena_room(&x->arena, want) + 1;
+    room = kvr_min(room, KVR_ARENA_ROOM);
+
+    some = kvr_forget_oldest(x, keep);
+
+    kvr_txn_commit(x->mem);
+    kvr_radix_begin(x);
+
+    if (x->zone->children_used && kvr_arena_room(&x->arena, want) < room) {
+
+        some += kvr_forget_runs(x, keep);
+
+        kvr_txn_commit(x->mem);
+        kvr_radix_begin(x);
+    }
+
+    *cost += some;
+
+    return some != 0;
+}
+
+
+/* The oldest of a sample; what it cost, 0: there is none. */
+
+static uint32_t
+kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
+{
+    uint32_t      i, n, run, cost;
+    uint64_t      slot;
+    kvr_oldest_t  oldest;
 
     oldest.n = 0;
 
     for (i = 0; i < KVR_OLDEST_SAMPLE; i++) {
 
-        x->random = x->random * UINT64_C(6364136223846793005)
-                    + UINT64_C(1442695040888963407);
-        slot = kvr_table_home(x->random, x->zone->nchildren);
-
-        run = kvr_forget_leaf(x, kvr_forget_slot(x, slot), keep);
+        run = kvr_forget_leaf(x, kvr_forget_random(x), keep);
 
         if (run) {
             kvr_oldest_add(&oldest, run, kvr_forget_age(x, run));
@@ -75,32 +123,121 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep)
         kvr_set64(x->mem, &x->zone->forget_at, slot);
     }
 
-    handles = 0;
+    n = kvr_min(oldest.n, KVR_OLDEST_BEST);
+    cost = 0;
 
-    for (i = 0; i < kvr_min(oldest.n, KVR_OLDEST_BEST); i++) {
-
-        if (handles >= KVR_FORGET_HANDLES) {
-            break;
-        }
-
-        handles += kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX);
+    for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
+        (void) kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX, &cost);
     }
 
-    kvr_txn_commit(x->mem);
-    kvr_radix_begin(x);
+    return cost;
+}
 
-    return oldest.n != 0;
+
+/*
+ * All runs of a chunk of which few hold others up, the oldest of a sample of
+ * those.  What hangs on them outside of it keeps them: then it is others'
+ * turn the next time.
+ */
+
+static uint32_t
+kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
+{
+    bool                more;
+    uint32_t            i, run, first, cost;
+    kvr_run_t          *r;
+    kvr_forget_chunk_t  c, best;
+
+    memset(&best, 0, sizeof(best));
+
+    for (i = 0; i < KVR_FORGET_CHUNKS; i++) {
+
+        run = (uint32_t) (x->children[kvr_forget_random(x)] >> 32);
+
+        if (run / KVR_ARENA_CHUNK != best.chunk
+            && kvr_forget_look(x, run, keep, &c)
+            && (best.chunk == 0 || c.inner < best.inner
+                || (c.inner == best.inner && c.age > best.age)))
+        {
+            best = c;
+        }
+    }
+
+    if (best.chunk == 0) {
+        return 0;
+    }
+
+    first = best.chunk * KVR_ARENA_CHUNK;
+    cost = 0;
+
+    do {
+        more = false;
+
+        for (run = first;
+             run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK;
+             run += KVR_ARENA_RUN_WORDS)
+        {
+            r = kvr_radix_run(x, run);
+
+            if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
+                && r->nchildren == 0 && run != keep)
+            {
+                (void) kvr_forget_run(x, run, keep, UINT32_MAX, &cost);
+                more = true;
+            }
+        }
+
+    } while (more);
+
+    return cost;
+}
+
+
+/* False: the chunk of this run must stay. */
+
+static bool
+kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_forget_chunk_t *c)
+{
+    uint32_t    age, first;
+    kvr_run_t  *r;
+
+    c->chunk = run / KVR_ARENA_CHUNK;
+    c->inner = 0;
+    c->age = UINT32_MAX;
+
+    if (keep / KVR_ARENA_CHUNK == c->chunk) {
+        return false;
+    }
+
+    first = c->chunk * KVR_ARENA_CHUNK;
+
+    for (run = first;
+         run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK;
+         run += KVR_ARENA_RUN_WORDS)
+    {
+        r = kvr_radix_run(x, run);
+
+        if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len) {
+            age = kvr_forget_age(x, run);
+            c->age = kvr_min(c->age, age);
+            c->inner += r->nchildren != 0;
+        }
+    }
+
+    return true;
 }
 
 
 bool
 kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 {
-    uint32_t    run, handles;
+    uint32_t    run, handles, cost;
     uint64_t    pos;
     kvr_run_t  *r;
 
     pos = x->zone->forget_at;
+    cost = 0;
 
     while (slots) {
 
@@ -118,8 +255,8 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 
             if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
-                handles = kvr_forget_run(x, run, 0,
-                                         slots * KVR_FORGET_SLOT);
+                handles = kvr_forget_run(x, run, 0, slots * KVR_FORGET_SLOT,
+                                         &cost);
                 slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
                 continue;
             }
@@ -138,6 +275,18 @@ static uint32_t
 kvr_forget_age(const kvr_radix_t *x, uint32_t run)
 {
     return kvr_oldest_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
+}
+
+
+/* Any slot in use. */
+
+static uint64_t
+kvr_forget_random(kvr_radix_t *x)
+{
+    x->random = x->random * UINT64_C(6364136223846793005)
+                + UINT64_C(1442695040888963407);
+
+    return kvr_forget_slot(x, kvr_table_home(x->random, x->zone->nchildren));
 }
 
 
@@ -196,16 +345,18 @@ kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 
 /*
  * Takes a run from all views, or, where it comes to max handles, from some;
- * how many handles that was.
+ * how many handles that was.  *cost: and each view, each name that went.
  */
 
 static uint32_t
-kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max)
+kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max,
+    uint32_t *cost)
 {
-    uint32_t    i, n, view, had;
+    uint32_t    i, n, view, had, owns;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
+    *cost += r->nnames;
     i = 0;
     n = 0;
 
@@ -217,8 +368,11 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max)
         }
 
         had = x->view_handles[view];
+        owns = x->view_owns[view];
         kvr_radix_drop(x, run, view);
         had -= x->view_handles[view];
+
+        *cost += 1 + owns - x->view_owns[view];
 
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + had);
 

@@ -91,7 +91,7 @@ kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, mark, unknown_mark, tries, breaths;
+    uint32_t          i, mark, unknown_mark, cost, breaths;
     uint64_t          before;
     kvr_rc_t          rc;
     kvr_name_t        name;
@@ -103,7 +103,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     mark = 0;
     unknown_mark = *unknown;
     breaths = x->breaths;
-    tries = 0;
+    cost = 0;
 
     if (n) {
         /* the entry to be deleted comes while the run is looked at */
@@ -183,9 +183,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
 
-            if (tries++ == x->tries
-                || !kvr_radix_make_room(x, name.run))
-            {
+            if (!kvr_radix_make_room(x, name.run, &cost)) {
                 return KVR_FULL;
             }
 

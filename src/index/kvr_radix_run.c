@@ -309,7 +309,7 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
         }
 
         kvr_radix_trim(x, r, 0);
-        kvr_arena_free_run(&x->arena, run);
+        kvr_arena_free(&x->arena, run);
 
         kvr_radix_breathe(x);
 

@@ -74,10 +74,11 @@ void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
 void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 
 /*
- * Forgets some of what was not used for longest, but not that run; with an
- * empty log, which it leaves empty.  False: there is nothing.
+ * Forgets some of what was not used for longest, but not that run; with a log
+ * that holds what kvr_radix_begin() wrote, and leaves it so.  Adds to *cost;
+ * false: there is nothing, or that is as much as an event may cost.
  */
-bool kvr_radix_make_room(kvr_radix_t *x, uint32_t keep);
+bool kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost);
 
 
 #endif /* KVR_RADIX_RUN_H_INCLUDED */

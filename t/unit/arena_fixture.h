@@ -114,10 +114,10 @@ put(arena_t *f, uint32_t piece, uint32_t words)
     kvr_arena_settle(&f->a);
 
     if (words == RUN) {
-        kvr_arena_free_run(&f->a, piece);
+        kvr_arena_free(&f->a, piece);
 
     } else {
-        kvr_arena_free(&f->a, piece, words);
+        kvr_arena_free(&f->a, piece);
     }
 
     kvr_txn_commit(&f->mem);
@@ -184,8 +184,7 @@ is_whole(arena_t *f, const char *when)
         s = &f->slots[i];
 
         if (s->piece) {
-            words = kvr_arena_rounded(s->words == RUN ? KVR_ARENA_RUN_WORDS
-                                                      : (uint32_t) s->words);
+            words = kvr_arena_size(&f->a, (uint32_t) s->piece);
             nobodys(f, (uint32_t) s->piece, words);
             used += words;
 

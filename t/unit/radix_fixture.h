@@ -121,15 +121,15 @@ fx_open(fx_t *f, size_t size, uint32_t views)
 }
 
 
-/* How often it may forget to make room in one event; 0: never. */
+/* What making room may cost in one event; 0: nothing is forgotten. */
 static inline void
 fx_set_tries(fx_t *f, uint32_t tries)
 {
     if (f->zone->kind == KVR_INDEX_RADIX) {
-        f->x.u.radix.tries = tries;
+        f->x.u.radix.cost = tries;
 
     } else {
-        f->x.u.positional.tries = tries;
+        f->x.u.positional.cost = tries;
     }
 }
 

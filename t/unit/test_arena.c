@@ -48,8 +48,8 @@ sizes(void)
     good = true;
 
     for (n = 1; n <= 3000; n++) {
-        rounded = kvr_arena_rounded(n);
         piece = get(&fx, n);
+        rounded = kvr_arena_size(&fx.a, piece);
 
         good = good && rounded >= n && piece && fx.zone->used == rounded
                && piece % (n > 4 ? 8 : 4) == 0
@@ -159,7 +159,7 @@ shapes(void)
         arena_open(&fx, 200);
         chunks = fx.zone->nchunks - fx.zone->first;
         room[i] = fill(&fx, shape[i], all);
-        k = kvr_arena_rounded(shape[i] ? shape[i] : KVR_ARENA_RUN_WORDS);
+        k = kvr_arena_size(&fx.a, all[0]);
 
         good = good && fx.zone->used == (uint64_t) room[i] * k
                && (k > KVR_ARENA_CHUNK
@@ -335,7 +335,7 @@ limbo(void)
     n = fill(&fx, 64, all);
     kvr_arena_settle(&fx.a);
 
-    kvr_arena_free(&fx.a, all[5], 64);
+    kvr_arena_free(&fx.a, all[5]);
     is_u64(kvr_arena_limbo_room(&fx.a), KVR_ARENA_LIMBO - 1,
            "a piece that is freed waits");
     is_u64(kvr_arena_alloc(&fx.a, 64), 0, "nobody gets it");
@@ -345,7 +345,7 @@ limbo(void)
            "after a rollback it does not wait");
     is_u64(fx.zone->used, n * 64, "but is used");
 
-    kvr_arena_free(&fx.a, all[5], 64);
+    kvr_arena_free(&fx.a, all[5]);
     kvr_txn_commit(&fx.mem);
     is_u64(kvr_arena_alloc(&fx.a, 64), 0, "a commit does not end its wait");
     kvr_txn_rollback(&fx.mem);
@@ -362,7 +362,7 @@ limbo(void)
     n = fill(&fx, 600, all);
 
     for (i = 0; i < n && kvr_arena_limbo_room(&fx.a); i++) {
-        kvr_arena_free(&fx.a, all[i], 600);
+        kvr_arena_free(&fx.a, all[i]);
     }
 
     kvr_txn_commit(&fx.mem);
@@ -373,7 +373,7 @@ limbo(void)
     n = fill(&fx, 512, all);
 
     for (i = 0; kvr_arena_limbo_room(&fx.a); i++) {
-        kvr_arena_free(&fx.a, all[i], 512);
+        kvr_arena_free(&fx.a, all[i]);
     }
 
     kvr_txn_commit(&fx.mem);

@@ -121,11 +121,10 @@ transaction(arena_t *f, uint64_t i)
             if (s->words == RUN) {
                 kvr_version_lock(&f->mem, (uint32_t *) (f->words + s->piece));
                 kvr_version_unlock((uint32_t *) (f->words + s->piece));
-                kvr_arena_free_run(&f->a, (uint32_t) s->piece);
+                kvr_arena_free(&f->a, (uint32_t) s->piece);
 
             } else {
-                kvr_arena_free(&f->a, (uint32_t) s->piece,
-                               (uint32_t) s->words);
+                kvr_arena_free(&f->a, (uint32_t) s->piece);
             }
 
             kvr_set64(&f->mem, &s->piece, 0);

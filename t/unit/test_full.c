@@ -14,8 +14,22 @@
 #define CHAINS    6000                  /* more than there is room for */
 #define WORKERS   3
 
+#define MANY      128                   /* workers */
+#define ROUND     8000                  /* stores of a shape */
+
+
+/* What is stored: by how many, how long, and do they name it alike? */
+typedef struct {
+    const char  *name;
+    uint32_t     holders;
+    uint32_t     len;
+    bool         own;
+} shape_t;
+
 
 static void full(void);
+static void changing(void);
+static uint32_t rounds(const shape_t *shape, uint32_t *next);
 static uint64_t chain(uint32_t i);
 static uint32_t answers(uint32_t n, uint32_t most, uint32_t *less);
 static uint32_t flags(const char *worker);
@@ -23,15 +37,36 @@ static uint32_t flags(const char *worker);
 
 static const char *const  names[WORKERS] = { "a", "b", "c" };
 
+/* each after some that leaves other pieces of memory behind it */
+
+static const shape_t  shapes[] = {
+    { "one-block prompts", 1, 1, false },
+    { "long chains", 1, CHAIN, false },
+    { "one-block prompts on 128 workers", MANY, 1, false },
+    { "chains of three blocks", 1, 3, false },
+    { "long chains on 128 workers", MANY, CHAIN, false },
+    { "one-block prompts on 30 workers", 30, 1, false },
+    { "long chains that each worker names otherwise", 5, CHAIN, true },
+    { "one-block prompts again", 1, 1, false },
+    { "long chains on 128 workers again", MANY, CHAIN, false }
+};
+
 
 int
 main(int argc, char **argv)
 {
+    kind_t    many;
     uint32_t  i;
 
     for (i = 0; i < KINDS; i++) {
         zone_open(&kinds[i], ZONE);
         full();
+        zone_close();
+
+        many = kinds[i];
+        many.params.max_workers = MANY;
+        zone_open(&many, 2 * ZONE);
+        changing();
         zone_close();
     }
 
@@ -110,6 +145,56 @@ full(void)
            "%s: and there is room again", kind->name);
     is_u64(matched("b", row(5, CHAIN), CHAIN).device, CHAIN,
            "%s: for a whole chain", kind->name);
+}
+
+
+/* What a full zone has is of any shape, and so is what is stored next. */
+
+static void
+changing(void)
+{
+    char      name[8];
+    uint32_t  i, next, refused;
+
+    for (i = 0; i < MANY; i++) {
+        snprintf(name, sizeof(name), "w%u", i);
+        put(name);
+    }
+
+    next = 0;
+
+    for (i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        refused = rounds(&shapes[i], &next);
+        is_u64(refused, 0, "%s: none of %s is refused", kind->name,
+               shapes[i].name);
+    }
+}
+
+
+/* How many of a shape's stores were refused. */
+
+static uint32_t
+rounds(const shape_t *shape, uint32_t *next)
+{
+    char      name[8];
+    uint32_t  i, k, refused;
+    uint64_t  first;
+
+    refused = 0;
+
+    for (i = 0; i < ROUND; (*next)++) {
+        for (k = 0; k < shape->holders; k++, i++) {
+            snprintf(name, sizeof(name), "w%u", (*next + k) % MANY);
+            first = chain(*next);
+
+            refused += store(name, 0, row(shape->own ? first * (k + 2) : first,
+                                          shape->len),
+                             row(first, shape->len), shape->len)
+                       != KVR_OK;
+        }
+    }
+
+    return refused;
 }
 
 

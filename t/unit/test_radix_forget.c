@@ -21,6 +21,7 @@ static void longest(void);
 static void ttl(void);
 static void in_vain(void);
 static void hints(void);
+static void shapes(void);
 static void crowd(void);
 static void killed(void);
 static void forget_and_die(void);
@@ -58,6 +59,7 @@ main(void)
 
     in_vain();
     hints();
+    shapes();
     crowd();
     killed();
 
@@ -396,6 +398,63 @@ hints(void)
     (void) fx_store(f, 0, KVR_HOST, 0, h, q, 100);
     is_depth(f, q, 0, 100, 0, 100, 100,
              "a handle is not looked for where its run was");
+    fx_close(f);
+}
+
+
+/*
+ * What is forgotten for one store, where all that there is is of another
+ * shape: pieces of the sizes that it lacks are nobody's.
+ */
+
+static void
+shapes(void)
+{
+    uint32_t  i, v, bad;
+    uint64_t  before;
+
+    open_small(4 << 20, 8);
+    bad = 0;
+
+    for (i = 1; fx_usage(f).forgotten == 0; i++) {
+        q[0] = i;
+        bad += fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 1) != KVR_OK;
+    }
+
+    fx_count(q, 1 << 20, 300);
+    before = fx_usage(f).forgotten;
+
+    for (v = 0; v < 8; v++) {
+        bad += fx_store(f, v, KVR_DEVICE, 0, q, q, 300) != KVR_OK;
+    }
+
+    before = fx_usage(f).forgotten - before;
+    ok(bad == 0 && before > 0 && before < 400,
+       "where all prompts are short, room is made for a long one, and not "
+       "of all of them (%lu of %u)", (unsigned long) before, i);
+    ok(fx_whole(f, "shapes"), "it is whole");
+    fx_close(f);
+
+    bad = 0;
+
+    open_small(4 << 20, 8);
+
+    for (i = 1; fx_usage(f).forgotten == 0; i++) {
+        fx_count(q, i * 10000, 600);
+        bad += fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 600) != KVR_OK;
+    }
+
+    before = fx_usage(f).forgotten;
+
+    for (i = 1; i <= 200; i++) {
+        q[0] = i;
+        bad += fx_store(f, i % 8, KVR_DEVICE, 0, q, q, 1) != KVR_OK;
+    }
+
+    before = fx_usage(f).forgotten - before;
+    ok(bad == 0 && before < 10000 && fx_whole(f, "shapes"),
+       "where all are long, it is made for short ones (%lu)",
+       (unsigned long) before);
     fx_close(f);
 }
 
