@@ -344,9 +344,11 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->worker_len = h->id.len;
     c->address_len = h->address.len;
     c->model_len = h->model.len;
+    c->lora_len = h->lora.len;
     c->worker = (char *) h->id.data;
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
+    c->lora = (char *) h->lora.data;
     c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 
     (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,

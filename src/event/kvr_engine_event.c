@@ -95,9 +95,25 @@ kvr_rc_t
 kvr_field_tag(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
+    bool      known;
     uint32_t  kind;
 
-    if (kvr_word_find(kvr_tags, item, &kind)) {
+    if (item->type != MPACK_TOKEN_STR) {
+        return kvr_field_skip(d, e, item);
+    }
+
+    known = kvr_word_find(kvr_tags, item, &kind);
+
+    if (e->said
+        && (known != e->tagged
+            || (known && (kvr_event_kind_t) kind != e->ev->kind)))
+    {
+        e->torn = true;
+    }
+
+    e->said = true;
+
+    if (known) {
         e->tagged = true;
         e->ev->kind = (kvr_event_kind_t) kind;
     }
