@@ -127,6 +127,9 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Blocks of the prompts that the chosen worker had."),
     counter(best_blocks, "best_overlap_blocks", "best_overlap_blocks_total",
             "Blocks of the prompts that the best worker had."),
+    counter(unshared, "unshared", "unshared_total",
+            "Prompts counted as sharing no block with others in flight, for "
+            "want of room."),
     { "decide_seconds", "decide_seconds_total", "Time spent deciding.",
       offsetof(ngx_http_kv_router_shctx_t, decide_us),
       sizeof(ngx_atomic_t) * 8, 1, 1 },
