@@ -14,6 +14,10 @@
 /* times that a repair looks at the pointer: parts expire under its hands */
 #define NGX_HTTP_KV_ROUTER_LOOKS        4
 
+/* fields of a pointer, and of these, those that it has to have */
+#define NGX_HTTP_KV_ROUTER_FIELDS       7
+#define NGX_HTTP_KV_ROUTER_NEEDED       6
+
 /* of a snapshot: more blocks than any zone has room for */
 #define NGX_HTTP_KV_ROUTER_PARTS        65536
 
@@ -27,7 +31,8 @@
 
 
 static ngx_int_t ngx_http_kv_router_snapshot_parse(
-    ngx_http_kv_router_repair_t *r, const char **detail);
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r,
+    const char **detail);
 static ngx_int_t ngx_http_kv_router_snapshot_number(redisReply *value,
     uint64_t *number);
 static ngx_uint_t ngx_http_kv_router_snapshot_useful(
@@ -64,7 +69,7 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
     rc = NGX_DECLINED;
 
     if (r->page) {
-        rc = ngx_http_kv_router_snapshot_parse(r, &detail);
+        rc = ngx_http_kv_router_snapshot_parse(c, r, &detail);
 
         if (rc == NGX_ERROR) {
             ngx_http_kv_router_snapshot_trouble(c, r,
@@ -88,33 +93,47 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
 /* NGX_DECLINED: there is none */
 
 static ngx_int_t
-ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_repair_t *r,
-    const char **detail)
+ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, const char **detail)
 {
     size_t        i;
-    uint64_t      version, complete, parts, block_size;
+    uint64_t      version, complete, parts, block_size, eagle;
     redisReply  **value;
 
     uint64_t     *numbers[] = {
-        &version, &r->head.epoch, &r->head.seq, &complete, &parts, &block_size
+        &version, &r->head.epoch, &r->head.seq, &complete, &parts, &block_size,
+        &eagle
     };
 
-    if (r->page->elements != 6) {
+    if (r->page->elements != NGX_HTTP_KV_ROUTER_FIELDS) {
         *detail = "not the fields of a snapshot";
         return NGX_ERROR;
     }
 
     value = r->page->element;
 
-    for (i = 0; i < 6 && value[i]->type == REDIS_REPLY_NIL; i++) {
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_NEEDED
+                && value[i]->type == REDIS_REPLY_NIL; i++)
+    {
         /* void */
     }
 
-    if (i == 6) {
+    if (i == NGX_HTTP_KV_ROUTER_NEEDED) {
         return NGX_DECLINED;
     }
 
-    for (i = 0; i < 6; i++) {
+    /* who does not say is taken for one of the zone's kind */
+
+    eagle = c->zone->params.eagle;
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_FIELDS; i++) {
+
+        if (i >= NGX_HTTP_KV_ROUTER_NEEDED
+            && value[i]->type == REDIS_REPLY_NIL)
+        {
+            continue;
+        }
+
         if (ngx_http_kv_router_snapshot_number(value[i], numbers[i])
             != NGX_OK)
         {
@@ -129,7 +148,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_repair_t *r,
     }
 
     if (r->head.epoch == 0 || r->head.seq == 0 || complete > 1
-        || parts > NGX_HTTP_KV_ROUTER_PARTS || block_size > UINT32_MAX)
+        || eagle > 1 || parts > NGX_HTTP_KV_ROUTER_PARTS || block_size > UINT32_MAX)
     {
         *detail = "a field of a snapshot is out of range";
         return NGX_ERROR;
@@ -137,6 +156,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_repair_t *r,
 
     r->head.complete = complete;
     r->head.block_size = block_size;
+    r->head.eagle = eagle;
     r->parts = parts;
 
     return NGX_OK;
@@ -249,8 +269,11 @@ ngx_http_kv_router_snapshot_load(ngx_http_kv_router_consumer_t *c,
 
     case KVR_INVALID:
         return ngx_http_kv_router_snapshot_useless(c, r,
-                                         ngx_http_kv_router_trouble_block_size,
-                                         "the block size is not the zone's");
+                          ngx_http_kv_router_trouble_block_size,
+                          r->head.block_size != c->zone->params.block_size
+                          ? "the block size is not the zone's"
+                          : "its blocks are of pairs of tokens (EAGLE), the "
+                            "zone's are not, or the other way round");
 
     case KVR_BUSY:
     case KVR_LOST:

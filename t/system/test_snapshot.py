@@ -386,10 +386,16 @@ def spoiled(stream):
         stream.write([good])
         client.hdel(pointer, field)
         yield "refused"
+    for value in ("", "2", "on", "x" * 100_000):
+        stream.write([good], eagle=value)
+        yield "refused"
     stream.write([good], version=2)
     yield "another version"
     stream.write([good], block_size=BLOCK_SIZE * 2)
     yield "block size"
+    stream.write([good], eagle=1)
+    yield "pairs of tokens"
+    client.hdel(pointer, "eagle")
     stream.write([good], parts=2 ** 63)
     yield "out of range"
     stream.write([good], parts=3)
@@ -406,6 +412,15 @@ def spoiled(stream):
     client.lpush(stream.keys[0], "a list")
     yield "WRONGTYPE"
     client.delete(stream.keys[0])
+
+
+def its_kind_may_be_said():
+    """a snapshot that says what its blocks are of is loaded: EXACT"""
+    stream = at.stream("k1")
+    stream.send(30, live=False)
+    stream.snapshot(eagle=0)
+    stream.heartbeat()
+    assert at.check(stream)["counters"]["snapshots"] == 1
 
 
 def garbage_is_refused():
@@ -542,6 +557,7 @@ def main():
         return stage.run([
             a_cold_start_needs_no_message,
             a_snapshot_and_the_log_behind_it,
+            its_kind_may_be_said,
             an_empty_snapshot_is_one,
             a_log_trimmed_meanwhile_is_no_loss,
             after_an_outage_too,
