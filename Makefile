@@ -45,6 +45,11 @@ WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
 KVR_LIBS    = -lmpack -lyajl -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lcurl -lmicrohttpd
+
+# Linked into the relay where there is a usable archive of them, so that it
+# needs little where it runs: name=archive.  Those of libzmq, libcurl and
+# libmicrohttpd would need more libraries than they spare.
+STATIC      = hiredis=libhiredis.a mpack=libmpack.a yajl=libyajl_s.a
 SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 TSAN        = -fsanitize=thread -fno-omit-frame-pointer
@@ -177,9 +182,24 @@ relay: $(BUILD)/kv-relay
 $(BUILD)/relay-sources: FORCE
 	$(call stamp,$(relay_srcs))
 
-$(BUILD)/kv-relay: $(relay_objs) $(BUILD)/libkvr.a $(BUILD)/relay-sources
+# What each -l of it becomes, as sed has it: tried as a whole, for a system may
+# lack it, or have one that no position-independent program can take (libmpack
+# of Debian 12).
+
+$(BUILD)/relay-static: $(BUILD)/flags Makefile | deps-build
+	@for pair in $(STATIC); do \
+	    echo 'int main(void) { return 0; }' \
+	    | $(CC) $(CFLAGS) -x c -o $@.out - -Wl,--whole-archive \
+	      -l:$${pair#*=} -Wl,--no-whole-archive 2> /dev/null \
+	    && echo "s/-l$${pair%=*}\\>/-l:$${pair#*=}/;"; \
+	done > $@.new || true
+	@rm -f $@.out && mv $@.new $@
+
+$(BUILD)/kv-relay: $(relay_objs) $(BUILD)/libkvr.a $(BUILD)/relay-sources \
+                 $(BUILD)/relay-static
 	@echo "  LD      $@"
-	$(Q)$(CC) -o $@ $(filter %.o %.a,$^) $(RELAY_LIBS) $(KVR_LIBS)
+	$(Q)$(CC) -o $@ $(filter %.o %.a,$^) -Wl,--as-needed \
+	    $$(echo "$(RELAY_LIBS) $(KVR_LIBS)" | sed -f $(BUILD)/relay-static)
 
 $(BUILD)/kv-relay-asan: $(relay_asan) $(BUILD)/libkvr-asan.a \
                  $(BUILD)/relay-sources
@@ -197,7 +217,7 @@ unit: $(unit) $(unit_asan)
 define link
 @mkdir -p $(@D)
 @echo "  LD      $@"
-$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(KVR_LIBS)
+$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(2) $(KVR_LIBS)
 endef
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
@@ -213,6 +233,22 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
                  $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
+
+# Those of parts of the relay: all of it but its loop and its connections, see
+# fuzz/wires.h, and its URLs.
+
+fuzz_relay := relay/kvr_relay_main.c relay/kvr_relay_redis.c
+fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) fuzz/wires.c
+FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
+
+$(BUILD)/unit-asan/test_fuzz_member: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+$(BUILD)/fuzz/fuzz_member: $(BUILD)/obj-fuzz/relay/kvr_relay_url.o
+
+$(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
+                 $(BUILD)/obj-asan/fuzz/driver.o \
+                 $(fuzz_relay:%.c=$(BUILD)/obj-asan/%.o) \
+                 $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE),$(FUZZ_RELAY))
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
@@ -244,12 +280,16 @@ check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
 
 # libFuzzer goes on from what it found before, in build/fuzz/corpus; an input
 # that fails is left in build/fuzz.
+#
+# -max_len: three batches of 64 blocks of 16 tokens, as engines send them, have
+# 16 KiB; no seed is cut.  -timeout: what takes longest takes 0.1 s, so 5 s are
+# no bad luck, on whatever machine, but time that grows faster than the input.
 
 SECONDS     = 600
 TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
-FUZZ_FLAGS  = -max_len=1024 -timeout=30 -print_final_stats=1 -verbosity=1
+FUZZ_FLAGS  = -max_len=16384 -timeout=5 -print_final_stats=1 -verbosity=1
 
 objs_fuzz  := $(srcs:%.c=$(BUILD)/obj-fuzz/%.o)
 
@@ -281,7 +321,10 @@ $(BUILD)/obj-fuzz/%.o: %.c $(BUILD)/flags-fuzz | deps-fuzz
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
-	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ $(KVR_LIBS)
+	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ \
+	    $(if $(filter relay,$*),$(FUZZ_RELAY)) $(KVR_LIBS)
+
+$(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 
 ## make soak        the long forms of the tests: SECONDS=600 altogether

@@ -300,11 +300,137 @@ def answers():
     yield b'{"meta_info":{"prompt_tokens":9,"cached_tokens":8}}'
 
 
+def relays():
+    """What is said to a relay; see fuzz_relay.c."""
+    replay, trtllm, ranks, room, salted, once = (1 << bit for bit in range(6))
+    up, down = message(8, b"\1"), message(8, b"\0")
+    works, later = message(13, b""), message(10, b"\x28")
+    there, gone, ask = message(6, b"\1"), message(6, b"\0"), message(11, b"")
+    end, stop = message(4, b"\xff"), message(12, b"")
+    begun = up + works * 8
+
+    batches = [msgpack.packb([1.5, batch]) for batch in ENGINE_EVENTS]
+    maps = [msgpack.packb([1.5, [{
+        "type": "BlockStored", "block_hashes": [-1, 2], "block_size": 4,
+        "parent_block_hash": None, "token_ids": [*range(8)], "lora_id": None,
+        "medium": "GPU", "lora_name": None}], 0]),
+            msgpack.packb({"ts": 1.5, "events": [
+                {"type": "BlockRemoved", "block_hashes": [2],
+                 "medium": "GPU"}], "data_parallel_rank": 1})]
+
+    def said(what, number, payload, rank=0):
+        return message(what | rank << 4, bytes([number]) + payload)
+
+    def parts(what, *frames):
+        return message(what, b"".join(len(frame).to_bytes(2, "little") + frame
+                                      for frame in frames))
+
+    live = b"".join(said(2, n, data) for n, data in enumerate(batches))
+    again = b"".join(said(4, n, data) for n, data in enumerate(batches))
+
+    yield bytes([room]) + begun + there + live + works + stop + works
+    yield (bytes([replay | room]) + begun + there + again + end + works * 2
+           + said(2, 9, batches[0]) + again + end + works)
+    yield (bytes([replay]) + begun + there + again + end + works + down + live
+           + up + works * 4 + later + gone + there + end + again + end + works)
+    yield (bytes([replay | ranks | room]) + begun + there
+           + message(0x16, b"\1") + end + message(0x14, b"\xff")
+           + said(2, 0, maps[0]) + said(2, 0, maps[1], 1) + works * 2 + ask
+           + works * 4)
+    topic = b"kv@a\0sgl-kv-epoch=one"
+    for number, data in enumerate(batches):
+        seq = number.to_bytes(8, "big")
+        yield (bytes([once]) + begun + there + parts(0, topic, seq, data)
+               + parts(0, topic + b"2", seq, data) + parts(0, seq)
+               + parts(0, b"", b"", topic, seq, data) + works)
+        yield (bytes([replay | salted]) + begun + there
+               + parts(1, b"", seq, data) + parts(1, b"", topic, seq, data)
+               + parts(1, b"", b"\xff" * 8) + parts(1, b"", b"", b"\xff" * 8,
+                                                    b"") + works)
+    for row in (TENSORRT, TENSORRT[1:3] * 2, [], {"error": 1}):
+        data = json.dumps(row).encode()
+        yield (bytes([trtllm | room]) + begun
+               + (message(7, b"\0" + data) + later) * 3 + message(7, b"\7")
+               + later + message(7, b"\4") + later + works * 2)
+
+    def text(*values):
+        """An array, as Redis answers it."""
+        return b"*%d\r\n" % len(values) + b"".join(
+            value if value[:1] == b"*" else b"$-1\r\n" if value == b"-"
+            else b"$%d\r\n%s\r\n" % (len(value), value)
+            for value in values)
+
+    def answer(data):
+        return message(9, data)
+
+    def bulk(data):
+        return answer(b"$%d\r\n%s\r\n" % (len(data), data))
+
+    part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
+    state = msgpack.packb(["kve1", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
+    lines = [b"kv-relay 1 0 0\n0 5 77 1 0 - \n",
+             b"kv-relay 1 64 1\n0 5 0 0 0 -one an offloaded block was lost\n"]
+    entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,
+                           msgpack.packb([["r", 0, 0, words(3)]]), 6])
+    for epoch, line in ((b"%d" % EPOCH, lines[0]), (b"%d" % EPOCH, lines[1]),
+                        (b"18446744073709551615", lines[0])):
+        yield (bytes([replay | room]) + up + answer(b"+OK\r\n")
+               + answer(b"$%d\r\n%s\r\n" % (len(epoch), epoch))
+               + answer(text(text(epoch + b"-7", text(b"m", entry))))
+               + answer(text(epoch, b"7", b"1", b"2", b"1", b"4", b"0"))
+               + bulk(part) + bulk(line) + bulk(state)
+               + answer(text(text(epoch + b"-8", text(b"m", entry))))
+               + works + there + said(4, 5, batches[0]) + end + works)
+    yield (bytes([replay | room]) + begun + there + end + later + down + up
+           + answer(b":1\r\n") + answer(b"-ERR no\r\n"))
+    yield (bytes([replay | room]) + begun + there + answer(b":1\r\n") + again
+           + end + answer(b"-OOM no\r\n") * 3 + later + works * 3 + ask + later
+           + answer(b"$-1\r\n") + answer(b"-OOM no\r\n") * 3 + works)
+
+
+def members():
+    """What is said of a worker; see fuzz_member.c."""
+    def field(number, value):
+        return message(number << 4, value)
+
+    def pointer(*values):
+        return message(4, b"".join(
+            b"\xff" if value is None
+            else bytes([len(str(value))]) + str(value).encode()
+            for value in values))
+
+    register = message(6, b"")
+    good = b"".join(field(number, value) for number, value in enumerate((
+        b"127.0.0.1:8000", b"m", b"prefill", b"2", b"4", b"0", b"0.5")))
+    part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
+                          ["s", 1, 1, None, words(7), words(7)],
+                          ["r", 0, 0, words(2)]])
+    later = envelope(8, msgpack.packb([["c", 0]]))
+    yield good + register + pointer(1, EPOCH, 7, 1, 1, 4) + message(
+        5, part) + message(5, later) + message(5, b"") + register
+    yield good + register + pointer(1, EPOCH, 7, 0, 0, 8) + pointer(
+        *[None] * 6) + pointer(2, 0, 18446744073709551615, 2, 65537, 4)
+    for value in (b"[::1]:1", b"unix:/a/b", b"host:1", b"1.2.3.4:65536", b""):
+        yield field(0, value) + register + message(2, value)
+    for number, values in enumerate(((), (b"m", b"x" * 128, b"a\x7f"),
+                                     (b"both", b"decode", b"none"),
+                                     (b"0", b"1024", b"1025", b"4294967297"),
+                                     (b"4", b"16"), (b"1", b"2"),
+                                     (b".5", b"1e3", b"nan", b"0x1p3"))):
+        for value in values:
+            yield good + field(number, value) + register + message(7, b"")
+    for value in (b"redis://", b"redis://u:p%40@[::1]:6379/15", b"unix:/r?db=1",
+                  b"redis://:p@h:1/0", b"rediss://h", b"unix://", b"redis://%2",
+                  b"redis://" + b"h" * 300, b"redis://h:70000/1?x"):
+        yield message(3, value)
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
-                        ("engine", states()),
+                        ("engine", states()), ("relay", relays()),
+                        ("member", members()),
                         ("json", (body.encode() for body in BODIES)),
                         ("answer", answers())):
         folder = Path(sys.argv[1]) / name

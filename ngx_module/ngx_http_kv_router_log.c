@@ -214,6 +214,10 @@ ngx_http_kv_router_log_entry(redisReply *entry, kvr_cursor_t *id,
         *n = *n * 10 + (*p - '0');
     }
 
+    if (id->epoch > KVR_EPOCH_MAX) {
+        return NGX_ERROR;
+    }
+
     if (body) {
         body->len = fields->element[1]->len;
         body->data = (u_char *) fields->element[1]->str;

@@ -10,16 +10,11 @@
 
 #include "ngx_http_kv_router_consumer.h"
 
+#include <kvr_pointer.h>
+
 
 /* times that a repair looks at the pointer: parts expire under its hands */
 #define NGX_HTTP_KV_ROUTER_LOOKS        4
-
-/* fields of a pointer, and of these, those that it has to have */
-#define NGX_HTTP_KV_ROUTER_FIELDS       7
-#define NGX_HTTP_KV_ROUTER_NEEDED       6
-
-/* of a snapshot: more blocks than any zone has room for */
-#define NGX_HTTP_KV_ROUTER_PARTS        65536
 
 /* blocks of a slice, at most: in memory never touched 2 ms, else a tenth */
 #define NGX_HTTP_KV_ROUTER_SLICE        256
@@ -33,8 +28,6 @@
 static ngx_int_t ngx_http_kv_router_snapshot_parse(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r,
     const char **detail);
-static ngx_int_t ngx_http_kv_router_snapshot_number(redisReply *value,
-    uint64_t *number);
 static ngx_uint_t ngx_http_kv_router_snapshot_useful(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_snapshot_useless(
@@ -96,103 +89,54 @@ static ngx_int_t
 ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r, const char **detail)
 {
-    size_t        i;
-    uint64_t      version, complete, parts, block_size, eagle;
-    redisReply  **value;
+    size_t         i, len[KVR_POINTER_FIELDS];
+    const char    *values[KVR_POINTER_FIELDS];
+    redisReply    *value;
+    kvr_pointer_t  pointer;
 
-    uint64_t     *numbers[] = {
-        &version, &r->head.epoch, &r->head.seq, &complete, &parts, &block_size,
-        &eagle
-    };
-
-    if (r->page->elements != NGX_HTTP_KV_ROUTER_FIELDS) {
+    if (r->page->elements != KVR_POINTER_FIELDS) {
         *detail = "not the fields of a snapshot";
         return NGX_ERROR;
     }
 
-    value = r->page->element;
+    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+        value = r->page->element[i];
 
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_NEEDED
-                && value[i]->type == REDIS_REPLY_NIL; i++)
-    {
-        /* void */
-    }
+        switch (value->type) {
 
-    if (i == NGX_HTTP_KV_ROUTER_NEEDED) {
-        return NGX_DECLINED;
+        case REDIS_REPLY_STRING:
+            values[i] = value->str;
+            len[i] = value->len;
+            break;
+
+        case REDIS_REPLY_NIL:
+            values[i] = NULL;
+            len[i] = 0;
+            break;
+
+        default:
+            values[i] = "";
+            len[i] = 0;
+        }
     }
 
     /* who does not say is taken for one of the zone's kind */
 
-    eagle = c->zone->params.eagle;
+    pointer.head.eagle = c->zone->params.eagle;
 
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_FIELDS; i++) {
+    switch (kvr_pointer_read(&pointer, values, len, detail)) {
 
-        if (i >= NGX_HTTP_KV_ROUTER_NEEDED
-            && value[i]->type == REDIS_REPLY_NIL)
-        {
-            continue;
-        }
+    case KVR_OK:
+        r->head = pointer.head;
+        r->parts = pointer.parts;
+        return NGX_OK;
 
-        if (ngx_http_kv_router_snapshot_number(value[i], numbers[i])
-            != NGX_OK)
-        {
-            *detail = "a field of a snapshot is missing, or no number";
-            return NGX_ERROR;
-        }
-    }
+    case KVR_DECLINED:
+        return NGX_DECLINED;
 
-    if (version != 1) {
-        *detail = "a snapshot of another version";
+    default:
         return NGX_ERROR;
     }
-
-    if (r->head.epoch == 0 || r->head.seq == 0 || complete > 1
-        || eagle > 1 || parts > NGX_HTTP_KV_ROUTER_PARTS || block_size > UINT32_MAX)
-    {
-        *detail = "a field of a snapshot is out of range";
-        return NGX_ERROR;
-    }
-
-    r->head.complete = complete;
-    r->head.block_size = block_size;
-    r->head.eagle = eagle;
-    r->parts = parts;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_kv_router_snapshot_number(redisReply *value, uint64_t *number)
-{
-    size_t    i;
-    uint64_t  n, digit;
-
-    if (value->type != REDIS_REPLY_STRING || value->len == 0) {
-        return NGX_ERROR;
-    }
-
-    n = 0;
-
-    for (i = 0; i < (size_t) value->len; i++) {
-
-        if (value->str[i] < '0' || value->str[i] > '9') {
-            return NGX_ERROR;
-        }
-
-        digit = value->str[i] - '0';
-
-        if (n > (UINT64_MAX - digit) / 10) {
-            return NGX_ERROR;
-        }
-
-        n = n * 10 + digit;
-    }
-
-    *number = n;
-
-    return NGX_OK;
 }
 
 

@@ -16,10 +16,10 @@
  *     session      from a connection to Redis to the right to publish: the
  *                  lease, what is there already, membership
  *
- * One thread, one loop (kvr_relay_main.c).  Modules are called by the loop
- * when their descriptors are ready and at each turn (…_tick), and say when
- * they want to be called again (kvr_relay_wake).  Nothing blocks but the
- * lookup of host names.
+ * One thread, one loop (kvr_relay_main.c; a turn of it: kvr_relay.c).  Modules
+ * are called by the loop when their descriptors are ready and at each turn
+ * (…_tick), and say when they want to be called again (kvr_relay_wake).
+ * Nothing blocks but the lookup of host names.
  */
 
 
@@ -121,6 +121,19 @@ struct kvr_relay_s {
     kvr_relay_exit_t        exit;
 };
 
+
+/*
+ * With the options read.  False: it can't start, which was said; to be freed
+ * all the same.
+ */
+bool kvr_relay_init(kvr_relay_t *r);
+void kvr_relay_free(kvr_relay_t *r);
+
+/* What is to be done at now_ms; the caller polls in between. */
+void kvr_relay_turn(kvr_relay_t *r);
+
+/* Has the process end soon: what is queued goes first, then the worker. */
+void kvr_relay_stop(kvr_relay_t *r);
 
 /* Asks for a turn of the loop at this time at the latest. */
 void kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms);

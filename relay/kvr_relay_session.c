@@ -44,12 +44,15 @@ static void kvr_relay_session_left(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static bool kvr_relay_session_bad(kvr_relay_t *r, const redisReply *reply);
 static uint64_t kvr_relay_session_number(const redisReply *reply);
+static bool kvr_relay_session_never(kvr_relay_t *r, const char *key,
+    uint64_t epoch);
 
 
 /*
- * KEYS: lease, worker, workers, snapshot.  ARGV: token, lease's ms, worker's
- * seconds, worker, epoch, the fields of kv-worker (none: only the lease).  0:
- * the lease is another relay's, or one that had it is gone.
+ * KEYS: lease, worker, workers, snapshot, log.  ARGV: token, lease's ms,
+ * worker's seconds, worker, epoch, log's seconds, the fields of kv-worker
+ * (none: only the lease).  0: the lease is another relay's, or one that had it
+ * is gone.
  */
 static const char  kvr_relay_beat_script[] =
     "local t = redis.call('get', KEYS[1])\n"
@@ -59,8 +62,9 @@ static const char  kvr_relay_beat_script[] =
     " and (tonumber(redis.call('hget', KEYS[4], 'epoch') or 0) or 0) > e"
     " then return 0 end\n"
     "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])\n"
-    "if #ARGV > 5 then\n"
-    "  redis.call('hset', KEYS[2], unpack(ARGV, 6))\n"
+    "redis.call('expire', KEYS[5], ARGV[6])\n"
+    "if #ARGV > 6 then\n"
+    "  redis.call('hset', KEYS[2], unpack(ARGV, 7))\n"
     "  redis.call('expire', KEYS[2], ARGV[3])\n"
     "  redis.call('sadd', KEYS[3], ARGV[4])\n"
     "end\n"
@@ -253,8 +257,11 @@ static void
 kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
     const redisReply *reply)
 {
+    uint64_t  epoch;
+
     if (!kvr_relay_session_bad(r, reply)) {
-        r->session.worker_epoch = kvr_relay_session_number(reply);
+        epoch = kvr_relay_session_number(reply);
+        r->session.worker_epoch = epoch < KVR_EPOCH_MAX ? epoch : 0;
     }
 }
 
@@ -264,8 +271,11 @@ kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
 static void
 kvr_relay_session_saw_log(kvr_relay_t *r, void *data, const redisReply *reply)
 {
-    char              *end;
-    const redisReply  *id;
+    char                 *end;
+    const redisReply     *id;
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
 
     if (kvr_relay_session_bad(r, reply) || reply->type != REDIS_REPLY_ARRAY
         || reply->elements == 0
@@ -278,8 +288,13 @@ kvr_relay_session_saw_log(kvr_relay_t *r, void *data, const redisReply *reply)
     id = reply->element[0]->element[0];
 
     if (id->type == REDIS_REPLY_STRING) {
-        r->session.log_epoch = strtoull(id->str, &end, 10);
-        r->session.log_seq = *end == '-' ? strtoull(end + 1, NULL, 10) : 0;
+        s->log_epoch = strtoull(id->str, &end, 10);
+        s->log_seq = *end == '-' ? strtoull(end + 1, NULL, 10) : 0;
+
+        if (kvr_relay_session_never(r, s->log_key, s->log_epoch)) {
+            s->log_epoch = 0;
+            s->log_seq = 0;
+        }
     }
 }
 
@@ -299,6 +314,11 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 7) {
         s->snap_epoch = kvr_relay_session_number(reply->element[0]);
         s->snap_seq = kvr_relay_session_number(reply->element[1]);
+
+        if (kvr_relay_session_never(r, s->snap_key, s->snap_epoch)) {
+            s->snap_epoch = 0;
+            s->snap_seq = 0;
+        }
     }
 
     if (s->phase == KVR_RELAY_CHECK) {
@@ -487,16 +507,18 @@ kvr_relay_session_beat(kvr_relay_t *r)
     n = 0;
     argv[n++] = "EVAL";
     argv[n++] = kvr_relay_beat_script;
-    argv[n++] = "4";
+    argv[n++] = "5";
     argv[n++] = s->lease_key;
     argv[n++] = s->worker_key;
     argv[n++] = "kv-workers";
     argv[n++] = s->snap_key;
+    argv[n++] = s->log_key;
     argv[n++] = s->token;
     argv[n++] = KVR_RELAY_LEASE_MS;
     argv[n++] = KVR_RELAY_MEMBER_TTL;
     argv[n++] = r->options.worker;
     argv[n++] = epoch;
+    argv[n++] = KVR_RELAY_KEEP_SECONDS;
 
     snprintf(epoch, sizeof(epoch), "%llu",
              (unsigned long long) r->publisher.epoch);
@@ -636,4 +658,24 @@ kvr_relay_session_number(const redisReply *reply)
 
     return reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10)
                                              : 0;
+}
+
+
+/*
+ * An epoch that none can follow.  What has it is in the way of all that is to
+ * come, and no relay's: it goes.
+ */
+static bool
+kvr_relay_session_never(kvr_relay_t *r, const char *key, uint64_t epoch)
+{
+    if (epoch < KVR_EPOCH_MAX) {
+        return false;
+    }
+
+    kvr_relay_log(KVR_RELAY_WARN, "no epoch, deleted", "key=%s epoch=%llu",
+                  key, (unsigned long long) epoch);
+
+    kvr_relay_redis_args(r, NULL, NULL, "DEL", key, NULL);
+
+    return true;
 }

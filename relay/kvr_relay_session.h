@@ -16,6 +16,13 @@
 #define KVR_RELAY_SESSION_H_INCLUDED
 
 
+/*
+ * What a worker's relays leave in Redis goes so long after the last of them: a
+ * day and a night, in which somebody mends it.
+ */
+#define KVR_RELAY_KEEP_SECONDS  "86400"
+
+
 typedef enum {
     KVR_RELAY_NOWHERE,
     KVR_RELAY_LEASE,

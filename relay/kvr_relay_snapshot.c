@@ -11,6 +11,8 @@
 
 #define KVR_RELAY_SNAPSHOT_MS       2000    /* between two of them */
 #define KVR_RELAY_SNAPSHOT_PARTS    8       /* on their way at a time */
+#define KVR_RELAY_SNAPSHOT_AGE_MS   (12 * 3600 * 1000)  /* of the oldest: half
+                                               of KVR_RELAY_KEEP_SECONDS */
 #define KVR_RELAY_PART_SECONDS      "600"   /* until the pointer is there */
 #define KVR_RELAY_ENGINE_SEQ        32      /* bytes of one rank */
 
@@ -50,7 +52,9 @@ static const char  kvr_relay_snapshot_script[] =
     "if o[1] and o[2] then\n"
     "  each(o, function(k) redis.call('expire', k, 60) end)\n"
     "end\n"
-    "each(n, function(k) redis.call('persist', k) end)\n"
+    "local keep = '" KVR_RELAY_KEEP_SECONDS "'\n"
+    "each(n, function(k) redis.call('expire', k, keep) end)\n"
+    "redis.call('expire', KEYS[2], keep)\n"
     "return 1\n";
 
 
@@ -83,7 +87,9 @@ kvr_relay_snapshot_tick(kvr_relay_t *r)
         return;
     }
 
-    if (r->publisher.seq - s->seq >= r->options.snapshot_interval) {
+    if (r->publisher.seq - s->seq >= r->options.snapshot_interval
+        || r->now_ms - s->since_ms >= KVR_RELAY_SNAPSHOT_AGE_MS)
+    {
         s->wanted = true;
     }
 

@@ -11,13 +11,14 @@
 
 #define KVR_RELAY_SYNC_MS     3000      /* engines are waited for at start */
 #define KVR_RELAY_STATE_LINE  256
+#define KVR_RELAY_STATE_WHY   120       /* bytes of a reason there */
 
 
 static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
 static void kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s,
     uint32_t rank);
-static bool kvr_relay_source_shared(const kvr_relay_t *r,
+static const kvr_relay_source_t *kvr_relay_source_shared(const kvr_relay_t *r,
     const kvr_relay_source_t *s, uint32_t rank);
 static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
@@ -223,9 +224,9 @@ kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
 }
 
 
-/* Another place says that its events are of the rank. */
+/* Another place that says that its events are of the rank, or NULL. */
 
-static bool
+static const kvr_relay_source_t *
 kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
     uint32_t rank)
 {
@@ -236,11 +237,11 @@ kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
         if (&r->sources[i] != s && r->sources[i].ranked
             && r->sources[i].rank == rank)
         {
-            return true;
+            return &r->sources[i];
         }
     }
 
-    return false;
+    return NULL;
 }
 
 
@@ -505,9 +506,11 @@ kvr_relay_source_tick(kvr_relay_t *r)
 bool
 kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 {
-    uint32_t             i;
-    const char          *why;
-    kvr_relay_source_t  *s;
+    char                       text[KVR_RELAY_REASON];
+    uint32_t                   i;
+    const char                *why;
+    kvr_relay_source_t        *s;
+    const kvr_relay_source_t  *other;
 
     why = "";
 
@@ -517,12 +520,17 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     for (i = 0; i < r->nsources && *why == '\0'; i++) {
         s = &r->sources[i];
+        other = s->ranked ? kvr_relay_source_shared(r, s, s->rank) : NULL;
 
         if (!s->whole) {
             why = *s->reason ? s->reason : "not all of it is known";
 
-        } else if (s->ranked && kvr_relay_source_shared(r, s, s->rank)) {
-            why = "events of one rank come from several places";
+        } else if (other) {
+            snprintf(text, sizeof(text), "endpoints %u and %u both say that "
+                     "they are rank %u: engines of one worker need ranks of "
+                     "their own, others a relay each", s->index + 1,
+                     other->index + 1, s->rank);
+            why = text;
 
         } else if (!s->connected) {
             why = "the engine is not connected";
@@ -544,9 +552,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
 /*
  * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
- * mirror lacks something; then "source seq digest whole rank -epoch" of those
- * that have had a message, whole being 2 since a clear.  The other parts are
- * kvr_engine_save()'s.
+ * mirror lacks something; then "source seq digest whole rank -epoch reason" of
+ * those that have had a message, whole being 2 since a clear, and the reason
+ * why it is 0.  The other parts are kvr_engine_save()'s.
  */
 bool
 kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -571,11 +579,13 @@ kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
 
         if (s->known) {
             len += (size_t) snprintf(text + len, size - len,
-                                     "%u %llu %llu %d %u -%s\n", i,
+                                     "%u %llu %llu %d %u -%s %.*s\n", i,
                                      (unsigned long long) s->seq,
                                      (unsigned long long) s->digest,
                                      s->whole ? 1 + s->by_clear : 0,
-                                     s->ranked ? s->rank : i, s->sgl_epoch);
+                                     s->ranked ? s->rank : i, s->sgl_epoch,
+                                     KVR_RELAY_STATE_WHY,
+                                     s->whole ? "" : s->reason);
         }
     }
 
@@ -605,7 +615,7 @@ bool
 kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len)
 {
-    int                  whole, lacks;
+    int                  whole, lacks, why;
     char                 line[KVR_RELAY_STATE_LINE];
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
     size_t               n;
@@ -644,8 +654,8 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
             continue;
         }
 
-        if (sscanf(line, "%u %llu %llu %d %u %64s", &i, &seq, &digest, &whole,
-                   &rank, epoch) != 6 || rank >= KVR_RANKS_MAX)
+        if (sscanf(line, "%u %llu %llu %d %u %64s%n", &i, &seq, &digest,
+                   &whole, &rank, epoch, &why) != 6 || rank >= KVR_RANKS_MAX)
         {
             return false;
         }
@@ -663,6 +673,11 @@ kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         s->ranked = true;
         s->rank = rank;
         snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
+
+        if (line[why] == ' ' && line[why + 1] != '\0') {
+            snprintf(s->reason, sizeof(s->reason), "%.*s",
+                     KVR_RELAY_REASON - 1, line + why + 1);
+        }
     }
 }
 

@@ -52,6 +52,13 @@ typedef enum {
 #define KVR_BLOCK_SIZE_MAX   1024        /* tokens; engines use 1..256 */
 #define KVR_RANKS_MAX        1024        /* data-parallel ranks of a worker */
 
+/*
+ * Epochs are milliseconds since 1970, or a few more than an earlier one: none
+ * is of the year 10889.  Microseconds, nanoseconds and garbage are beyond, so
+ * that no publisher leaves an epoch behind that none can follow.
+ */
+#define KVR_EPOCH_MAX        (((uint64_t) 1 << 48) - 1)
+
 
 #define kvr_min(a, b)   ((a) < (b) ? (a) : (b))
 #define kvr_max(a, b)   ((a) > (b) ? (a) : (b))

@@ -246,8 +246,9 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
     s = &w->stream;
     m = &in->msg;
 
-    if (m->epoch == 0) {
-        *detail = "an epoch of 0";
+    if (m->epoch == 0 || m->epoch > KVR_EPOCH_MAX) {
+        *detail = m->epoch ? "an epoch that is no time in milliseconds"
+                           : "an epoch of 0";
         kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
         return KVR_INGEST_DROP;
     }

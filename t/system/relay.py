@@ -31,9 +31,10 @@ DEVICE, HOST = 0, 1
 class Engine:
     """One rank of vLLM: PUB, and a replay that leaves out what is old."""
 
-    def __init__(self, ports=None, keep=10000, topic=b""):
+    def __init__(self, ports=None, keep=10000, topic=b"", newer=False):
         self.port, self.replay_port = ports or (server_port(), server_port())
         self.keep, self.topic = keep, topic
+        self.newer = newer              # its replay has the topic, too
         self.lock = threading.RLock()
         self.drop = set()               # seqs that the next replay leaves out
         self.mute = False               # replay doesn't answer
@@ -88,12 +89,14 @@ class Engine:
                 for seq, payload in self.kept:
                     if seq >= start and seq not in self.drop:
                         self.replay.send_multipart(
-                            [ident, b"", seq.to_bytes(8, "big"), payload])
+                            [ident, b"", *[self.topic] * self.newer,
+                             seq.to_bytes(8, "big"), payload])
                 self.drop = set()
                 if self.endless:
                     self.endless -= 1
                     continue
-                self.replay.send_multipart([ident, b"", b"\xff" * 8, b""])
+                self.replay.send_multipart(
+                    [ident, b"", *[b""] * self.newer, b"\xff" * 8, b""])
 
     def send(self, *events, lost=False, as_map=False, ts=None):
         """A batch; lost: subscribers don't get it."""
@@ -213,7 +216,7 @@ class View:
         for i in range(int(pointer["parts"])):
             part = client.get(f"{base}{i}")
             assert part is not None and len(part) <= 256 << 10, i
-            assert client.ttl(f"{base}{i}") == -1
+            assert client.ttl(f"{base}{i}") > 3600
             self.apply(part)
         for ident, fields in client.xrange(f"kv-log:{{{worker}}}"):
             epoch, seq = map(int, ident.decode().split("-"))

@@ -64,6 +64,21 @@ def the_relay_runs():
     assert "--events" in text, text
 
 
+def the_relay_needs_little():
+    """it needs libzmq, libcurl and libmicrohttpd where it runs, and of the
+    others only what can't be linked into it"""
+    may = {"libzmq", "libcurl", "libmicrohttpd", "libssl", "libcrypto",
+           "libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64"}
+    static = (BUILD / "relay-static").read_text()
+    may |= {name for name in ("libhiredis", "libmpack", "libyajl")
+            if f"-l{name[3:]}\\>" not in static}
+    needs = {line.split()[1].partition(".so")[0] for line in subprocess.run(
+        ["objdump", "-p", at / "usr/bin/kv-relay"], check=True, timeout=30,
+        capture_output=True, text=True).stdout.splitlines()
+             if "NEEDED" in line}
+    assert "libzmq" in needs and needs <= may, (needs, static)
+
+
 def nothing_is_left():
     """make uninstall: nothing of it is left"""
     make("uninstall")
@@ -76,7 +91,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="kv-router install-") as path:
         at = Path(path)
         return tap.run([all_is_there, the_unit_is_there, the_relay_runs,
-                        nothing_is_left])
+                        the_relay_needs_little, nothing_is_left])
 
 
 if __name__ == "__main__":

@@ -755,7 +755,7 @@ class Tests:
             "ACL", "SETUSER", "relay", "on", ">pass@w/rd", "resetkeys",
             "resetchannels", "-@all", "~kv-*", "&kv-events:*", "+ping",
             "+select", "+set", "+get", "+getdel", "+del", "+hset", "+hget",
-            "+hmget", "+expire", "+persist", "+sadd", "+srem", "+xadd",
+            "+hmget", "+expire", "+sadd", "+srem", "+xadd",
             "+xtrim", "+xrange", "+xrevrange", "+publish", "+multi", "+exec", "+eval")
         port = self.stage.redis_port
         engine = self.engine()

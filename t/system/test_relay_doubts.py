@@ -65,6 +65,20 @@ def drained(ident, handle, rank):
                      "cache_level": 0, "priority": 35}]}}
 
 
+def streamed(handles, parent=None):
+    """A store, as TensorRT-LLM publishes it: a map, hashes with a sign."""
+    return {"type": "BlockStored", "block_hashes": list(map(signed, handles)),
+            "parent_block_hash": parent and signed(parent),
+            "token_ids": [t for h in handles for t in tokens_of(h % 2 ** 32)],
+            "block_size": 16, "lora_id": None, "medium": "GPU",
+            "lora_name": None}
+
+
+def signed(handle):
+    """The same 64 bits."""
+    return handle - 2 ** 64 if handle >= 2 ** 63 else handle
+
+
 def offloaded(handles):
     """A store without tokens: these are in host memory, too."""
     return ["BlockStored", handles, None, [], 0, None, "CPU", None]
@@ -353,7 +367,8 @@ class Doubts(test_relay.Tests):
         first.send_rank(0, stored([1]))
         second.send_rank(0, stored([2]))
         self.comes(relay, 1, 2)
-        assert "one rank" in self.is_complete(relay, False)
+        assert ("endpoints 1 and 2 both say that they are rank 0"
+                in self.is_complete(relay, False))
 
     def trtllm(self, drain):
         """A relay that asks it."""
@@ -494,6 +509,79 @@ class Doubts(test_relay.Tests):
         relay.wait_for("snapshot failed")
         assert self.quiet(relay)
         assert relay.metric("snapshots_failed_total") < 5
+
+    def reason_kept(self):
+        """why it is not complete is known to the relay after it, too"""
+        engine = self.engine()
+        options = ("--deregister", "off")
+        relay = self.started(engine, *options)
+        engine.send(stored([1]), stored([2], 99))
+        why = self.is_complete(relay, False)
+        assert "refused" in why
+        self.comes(relay, 1)
+        self.snapshot_now(relay)
+        relay.kill()
+        relay = self.started(engine, *options, worker=relay.worker)
+        relay.wait_for("in step")
+        assert self.is_complete(relay, False) == why
+
+    def no_epoch(self):
+        """an epoch that none can follow goes, and what has it"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        last = 2 ** 64 - 1
+        self.stage.redis.xadd(f"kv-log:{{{relay.worker}}}", {"m": "x"},
+                              id=f"{last}-1")
+        self.stage.redis.hset(f"kv-snap:{{{relay.worker}}}", mapping={
+            "epoch": last, "seq": 1, "parts": 1, "complete": 1})
+        self.stage.redis.hset(f"kv-worker:{{{relay.worker}}}", "epoch", last)
+        engine.send(stored([2]))
+        assert relay.ended() == 3
+        second = self.started(engine, worker=relay.worker)
+        assert second.text().count('msg="no epoch, deleted"') == 2
+        engine.send(stored([3]))
+        view = self.comes(second, 1, 2, 3)
+        assert abs(view.epoch / 1000 - time.time()) < 600
+        assert view.complete
+
+    def a_day_after(self):
+        """what a relay has written goes a day after it"""
+        client = self.stage.redis
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.snapshot_now(relay)
+        engine.send(stored([2]))
+        self.comes(relay, 1, 2)
+        at = self.view(relay.worker).pointer
+        name = f"{relay.worker}}}"
+        keys = [f"kv-snap:{{{name}", f"kv-log:{{{name}",
+                *(key for key in map(bytes.decode, client.keys(
+                    f"kv-snap:{{{name}:*"))
+                  if f":{at['epoch']}-{at['seq']}:" in key)]
+        assert len(keys) > 3
+        for key in keys:
+            wait_until(f"a time for {key}",
+                       lambda: 86000 < client.ttl(key) <= 86400, PATIENCE)
+
+    def tensorrt_streams(self):
+        """TensorRT-LLM's own stream is taken as vLLM's, replay and all"""
+        high = 2 ** 64 - 2 ** 32
+        engine = self.engine(topic=b"kv", newer=True)
+        engine.send_rank(0, streamed([high + 1, high + 2]))
+        relay = self.started(engine)
+        engine.send_rank(0, streamed([high + 3], high + 2))
+        self.comes(relay, high + 1, high + 2, high + 3)
+        engine.send_rank(0, {"type": "BlockRemoved", "medium": "GPU",
+                             "block_hashes": [signed(high + 3)]})
+        view = self.comes(relay, high + 1, high + 2)
+        assert view.complete
+        self.is_complete(relay)
+        engine.send_rank(0, {"type": "AllBlocksCleared"})
+        self.comes(relay)
 
     def slept_through(self):
         """a relay that wakes when its successor is gone ends, too"""

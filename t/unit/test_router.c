@@ -599,6 +599,14 @@ test_stream(void)
     ok(message("e", 999, 50, 0, 1, 1) == KVR_INGEST_DROP,
        "a lower epoch is ignored");
 
+    ok(message("e", KVR_EPOCH_MAX + 1, 1, 0, 1, 1) == KVR_INGEST_DROP
+       && message("e", INT64_MAX, 1, 0, 1, 1) == KVR_INGEST_DROP
+       && detail != NULL, "an epoch that is no time is refused, and said so");
+    is_u64(w->counters.why[KVR_WHY_SYNTAX], 2, "it is counted");
+    ok(kvr_ingest_cursor(ingest, "e", 1, &at) == KVR_OK && at.epoch == 1000
+       && w->stream.confidence == KVR_EXACT, "and silences nobody");
+
+
     len = envelope(bytes, sizeof(bytes), "e", 1000, 4, true, 0, 0, 0);
     ok(take("e", bytes, len, true) == KVR_INGEST_DROP,
        "a heartbeat with the last seq says nothing new");
