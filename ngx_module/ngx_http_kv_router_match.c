@@ -271,12 +271,8 @@ static ngx_uint_t
 ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
     ngx_http_kv_router_names_t *names, ngx_uint_t strict)
 {
-    if (h->draining) {
-        return 0;
-    }
-
-    if (!strict) {
-        return 1;
+    if (h->draining || !strict) {
+        return !h->draining;
     }
 
     /* prefill and decode workers are for policies that ask for pairs */

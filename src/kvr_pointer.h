@@ -31,8 +31,9 @@ typedef struct {
 
 /*
  * Reads the fields, in the order above, of any bytes; NULL: it has no such
- * field, and without eagle p->head.eagle stays as it is.  KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why,
- * a sentence that lives forever.
+ * field, and without eagle p->head.eagle stays as it is.  KVR_DECLINED: there
+ * is no snapshot.  KVR_INVALID: *detail says why, a sentence that lives
+ * forever.
  */
 kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
     const char *const values[KVR_POINTER_FIELDS],

@@ -340,20 +340,15 @@ def no_secret_was_told():
 
 # -------------------------------------------------------------- other servers
 
-class Loading(socketserver.ThreadingTCPServer):
-    """Answers as a Redis does that reads its data."""
+class Fake(socketserver.ThreadingTCPServer):
+    """Answers as a Redis does that is not well."""
 
     daemon_threads = allow_reuse_address = True
-
-    class _Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            while self.request.recv(4096):
-                self.request.sendall(
-                    b"-LOADING Redis is loading the dataset in memory\r\n")
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), self._Handler)
         self.port = self.server_address[1]
+        self.scans = 0
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -364,10 +359,19 @@ class Loading(socketserver.ThreadingTCPServer):
         self.server_close()
 
 
-class Endless(socketserver.ThreadingTCPServer):
-    """Answers as a Redis does, but what pages go on with fits no command."""
+class Loading(Fake):
+    """One that reads its data."""
 
-    daemon_threads = allow_reuse_address = True
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            while self.request.recv(4096):
+                self.request.sendall(
+                    b"-LOADING Redis is loading the dataset in memory\r\n")
+
+
+class Endless(Fake):
+    """One whose pages go on with what fits no command."""
+
     CURSOR = b"$20000\r\n" + b"7" * 20000 + b"\r\n"
 
     class _Handler(socketserver.BaseRequestHandler):
@@ -382,19 +386,6 @@ class Endless(socketserver.ThreadingTCPServer):
                                          + b"*0\r\n")
                 else:
                     self.request.sendall(b"+PONG\r\n")
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), self._Handler)
-        self.port = self.server_address[1]
-        self.scans = 0
-
-    def __enter__(self):
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self.server_close()
 
 
 class Relay:
