@@ -84,8 +84,8 @@ http {{
     scgi_temp_path         scgi;
     access_log             off;
 
-    kv_router_zone   zone=main:256m block_size={block_size};
-    kv_router_redis  main redis://127.0.0.1:{redis} replay=off;
+    kv_router_zone   zone=main:{zone} block_size={block_size};
+    kv_router_redis  main redis://127.0.0.1:{redis} replay={replay};
 {batch}
 {workers}
 
@@ -126,6 +126,10 @@ http {{
 
         location /plain {{
             proxy_pass  http://engine;
+        }}
+
+        location = /here {{
+            return  200 "{{}}";
         }}
 
         location = /status {{
@@ -175,8 +179,8 @@ def free_port():
         return sock.getsockname()[1]
 
 
-def until(what, check):
-    """Waits until check() is true."""
+def until(what, check, pause=0.05):
+    """Waits until check() is true, looking after each pause."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -185,8 +189,20 @@ def until(what, check):
         except OSError:
             pass
         if time.monotonic() > end:
-            sys.exit('latency.py: %s: not after %d s' % (what, PATIENCE))
-        time.sleep(0.05)
+            sys.exit('bench: %s: not after %d s' % (what, PATIENCE))
+        time.sleep(pause)
+
+
+def figure(name, unit, value):
+    """Prints one, as run.py reads it."""
+    print(json.dumps({'who': 'ours', 'name': name, 'unit': unit,
+                      'value': value}))
+
+
+def hurry(priority=1):
+    """As root: what else runs here comes second."""
+    if os.geteuid() == 0:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
 
 
 # ---- events ---------------------------------------------------------------
@@ -316,7 +332,7 @@ class Client:
                 break
             answer += data
         if not answer.startswith(b'HTTP/1.1 200 '):
-            sys.exit('latency.py: %r' % answer[:200])
+            sys.exit('bench: %r' % answer[:200])
 
 
 def ask_all(clients, seconds):
@@ -353,9 +369,9 @@ def ask_all(clients, seconds):
 # ---- one load -------------------------------------------------------------
 
 class Stage:
-    """Redis, both nginx, and one load of events."""
+    """Redis, and both nginx."""
 
-    def __init__(self, args):
+    def __init__(self, args, zone='256m', replay='off'):
         self.directory = tempfile.mkdtemp(prefix='kv-router-bench-')
         self.redis, self.engine, self.port = (free_port() for _ in range(3))
         self.names = ['w%d' % i for i in range(WORKERS)]
@@ -366,6 +382,7 @@ class Stage:
                 '    kv_router_event_batch %d;' % args.batch) or '',
             'user': 'user root;' if os.geteuid() == 0 else '',
             'block_size': BLOCK_SIZE, 'redis': self.redis,
+            'zone': zone, 'replay': replay,
             'engine': self.engine, 'port': self.port,
             'workers': '\n'.join(
                 '    kv_router_worker main %s 127.0.0.1:%d;'
@@ -412,13 +429,20 @@ class Stage:
         return sum(c['messages'] for c in counters)
 
 
+def make_prompts(rng):
+    """Prompts of token ids, and the bodies of requests for them."""
+    prompts = [[rng.randrange(1 << 17) for _ in range(PROMPT_TOKENS)]
+               for _ in range(PROMPTS)]
+
+    return prompts, [
+        json.dumps({'prompt': p}, separators=(',', ':')).encode()
+        for p in prompts]
+
+
 def measure(args, form, pause):
     """Times by place, without events and with them; blocks/s applied."""
     rng = random.Random(1)
-    prompts = [[rng.randrange(1 << 17) for _ in range(PROMPT_TOKENS)]
-               for _ in range(PROMPTS)]
-    bodies = [json.dumps({'prompt': p}, separators=(',', ':')).encode()
-              for p in prompts]
+    prompts, bodies = make_prompts(rng)
 
     with Stage(args) as stage:
         epoch = int(time.time() * 1000)
@@ -486,8 +510,7 @@ def main():
     parser.add_argument('--batch', type=int)
     args = parser.parse_args()
 
-    if os.geteuid() == 0:           # what else runs here comes second
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    hurry()
 
     loads = list(LOADS)
     random.shuffle(loads)
@@ -496,12 +519,9 @@ def main():
     for name, form, pause in loads:
         results[name] = measure(args, form, pause)
 
-    def figure(name, unit, value):
-        print(json.dumps({'who': 'ours', 'name': 'latency: ' + name,
-                          'unit': unit, 'value': value}))
-
     for name, _, _ in LOADS:
         calm, busy, applied = results[name]
+        name = 'latency: ' + name
         figure(name, 'k blocks/s', applied / 1000)
 
         for place in calm:

@@ -84,6 +84,7 @@ rows_snapshot_of(kvr_index_kind_t kind, const char *index, uint32_t chain,
     head.epoch = 1;
     head.block_size = 16;
     head.complete = true;
+    head.eagle = false;
 
     longest = 0;
     end = 0;

@@ -6,9 +6,11 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, pauses,
-capacity, snapshot; the last three run once, and the last five no peer has.
-Every program prints one line of JSON a figure; what is shown is the median of N runs, and the best peer's figure by ours ("x ours":
-above 1, ours is faster or smaller), with "!" where that is below the aim.
+capacity, snapshot; the last three run once, of snapshot what goes through no
+nginx, and the last five no peer has.  Every program prints one line of JSON a
+figure; what is shown is the median of N runs, and the best peer's figure by
+ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
+below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
 The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
@@ -65,6 +67,19 @@ LIMITS = {
     'latency: vLLM, routed, p99 rises by': 1,
     'latency: vLLM, in bursts, routed, p99 rises by': 1,
 }
+
+# a snapshot of 1 M blocks: altogether, and what holds requests up
+LOADED, HELD_UP = 2000, 5
+
+LIMITS['nginx: a snapshot of 1 M blocks'] = LOADED
+LIMITS['nginx: a snapshot of 1 M blocks, longest pause'] = HELD_UP
+
+for shape in ('radix, chains of 1024', 'radix, chains of 16000',
+              'radix, events of 64', 'positional, chains of 1024'):
+    LIMITS[shape + ': a snapshot of 1 M blocks'] = LOADED
+
+    for part in ('longest slice', 'swap', 'longest reclaim'):
+        LIMITS['%s: %s' % (shape, part)] = HELD_UP
 
 # and at least
 LEAST = {
@@ -289,8 +304,10 @@ def main():
     if ours:
         programs.append([index] + ours)
 
-    if 'latency' in rows:
-        programs.append([os.path.join(HERE, 'latency.py'), '--build', build])
+    for row in ('latency', 'snapshot'):
+        if row in rows:
+            programs.append([os.path.join(HERE, row + '.py'), '--build',
+                             build])
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)

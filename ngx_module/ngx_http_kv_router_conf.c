@@ -497,6 +497,17 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             continue;
         }
 
+        if (ngx_strncmp(value[i].data, "lora=", 5) == 0) {
+
+            if (kvr_adapters_set(w->lora, (char *) value[i].data + 5,
+                                 value[i].len - 5))
+            {
+                goto invalid;
+            }
+
+            continue;
+        }
+
         if (ngx_strcmp(value[i].data, "salted=on") == 0) {
             w->salted = 1;
             continue;

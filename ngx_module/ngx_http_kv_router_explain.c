@@ -9,6 +9,7 @@
 
 #include "ngx_http_kv_router_api.h"
 #include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_stats.h"
 
 #include <math.h>
 
@@ -112,6 +113,7 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(c->role));
     ngx_http_kv_router_gen_double(g, "weight", c->weight);
     ngx_http_kv_router_gen_u64(g, "max_active", c->max_active);
+    ngx_http_kv_router_gen_adapters(g, "lora", c->lora);
 
     if (choice->costs) {
         ngx_http_kv_router_gen_double(g, "cost", choice->costs[i]);

@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   10
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   11
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -79,9 +79,11 @@ typedef struct {
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
+    uint32_t    lora_len;           /* 0: not known */
     const char *worker;             /* id */
     const char *address;            /* "host:port" or "unix:/path" */
     const char *model;
+    const char *lora;               /* adapters loaded, joined by commas */
     const char *reason;             /* of the confidence, a word; static */
     double      reported_waiting;   /* by the engine itself; -1: not known */
     double      reported_running;

@@ -117,7 +117,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 {
     uint32_t                      rank, id, flags, generation;
     kvr_rc_t                      rc;
-    ngx_str_t                     name, address, model;
+    ngx_str_t                     name, address, model, lora;
     kvr_router_t                 *k;
     kvr_worker_conf_t             conf;
     ngx_http_kv_router_holder_t  *h;
@@ -144,6 +144,8 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
                                            conf.address)
            != NGX_OK
         || ngx_http_kv_router_fleet_string(fleet->pool, &model, conf.model)
+           != NGX_OK
+        || ngx_http_kv_router_fleet_string(fleet->pool, &lora, conf.lora)
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -175,6 +177,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->id = name;
         h->address = address;
         h->model = model;
+        h->lora = lora;
         ngx_http_kv_router_health_params(zone, &conf, &h->health);
         h->draining = (flags & KVR_WORKER_DRAINING) ? 1 : 0;
 

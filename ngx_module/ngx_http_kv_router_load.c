@@ -159,6 +159,10 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
         s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
                                       c->generation, ctx->hashes, blocks,
                                       &blocks);
+
+        if (s->request == 0) {
+            (void) ngx_atomic_fetch_add(&ctx->zone->sh->unshared, 1);
+        }
     }
 
     s->decode_blocks = blocks;

@@ -271,12 +271,8 @@ static ngx_uint_t
 ngx_http_kv_router_eligible(ngx_http_kv_router_holder_t *h,
     ngx_http_kv_router_names_t *names, ngx_uint_t strict)
 {
-    if (h->draining) {
-        return 0;
-    }
-
-    if (!strict) {
-        return 1;
+    if (h->draining || !strict) {
+        return !h->draining;
     }
 
     /* prefill and decode workers are for policies that ask for pairs */
@@ -344,9 +340,11 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->worker_len = h->id.len;
     c->address_len = h->address.len;
     c->model_len = h->model.len;
+    c->lora_len = h->lora.len;
     c->worker = (char *) h->id.data;
     c->address = (char *) h->address.data;
     c->model = (char *) h->model.data;
+    c->lora = (char *) h->lora.data;
     c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 
     (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,

@@ -39,7 +39,8 @@ ngx_str_t  ngx_http_kv_router_member_fields[] = {
     ngx_string("eagle"),
     ngx_string("ranks"),
     ngx_string("role"),
-    ngx_string("weight")
+    ngx_string("weight"),
+    ngx_string("lora")
 };
 
 

@@ -145,6 +145,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
+    ngx_atomic_t                    unshared;      /* found no room among the
+                                                      prompts in flight */
     ngx_atomic_t                    decide_us;     /* sum */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;

@@ -128,6 +128,8 @@ ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r, char *reason,
         return;
     }
 
+    r->reset = r->works;
+
     if (detail == NULL) {
         ngx_http_kv_router_redis_failed(r, 0, reason, NULL);
         return;
@@ -154,7 +156,13 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
     server->down = 0;
 
     r->works = 1;
-    r->delay = 0;
+
+    if (r->reset) {
+        r->reset = 0;
+
+    } else {
+        r->delay = 0;
+    }
 }
 
 
@@ -649,7 +657,13 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     ngx_http_kv_router_redis_disconnect(r);
 
-    if (!works) {
+    if (works) {
+
+        if (r->reset) {
+            r->delay = ngx_min(r->delay * 2, NGX_HTTP_KV_ROUTER_DELAY_MAX);
+        }
+
+    } else {
 
         if (++r->addr >= r->naddrs) {
             r->addr = 0;

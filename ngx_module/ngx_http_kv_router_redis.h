@@ -80,6 +80,9 @@ struct ngx_http_kv_router_redis_s {
     unsigned                            pushes:1;     /* subscribed */
     unsigned                            works:1;      /* the owner says so */
     unsigned                            too_big:1;    /* why it was closed */
+    unsigned                            reset:1;      /* by its owner, who is
+                                                         to come back later
+                                                         each time */
 
     size_t                              out_len;
     u_char                              out[NGX_HTTP_KV_ROUTER_OUT_MAX];
@@ -92,7 +95,10 @@ void ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r);
 /* Calls none of the owner's functions. */
 void ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r);
 
-/* Closes and connects again; for replies that make no sense. */
+/*
+ * Closes and connects again, each time later, however well the connection
+ * works; for replies that make no sense, and what can't be asked.
+ */
 void ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r,
     char *reason, char *detail);
 

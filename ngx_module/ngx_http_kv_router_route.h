@@ -37,6 +37,7 @@ typedef struct {
     ngx_str_t                       address;
     ngx_str_t                       host;      /* of address; "unix:/path" */
     ngx_str_t                       model;
+    ngx_str_t                       lora;      /* kvr_adapters.h */
     in_port_t                       port;
     kvr_health_params_t             health;
     unsigned                        draining:1;

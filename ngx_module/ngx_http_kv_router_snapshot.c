@@ -26,7 +26,8 @@
 
 
 static ngx_int_t ngx_http_kv_router_snapshot_parse(
-    ngx_http_kv_router_repair_t *r, const char **detail);
+    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r,
+    const char **detail);
 static ngx_uint_t ngx_http_kv_router_snapshot_useful(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_repair_t *r);
 static ngx_int_t ngx_http_kv_router_snapshot_useless(
@@ -61,7 +62,7 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
     rc = NGX_DECLINED;
 
     if (r->page) {
-        rc = ngx_http_kv_router_snapshot_parse(r, &detail);
+        rc = ngx_http_kv_router_snapshot_parse(c, r, &detail);
 
         if (rc == NGX_ERROR) {
             ngx_http_kv_router_snapshot_trouble(c, r,
@@ -85,8 +86,8 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
 /* NGX_DECLINED: there is none */
 
 static ngx_int_t
-ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_repair_t *r,
-    const char **detail)
+ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_repair_t *r, const char **detail)
 {
     size_t         i, len[KVR_POINTER_FIELDS];
     const char    *values[KVR_POINTER_FIELDS];
@@ -118,6 +119,10 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_repair_t *r,
             len[i] = 0;
         }
     }
+
+    /* who does not say is taken for one of the zone's kind */
+
+    pointer.head.eagle = c->zone->params.eagle;
 
     switch (kvr_pointer_read(&pointer, values, len, detail)) {
 
@@ -208,8 +213,11 @@ ngx_http_kv_router_snapshot_load(ngx_http_kv_router_consumer_t *c,
 
     case KVR_INVALID:
         return ngx_http_kv_router_snapshot_useless(c, r,
-                                         ngx_http_kv_router_trouble_block_size,
-                                         "the block size is not the zone's");
+                          ngx_http_kv_router_trouble_block_size,
+                          r->head.block_size != c->zone->params.block_size
+                          ? "the block size is not the zone's"
+                          : "its blocks are of pairs of tokens (EAGLE), the "
+                            "zone's are not, or the other way round");
 
     case KVR_BUSY:
     case KVR_LOST:

@@ -127,6 +127,9 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Blocks of the prompts that the chosen worker had."),
     counter(best_blocks, "best_overlap_blocks", "best_overlap_blocks_total",
             "Blocks of the prompts that the best worker had."),
+    counter(unshared, "unshared", "unshared_total",
+            "Prompts counted as sharing no block with others in flight, for "
+            "want of room."),
     { "decide_seconds", "decide_seconds_total", "Time spent deciding.",
       offsetof(ngx_http_kv_router_shctx_t, decide_us),
       sizeof(ngx_atomic_t) * 8, 1, 1 },
@@ -501,6 +504,24 @@ ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c, ngx_uint_t from,
 
 
 void
+ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
+    const char *list)
+{
+    size_t       len;
+    const char  *name;
+
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_array_open(g);
+
+    while (kvr_adapters_next(&list, &name, &len)) {
+        yajl_gen_string(g, (u_char *) name, len);
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
+void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
@@ -514,6 +535,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
     ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
+    ngx_http_kv_router_gen_adapters(g, "lora", w->conf.lora);
 
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));

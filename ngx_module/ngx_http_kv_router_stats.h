@@ -108,6 +108,10 @@ void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);
 
+/* the names of a list of kvr_adapters.h, as an array */
+void ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
+    const char *list);
+
 /* where a worker is known from: "api", "static", "redis", "events" */
 const char *ngx_http_kv_router_origin(uint32_t flags);
 

@@ -18,6 +18,9 @@ static void ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, kvr_json_text_t *key, kvr_worker_conf_t *conf);
 static void ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, char *value, size_t size);
+static ngx_uint_t ngx_http_kv_router_worker_utf8(ngx_str_t *s);
+static void ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c,
+    kvr_json_t *j, char *list);
 static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
 static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
@@ -217,6 +220,9 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         ngx_http_kv_router_worker_string(c, j, conf->model,
                                          sizeof(conf->model));
 
+    } else if (kvr_json_is(key, "lora")) {
+        ngx_http_kv_router_worker_lora(c, j, conf->lora);
+
     } else if (kvr_json_is(key, "ranks")) {
         ngx_http_kv_router_worker_number(j, &conf->ranks, 1, KVR_RANKS_MAX,
                                          "\"ranks\" must be 1..1024");
@@ -297,13 +303,62 @@ ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         }
     }
 
-    if (ngx_utf8_length(s.data, s.len) > s.len) {
+    if (!ngx_http_kv_router_worker_utf8(&s)) {
         kvr_json_fail(j, at, "the string is not UTF-8");
         return;
     }
 
     ngx_memzero(value, size);
     ngx_memcpy(value, s.data, s.len);
+}
+
+
+/* Well-formed: what is shown in JSON has to be. */
+
+static ngx_uint_t
+ngx_http_kv_router_worker_utf8(ngx_str_t *s)
+{
+    u_char    *p, *last;
+    uint32_t   c;
+
+    last = s->data + s->len;
+
+    for (p = s->data; p < last; /* void */ ) {
+
+        c = *p < 0x80 ? *p++ : ngx_utf8_decode(&p, last - p);
+
+        if (c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static void
+ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c, kvr_json_t *j,
+    char *list)
+{
+    ngx_str_t    s;
+    const char  *at;
+
+    list[0] = '\0';
+
+    kvr_json_open(j, '[');
+
+    while (kvr_json_next(j)) {
+
+        (void) kvr_json_peek(j);
+        at = j->pos;
+
+        ngx_http_kv_router_call_string(c, j, &s);
+
+        if (!j->error && kvr_adapters_add(list, (char *) s.data, s.len)) {
+            kvr_json_fail(j, at, "\"lora\" must be names of printable ASCII "
+                                 "without a comma, of 511 bytes together");
+        }
+    }
 }
 
 

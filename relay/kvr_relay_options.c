@@ -456,6 +456,7 @@ kvr_relay_options_check(kvr_relay_options_t *o)
 {
     int      code;
     char    *end;
+    char     lora[KVR_ADAPTERS_MAX + 1];
     double   weight;
 
     if (o->worker == NULL) {
@@ -498,6 +499,11 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     {
         return kvr_relay_bad("weight", "must be 0.001 to %d, not \"%s\"",
                              KVR_WEIGHT_MAX, o->weight);
+    }
+
+    if (kvr_adapters_set(lora, o->lora, strlen(o->lora))) {
+        return kvr_relay_bad("lora", "must be names of printable ASCII, with "
+                             "commas, of 511 bytes at most");
     }
 
     if (strlen(o->address) > KVR_ADDRESS_MAX) {

@@ -18,7 +18,7 @@ static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
 static void kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s,
     uint32_t rank);
-static bool kvr_relay_source_shared(const kvr_relay_t *r,
+static const kvr_relay_source_t *kvr_relay_source_shared(const kvr_relay_t *r,
     const kvr_relay_source_t *s, uint32_t rank);
 static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
@@ -224,9 +224,9 @@ kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
 }
 
 
-/* Another place says that its events are of the rank. */
+/* Another place that says that its events are of the rank, or NULL. */
 
-static bool
+static const kvr_relay_source_t *
 kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
     uint32_t rank)
 {
@@ -237,11 +237,11 @@ kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
         if (&r->sources[i] != s && r->sources[i].ranked
             && r->sources[i].rank == rank)
         {
-            return true;
+            return &r->sources[i];
         }
     }
 
-    return false;
+    return NULL;
 }
 
 
@@ -506,9 +506,11 @@ kvr_relay_source_tick(kvr_relay_t *r)
 bool
 kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 {
-    uint32_t             i;
-    const char          *why;
-    kvr_relay_source_t  *s;
+    char                       text[KVR_RELAY_REASON];
+    uint32_t                   i;
+    const char                *why;
+    kvr_relay_source_t        *s;
+    const kvr_relay_source_t  *other;
 
     why = "";
 
@@ -518,12 +520,17 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     for (i = 0; i < r->nsources && *why == '\0'; i++) {
         s = &r->sources[i];
+        other = s->ranked ? kvr_relay_source_shared(r, s, s->rank) : NULL;
 
         if (!s->whole) {
             why = *s->reason ? s->reason : "not all of it is known";
 
-        } else if (s->ranked && kvr_relay_source_shared(r, s, s->rank)) {
-            why = "events of one rank come from several places";
+        } else if (other) {
+            snprintf(text, sizeof(text), "endpoints %u and %u both say that "
+                     "they are rank %u: engines of one worker need ranks of "
+                     "their own, others a relay each", s->index + 1,
+                     other->index + 1, s->rank);
+            why = text;
 
         } else if (!s->connected) {
             why = "the engine is not connected";

@@ -14,21 +14,28 @@ kvr_pointer_read(kvr_pointer_t *p,
     const size_t len[KVR_POINTER_FIELDS], const char **detail)
 {
     uint32_t  i;
-    uint64_t  version, epoch, seq, complete, parts, block_size;
+    uint64_t  version, epoch, seq, complete, parts, block_size, eagle;
 
     uint64_t  *numbers[] = {
-        &version, &epoch, &seq, &complete, &parts, &block_size
+        &version, &epoch, &seq, &complete, &parts, &block_size, &eagle
     };
 
-    for (i = 0; i < KVR_POINTER_FIELDS && values[i] == NULL; i++) {
+    for (i = 0; i < KVR_POINTER_NEEDED && values[i] == NULL; i++) {
         /* void */
     }
 
-    if (i == KVR_POINTER_FIELDS) {
+    if (i == KVR_POINTER_NEEDED) {
         return KVR_DECLINED;
     }
 
+    eagle = p->head.eagle;
+
     for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+
+        if (i >= KVR_POINTER_NEEDED && values[i] == NULL) {
+            continue;
+        }
+
         if (values[i] == NULL
             || !kvr_u64_parse(values[i], len[i], numbers[i]))
         {
@@ -43,7 +50,7 @@ kvr_pointer_read(kvr_pointer_t *p,
     }
 
     if (epoch == 0 || epoch > KVR_EPOCH_MAX || seq == 0 || complete > 1
-        || parts > KVR_POINTER_PARTS || block_size > UINT32_MAX)
+        || eagle > 1 || parts > KVR_POINTER_PARTS || block_size > UINT32_MAX)
     {
         *detail = "a field of a snapshot is out of range";
         return KVR_INVALID;
@@ -53,6 +60,7 @@ kvr_pointer_read(kvr_pointer_t *p,
     p->head.seq = seq;
     p->head.complete = complete != 0;
     p->head.block_size = (uint32_t) block_size;
+    p->head.eagle = eagle != 0;
     p->parts = (uint32_t) parts;
 
     return KVR_OK;

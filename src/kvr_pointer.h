@@ -17,8 +17,10 @@
 /* Of a snapshot: more blocks than any zone has room for. */
 #define KVR_POINTER_PARTS   65536
 
-/* version, epoch, seq, complete, parts, block_size */
-#define KVR_POINTER_FIELDS  6
+/* version, epoch, seq, complete, parts, block_size, and eagle, which may be
+   missing */
+#define KVR_POINTER_FIELDS  7
+#define KVR_POINTER_NEEDED  6
 
 
 typedef struct {
@@ -29,8 +31,9 @@ typedef struct {
 
 /*
  * Reads the fields, in the order above, of any bytes; NULL: it has no such
- * field.  KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why,
- * a sentence that lives forever.
+ * field, and without eagle p->head.eagle stays as it is.  KVR_DECLINED: there
+ * is no snapshot.  KVR_INVALID: *detail says why, a sentence that lives
+ * forever.
  */
 kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
     const char *const values[KVR_POINTER_FIELDS],

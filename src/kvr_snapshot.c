@@ -169,7 +169,9 @@ kvr_snapshot_begin(kvr_snapshot_t *s, const char *worker, size_t len,
 
     k = kvr_shard_of(s->router, worker, len);
 
-    if (head->block_size != k->params->block_size) {
+    if (head->block_size != k->params->block_size
+        || head->eagle != k->params->eagle)
+    {
         return KVR_INVALID;
     }
 

@@ -51,6 +51,7 @@ typedef struct {
     uint64_t    seq;
     uint32_t    block_size;         /* tokens */
     bool        complete;           /* the publisher knows all of the engine */
+    bool        eagle;              /* its blocks are of pairs of tokens */
 } kvr_snapshot_head_t;
 
 
@@ -71,7 +72,7 @@ bool kvr_snapshot_usable(const kvr_router_t *k, const char *worker,
 /*
  * Begins.  What was aside of the worker, from whomever, is dropped.
  * KVR_DECLINED: not usable, or no such worker; KVR_INVALID: another block
- * size; KVR_BUSY: again; KVR_LOST: the lease is gone.
+ * size, or other blocks; KVR_BUSY: again; KVR_LOST: the lease is gone.
  */
 kvr_rc_t kvr_snapshot_begin(kvr_snapshot_t *s, const char *worker, size_t len,
     const kvr_snapshot_head_t *head);

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 236;
+plan tests => repeat_each() * 238;
 
 run_tests();
 
@@ -37,7 +37,7 @@ __DATA__
                       eagle=on;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
-                      weight=0.5 model=llama max_active=100;
+                      weight=0.5 model=llama max_active=100 lora=sql,chat;
     kv_router_worker  main c unix:/tmp/engine.sock role=decode;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
 
@@ -60,7 +60,8 @@ __DATA__
             for _, w in ipairs(client.stats().workers) do
                 ngx.say(w.worker_id, " ", w.address, " ranks=", w.ranks,
                         " role=", w.role, " weight=", w.weight, " model=",
-                        w.model, " max_active=", w.max_active, " ", w.origin,
+                        w.model, " max_active=", w.max_active, " lora=",
+                        table.concat(w.lora, "+"), " ", w.origin,
                         " load rows=", #w.load)
             end
 
@@ -74,9 +75,9 @@ __DATA__
 --- request
 GET /t
 --- response_body
-a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 static load rows=1
-b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 static load rows=4
-c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 static load rows=1
+a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 lora= static load rows=1
+b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 lora=sql+chat static load rows=4
+c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 lora= static load rows=1
 {"zone":"other","model":"llama/3.1-8b","block_size":64,"eagle":true,"max_workers":16
 --- no_error_log
 [warn]
@@ -452,7 +453,16 @@ invalid parameter "max_active=-1"
 
 
 
-=== TEST 41: a worker's parameter backup
+=== TEST 41: a worker's parameter lora, of what no name is
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 lora=a,é;
+--- error_log
+invalid parameter "lora=a,é"
+
+
+
+=== TEST 42: a worker's parameter backup
 --- http_config
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 backup;
@@ -461,7 +471,7 @@ invalid parameter "backup"
 
 
 
-=== TEST 42: Redis for a zone that nobody knows
+=== TEST 43: Redis for a zone that nobody knows
 --- http_config
     kv_router_redis  main redis://127.0.0.1;
 --- error_log
@@ -469,7 +479,7 @@ unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
 
 
 
-=== TEST 43: a URL of Redis has a scheme
+=== TEST 44: a URL of Redis has a scheme
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main 127.0.0.1:6379;
@@ -478,7 +488,7 @@ invalid parameter "127.0.0.1:6379"
 
 
 
-=== TEST 44: a URL of Redis has a host
+=== TEST 45: a URL of Redis has a host
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://;
@@ -487,7 +497,7 @@ invalid parameter "redis://"
 
 
 
-=== TEST 45: the port of Redis is a port
+=== TEST 46: the port of Redis is a port
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1:99999;
@@ -496,7 +506,7 @@ invalid port in "redis://127.0.0.1:99999"
 
 
 
-=== TEST 46: the database of Redis is a number
+=== TEST 47: the database of Redis is a number
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1/zero;
@@ -505,7 +515,7 @@ invalid parameter "redis://127.0.0.1/zero"
 
 
 
-=== TEST 47: passwords are not shown with TLS
+=== TEST 48: passwords are not shown with TLS
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://me:secret@127.0.0.1:99999;
@@ -514,7 +524,7 @@ invalid port in "rediss://me:***@127.0.0.1:99999"
 
 
 
-=== TEST 48: passwords are not shown
+=== TEST 49: passwords are not shown
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://me:secret@127.0.0.1:99999;
@@ -523,7 +533,7 @@ invalid port in "redis://me:***@127.0.0.1:99999"
 
 
 
-=== TEST 49: passwords are not shown when the scheme is forgotten
+=== TEST 50: passwords are not shown when the scheme is forgotten
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main me:secret@127.0.0.1;
@@ -532,7 +542,7 @@ invalid parameter "me:***@127.0.0.1"
 
 
 
-=== TEST 50: lone passwords are not shown
+=== TEST 51: lone passwords are not shown
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://secret@127.0.0.1/x;
@@ -541,7 +551,7 @@ invalid parameter "redis://***@127.0.0.1/x"
 
 
 
-=== TEST 51: Redis needs a URL
+=== TEST 52: Redis needs a URL
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main replay=on;
@@ -550,7 +560,7 @@ no URL of Redis in "kv_router_redis" directive
 
 
 
-=== TEST 52: a channel is a prefix and a star
+=== TEST 53: a channel is a prefix and a star
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1 channel=kv-*-events;
@@ -559,7 +569,7 @@ invalid parameter "channel=kv-*-events"
 
 
 
-=== TEST 53: replay is on or off
+=== TEST 54: replay is on or off
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1 replay=yes;
@@ -568,7 +578,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 54: a zone has one kv_router_redis
+=== TEST 55: a zone has one kv_router_redis
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1;
@@ -578,7 +588,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 55: a batch of events is bounded
+=== TEST 56: a batch of events is bounded
 --- http_config
     kv_router_event_batch  0;
 --- error_log
@@ -586,7 +596,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 56: a prompt is bounded
+=== TEST 57: a prompt is bounded
 --- http_config
     kv_router_max_tokens  1048577;
 --- error_log
@@ -594,7 +604,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 57: a time has a unit
+=== TEST 58: a time has a unit
 --- http_config
     kv_router_stale  5x;
 --- error_log
@@ -602,7 +612,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 58: a limit is set once
+=== TEST 59: a limit is set once
 --- http_config
     kv_router_max_tokens  10;
     kv_router_max_tokens  20;
@@ -611,7 +621,7 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 59: the status of a zone that nobody knows
+=== TEST 60: the status of a zone that nobody knows
 --- http_config
     kv_router_zone  zone=main:8m;
 --- config
@@ -621,7 +631,7 @@ unknown kv_router_zone "other" in "kv_router_status", it must be defined before
 
 
 
-=== TEST 60: the API of a zone that nobody knows
+=== TEST 61: the API of a zone that nobody knows
 --- http_config
     kv_router_zone  zone=main:8m;
 --- config
@@ -631,7 +641,7 @@ unknown kv_router_zone "other" in "kv_router_api", it must be defined before
 
 
 
-=== TEST 61: a location has one API
+=== TEST 62: a location has one API
 --- http_config
     kv_router_zone  zone=main:8m;
 --- config
@@ -641,7 +651,7 @@ unknown kv_router_zone "other" in "kv_router_api", it must be defined before
 
 
 
-=== TEST 62: a location is the API or the status
+=== TEST 63: a location is the API or the status
 --- http_config
     kv_router_zone  zone=main:8m;
 --- config
@@ -651,7 +661,7 @@ unknown kv_router_zone "other" in "kv_router_api", it must be defined before
 
 
 
-=== TEST 63: the API belongs into a location
+=== TEST 64: the API belongs into a location
 --- http_config
     kv_router_zone  zone=main:8m;
 --- config
@@ -661,7 +671,7 @@ unknown kv_router_zone "other" in "kv_router_api", it must be defined before
 
 
 
-=== TEST 64: a window of frequencies is a time
+=== TEST 65: a window of frequencies is a time
 --- http_config
     kv_router_zone  zone=main:8m frequency=often;
 --- error_log
@@ -669,7 +679,7 @@ invalid parameter "frequency=often", it must be a time from 1s to 1d
 
 
 
-=== TEST 65: a window of frequencies is no shorter than a second
+=== TEST 66: a window of frequencies is no shorter than a second
 --- http_config
     kv_router_zone  zone=main:8m frequency=999ms;
 --- error_log
@@ -677,7 +687,7 @@ invalid parameter "frequency=999ms", it must be a time from 1s to 1d
 
 
 
-=== TEST 66: a window of frequencies is no longer than a day
+=== TEST 67: a window of frequencies is no longer than a day
 --- http_config
     kv_router_zone  zone=main:8m frequency=86401s;
 --- error_log
@@ -685,7 +695,7 @@ invalid parameter "frequency=86401s", it must be a time from 1s to 1d
 
 
 
-=== TEST 67: there are no frequencies without the parameter alone
+=== TEST 68: there are no frequencies without the parameter alone
 --- http_config
     kv_router_zone  zone=main:8m frequency=0;
 --- error_log
@@ -693,7 +703,7 @@ invalid parameter "frequency=0", it must be a time from 1s to 1d
 
 
 
-=== TEST 68: a socket has a path
+=== TEST 69: a socket has a path
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix:relative;
@@ -702,7 +712,7 @@ invalid parameter "unix:relative"
 
 
 
-=== TEST 69: a socket has a path, also behind slashes
+=== TEST 70: a socket has a path, also behind slashes
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix://relative;
@@ -711,7 +721,7 @@ invalid parameter "unix://relative"
 
 
 
-=== TEST 70: passwords of sockets are not shown
+=== TEST 71: passwords of sockets are not shown
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix://me:secret@relative;
@@ -720,7 +730,7 @@ invalid parameter "unix://me:***@relative"
 
 
 
-=== TEST 71: a socket's database is a number
+=== TEST 72: a socket's database is a number
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix:/tmp/redis.sock?db=x;
@@ -729,7 +739,7 @@ invalid parameter "unix:/tmp/redis.sock?db=x"
 
 
 
-=== TEST 72: a socket's database isn't empty
+=== TEST 73: a socket's database isn't empty
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix:/tmp/redis.sock?db=;
@@ -738,7 +748,7 @@ invalid parameter "unix:/tmp/redis.sock?db="
 
 
 
-=== TEST 73: a socket's password has its place, and is not shown
+=== TEST 74: a socket's password has its place, and is not shown
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main unix:/tmp/redis.sock?db=1&password=secret;
@@ -747,7 +757,7 @@ invalid parameter "unix:/tmp/redis.sock?db=1&password="
 
 
 
-=== TEST 74: a database is all that comes behind a host
+=== TEST 75: a database is all that comes behind a host
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1/1/2;
@@ -756,7 +766,7 @@ invalid parameter "redis://127.0.0.1/1/2"
 
 
 
-=== TEST 75: a database is not negative
+=== TEST 76: a database is not negative
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1/-1;
@@ -765,7 +775,7 @@ invalid parameter "redis://127.0.0.1/-1"
 
 
 
-=== TEST 76: what is behind a percent sign is hexadecimal
+=== TEST 77: what is behind a percent sign is hexadecimal
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://me:a%zz@127.0.0.1;
@@ -774,7 +784,7 @@ invalid parameter "redis://me:***@127.0.0.1"
 
 
 
-=== TEST 77: a percent sign is not the last
+=== TEST 78: a percent sign is not the last
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://me:a%2@127.0.0.1;
@@ -783,7 +793,7 @@ invalid parameter "redis://me:***@127.0.0.1"
 
 
 
-=== TEST 78: a user has a password
+=== TEST 79: a user has a password
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://me:@127.0.0.1;
@@ -792,7 +802,7 @@ invalid parameter "redis://me:***@127.0.0.1"
 
 
 
-=== TEST 79: an IPv6 address has brackets
+=== TEST 80: an IPv6 address has brackets
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://[::1:6379;
@@ -801,7 +811,7 @@ invalid host in "redis://[::1:6379"
 
 
 
-=== TEST 80: Redis's name has to be known
+=== TEST 81: Redis's name has to be known
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://no-such-host.invalid;
@@ -810,7 +820,7 @@ host not found in "redis://no-such-host.invalid"
 
 
 
-=== TEST 81: ssl_verify is on or off
+=== TEST 82: ssl_verify is on or off
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_verify=maybe;
@@ -819,7 +829,7 @@ invalid parameter "ssl_verify=maybe"
 
 
 
-=== TEST 82: ssl_name isn't empty
+=== TEST 83: ssl_name isn't empty
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_name=;
@@ -828,7 +838,7 @@ invalid parameter "ssl_name="
 
 
 
-=== TEST 83: ssl parameters are these five
+=== TEST 84: ssl parameters are these five
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_ciphers=ALL;
@@ -837,7 +847,7 @@ invalid parameter "ssl_ciphers=ALL"
 
 
 
-=== TEST 84: trusted certificates have to be there
+=== TEST 85: trusted certificates have to be there
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_trusted_certificate=/nowhere/ca.pem;
@@ -846,7 +856,7 @@ SSL_CTX_load_verify_locations("/nowhere/ca.pem") failed
 
 
 
-=== TEST 85: verification needs TLS
+=== TEST 86: verification needs TLS
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1 ssl_verify=off;
@@ -855,7 +865,7 @@ SSL_CTX_load_verify_locations("/nowhere/ca.pem") failed
 
 
 
-=== TEST 86: all ways to name a Redis
+=== TEST 87: all ways to name a Redis
 --- http_config
     kv_router_zone  zone=a:8m;
     kv_router_zone  zone=b:8m;
@@ -877,7 +887,7 @@ word
 
 
 
-=== TEST 87: kv_router_health with max_fails=-1
+=== TEST 88: kv_router_health with max_fails=-1
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main max_fails=-1;
@@ -886,7 +896,7 @@ invalid parameter "max_fails=-1"
 
 
 
-=== TEST 88: kv_router_health with max_fails=1001
+=== TEST 89: kv_router_health with max_fails=1001
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main max_fails=1001;
@@ -895,7 +905,7 @@ invalid parameter "max_fails=1001"
 
 
 
-=== TEST 89: kv_router_health with fail_timeout=0
+=== TEST 90: kv_router_health with fail_timeout=0
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main fail_timeout=0;
@@ -904,7 +914,7 @@ invalid parameter "fail_timeout=0"
 
 
 
-=== TEST 90: kv_router_health with fail_timeout=2h
+=== TEST 91: kv_router_health with fail_timeout=2h
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main fail_timeout=2h;
@@ -913,7 +923,7 @@ invalid parameter "fail_timeout=2h"
 
 
 
-=== TEST 91: kv_router_health with slow_start=x
+=== TEST 92: kv_router_health with slow_start=x
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main slow_start=x;
@@ -922,7 +932,7 @@ invalid parameter "slow_start=x"
 
 
 
-=== TEST 92: kv_router_health with check=health
+=== TEST 93: kv_router_health with check=health
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main check=health;
@@ -931,7 +941,7 @@ invalid parameter "check=health"
 
 
 
-=== TEST 93: kv_router_health with interval=50ms
+=== TEST 94: kv_router_health with interval=50ms
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main interval=50ms;
@@ -940,7 +950,7 @@ invalid parameter "interval=50ms"
 
 
 
-=== TEST 94: kv_router_health with timeout=0
+=== TEST 95: kv_router_health with timeout=0
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main timeout=0;
@@ -949,7 +959,7 @@ invalid parameter "timeout=0"
 
 
 
-=== TEST 95: kv_router_health with passes=0
+=== TEST 96: kv_router_health with passes=0
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main passes=0;
@@ -958,7 +968,7 @@ invalid parameter "passes=0"
 
 
 
-=== TEST 96: kv_router_health with fails=1001
+=== TEST 97: kv_router_health with fails=1001
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main fails=1001;
@@ -967,7 +977,7 @@ invalid parameter "fails=1001"
 
 
 
-=== TEST 97: kv_router_health with rises=1
+=== TEST 98: kv_router_health with rises=1
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main rises=1;
@@ -976,7 +986,7 @@ invalid parameter "rises=1"
 
 
 
-=== TEST 98: one kv_router_health for a zone
+=== TEST 99: one kv_router_health for a zone
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main;
@@ -986,7 +996,7 @@ invalid parameter "rises=1"
 
 
 
-=== TEST 99: a worker's own fail_timeout is checked as well
+=== TEST 100: a worker's own fail_timeout is checked as well
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 fail_timeout=2h;
@@ -995,7 +1005,7 @@ invalid parameter "fail_timeout=2h"
 
 
 
-=== TEST 100: the settings of health, and those of a worker
+=== TEST 101: the settings of health, and those of a worker
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_health  main max_fails=5 fail_timeout=1500ms slow_start=1m
@@ -1028,7 +1038,7 @@ GET /t
 
 
 
-=== TEST 101: parameters of scrape are these three
+=== TEST 102: parameters of scrape are these three
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main path=/metrics;
@@ -1037,7 +1047,7 @@ invalid parameter "path=/metrics": "uri=/...", "interval=" and "timeout=", 100ms
 
 
 
-=== TEST 102: a URI begins with a slash
+=== TEST 103: a URI begins with a slash
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main uri=metrics;
@@ -1046,7 +1056,7 @@ invalid parameter "uri=metrics"
 
 
 
-=== TEST 103: a URI is one line
+=== TEST 104: a URI is one line
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main "uri=/metrics HTTP/1.0";
@@ -1055,7 +1065,7 @@ invalid parameter "uri=/metrics HTTP/1.0"
 
 
 
-=== TEST 104: engines aren't asked all the time
+=== TEST 105: engines aren't asked all the time
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main interval=10ms;
@@ -1064,7 +1074,7 @@ invalid parameter "interval=10ms"
 
 
 
-=== TEST 105: a timeout is a time
+=== TEST 106: a timeout is a time
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main timeout=soon;
@@ -1073,7 +1083,7 @@ invalid parameter "timeout=soon"
 
 
 
-=== TEST 106: a zone is scraped in one way
+=== TEST 107: a zone is scraped in one way
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main;
@@ -1083,7 +1093,7 @@ invalid parameter "timeout=soon"
 
 
 
-=== TEST 107: scrape is of a zone
+=== TEST 108: scrape is of a zone
 --- http_config
     kv_router_scrape  main;
 --- error_log
@@ -1091,7 +1101,7 @@ unknown kv_router_zone "main" in "kv_router_scrape"
 
 
 
-=== TEST 108: eagle is on or off
+=== TEST 109: eagle is on or off
 --- http_config
     kv_router_zone  zone=main:8m eagle=yes;
 --- error_log
@@ -1099,7 +1109,7 @@ invalid parameter "eagle=yes"
 
 
 
-=== TEST 109: a certificate of nginx's own has a key
+=== TEST 110: a certificate of nginx's own has a key
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_certificate=own.pem;
@@ -1108,7 +1118,7 @@ needs both of "ssl_certificate" and "ssl_certificate_key", or none
 
 
 
-=== TEST 110: such certificates have to be there
+=== TEST 111: such certificates have to be there
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_verify=off

@@ -64,6 +64,8 @@ nothing: 200 {"local":[],"sequence":[]}
                     ngx.say("  ", w.worker_id, " ", w.address, " ", w.role,
                             " ranks=", w.ranks, " weight=", w.weight,
                             " model=", w.model, " max=", w.max_active, " ",
+                            #w.lora > 0 and table.concat(w.lora, "+") .. " "
+                            or "",
                             w.origin, " ", w.confidence,
                             w.draining and " draining" or "")
                 end
@@ -78,7 +80,7 @@ nothing: 200 {"local":[],"sequence":[]}
             call("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1"}')
             call("PUT", "/kv/workers/a", '{"address":"[::1]:2","ranks":2,'
                  .. '"role":"prefill","weight":0.5,"model":"m/\\u00e9",'
-                 .. '"max_active":9}')
+                 .. '"max_active":9,"lora":["sql"," chat ",""]}')
             call("PUT", "/kv/workers/b", '{"address":"unix:/tmp/b.sock"}')
             call("POST", "/kv/workers/a/drain")
             call("POST", "/kv/workers/a/drain", '{"drain":true}')
@@ -91,18 +93,18 @@ nothing: 200 {"local":[],"sequence":[]}
 PUT /kv/workers/a: 201
   a 127.0.0.1:1 both ranks=1 weight=1 model= max=0 api UNKNOWN
 PUT /kv/workers/a: 200
-  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 api UNKNOWN
+  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 sql+chat api UNKNOWN
 PUT /kv/workers/b: 201
-  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 api UNKNOWN
+  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 sql+chat api UNKNOWN
   b unix:/tmp/b.sock both ranks=1 weight=1 model= max=0 api UNKNOWN
 POST /kv/workers/a/drain: 200
-  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 api UNKNOWN draining
+  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 sql+chat api UNKNOWN draining
   b unix:/tmp/b.sock both ranks=1 weight=1 model= max=0 api UNKNOWN
 POST /kv/workers/a/drain: 200
-  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 api UNKNOWN draining
+  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 sql+chat api UNKNOWN draining
   b unix:/tmp/b.sock both ranks=1 weight=1 model= max=0 api UNKNOWN
 POST /kv/workers/a/drain: 200
-  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 api UNKNOWN
+  a [::1]:2 prefill ranks=2 weight=0.5 model=m/é max=9 sql+chat api UNKNOWN
   b unix:/tmp/b.sock both ranks=1 weight=1 model= max=0 api UNKNOWN
 DELETE /kv/workers/a: 200
   b unix:/tmp/b.sock both ranks=1 weight=1 model= max=0 api UNKNOWN
@@ -152,6 +154,12 @@ PUT /kv/workers/a: 201
             with('"fail_timeout":0')
             with('"slow_start":"1s"')
             with('"model":"\\u0001"')
+            with('"lora":"a"')
+            with('"lora":[1]')
+            with('"lora":["a,b"]')
+            with('"lora":["\\u00e9"]')
+            with('"lora":["' .. ("x"):rep(256) .. '","' .. ("x"):rep(255)
+                 .. '"]')
             put('{"address":"127.0.0.1:80"}', "b%20d")
             put('{"address":"127.0.0.1:80"}', ("x"):rep(64))
             show("GET", "/kv/workers")
@@ -181,6 +189,11 @@ PUT /kv/workers/a: 201
 {"address":"127.0.0.1:80","fail_timeout":0}: 400 {"error":"body: \"fail_timeout\" must be 0.001..3600 seconds at byte 41"}
 {"address":"127.0.0.1:80","slow_start":"1s"}: 400 {"error":"body: a value was expected at byte 39"}
 {"address":"127.0.0.1:80","model":"\u0001"}: 400 {"error":"body: a control character in the string at byte 34"}
+{"address":"127.0.0.1:80","lora":"a"}: 400 {"error":"body: an array was expected at byte 33"}
+{"address":"127.0.0.1:80","lora":[1]}: 400 {"error":"body: a string was expected at byte 34"}
+{"address":"127.0.0.1:80","lora":["a,b"]}: 400 {"error":"body: \"lora\" must be names of printable ASCII without a comma, of 511 bytes together at byte 34"}
+{"address":"127.0.0.1:80","lora":["\u00e9"]}: 400 {"error":"body: \"lora\" must be names of printable ASCII without a comma, of 511 bytes together at byte 34"}
+{"address":"127.0.0.1:80","lora":["xxxxxxxxxxxxxxxxxxxxxxxxx: 400 {"error":"body: \"lora\" must be names of printable ASCII without a comma, of 511 bytes together at byte 293"}
 {"address":"127.0.0.1:80"}: 400 {"error":"invalid worker id \"b d\": 1..63 characters A-Z a-z 0-9 . _ : - were expected"}
 {"address":"127.0.0.1:80"}: 400 {"error":"invalid worker id \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\": 1..63 characters A-Z a-z 0-9 . _ : - were expected"}
 GET /kv/workers: 200 []
@@ -866,3 +879,33 @@ POST /pairs/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"a","dp
 POST /pairs/query: 200 {"block_size":4,"blocks":0,"scores":[]}
 POST /kv/events?worker=a: 200 {"applied":0,"filtered":1,"refused":[]}
 true false
+
+
+
+=== TEST 21: what is not UTF-8 is in no name
+--- script
+            local function put(bytes)
+                ngx.say(ask("PUT", "/kv/workers/w", '{"model":"' .. bytes
+                            .. '","address":"127.0.0.1:80"}').status)
+            end
+
+            -- two, three and four bytes
+            put("\xc2\x80 \xe2\x82\xac \xf0\x9f\x98\x80")
+
+            -- of a later byte alone, of too few, too long, a surrogate, no
+            -- character any more, and no such byte
+            for _, bytes in ipairs { "a\x80", "\xc3", "\xe2\x82 ", "\xc0\xaf",
+                                     "\xe0\x80\xaf", "\xed\xa0\x80",
+                                     "\xf4\x90\x80\x80", "\xff" }
+            do
+                put(bytes)
+            end
+
+            show("PUT", "/kv/workers/w", '{"model":"m\xff"}')
+            ngx.say(client.stats().workers[1].model)
+--- response_body eval
+"201
+" . "400
+" x 8 . "PUT /kv/workers/w: 400 {\"error\":\"body: the string is not UTF-8 at byte 9\"}
+\xc2\x80 \xe2\x82\xac \xf0\x9f\x98\x80
+"

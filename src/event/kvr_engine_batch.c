@@ -350,6 +350,11 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                 "event type is missing or unknown");
     }
 
+    if (e->torn) {
+        return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                "type and event_type disagree");
+    }
+
     if (e->foreign_tenant) {
         return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
                                 "a tenant other than the default one");

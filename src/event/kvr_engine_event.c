@@ -5,6 +5,8 @@
 
 #include "kvr_engine_event.h"
 
+#include <strings.h>
+
 
 /* The batch, its events, and the event enclose what a field contains. */
 #define KVR_FIELD_ROOM  (KVR_MSGPACK_DEPTH - 3)
@@ -28,7 +30,6 @@ static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
 static bool kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash);
 static bool kvr_word_find(const kvr_word_t *words,
     const kvr_msgpack_item_t *item, uint32_t *value);
-static char kvr_upper(char c);
 
 
 static const kvr_word_t  kvr_tags[] = {
@@ -95,9 +96,25 @@ kvr_rc_t
 kvr_field_tag(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
+    bool      known;
     uint32_t  kind;
 
-    if (kvr_word_find(kvr_tags, item, &kind)) {
+    if (item->type != MPACK_TOKEN_STR) {
+        return kvr_field_skip(d, e, item);
+    }
+
+    known = kvr_word_find(kvr_tags, item, &kind);
+
+    if (e->said
+        && (known != e->tagged
+            || (known && (kvr_event_kind_t) kind != e->ev->kind)))
+    {
+        e->torn = true;
+    }
+
+    e->said = true;
+
+    if (known) {
         e->tagged = true;
         e->ev->kind = (kvr_event_kind_t) kind;
     }
@@ -752,41 +769,18 @@ static bool
 kvr_word_find(const kvr_word_t *words, const kvr_msgpack_item_t *item,
     uint32_t *value)
 {
-    uint32_t  i;
-
     if (item->type != MPACK_TOKEN_STR) {
         return false;
     }
 
     for ( /* void */ ; words->name != NULL; words++) {
-
-        if (words->len != item->count) {
-            continue;
-        }
-
-        if (memcmp(words->name, item->bytes, item->count) == 0) {
-            *value = words->value;
-            return true;
-        }
-
-        for (i = 0; i < item->count; i++) {
-            if (kvr_upper(words->name[i]) != kvr_upper(item->bytes[i])) {
-                break;
-            }
-        }
-
-        if (i == item->count) {
+        if (words->len == item->count
+            && strncasecmp(words->name, item->bytes, item->count) == 0)
+        {
             *value = words->value;
             return true;
         }
     }
 
     return false;
-}
-
-
-static char
-kvr_upper(char c)
-{
-    return (c >= 'a' && c <= 'z') ? (char) (c - 'a' + 'A') : c;
 }

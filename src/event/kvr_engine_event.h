@@ -20,7 +20,9 @@
 typedef struct {
     kvr_event_t         *ev;
 
-    bool                 tagged;
+    bool                 said;          /* a type, one that is known or not */
+    bool                 tagged;        /* one that is known */
+    bool                 torn;          /* one, and another one too */
     bool                 has_handles;
     bool                 has_parent;    /* the field; nil is a parent too */
     bool                 has_tokens;

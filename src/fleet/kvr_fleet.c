@@ -197,6 +197,7 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
         conf->id[KVR_WORKER_ID_MAX] = '\0';
         conf->address[KVR_ADDRESS_MAX] = '\0';
         conf->model[KVR_MODEL_MAX] = '\0';
+        conf->lora[KVR_ADAPTERS_MAX] = '\0';
 
         return *flags & KVR_WORKER_USED ? KVR_OK : KVR_DECLINED;
     }

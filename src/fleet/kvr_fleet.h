@@ -29,6 +29,7 @@
 #include "../kvr.h"
 #include "../core/kvr_txn.h"
 #include "../event/kvr_event.h"
+#include "kvr_adapters.h"
 
 
 #define KVR_HOLDER_NONE      UINT32_MAX
@@ -96,6 +97,7 @@ typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];
     char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
     char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
+    char        lora[KVR_ADAPTERS_MAX + 1];     /* kvr_adapters.h */
     uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
     uint32_t    role;                           /* kvr_role_t */
     uint32_t    weight;                         /* thousandths; 1000 = 1 */

@@ -46,7 +46,6 @@ struct kvr_inflight_s {
     uint32_t               nnodes;      /* ever used */
     uint32_t               free;
     uint32_t               used;
-    uint64_t               alone;
 };
 
 
@@ -149,7 +148,6 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         spot.node = kvr_inflight_split(f, spot.node, spot.within);
 
         if (spot.node == 0) {
-            f->alone++;
             return 0;
         }
     }
@@ -181,7 +179,6 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
     }
 
     if (node == 0) {
-        f->alone++;
         return 0;
     }
 
@@ -283,13 +280,6 @@ uint32_t
 kvr_inflight_nodes(const kvr_inflight_t *f)
 {
     return f->used;
-}
-
-
-uint64_t
-kvr_inflight_alone(const kvr_inflight_t *f)
-{
-    return f->alone;
 }
 
 

@@ -17,7 +17,7 @@
  * The tree is a process's own: what is counted is exact for the requests of
  * this process, and their sum over several an upper bound.  It is not for
  * threads.  It has KVR_INFLIGHT_NODES nodes at most; requests that find none,
- * or no memory, are counted as sharing nothing, which `alone` counts.
+ * or no memory, are counted as sharing nothing.
  */
 
 
@@ -51,7 +51,8 @@ typedef struct {
  * the next worker with its number shares nothing with it.  *blocks becomes
  * the number of blocks that nobody else has in flight there: n minus those
  * that it shares.  Returns what kvr_inflight_remove() takes; 0: the request is
- * not in the tree, *blocks is n, and there is nothing to be removed.
+ * not in the tree, for want of blocks or of room, *blocks is n, and there is
+ * nothing to be removed.
  */
 uint32_t kvr_inflight_add(kvr_inflight_t *f, uint32_t holder,
     uint32_t generation, const uint64_t *locals, uint32_t n,
@@ -72,9 +73,8 @@ uint32_t kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder,
 void kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals,
     uint32_t n, kvr_inflight_depth_t *depths, uint32_t nholders);
 
-/* Gauges: nodes, and requests that were counted as sharing nothing. */
+/* A gauge. */
 uint32_t kvr_inflight_nodes(const kvr_inflight_t *f);
-uint64_t kvr_inflight_alone(const kvr_inflight_t *f);
 
 
 #endif /* KVR_INFLIGHT_H_INCLUDED */

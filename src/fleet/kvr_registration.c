@@ -20,6 +20,8 @@ static const char *kvr_registration_address(kvr_registration_t *reg,
     const char *value, size_t len);
 static const char *kvr_registration_model(kvr_registration_t *reg,
     const char *value, size_t len);
+static const char *kvr_registration_lora(kvr_registration_t *reg,
+    const char *value, size_t len);
 static const char *kvr_registration_role(kvr_registration_t *reg,
     const char *value, size_t len);
 
@@ -49,6 +51,10 @@ kvr_registration_field(kvr_registration_t *reg, const char *name,
 
     if (is("model")) {
         return kvr_registration_model(reg, value, len);
+    }
+
+    if (is("lora")) {
+        return kvr_registration_lora(reg, value, len);
     }
 
     if (is("role")) {
@@ -213,6 +219,17 @@ kvr_registration_model(kvr_registration_t *reg, const char *value, size_t len)
     memcpy(reg->conf.model, value, len);
 
     return NULL;
+}
+
+
+/* Refused as a whole: half of a list would say that the rest is not loaded. */
+
+static const char *
+kvr_registration_lora(kvr_registration_t *reg, const char *value, size_t len)
+{
+    return kvr_adapters_set(reg->conf.lora, value, len)
+           ? "\"lora\" must be names of printable ASCII, with commas, of 511 "
+             "bytes at most" : NULL;
 }
 
 

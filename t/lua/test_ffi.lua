@@ -37,7 +37,8 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
-                  model = "model_data", role = "role_id",
+                  model = "model_data", lora = "lora_data",
+                  role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data" }
 

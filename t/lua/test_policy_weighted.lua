@@ -98,6 +98,9 @@ is(one("lora", { { lora = "a,b" }, { lora = "b" }, { lora = "aa" }, {} },
        adapter), "1 0 0 0.5", "lora: where it is loaded, or may be")
 is(one("lora", { { lora = "a" }, {} }), "0 0",
    "lora: nothing for a request without one")
+is(one("lora", { { lora = "a" }, {} }, { headers = {}, fields = {},
+                                         lora = "" }), "0 0",
+   "lora: a name without letters is none")
 is(one("session", { {}, {} }, { headers = { ["x-session-id"] = "s" },
                                 fields = {} }), "0 0",
    "session: nothing for one that was not seen")

@@ -17,6 +17,23 @@ TTL = 15                                # seconds of a registration
 LEAVING = TTL + PATIENCE                # until who has left is out
 
 
+class Adapting(Stage):
+    """A stage whose requests name an adapter: /v1/completions?lora=NAME."""
+
+    def _write_conf(self, *args):
+        super()._write_conf(*args)
+        path = self.directory / "nginx.conf"
+        text = path.read_text()
+        assert "router:access()" in text, text
+        # load of a request that has just ended is not to count
+
+        path.write_text(text.replace(
+            "router:access()",
+            "router:access({ lora_name = ngx.var.arg_lora })").replace(
+                'policy = "weighted"', 'policy = "weighted", policy_conf = { '
+                "scorers = { queue = 0, kv_usage = 0 } }"))
+
+
 class Play:
     """What all tests look at."""
 
@@ -26,7 +43,8 @@ class Play:
         self.prompts = make_prompts(self.rng, 4, 1, 20)
         self.engines = Engines(loop, ("m1", "m2", "api", "fixed"))
         stage.start_redis()
-        stage.start_nginx({"fixed": self.engines.addresses["fixed"]})
+        stage.start_nginx({"fixed": self.engines.addresses["fixed"]},
+                          "weighted")
         stage.wait_subscribed()
         self.relays = {}
         self.started = time.monotonic()
@@ -64,15 +82,16 @@ class Play:
                    seconds)
         return time.monotonic() - start
 
-    def used(self, count=30):
+    def used(self, count=30, adapter=""):
         """Who answers so many requests of a prompt that nobody has."""
-        return {self.ask() for _ in range(count)}
+        return {self.ask(adapter) for _ in range(count)}
 
-    def ask(self):
+    def ask(self, adapter=""):
         """Who answers a request."""
         prompt = [self.rng.randrange(1 << 17) for _ in range(2 * BLOCK_SIZE)]
-        return json.loads(self.stage.call("POST", "/v1/completions", {
-            "prompt": prompt}))["worker"]
+        return json.loads(self.stage.call(
+            "POST", f"/v1/completions?lora={adapter}", {
+                "prompt": prompt}))["worker"]
 
     def log_has(self, text, times=1):
         """Waits until nginx has logged a text, and not more than so often."""
@@ -202,6 +221,26 @@ def an_address_may_change():
     at.stage.call("POST", "/kv/workers/fixed/drain", {"drain": False})
 
 
+def adapters_attract_requests():
+    """a request for an adapter goes where that is loaded"""
+    at.relay("m1").live(lora="sql, chat")
+    at.relay("m2").live(lora="code")
+    at.wait("m1", lora=["sql", "chat"])
+    at.wait("m2", lora=["code"])
+    assert at.worker("fixed")["lora"] == [], "not known"
+    assert at.used(adapter="chat") == {"m1"}
+    assert at.used(adapter="code") == {"m2"}
+    assert "m2" not in at.used(adapter="unheard-of"), "others may have it"
+    assert at.used() == {"m1", "m2", "fixed"}, "whoever needs none"
+    at.relay("m2").live(lora="code,chat")
+    at.wait("m2", lora=["code", "chat"])
+    assert at.used(adapter="chat") == {"m1", "m2"}
+    at.relay("m1").live(lora="")
+    at.relay("m2").live(lora="")
+    at.wait("m1", lora=[])
+    at.wait("m2", lora=[])
+
+
 # ------------------------------------------------------------ bad and foreign
 
 def nonsense_is_refused():
@@ -216,6 +255,8 @@ def nonsense_is_refused():
         "bad-role": {"address": NOBODY, "role": "king"},
         "bad-weight": {"address": NOBODY, "weight": "nan"},
         "bad-model": {"address": NOBODY, "model": "a\nforged line"},
+        "bad-lora": {"address": NOBODY, "lora": "a,b\nforged line"},
+        "many-lora": {"address": NOBODY, "lora": "adapter," * 100_000},
         "bad-bytes": {"address": b"\xff\0" * 300},
         "bad-length": {"address": NOBODY, "model": "x" * 100_000}}
     for name, fields in wrong.items():
@@ -423,7 +464,7 @@ def nothing_went_wrong():
 
 def main():
     global at
-    with Stage("members") as stage, Loop() as loop:
+    with Adapting("members") as stage, Loop() as loop:
         at = Play(stage, loop)
         try:
             return stage.run([
@@ -432,6 +473,7 @@ def main():
                 a_worker_known_from_events_registers,
                 fields_may_change,
                 an_address_may_change,
+                adapters_attract_requests,
                 nonsense_is_refused,
                 a_large_hash_is_refused,
                 other_block_sizes_are_ignored,

@@ -273,6 +273,17 @@ def a_server_that_loads_is_passed_over():
         assert "LOADING" in at.stage.log()
 
 
+def what_fits_no_command_is_asked_ever_later():
+    """a server that has us ask for too much is asked ever later"""
+    with Endless() as endless:
+        at.start(f"redis://127.0.0.1:{endless.port}")
+        wait_until("it is said", lambda: "members were not asked for" in
+                   at.stage.log(), PATIENCE)
+        time.sleep(4)
+        assert 2 <= endless.scans <= 10 * min(SHARDS, PROCESSES), endless.scans
+        at.stage.stop_nginx()
+
+
 def the_second_takes_over():
     """several URLs: when the first one dies the second one is taken"""
     with Wire("127.0.0.1", server_port(), at.stage.redis_port) as first:
@@ -329,20 +340,15 @@ def no_secret_was_told():
 
 # -------------------------------------------------------------- other servers
 
-class Loading(socketserver.ThreadingTCPServer):
-    """Answers as a Redis does that reads its data."""
+class Fake(socketserver.ThreadingTCPServer):
+    """Answers as a Redis does that is not well."""
 
     daemon_threads = allow_reuse_address = True
-
-    class _Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            while self.request.recv(4096):
-                self.request.sendall(
-                    b"-LOADING Redis is loading the dataset in memory\r\n")
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), self._Handler)
         self.port = self.server_address[1]
+        self.scans = 0
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -351,6 +357,35 @@ class Loading(socketserver.ThreadingTCPServer):
     def __exit__(self, *_):
         self.shutdown()
         self.server_close()
+
+
+class Loading(Fake):
+    """One that reads its data."""
+
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            while self.request.recv(4096):
+                self.request.sendall(
+                    b"-LOADING Redis is loading the dataset in memory\r\n")
+
+
+class Endless(Fake):
+    """One whose pages go on with what fits no command."""
+
+    CURSOR = b"$20000\r\n" + b"7" * 20000 + b"\r\n"
+
+    class _Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            while data := self.request.recv(4096):
+                if b"SUBSCRIBE" in data:
+                    self.request.sendall(b"*3\r\n$10\r\npsubscribe\r\n"
+                                         b"$11\r\nkv-events:*\r\n:1\r\n")
+                elif b"SSCAN" in data:
+                    self.server.scans += 1
+                    self.request.sendall(b"*2\r\n" + self.server.CURSOR
+                                         + b"*0\r\n")
+                else:
+                    self.request.sendall(b"+PONG\r\n")
 
 
 class Names(socketserver.ThreadingUDPServer):
@@ -411,6 +446,7 @@ def main():
             a_name_is_resolved_by_nginx,
             the_next_url_is_tried,
             a_server_that_loads_is_passed_over,
+            what_fits_no_command_is_asked_ever_later,
             the_second_takes_over,
             the_documented_user_is_enough,
             a_user_without_members_hears_events,

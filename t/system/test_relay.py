@@ -878,6 +878,8 @@ class Tests:
                 (good + ["--role", "boss"], "--role must be"),
                 (good + ["--weight", "-1"], "--weight must be"),
                 (good + ["--weight", "nan"], "--weight must be"),
+                (good + ["--lora", "a,\u00e9"], "--lora must be"),
+                (good + ["--lora", "x" * 512], "--lora must be"),
                 (good + ["--memory", "1k"], "--memory must be"),
                 (good + ["--memory", "7m"], "--memory must be 8388608"),
                 (good + ["--memory", "99999999999g"], "--memory must be"),

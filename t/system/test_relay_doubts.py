@@ -400,7 +400,8 @@ class Doubts(test_relay.Tests):
         first.send_rank(0, stored([1]))
         second.send_rank(0, stored([2]))
         self.comes(relay, 1, 2)
-        assert "one rank" in self.is_complete(relay, False)
+        assert ("endpoints 1 and 2 both say that they are rank 0"
+                in self.is_complete(relay, False))
 
     def trtllm(self, drain):
         """A relay that asks it."""

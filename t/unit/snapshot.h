@@ -415,6 +415,7 @@ begin(const char *worker, uint64_t epoch, uint64_t seq, bool complete)
     head.seq = seq;
     head.complete = complete;
     head.block_size = 4;
+    head.eagle = false;
 
     return kvr_snapshot_begin(snapshot, worker, strlen(worker), &head);
 }

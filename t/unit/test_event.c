@@ -675,6 +675,28 @@ test_stores(void)
        && decode_event("null", KVR_REFUSED, KVR_WHY_TYPE),
        "an event without a type we know is refused");
 
+    ok(decode_event("{'type': 'BlockRemoved', 'event_type': 'cleared', "
+                    "'block_hashes': [7]}", KVR_REFUSED, KVR_WHY_TYPE)
+       && decode_event("{'event_type': 'AllBlocksCleared', 'type': "
+                       "'BlockRemoved', 'block_hashes': [7]}",
+                       KVR_REFUSED, KVR_WHY_TYPE)
+       && decode_event("{'type': 'BlockRemoved', 'block_hashes': [7], "
+                       "'event_type': 'evicted'}",
+                       KVR_REFUSED, KVR_WHY_TYPE)
+       && decode_event("{'type': 'evicted', 'block_hashes': [7], "
+                       "'event_type': 'removed', 'medium': 'TAPE'}",
+                       KVR_REFUSED, KVR_WHY_TYPE)
+       && strstr(got.event[0].detail, "disagree") != NULL,
+       "an event of two types is refused, whichever comes last");
+
+    ok(decode_event("{'type': 'BlockRemoved', 'event_type': 'removed', "
+                    "'block_hashes': [7]}", KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.kind == KVR_REMOVE
+       && decode_event("{'type': 'BlockRemoved', 'event_type': null, "
+                       "'block_hashes': [7]}", KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.kind == KVR_REMOVE,
+       "one type under two names is one");
+
     ok(decode_event("['AllBlocksCleared', 'GPU', {'a': 1}]",
                     KVR_KEEP, KVR_WHY_NONE)
        && got.event[0].ev.kind == KVR_CLEAR,

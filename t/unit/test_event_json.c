@@ -63,6 +63,11 @@ test_forms(void)
     ok(got.n == 1 && EV(0)->verdict == KVR_KEEP,
        "other values are passed over");
 
+    decode_json("{'type':'BlockStored','event_type':'removed',"
+                "'block_hashes':[1]}");
+    ok(got.n == 1 && EV(0)->verdict == KVR_REFUSED
+       && EV(0)->why == KVR_WHY_TYPE, "an event of two types is refused");
+
     decode_json("[" STORED ", 7, null, [], {'type':'AllBlocksCleared'}]");
     ok(got.n == 5 && EV(0)->verdict == KVR_KEEP
        && EV(1)->why == KVR_WHY_TYPE && EV(2)->why == KVR_WHY_TYPE

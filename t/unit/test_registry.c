@@ -12,6 +12,8 @@
 
 static kvr_registration_t  reg;
 
+static const char  *loaded = "";        /* "lora" of who registers */
+
 
 /* ---- fields ------------------------------------------------------------- */
 
@@ -85,7 +87,9 @@ test_fields(void)
        && field("role", "prefill") == NULL
        && reg.conf.role == KVR_ROLE_PREFILL
        && field("weight", ".25") == NULL && reg.conf.weight == 250
-       && field("weight", "0.5") == NULL && reg.conf.weight == 500,
+       && field("weight", "0.5") == NULL && reg.conf.weight == 500
+       && field("lora", "sql-1,org/chat v2") == NULL
+       && strcmp(reg.conf.lora, "sql-1,org/chat v2") == 0,
        "every field is taken");
 
     ok(field("epoch", "12") == NULL && field("", "") == NULL
@@ -149,6 +153,67 @@ test_fields(void)
     text[5 + 107] = 'x';
     text[5 + 108] = '\0';
     ok(kvr_address_wrong(text) != NULL, "and no more");
+}
+
+
+static void
+test_adapters(void)
+{
+    char         text[2 * KVR_ADAPTERS_MAX];
+    size_t       i, len;
+    const char  *list, *name;
+
+    kvr_registration_init(&reg, "w1", 2);
+
+    ok(field("lora", "") == NULL && reg.conf.lora[0] == '\0'
+       && field("lora", " , ,,") == NULL && reg.conf.lora[0] == '\0',
+       "a list of adapters may be empty");
+
+    ok(field("lora", " a , b c,,d") == NULL
+       && strcmp(reg.conf.lora, "a,b c,d") == 0,
+       "blanks around names, and empty ones, are left out");
+
+    list = reg.conf.lora;
+    ok(kvr_adapters_next(&list, &name, &len) && len == 1 && *name == 'a'
+       && kvr_adapters_next(&list, &name, &len) && len == 3
+       && memcmp(name, "b c", 3) == 0
+       && kvr_adapters_next(&list, &name, &len) && len == 1 && *name == 'd'
+       && !kvr_adapters_next(&list, &name, &len), "the names are these");
+
+    ok(field("lora", "e") == NULL && strcmp(reg.conf.lora, "e") == 0,
+       "another list takes its place");
+
+    ok(refused("lora", "a\0b", 3) && refused("lora", "a\nb", 3)
+       && refused("lora", "\xc3\xa4", 2) && refused("lora", "a,\x7f", 3)
+       && refused("lora", "\t", 1), "names are printable");
+
+    memset(text, 'x', sizeof(text));
+
+    ok(refused("lora", text, sizeof(text))
+       && refused("lora", text, KVR_ADAPTERS_MAX + 1),
+       "a name that is too long is refused");
+
+    for (i = 1; i < sizeof(text); i += 2) {
+        text[i] = ',';
+    }
+
+    ok(refused("lora", text, sizeof(text))
+       && refused("lora", text, KVR_ADAPTERS_MAX + 2),
+       "and so are too many");
+
+    ok(kvr_registration_field(&reg, "lora", 4, text, KVR_ADAPTERS_MAX) == NULL
+       && strlen(reg.conf.lora) == KVR_ADAPTERS_MAX,
+       "511 bytes of names are taken");
+
+    ok(kvr_adapters_add(reg.conf.lora, "x", 1) != NULL
+       && strlen(reg.conf.lora) == KVR_ADAPTERS_MAX, "and no more");
+
+    reg.conf.lora[0] = '\0';
+    ok(kvr_adapters_add(reg.conf.lora, "a,b", 3) != NULL
+       && kvr_adapters_add(reg.conf.lora, " a ", 3) == NULL
+       && kvr_adapters_add(reg.conf.lora, "", 0) == NULL
+       && kvr_adapters_add(reg.conf.lora, "b", 1) == NULL
+       && strcmp(reg.conf.lora, "a,b") == 0, "names come one by one, too");
 }
 
 
@@ -234,6 +299,21 @@ address_of(const char *worker)
 }
 
 
+/* "-": no such worker. */
+
+static const char *
+adapters_of(const char *worker)
+{
+    uint32_t                  slot, flags, generation;
+    static kvr_worker_conf_t  conf;
+
+    return kvr_router_find_worker(&router, worker, strlen(worker), &slot)
+           == KVR_OK
+           && kvr_router_read_worker(&router, slot, &conf, &flags, &generation)
+              == KVR_OK ? conf.lora : "-";
+}
+
+
 /* KVR_REGISTERED_…, or a code of failure. */
 
 static int
@@ -246,6 +326,7 @@ registered(const char *worker, const char *address, uint64_t expires)
 
     kvr_registration_init(&reg, worker, strlen(worker));
     strcpy(reg.conf.address, address);
+    (void) field("lora", loaded);
 
     rc = kvr_router_register(&router, &reg.conf, expires, &what);
 
@@ -308,6 +389,18 @@ test_registry(void)
     is_u64(registered("a", "127.0.0.1:2", 6000), KVR_REGISTERED_CHANGED,
            "another address is a change");
     ok(strcmp(address_of("a"), "127.0.0.1:2") == 0, "that is taken");
+
+    loaded = "sql,chat";
+    is_u64(registered("a", "127.0.0.1:2", 6000), KVR_REGISTERED_CHANGED,
+           "so are other adapters");
+    ok(strcmp(adapters_of("a"), "sql,chat") == 0, "that are remembered");
+    ok(registered("a", "127.0.0.1:2", 6000) == KVR_REGISTERED_AS_BEFORE
+       && kvr_router_version(&router) != version, "and said to all, once");
+
+    loaded = "";
+    is_u64(registered("a", "127.0.0.1:2", 6000), KVR_REGISTERED_CHANGED,
+           "or none any more");
+    ok(strcmp(adapters_of("a"), "") == 0, "which is to say: not known");
 
     ok(confidence_of("a", 6000) != KVR_STALE
        && confidence_of("a", 6001) == KVR_STALE,
@@ -459,6 +552,7 @@ main(void)
     uint32_t  i;
 
     test_fields();
+    test_adapters();
     test_foreign();
 
     for (i = 0; i < KINDS; i++) {

@@ -5,17 +5,17 @@
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, reason_text,
--- role_id and confidence_id stand behind worker, address, model,
--- confidence_reason (strings), role ("both", "prefill", "decode") and
--- confidence ("EXACT", ...).
+-- values: a candidate's worker_data, address_data, model_data, lora_data,
+-- reason_text, role_id and confidence_id stand behind worker, address, model,
+-- lora (nil: not known), confidence_reason (strings), role ("both", "prefill",
+-- "decode") and confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 
 
 local ffi = require "ffi"
 
-local VERSION = 10               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 11               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -56,9 +56,11 @@ typedef struct {
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
+    uint32_t    lora_len;
     const char *worker_data;
     const char *address_data;
     const char *model_data;
+    const char *lora_data;
     const char *reason_text;
     double      reported_waiting;
     double      reported_running;
@@ -255,6 +257,11 @@ metatype("ngx_http_kv_router_candidate_t", {
 
         if key == "model" then
             return ffi_string(self.model_data, self.model_len)
+        end
+
+        if key == "lora" then
+            return self.lora_len > 0
+                   and ffi_string(self.lora_data, self.lora_len) or nil
         end
 
         if key == "role" then

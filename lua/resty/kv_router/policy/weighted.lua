@@ -180,7 +180,7 @@ end
 
 
 local function add_lora(cost, weight, candidates, lora)
-    if not lora then
+    if not lora or lora == "" then
         return
     end
 
