@@ -114,6 +114,7 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->lora = "";
     o->deregister = true;
     o->memory = MEMORY;
+    o->message_max = KVR_MESSAGE_MAX;
     o->ring = how & ROOM ? 1u << 20 : SMALL;
     o->snapshot_interval = 16;
 
