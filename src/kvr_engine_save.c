@@ -10,8 +10,9 @@
  *     block    handle (8), parent (8), place (8), seed (8), copies (4), k (2),
  *              flags (1), why (1), and k local hashes (8 each)
  *
- * Blocks come oldest first.  One that is held once, of a plain chain, is left
- * out: the index's own snapshot says all there is to it.
+ * Blocks come oldest first.  One that is held once, of a plain chain, and that
+ * is one of the index's, is left out: the index's own snapshot says all there
+ * is to it.  There a span is as many blocks, each by itself.
  */
 
 
@@ -158,7 +159,7 @@ kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
         max = kvr_max(max, b->copies[i]);
     }
 
-    if (b->state == KVR_KNOWN_LIVE && max <= 1 && !b->foreign
+    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->foreign
         && (b->seed == 0 || b->seed == KVR_HASH_SEED))
     {
         return KVR_OK;

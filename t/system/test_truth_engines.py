@@ -9,8 +9,10 @@ from stage import SEED, server_port, tap, wait_until
 from truth.blocks import Prompts
 from truth.consumer import Consumer, Listener
 from truth.engine import LARGE, PAIRS, PROFILES, Engine
+from truth.faults import BURST
 
 STEPS = 1500
+BURSTS = 40                     # that a burst is cut into, to be compared
 
 
 def started(profile, **changes):
@@ -44,6 +46,9 @@ def saying(profile):
                 engine.step()
                 if number % 400 == 399:
                     engine.clear(engine.rng.randrange(profile.ranks))
+            for rank in range(profile.ranks):
+                for _ in range(BURSTS):
+                    engine.burst(rank, BURST // profile.slots // BURSTS)
             blocks = 0
             for rank, listener in enumerate(listeners):
                 history = engine.ranks[rank].lives[-1]

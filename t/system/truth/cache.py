@@ -83,9 +83,11 @@ class Cache:
                 self.known[name] = parent
             chain.append(parent)
         if len(self.known) > 20 * self.profile.slots:
-            held = self.copies.keys() | self.host.keys()
+            # one handle is one Block, as long as it may be held
+            used = self.copies.keys() | self.host.keys() | set(chain)
+            used.update(*(blocks for _, blocks in self._offloads))
             self.known = {name: block for name, block in self.known.items()
-                          if block in held}
+                          if block in used}
         return chain
 
     def _request(self, chain, events):
