@@ -93,6 +93,15 @@ class Late(Listener):
                 client.sendall(data)
 
 
+class Boaster(Listener):
+    """Answers with an array of more than there is memory for."""
+
+    def serve(self, client):
+        """The same to everybody."""
+        client.recv(1)
+        client.sendall(b"*1000000000\r\n:1\r\n")
+
+
 def created(rank, ident=0):
     """TensorRT-LLM's first event."""
     return {"event_id": ident, "window_size": 4096,
@@ -700,6 +709,14 @@ class Doubts(test_relay.Tests):
         relay.wait_for("redis connected", 2)
         wait_until("a complete snapshot", lambda: self.stage.redis.hget(
             f"kv-snap:{{{relay.worker}}}", "complete") == b"1", PATIENCE)
+
+    def endless_array(self):
+        """an answer that says that it is endless is not believed"""
+        with Boaster() as server:
+            relay = self.relay(self.engine(),
+                               url=f"redis://127.0.0.1:{server.port}")
+            relay.wait_for("redis connection given up")
+        assert 'why="too big an answer' in relay.text()
 
     def slept_through(self):
         """a relay that wakes when its successor is gone ends, too"""
