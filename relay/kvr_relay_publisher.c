@@ -304,6 +304,7 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
         kvr_relay_log(KVR_RELAY_INFO, "log compared", "epoch=%llu seq=%llu "
                       "has=%llu", (unsigned long long) p->epoch,
                       (unsigned long long) p->acked, (unsigned long long) at);
+        p->refused = false;
     }
 
     p->acked = at;
@@ -416,9 +417,18 @@ kvr_relay_publisher_answer(kvr_relay_t *r, void *data, const redisReply *reply)
     }
 
     if (bad != NULL && strstr(bad->str, "equal or smaller") != NULL) {
-        kvr_relay_log(KVR_RELAY_ERROR, "superseded", "epoch=%llu",
-                      (unsigned long long) p->epoch);
-        kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
+
+        if (p->refused) {
+            kvr_relay_log(KVR_RELAY_ERROR, "superseded", "epoch=%llu",
+                          (unsigned long long) p->epoch);
+            kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
+            return;
+        }
+
+        /* of another relay, or what we sent ourselves, and came late */
+
+        p->refused = true;
+        kvr_relay_redis_break(r, "has a later message", bad);
         return;
     }
 
@@ -432,6 +442,7 @@ kvr_relay_publisher_answer(kvr_relay_t *r, void *data, const redisReply *reply)
         return;                             /* a base took its place */
     }
 
+    p->refused = false;
     p->acked++;
     p->outstanding--;
     r->counters.envelopes++;

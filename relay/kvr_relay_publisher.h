@@ -28,6 +28,8 @@ typedef struct {
     bool                fresh;      /* the base begins an epoch */
     bool                resumed;    /* Redis was looked at, since connected */
     bool                hole;       /* Redis lacks one in the middle */
+    bool                refused;    /* one that it may have by a connection
+                                       that was given up */
     uint64_t            retry_ms;   /* after a base that failed */
 
     uint64_t            epoch;

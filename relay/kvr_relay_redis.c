@@ -21,9 +21,21 @@
 #define KVR_RELAY_READ        (64u << 10)   /* at a time, */
 #define KVR_RELAY_READ_TURN   (1u << 20)    /* and in a turn of the loop */
 #define KVR_RELAY_REPLY_MAX   (256u << 20)  /* bytes */
+#define KVR_RELAY_ELEMENTS    4096      /* of an array: pages of the log have
+                                           256; hiredis would believe any */
+
+
+#if (HIREDIS_MAJOR == 0)
+typedef int     kvr_relay_elements_t;
+#else
+typedef size_t  kvr_relay_elements_t;
+#endif
 
 
 static void kvr_relay_redis_connect(kvr_relay_t *r);
+static redisReader *kvr_relay_redis_reader(void);
+static void *kvr_relay_redis_array(const redisReadTask *task,
+    kvr_relay_elements_t elements);
 static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url);
 static void kvr_relay_redis_greeted(kvr_relay_t *r, void *data,
     const redisReply *reply);
@@ -37,6 +49,14 @@ static bool kvr_relay_redis_write(kvr_relay_t *r);
 static void kvr_relay_redis_empty(kvr_relay_redis_t *c);
 static bool kvr_relay_redis_put(kvr_relay_redis_t *c, const char *bytes,
     size_t len);
+
+
+/* hiredis's own functions that make replies, but for arrays without bound */
+
+static redisReplyObjectFunctions  kvr_relay_redis_objects;
+
+static void *(*kvr_relay_redis_make_array)(const redisReadTask *task,
+    kvr_relay_elements_t elements);
 
 
 bool
@@ -107,21 +127,28 @@ kvr_relay_redis_tick(kvr_relay_t *r)
 static void
 kvr_relay_redis_connect(kvr_relay_t *r)
 {
+    bool                good;
     kvr_relay_redis_t  *c;
 
     c = &r->redis;
 
     (void) kvr_relay_url_parse(&c->where, r->options.redis.items[c->url]);
 
-    c->heard_ms = r->now_ms;
-    c->reader = redisReaderCreate();
+    c->reader = kvr_relay_redis_reader();
 
     if (c->reader == NULL) {
         kvr_relay_redis_closed(r, "out of memory");
         return;
     }
 
-    if (!kvr_relay_wire_open(&c->wire, &c->where)) {
+    good = kvr_relay_wire_open(&c->wire, &c->where);
+
+    /* a name may have taken long to look up */
+
+    r->now_ms = kvr_relay_clock();
+    c->heard_ms = r->now_ms;
+
+    if (!good) {
         kvr_relay_redis_closed(r, c->wire.why);
         return;
     }
@@ -129,6 +156,39 @@ kvr_relay_redis_connect(kvr_relay_t *r)
     /* said when it is open: not before the server was verified */
 
     kvr_relay_redis_greet(r, &c->where);
+}
+
+
+static redisReader *
+kvr_relay_redis_reader(void)
+{
+    redisReader  *reader;
+
+    reader = redisReaderCreate();
+    if (reader == NULL) {
+        return NULL;
+    }
+
+    if (kvr_relay_redis_make_array == NULL) {
+        kvr_relay_redis_make_array = reader->fn->createArray;
+        kvr_relay_redis_objects = *reader->fn;
+        kvr_relay_redis_objects.createArray = kvr_relay_redis_array;
+    }
+
+    reader->fn = &kvr_relay_redis_objects;
+
+    return reader;
+}
+
+
+static void *
+kvr_relay_redis_array(const redisReadTask *task, kvr_relay_elements_t elements)
+{
+    if (elements > KVR_RELAY_ELEMENTS) {
+        return NULL;
+    }
+
+    return kvr_relay_redis_make_array(task, elements);
 }
 
 
@@ -427,7 +487,9 @@ kvr_relay_redis_replies(kvr_relay_t *r)
     while (!c->broken) {
 
         if (redisReaderGetReply(c->reader, &reply) != REDIS_OK) {
-            kvr_relay_redis_break(r, "the server does not speak RESP", NULL);
+            kvr_relay_redis_break(r, c->reader->err == REDIS_ERR_OOM
+                                     ? "too big an answer, or no memory"
+                                     : "the server does not speak RESP", NULL);
             return false;
         }
 

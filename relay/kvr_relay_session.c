@@ -148,6 +148,10 @@ kvr_relay_session_down(kvr_relay_t *r)
         r->session.phase = KVR_RELAY_NOWHERE;
     }
 
+    if (r->snapshot.writing) {
+        kvr_relay_snapshot_want(r, "one was cut off");
+    }
+
     kvr_relay_snapshot_abort(r);
     kvr_relay_publisher_down(r);
 }

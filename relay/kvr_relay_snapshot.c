@@ -31,17 +31,20 @@ static void kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data,
 
 
 /*
- * KEYS: lease, pointer.  ARGV: token, the pointer's epoch, its fields.
- * 0: the lease, or the pointer, is another relay's.
+ * KEYS: lease, pointer.  ARGV: token, the pointer's epoch and number, its
+ * fields.  0: the lease, or the pointer, is another relay's, or a connection
+ * that was given up says it late.
  */
 static const char  kvr_relay_snapshot_script[] =
     "local t = redis.call('get', KEYS[1])\n"
     "local o = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
     " 'state_parts')\n"
-    "if (t and t ~= ARGV[1])"
-    " or (tonumber(o[1]) or 0) > tonumber(ARGV[2]) then return 0 end\n"
+    "local e, s = tonumber(o[1]) or 0, tonumber(o[2]) or 0\n"
+    "local to = tonumber(ARGV[2])\n"
+    "if (t and t ~= ARGV[1]) or e > to"
+    " or (e == to and s > tonumber(ARGV[3])) then return 0 end\n"
     "redis.call('del', KEYS[2])\n"
-    "redis.call('hset', KEYS[2], unpack(ARGV, 3))\n"
+    "redis.call('hset', KEYS[2], unpack(ARGV, 4))\n"
     "local n = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
     " 'state_parts')\n"
     "local function each(p, what)\n"
@@ -366,6 +369,7 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = r->session.snap_key;
     argv[n++] = r->session.token;
     argv[n++] = number[0];
+    argv[n++] = number[1];
     argv[n++] = "version";
     argv[n++] = "1";
     argv[n++] = "epoch";

@@ -394,10 +394,10 @@ class Tests:
         relay.wait_for("in step")
         engine.send(stored([2]))
         relay.wait_for("replay doesn't answer", 2)
-        self.comes(relay, 2)
-        wait_until("membership says why", lambda: "answer" in self.member(
-            relay.worker)["reason"], PATIENCE)
-        self.is_complete(relay, False)
+        seq = str(self.comes(relay, 2).seq)
+        wait_until("membership of after it", lambda: self.member(
+            relay.worker)["seq"] == seq, PATIENCE)
+        assert "answer" in self.is_complete(relay, False)
 
     def sglang(self):
         """SGLang's incarnation, in its topic, tells a restart"""

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """kv-relay where it must not claim too much, and where others fail it."""
 
+import contextlib
 import json
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ import test_relay
 from relay import CLEARED, HOST, Relay, removed, stored, tokens_of
 from stage import PATIENCE
 from processes import wait_until
+from wires import Listener
 
 
 class Drain:
@@ -45,6 +48,58 @@ class Drain:
         """Ends it."""
         self.server.shutdown()
         self.server.server_close()
+
+
+class Late(Listener):
+    """Brings bytes to Redis and back.  Since `late` is set, the name of a log,
+    those of the first connection come late: when another one is about to
+    write, and before it."""
+
+    def __init__(self, stage):
+        super().__init__()
+        self.stage, self.late = stage, None
+        self.first, self.kept = None, []
+
+    def serve(self, client):
+        """Both ways at once."""
+        server = socket.create_connection(("127.0.0.1",
+                                           self.stage.redis_port))
+        self.first = self.first or server
+        for play, pair in ((self.there, (client, server)),
+                           (self.back, (server, client))):
+            threading.Thread(target=play, args=pair, daemon=True).start()
+
+    def there(self, client, server):
+        """What the relay says."""
+        while data := client.recv(65536):
+            if self.late and server is self.first:
+                self.kept.append(data)
+                continue
+            if self.kept and b"MULTI" in data:
+                had = self.stage.redis.xlen(self.late)
+                self.first.sendall(b"".join(self.kept))
+                self.kept = []
+                wait_until("what is late", lambda: self.stage.redis.xlen(
+                    self.late) > had, PATIENCE)
+            server.sendall(data)
+        if server is not self.first:
+            server.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def back(server, client):
+        """What Redis says, whether somebody hears it or not."""
+        while data := server.recv(65536):
+            with contextlib.suppress(OSError):
+                client.sendall(data)
+
+
+class Boaster(Listener):
+    """Answers with an array of more than there is memory for."""
+
+    def serve(self, client):
+        """The same to everybody."""
+        client.recv(1)
+        client.sendall(b"*1000000000\r\n:1\r\n")
 
 
 def created(rank, ident=0):
@@ -615,6 +670,53 @@ class Doubts(test_relay.Tests):
         self.is_complete(relay)
         engine.send_rank(0, {"type": "AllBlocksCleared"})
         self.comes(relay)
+
+    def late(self):
+        """what comes late by a lost connection is no other relay's"""
+        engine = self.engine()
+        with Late(self.stage) as wire:
+            relay = self.started(engine, "--deregister", "off",
+                                 url=f"redis://127.0.0.1:{wire.port}")
+            engine.send(stored([1]))
+            epoch = self.comes(relay, 1).epoch
+            wire.late = f"kv-log:{{{relay.worker}}}"
+            for i in range(2, 6):
+                engine.send(stored([i], i - 1))
+            relay.wait_for("redis connection given up", 2)
+            view = self.comes(relay, *range(1, 6))
+            assert view.complete and view.epoch == epoch
+            engine.send(stored([6], 5))
+            assert self.comes(relay, *range(1, 7)).epoch == epoch
+
+    def cut_off(self):
+        """a snapshot that Redis did not take whole is written again"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.close()
+        self.is_complete(relay, False)
+        self.stage.redis.set(f"kv-snap-ask:{{{relay.worker}}}", "1")
+        relay.wait_for("snapshot", 2)
+        assert self.view(relay.worker).pointer["complete"] == "0"
+        self.stage.redis_server.signal(signal.SIGSTOP)
+        try:
+            engine.open()
+            relay.wait_for("complete", 2)
+            relay.wait_for("redis connection given up")
+        finally:
+            self.stage.redis_server.signal(signal.SIGCONT)
+        relay.wait_for("redis connected", 2)
+        wait_until("a complete snapshot", lambda: self.stage.redis.hget(
+            f"kv-snap:{{{relay.worker}}}", "complete") == b"1", PATIENCE)
+
+    def endless_array(self):
+        """an answer that says that it is endless is not believed"""
+        with Boaster() as server:
+            relay = self.relay(self.engine(),
+                               url=f"redis://127.0.0.1:{server.port}")
+            relay.wait_for("redis connection given up")
+        assert 'why="too big an answer' in relay.text()
 
     def slept_through(self):
         """a relay that wakes when its successor is gone ends, too"""
