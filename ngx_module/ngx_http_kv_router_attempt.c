@@ -335,12 +335,11 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
 
     /*
      * the next try, if there is one, takes the load with it: meanwhile no
-     * other request has its place.  If there is none the error's body ends it.
+     * other request has its place.  If there is none the error's header ends
+     * it.
      */
 
-    if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))
-        || r->method == NGX_HTTP_HEAD)
-    {
+    if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))) {
         ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     }
 

@@ -272,10 +272,12 @@ int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 
 /*
  * What follows is a policy's.  lua: a lua_State of the VM that runs it, any.
- * After NGX_HTTP_KV_ROUTER_GUARD_PERIOD ms of CPU time an error is raised in
- * it, and again until ngx_http_kv_router_ffi_guarded() is called.
+ * caller: that of the coroutine which waits for it, or NULL.  After
+ * NGX_HTTP_KV_ROUTER_GUARD_PERIOD ms of CPU time an error is raised in it, in
+ * whatever coroutine but the caller's, and again until
+ * ngx_http_kv_router_ffi_guarded() is called.
  */
-void ngx_http_kv_router_ffi_guard(void *lua);
+void ngx_http_kv_router_ffi_guard(void *lua, void *caller);
 
 /*
  * The policy is done.  NGX_OK: in time, or it was said before.  NGX_BUSY: it

@@ -52,7 +52,8 @@ typedef struct {
     volatile uint32_t       serial;      /* of the run */
     volatile uint32_t       seen;        /* that of the last look */
     void *volatile          lua;         /* any state of the running VM */
-    void *volatile          stopped;     /* the coroutine, once it is */
+    void *volatile          caller;      /* the coroutine that waits for it */
+    volatile sig_atomic_t   stopped;
 } ngx_http_kv_router_guard_t;
 
 
@@ -183,7 +184,7 @@ ngx_http_kv_router_guard_look(int signo)
     } else {
         guard.periods++;
 
-        if (guard.hooked && guard.stopped == NULL) {
+        if (guard.hooked && !guard.stopped) {
             guard.compiled = 1;
         }
 
@@ -203,21 +204,25 @@ ngx_http_kv_router_guard_look(int signo)
 
 /*
  * The hook stays until the run is ended, so that a policy that catches errors
- * gets the next one at once, but is not for others: another coroutine is one
- * that waits for the policy.
+ * gets the next one at once, and so does each of its coroutines.
  */
 
 static void
 ngx_http_kv_router_guard_stop(void *lua, void *record)
 {
-    if (!guard.running || (guard.stopped && guard.stopped != lua)) {
+    if (!guard.running) {
         guard.hooked = 0;
-        guard.stopped = NULL;
         (void) luajit.sethook(lua, NULL, 0, 0);
         return;
     }
 
-    guard.stopped = lua;
+    /* the policy's coroutine is dead: the next thing is the end of the run */
+
+    if (lua == guard.caller) {
+        return;
+    }
+
+    guard.stopped = 1;
 
     (void) luajit.pushfstring(lua, "it has run for more than %d ms",
                               (int) guard.periods
@@ -229,7 +234,7 @@ ngx_http_kv_router_guard_stop(void *lua, void *record)
 /* ---- for Lua ------------------------------------------------------------ */
 
 void
-ngx_http_kv_router_ffi_guard(void *lua)
+ngx_http_kv_router_ffi_guard(void *lua, void *caller)
 {
     if (ngx_http_kv_router_guard_owner != ngx_pid) {
         ngx_http_kv_router_guard_owner = ngx_pid;
@@ -244,7 +249,8 @@ ngx_http_kv_router_ffi_guard(void *lua)
     guard.serial++;
     guard.periods = 0;
     guard.compiled = 0;
-    guard.stopped = NULL;
+    guard.stopped = 0;
+    guard.caller = caller;
     guard.running = 1;
 
     if (!guard.armed) {
@@ -276,7 +282,7 @@ ngx_http_kv_router_ffi_guarded(uint32_t *ms)
         (void) luajit.sethook(guard.lua, NULL, 0, 0);
     }
 
-    guard.stopped = NULL;
+    guard.stopped = 0;
 
     return rc;
 }

@@ -22,11 +22,12 @@ typedef struct {
 } ngx_http_kv_router_names_t;
 
 
+static void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size);
 static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_str_t *body);
+    ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, kvr_prompt_t *prompt,
-    uint32_t **tokens);
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt, uint32_t **tokens);
 static ngx_int_t ngx_http_kv_router_hash(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens, size_t n,
     ngx_http_kv_router_names_t *names);
@@ -64,6 +65,38 @@ static uint32_t      ngx_http_kv_router_matches_size;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
+static void *
+ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size)
+{
+    void                       *data;
+    ngx_http_kv_router_room_t  *room;
+
+    room = &ctx->rooms[which];
+
+    /* a decision that was made stands on what it has */
+
+    if (size > room->size || ctx->reserved) {
+
+        /* doubled: what is left behind is bounded */
+
+        if (size > room->size) {
+            size = ngx_max(size, 2 * room->size);
+        }
+
+        data = ngx_palloc(ctx->request->pool, size);
+        if (data == NULL) {
+            return NULL;
+        }
+
+        room->data = data;
+        room->size = size;
+    }
+
+    return room->data;
+}
+
+
 /* ---- the prompt --------------------------------------------------------- */
 
 /*
@@ -72,7 +105,8 @@ static kvr_hasher_t  ngx_http_kv_router_hasher;
  */
 
 static ngx_uint_t
-ngx_http_kv_router_body(ngx_http_request_t *r, ngx_str_t *body)
+ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    ngx_str_t *body)
 {
     u_char       *p;
     size_t        len;
@@ -105,7 +139,7 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_str_t *body)
         return NGX_HTTP_KV_ROUTER_NO_BODY;
     }
 
-    p = ngx_palloc(r->pool, size);
+    p = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_BODY, size);
     if (p == NULL) {
         return NGX_HTTP_KV_ROUTER_BAD_BODY;
     }
@@ -137,19 +171,22 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_str_t *body)
 
 
 static ngx_uint_t
-ngx_http_kv_router_scan(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, kvr_prompt_t *prompt, uint32_t **tokens)
+ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    kvr_prompt_t *prompt, uint32_t **tokens)
 {
-    size_t      n;
-    uint32_t   *p;
-    ngx_str_t   body;
-    ngx_uint_t  why;
+    size_t                      n;
+    uint32_t                   *p;
+    ngx_str_t                   body;
+    ngx_uint_t                  why;
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ctx->zone;
 
     prompt->model = NULL;
     prompt->salt = NULL;
     prompt->ntokens = 0;
 
-    why = ngx_http_kv_router_body(r, &body);
+    why = ngx_http_kv_router_body(r, ctx, &body);
 
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         return why;
@@ -213,8 +250,9 @@ ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_OK;
     }
 
-    ctx->hashes = ngx_palloc(r->pool, ctx->match.prompt_blocks
-                                      * sizeof(uint64_t));
+    ctx->hashes = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_HASHES,
+                                          ctx->match.prompt_blocks
+                                          * sizeof(uint64_t));
     if (ctx->hashes == NULL) {
         return NGX_ERROR;
     }
@@ -458,7 +496,8 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     c = ctx->candidates;
 
-    out = ngx_palloc(r->pool, (ctx->fleet->n + 1) * sizeof(uint32_t));
+    out = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_OUT,
+                                  (ctx->fleet->n + 1) * sizeof(uint32_t));
     if (out == NULL) {
         return NGX_ERROR;
     }
@@ -524,18 +563,24 @@ static ngx_int_t
 ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_names_t *names)
 {
-    uint32_t                         i, k, found, *where;
+    uint32_t                         i, k, n, found, *where;
     ngx_int_t                        rc;
     kvr_match_t                     *m;
     ngx_http_kv_router_candidate_t  *c;
 
-    ctx->candidates = ngx_palloc(r->pool, (ctx->fleet->n + 1)
-                                 * sizeof(ngx_http_kv_router_candidate_t));
-    where = ngx_pcalloc(r->pool, (ctx->fleet->n + 1) * sizeof(uint32_t));
+    n = ctx->fleet->n + 1;
+
+    ctx->candidates = ngx_http_kv_router_room(ctx,
+                                 NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+                                 n * sizeof(ngx_http_kv_router_candidate_t));
+    where = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_WHERE,
+                                    n * sizeof(uint32_t));
 
     if (ctx->candidates == NULL || where == NULL) {
         return NGX_ERROR;
     }
+
+    ngx_memzero(where, n * sizeof(uint32_t));
 
     rc = ngx_http_kv_router_list(r, ctx, names);
 
@@ -700,8 +745,14 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_names_t   names;
 
+    ctx = ngx_http_kv_router_make_ctx(r, zone);
+    if (ctx == NULL) {
+        *err = "no memory";
+        return NGX_ERROR;
+    }
+
     tokens = NULL;
-    why = ngx_http_kv_router_scan(r, zone, &prompt, &tokens);
+    why = ngx_http_kv_router_scan(r, ctx, &prompt, &tokens);
 
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
                              model_len, allowed, allowed_len, roles);
@@ -722,8 +773,6 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     if (rc == NGX_OK && why == NGX_HTTP_KV_ROUTER_NO_TOKENS && prompt.model) {
 
         /* whoever tokenizes comes back without the body */
-
-        ctx = ngx_http_kv_router_get_ctx(r);
 
         if (ngx_http_kv_router_copy_str(r->pool, &ctx->model,
                                         names.model.data, names.model.len)

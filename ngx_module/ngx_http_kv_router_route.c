@@ -17,10 +17,12 @@ static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
+static ngx_int_t ngx_http_kv_router_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
 
 
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static ngx_http_output_body_filter_pt  ngx_http_next_body_filter;
 
 
@@ -542,6 +544,24 @@ ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 }
 
 
+/* After all tries it is no worker's answer: an error's, or elsewhere's. */
+
+static ngx_int_t
+ngx_http_kv_router_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = (r == r->main) ? ngx_http_kv_router_get_ctx(r) : NULL;
+
+    if (ctx && ctx->reserved && ctx->tries && !ctx->taken) {
+        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+        ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+    }
+
+    return ngx_http_next_header_filter(r);
+}
+
+
 /*
  * The first byte of an answer ends the prefill; the last one the request's
  * load at the engine, although the client's connection may linger.
@@ -598,6 +618,9 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 void
 ngx_http_kv_router_filter_init(void)
 {
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_kv_router_header_filter;
+
     ngx_http_next_body_filter = ngx_http_top_body_filter;
     ngx_http_top_body_filter = ngx_http_kv_router_body_filter;
 }

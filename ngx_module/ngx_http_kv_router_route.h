@@ -68,10 +68,33 @@ void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
 typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 
+/*
+ * Memory of the request's pool, which its next match uses again: one that waits
+ * for room is matched 100 times a second.
+ */
+
+typedef enum {
+    NGX_HTTP_KV_ROUTER_ROOM_BODY = 0,
+    NGX_HTTP_KV_ROUTER_ROOM_HASHES,
+    NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+    NGX_HTTP_KV_ROUTER_ROOM_WHERE,
+    NGX_HTTP_KV_ROUTER_ROOM_OUT,
+
+    NGX_HTTP_KV_ROUTER_ROOMS
+} ngx_http_kv_router_room_e;
+
+typedef struct {
+    void                           *data;
+    size_t                          size;
+} ngx_http_kv_router_room_t;
+
+
 typedef struct {
     ngx_http_request_t             *request;       /* whose it is */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
+
+    ngx_http_kv_router_room_t       rooms[NGX_HTTP_KV_ROUTER_ROOMS];
 
     ngx_str_t                       model;         /* of a body without ids */
     ngx_http_kv_router_match_t      match;

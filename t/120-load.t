@@ -93,6 +93,19 @@ _EOC_
         proxy_pass              http://engines/;
     }
 
+    location /fallback/ {
+        access_by_lua_block     { router:access() }
+        error_page              502 = @elsewhere;
+        proxy_pass              http://engines/;
+    }
+
+    location @elsewhere {
+        rewrite                 ^ /slow break;
+        proxy_buffering         off;
+        proxy_http_version      1.1;
+        proxy_pass              http://127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    }
+
     location /v1/ {
         access_by_lua_block     { router:access() }
         add_header              x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_best_overlap_blocks, $kv_router_reason" always;
@@ -142,7 +155,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 25;
+plan tests => repeat_each() * 29;
 
 run_tests();
 
@@ -339,6 +352,26 @@ lingers: true 2
 HEAD reset: 502
 load: none
 lingers: true 2
+--- no_error_log
+[alert]
+[emerg]
+
+
+
+=== TEST 8: an answer from elsewhere is no load of the worker that failed
+--- script
+            local sock = client.send("GET /fallback/reset HTTP/1.0\r\n\r\n")
+
+            local head = sock:receiveuntil("\r\n\r\n")()
+
+            ngx.say(head:match(" (%d%d%d)"))
+            ngx.say((sock:receive(2)))
+            client.idle()
+            sock:close()
+--- response_body
+200
+w1
+load: none
 --- no_error_log
 [alert]
 [emerg]

@@ -554,3 +554,60 @@ others: w1 w2 w3
 --- no_error_log
 [error]
 [alert]
+
+
+
+=== TEST 8: a policy whose coroutines never end is stopped with all of them
+--- policy: breeds
+--- user_files
+>>> acme/breeds.lua
+local _M = {}
+
+local create = coroutine.create
+local resume = coroutine.resume
+
+local function forever()
+    while true do end
+end
+
+local function breeds()
+    while true do
+        resume(create(forever))
+    end
+end
+
+local function breeds_twice()
+    while true do
+        resume(create(breeds))
+    end
+end
+
+local kinds = { one = function() resume(create(forever)) end,
+                ever = breeds, twice = breeds_twice }
+
+function _M.new() return _M end
+
+function _M:pick(ctx)
+    local kind = ctx.request.headers["x-kind"]
+
+    if kind then
+        kinds[kind]()
+    end
+
+    return 1, nil, "mine"
+end
+
+return _M
+--- script
+            for _, kind in ipairs { "one", "ever", "twice" } do
+                ngx.say(kind, ": ", routes(1, "x-kind: " .. kind .. "\r\n"),
+                        ", then ", routes(20))
+            end
+--- response_body
+one: 200 policy_error, then 200 mine
+ever: 200 policy_error, then 200 mine
+twice: 200 policy_error, then 200 mine
+--- no_error_log
+[alert]
+[emerg]
+--- timeout: 20

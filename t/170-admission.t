@@ -84,7 +84,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 33;
+plan tests => repeat_each() * 38;
 
 run_tests();
 
@@ -308,3 +308,43 @@ load: none
 [error]
 [alert]
 [warn]
+
+
+
+=== TEST 8: who waits with a long prompt takes no more memory for it
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main",
+                                                { queue = 10,
+                                                  queue_timeout = 1.5 })
+    }
+--- script
+            put("a", ',"max_active":1')
+
+            local function peak()
+                local text = io.open("/proc/self/status"):read("*a")
+
+                return tonumber(text:match("VmHWM:%s*(%d+)"))
+            end
+
+            -- in a file, while it waits
+            local body = '{"prompt":[1' .. (",1"):rep(300000) .. "]}"
+
+            ngx.say(ask("POST", "/v1/x", body).status)
+
+            local before = peak()
+            local a = hold()
+
+            ngx.say(ask("POST", "/v1/x", body).status)
+            ngx.say(peak() - before < 8192 and "no more" or peak() - before)
+            a:close()
+            client.idle()
+--- response_body
+200
+503
+no more
+load: none
+--- no_error_log
+[error]
+[alert]
+[emerg]

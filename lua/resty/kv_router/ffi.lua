@@ -156,7 +156,7 @@ int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
 
-void ngx_http_kv_router_ffi_guard(void *lua);
+void ngx_http_kv_router_ffi_guard(void *lua, void *caller);
 int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
 
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
@@ -594,8 +594,8 @@ end
 -- ---- policies ---------------------------------------------------------------
 
 -- From now on a policy runs, in the VM of that lua_State.
-function _M.guard(vm)
-    C.ngx_http_kv_router_ffi_guard(vm)
+function _M.guard(vm, caller)
+    C.ngx_http_kv_router_ffi_guard(vm, caller)
 end
 
 

@@ -44,8 +44,15 @@ local ABORTED = "its thread was aborted"
 -- that of a lua_State of this VM.
 local _M = { anchor = create(function() end) }
 
-local vm = cast("void *", cast("uintptr_t", tonumber(
-                               match(tostring(_M.anchor), "0x%x+"))))
+
+-- A coroutine's lua_State.
+local function state_of(thread)
+    return cast("void *", cast("uintptr_t", tonumber(
+                               match(tostring(thread), "0x%x+"))))
+end
+
+
+local vm = state_of(_M.anchor)
 
 -- of the last one: the milliseconds that it took, when these were too many,
 -- and whether it could not be stopped for a while
@@ -70,8 +77,8 @@ local function failed(err)
 end
 
 
-local function called(func, policy, ctx, more)
-    guard(vm)
+local function called(func, policy, ctx, more, caller)
+    guard(vm, caller)
 
     local a, b, c, d = func(policy, ctx, more)
     local ms = ended()
@@ -84,15 +91,17 @@ local function called(func, policy, ctx, more)
 end
 
 
--- Calls func(policy, ctx, more).  Returns true and the first four values that
--- it returns, or false and an error with a traceback; behind these five the
--- milliseconds that it took, when these were too many, else nil, and whether it
--- could not be stopped for a while.
-function _M.call(func, policy, ctx, more)
+-- Calls func(policy, ctx, more); caller: the lua_State of a coroutine that waits
+-- for it, or nil.  Returns true and the first four values that it returns, or
+-- false and an error with a traceback; behind these five the milliseconds that
+-- it took, when these were too many, else nil, and whether it could not be
+-- stopped for a while.
+function _M.call(func, policy, ctx, more, caller)
     took = nil
     outran = false
 
-    local ok, a, b, c, d = xpcall(called, failed, func, policy, ctx, more)
+    local ok, a, b, c, d = xpcall(called, failed, func, policy, ctx, more,
+                                  caller)
 
     -- errors that have no handler: no memory
     ended()
@@ -106,7 +115,8 @@ local call = _M.call
 
 local function run(job)
     job.thread = running()
-    job.ok, job.a, job.b, job.c, job.d = call(job.func, job.policy, job.ctx)
+    job.ok, job.a, job.b, job.c, job.d = call(job.func, job.policy, job.ctx,
+                                              nil, job.caller)
     job.ended = true
 end
 
@@ -127,7 +137,8 @@ function _M.apart(func, policy, ctx)
         return call(func, policy, ctx)
     end
 
-    local job = { func = func, policy = policy, ctx = ctx }
+    local job = { func = func, policy = policy, ctx = ctx,
+                  caller = state_of(running()) }
     local ok, err = pcall(start, job)
 
     if job.ended then
