@@ -93,8 +93,8 @@ kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z)
     a->words = (uint64_t *) (mem->base + z->base);
     a->chunks = (kvr_arena_chunk_t *) a->words;
     a->map = (uint64_t *) (a->chunks + z->nchunks);
-    a->lack.class = 0;
     a->lack.n = 0;
+    kvr_arena_forgo(a);
 }
 
 
@@ -240,6 +240,7 @@ kvr_arena_take(kvr_arena_t *a, uint32_t c)
     z = a->zone;
     class = &kvr_arena_classes[c];
     chunk = z->room[c];
+    kvr_arena_forgo(a);
 
     if (chunk == 0) {
         chunk = kvr_arena_chunks(a, c, 1);
@@ -270,6 +271,8 @@ static uint32_t
 kvr_arena_take_span(kvr_arena_t *a, uint32_t n)
 {
     uint32_t  chunk;
+
+    kvr_arena_forgo(a);
 
     chunk = kvr_arena_chunks(a, KVR_ARENA_SPAN, n);
 
@@ -370,6 +373,11 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
         if (chunk == 0) {
             a->lack.class = c;
             a->lack.n = n;
+
+            if (n == 1 && z->low < z->nchunks) {
+                /* a larger class may serve: the map need not be read again */
+                kvr_set32(a->mem, &z->low, z->nchunks);
+            }
 
             return 0;
         }

@@ -137,8 +137,8 @@ typedef struct {
     uint64_t           *words;
     kvr_arena_chunk_t  *chunks;
     uint64_t           *map;            /* a bit for each chunk in use */
-    kvr_arena_want_t    lack;           /* the last that there was no room
-                                           for */
+    kvr_arena_want_t    lack;           /* what was asked for last, if there
+                                           was no room for it */
 } kvr_arena_t;
 
 
@@ -189,6 +189,17 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 
 
 /*
+ * It was not needed: room is not to be made for what was asked for last.  To
+ * be said by those who do without.
+ */
+static inline void
+kvr_arena_forgo(kvr_arena_t *a)
+{
+    a->lack.class = 0;
+}
+
+
+/*
  * For how many such pieces there is room, up to KVR_ARENA_ROOM, which is also
  * said of none; of a span up to one.
  */
@@ -218,12 +229,20 @@ kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 static inline bool
 kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
-    uint32_t  chunk;
+    uint32_t                  chunk;
+    const kvr_arena_chunk_t  *r;
 
     chunk = piece / KVR_ARENA_CHUNK;
+    r = &a->chunks[chunk];
 
-    return a->chunks[chunk].class == class
-           || (a->map[chunk / 64] >> (chunk & 63) & 1) == 0;
+    if ((a->map[chunk / 64] >> (chunk & 63) & 1) == 0) {
+        return true;
+    }
+
+    /* inside a span it is only said to be */
+
+    return r->class == class
+           && (!kvr_arena_is_empty(r) || a->zone->room[class] == chunk);
 }
 
 

@@ -74,6 +74,7 @@ kvr_load_table(kvr_load_t *l, uint32_t slot)
 
     piece = kvr_arena_alloc(l->arena, (uint32_t) (size / 8));
     if (piece == 0) {
+        kvr_arena_forgo(l->arena);
         return false;
     }
 

@@ -213,7 +213,10 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 
     if (last <= half && b->cap > 2 * KVR_BLOCK_INLINE) {
         /* without room it stays as it is */
-        (void) kvr_block_resize(a, b, half);
+
+        if (kvr_block_resize(a, b, half) != KVR_OK) {
+            kvr_arena_forgo(a);
+        }
     }
 }
 

@@ -96,14 +96,18 @@ kvr_pages_trim(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
     if (last == 0) {
         tail = 0;
 
-    } else if (kvr_pages_tail(p, n) < tail
-               && kvr_pages_replace(a, p, last - 1, n - (last - 1) * p.page,
-                                    kvr_pages_tail(p, n))
-                  == KVR_OK)
-    {
-        /* where there is no room for a shorter one, the long one stays */
+    } else if (kvr_pages_tail(p, n) < tail) {
 
-        tail = kvr_pages_tail(p, n);
+        if (kvr_pages_replace(a, p, last - 1, n - (last - 1) * p.page,
+                              kvr_pages_tail(p, n))
+            == KVR_OK)
+        {
+            tail = kvr_pages_tail(p, n);
+
+        } else {
+            /* where there is no room for a shorter one, the long one stays */
+            kvr_arena_forgo(a);
+        }
     }
 
     if (tail != *p.tail) {

@@ -14,6 +14,7 @@ static void shapes(void);
 static void spans(void);
 static void first_fit(void);
 static void limbo(void);
+static void lacks(void);
 static uint32_t fill(arena_t *f, uint32_t words, uint32_t *pieces);
 static void drop(arena_t *f, uint32_t words, const uint32_t *pieces,
     uint32_t n);
@@ -31,6 +32,7 @@ main(int argc, char **argv)
     spans();
     first_fit();
     limbo();
+    lacks();
 
     return done();
 }
@@ -405,5 +407,56 @@ limbo(void)
     kvr_txn_rollback(&fx.mem);
     ok(n && fx.zone->epoch > version && fx.zone->epoch % 2 == 0,
        "unless it is rolled back");
+    arena_close(&fx);
+}
+
+
+/* What room is to be made for, and by which chunks. */
+
+static void
+lacks(void)
+{
+    uint32_t  n, first, block, piece;
+
+    arena_open(&fx, 100);
+    first = get(&fx, 1000);
+    kvr_arena_settle(&fx.a);
+    block = kvr_arena_alloc_block(&fx.a);
+    kvr_txn_commit(&fx.mem);
+
+    n = fill(&fx, 512, all);
+    ok(n && fx.a.lack.class == KVR_ARENA_RUN - 1,
+       "the class is known that there was no room for");
+
+    put(&fx, all[10], 512);
+    put(&fx, all[11], 512);
+    ok(get(&fx, 1500) == 0 && fx.a.lack.class == KVR_ARENA_SPAN
+       && fx.a.lack.n == 3, "and how many chunks in a row");
+
+    piece = get(&fx, 1000);
+    ok(piece && fx.a.lack.class == 0, "where there was room nothing is");
+
+    put(&fx, all[0], 512);
+    all[0] = get(&fx, 72);
+    ok(get(&fx, 64) && fx.a.lack.class == 0,
+       "nor where a larger class has room");
+
+    ok(!kvr_arena_serves(&fx.a, all[20], KVR_ARENA_BLOCK)
+       && kvr_arena_serves(&fx.a, block, KVR_ARENA_BLOCK),
+       "a chunk of blocks serves them, another's does not");
+
+    kvr_arena_settle(&fx.a);
+    kvr_arena_free(&fx.a, block);
+    kvr_txn_commit(&fx.mem);
+    put(&fx, first, 1000);
+    kvr_arena_settle(&fx.a);
+    ok(kvr_arena_serves(&fx.a, block, KVR_ARENA_BLOCK)
+       && kvr_arena_serves(&fx.a, first, KVR_ARENA_BLOCK),
+       "one that is kept for them does, and one that is free");
+
+    is_u64(get(&fx, 1500), first, "both become a span");
+    ok(!kvr_arena_serves(&fx.a, first, KVR_ARENA_BLOCK)
+       && !kvr_arena_serves(&fx.a, block, KVR_ARENA_BLOCK)
+       && is_whole(&fx, "lacks"), "then neither does");
     arena_close(&fx);
 }

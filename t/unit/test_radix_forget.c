@@ -22,6 +22,7 @@ static void ttl(void);
 static void in_vain(void);
 static void hints(void);
 static void shapes(void);
+static void smaller(void);
 static void crowd(void);
 static void killed(void);
 static void forget_and_die(void);
@@ -50,6 +51,7 @@ main(void)
         staircase();
         longest();
         ttl();
+        smaller();
         model();
     }
 
@@ -455,6 +457,47 @@ shapes(void)
     ok(bad == 0 && before < 10000 && fx_whole(f, "shapes"),
        "where all are long, it is made for short ones (%lu)",
        (unsigned long) before);
+    fx_close(f);
+}
+
+
+/*
+ * What gets smaller would move to a smaller piece, and stays where it is when
+ * there is none: no room is to be made for that.
+ */
+
+static void
+smaller(void)
+{
+    uint32_t      i, piece;
+    kvr_arena_t  *arena;
+
+    open_small(4 << 20, 8);
+    arena = kvr_index_arena(&f->x);
+
+    for (i = 0; i < 300; i++) {
+        q[i] = fx_kind == KVR_INDEX_RADIX ? i + 1 : 1;
+        h[i] = i + 1;
+    }
+
+    if (fx_kind == KVR_INDEX_RADIX) {
+        fx_store(f, 0, KVR_DEVICE, 0, h, q, 300);
+    }
+
+    for (i = 0; fx_kind == KVR_INDEX_POSITIONAL && i < 300; i++) {
+        fx_store(f, 0, KVR_DEVICE, 0, &h[i], q, 1);
+    }
+
+    do {
+        kvr_index_begin(&f->x);
+        piece = kvr_arena_alloc(arena, 1);
+        kvr_txn_commit(&f->mem);
+    } while (piece);
+
+    is_u64(arena->lack.class, 1, "no piece is free, be it the smallest");
+    fx_backwards(q, h + 50, 250);
+    is_u64(fx_remove(f, 0, KVR_DEVICE, q, 250), 0, "most of it goes");
+    is_u64(arena->lack.class, 0, "and lacks nothing");
     fx_close(f);
 }
 
