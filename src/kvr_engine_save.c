@@ -7,8 +7,9 @@
  * records whose numbers are little-endian:
  *
  *     group    number (4), kind (1)
- *     block    handle (8), parent (8), place (8), seed (8), copies (4 of 2), k (2),
- *              flags (1), why (1), and k local hashes (8 each)
+ *     block    handle (8), parent (8), place (8), seed (8), copies by tier
+ *              (2 each), k (2), flags (1), why (1), and k local hashes (8
+ *              each)
  *
  * Blocks come oldest first.  One that is held once, of a plain chain, is left
  * out: the index's own snapshot says all there is to it.
