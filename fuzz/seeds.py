@@ -214,7 +214,8 @@ def streams():
 def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
            seed=1337):
     """A block in a relay's saved state; see src/kvr_engine_save.c."""
-    return (words(handle, parent, 99, seed) + bytes(copies)
+    return (words(handle, parent, 99, seed)
+            + b"".join(n.to_bytes(2, "little") for n in copies)
             + len(local).to_bytes(2, "little") + bytes([flags, why])
             + words(*local))
 
@@ -222,7 +223,7 @@ def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
 def states():
     """Events, parts of snapshots and of saved state; see fuzz_engine.c."""
     def part(rank, groups, *blocks):
-        return msgpack.packb(["kve1", rank, groups, b"".join(blocks)])
+        return msgpack.packb(["kve2", rank, groups, b"".join(blocks)])
 
     chain = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
                            ["r", 0, 0, words(2)]])
@@ -233,7 +234,7 @@ def states():
              part(0, b"", record(9, 2, 8, flags=1), record(10, 9, 7, flags=1)),
              part(0, b"", record(11, 12, 1, flags=1),
                   record(12, 11, 1, flags=1)),
-             part(1, b"", record(7, 0, 1, 2, copies=(0, 255, 0, 0), seed=5)),
+             part(1, b"", record(7, 0, 1, 2, copies=(0, 65535, 0, 0), seed=5)),
              part(2, b"", record(20, 0, flags=2, why=4),
                   record(21, 20, flags=3, why=1)),
              part(3, b"\0" * 4 + b"\1")]
@@ -367,7 +368,7 @@ def relays():
         return answer(b"$%d\r\n%s\r\n" % (len(data), data))
 
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
-    state = msgpack.packb(["kve1", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
+    state = msgpack.packb(["kve2", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
     lines = [b"kv-relay 1 0 0\n0 5 77 1 0 - \n",
              b"kv-relay 1 64 1\n0 5 0 0 0 -one an offloaded block was lost\n"]
     entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,

@@ -7,7 +7,9 @@
  * The balancer phase never hears of the last attempt, nor why one failed.
  * What hears of each is the peer's free(): it is called once for every peer
  * that was given, whatever happened.  So the peer's functions are wrapped,
- * behind those of the keepalive module, which does the same.
+ * around those of the keepalive module, which does the same around those of
+ * the Lua module.  That is done when nginx makes the peer: while the balancer
+ * phase runs its data is the Lua module's own in some versions.
  */
 
 
@@ -17,6 +19,7 @@
 struct ngx_http_kv_router_attempt_s {
     ngx_http_kv_router_ctx_t       *ctx;
     ngx_http_request_t             *request;
+    ngx_peer_connection_t          *pc;
 
     void                           *data;      /* of the wrapped functions */
     ngx_event_get_peer_pt           get;
@@ -33,6 +36,8 @@ struct ngx_http_kv_router_attempt_s {
 #define NGX_HTTP_KV_ROUTER_STALE_MAX  256   /* connections of a request */
 
 
+static ngx_int_t ngx_http_kv_router_attempt_init_peer(ngx_http_request_t *r,
+    ngx_http_upstream_srv_conf_t *us);
 static ngx_int_t ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc,
     void *data);
 static void ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc,
@@ -175,24 +180,52 @@ ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
 
 /* ---- the peer ----------------------------------------------------------- */
 
-ngx_int_t
-ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx)
+void
+ngx_http_kv_router_attempt_init(ngx_conf_t *cf)
 {
-    ngx_peer_connection_t         *pc;
-    ngx_http_kv_router_attempt_t  *a;
+    ngx_uint_t                       i;
+    ngx_http_upstream_srv_conf_t   **uscfp;
+    ngx_http_upstream_main_conf_t   *umcf;
+    ngx_http_kv_router_srv_conf_t   *kscf;
 
-    if (r->upstream == NULL) {
+    umcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_upstream_module);
+    uscfp = umcf->upstreams.elts;
+
+    for (i = 0; i < umcf->upstreams.nelts; i++) {
+
+        /* none: an address in a "proxy_pass", which has no balancer */
+
+        if (uscfp[i]->srv_conf == NULL) {
+            continue;
+        }
+
+        kscf = ngx_http_conf_upstream_srv_conf(uscfp[i],
+                                               ngx_http_kv_router_module);
+
+        kscf->init_peer = uscfp[i]->peer.init;
+        uscfp[i]->peer.init = ngx_http_kv_router_attempt_init_peer;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_attempt_init_peer(ngx_http_request_t *r,
+    ngx_http_upstream_srv_conf_t *us)
+{
+    ngx_peer_connection_t          *pc;
+    ngx_http_kv_router_ctx_t       *ctx;
+    ngx_http_kv_router_attempt_t   *a;
+    ngx_http_kv_router_srv_conf_t  *kscf;
+
+    kscf = ngx_http_conf_upstream_srv_conf(us, ngx_http_kv_router_module);
+
+    if (kscf->init_peer(r, us) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    pc = &r->upstream->peer;
+    ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (pc->free == ngx_http_kv_router_attempt_free) {
-        a = pc->data;
-        a->ctx = ctx;
-        ctx->attempt = a;
-
+    if (ctx == NULL || !ctx->reserved) {
         return NGX_OK;
     }
 
@@ -201,8 +234,11 @@ ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    a->ctx = ctx;
+    pc = &r->upstream->peer;
+
+    a->ctx = NULL;
     a->request = r;
+    a->pc = pc;
     a->data = pc->data;
     a->get = pc->get;
     a->free = pc->free;
@@ -227,6 +263,22 @@ ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
 #endif
 
     ctx->attempt = a;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx)
+{
+    if (ctx->attempt == NULL || r->upstream == NULL
+        || ctx->attempt->pc != &r->upstream->peer)
+    {
+        return NGX_ERROR;
+    }
+
+    ctx->attempt->ctx = ctx;
 
     return NGX_OK;
 }

@@ -19,6 +19,7 @@
 
 static void *ngx_http_kv_router_create_main_conf(ngx_conf_t *cf);
 static char *ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf);
+static void *ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf);
 static void *ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
@@ -115,7 +116,7 @@ static ngx_http_module_t  ngx_http_kv_router_module_ctx = {
     ngx_http_kv_router_create_main_conf,   /* create main configuration */
     ngx_http_kv_router_init_main_conf,     /* init main configuration */
 
-    NULL,                                  /* create server configuration */
+    ngx_http_kv_router_create_srv_conf,    /* create server configuration */
     NULL,                                  /* merge server configuration */
 
     ngx_http_kv_router_create_loc_conf,    /* create location configuration */
@@ -205,6 +206,19 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
 
 
 static void *
+ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf)
+{
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->init_peer = NULL;
+     */
+
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_srv_conf_t));
+}
+
+
+static void *
 ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf)
 {
     /*
@@ -269,6 +283,7 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
     kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
 
     if (kmcf->zones.nelts) {
+        ngx_http_kv_router_attempt_init(cf);
         ngx_http_kv_router_filter_init();
         ngx_http_kv_router_explain_init();
     }

@@ -196,6 +196,12 @@ typedef struct {
 } ngx_http_kv_router_loc_conf_t;
 
 
+/* of an upstream */
+typedef struct {
+    ngx_http_upstream_init_peer_pt  init_peer;     /* the one wrapped; NULL */
+} ngx_http_kv_router_srv_conf_t;
+
+
 /*
  * How far the view of a worker can be trusted; of it, or of one of its
  * holders, is the number.  STALE too while what it publishes is not heard.

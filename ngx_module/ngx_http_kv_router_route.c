@@ -491,8 +491,8 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
         return NGX_DECLINED;
     }
 
-    if (ngx_http_kv_router_attempt_wrap(r, ctx) != NGX_OK) {
-        *err = "no memory";
+    if (ngx_http_kv_router_attempt_begin(r, ctx) != NGX_OK) {
+        *err = "its upstream was made before it was routed";
         return NGX_DECLINED;
     }
 

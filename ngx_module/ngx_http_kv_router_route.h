@@ -236,8 +236,14 @@ void ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx);
 /* the first byte of an answer */
 void ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
 
-/* balancer: the request's attempts are seen from now on; NGX_ERROR */
-ngx_int_t ngx_http_kv_router_attempt_wrap(ngx_http_request_t *r,
+/* attempt: after all upstreams of the configuration were made */
+void ngx_http_kv_router_attempt_init(ngx_conf_t *cf);
+
+/*
+ * balancer: the attempts of the request's upstream are seen from now on;
+ * NGX_ERROR: it was made before the request was routed
+ */
+ngx_int_t ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
 /* the context goes */

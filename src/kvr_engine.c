@@ -573,11 +573,11 @@ void
 kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
     const kvr_event_t *ev)
 {
-    uint8_t  *copies;
+    uint16_t  *copies;
 
     copies = &b->copies[ev->tier];
 
-    if (op->e->counting && !ev->reused && *copies && *copies < UINT8_MAX) {
+    if (op->e->counting && !ev->reused && *copies && *copies < UINT16_MAX) {
         (*copies)++;
     }
 }
@@ -712,7 +712,7 @@ kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
     }
 
     if (left && b) {
-        b->copies[ev->tier] = (uint8_t) kvr_min(left, UINT8_MAX);
+        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
     }
 
     return left == 0;

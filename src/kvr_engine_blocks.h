@@ -48,7 +48,7 @@ typedef struct {
     uint32_t     chain;             /* next in the bucket; 0: none */
     uint32_t     prev, next;        /* in its list; 0: none */
     uint32_t     stamp;             /* of the last event that looked at it */
-    uint8_t      copies[KVR_TIERS]; /* 0: not known to be held there */
+    uint16_t     copies[KVR_TIERS]; /* 0: not known to be held there */
     uint16_t     k;                 /* locals; 0: its place is not known */
     uint8_t      state : 4;         /* kvr_known_t */
     uint8_t      has_parent : 1;

@@ -3,12 +3,13 @@
  *
  * What an engine's memory says beyond the index, written out and read again.
  *
- * A part is msgpack: ["kve1", rank, groups, blocks], the last two bin, of
+ * A part is msgpack: ["kve2", rank, groups, blocks], the last two bin, of
  * records whose numbers are little-endian:
  *
  *     group    number (4), kind (1)
- *     block    handle (8), parent (8), place (8), seed (8), copies (4), k (2),
- *              flags (1), why (1), and k local hashes (8 each)
+ *     block    handle (8), parent (8), place (8), seed (8), copies by tier
+ *              (2 each), k (2), flags (1), why (1), and k local hashes (8
+ *              each)
  *
  * Blocks come oldest first.  One that is held once, of a plain chain, and that
  * is one of the index's, is left out: the index's own snapshot says all there
@@ -22,9 +23,9 @@
 #include <stdlib.h>
 
 
-#define KVR_SAVE_TAG         "kve1"
+#define KVR_SAVE_TAG         "kve2"
 #define KVR_SAVE_GROUP       5          /* bytes */
-#define KVR_SAVE_BLOCK       40         /* without local hashes */
+#define KVR_SAVE_BLOCK       44         /* without local hashes */
 #define KVR_SAVE_FRAME       64         /* of a part, at most, and its groups
                                            apart */
 
@@ -183,11 +184,15 @@ kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
     kvr_save_number(p + 8, b->parent, 8);
     kvr_save_number(p + 16, b->place, 8);
     kvr_save_number(p + 24, b->seed, 8);
-    memcpy(p + 32, b->copies, KVR_TIERS);
-    kvr_save_number(p + 36, b->k, 2);
-    p[38] = (char) ((b->has_parent ? KVR_SAVE_HAS_PARENT : 0)
+
+    for (i = 0; i < KVR_TIERS; i++) {
+        kvr_save_number(p + 32 + i * 2, b->copies[i], 2);
+    }
+
+    kvr_save_number(p + 40, b->k, 2);
+    p[42] = (char) ((b->has_parent ? KVR_SAVE_HAS_PARENT : 0)
                     | (b->foreign ? KVR_SAVE_FOREIGN : 0));
-    p[39] = (char) b->why;
+    p[43] = (char) b->why;
 
     for (i = 0; i < b->k; i++) {
         kvr_save_number(p + KVR_SAVE_BLOCK + i * 8,
@@ -323,7 +328,7 @@ kvr_load_part(kvr_engine_op_t *op, const void *part, size_t size)
 
     for (end = p + item[3].count; p < end; /* void */ ) {
         kvr_load_block(op, p);
-        p += KVR_SAVE_BLOCK + kvr_load_number(p + 36, 2) * 8;
+        p += KVR_SAVE_BLOCK + kvr_load_number(p + 40, 2) * 8;
     }
 
     return KVR_OK;
@@ -365,11 +370,11 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
             return false;
         }
 
-        k = kvr_load_number(p + 36, 2);
+        k = kvr_load_number(p + 40, 2);
 
         if (k > KVR_BLOCK_SIZE_MAX || left < KVR_SAVE_BLOCK + k * 8
-            || kvr_why_class((uint8_t) p[39])
-               != (p[38] & KVR_SAVE_FOREIGN ? KVR_WHY_IS_FILTERED
+            || kvr_why_class((uint8_t) p[43])
+               != (p[42] & KVR_SAVE_FOREIGN ? KVR_WHY_IS_FILTERED
                                             : KVR_WHY_IS_NONE))
         {
             return false;
@@ -409,13 +414,14 @@ kvr_load_group(kvr_engine_op_t *op, const char *p)
 static void
 kvr_load_block(kvr_engine_op_t *op, const char *p)
 {
+    uint16_t             n;
     uint32_t             i, k, tiers;
     uint64_t             handle;
     kvr_known_t          state;
     kvr_engine_block_t  *b;
 
     handle = kvr_load_number(p, 8);
-    k = (uint32_t) kvr_load_number(p + 36, 2);
+    k = (uint32_t) kvr_load_number(p + 40, 2);
 
     tiers = kvr_engine_tiers(op, handle);
     b = kvr_engine_find(op, handle);
@@ -426,7 +432,7 @@ kvr_load_block(kvr_engine_op_t *op, const char *p)
     } else if (k) {
         state = KVR_KNOWN_GONE;
 
-    } else if (p[38] & KVR_SAVE_FOREIGN) {
+    } else if (p[42] & KVR_SAVE_FOREIGN) {
         state = KVR_KNOWN_FILTERED;
 
     } else {
@@ -449,7 +455,7 @@ kvr_load_block(kvr_engine_op_t *op, const char *p)
             op->e->locals[i] = kvr_load_number(p + KVR_SAVE_BLOCK + i * 8, 8);
         }
 
-        b->has_parent = (p[38] & KVR_SAVE_HAS_PARENT) != 0;
+        b->has_parent = (p[42] & KVR_SAVE_HAS_PARENT) != 0;
         b->parent = kvr_load_number(p + 8, 8);
         b->place = kvr_load_number(p + 16, 8);
         b->seed = kvr_load_number(p + 24, 8);
@@ -458,11 +464,12 @@ kvr_load_block(kvr_engine_op_t *op, const char *p)
     }
 
     for (i = 0; i < KVR_TIERS; i++) {
-        b->copies[i] = tiers >> i & 1 ? kvr_max((uint8_t) p[32 + i], 1) : 0;
+        n = (uint16_t) kvr_load_number(p + 32 + i * 2, 2);
+        b->copies[i] = tiers >> i & 1 ? kvr_max(n, 1) : 0;
     }
 
-    b->foreign = (p[38] & KVR_SAVE_FOREIGN) != 0;
-    b->why = (uint8_t) p[39];
+    b->foreign = (p[42] & KVR_SAVE_FOREIGN) != 0;
+    b->why = (uint8_t) p[43];
 }
 
 

@@ -449,11 +449,6 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         return kvr_ingest_bare(in, w, ev);
     }
 
-    if (ev->verdict == KVR_FILTERED) {
-        kvr_count(k, &w->counters.why[ev->why], 1);
-        return KVR_OK;
-    }
-
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
         kvr_complaint_note(&in->complaint, w, ev->why, ev,
@@ -472,6 +467,11 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (ev->has_event_id && in->msg.form == KVR_FORM_ROUTER_EVENT
         && !kvr_ingest_numbered(in, w, ev))
     {
+        return KVR_OK;
+    }
+
+    if (ev->verdict == KVR_FILTERED) {
+        kvr_count(k, &w->counters.why[ev->why], 1);
         return KVR_OK;
     }
 
@@ -564,15 +564,16 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             return false;
         }
 
-        /* the numbers begin anew, and so does the rank */
+        /* the numbers begin anew, and so does the rank; others may not */
 
         kvr_count(k, &w->counters.restarts, 1);
         kvr_shard_clear(k, holder);
-        kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
+        (void) kvr_stream_cleared(k, in->worker, ev->rank);
 
     } else if (next && ev->event_id > next) {
         kvr_count(k, &w->counters.gaps, 1);
         kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_GAP);
+        kvr_stream_uncleared(k, w);
     }
 
     kvr_set64(&k->mem, &h->event_id, ev->event_id + 1);

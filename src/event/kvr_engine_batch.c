@@ -198,10 +198,15 @@ kvr_engine_batch_part(kvr_decoder_t *d, const kvr_msgpack_item_t *frame,
         return KVR_INVALID;
     }
 
+    /* the rank as vLLM calls it, as events do, and SGLang */
+
     if (kvr_msgpack_equals(&key, "events")) {
         *part = KVR_BATCH_EVENTS;
 
-    } else if (kvr_msgpack_equals(&key, "data_parallel_rank")) {
+    } else if (kvr_msgpack_equals(&key, "data_parallel_rank")
+               || kvr_msgpack_equals(&key, "dp_rank")
+               || kvr_msgpack_equals(&key, "attn_dp_rank"))
+    {
         *part = KVR_BATCH_RANK;
     }
 

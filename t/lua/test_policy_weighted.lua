@@ -165,16 +165,22 @@ local loaded = assert(policy.load("weighted", {
 local function where(id, busy)
     local list = { { active_prefills = 2 }, { active_prefills = busy or 1 } }
     local request = { headers = { ["x-session-id"] = id }, fields = {} }
-    local got, _, reason = loaded.pick(loaded.policy,
-                                       fake.ctx(list, nil,
-                                                { request = request }))
+    local ctx = fake.ctx(list, nil, { request = request })
+    local got, _, reason = loaded.pick(loaded.policy, ctx)
 
-    return got[0] .. " " .. reason
+    return got[0] .. " " .. reason, ctx
 end
 
 is(where("s"), "2 load", "a session goes by the other scores")
 is(where("s", 50), "2 session", "and stays, when its weight says so")
 is(where("t", 50), "1 load", "others don't")
+
+local ctx = select(2, where("r"))
+
+is(where("r", 50), "2 session", "a session that was served where it went stays")
+loaded.done(loaded.policy, ctx, { tries = 2, holder = 0 })
+is(where("r", 1), "1 session", "after a retry it is where it was served")
+is(policy.load("weighted").done, nil, "without sessions nothing is to be told")
 
 
 -- ---- settings ---------------------------------------------------------------

@@ -13,17 +13,24 @@ class Authority:
                  "-subj", f"/CN={name}", "-keyout", self._path(f"{name}.key"),
                  "-out", self.file)
 
-    def issue(self, name, names, days=2):
-        """A certificate for DNS:… and IP:…, and its key; days -1: expired."""
+    def issue(self, name, names, expired=False):
+        """A certificate for DNS:… and IP:…, and its key."""
         files = self._path(f"{name}.pem"), self._path(f"{name}.key")
         request = self._path(f"{name}.csr")
         _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
                  "-keyout", files[1], "-out", request)
         (self._directory / "names").write_text(f"subjectAltName={names}\n")
-        _openssl("x509", "-req", "-days", str(days), "-in", request, "-CA",
-                 self.file, "-CAkey", self._path(f"{self._name}.key"),
-                 "-CAcreateserial", "-extfile", self._path("names"), "-out",
-                 files[0])
+        sign = ("x509", "-req", "-in", request, "-CA", self.file, "-CAkey",
+                self._path(f"{self._name}.key"), "-CAcreateserial", "-extfile",
+                self._path("names"), "-out", files[0])
+        if not expired:
+            _openssl(*sign, "-days", "2")
+            return files
+        try:
+            _openssl(*sign, "-days", "-1")
+        except subprocess.CalledProcessError:   # OpenSSL 3.4 and later
+            _openssl(*sign, "-not_before", "20200101000000Z", "-not_after",
+                     "20200102000000Z")
         return files
 
     def _path(self, name):

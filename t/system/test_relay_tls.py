@@ -31,7 +31,7 @@ class TlsStage(Stage):
         self.other = Authority(self.directory, "other")
         names = f"DNS:{NAME},IP:127.0.0.1"
         self.good = self.authority.issue("redis", names)
-        self.expired = self.authority.issue("expired", names, days=-1)
+        self.expired = self.authority.issue("expired", names, expired=True)
         self.strange = self.other.issue("strange", names)
         self.client = self.authority.issue("client", "DNS:relay.test")
 

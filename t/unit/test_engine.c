@@ -13,6 +13,8 @@
 static void
 test_copies(void)
 {
+    uint32_t  i;
+
     stored(0, "10 11 12", "abc", KVR_DEVICE);
     ok(emitted == 1, "a chain is emitted at once");
 
@@ -41,6 +43,21 @@ test_copies(void)
     stored(11, "12", "c", KVR_DEVICE);
     removed("12", KVR_DEVICE);
     has("abcd", 2, 4, 4, "and begin at one when all were removed");
+
+    /* a prompt that ends with a block has that block computed each time */
+
+    for (i = 0; i < 1000; i++) {
+        stored(11, "12", "c", KVR_DEVICE);
+    }
+
+    for (i = 0; i < 999; i++) {
+        removed("12", KVR_DEVICE);
+    }
+
+    has("abcd", 4, 4, 4, "the last of a thousand copies is one, too");
+
+    removed("12", KVR_DEVICE);
+    has("abcd", 2, 4, 4, "and its removal the last");
 
     stored(10, "12", "x", KVR_DEVICE);
     has("abcd", 2, 2, 2, "a handle stored for another block leaves the first");
@@ -594,6 +611,11 @@ test_save(const kind_t *kind)
     engine_rank = 1;
     stored(0, "10 11 12", "abc", KVR_DEVICE);
     stored(0, "10 11", "ab", KVR_DEVICE);
+
+    for (i = 0; i < 300; i++) {
+        stored(0, "10", "a", KVR_DEVICE);
+    }
+
     stored(12, "13", "d", KVR_DEVICE);
     removed("13", KVR_DEVICE);
     published("['BlockStored', [20, 21], null, [97, 97, 97, 97, 98, 98, 98, "
@@ -634,6 +656,11 @@ test_save(const kind_t *kind)
     is_u64(unsound, 0, "%s: the parts are loaded", kind->name);
 
     removed("10 11 12", KVR_DEVICE);
+
+    for (i = 0; i < 300; i++) {
+        removed("10", KVR_DEVICE);
+    }
+
     has("abc", 2, 2, 2, "%s: copies are remembered", kind->name);
 
     offloaded("12 13", KVR_HOST);

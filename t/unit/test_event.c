@@ -734,6 +734,12 @@ test_batches(void)
        && got.event[0].ev.rank == 4,
        "a map's rank may come after its events");
 
+    decode("{'attn_dp_rank': 4, 'events': [['BlockRemoved', [9]]]}");
+    ok(got.n == 1 && got.event[0].ev.rank == 4, "and be called as in SGLang");
+
+    decode("{'events': [['BlockRemoved', [9]]], 'dp_rank': 4}");
+    ok(got.n == 1 && got.event[0].ev.rank == 4, "or as in its events");
+
     kvr_decoder_rank(decoder, 2);
 
     decode("[1.5, [['BlockRemoved', [9]]]]");

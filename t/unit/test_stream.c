@@ -111,13 +111,58 @@ test_silent_epoch(void)
 }
 
 
+/* A RouterEvent: rank r is cleared, or a block in that tier of it is removed. */
+
+static bool
+numbered(uint32_t r, uint64_t id, const char *tier)
+{
+    char  text[256];
+
+    snprintf(text, sizeof(text),
+             "{\"worker_id\":\"n\",%s%s%s\"event\":{\"event_id\":%" PRIu64
+             ",\"dp_rank\":%u,\"data\":%s}}",
+             tier ? "\"storage_tier\":\"" : "", tier ? tier : "",
+             tier ? "\"," : "", id, r,
+             tier ? "{\"removed\":{\"block_hashes\":[7]}}" : "\"cleared\"");
+
+    return kvr_ingest_open(ingest, "n", 1, text, strlen(text), true, now_ms,
+                           &detail) == KVR_INGEST_APPLY
+           && kvr_ingest_step(ingest, 100) == KVR_DONE;
+}
+
+
+static void
+test_numbers(void)
+{
+    ok(numbered(0, 1, NULL) && numbered(1, 1, NULL)
+       && stands("n", KVR_UNVERIFIED, KVR_FINE, 0, 0),
+       "RouterEvents, numbered for each rank");
+
+    ok(numbered(0, 2, "tape") && numbered(0, 3, NULL)
+       && worker_of("n")->counters.why[KVR_WHY_MEDIUM] == 1
+       && stands("n", KVR_UNVERIFIED, KVR_FINE, 0, 0),
+       "one that is filtered has its number, and leaves no gap");
+
+    ok(numbered(1, 5, NULL)
+       && stands("n", KVR_DEGRADED, KVR_DEG_GAP, 0, 0), "a gap in rank 1");
+
+    ok(numbered(0, 0, NULL)
+       && stands("n", KVR_DEGRADED, KVR_DEG_GAP, 0, 0),
+       "is not filled because rank 0 begins anew");
+
+    ok(numbered(1, 0, NULL)
+       && stands("n", KVR_UNVERIFIED, KVR_FINE, 0, 0),
+       "but when rank 1 does, too");
+}
+
+
 int
 main(void)
 {
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_taken_over, test_silent_epoch
+        test_refusal, test_taken_over, test_silent_epoch, test_numbers
     };
 
     for (i = 0; i < KINDS; i++) {

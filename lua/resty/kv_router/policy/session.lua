@@ -155,9 +155,7 @@ end
 
 
 -- After a retry the session is where it was served.
-function _M:done(ctx, outcome)
-    local next = self.next
-
+function _M:moved(ctx, outcome)
     if ctx and outcome.tries > 1 then
         local id = _M.id_of(ctx.request, self.conf.header, self.conf.field)
         local candidates = ctx.candidates
@@ -168,6 +166,13 @@ function _M:done(ctx, outcome)
             end
         end
     end
+end
+
+
+function _M:done(ctx, outcome)
+    local next = self.next
+
+    self:moved(ctx, outcome)
 
     if next.done then
         next.done(next.policy, ctx, outcome)

@@ -42,6 +42,7 @@ local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
+local moved = require "resty.kv_router.policy.session".moved
 local names = require "resty.kv_router.ffi".CONFIDENCES
 local number_of = sessions.number
 local setmetatable = setmetatable
@@ -107,8 +108,9 @@ function _M.new(conf)
         end
     end
 
+    -- done() costs, and is for sessions alone
     return setmetatable({ conf = complete, scorers = scorers,
-                          sessions = kept }, mt)
+                          sessions = kept, done = kept and moved }, mt)
 end
 
 
