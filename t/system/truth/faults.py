@@ -228,13 +228,14 @@ def messages_lost(plant, worker, rng):
 
 @fault("worker", recoverable=False)
 def messages_outrun(plant, worker, rng):
-    """More ZMQ messages are lost than the replay buffer holds, before their
-    relay can ask for any of them."""
+    """A clear, and all that the replay buffer holds behind it, before their
+    relay can ask for any of them: what follows fits what was before."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
     engine.steady = True
     number = rng.randrange(engine.profile.ranks)
     relay.signal(signal.SIGSTOP)
-    engine.mute(number, engine.profile.buffer + rng.randrange(2, 20))
+    engine.mute(number, engine.profile.buffer)
+    engine.clear(number)
     _run_out(engine, number)
     relay.signal(signal.SIGCONT)
 
@@ -245,14 +246,18 @@ def buffer_overrun(plant, worker, rng):
     next one has a snapshot, and envelopes behind it or none."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
     engine.steady = True
-    if rng.random() < 0.5:
-        engine.rest(True)
+    engine.rest(rng.random() < 0.5)
+    if engine.resting:
         _covered(plant, worker)
     relay.kill()
     engine.listen(False)
     engine.rest(False)
     last = [seq for _, seq in engine.position()]
-    more = engine.profile.buffer + rng.randrange(2, 50)
+    more = engine.profile.buffer + 1
+    if rng.random() < 0.5:
+        engine.clear()
+    else:
+        more += rng.randrange(2, 50)
     while any(seq < before + more for before, (_, seq)
               in zip(last, engine.position())):
         engine.step()
