@@ -18,6 +18,8 @@
                                            the same first half */
 #define NODES    4000
 #define SLOTS    40
+#define MEMORY   (1u << 16)             /* blocks */
+#define SIZE     (4 << 20)
 #define ROUNDS   400
 
 
@@ -27,6 +29,8 @@ typedef struct {
     uint32_t  tokens[ENGINE_SIZE_MAX];
     uint32_t  children[BRANCH];         /* 0: not there yet */
     uint32_t  copies;
+    bool      known;                    /* was stored at some time */
+    bool      host;                     /* is offloaded */
 } node_t;
 
 
@@ -139,6 +143,40 @@ evict(uint32_t node)
 }
 
 
+/* To the host, or away from there: said late, of what may have been evicted. */
+
+static void
+offload(void)
+{
+    uint32_t     node;
+    uint64_t     handle;
+    kvr_event_t  ev;
+
+    node = 1 + any(nnodes - 1);
+
+    if (!nodes[node].known) {
+        return;
+    }
+
+    handle = handle_of(node);
+
+    memset(&ev, 0, sizeof(ev));
+    ev.kind = nodes[node].host ? KVR_REMOVE : KVR_STORE;
+    ev.tier = KVR_HOST;
+    ev.handles = &handle;
+    ev.nhandles = 1;
+
+    nodes[node].host = !nodes[node].host;
+
+    (void) engine_tell(&ev);
+
+    if (engine_rc != KVR_OK || engine_why != KVR_WHY_NONE) {
+        note("offload: %d, %s", engine_rc, kvr_why_name(engine_why));
+        emission_fits = false;
+    }
+}
+
+
 static void
 request(void)
 {
@@ -180,6 +218,7 @@ request(void)
 
     for (i = hits; i < n; i++) {
         nodes[chain[i]].copies++;
+        nodes[chain[i]].known = true;
         held++;
     }
 }
@@ -212,15 +251,17 @@ zone_tiers(const engine_zone_t *z, uint64_t handle)
 static bool
 agrees(const char *who, const engine_zone_t *z)
 {
-    uint32_t  i, here, half;
+    uint32_t  i, want, here, half;
 
     for (i = 1; i < nnodes; i++) {
-        here = zone_tiers(z, handle_of(i)) & 1;
-        half = zone_tiers(z, kvr_span_handle(handle_of(i), 0)) & 1;
+        want = (nodes[i].copies ? 1u << KVR_DEVICE : 0)
+               | (nodes[i].host ? 1u << KVR_HOST : 0);
+        here = zone_tiers(z, handle_of(i));
+        half = zone_tiers(z, kvr_span_handle(handle_of(i), 0));
 
-        if (here != (nodes[i].copies != 0) || half != here) {
-            note("%s: handle of node %u: want %u copies, is %u, its first "
-                 "half %u", who, i, nodes[i].copies, here, half);
+        if (here != want || half != want) {
+            note("%s: block %u: want tiers %x, is %x, its first half %x", who,
+                 i, want, here, half);
             return false;
         }
     }
@@ -271,12 +312,12 @@ static bool
 hand_over(void)
 {
     bool               good;
-    kvr_engine_conf_t  conf = { true, 0 };
+    kvr_engine_conf_t  conf = { true, MEMORY };
 
     next_near = &slots[next_near == slots];
 
-    engine_zone_open(next_near, kind, 16 << 20);
-    engine_zone_open(&next_far, kind, 16 << 20);
+    engine_zone_open(next_near, kind, SIZE);
+    engine_zone_open(&next_far, kind, SIZE);
     next_engine = kvr_engine_create(&next_near->router, &conf);
 
     good = kvr_router_dump_events(&near_zone.router, "w", 1, next_learns,
@@ -312,13 +353,17 @@ run(uint64_t seed, uint32_t span)
     nnodes = 1;
     held = 0;
 
-    engine_open(kind, true, 0);
+    engine_open(kind, true, MEMORY);
     engine_size = span * kind->params.block_size;
     good = true;
     n = 0;
 
     for (i = 0; good && i < ROUNDS; i++) {
         request();
+
+        if (any(3) == 0) {
+            offload();
+        }
 
         if (any(60) == 0) {
             n++;

@@ -190,6 +190,7 @@ class Engine:
         self.relays = 0                 # that were ever started for it
         self.steady = False             # until heal()
         self.deaf = False               # nobody listens to what it says
+        self.resting = False            # there are no requests
         self._going = False
         self._thread = None
 
@@ -229,7 +230,7 @@ class Engine:
         """A request on one of its ranks; a batch, unless nothing changed.
         Now and then a rank is emptied instead, unless it is `steady`."""
         with self.lock:
-            if not self._going:
+            if not self._going or self.resting:
                 return
             rank = self.rng.choice(self.ranks)
             if self.rng.random() < CLEARS and not self.steady:
@@ -266,6 +267,11 @@ class Engine:
         """Whether anybody listens."""
         with self.lock:
             self.deaf = not heard
+
+    def rest(self, resting):
+        """Whether requests are turned away."""
+        with self.lock:
+            self.resting = resting
 
     def clear(self, number=None):
         """Empties the cache of one rank, or of all."""

@@ -7,6 +7,7 @@ the referee knows.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -217,27 +218,46 @@ def messages_dropped(plant, worker, rng):
 
 @fault("worker", recoverable=False)
 def messages_lost(plant, worker, rng):
-    """ZMQ messages are lost, and the replay buffer has them no more."""
+    """ZMQ messages are lost, and the replay buffer leaves them out."""
     engine = plant.fleet.engines[worker]
     engine.steady = True
     number = rng.randrange(engine.profile.ranks)
-    if rng.random() < 0.5:
-        engine.mute(number, engine.profile.buffer + rng.randrange(2, 20))
-        _run_out(engine, number)
-    if not engine.lost(number):         # or its relay asked in time
-        engine.mute(number, rng.randrange(1, 20), keep=False)
-        _run_out(engine, number)
+    engine.mute(number, rng.randrange(1, 20), keep=False)
+    _run_out(engine, number)
+
+
+@fault("worker", recoverable=False)
+def messages_outrun(plant, worker, rng):
+    """A clear, and all that the replay buffer holds behind it, before their
+    relay can ask for any of them: what follows fits what was before."""
+    engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
+    engine.steady = True
+    number = rng.randrange(engine.profile.ranks)
+    relay.signal(signal.SIGSTOP)
+    engine.mute(number, engine.profile.buffer)
+    engine.clear(number)
+    _run_out(engine, number)
+    relay.signal(signal.SIGCONT)
 
 
 @fault("worker", recoverable=False)
 def buffer_overrun(plant, worker, rng):
-    """While its relay is dead an engine says more than its buffer holds."""
+    """While its relay is dead an engine says more than its buffer holds; the
+    next one has a snapshot, and envelopes behind it or none."""
     engine, relay = plant.fleet.engines[worker], plant.fleet.relays[worker]
     engine.steady = True
+    engine.rest(rng.random() < 0.5)
+    if engine.resting:
+        _covered(plant, worker)
     relay.kill()
     engine.listen(False)
+    engine.rest(False)
     last = [seq for _, seq in engine.position()]
-    more = engine.profile.buffer + rng.randrange(2, 50)
+    more = engine.profile.buffer + 1
+    if rng.random() < 0.5:
+        engine.clear()
+    else:
+        more += rng.randrange(2, 50)
     while any(seq < before + more for before, (_, seq)
               in zip(last, engine.position())):
         engine.step()
@@ -302,6 +322,23 @@ def drainer_killed(plant, worker, _rng):
 def drained_engine_restarted(plant, worker, rng):
     """An engine that is drained restarts: its events count from 0."""
     engine_restarted(plant, worker, rng)
+
+
+def _covered(plant, worker):
+    """Asks for a snapshot until there is one of all that an engine that rests
+    has said; without Redis there is none."""
+    engine, client = plant.fleet.engines[worker], plant.stage.redis
+    said = [seq for _, seq in engine.position()]
+    def covered():
+        try:
+            client.set("kv-snap-ask:{%s}" % worker, "1", ex=5)
+            known = json.loads(client.hget("kv-snap:{%s}" % worker,
+                                           "engine_seq") or "{}")
+        except redis.RedisError:
+            return False
+        return [known.get(str(rank), -1) for rank in range(len(said))] == said
+    with contextlib.suppress(plant.errors):
+        wait_until("all is in a snapshot", covered, 6)
 
 
 def _say(engine, rng, size):
