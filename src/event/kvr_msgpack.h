@@ -18,6 +18,12 @@
 
 #include "../kvr.h"
 
+/* in C23 this is no macro any more, and mpack.h would make one of its own */
+
+#ifndef bool
+#define bool  bool
+#endif
+
 #include <mpack.h>
 
 
