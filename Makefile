@@ -264,9 +264,11 @@ $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 
 .SECONDARY:
 
-# A clock that tests set, preloaded: see there.
+# A clock that tests set, and names that are slow, preloaded: see there.
 
-$(BUILD)/clock.so: t/system/clock.c $(BUILD)/flags
+preloaded  := $(BUILD)/clock.so $(BUILD)/names.so
+
+$(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags
 	@echo "  LD      $@"
 	$(Q)$(CC) $(KVR_CFLAGS) -fPIC -shared -o $@ $< -ldl
 
@@ -283,7 +285,7 @@ tsan: $(threaded)
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
 check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
-       $(BUILD)/kv-relay-asan $(BUILD)/clock.so
+       $(BUILD)/kv-relay-asan $(preloaded)
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
@@ -342,7 +344,7 @@ $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 # A tenth of the time for each fuzz target.
 
-soak: deps-check deps-fuzz all unit $(threaded) $(BUILD)/clock.so \
+soak: deps-check deps-fuzz all unit $(threaded) $(preloaded) \
       $(targets:%=$(BUILD)/fuzz/fuzz_%)
 	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
 	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))

@@ -613,20 +613,28 @@ class Doubts(test_relay.Tests):
         relay.wait_for("in step")
         assert self.is_complete(relay, False) == why
 
+    def _never(self, relay):
+        """Keys of an epoch that none can follow."""
+        last = 2 ** 64 - 1
+        client, worker = self.stage.redis, relay.worker
+        client.xadd(f"kv-log:{{{worker}}}", {"m": "x"}, id=f"{last}-1")
+        client.hset(f"kv-snap:{{{worker}}}", mapping={
+            "epoch": last, "seq": 1, "parts": 1, "complete": 1})
+        client.hset(f"kv-worker:{{{worker}}}", "epoch", last)
+
     def no_epoch(self):
         """an epoch that none can follow goes, and what has it"""
         engine = self.engine()
         relay = self.started(engine, "--deregister", "off")
         engine.send(stored([1]))
         self.comes(relay, 1)
-        last = 2 ** 64 - 1
-        self.stage.redis.xadd(f"kv-log:{{{relay.worker}}}", {"m": "x"},
-                              id=f"{last}-1")
-        self.stage.redis.hset(f"kv-snap:{{{relay.worker}}}", mapping={
-            "epoch": last, "seq": 1, "parts": 1, "complete": 1})
-        self.stage.redis.hset(f"kv-worker:{{{relay.worker}}}", "epoch", last)
+        self._never(relay)
         engine.send(stored([2]))
-        assert relay.ended() == 3
+        relay.wait_for("no epoch, deleted", 2)
+        relay.wait_for("snapshot", 2)
+        self.comes(relay, 1, 2)
+        relay.kill()
+        self._never(relay)
         second = self.started(engine, worker=relay.worker)
         assert second.text().count('msg="no epoch, deleted"') == 2
         engine.send(stored([3]))

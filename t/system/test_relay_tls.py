@@ -11,7 +11,7 @@ import time
 from certificates import Authority
 from stage import PATIENCE, Stage, masked, server_port
 from processes import wait_until
-from relay import removed, stored
+from relay import BUILD, removed, stored
 from wires import Listener, Wire
 import test_relay
 
@@ -236,6 +236,15 @@ class Tls(test_relay.Tests):
                     ",".join(map(url_of, (self.stage.redis_port, server_port(),
                                           self.stage.tls_port))))
 
+    def slow_name(self):
+        """a name that takes long to look up is no server that is silent"""
+        with preloaded(BUILD / "names.so"):
+            relay = self.relay(self.engine(), *self._ca(), "--redis-name",
+                               NAME, url=url_of(self.stage.tls_port,
+                                                host="localhost"))
+        relay.wait_for("redis connected")
+        assert REFUSED not in relay.text()
+
     def restart(self):
         """a server that comes back, renewed, gets what it lacks"""
         engine, relay = self._works(*self._ca())
@@ -342,9 +351,27 @@ class Speaker(Listener):
                 self.got += speaking.recv(4096)
 
 
-def url_of(port, credentials=""):
+def url_of(port, credentials="", host="127.0.0.1"):
     """A URL with TLS."""
-    return f"rediss://{credentials}127.0.0.1:{port}"
+    return f"rediss://{credentials}{host}:{port}"
+
+
+@contextlib.contextmanager
+def preloaded(library):
+    """For processes that are started meanwhile."""
+    assert library.is_file(), f"{library} isn't there: build it first"
+    more = {"LD_PRELOAD": str(library),
+            "ASAN_OPTIONS": "verify_asan_link_order=0"}
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 if __name__ == "__main__":
