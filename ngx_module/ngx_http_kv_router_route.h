@@ -140,6 +140,8 @@ typedef struct {
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */
     unsigned                        again:1;       /* at the same worker */
+    unsigned                        told:1;        /* a rank, to an engine, of
+                                                      this zone or another */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
     unsigned                        dry:1;         /* nothing is counted */

@@ -620,10 +620,16 @@ function _M.decide(self, ctx)
     local ok, a, b, reason, plan = run(self, self.pick, ctx)
 
     if ok then
-        local k, err = resolve(ctx.candidates, a, b, reason, plan)
+        local looked, k, err = pcall(resolve, ctx.candidates, a, b, reason,
+                                     plan)
 
-        if k then
+        if looked and k then
             return ranked, k, reason, nil, plan
+        end
+
+        -- of a metatable, say
+        if not looked then
+            err = "what can't be read: " .. tostring(k)
         end
 
         complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
