@@ -159,6 +159,10 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
 
+/* room: of size bytes at least; what it had is lost.  NULL: no memory */
+void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size);
+
 /* rank: has the worker of candidate i several? */
 ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
