@@ -69,8 +69,8 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 
 /*
- * Memory of the request's pool, which its next match uses again: one that waits
- * for room is matched 100 times a second.
+ * Memory of the request's pool, which its next match uses again: one that
+ * waits is matched 100 times a second.
  */
 
 typedef enum {

@@ -24,9 +24,9 @@
 --     roles                     optional: the roles of the workers that it
 --                               chooses from, { "both" } when nil.  A policy
 --                               that wraps another passes on the other's
---     explain(self, ctx)        optional; for people, never while requests are
---                               routed: a table of what each candidate costs,
---                               the lowest being the best, or nil
+--     explain(self, ctx)        optional; for people, and only when one asks: a
+--                               table of what each candidate costs, the lowest
+--                               being the best, or nil
 --     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
 --                               during the call: worker, rank, tries, status
 --                               (of the last try), first_byte_us (since the
