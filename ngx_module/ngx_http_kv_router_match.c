@@ -22,8 +22,6 @@ typedef struct {
 } ngx_http_kv_router_names_t;
 
 
-static void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_room_e which, size_t size);
 static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
@@ -63,38 +61,6 @@ static size_t        ngx_http_kv_router_tokens_size;
 static kvr_match_t  *ngx_http_kv_router_matches;
 static uint32_t      ngx_http_kv_router_matches_size;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
-
-
-static void *
-ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_room_e which, size_t size)
-{
-    void                       *data;
-    ngx_http_kv_router_room_t  *room;
-
-    room = &ctx->rooms[which];
-
-    /* a decision that was made stands on what it has */
-
-    if (size > room->size || ctx->reserved) {
-
-        /* doubled: what is left behind is bounded */
-
-        if (size > room->size) {
-            size = ngx_max(size, 2 * room->size);
-        }
-
-        data = ngx_palloc(ctx->request->pool, size);
-        if (data == NULL) {
-            return NULL;
-        }
-
-        room->data = data;
-        room->size = size;
-    }
-
-    return room->data;
-}
 
 
 /* ---- the prompt --------------------------------------------------------- */

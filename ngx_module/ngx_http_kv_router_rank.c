@@ -44,13 +44,20 @@ ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
         return NGX_DECLINED;
     }
 
-    if (i >= ctx->match.n) {
-        i = ctx->chosen - ctx->candidates;
+    if (i < ctx->match.n) {
+        *rank = ctx->candidates[i].rank;
+
+        return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
     }
 
-    *rank = ctx->candidates[i].rank;
+    if (ctx->rank == UINT32_MAX) {
+        return NGX_DECLINED;
+    }
 
-    return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
+    *rank = ctx->rank;
+    ctx->told = 1;
+
+    return NGX_OK;
 }
 
 
@@ -81,6 +88,7 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     }
 
     ctx->rank = rank;
+    ctx->told = 1;
 
     u = r->upstream;
     u->request_bufs = r->request_body ? r->request_body->bufs : NULL;

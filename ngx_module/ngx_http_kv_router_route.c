@@ -72,6 +72,7 @@ ngx_http_kv_router_ctx_t *
 ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone)
 {
+    ngx_uint_t                   told;
     ngx_pool_cleanup_t          *cln;
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_fleet_t  *fleet;
@@ -90,8 +91,11 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     if (ctx) {
         /* routed by another zone before: that is over now */
         ngx_http_kv_router_cleanup(ctx);
+        told = ctx->told;
 
     } else {
+
+        told = 0;
 
         cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
         if (cln == NULL) {
@@ -109,6 +113,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ctx->reservation.holder = KVR_HOLDER_NONE;
     ctx->prefill.holder = KVR_HOLDER_NONE;
     ctx->cached_tokens = -1;
+    ctx->told = told;
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
@@ -236,6 +241,14 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         ctx->nranked = n;
     }
 
+    /* in headers, perhaps */
+
+    for (n = 0; n < ctx->reason.len; n++) {
+        if (ctx->reason.data[n] < 0x20 || ctx->reason.data[n] == 0x7f) {
+            ctx->reason.data[n] = ' ';
+        }
+    }
+
     /* who only prefills is no one to retry at */
 
     for (k = 0; k < ctx->ncandidates; k++) {
@@ -281,7 +294,9 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     ctx->reserved = 1;
 
-    if (ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates)) {
+    if (ctx->told
+        || ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates))
+    {
         ctx->rank = ctx->chosen->rank;
     }
 

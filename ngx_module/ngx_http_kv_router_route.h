@@ -69,8 +69,8 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 
 /*
- * Memory of the request's pool, which its next match uses again: one that waits
- * for room is matched 100 times a second.
+ * Memory of the request's pool, which its next match uses again: one that
+ * waits is matched 100 times a second.
  */
 
 typedef enum {
@@ -140,6 +140,8 @@ typedef struct {
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */
     unsigned                        again:1;       /* at the same worker */
+    unsigned                        told:1;        /* a rank, to an engine, of
+                                                      this zone or another */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        matched:1;
     unsigned                        dry:1;         /* nothing is counted */
@@ -156,6 +158,10 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 /* the same, made when there is none; NULL when out of memory */
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
+
+/* room: of size bytes at least; what it had is lost.  NULL: no memory */
+void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size);
 
 /* rank: has the worker of candidate i several? */
 ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);

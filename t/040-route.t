@@ -127,7 +127,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 128;
+plan tests => repeat_each() * 138;
 
 run_tests();
 
@@ -1079,3 +1079,78 @@ Connection refused
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 26: a zone with one rank has not the rank of another zone before it
+--- http_config
+    kv_router_zone    zone=other:8m block_size=4;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 ranks=2;
+    kv_router_worker  other w3 127.0.0.1:$TEST_NGINX_RAND_PORT_3;
+
+    init_by_lua_block {
+        local kv = require "resty.kv_router"
+
+        router = kv.new("main")
+        second = kv.new("other")
+    }
+
+    upstream second {
+        server  0.0.0.1;
+        balancer_by_lua_block { second:balance() }
+    }
+--- config
+    location /second/ {
+        access_by_lua_block { second:access() }
+        proxy_pass          http://second/;
+    }
+
+    location /both/ {
+        access_by_lua_block {
+            router:access()
+            second:access()
+        }
+
+        proxy_pass          http://second/;
+    }
+--- script
+            local prompt = client.tokens(1, 8)
+
+            client.cache("w2", prompt, { rank = 1 })
+
+            prompt = '{"prompt":' .. prompt .. "}"
+
+            route("main", prompt, "rank")
+            ngx.print(ask("POST", "/both/rank", prompt).body)
+            ngx.print(ask("POST", "/second/rank", prompt).body)
+--- response_body
+main: 200 w2/1 2 of 2 of 2, overlap: w2 is told 1
+w3 is told 0
+w3 is told 
+--- no_error_log
+[alert]
+[emerg]
+[crit]
+
+
+
+=== TEST 27: a reason of several lines is one header
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = { pick = function() return 1, nil, "a\r\nx-b: c" end }
+        })
+    }
+--- script
+            local answer = ask("POST", "/v1/x", '{"prompt":[1,2,3,4]}')
+
+            ngx.say(answer.status, " ", answer.headers["x-route"], " ",
+                    tostring(answer.headers["x-b"]))
+--- response_body
+200 w1/0 0 of 0 of 1, a  x-b: c nil
+--- no_error_log
+[alert]
+[emerg]
+[crit]

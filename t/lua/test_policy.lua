@@ -171,6 +171,8 @@ bad("it returned a worker that is a nil", "nothing")
 bad('worker "x" rank 0, which is no candidate', "an unknown worker", "x")
 bad('worker "b" rank 7, which is no candidate', "an unknown rank", "b", 7)
 bad('rank table', "a rank that is a table", "b", {})
+bad("it returned what can't be read: boo", "a plan that raises errors", 1, nil,
+    nil, setmetatable({}, { __index = function() error("boo", 0) end }))
 bad("candidate 0 of 3", "candidate 0", 0)
 bad("candidate 4 of 3", "a candidate beyond the last", 4)
 bad("candidate 1.5 of 3", "a fraction", 1.5)

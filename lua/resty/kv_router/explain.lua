@@ -19,6 +19,7 @@ local ngx = ngx
 local ngx_exit = ngx.exit
 local pcall = pcall
 local print = ngx.print
+local rawget = rawget
 local tonumber = tonumber
 local tostring = tostring
 local var = ngx.var
@@ -57,7 +58,7 @@ function _M.costs(chosen, ctx)
     local costs = ffi_new("double[?]", n)
 
     for i = 1, n do
-        costs[i - 1] = tonumber(given[i]) or UNKNOWN
+        costs[i - 1] = tonumber(rawget(given, i)) or UNKNOWN
     end
 
     return costs

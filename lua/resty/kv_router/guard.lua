@@ -46,9 +46,9 @@ local _M = { anchor = create(function() end) }
 
 
 -- A coroutine's lua_State.
-local function state_of(thread)
+local function state_of(co)
     return cast("void *", cast("uintptr_t", tonumber(
-                               match(tostring(thread), "0x%x+"))))
+                               match(tostring(co), "0x%x+"))))
 end
 
 

@@ -24,9 +24,9 @@
 --     roles                     optional: the roles of the workers that it
 --                               chooses from, { "both" } when nil.  A policy
 --                               that wraps another passes on the other's
---     explain(self, ctx)        optional; for people, never while requests are
---                               routed: a table of what each candidate costs,
---                               the lowest being the best, or nil
+--     explain(self, ctx)        optional; for people, and only when one asks: a
+--                               table of what each candidate costs, the lowest
+--                               being the best, or nil
 --     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
 --                               during the call: worker, rank, tries, status
 --                               (of the last try), first_byte_us (since the
@@ -620,10 +620,16 @@ function _M.decide(self, ctx)
     local ok, a, b, reason, plan = run(self, self.pick, ctx)
 
     if ok then
-        local k, err = resolve(ctx.candidates, a, b, reason, plan)
+        local looked, k, err = pcall(resolve, ctx.candidates, a, b, reason,
+                                     plan)
 
-        if k then
+        if looked and k then
             return ranked, k, reason, nil, plan
+        end
+
+        -- of a metatable, say
+        if not looked then
+            err = "what can't be read: " .. tostring(k)
         end
 
         complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
