@@ -29,7 +29,7 @@ static inline uint64_t
 kvr_children_key(const kvr_radix_t *x, uint32_t run, uint32_t offset,
     uint64_t hash)
 {
-    return kvr_table_mix(hash ^ x->zone->secret[0],
+    return kvr_table_mix(kvr_table_spread(hash ^ x->zone->secret[0]),
                          ((uint64_t) run << 16 | offset) ^ x->zone->secret[1]);
 }
 

@@ -67,11 +67,13 @@ void kvr_entries_attach(kvr_entries_t *h, kvr_mem_t *mem,
 static inline uint64_t
 kvr_entries_home(const kvr_entries_t *h, uint64_t handle, uint32_t view)
 {
-    return kvr_table_home(kvr_table_mix(handle ^ h->zone->secret[0],
-                                        h->zone->secret[1]
-                                        + (uint64_t) view * 0x9e3779b97f4a7c15u
-                                        ),
-                          h->zone->nslots);
+    uint64_t  mixed;
+
+    mixed = kvr_table_mix(kvr_table_spread(handle ^ h->zone->secret[0]),
+                          h->zone->secret[1]
+                          + (uint64_t) view * 0x9e3779b97f4a7c15u);
+
+    return kvr_table_home(mixed, h->zone->nslots);
 }
 
 

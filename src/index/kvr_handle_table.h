@@ -100,7 +100,7 @@ kvr_handle_key(const kvr_handle_table_t *t, uint64_t handle, uint32_t space)
     uint64_t          mixed;
     kvr_handle_key_t  key;
 
-    mixed = kvr_table_mix(handle ^ t->zone->secret[0],
+    mixed = kvr_table_mix(kvr_table_spread(handle ^ t->zone->secret[0]),
                           t->zone->secret[1]
                           + (uint64_t) space * 0x9e3779b97f4a7c15u);
 

@@ -31,7 +31,7 @@ static inline uint64_t
 kvr_places_sequence(const kvr_positional_t *x, uint64_t before, uint64_t hash)
 {
     return kvr_table_mix(before ^ x->zone->secret[0],
-                         hash ^ x->zone->secret[1]);
+                         kvr_table_spread(hash ^ x->zone->secret[1]));
 }
 
 

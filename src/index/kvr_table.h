@@ -18,6 +18,20 @@
 #include "../kvr.h"
 
 
+/*
+ * For what comes from outside, before it is mixed: products of numbers in a
+ * row, 1, 2, 3 and so on, would lie in few places of a table if the secret, as
+ * a fraction of 2^64, were near one with a small denominator.
+ */
+static inline uint64_t
+kvr_table_spread(uint64_t x)
+{
+    x *= UINT64_C(0x9e3779b97f4a7c15);
+
+    return x ^ x >> 32;
+}
+
+
 /* 64 x 64 -> 128 bits, folded: good bits everywhere from two secrets. */
 static inline uint64_t
 kvr_table_mix(uint64_t a, uint64_t b)
