@@ -487,7 +487,7 @@ kills(void)
 
     ok(good, "a process killed %u times in %" PRIu64 " transactions leaves "
        "an arena as if it had not been", k, *fx.next);
-    ok(mid > 15, "%u of them inside", mid);
+    ok(mid != 0, "%u of them inside", mid);
     arena_close(&fx);
     arena_close(&other);
 }

@@ -48,13 +48,12 @@ class Profile:
 
 
 PROFILES = (
-    Profile("copies", Dialect(), copies="each", ranks=2),
+    Profile("copies", Dialect(), copies="each", block_size=32, ranks=2),
     Profile("full", Dialect("map", "bytes"), full_report=True,
             refcount=False),
     Profile("offload", Dialect("array", "bytes"), copies="each",
             offload=True),
-    Profile("counts", Dialect("map", counts=True), copies="each",
-            block_size=32, ranks=2),
+    Profile("counts", Dialect("map", counts=True), copies="each", ranks=2),
     Profile("report", Dialect("map", counts=True), full_report=True,
             offload=True),
     Profile("sglang", Dialect("array", "signed", metadata=True),
