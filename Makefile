@@ -243,7 +243,8 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # fuzz/wires.h, and its URLs.
 
 fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
-fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) fuzz/wires.c
+fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
+              $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
 
 $(BUILD)/unit-asan/test_fuzz_member: $(BUILD)/obj-asan/relay/kvr_relay_url.o

@@ -2,8 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * A whole relay, and what an engine, its replay, its HTTP server and Redis may
- * say to it, in any order.  What it publishes can be read (wires.c); what it
- * has written of its state is taken whole by a relay that starts after it.
+ * say to it, in any order.  What it publishes can be read (wires_redis.c); what
+ * it has written of its state is taken whole by a relay that starts after it.
  *
  * An input is what the relay is told at its start (1 byte), and rows: what (1
  * byte), length (2, low byte first), bytes.

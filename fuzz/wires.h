@@ -56,5 +56,11 @@ void wires_reply(kvr_relay_t *r, const void *bytes, size_t len);
 /* Of what that Redis has: a snapshot's pointer; its blocks. */
 bool wires_snapshot(uint64_t *blocks);
 
+/* A wire's share of wires_reset() and wires_clear(). */
+void wires_zmq_clear(void);
+void wires_http_clear(void);
+void wires_redis_reset(void);
+void wires_redis_clear(void);
+
 
 #endif /* WIRES_H_INCLUDED */
