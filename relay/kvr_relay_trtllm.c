@@ -224,7 +224,7 @@ kvr_relay_trtllm_write(char *bytes, size_t one, size_t n, void *data)
     t = &r->trtllm;
     n *= one;
 
-    if (n > r->options.message_max - t->len) {
+    if (n == 0 || n > r->options.message_max - t->len) {
         return 0;
     }
 
