@@ -133,6 +133,7 @@ local ERR = ngx.ERR
 local ffi_new = ffi.new
 local error = error
 local find = string.find
+local getmetatable = getmetatable
 local getinfo = debug.getinfo
 local ipairs = ipairs
 local istype = ffi.istype
@@ -516,6 +517,24 @@ local function resolve(candidates, a, b, reason, plan)
 end
 
 
+-- By metatables a look at an answer may raise an error.
+local function may_raise(a, plan)
+    return plan ~= nil or type(a) == "table" and getmetatable(a) ~= nil
+end
+
+
+-- As resolve(), of such an answer.
+local function read(...)
+    local ok, k, err = pcall(resolve, ...)
+
+    if not ok then
+        return nil, "what can't be read: " .. tostring(k)
+    end
+
+    return k, err
+end
+
+
 -- Logs a policy's failure, once for its kind.  What a message says may differ
 -- from request to request: its kind is the line that raised it.
 local function complain(self, what, kind, message)
@@ -620,16 +639,19 @@ function _M.decide(self, ctx)
     local ok, a, b, reason, plan = run(self, self.pick, ctx)
 
     if ok then
-        local looked, k, err = pcall(resolve, ctx.candidates, a, b, reason,
-                                     plan)
+        local k, err
 
-        if looked and k then
-            return ranked, k, reason, nil, plan
+        -- not always: what is called by pcall() is not compiled by itself
+
+        if self.guarded and may_raise(a, plan) then
+            k, err = read(ctx.candidates, a, b, reason, plan)
+
+        else
+            k, err = resolve(ctx.candidates, a, b, reason, plan)
         end
 
-        -- of a metatable, say
-        if not looked then
-            err = "what can't be read: " .. tostring(k)
+        if k then
+            return ranked, k, reason, nil, plan
         end
 
         complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
