@@ -169,7 +169,8 @@ def what_is_no_http_is_a_failure():
         assert b"what is this?" in at.ask().body
     except http.client.BadStatusLine:
         pass
-    assert failures("w1").get("invalid", 0) == before + 1, failures("w1")
+    wait_until("it is one", lambda: failures("w1").get("invalid", 0)
+               == before + 1, PATIENCE)
     at.check_idle()
 
 
