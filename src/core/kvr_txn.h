@@ -170,7 +170,14 @@ static inline void
 kvr_version_lock(kvr_mem_t *m, uint32_t *version)
 {
     kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
+
+#if (KVR_TSAN)
+    /* tells it that the stamps of readers (below) come before this */
+    (void) __atomic_fetch_add(version, 1, __ATOMIC_ACQUIRE);
+#else
     __atomic_store_n(version, kvr_load32(version) + 1, __ATOMIC_RELAXED);
+#endif
+
     kvr_fence(__ATOMIC_RELEASE);
 }
 

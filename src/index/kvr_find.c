@@ -172,7 +172,9 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         m = kvr_load16(&r->len);
 
-        if (m > KVR_RUN_MAX || kvr_load32(&r->parent) != parent
+        /* one without blocks is about to be freed: it gets no stamp */
+
+        if (m == 0 || m > KVR_RUN_MAX || kvr_load32(&r->parent) != parent
             || kvr_load16(&r->offset) != offset)
         {
             return false;

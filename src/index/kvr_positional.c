@@ -173,10 +173,6 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
         kvr_set32(x->mem, &b->position, KVR_BLOCK_FREE);
         kvr_version_unlock(&b->version);
 
-        /* after the last reader's stamp: the memory may become another's */
-
-        (void) __atomic_load_n(&b->version, __ATOMIC_ACQUIRE);
-
         if (parent) {
             up = kvr_block_at(&x->arena, parent);
             kvr_set32(x->mem, &up->nchildren, up->nchildren - 1);

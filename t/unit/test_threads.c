@@ -15,6 +15,7 @@
 #include "zone.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <time.h>
 
 
@@ -22,6 +23,7 @@
 #define CHAINS     24
 #define CHAIN      500                  /* blocks: more than a run */
 #define STABLE     450
+#define DYING      32                   /* views that wait for their reclaim */
 
 
 typedef struct {
@@ -31,6 +33,7 @@ typedef struct {
     uint64_t        lookups;
     uint64_t        found;
     uint64_t        wrong;
+    char            what[200];          /* the first that was wrong */
 } reader_t;
 
 
@@ -38,6 +41,8 @@ static void threads(uint64_t ms);
 static void *reader(void *data);
 static void look_up(reader_t *r);
 static void look_at_worker(reader_t *r);
+static void is_wrong(reader_t *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void writer(void);
 static void stable(void);
 static void part(uint32_t chain, uint32_t from, uint32_t n, bool in);
@@ -120,6 +125,10 @@ threads(uint64_t ms)
         lookups += readers[i].lookups;
         found += readers[i].found;
         wrong += readers[i].wrong;
+
+        if (readers[i].wrong) {
+            note("reader %u: %s", i, readers[i].what);
+        }
     }
 
     kvr_router_stats(&router, &stats);
@@ -127,6 +136,7 @@ threads(uint64_t ms)
        "%s: %llu rounds of a writer beside %llu lookups", kind->name,
        (unsigned long long) rounds, (unsigned long long) lookups);
     is_u64(wrong, 0, "%s: no answer was wrong", kind->name);
+    is_u64(stats.forgotten, 0, "%s: nothing was forgotten", kind->name);
     note("%llu lookups met a writer again and again",
          (unsigned long long) stats.lookups_torn);
 }
@@ -157,8 +167,9 @@ reader(void *data)
 static void
 look_up(reader_t *r)
 {
+    bool         torn;
     uint32_t     i, n, found, chain, want;
-    uint64_t     torn, q[CHAIN];
+    uint64_t     before, q[CHAIN];
     kvr_match_t  m[256];
     kvr_stats_t  stats;
 
@@ -167,24 +178,36 @@ look_up(reader_t *r)
     want = chain == CHAINS ? 0 : chain % 2 == 0 ? STABLE : shared(chain);
 
     kvr_router_stats(&r->router, &stats);
-    torn = stats.lookups_torn;
+    before = stats.lookups_torn;
     found = kvr_router_find(&r->router, q, n, false, m, 256);
     kvr_router_stats(&r->router, &stats);
+    torn = stats.lookups_torn != before;
 
     for (i = 0; i < found; i++) {
 
-        r->wrong += m[i].device > m[i].host || m[i].host > m[i].disk
-                    || m[i].disk > n || chain == CHAINS;
+        if (m[i].device > m[i].host || m[i].host > m[i].disk
+            || m[i].disk > n || chain == CHAINS)
+        {
+            is_wrong(r, "holder %u of chain %u: %u, %u, %u%s", m[i].holder,
+                     chain, m[i].device, m[i].host, m[i].disk,
+                     torn ? ", torn" : "");
+        }
 
         if (m[i].holder == stable_holder) {
-            r->wrong += m[i].device > want
-                        || (m[i].device < want
-                            && stats.lookups_torn == torn);
+
+            if (m[i].device > want || (m[i].device < want && !torn)) {
+                is_wrong(r, "stable has %u of chain %u, %u expected%s",
+                         m[i].device, chain, want, torn ? ", torn" : "");
+            }
+
             want = 0;
         }
     }
 
-    r->wrong += want && stats.lookups_torn == torn;
+    if (want && !torn) {
+        is_wrong(r, "stable is not among the %u of chain %u", found, chain);
+    }
+
     r->lookups++;
     r->found += found;
 }
@@ -206,8 +229,24 @@ look_at_worker(reader_t *r)
     if (kvr_router_read_worker(&r->router, w, &conf, &flags, &generation)
         == KVR_OK)
     {
-        r->wrong += conf.ranks != 2;
+        if (conf.ranks != 2) {
+            is_wrong(r, "%s has %u ranks", names[i], conf.ranks);
+        }
+
         kvr_load_read(&r->router.load, w, 0, &row);
+    }
+}
+
+
+static void
+is_wrong(reader_t *r, const char *format, ...)
+{
+    va_list  args;
+
+    if (r->wrong++ == 0) {
+        va_start(args, format);
+        vsnprintf(r->what, sizeof(r->what), format, args);
+        va_end(args);
     }
 }
 
@@ -219,6 +258,7 @@ writer(void)
 {
     uint32_t     i, k, from, n;
     const char  *name;
+    kvr_stats_t  stats;
 
     for (i = 0; i < 40; i++) {
         k = (uint32_t) random_below(&seed_, CHAINS);
@@ -253,6 +293,13 @@ writer(void)
     default:
         (void) kvr_router_tend(&router, now_ms++, 200);
     }
+
+    /* a full zone would forget what is stable */
+
+    do {
+        kvr_router_stats(&router, &stats);
+    } while (stats.views_dying > DYING
+             && kvr_router_tend(&router, now_ms++, 200));
 }
 
 
