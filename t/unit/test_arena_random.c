@@ -17,6 +17,12 @@
 #define CHAIN        300
 #define BLOCKS       1200
 
+#ifdef __SANITIZE_ADDRESS__
+#define STRIDE       160                /* instructions between two kills */
+#else
+#define STRIDE       20
+#endif
+
 
 /* The words in the index's memory. */
 enum {
@@ -518,7 +524,7 @@ steps(void)
     for (i = 0; i < 480 && good; i++) {
 
         for (at = 1; i % 40 == 3 && *fx.next == i && good;
-             at += 1 + fx_mix(at) % (20 + at / 8))
+             at += 1 + fx_mix(at) % (STRIDE + at / 8))
         {
             killed_at(one_transaction, at);
             kvr_txn_rollback(&fx.mem);

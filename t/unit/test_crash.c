@@ -19,6 +19,12 @@
 #include "core/kvr_lock.h"
 
 
+#ifdef __SANITIZE_ADDRESS__
+#define ROUNDS       30                 /* of each kind of index */
+#else
+#define ROUNDS       90
+#endif
+
 #define CHAINS       2
 #define CHAIN        600
 #define CUTS         6
@@ -105,7 +111,7 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 90;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : ROUNDS;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     locks();
