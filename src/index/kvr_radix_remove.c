@@ -116,7 +116,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     {
         kvr_radix_breathe(x);
 
-        if (kvr_radix_remove_one(x, view, &name, handles[0])) {
+        if (kvr_radix_remove_one(x, view, &name, key)) {
             return KVR_OK;
         }
     }
