@@ -90,6 +90,9 @@ ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair)
         exit(1);
     }
 
+    /* as nginx does it with a zone */
+    (void) madvise(p, size, MADV_HUGEPAGE);
+
     for (i = 0; i < 4; i++) {
         secret[i] = wl_mix(i + 1);
     }

@@ -360,6 +360,11 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
         sh->size = size;
 
+#ifdef MADV_HUGEPAGE
+        /* before it is touched; a wish, and most systems have none to give */
+        (void) madvise(sh->base, size, MADV_HUGEPAGE);
+#endif
+
         if (kvr_router_format(sh->base, size, &zone->params, why) != KVR_OK) {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": %s", &zone->name, why);

@@ -24,6 +24,14 @@
  * the version changed.  A rollback leaves every version noted even, and
  * higher than any reader may have seen.
  *
+ * SEVERAL WORDS at once are noted one by one, published together, and stored
+ * only then, by kvr_put…(): cheaper than a record each.
+ *
+ *     u = kvr_txn_note_begin(m, 2);
+ *     kvr_txn_note(&u, m, &thing->a, KVR_UNDO_32, thing->a);
+ *     kvr_txn_note(&u, m, &thing->b, KVR_UNDO_16, thing->b);
+ *     kvr_txn_note_end(m, u);
+ *
  * The log has KVR_TXN_RECORDS places.  A writer keeps its transactions below
  * that: kvr_txn_room() tells.  Running over is an error in this program and
  * aborts the process; the next owner then rolls back.
@@ -126,6 +134,43 @@ kvr_txn_log(kvr_mem_t *m, const void *p, uint32_t kind, uint64_t old)
 }
 
 
+/* Where the first of at most n notes goes. */
+static inline kvr_undo_t *
+kvr_txn_note_begin(kvr_mem_t *m, uint32_t n)
+{
+    kvr_journal_t  *j;
+
+    j = m->journal;
+
+    if (__builtin_expect(j->n > KVR_TXN_RECORDS - n, 0)) {
+        kvr_txn_overflow();
+    }
+
+    return &j->records[j->n];
+}
+
+
+static inline void
+kvr_txn_note(kvr_undo_t **u, const kvr_mem_t *m, const void *p,
+    uint32_t kind, uint64_t old)
+{
+    (*u)->where = (uint64_t) ((const char *) p - m->base) << 2 | kind;
+    (*u)->old = old;
+    (*u)++;
+}
+
+
+/* u: behind the last note. */
+static inline void
+kvr_txn_note_end(kvr_mem_t *m, const kvr_undo_t *u)
+{
+    kvr_txn_barrier();
+    __atomic_store_n(&m->journal->n, (uint64_t) (u - m->journal->records),
+                     __ATOMIC_RELAXED);
+    kvr_txn_barrier();
+}
+
+
 static inline void
 kvr_set64(kvr_mem_t *m, uint64_t *p, uint64_t v)
 {
@@ -167,10 +212,8 @@ kvr_set_word(kvr_mem_t *m, void *p, uint32_t i, uint64_t v)
  * beginning, has read torn memory. */
 
 static inline void
-kvr_version_lock(kvr_mem_t *m, uint32_t *version)
+kvr_version_lock_noted(uint32_t *version)
 {
-    kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
-
 #if (KVR_TSAN)
     /* tells it that the stamps of readers (below) come before this */
     (void) __atomic_fetch_add(version, 1, __ATOMIC_ACQUIRE);
@@ -179,6 +222,14 @@ kvr_version_lock(kvr_mem_t *m, uint32_t *version)
 #endif
 
     kvr_fence(__ATOMIC_RELEASE);
+}
+
+
+static inline void
+kvr_version_lock(kvr_mem_t *m, uint32_t *version)
+{
+    kvr_txn_log(m, version, KVR_UNDO_VERSION, 0);
+    kvr_version_lock_noted(version);
 }
 
 

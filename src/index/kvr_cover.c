@@ -54,7 +54,7 @@ kvr_cover_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 
 
 uint16_t *
-kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+kvr_cover_look(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 {
     uint16_t    *word;
     kvr_pair_t  *pair;
@@ -73,17 +73,6 @@ kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
     pair = kvr_cover_find(c, run, view);
 
     return pair ? &pair->depth : NULL;
-}
-
-
-uint32_t
-kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
-{
-    uint16_t  *word;
-
-    word = kvr_cover_word(c, run, view);
-
-    return word ? *word : 0;
 }
 
 

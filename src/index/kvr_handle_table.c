@@ -76,23 +76,22 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
         kvr_set64(t->mem, &t->lines[at].passed, t->lines[at].passed + 1);
     }
 
-    kvr_set64(t->mem, slot,
-              (uint64_t) run << 32 | offset << 23 | key.tag);
+    kvr_set64(t->mem, slot, kvr_handle_word(key, run, offset));
     kvr_put64(&t->zone->used, t->zone->used + 1);
 
     return KVR_OK;
 }
 
 
+/* An entry is not in its home line. */
+
 void
-kvr_handle_delete(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
-    uint32_t offset)
+kvr_handle_delete_far(kvr_handle_table_t *t, kvr_handle_key_t key,
+    uint64_t word)
 {
     uint32_t            i, at, same, empty;
-    uint64_t            word;
     kvr_handle_line_t  *l;
 
-    word = (uint64_t) run << 32 | offset << 23 | key.tag;
     at = key.line;
 
     for ( ;; ) {

@@ -111,6 +111,10 @@ kvr_handle_key(const kvr_handle_table_t *t, uint64_t handle, uint32_t space)
 }
 
 
+#define kvr_handle_word(key, run, offset)                                     \
+    ((uint64_t) (run) << 32 | (uint64_t) (offset) << 23 | (key).tag)
+
+
 /* A macro: gcc 12 finds that a function which only prefetches does nothing,
  * and drops the call. */
 #define kvr_handle_prefetch(t, key)                                           \
@@ -227,9 +231,9 @@ kvr_handle_next(const kvr_handle_table_t *t, kvr_handle_walk_t *w)
 kvr_rc_t kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key,
     uint32_t run, uint32_t offset, bool beside);
 
-static inline kvr_rc_t
-kvr_handle_put(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
-    uint32_t offset, bool beside)
+/* The slot at home for it, where it is as simple as that, or NULL. */
+static inline uint64_t *
+kvr_handle_spot(const kvr_handle_table_t *t, kvr_handle_key_t key)
 {
     uint32_t            same, empty;
     kvr_handle_line_t  *l;
@@ -240,20 +244,99 @@ kvr_handle_put(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
     if (__builtin_expect(same || empty == 0 || l->passed
                          || t->zone->used >= t->zone->limit, 0))
     {
+        return NULL;
+    }
+
+    return &l->slots[__builtin_ctz(empty)];
+}
+
+
+static inline kvr_rc_t
+kvr_handle_put(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
+    uint32_t offset, bool beside)
+{
+    uint64_t  *slot;
+
+    slot = kvr_handle_spot(t, key);
+
+    if (slot == NULL) {
         return kvr_handle_put_far(t, key, run, offset, beside);
     }
 
-    kvr_set64(t->mem, &l->slots[__builtin_ctz(empty)],
-              (uint64_t) run << 32 | offset << 23 | key.tag);
+    kvr_set64(t->mem, slot, kvr_handle_word(key, run, offset));
     kvr_put64(&t->zone->used, t->zone->used + 1);
 
     return KVR_OK;
 }
 
 
+/* The slot at home with that word, which is not 0; NULL. */
+static inline uint64_t *
+kvr_handle_slot(const kvr_handle_table_t *t, kvr_handle_key_t key,
+    uint64_t word)
+{
+#ifdef __SSE2__
+
+    uint32_t            found;
+    __m128i             want, a, b;
+    const __m128i      *p;
+    kvr_handle_line_t  *l;
+
+    l = &t->lines[key.line];
+    p = (const __m128i *) l;
+    want = _mm_set1_epi64x((int64_t) word);
+    a = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_load_si128(p), want),
+                        _mm_cmpeq_epi32(_mm_load_si128(p + 1), want));
+    b = _mm_packs_epi32(_mm_cmpeq_epi32(_mm_load_si128(p + 2), want),
+                        _mm_cmpeq_epi32(_mm_load_si128(p + 3), want));
+
+    /* two bits a word, one of each half */
+
+    found = (uint32_t) _mm_movemask_epi8(_mm_packs_epi16(a, b));
+    found &= found >> 1 & 0x1555;
+
+    return found ? &l->slots[__builtin_ctz(found) / 2] : NULL;
+
+#else
+
+    uint32_t            i;
+    kvr_handle_line_t  *l;
+
+    l = &t->lines[key.line];
+
+    for (i = 0; i < KVR_HANDLE_SLOTS; i++) {
+        if (l->slots[i] == word) {
+            return &l->slots[i];
+        }
+    }
+
+    return NULL;
+
+#endif
+}
+
+
 /* Takes out the entry of that block, which must be there; used as above. */
-void kvr_handle_delete(kvr_handle_table_t *t, kvr_handle_key_t key,
-    uint32_t run, uint32_t offset);
+void kvr_handle_delete_far(kvr_handle_table_t *t, kvr_handle_key_t key,
+    uint64_t word);
+
+static inline void
+kvr_handle_delete(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
+    uint32_t offset)
+{
+    uint64_t  word, *slot;
+
+    word = kvr_handle_word(key, run, offset);
+    slot = kvr_handle_slot(t, key, word);
+
+    if (slot == NULL) {
+        kvr_handle_delete_far(t, key, word);
+        return;
+    }
+
+    kvr_set64(t->mem, slot, 0);
+    kvr_put64(&t->zone->used, t->zone->used - 1);
+}
 
 
 #endif /* KVR_HANDLE_TABLE_H_INCLUDED */

@@ -33,8 +33,7 @@ kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     kvr_handle_walk_t   w;
     const kvr_hint_t   *hint;
 
-    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
-    hint = &x->hints[key.tag % KVR_RADIX_HINTS];
+    hint = &x->hints[kvr_names_hint_at(handle)];
 
     /* an epoch may begin in a transaction: then there is no run any more */
 
@@ -45,6 +44,7 @@ kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
         return true;
     }
 
+    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
     kvr_handle_walk(&x->handles, key, &w);
 
     while ((word = kvr_handle_next(&x->handles, &w))) {

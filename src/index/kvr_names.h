@@ -95,6 +95,14 @@ typedef struct {
 bool kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     kvr_name_t *name);
 
+/* Two handles at one place cost a look at the table, no more. */
+static inline uint32_t
+kvr_names_hint_at(uint64_t handle)
+{
+    return (uint32_t) (kvr_table_spread(handle) % KVR_RADIX_HINTS);
+}
+
+
 /* The view will be asked about this one, which may be there, or not. */
 static inline void
 kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
@@ -105,7 +113,7 @@ kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
     /* a removal will want its entry */
     kvr_handle_prefetch(&x->handles, key);
 
-    hint = &x->hints[key.tag % KVR_RADIX_HINTS];
+    hint = &x->hints[kvr_names_hint_at(handle)];
     hint->handle = handle;
     hint->run = run;
     hint->offset = offset;
@@ -144,9 +152,10 @@ void kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
  * nothing done: it is not as simple as that.
  */
 bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *parent, uint64_t handle, uint64_t hash, uint64_t seed);
+    const kvr_name_t *parent, kvr_handle_key_t key, uint64_t handle,
+    uint64_t hash, uint64_t seed);
 bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *name, uint64_t handle);
+    const kvr_name_t *name, kvr_handle_key_t key);
 
 
 /* ---- own ---------------------------------------------------------------- */

@@ -126,14 +126,22 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 void
 kvr_radix_begin(kvr_radix_t *x)
 {
-    kvr_arena_settle(&x->arena);
+    kvr_undo_t        *u;
+    kvr_radix_zone_t  *z;
+
+    z = x->zone;
+
+    if (z->arena.nlimbo) {
+        kvr_arena_settle(&x->arena);
+    }
 
     /* counters that change with every block are logged once, here */
 
-    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
-                x->handles.zone->used);
-    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
-    kvr_txn_log(x->mem, &x->zone->pairs, KVR_UNDO_64, x->zone->pairs);
+    u = kvr_txn_note_begin(x->mem, 3);
+    kvr_txn_note(&u, x->mem, &z->handles.used, KVR_UNDO_64, z->handles.used);
+    kvr_txn_note(&u, x->mem, &z->blocks, KVR_UNDO_64, z->blocks);
+    kvr_txn_note(&u, x->mem, &z->pairs, KVR_UNDO_64, z->pairs);
+    kvr_txn_note_end(x->mem, u);
 
     x->trimmed = false;
 
@@ -191,8 +199,8 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         if (n == 1 && tier == KVR_DEVICE) {
             kvr_radix_breathe(x);
 
-            if (kvr_radix_store_one(x, view, &name, handles[0], hashes[0],
-                                    seed))
+            if (kvr_radix_store_one(x, view, &name, key, handles[0],
+                                    hashes[0], seed))
             {
                 *done = 1;
                 return KVR_OK;

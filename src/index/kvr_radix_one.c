@@ -13,13 +13,14 @@
 #include "kvr_radix_run.h"
 
 
-static bool kvr_one_pages(kvr_run_t *r, uint32_t from, uint32_t to);
+static kvr_rc_t kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
+static void kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
 
 
 /* From one length to the other all pages stay as they are. */
 
-static bool
-kvr_one_pages(kvr_run_t *r, uint32_t from, uint32_t to)
+static inline bool
+kvr_one_stay(kvr_run_t *r, uint32_t from, uint32_t to)
 {
     return kvr_pages_stay(kvr_run_names(r), from, to)
            && kvr_pages_stay(kvr_run_pages(r), kvr_run_paged(from),
@@ -27,22 +28,57 @@ kvr_one_pages(kvr_run_t *r, uint32_t from, uint32_t to)
 }
 
 
+/* Room for one more behind n hashes and names. */
+
+static kvr_rc_t
+kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
+{
+    kvr_rc_t  rc;
+
+    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), n, n + 1);
+
+    if (rc == KVR_OK) {
+        kvr_version_lock(x->mem, &r->version);
+        rc = kvr_pages_grow(&x->arena, kvr_run_pages(r), kvr_run_paged(n),
+                            kvr_run_paged(n + 1));
+        kvr_version_unlock(&r->version);
+    }
+
+    return rc;
+}
+
+
+/* Gives back what n of them don't need, one having gone. */
+
+static void
+kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
+{
+    kvr_pages_trim(&x->arena, kvr_run_names(r), n + 1, n);
+
+    kvr_version_lock(x->mem, &r->version);
+    kvr_pages_trim(&x->arena, kvr_run_pages(r), kvr_run_paged(n + 1),
+                   kvr_run_paged(n));
+    kvr_version_unlock(&r->version);
+}
+
+
 bool
 kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
-    uint64_t handle, uint64_t hash, uint64_t seed)
+    kvr_handle_key_t key, uint64_t handle, uint64_t hash, uint64_t seed)
 {
-    uint16_t          *depth;
-    uint32_t           n;
-    uint64_t          *to, *name;
-    kvr_run_t         *r;
-    kvr_handle_key_t   key;
+    uint16_t    *depth;
+    uint32_t     n, *count;
+    uint64_t    *to, *name, *slot;
+    kvr_mem_t   *m;
+    kvr_run_t   *r;
+    kvr_undo_t  *u;
 
+    m = x->mem;
     n = parent->offset + 1;
     r = kvr_radix_run(x, parent->run);
 
     if (r->len != n || r->nnames != n || n == KVR_RUN_MAX
-        || x->view_owns[view] || (seed && r->seed == 0)
-        || !kvr_one_pages(r, n, n + 1))
+        || x->view_owns[view] || (seed && r->seed == 0))
     {
         return false;
     }
@@ -53,33 +89,63 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
         return false;
     }
 
-    key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
+    slot = kvr_handle_spot(&x->handles, key);
 
-    if (kvr_handle_put(&x->handles, key, parent->run, n, false) != KVR_OK) {
+    if (slot == NULL
+        && kvr_handle_put_far(&x->handles, key, parent->run, n, false)
+           != KVR_OK)
+    {
+        return false;
+    }
+
+    if (!kvr_one_stay(r, n, n + 1) && kvr_one_grow(x, r, n) != KVR_OK) {
+        (void) kvr_txn_rollback(m);
+        kvr_radix_begin(x);
         return false;
     }
 
     to = n < KVR_RUN_INLINE ? &r->hashes[n]
                             : kvr_radix_paged(x, r, n - KVR_RUN_INLINE);
     name = kvr_names_at(x, r, n);
+    count = &x->view_handles[view];
 
-    if (x->trimmed) {
-        kvr_radix_keep(x, to, 1);
-        kvr_radix_keep(x, name, 1);
+    u = kvr_txn_note_begin(m, 8);
+
+    if (slot) {
+        kvr_txn_note(&u, m, slot, KVR_UNDO_64, 0);
     }
 
-    kvr_version_lock(x->mem, &r->version);
+    kvr_txn_note(&u, m, &r->version, KVR_UNDO_VERSION, 0);
+    kvr_txn_note(&u, m, &r->len, KVR_UNDO_16, n);
+    kvr_txn_note(&u, m, depth, KVR_UNDO_16, n);
+    kvr_txn_note(&u, m, &r->nnames, KVR_UNDO_16, n);
+    kvr_txn_note(&u, m, count, KVR_UNDO_32, *count);
+
+    if (x->trimmed) {
+        kvr_txn_note(&u, m, to, KVR_UNDO_64, *to);
+        kvr_txn_note(&u, m, name, KVR_UNDO_64, *name);
+    }
+
+    kvr_txn_note_end(m, u);
+
+    kvr_version_lock_noted(&r->version);
     kvr_put64(to, hash);
-    kvr_set16(x->mem, &r->len, n + 1);
-    kvr_set16(x->mem, depth, n + 1);
+    kvr_put16(&r->len, n + 1);
+    kvr_put16(depth, n + 1);
     kvr_version_unlock(&r->version);
 
     kvr_put64(name, handle);
-    kvr_set16(x->mem, &r->nnames, n + 1);
+    kvr_put16(&r->nnames, n + 1);
+
+    if (slot) {
+        kvr_put64(slot, kvr_handle_word(key, parent->run, n));
+        kvr_put64(&x->handles.zone->used, x->handles.zone->used + 1);
+    }
 
     kvr_put32(&r->stamp, x->now);
+    kvr_put32(count, *count + 1);
     kvr_put64(&x->zone->blocks, x->zone->blocks + 1);
-    kvr_radix_count(x, view, 1);
+    kvr_put64(&x->zone->pairs, x->zone->pairs + 1);
 
     kvr_names_hint(x, view, key, handle, parent->run, n);
 
@@ -89,21 +155,23 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
 
 bool
 kvr_radix_remove_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *name,
-    uint64_t handle)
+    kvr_handle_key_t key)
 {
-    uint16_t   *depth;
-    uint32_t    n;
-    uint64_t    before;
-    kvr_run_t  *r;
+    uint16_t    *depth;
+    uint32_t     n, *count;
+    uint64_t     before;
+    kvr_mem_t   *m;
+    kvr_run_t   *r;
+    kvr_undo_t  *u;
 
+    m = x->mem;
     n = name->offset;
     r = kvr_radix_run(x, name->run);
 
     /* nobody else has anything of the run, and nothing hangs on it */
 
     if (name->own || n == 0 || r->len != n + 1 || r->nnames != n + 1
-        || r->npairs != 1 || r->nchildren || r->detail
-        || !kvr_one_pages(r, n + 1, n))
+        || r->npairs != 1 || r->nchildren || r->detail)
     {
         return false;
     }
@@ -114,25 +182,39 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *name,
         return false;
     }
 
-    kvr_handle_delete(&x->handles,
-                      kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED),
-                      name->run, n);
-
-    kvr_version_lock(x->mem, &r->version);
-    kvr_set16(x->mem, depth, n);
-    kvr_set16(x->mem, &r->len, n);
-    kvr_version_unlock(&r->version);
-
-    kvr_set16(x->mem, &r->nnames, n);
-    x->trimmed = true;
-
-    kvr_put64(&x->zone->blocks, x->zone->blocks - 1);
-    kvr_radix_count(x, view, -1);
+    /* the next one to go, as a rule: its entry comes meanwhile */
 
     before = *kvr_names_at(x, r, n - 1);
     kvr_names_hint(x, view,
                    kvr_handle_key(&x->handles, before, KVR_SPACE_SHARED),
                    before, name->run, n - 1);
+
+    kvr_handle_delete(&x->handles, key, name->run, n);
+
+    count = &x->view_handles[view];
+
+    u = kvr_txn_note_begin(m, 5);
+    kvr_txn_note(&u, m, &r->version, KVR_UNDO_VERSION, 0);
+    kvr_txn_note(&u, m, depth, KVR_UNDO_16, n + 1);
+    kvr_txn_note(&u, m, &r->len, KVR_UNDO_16, n + 1);
+    kvr_txn_note(&u, m, &r->nnames, KVR_UNDO_16, n + 1);
+    kvr_txn_note(&u, m, count, KVR_UNDO_32, *count);
+    kvr_txn_note_end(m, u);
+
+    kvr_version_lock_noted(&r->version);
+    kvr_put16(depth, n);
+    kvr_put16(&r->len, n);
+    kvr_version_unlock(&r->version);
+
+    kvr_put16(&r->nnames, n);
+    kvr_put32(count, *count - 1);
+    kvr_put64(&x->zone->blocks, x->zone->blocks - 1);
+    kvr_put64(&x->zone->pairs, x->zone->pairs - 1);
+    x->trimmed = true;
+
+    if (!kvr_one_stay(r, n + 1, n)) {
+        kvr_one_trim(x, r, n);
+    }
 
     return true;
 }

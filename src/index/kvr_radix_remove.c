@@ -87,11 +87,38 @@ kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
 }
 
 
+/* How many of n handles name the blocks before that one, the last first. */
+
+static uint32_t
+kvr_radix_row_more(const kvr_radix_t *x, const kvr_radix_row_t *row,
+    const uint64_t *handles, uint32_t n)
+{
+    uint32_t         i, k, m;
+    const uint64_t  *name;
+
+    n = kvr_min(n, row->offset);
+
+    for (i = 0; i < n; i += m) {
+        k = row->offset - i;
+        name = kvr_names_at(x, row->r, k - 1);
+        m = kvr_min((k - 1) % KVR_RUN_NAMES + 1, n - i);
+
+        for (k = 0; k < m; k++) {
+            if (*name-- != handles[i + k]) {
+                return i + k;
+            }
+        }
+    }
+
+    return n;
+}
+
+
 kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, mark, unknown_mark, cost, breaths;
+    uint32_t          i, k, mark, unknown_mark, cost, breaths;
     uint64_t          before;
     kvr_rc_t          rc;
     kvr_name_t        name;
@@ -116,7 +143,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     {
         kvr_radix_breathe(x);
 
-        if (kvr_radix_remove_one(x, view, &name, handles[0])) {
+        if (kvr_radix_remove_one(x, view, &name, key)) {
             return KVR_OK;
         }
     }
@@ -170,8 +197,11 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         if (row.depth != KVR_COVER_DETAIL && name.offset + 1 == row.depth
             && !row.own)
         {
-            row.depth--;
-            row.gone++;
+            k = kvr_radix_row_more(x, &row, handles + i + 1, n - i - 1);
+            row.offset -= k;
+            row.depth -= k + 1;
+            row.gone += k + 1;
+            i += k;
             continue;
         }
 

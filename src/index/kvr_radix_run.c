@@ -14,21 +14,6 @@
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 
 
-/* Between two steps: commits when another would not fit. */
-
-void
-kvr_radix_breathe(kvr_radix_t *x)
-{
-    if (kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
-        || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
-    {
-        kvr_txn_commit(x->mem);
-        kvr_radix_begin(x);
-        x->breaths++;
-    }
-}
-
-
 /* ---- hashes ------------------------------------------------------------- */
 
 uint64_t

@@ -19,7 +19,18 @@
 
 
 /* Between two steps: commits and goes on when another would not fit. */
-void kvr_radix_breathe(kvr_radix_t *x);
+static inline void
+kvr_radix_breathe(kvr_radix_t *x)
+{
+    if (kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+        || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
+    {
+        kvr_txn_commit(x->mem);
+        kvr_radix_begin(x);
+        x->breaths++;
+    }
+}
+
 
 /* Before words behind the end of a run's hashes, or names, are written. */
 void kvr_radix_keep(kvr_radix_t *x, const uint64_t *words, uint32_t n);

@@ -163,16 +163,37 @@ kvr_rc_t kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 kvr_rc_t kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t offset, kvr_tier_t tier);
 
-/*
- * What the view's pair says, KVR_COVER_OWN included; 0: nothing.  And without
- * it: the depth of a view without details; KVR_COVER_DETAIL; 0.
- */
-uint32_t kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run,
+/* Where the view's pair says what it has, or NULL. */
+uint16_t *kvr_cover_look(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 
-/* Where that stands, or NULL. */
-uint16_t *kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run,
-    uint32_t view);
+static inline uint16_t *
+kvr_cover_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    /* most runs have one holder */
+
+    if (run->npairs && run->cap == 0 && run->cover.pairs[0].view == view) {
+        return (uint16_t *) &run->cover.pairs[0].depth;
+    }
+
+    return kvr_cover_look(c, run, view);
+}
+
+
+/*
+ * What it says, KVR_COVER_OWN included; 0: nothing.  And without that: the
+ * depth of a view without details; KVR_COVER_DETAIL; 0.
+ */
+static inline uint32_t
+kvr_cover_pair(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
+{
+    uint16_t  *word;
+
+    word = kvr_cover_word(c, run, view);
+
+    return word ? *word : 0;
+}
+
 
 #define kvr_cover_depth(c, run, view)                                         \
     kvr_cover_plain(kvr_cover_pair(c, run, view))
