@@ -121,29 +121,6 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 }
 
 
-/* ---- transactions ------------------------------------------------------- */
-
-void
-kvr_radix_begin(kvr_radix_t *x)
-{
-    kvr_arena_settle(&x->arena);
-
-    /* counters that change with every block are logged once, here */
-
-    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
-                x->handles.zone->used);
-    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
-    kvr_txn_log(x->mem, &x->zone->pairs, KVR_UNDO_64, x->zone->pairs);
-
-    x->trimmed = false;
-
-    if (!kvr_arena_same_epoch(&x->arena, x->epoch)) {
-        memset(x->hints, 0, sizeof(x->hints));
-        x->epoch = kvr_arena_epoch(&x->arena);
-    }
-}
-
-
 /* ---- store -------------------------------------------------------------- */
 
 /*
@@ -370,13 +347,13 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     }
 
     for ( /* void */ ; i < n; i++) {
+        kvr_radix_breathe(x);
+
         rc = kvr_radix_hold_one(x, op, run, offset + i, handles[i]);
 
         if (rc != KVR_OK) {
             return rc;
         }
-
-        kvr_radix_breathe(x);
     }
 
     return KVR_OK;

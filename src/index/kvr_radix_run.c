@@ -11,7 +11,52 @@
 #define KVR_RADIX_FEW        16         /* words, compared one by one */
 
 
+static bool kvr_radix_short(const kvr_radix_t *x);
+static void kvr_radix_open(kvr_radix_t *x);
+static void kvr_radix_pause(kvr_radix_t *x, uint32_t run);
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
+
+
+/* ---- transactions ------------------------------------------------------- */
+
+void
+kvr_radix_begin(kvr_radix_t *x)
+{
+    kvr_radix_open(x);
+
+    if (x->zone->tidying) {
+        kvr_radix_tidy(x, x->zone->tidying, 0);
+    }
+}
+
+
+static void
+kvr_radix_open(kvr_radix_t *x)
+{
+    kvr_arena_settle(&x->arena);
+
+    /* counters that change with every block are logged once, here */
+
+    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
+                x->handles.zone->used);
+    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
+    kvr_txn_log(x->mem, &x->zone->pairs, KVR_UNDO_64, x->zone->pairs);
+
+    x->trimmed = false;
+
+    if (!kvr_arena_same_epoch(&x->arena, x->epoch)) {
+        memset(x->hints, 0, sizeof(x->hints));
+        x->epoch = kvr_arena_epoch(&x->arena);
+    }
+}
+
+
+static bool
+kvr_radix_short(const kvr_radix_t *x)
+{
+    return kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+           || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM;
+}
 
 
 /* Between two steps: commits when another would not fit. */
@@ -19,11 +64,23 @@ static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 void
 kvr_radix_breathe(kvr_radix_t *x)
 {
-    if (kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
-        || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
-    {
+    if (kvr_radix_short(x)) {
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
+        x->breaths++;
+    }
+}
+
+
+/* The same between two steps of tidying: whoever is next goes on with it. */
+
+static void
+kvr_radix_pause(kvr_radix_t *x, uint32_t run)
+{
+    if (kvr_radix_short(x)) {
+        kvr_set32(x->mem, &x->zone->tidying, run);
+        kvr_txn_commit(x->mem);
+        kvr_radix_open(x);
         x->breaths++;
     }
 }
@@ -277,23 +334,27 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
     uint32_t    top, named, parent;
     kvr_run_t  *r, *up;
 
-    while (run && run != keep) {
+    for ( /* void */ ; run && run != keep; run = parent) {
+
+        kvr_radix_pause(x, run);
 
         r = kvr_radix_run(x, run);
         top = kvr_cover_top(&x->cover, r, r->len, &named);
 
-        if (named < r->nnames) {
-            kvr_names_trim(x, run, named);
+        while (!kvr_names_trim(x, run, named)) {
+            kvr_radix_pause(x, run);
         }
 
         if (r->nchildren) {
-            return;
+            break;
         }
 
         if (!kvr_cover_empty(r)) {
             kvr_radix_trim(x, r, top);
-            return;
+            break;
         }
+
+        kvr_radix_pause(x, run);
 
         parent = r->parent;
 
@@ -310,9 +371,9 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
 
         kvr_radix_trim(x, r, 0);
         kvr_arena_free(&x->arena, run);
+    }
 
-        kvr_radix_breathe(x);
-
-        run = parent;
+    if (x->zone->tidying) {
+        kvr_set32(x->mem, &x->zone->tidying, 0);
     }
 }
