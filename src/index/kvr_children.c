@@ -8,6 +8,7 @@
 
 static uint64_t kvr_children_key_of(const kvr_radix_t *x, uint32_t child);
 static uint64_t kvr_children_slot(const kvr_radix_t *x, uint32_t child);
+static bool kvr_children_crowded(const kvr_radix_t *x, uint64_t slot);
 
 
 static uint64_t
@@ -37,6 +38,10 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
         i = kvr_table_next(i, x->zone->nchildren);
     }
 
+    if (kvr_children_crowded(x, i)) {
+        return KVR_FULL;
+    }
+
     kvr_txn_log(x->mem, &x->children[i], KVR_UNDO_64, 0);
     __atomic_store_n(&x->children[i],
                      (uint64_t) child << 32 | kvr_children_tag(key),
@@ -52,6 +57,43 @@ kvr_children_add(kvr_radix_t *x, uint32_t child)
     kvr_set64(x->mem, &x->zone->children_used, x->zone->children_used + 1);
 
     return KVR_OK;
+}
+
+
+/* Would an entry in this slot make a row that is too long? */
+
+static bool
+kvr_children_crowded(const kvr_radix_t *x, uint64_t slot)
+{
+    uint64_t  i, n, row, word, bit;
+
+    n = x->zone->nchildren;
+    bit = UINT64_C(1) << (slot & 63);
+    word = ~(x->occupied[slot / 64] | bit);
+
+    /* the usual case: the row begins and ends within this word */
+
+    if ((word & (bit - 1)) && word > bit && slot / 64 < n / 64) {
+        return false;
+    }
+
+    row = 1;
+
+    for (i = kvr_table_next(slot, n);
+         x->children[i] && i != slot && row <= KVR_CHILDREN_ROW;
+         i = kvr_table_next(i, n))
+    {
+        row++;
+    }
+
+    for (i = slot ? slot - 1 : n - 1;
+         x->children[i] && i != slot && row <= KVR_CHILDREN_ROW;
+         i = i ? i - 1 : n - 1)
+    {
+        row++;
+    }
+
+    return row > KVR_CHILDREN_ROW;
 }
 
 

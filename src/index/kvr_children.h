@@ -25,6 +25,12 @@
 #include "kvr_roots.h"
 
 
+#define KVR_CHILDREN_ROW     1024       /* slots in use in a row, and so many
+                                           entries that a deletion may move;
+                                           a longer row counts as a full
+                                           table */
+
+
 static inline uint64_t
 kvr_children_key(const kvr_radix_t *x, uint32_t run, uint32_t offset,
     uint64_t hash)

@@ -35,7 +35,7 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
     uint32_t offset, bool beside)
 {
     uint32_t            at, same, empty, spot;
-    uint64_t            hops, *slot;
+    uint64_t            hops, far, *slot;
     kvr_handle_line_t  *l;
 
     if (t->zone->used >= t->zone->limit) {
@@ -45,8 +45,9 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
     slot = NULL;
     spot = 0;
     at = key.line;
+    far = kvr_min(t->zone->nlines, (uint64_t) KVR_HANDLE_FAR);
 
-    for (hops = 0; hops < t->zone->nlines; hops++) {
+    for (hops = 0; hops < far; hops++) {
         l = &t->lines[at];
         kvr_handle_scan(l, key.tag, &same, &empty);
 

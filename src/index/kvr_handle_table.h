@@ -11,7 +11,9 @@
  *                                 went on to the next one
  *
  * An access touches one line as a rule, and no others are moved: a deletion
- * empties its slot and counts `passed` down on the way to it.
+ * empties its slot and counts `passed` down on the way to it.  So what it
+ * takes of the undo log is what the entry took when it came, and no entry is
+ * KVR_HANDLE_FAR lines from its home.
  *
  * One handle may have several entries: other views may use it for another
  * block.  The handles of those that agree on them are keyed by themselves, a
@@ -37,6 +39,9 @@
 #define KVR_HANDLE_FILL      5          /* of these in use, on the average,
                                            when the table counts as full; with
                                            6, entries lie 40 lines from home */
+#define KVR_HANDLE_FAR       64         /* lines in which an entry may be, its
+                                           home the first; as many records are
+                                           logged at most to put or delete */
 #define KVR_HANDLE_TAG       0x7fffffu
 
 #define KVR_SPACE_SHARED     0u
@@ -213,7 +218,9 @@ kvr_handle_next(const kvr_handle_table_t *t, kvr_handle_walk_t *w)
             return t->lines[w->line].slots[i];
         }
 
-        if (t->lines[w->line].passed == 0 || ++w->hops == t->zone->nlines) {
+        if (t->lines[w->line].passed == 0 || ++w->hops == KVR_HANDLE_FAR
+            || w->hops == t->zone->nlines)
+        {
             return 0;
         }
 
@@ -225,7 +232,8 @@ kvr_handle_next(const kvr_handle_table_t *t, kvr_handle_walk_t *w)
 
 /*
  * Puts an entry in.  KVR_DECLINED, nothing done: there are entries with its
- * tag already (unless `beside` is set).  KVR_FULL.  zone->used must have been
+ * tag already (unless `beside` is set).  KVR_FULL: the table, or all lines in
+ * which it may be.  zone->used must have been
  * logged in this transaction (kvr_radix_begin() does it once for many).
  */
 kvr_rc_t kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key,

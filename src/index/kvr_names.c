@@ -10,6 +10,8 @@
 #define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
 #define KVR_NAMES_SAME       32         /* blocks that share a name: whoever
                                            looks for one may see them all */
+#define KVR_NAMES_ROOM       512        /* of the log, for what goes with
+                                           names: pages, coverage */
 
 
 static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
@@ -18,6 +20,10 @@ static bool kvr_names_find_own(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, kvr_name_t *name);
 static bool kvr_names_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
+static kvr_rc_t kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o,
+    uint64_t handle, uint32_t offset, uint32_t tiers);
+static uint32_t kvr_own_delete(kvr_radix_t *x, uint32_t run,
+    const kvr_own_t *o, uint32_t i);
 static kvr_rc_t kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view,
     uint32_t n, kvr_own_t **own);
 static kvr_rc_t kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n);
@@ -205,6 +211,10 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
             kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
         }
 
+        if (kvr_txn_room(x->mem) < KVR_HANDLE_FAR + KVR_NAMES_ROOM) {
+            break;
+        }
+
         rc = kvr_handle_put(&x->handles, key, run, at + i, false);
         if (rc != KVR_OK) {
             break;
@@ -298,7 +308,7 @@ kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 }
 
 
-void
+bool
 kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 {
     uint32_t           i, last;
@@ -308,7 +318,7 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
     r = kvr_radix_run(x, run);
 
     if (n >= r->nnames) {
-        return;
+        return true;
     }
 
     last = r->nnames;
@@ -321,23 +331,31 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
         kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
     }
 
-    for (i = last; i-- > n; /* void */ ) {
+    for (i = last; i > n; i--) {
 
-        key = keys[i % KVR_NAMES_AHEAD];
-
-        if (i >= n + KVR_NAMES_AHEAD) {
-            keys[i % KVR_NAMES_AHEAD]
-                = kvr_handle_key(&x->handles,
-                                 *kvr_names_at(x, r, i - KVR_NAMES_AHEAD),
-                                 KVR_SPACE_SHARED);
-            kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+        if (kvr_txn_room(x->mem) < KVR_HANDLE_FAR + KVR_NAMES_ROOM) {
+            break;
         }
 
-        kvr_handle_delete(&x->handles, key, run, i);
+        key = keys[(i - 1) % KVR_NAMES_AHEAD];
+
+        if (i > n + KVR_NAMES_AHEAD) {
+            keys[(i - 1) % KVR_NAMES_AHEAD]
+                = kvr_handle_key(&x->handles,
+                                 *kvr_names_at(x, r, i - 1 - KVR_NAMES_AHEAD),
+                                 KVR_SPACE_SHARED);
+            kvr_handle_prefetch(&x->handles, keys[(i - 1) % KVR_NAMES_AHEAD]);
+        }
+
+        kvr_handle_delete(&x->handles, key, run, i - 1);
     }
 
-    kvr_set16(x->mem, &r->nnames, n);
-    kvr_pages_trim(&x->arena, kvr_run_names(r), last, n);
+    if (i < last) {
+        kvr_set16(x->mem, &r->nnames, i);
+        kvr_pages_trim(&x->arena, kvr_run_names(r), last, i);
+    }
+
+    return i == n;
 }
 
 
@@ -419,6 +437,7 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
     kvr_put16(&o->n, 0);
     kvr_put16(&o->cap, n);
     kvr_put32(&o->piece, piece);
+    kvr_put32(&o->cost, 0);
 
     kvr_set32(x->mem, &old->n, old->n + 1);
 
@@ -506,12 +525,43 @@ kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
         return rc;
     }
 
+    kvr_set32(x->mem, &o->cost, o->cost);
+    kvr_set16(x->mem, &o->n, o->n);
+
+    rc = kvr_own_put(x, run, o, handle, offset, tiers);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + 1);
+
+    return KVR_OK;
+}
+
+
+/* Into a list that has room, and whose head is logged. */
+
+static kvr_rc_t
+kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
+    uint32_t offset, uint32_t tiers)
+{
+    uint32_t  room, cost;
+    kvr_rc_t  rc;
+
+    room = kvr_txn_room(x->mem);
+
     rc = kvr_handle_put(&x->handles,
                         kvr_handle_key(&x->handles, handle,
-                                       KVR_SPACE_OWN(view)),
+                                       KVR_SPACE_OWN(o->view)),
                         run, offset, true);
     if (rc != KVR_OK) {
         return rc;
+    }
+
+    cost = o->cost + (room - (uint32_t) kvr_txn_room(x->mem));
+
+    if (cost > KVR_OWN_COST) {
+        return KVR_INVALID;
     }
 
     /* behind the last record: nobody's, or, in this transaction, a dead
@@ -520,10 +570,28 @@ kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
     kvr_put64(&kvr_own_handles(x, o)[o->n], handle);
     kvr_put16(&kvr_own_places(x, o)[o->n], kvr_own_place(offset, tiers));
 
-    kvr_set16(x->mem, &o->n, o->n + 1);
-    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + 1);
+    kvr_put16(&o->n, o->n + 1);
+    kvr_put32(&o->cost, cost);
 
     return KVR_OK;
+}
+
+
+/* The entry of a name goes; how many records that took. */
+
+static uint32_t
+kvr_own_delete(kvr_radix_t *x, uint32_t run, const kvr_own_t *o, uint32_t i)
+{
+    uint32_t  room;
+
+    room = kvr_txn_room(x->mem);
+
+    kvr_handle_delete(&x->handles,
+                      kvr_handle_key(&x->handles, kvr_own_handles(x, o)[i],
+                                     KVR_SPACE_OWN(o->view)),
+                      run, kvr_own_offset(kvr_own_places(x, o)[i]));
+
+    return room - (uint32_t) kvr_txn_room(x->mem);
 }
 
 
@@ -548,10 +616,8 @@ kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
         return;
     }
 
-    kvr_handle_delete(&x->handles,
-                      kvr_handle_key(&x->handles, handles[i],
-                                     KVR_SPACE_OWN(view)),
-                      name->run, name->offset);
+    kvr_set32(x->mem, &o->cost,
+              o->cost - kvr_own_delete(x, name->run, o, i));
 
     last = o->n - 1u;
 
@@ -594,12 +660,13 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
             continue;
         }
 
-        rc = kvr_own_add(x, run, view, *kvr_names_at(x, r, i), i, tiers);
+        rc = kvr_own_put(x, run, o, *kvr_names_at(x, r, i), i, tiers);
         if (rc != KVR_OK) {
             return rc;
         }
     }
 
+    kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + o->n);
     kvr_cover_set_own(&x->cover, r, view);
 
     return KVR_OK;
@@ -617,10 +684,7 @@ kvr_own_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
     o = kvr_own_find(x, r, view);
 
     for (i = 0; i < o->n; i++) {
-        kvr_handle_delete(&x->handles,
-                          kvr_handle_key(&x->handles, kvr_own_handles(x, o)[i],
-                                         KVR_SPACE_OWN(view)),
-                          run, kvr_own_offset(kvr_own_places(x, o)[i]));
+        (void) kvr_own_delete(x, run, o, i);
     }
 
     kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] - o->n);

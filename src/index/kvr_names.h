@@ -40,6 +40,9 @@
 
 
 #define KVR_OWN_MAX          1024       /* names of a view's own in one run */
+#define KVR_OWN_COST         4096       /* and records of the undo log that
+                                           deleting all of them takes: 1 each,
+                                           where they lie at home */
 
 
 /* A view's own names in a run: handles, then places, in one piece. */
@@ -49,7 +52,7 @@ typedef struct {
     uint16_t    cap;                    /* a multiple of 4 */
     uint16_t    pad;
     uint32_t    piece;                  /* uint64_t[cap], uint16_t[cap] */
-    uint32_t    pad2;
+    uint32_t    cost;                   /* records: KVR_OWN_COST */
 } kvr_own_t;
 
 _Static_assert(sizeof(kvr_own_t) == 16, "own");
@@ -130,7 +133,7 @@ uint32_t kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r,
 
 /*
  * Names blocks from nnames on, up to the first handle that names something
- * already; *named of them.  KVR_FULL.
+ * already, or as far as the log goes; *named of them.  KVR_FULL.
  */
 kvr_rc_t kvr_names_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *handles, uint32_t n, uint32_t *named);
@@ -141,8 +144,11 @@ kvr_rc_t kvr_names_append(kvr_radix_t *x, uint32_t run,
  */
 kvr_rc_t kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
 
-/* Forgets the names from n on. */
-void kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
+/*
+ * Forgets the names from n on, the last first; false: not all, as the log
+ * must be empty before more can go.
+ */
+bool kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
 
 
 /*
@@ -168,7 +174,8 @@ kvr_rc_t kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view);
 
 /*
  * One more, held in one tier; the coverage is the caller's.  KVR_FULL, or
- * KVR_INVALID: the view has KVR_OWN_MAX of them here.
+ * KVR_INVALID: the view has KVR_OWN_MAX of them here, or they lie so far from
+ * their homes that to delete them would take more than KVR_OWN_COST.
  */
 kvr_rc_t kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view,
     uint64_t handle, uint32_t offset, uint32_t tiers);
@@ -179,7 +186,8 @@ void kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
 
 /*
  * Takes all of a view's out, which has some, and counts them.  In one go, for
- * what is held and by no name could never be removed.
+ * what is held and by no name could never be removed: KVR_OWN_COST records and
+ * a few, which the log must have room for.
  */
 void kvr_own_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 

@@ -121,37 +121,6 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
 }
 
 
-/* ---- transactions ------------------------------------------------------- */
-
-void
-kvr_radix_begin(kvr_radix_t *x)
-{
-    kvr_undo_t        *u;
-    kvr_radix_zone_t  *z;
-
-    z = x->zone;
-
-    if (z->arena.nlimbo) {
-        kvr_arena_settle(&x->arena);
-    }
-
-    /* counters that change with every block are logged once, here */
-
-    u = kvr_txn_note_begin(x->mem, 3);
-    kvr_txn_note(&u, x->mem, &z->handles.used, KVR_UNDO_64, z->handles.used);
-    kvr_txn_note(&u, x->mem, &z->blocks, KVR_UNDO_64, z->blocks);
-    kvr_txn_note(&u, x->mem, &z->pairs, KVR_UNDO_64, z->pairs);
-    kvr_txn_note_end(x->mem, u);
-
-    x->trimmed = false;
-
-    if (!kvr_arena_same_epoch(&x->arena, x->epoch)) {
-        memset(x->hints, 0, sizeof(x->hints));
-        x->epoch = kvr_arena_epoch(&x->arena);
-    }
-}
-
-
 /* ---- store -------------------------------------------------------------- */
 
 /*
@@ -378,13 +347,13 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     }
 
     for ( /* void */ ; i < n; i++) {
+        kvr_radix_breathe(x);
+
         rc = kvr_radix_hold_one(x, op, run, offset + i, handles[i]);
 
         if (rc != KVR_OK) {
             return rc;
         }
-
-        kvr_radix_breathe(x);
     }
 
     return KVR_OK;

@@ -327,13 +327,7 @@ kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
 
     if (kvr_cover_pair(&x->cover, r, view) & KVR_COVER_OWN) {
 
-        /* in a full table a name is some lines away from its home */
-
-        if (kvr_txn_room(x->mem) < 6 * KVR_OWN_MAX) {
-            kvr_txn_commit(x->mem);
-            kvr_radix_begin(x);
-        }
-
+        kvr_radix_breathe(x);
         kvr_own_drop(x, run, view);
 
     } else {

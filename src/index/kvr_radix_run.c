@@ -11,7 +11,66 @@
 #define KVR_RADIX_FEW        16         /* words, compared one by one */
 
 
+static void kvr_radix_open(kvr_radix_t *x);
+static void kvr_radix_pause(kvr_radix_t *x, uint32_t run);
 static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
+
+
+/* ---- transactions ------------------------------------------------------- */
+
+void
+kvr_radix_begin(kvr_radix_t *x)
+{
+    kvr_radix_open(x);
+
+    if (x->zone->tidying) {
+        kvr_radix_tidy(x, x->zone->tidying, 0);
+    }
+}
+
+
+static void
+kvr_radix_open(kvr_radix_t *x)
+{
+    kvr_undo_t        *u;
+    kvr_radix_zone_t  *z;
+
+    z = x->zone;
+
+    if (z->arena.nlimbo) {
+        kvr_arena_settle(&x->arena);
+    }
+
+    /* counters that change with every block are logged once, here */
+
+    u = kvr_txn_note_begin(x->mem, 3);
+    kvr_txn_note(&u, x->mem, &z->handles.used, KVR_UNDO_64, z->handles.used);
+    kvr_txn_note(&u, x->mem, &z->blocks, KVR_UNDO_64, z->blocks);
+    kvr_txn_note(&u, x->mem, &z->pairs, KVR_UNDO_64, z->pairs);
+    kvr_txn_note_end(x->mem, u);
+
+    x->trimmed = false;
+
+    if (!kvr_arena_same_epoch(&x->arena, x->epoch)) {
+        memset(x->hints, 0, sizeof(x->hints));
+        x->epoch = kvr_arena_epoch(&x->arena);
+    }
+}
+
+
+/* As kvr_radix_breathe() between two steps of tidying: whoever is next goes on
+ * with it. */
+
+static void
+kvr_radix_pause(kvr_radix_t *x, uint32_t run)
+{
+    if (kvr_radix_short(x)) {
+        kvr_set32(x->mem, &x->zone->tidying, run);
+        kvr_txn_commit(x->mem);
+        kvr_radix_open(x);
+        x->breaths++;
+    }
+}
 
 
 /* ---- hashes ------------------------------------------------------------- */
@@ -262,23 +321,27 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
     uint32_t    top, named, parent;
     kvr_run_t  *r, *up;
 
-    while (run && run != keep) {
+    for ( /* void */ ; run && run != keep; run = parent) {
+
+        kvr_radix_pause(x, run);
 
         r = kvr_radix_run(x, run);
         top = kvr_cover_top(&x->cover, r, r->len, &named);
 
-        if (named < r->nnames) {
-            kvr_names_trim(x, run, named);
+        while (!kvr_names_trim(x, run, named)) {
+            kvr_radix_pause(x, run);
         }
 
         if (r->nchildren) {
-            return;
+            break;
         }
 
         if (!kvr_cover_empty(r)) {
             kvr_radix_trim(x, r, top);
-            return;
+            break;
         }
+
+        kvr_radix_pause(x, run);
 
         parent = r->parent;
 
@@ -295,9 +358,9 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
 
         kvr_radix_trim(x, r, 0);
         kvr_arena_free(&x->arena, run);
+    }
 
-        kvr_radix_breathe(x);
-
-        run = parent;
+    if (x->zone->tidying) {
+        kvr_set32(x->mem, &x->zone->tidying, 0);
     }
 }

@@ -13,7 +13,20 @@
 #include "kvr_radix.h"
 
 
-/* Room that one step needs: the longest cluster moved, a hole written. */
+/*
+ * Room in the log that one step needs, whatever names engines choose:
+ *
+ *     4096    a view gets names of its own, or all of them go (KVR_OWN_COST)
+ *      192    three names put or deleted (KVR_HANDLE_FAR each): one more, one
+ *             that moves, one that was too much
+ *       64    runs whose names are contested; a run's header
+ *     1024    pieces of the arena, a dozen of 64 (KVR_ARENA_SETTLE) and what
+ *             classes keep, given back once
+ *      768    coverage, details, counters: many times what they are
+ *
+ * The deletion of a child comes after none of these, and has as much room to
+ * itself (KVR_CHILDREN_ROW).
+ */
 #define KVR_RADIX_TXN_ROOM        6144
 #define KVR_RADIX_LIMBO_ROOM      64
 
