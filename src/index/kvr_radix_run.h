@@ -31,13 +31,20 @@
 #define KVR_RADIX_LIMBO_ROOM      64
 
 
-/* Between two steps: commits and goes on when another would not fit. */
+/* Would another step not fit? */
+static inline bool
+kvr_radix_short(const kvr_radix_t *x)
+{
+    return kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+           || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM;
+}
+
+
+/* Between two steps: commits and goes on when it would not. */
 static inline void
 kvr_radix_breathe(kvr_radix_t *x)
 {
-    if (kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
-        || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
-    {
+    if (kvr_radix_short(x)) {
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
         x->breaths++;
