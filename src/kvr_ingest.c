@@ -4,6 +4,7 @@
 
 
 #include "kvr_ingest_state.h"
+#include "kvr_span.h"
 #include "kvr_stream.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
+static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
@@ -388,38 +390,72 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 }
 
 
-/*
- * About so many blocks of the event; returns how many they were.  The cursor
- * counts whole events: what a process did of one before it died is done again
- * by the next, so that only what may be done twice is cut.
- */
+/* About so many blocks of the event; returns how many they were. */
 
 static uint32_t
 kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t            refused;
+    uint32_t            refused, span;
     kvr_rc_t            rc;
     kvr_event_t         part;
     const kvr_event_t  *ev;
 
     ev = &in->event;
+    span = kvr_ingest_cut(in, ev);
 
-    if (in->msg.form != KVR_FORM_ENVELOPE || !in->msg.counted
-        || ev->verdict != KVR_KEEP)
-    {
+    if (span == 0) {
         (void) kvr_ingest_event(in, w, ev);
         return kvr_max(ev->nhandles, ev->nlocals);
     }
 
     refused = in->refused;
-    in->done += kvr_event_part(ev, in->done, blocks, &part);
+    in->done += kvr_event_part(ev, in->done, blocks / span, &part);
 
     rc = kvr_ingest_event(in, w, &part);
 
-    in->halfway = in->done < ev->nhandles && rc == KVR_OK
-                  && in->refused == refused;
+    /* an engine's blocks that are not taken may be told from those that are */
 
-    return kvr_max(part.nhandles, part.nlocals);
+    in->halfway = in->done < ev->nhandles && in->refused == refused
+                  && (rc == KVR_OK
+                      || (rc == KVR_DECLINED && !in->msg.counted));
+
+    return kvr_max(part.nhandles * span, part.nlocals);
+}
+
+
+/*
+ * 0: the event is not to be cut; else how many blocks a handle of it with
+ * tokens spans, 1 without.
+ *
+ * The cursor counts whole events: what a process did of one before it stopped
+ * is done again from the log, so that of envelopes only those events are cut
+ * that may be done twice.  What came without is never read again.
+ */
+
+static uint32_t
+kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
+{
+    uint32_t  span, n;
+
+    if (ev->verdict != KVR_KEEP
+        || (in->msg.form == KVR_FORM_ENVELOPE && !in->msg.counted))
+    {
+        return 0;
+    }
+
+    if (in->msg.counted || (ev->ntokens == 0 && ev->nlocals == 0)) {
+        return 1;
+    }
+
+    /* one that is refused is refused as a whole */
+
+    if (kvr_span_of(ev, in->shard->params, &span, &n) != KVR_WHY_NONE
+        || n != ev->nhandles)
+    {
+        return 0;
+    }
+
+    return ev->ntokens ? span : 1;
 }
 
 
@@ -467,7 +503,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (ev->has_event_id && in->msg.form == KVR_FORM_ROUTER_EVENT
         && !kvr_ingest_numbered(in, w, ev))
     {
-        return KVR_OK;
+        return KVR_DECLINED;
     }
 
     if (ev->verdict == KVR_FILTERED) {
