@@ -10,8 +10,11 @@
 #include <stdlib.h>
 
 
+#define KVR_INGEST_SILENT  5000         /* ms; relays speak each second */
+
+
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
-    kvr_worker_t *w, const char **detail);
+    kvr_worker_t *w, bool back, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
 static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
@@ -126,6 +129,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
+    bool                  before, back;
     kvr_rc_t              rc;
     kvr_why_t             why;
     kvr_shard_t          *k;
@@ -204,14 +208,22 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
-    kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+
+    before = rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
+             && in->msg.epoch < w->stream.epoch;
+    back = before && live && in->msg.seq != 0
+           && now_ms > w->stream.last_ms + KVR_INGEST_SILENT;
+
+    if (!before || back) {
+        kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+    }
 
     if (rc != KVR_OK) {
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
     } else if (in->msg.form == KVR_FORM_ENVELOPE) {
-        verdict = kvr_ingest_envelope(in, w, detail);
+        verdict = kvr_ingest_envelope(in, w, back, detail);
 
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
         *detail = "a normalised batch without an envelope";
@@ -235,10 +247,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 }
 
 
-/* EVENTS.md section 7, rule 7. */
+/*
+ * EVENTS.md section 7, rule 7.  But a lower epoch is gone back to where the
+ * known one is silent: Redis has lost that, and the clock of who began after
+ * it was set back.  Log and snapshot tell the rest.
+ */
 
 static kvr_ingest_verdict_t
-kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
+    const char **detail)
 {
     kvr_shard_t    *k;
     kvr_stream_t   *s;
@@ -256,6 +273,13 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
     }
 
     if (m->epoch < s->epoch) {
+
+        if (back) {
+            kvr_stream_back(k, w, m->epoch);
+            kvr_count(k, &w->counters.gaps, 1);
+            return KVR_INGEST_GAP;
+        }
+
         kvr_count(k, &w->counters.duplicates, 1);
         return KVR_INGEST_DROP;
     }
