@@ -740,6 +740,23 @@ class Doubts(test_relay.Tests):
             wait_until(f"a time for {key}",
                        lambda: 86000 < client.ttl(key) <= 86400, PATIENCE)
 
+    def at_once(self):
+        """the log has a time to go from its first entry on"""
+        engine = self.engine()
+        relay = self.started(engine)
+        key = f"kv-log:{{{relay.worker}}}"
+        with self.stage.redis.monitor() as monitor:
+            engine.send(stored([1]))
+            commands = []
+            while not commands or "EXPIRE" not in commands[-1]:
+                command = monitor.next_command()
+                if command["client_type"] != "lua":
+                    commands.append(command["command"])
+        names = [command.split()[0].upper() for command in commands]
+        assert names[names.index("MULTI"):] == [
+            "MULTI", "XADD", "PUBLISH", "EXEC", "EXPIRE"], commands
+        assert commands[-1].split()[1:] == [key, "86400"], commands
+
     def tensorrt_streams(self):
         """TensorRT-LLM's own stream is taken as vLLM's, replay and all"""
         high = 2 ** 64 - 2 ** 32
