@@ -14,8 +14,9 @@
 /* polls in a row that miss a worker before it is taken out */
 #define NGX_HTTP_KV_ROUTER_ABSENCES       2
 
-/* a page of the set, ids of a poll */
+/* a page of the set, pages and ids of a poll; many may be empty */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_PAGE   "256"
+#define NGX_HTTP_KV_ROUTER_MEMBERS_PAGES  4096
 #define NGX_HTTP_KV_ROUTER_MEMBERS_MAX    65536
 
 /* "kv-worker:{" id "}" */
@@ -346,6 +347,7 @@ ngx_http_kv_router_members_poll(ngx_http_kv_router_members_t *m)
 {
     m->poll++;
     m->ids = 0;
+    m->pages = 0;
     m->next = 0;
     m->failed = 0;
     m->begun = ngx_current_msec;
@@ -413,12 +415,15 @@ ngx_http_kv_router_members_go_on(ngx_http_kv_router_members_t *m)
         page = m->page;
         m->page = NULL;
 
-        if (ngx_strcmp(page->element[0]->str, "0") != 0) {
-            ngx_http_kv_router_members_ask_page(m, page->element[0]->str);
-
-        } else {
+        if (ngx_strcmp(page->element[0]->str, "0") == 0) {
             m->state = ngx_http_kv_router_members_rest;
             m->next = 0;
+
+        } else if (++m->pages == NGX_HTTP_KV_ROUTER_MEMBERS_PAGES) {
+            (void) ngx_http_kv_router_members_fail(m, "kv-workers", NULL);
+
+        } else {
+            ngx_http_kv_router_members_ask_page(m, page->element[0]->str);
         }
 
         freeReplyObject(page);
@@ -604,7 +609,7 @@ ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
     m->failed = 1;
 
     if (reply == NULL) {
-        text = "too many ids";
+        text = "too many";
 
     } else {
         text = reply->type == REDIS_REPLY_ERROR ? reply->str

@@ -90,6 +90,7 @@ struct ngx_http_kv_router_members_s {
     redisReply                     *page;      /* of SSCAN */
     size_t                          next;      /* of it, or of the rest */
     ngx_uint_t                      ids;       /* of this poll */
+    ngx_uint_t                      pages;     /* the same */
 
     ngx_http_kv_router_asked_t      asked[NGX_HTTP_KV_ROUTER_MEMBERS_ASKED];
     ngx_uint_t                      first;     /* of a ring */

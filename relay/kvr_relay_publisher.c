@@ -213,6 +213,7 @@ kvr_relay_publisher_base(kvr_relay_t *r)
 
     p->fresh = false;
     p->hole = false;
+    p->lasting = false;
     p->seq++;
     p->sent = p->seq;
     p->acked = p->seq;
@@ -272,6 +273,7 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
     p = &r->publisher;
     p->known = kvr_max(p->known, kvr_max(log_epoch, snap_epoch));
     p->resumed = true;
+    p->lasting = false;
 
     if (p->epoch != 0 && p->known > p->epoch) {
         kvr_relay_log(KVR_RELAY_ERROR, "superseded", "epoch=%llu by=%llu",
@@ -387,6 +389,14 @@ kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
     kvr_relay_redis_args(r, kvr_relay_publisher_answer,
                          (void *) (uintptr_t) r->publisher.generation, "EXEC",
                          NULL);
+
+    /* who dies before the next beat leaves no log for ever */
+
+    if (!r->publisher.lasting) {
+        r->publisher.lasting = true;
+        kvr_relay_redis_args(r, NULL, NULL, "EXPIRE", r->session.log_key,
+                             KVR_RELAY_KEEP_SECONDS, NULL);
+    }
 }
 
 

@@ -30,6 +30,7 @@ typedef struct {
     bool                hole;       /* Redis lacks one in the middle */
     bool                refused;    /* one that it may have by a connection
                                        that was given up */
+    bool                lasting;    /* the log has a time to go */
     uint64_t            retry_ms;   /* after a base that failed */
 
     uint64_t            epoch;

@@ -275,18 +275,20 @@ kvr_relay_redis_break(kvr_relay_t *r, const char *why, const redisReply *reply)
 static void
 kvr_relay_redis_silent(kvr_relay_t *r)
 {
-    kvr_relay_redis_t  *c;
+    kvr_relay_redis_t       *c;
+    kvr_relay_wire_phase_t   phase;
 
     c = &r->redis;
+    phase = c->wire.phase;
 
-    switch (c->wire.phase) {
+    if (phase != KVR_RELAY_WIRE_OPEN && kvr_relay_wire_next(&c->wire)) {
+        c->heard_ms = r->now_ms;
+        return;
+    }
+
+    switch (phase) {
 
     case KVR_RELAY_WIRE_CONNECTING:
-        if (kvr_relay_wire_next(&c->wire)) {
-            c->heard_ms = r->now_ms;
-            return;
-        }
-
         kvr_relay_redis_closed(r, "can't connect: no answer");
         return;
 

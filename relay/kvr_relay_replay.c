@@ -7,16 +7,23 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
+#define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
+#define KVR_RELAY_SKIPS        64       /* too large messages of a replay */
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_SHORT                                                       \
     "the engine's replay doesn't reach back to what was known"
+#define KVR_RELAY_LATE                                                        \
+    "the engine's replay doesn't reach back to its first message"
 #define KVR_RELAY_LARGE                                                       \
     "a message of the engine is larger than --message-max"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
+static void kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_relay_zmq_mode_t mode, uint32_t skip);
+static bool kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s);
 static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
@@ -32,6 +39,16 @@ void
 kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_zmq_mode_t mode)
 {
+    kvr_relay_replay_from(r, s, mode, 0);
+}
+
+
+/* skip: so many messages are left out, for they can't be had. */
+
+static void
+kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
+    kvr_relay_zmq_mode_t mode, uint32_t skip)
+{
     uint8_t           start[8];
     uint32_t          i;
     uint64_t          from;
@@ -41,13 +58,14 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
 
     kvr_relay_replay_stop(s);
 
-    from = mode == KVR_RELAY_VERIFY ? s->seq : 0;
+    from = (mode == KVR_RELAY_VERIFY ? s->seq : 0) + skip;
 
     for (i = 0; i < 8; i++) {
         start[i] = (uint8_t) (from >> (56 - 8 * i));
     }
 
     z->mode = mode;
+    z->skip = skip;
     z->answers = 0;
     z->hole = false;
     z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
@@ -65,7 +83,7 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
             && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
             && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
         {
-            kvr_relay_wake(r, z->deadline_ms);
+            kvr_relay_wake(r, r->now_ms + KVR_RELAY_LOOK_MS);
             return;
         }
     }
@@ -121,7 +139,8 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     large = kvr_relay_replay_ended(z);
 
     if (!large && r->now_ms < z->deadline_ms) {
-        kvr_relay_wake(r, z->deadline_ms);
+        kvr_relay_wake(r, kvr_min(z->deadline_ms,
+                                  r->now_ms + KVR_RELAY_LOOK_MS));
         return;
     }
 
@@ -134,6 +153,10 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+        return;
+    }
+
+    if (large && kvr_relay_replay_behind(r, s)) {
         return;
     }
 
@@ -158,8 +181,54 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
+ * What is behind a message that is too large is asked for: a clear there makes
+ * all good again.  False: there are too many of these.
+ */
+static bool
+kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    uint32_t               skip;
+    kvr_relay_zmq_t       *z;
+    kvr_relay_zmq_mode_t   mode;
+
+    z = s->zmq;
+
+    if (z->skipped == KVR_RELAY_SKIPS) {
+        return false;
+    }
+
+    z->skipped++;
+
+    mode = z->mode;
+    skip = z->skip + 1;
+
+    if (z->answers != 0) {
+
+        /* up to there the replay has it all, and the log not more */
+
+        s->tailed = true;
+
+        mode = KVR_RELAY_VERIFY;
+        skip = 2;
+    }
+
+    if (z->hole) {
+        z->tries++;
+        skip = 0;
+    }
+
+    r->cut_off = true;
+    kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
+    kvr_relay_replay_from(r, s, mode, skip);
+
+    return true;
+}
+
+
+/*
  * A connection that breaks is made again, and can be written to all the time.
- * But for one whose peer broke the rules: that is over.
+ * But for one whose peer broke the rules: that is over, and no poll tells of
+ * it.
  */
 static bool
 kvr_relay_replay_ended(const kvr_relay_zmq_t *z)
@@ -218,8 +287,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_source_rebuild(r, s);
 
         if (m->seq != 0) {
-            kvr_relay_source_broken(r, s, "the engine's replay doesn't reach "
-                                    "back to its first message");
+            kvr_relay_source_broken(r, s, z->skip ? KVR_RELAY_LARGE
+                                                  : KVR_RELAY_LATE);
         }
 
         kvr_relay_zmq_epoch(s, m);
@@ -296,7 +365,8 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     lost = m->seq != s->seq + 1;
 
     if (lost || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
+        kvr_relay_source_broken(r, s, s->zmq->skip ? KVR_RELAY_LARGE
+                                                   : KVR_RELAY_SHORT);
     }
 
     kvr_relay_zmq_epoch(s, m);
@@ -338,7 +408,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
      * been connected all the time: then it keeps nothing for its replay.
      */
 
-    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
+    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0 && z->skip == 0) {
 
         if (z->reconnected || (z->has_held && z->held_seq < s->seq)) {
             kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
@@ -357,6 +427,10 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         if (z->hollow || z->has_held) {
             z->hollow = true;
             kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
+        }
+
+        if (z->skip) {
+            kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
         }
     }
 
@@ -381,6 +455,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->mode = KVR_RELAY_LIVE;
     z->reconnected = false;
+    z->skipped = 0;
 
     if (s->rebuilding) {
         kvr_relay_source_rebuilt(r, s);

@@ -23,6 +23,7 @@ static bool kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
 static bool kvr_relay_wire_connected(kvr_relay_wire_t *w);
 static ssize_t kvr_relay_wire_tls(kvr_relay_wire_t *w, int rc, bool *waits,
     kvr_relay_tls_next_t other);
+static void kvr_relay_wire_failed(kvr_relay_wire_t *w, int err);
 static ssize_t kvr_relay_wire_plain(kvr_relay_wire_t *w, ssize_t n);
 static void kvr_relay_wire_clear(void);
 
@@ -105,6 +106,10 @@ kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
     int  on;
 
     if (w->phase != KVR_RELAY_WIRE_NONE) {
+        SSL_free(w->ssl);
+        w->ssl = NULL;
+        w->in_writes = false;
+
         close(w->fd);
         w->phase = KVR_RELAY_WIRE_NONE;
     }
@@ -112,12 +117,12 @@ kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
     w->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (w->fd == -1) {
-        snprintf(w->why, sizeof(w->why), "%s", strerror(errno));
+        kvr_relay_wire_failed(w, errno);
         return false;
     }
 
     if (connect(w->fd, address, len) == -1 && errno != EINPROGRESS) {
-        snprintf(w->why, sizeof(w->why), "%s", strerror(errno));
+        kvr_relay_wire_failed(w, errno);
         close(w->fd);
         return false;
     }
@@ -165,7 +170,12 @@ kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_relay_url_t *url,
         w->phase = KVR_RELAY_WIRE_OPEN;
     }
 
-    return n >= 0;
+    if (n < 0) {
+        w->shaken = true;
+        return kvr_relay_wire_next(w);
+    }
+
+    return true;
 }
 
 
@@ -182,10 +192,21 @@ kvr_relay_wire_connected(kvr_relay_wire_t *w)
     }
 
     if (err != 0) {
-        snprintf(w->why, sizeof(w->why), "%s", strerror(err));
+        kvr_relay_wire_failed(w, err);
     }
 
     return err == 0;
+}
+
+
+/* What a handshake failed for tells more than that nobody listens. */
+
+static void
+kvr_relay_wire_failed(kvr_relay_wire_t *w, int err)
+{
+    if (!w->shaken) {
+        snprintf(w->why, sizeof(w->why), "%s", strerror(err));
+    }
 }
 
 

@@ -28,6 +28,7 @@ typedef struct {
     kvr_relay_wire_phase_t   phase;
     int                      fd;            /* unless NONE */
     SSL                     *ssl;           /* NULL: no TLS, or not yet */
+    bool                     shaken;        /* a handshake has failed */
     bool                     in_writes;     /* reading waits for room, */
     bool                     out_reads;     /* and writing for input */
     struct addrinfo         *found;         /* the host's addresses */

@@ -4,15 +4,20 @@
 
 
 #include "kvr_ingest_state.h"
+#include "kvr_span.h"
 #include "kvr_stream.h"
 
 #include <stdlib.h>
 
 
+#define KVR_INGEST_SILENT  5000         /* ms; relays speak each second */
+
+
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
-    kvr_worker_t *w, const char **detail);
+    kvr_worker_t *w, bool back, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
+static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
@@ -124,6 +129,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
+    bool                  before, back;
     kvr_rc_t              rc;
     kvr_why_t             why;
     kvr_shard_t          *k;
@@ -202,14 +208,22 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
-    kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+
+    before = rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
+             && in->msg.epoch < w->stream.epoch;
+    back = before && live && in->msg.seq != 0
+           && now_ms > w->stream.last_ms + KVR_INGEST_SILENT;
+
+    if (!before || back) {
+        kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+    }
 
     if (rc != KVR_OK) {
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
     } else if (in->msg.form == KVR_FORM_ENVELOPE) {
-        verdict = kvr_ingest_envelope(in, w, detail);
+        verdict = kvr_ingest_envelope(in, w, back, detail);
 
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
         *detail = "a normalised batch without an envelope";
@@ -233,10 +247,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 }
 
 
-/* EVENTS.md section 7, rule 7. */
+/*
+ * EVENTS.md section 7, rule 7.  But a lower epoch is gone back to where the
+ * known one is silent: Redis has lost that, and the clock of who began after
+ * it was set back.  Log and snapshot tell the rest.
+ */
 
 static kvr_ingest_verdict_t
-kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
+    const char **detail)
 {
     kvr_shard_t    *k;
     kvr_stream_t   *s;
@@ -254,6 +273,13 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, const char **detail)
     }
 
     if (m->epoch < s->epoch) {
+
+        if (back) {
+            kvr_stream_back(k, w, m->epoch);
+            kvr_count(k, &w->counters.gaps, 1);
+            return KVR_INGEST_GAP;
+        }
+
         kvr_count(k, &w->counters.duplicates, 1);
         return KVR_INGEST_DROP;
     }
@@ -388,38 +414,72 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 }
 
 
-/*
- * About so many blocks of the event; returns how many they were.  The cursor
- * counts whole events: what a process did of one before it died is done again
- * by the next, so that only what may be done twice is cut.
- */
+/* About so many blocks of the event; returns how many they were. */
 
 static uint32_t
 kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t            refused;
+    uint32_t            refused, span;
     kvr_rc_t            rc;
     kvr_event_t         part;
     const kvr_event_t  *ev;
 
     ev = &in->event;
+    span = kvr_ingest_cut(in, ev);
 
-    if (in->msg.form != KVR_FORM_ENVELOPE || !in->msg.counted
-        || ev->verdict != KVR_KEEP)
-    {
+    if (span == 0) {
         (void) kvr_ingest_event(in, w, ev);
         return kvr_max(ev->nhandles, ev->nlocals);
     }
 
     refused = in->refused;
-    in->done += kvr_event_part(ev, in->done, blocks, &part);
+    in->done += kvr_event_part(ev, in->done, blocks / span, &part);
 
     rc = kvr_ingest_event(in, w, &part);
 
-    in->halfway = in->done < ev->nhandles && rc == KVR_OK
-                  && in->refused == refused;
+    /* an engine's blocks that are not taken may be told from those that are */
 
-    return kvr_max(part.nhandles, part.nlocals);
+    in->halfway = in->done < ev->nhandles && in->refused == refused
+                  && (rc == KVR_OK
+                      || (rc == KVR_DECLINED && !in->msg.counted));
+
+    return kvr_max(part.nhandles * span, part.nlocals);
+}
+
+
+/*
+ * 0: the event is not to be cut; else how many blocks a handle of it with
+ * tokens spans, 1 without.
+ *
+ * The cursor counts whole events: what a process did of one before it stopped
+ * is done again from the log, so that of envelopes only those events are cut
+ * that may be done twice.  What came without is never read again.
+ */
+
+static uint32_t
+kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
+{
+    uint32_t  span, n;
+
+    if (ev->verdict != KVR_KEEP
+        || (in->msg.form == KVR_FORM_ENVELOPE && !in->msg.counted))
+    {
+        return 0;
+    }
+
+    if (in->msg.counted || (ev->ntokens == 0 && ev->nlocals == 0)) {
+        return 1;
+    }
+
+    /* one that is refused is refused as a whole */
+
+    if (kvr_span_of(ev, in->shard->params, &span, &n) != KVR_WHY_NONE
+        || n != ev->nhandles)
+    {
+        return 0;
+    }
+
+    return ev->ntokens ? span : 1;
 }
 
 
@@ -467,7 +527,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (ev->has_event_id && in->msg.form == KVR_FORM_ROUTER_EVENT
         && !kvr_ingest_numbered(in, w, ev))
     {
-        return KVR_OK;
+        return KVR_DECLINED;
     }
 
     if (ev->verdict == KVR_FILTERED) {

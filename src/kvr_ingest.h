@@ -69,6 +69,12 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
 /*
  * Applies events until about `blocks` blocks are done.  KVR_OK: more to do;
  * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
+ *
+ * An engine's own event in an envelope, which kv-relay never sends, is not
+ * cut: done again from the log it would count its copies twice.  The longest,
+ * of 65536 blocks of 16 tokens, is a step of 0.1 s, of 0.5 s when it is the
+ * first to touch the zone's memory.  To read an event is no part of a slice
+ * either: 20 ms for the longest.
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 

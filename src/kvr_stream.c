@@ -63,6 +63,26 @@ kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
 
 
 void
+kvr_stream_back(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch)
+{
+    kvr_stream_t  *s;
+
+    s = &w->stream;
+
+    kvr_count(k, &w->counters.restarts, 1);
+
+    kvr_set64(&k->mem, &s->epoch, epoch);
+    kvr_set64(&k->mem, &s->seq, 0);
+    kvr_set32(&k->mem, &s->at, 0);
+    kvr_set32(&k->mem, &s->whole, 0);
+    kvr_set32(&k->mem, &s->reason, KVR_DEG_GAP);
+
+    kvr_stream_uncleared(k, w);
+    kvr_stream_confidence(k, w);
+}
+
+
+void
 kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit)
 {
     kvr_set32(&k->mem, &w->stream.reason,

@@ -22,6 +22,12 @@ void kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete);
 void kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch);
 
 /*
+ * The publisher goes on with an epoch before the known one: the view is kept,
+ * and all of it is in doubt.
+ */
+void kvr_stream_back(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch);
+
+/*
  * Something was refused; misfit: for its block size.  Said at once: who goes
  * on with the message may be another process.
  */

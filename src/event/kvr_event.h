@@ -280,10 +280,11 @@ kvr_rc_t kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev);
 
 /*
  * The part of an event from its handle `from' on that has about so many
- * blocks, and one handle at least: an event of its own, which follows on the
- * part before it and points at what the event points at.  Returns its handles.
- * One without handles, or with tokens, or whose locals don't fit, comes out
- * whole.
+ * blocks, of the engine's where it has tokens, and one handle at least: an
+ * event of its own, which follows on the part before it and points at what the
+ * event points at.  The first part has the event's id, the last one the
+ * filtered blocks.  Returns its handles.  One without handles, or whose locals
+ * or tokens don't fit, comes out whole.
  */
 uint32_t kvr_event_part(const kvr_event_t *ev, uint32_t from, uint32_t blocks,
     kvr_event_t *part);

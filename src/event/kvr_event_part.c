@@ -15,8 +15,9 @@ kvr_event_part(const kvr_event_t *ev, uint32_t from, uint32_t blocks,
     *part = *ev;
     n = ev->nhandles - from;
 
-    if (n == 0 || ev->ntokens || ev->nfiltered
-        || ev->nlocals % ev->nhandles)
+    if (n == 0 || ev->nlocals % ev->nhandles
+        || (ev->ntokens
+            && ev->ntokens != (uint64_t) ev->nhandles * ev->block_size))
     {
         return n;
     }
@@ -30,6 +31,27 @@ kvr_event_part(const kvr_event_t *ev, uint32_t from, uint32_t blocks,
     if (span) {
         part->locals += from * span;
         part->nlocals = n * span;
+    }
+
+    if (ev->ntokens) {
+        part->tokens += from * ev->block_size;
+        part->ntokens = n * ev->block_size;
+    }
+
+    if (ev->mm_start) {
+        part->mm_start += from;
+    }
+
+    if (ev->remaining) {
+        part->remaining += from;
+    }
+
+    if (from + n < ev->nhandles) {
+        part->nfiltered = 0;
+    }
+
+    if (from) {
+        part->has_event_id = false;
     }
 
     if (ev->kind == KVR_STORE && from) {

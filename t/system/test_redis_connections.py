@@ -284,6 +284,16 @@ def what_fits_no_command_is_asked_ever_later():
         at.stage.stop_nginx()
 
 
+def pages_without_end_are_given_up():
+    """a server whose pages have no ids and no end is left in the end"""
+    with Endless(b"$1\r\n7\r\n") as endless:
+        at.start(f"redis://127.0.0.1:{endless.port}")
+        wait_until("it is said", lambda: "members can't be read, "
+                   "\"kv-workers\": \"too many\"" in at.stage.log(), PATIENCE)
+        at.stage.stop_nginx()
+        assert endless.scans >= 4096, endless.scans
+
+
 def the_second_takes_over():
     """several URLs: when the first one dies the second one is taken"""
     with Wire("127.0.0.1", server_port(), at.stage.redis_port) as first:
@@ -370,9 +380,11 @@ class Loading(Fake):
 
 
 class Endless(Fake):
-    """One whose pages go on with what fits no command."""
+    """One whose pages go on: with what fits no command, or this cursor."""
 
-    CURSOR = b"$20000\r\n" + b"7" * 20000 + b"\r\n"
+    def __init__(self, cursor=b"$20000\r\n" + b"7" * 20000 + b"\r\n"):
+        super().__init__()
+        self.cursor = cursor
 
     class _Handler(socketserver.BaseRequestHandler):
         def handle(self):
@@ -382,7 +394,7 @@ class Endless(Fake):
                                          b"$11\r\nkv-events:*\r\n:1\r\n")
                 elif b"SSCAN" in data:
                     self.server.scans += 1
-                    self.request.sendall(b"*2\r\n" + self.server.CURSOR
+                    self.request.sendall(b"*2\r\n" + self.server.cursor
                                          + b"*0\r\n")
                 else:
                     self.request.sendall(b"+PONG\r\n")
@@ -447,6 +459,7 @@ def main():
             the_next_url_is_tried,
             a_server_that_loads_is_passed_over,
             what_fits_no_command_is_asked_ever_later,
+            pages_without_end_are_given_up,
             the_second_takes_over,
             the_documented_user_is_enough,
             a_user_without_members_hears_events,

@@ -142,6 +142,11 @@ def offloaded(handles):
 class Doubts(test_relay.Tests):
     """The same stage, other plays."""
 
+    def _lacks(self, relay, why):
+        """Until membership says that it is not complete, and this reason."""
+        wait_until(why, lambda: why in self.is_complete(relay, False),
+                   PATIENCE)
+
     # ------------------------------------------------------ claims of "all"
 
     def forgotten(self):
@@ -177,7 +182,7 @@ class Doubts(test_relay.Tests):
         relay.wait_for("replay doesn't answer")
         engine.send(stored([3]))
         self.comes(relay, 1, 3)
-        assert "--message-max" in self.is_complete(relay, False)
+        self._lacks(relay, "--message-max")
         engine.send(CLEARED, stored([4]))
         self.comes(relay, 4)
         self.is_complete(relay)
@@ -186,6 +191,79 @@ class Doubts(test_relay.Tests):
         relay = self.started(engine, *options, worker=relay.worker)
         relay.wait_for("in step")
         self.comes(relay, 4)
+        self.is_complete(relay)
+
+    def behind_too_large(self):
+        """what is behind a message that is too large is had, clears above all"""
+        large = stored([2]) + [None] * 6 + [bytes(2 << 20)]
+        options = ("--message-max", "1m", "--deregister", "off")
+        engine = self.engine()
+        relay = self.started(engine, *options)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.send(large)
+        engine.send(stored([3], 1))
+        self.comes(relay, 1, 3)
+        self._lacks(relay, "--message-max")
+        relay.kill()
+        engine.send(large)
+        engine.send(large)
+        engine.send(stored([4]))
+        relay = self.started(engine, *options, worker=relay.worker)
+        self.comes(relay, 1, 3, 4)
+        self._lacks(relay, "--message-max")
+        relay.kill()
+        engine.send(large)
+        engine.send(stored([5]))
+        engine.send(CLEARED, stored([6]))
+        engine.send(stored([7], 6))
+        relay = self.started(engine, *options, worker=relay.worker)
+        self.comes(relay, 6, 7)
+        self.is_complete(relay)
+        engine.send(large)
+        engine.send(stored([8]))
+        engine.send(CLEARED)
+        engine.send(stored([9]))
+        self.comes(relay, 9)
+        self.is_complete(relay)
+
+    def too_large_at_first(self):
+        """an engine whose first messages are too large, and one that follows"""
+        large = stored([2]) + [None] * 6 + [bytes(2 << 20)]
+        engine = self.engine()
+        engine.send(large)
+        relay = self.started(engine, "--message-max", "1m")
+        self._lacks(relay, "--message-max")
+        engine.send(large)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self._lacks(relay, "--message-max")
+        engine.close()
+        relay.wait_for("engine disconnected", 2)
+        engine.rise()
+        for _ in range(2):
+            engine.send(large)
+        engine.send(stored([3]))
+        self.comes(relay, 3)
+        self._lacks(relay, "--message-max")
+        engine.send(CLEARED)
+        self.comes(relay)
+        self.is_complete(relay)
+
+    def too_many_too_large(self):
+        """of too many the replay is not asked one by one"""
+        large = stored([2]) + [None] * 6 + [bytes(2 << 20)]
+        engine = self.engine()
+        for _ in range(100):
+            engine.send(large)
+        relay = self.started(engine, "--message-max", "1m")
+        relay.wait_for("in step")
+        self._lacks(relay, "--message-max")
+        assert 64 < relay.metric("replays_total") < 100
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.send(CLEARED)
+        self.comes(relay)
         self.is_complete(relay)
 
     def large_message(self):
@@ -477,8 +555,7 @@ class Doubts(test_relay.Tests):
             ]).encode())
             self.comes(relay, 5, 6, 8)
             self.comes(relay, 7, 9, rank=1)
-            wait_until("the reason", lambda: "several ranks" in
-                       self.is_complete(relay, False), PATIENCE)
+            self._lacks(relay, "several ranks")
             assert relay.metric("engine_restarts_total") == 0
             drain.answers.append(json.dumps([created(0), created(1)]).encode())
             self.comes(relay)
@@ -662,6 +739,23 @@ class Doubts(test_relay.Tests):
         for key in keys:
             wait_until(f"a time for {key}",
                        lambda: 86000 < client.ttl(key) <= 86400, PATIENCE)
+
+    def at_once(self):
+        """the log has a time to go from its first entry on"""
+        engine = self.engine()
+        relay = self.started(engine)
+        key = f"kv-log:{{{relay.worker}}}"
+        with self.stage.redis.monitor() as monitor:
+            engine.send(stored([1]))
+            commands = []
+            while not commands or "EXPIRE" not in commands[-1]:
+                command = monitor.next_command()
+                if command["client_type"] != "lua":
+                    commands.append(command["command"])
+        names = [command.split()[0].upper() for command in commands]
+        assert names[names.index("MULTI"):] == [
+            "MULTI", "XADD", "PUBLISH", "EXEC", "EXPIRE"], commands
+        assert commands[-1].split()[1:] == [key, "86400"], commands
 
     def tensorrt_streams(self):
         """TensorRT-LLM's own stream is taken as vLLM's, replay and all"""

@@ -236,6 +236,16 @@ class Tls(test_relay.Tests):
                     ",".join(map(url_of, (self.stage.redis_port, server_port(),
                                           self.stage.tls_port))))
 
+    def next_address(self):
+        """of a name's addresses the next one is tried, TLS or not"""
+        port = server_port()
+        with (Wire("127.0.0.2", port, self.stage.redis_port),
+              Wire("127.0.0.1", port, self.stage.tls_port),
+              preloaded(BUILD / "names.so")):
+            _, relay = self._works(*self._ca(), "--redis-name", NAME,
+                                   url=url_of(port, host="two.test"))
+            assert REFUSED not in relay.text()
+
     def slow_name(self):
         """a name that takes long to look up is no server that is silent"""
         with preloaded(BUILD / "names.so"):

@@ -111,6 +111,53 @@ test_silent_epoch(void)
 }
 
 
+/* Redis lost all, and the publisher's clock was set back. */
+
+static void
+test_set_back(void)
+{
+    model_t   m;
+    uint64_t  last;
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m)
+       && say("a", 5, 100, true, NULL) == KVR_INGEST_DROP, "a view");
+
+    last = worker_of("a")->stream.last_ms;
+
+    now_ms += 4000;
+    ok(say("a", 4, 2, true, NULL) == KVR_INGEST_DROP
+       && say("a", 4, 3, true, "[['c', 0]]") == KVR_INGEST_DROP
+       && worker_of("a")->stream.last_ms == last
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100),
+       "what is of an earlier epoch is no sign of life");
+
+    now_ms += 2000;
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       "so that the known epoch becomes STALE");
+
+    ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100),
+       "an earlier one that has nothing to say changes nothing");
+
+    ok(say("a", 4, 3, true, NULL) == KVR_INGEST_GAP && holds("a", &m)
+       && stands("a", KVR_DEGRADED, KVR_DEG_GAP, 4, 0)
+       && kvr_fleet_wants_snapshot(worker_of("a")),
+       "one that has is followed then: the view stays, DEGRADED");
+
+    model_random(&m);
+
+    ok(load("a", 4, 3, true, &m) && holds("a", &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 4, 3),
+       "its snapshot makes it EXACT");
+
+    ok(say("a", 3, 9, true, NULL) == KVR_INGEST_DROP
+       && stands("a", KVR_EXACT, KVR_FINE, 4, 3),
+       "who is heard is not left for one before it");
+}
+
+
 /* A RouterEvent: rank r is cleared, or a block in that tier of it is removed. */
 
 static bool
@@ -162,7 +209,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_taken_over, test_silent_epoch, test_numbers
+        test_refusal, test_taken_over, test_silent_epoch, test_set_back, test_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
