@@ -4,6 +4,7 @@
 
 
 #include "kvr_ingest_state.h"
+#include "kvr_span.h"
 #include "kvr_stream.h"
 
 #include <stdlib.h>
@@ -397,7 +398,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 static uint32_t
 kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t            refused;
+    uint32_t            refused, span;
     kvr_rc_t            rc;
     kvr_event_t         part;
     const kvr_event_t  *ev;
@@ -412,14 +413,15 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
     }
 
     refused = in->refused;
-    in->done += kvr_event_part(ev, in->done, blocks, &part);
+    span = kvr_span_longest(in->shard, in->worker, ev);
+    in->done += kvr_event_part(ev, in->done, blocks / span, &part);
 
     rc = kvr_ingest_event(in, w, &part);
 
     in->halfway = in->done < ev->nhandles && rc == KVR_OK
                   && in->refused == refused;
 
-    return kvr_max(part.nhandles, part.nlocals);
+    return kvr_max(part.nhandles * span, part.nlocals);
 }
 
 
