@@ -448,8 +448,8 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 
 
 /*
- * 0: the event is not to be cut; else how many blocks a handle of it with
- * tokens spans, 1 without.
+ * 0: the event is not to be cut; else how many blocks a handle of it stands
+ * for at most, or 1 where its locals tell.
  *
  * The cursor counts whole events: what a process did of one before it stopped
  * is done again from the log, so that of envelopes only those events are cut
@@ -468,7 +468,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     }
 
     if (in->msg.counted || (ev->ntokens == 0 && ev->nlocals == 0)) {
-        return 1;
+        return kvr_span_longest(in->shard, in->worker, ev);
     }
 
     /* one that is refused is refused as a whole */

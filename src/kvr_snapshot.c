@@ -4,6 +4,7 @@
 
 
 #include "kvr_snapshot.h"
+#include "kvr_span.h"
 #include "kvr_shard.h"
 
 #include <stdlib.h>
@@ -355,7 +356,7 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 static uint32_t
 kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
 {
-    uint32_t            n;
+    uint32_t            n, span;
     kvr_event_t         part;
     const kvr_event_t  *ev;
 
@@ -369,13 +370,14 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         return n;
     }
 
-    s->done += kvr_event_part(ev, s->done, blocks, &part);
+    span = kvr_span_longest(s->shard, s->worker, ev);
+    s->done += kvr_event_part(ev, s->done, blocks / span, &part);
 
     if (kvr_snapshot_apply(s, w, &part) == KVR_INVALID) {
         s->done = ev->nhandles;         /* it is refused once */
     }
 
-    return kvr_max(part.nhandles, part.nlocals);
+    return kvr_max(part.nhandles * span, part.nlocals);
 }
 
 

@@ -72,6 +72,34 @@ kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
 }
 
 
+uint32_t
+kvr_span_longest(const kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev)
+{
+    uint32_t             longest, holder;
+    const kvr_holder_t  *h;
+
+    if (ev->nlocals
+        || kvr_fleet_holder_find(&k->fleet, worker, ev->rank, &holder)
+           != KVR_OK)
+    {
+        return 1;
+    }
+
+    h = &k->fleet.holders[holder];
+    longest = 1;
+
+    if (h->view != KVR_VIEW_NONE) {
+        longest = kvr_max(longest, k->fleet.view_span[h->view]);
+    }
+
+    if (h->aside != KVR_VIEW_NONE) {
+        longest = kvr_max(longest, k->fleet.view_span[h->aside]);
+    }
+
+    return longest;
+}
+
+
 /*
  * Handles that derive from this one, from number `from` on, by which the view
  * holds something in any of these tiers; the last first.

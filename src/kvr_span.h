@@ -53,6 +53,15 @@ kvr_why_t kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
     uint32_t *span, uint32_t *n);
 
 
+/*
+ * How many blocks a handle of the event may stand for, which slices of it are
+ * to reckon with: the longest span that its holder ever had, or 1.  Of a store
+ * that comes with locals they tell, and it is 1.
+ */
+uint32_t kvr_span_longest(const kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev);
+
+
 /* ---- on a shard: under the lock ----------------------------------------- */
 
 /*

@@ -7,6 +7,12 @@
 #include "kvr_roots.h"
 
 
+static bool kvr_index_inside(uint64_t size, uint64_t at, uint64_t n,
+    size_t bytes);
+static bool kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size);
+static bool kvr_index_valid_positional(const kvr_positional_zone_t *p,
+    uint64_t size);
+static bool kvr_index_valid_arena(const kvr_arena_zone_t *a, uint64_t size);
 static void kvr_index_each_positional(const kvr_positional_t *x,
     void (*tell)(void *data, const kvr_index_name_t *name), void *data);
 
@@ -67,39 +73,117 @@ kvr_index_attach(kvr_index_t *x, kvr_mem_t *mem, kvr_index_zone_t *z)
 bool
 kvr_index_valid(const kvr_index_zone_t *z, uint64_t size)
 {
-    const kvr_arena_zone_t       *a;
-    const kvr_radix_zone_t       *r;
-    const kvr_positional_zone_t  *p;
-
     if (z->kind == KVR_INDEX_RADIX) {
-        r = &z->u.radix;
-        a = &r->arena;
+        return kvr_index_valid_radix(&z->u.radix, size)
+               && kvr_index_valid_arena(&z->u.radix.arena, size);
+    }
 
-        if (r->children >= size || r->children_used > r->nchildren
-            || r->root_counts >= size || r->nroots - 1 >= KVR_ROOTS_MAX
-            || r->handles.lines >= size
-            || r->handles.used > r->handles.limit)
-        {
+    return z->kind == KVR_INDEX_POSITIONAL
+           && kvr_index_valid_positional(&z->u.positional, size)
+           && kvr_index_valid_arena(&z->u.positional.arena, size);
+}
+
+
+/* Are n things of so many bytes inside the zone, from there on? */
+
+static bool
+kvr_index_inside(uint64_t size, uint64_t at, uint64_t n, size_t bytes)
+{
+    return at % sizeof(uint64_t) == 0 && at < size && n != 0
+           && n <= (size - at) / bytes;
+}
+
+
+static bool
+kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
+{
+    uint64_t  n;
+
+    n = r->nchildren;
+
+    return kvr_index_inside(size, r->children, n, sizeof(uint64_t))
+           && n <= UINT32_MAX && r->children_limit <= n
+           && r->children_used <= r->children_limit
+           && kvr_index_inside(size, r->occupied, n / 64 + 1,
+                               sizeof(uint64_t))
+           && r->nroots >= 64 && r->nroots <= KVR_ROOTS_MAX
+           && (r->nroots & (r->nroots - 1)) == 0
+           && kvr_index_inside(size, r->root_bits, r->nroots / 64,
+                               sizeof(uint64_t))
+           && kvr_index_inside(size, r->root_counts, r->nroots,
+                               sizeof(uint16_t))
+           && r->max_views <= KVR_VIEWS_LIMIT
+           && kvr_index_inside(size, r->view_runs & ~UINT64_C(7),
+                               r->max_views + 1, sizeof(uint32_t))
+           && kvr_index_inside(size, r->view_handles & ~UINT64_C(7),
+                               r->max_views + 1, sizeof(uint32_t))
+           && kvr_index_inside(size, r->view_owns & ~UINT64_C(7),
+                               r->max_views + 1, sizeof(uint32_t))
+           && r->reclaim_at <= n && r->forget_at <= n
+           && r->tidying < r->arena.bump
+           && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
+                               sizeof(kvr_handle_line_t))
+           && r->handles.lines % sizeof(kvr_handle_line_t) == 0
+           && r->handles.nlines <= UINT32_MAX
+           && r->handles.limit <= r->handles.nlines * KVR_HANDLE_SLOTS
+           && r->handles.used <= r->handles.limit;
+}
+
+
+static bool
+kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
+{
+    uint64_t  n;
+
+    n = p->nplaces;
+
+    return kvr_index_inside(size, p->places, n, sizeof(uint64_t))
+           && n <= UINT32_MAX && p->blocks_limit < n
+           && p->blocks <= p->blocks_limit
+           && kvr_index_inside(size, p->stripes,
+                               (n - 1) / KVR_POSITIONAL_STRIPE + 1,
+                               sizeof(uint32_t))
+           && p->max_views <= KVR_VIEWS_LIMIT
+           && kvr_index_inside(size, p->view_handles & ~UINT64_C(7),
+                               p->max_views + 1, sizeof(uint32_t))
+           && kvr_index_inside(size, p->view_broken & ~UINT64_C(7),
+                               p->max_views + 1, sizeof(uint32_t))
+           && p->reclaim_at <= n && p->forget_at <= n
+           && p->tidying < p->arena.bump && p->forgetting < p->arena.bump
+           && kvr_index_inside(size, p->handles.slots, p->handles.nslots,
+                               sizeof(kvr_entry_t))
+           && p->handles.nslots <= UINT32_MAX
+           && p->handles.limit < p->handles.nslots
+           && p->handles.used <= p->handles.limit;
+}
+
+
+static bool
+kvr_index_valid_arena(const kvr_arena_zone_t *a, uint64_t size)
+{
+    uint32_t  i;
+
+    for (i = 0; i < KVR_ARENA_SPAN; i++) {
+        if (a->room[i] >= a->nchunks) {
             return false;
         }
+    }
 
-    } else if (z->kind == KVR_INDEX_POSITIONAL) {
-        p = &z->u.positional;
-        a = &p->arena;
-
-        if (p->places >= size || p->stripes >= size
-            || p->blocks > p->nplaces || p->handles.slots >= size
-            || p->handles.used > p->handles.limit)
-        {
-            return false;
-        }
-
-    } else {
+    if (a->nlimbo > KVR_ARENA_LIMBO) {
         return false;
     }
 
-    return a->bump <= a->limit
-           && a->base + a->limit * sizeof(uint64_t) <= size;
+    for (i = 0; i < a->nlimbo; i++) {
+        if (a->limbo[i] >= a->bump) {
+            return false;
+        }
+    }
+
+    return a->limit == (uint64_t) a->nchunks * KVR_ARENA_CHUNK
+           && kvr_index_inside(size, a->base, a->limit, sizeof(uint64_t))
+           && a->first < a->nchunks && a->low <= a->nchunks
+           && a->chunks <= a->nchunks - a->first
+           && a->bump <= a->limit && a->used <= a->limit;
 }
 
 

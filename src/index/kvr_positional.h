@@ -108,6 +108,8 @@ typedef struct {
                                            owner of this handle sets it */
     uint32_t                cost;       /* that one event may be, of making
                                            room; 0: nothing is forgotten */
+    uint32_t                emptying;   /* chunk, a guess: there is more to
+                                           forget from it on; 0: none */
 
     /* called in a transaction, for each view that lost handles to forgetting;
        may be NULL */

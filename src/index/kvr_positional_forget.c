@@ -13,6 +13,11 @@
  * ROOM is made by the oldest of a sample.  When it was a piece of the arena
  * that there was no room for, and what these had was of no use for that, the
  * blocks of as many chunks in a row are forgotten as the piece takes.
+ *
+ * What an event may cost bounds each of these two steps, so that the last one
+ * may come to as much again: the rest of a sample, of a row of chunks and of
+ * the records of a block stays then.  The next event that lacks such a row
+ * goes on with this one.
  */
 
 
@@ -30,6 +35,8 @@
 #define KVR_FORGET_AHEAD     8          /* handles fetched ahead */
 #define KVR_FORGET_ROW       8          /* chunks: a longer piece is not made
                                            room for */
+#define KVR_FORGET_SLOTS     32         /* looked at for nothing, that cost
+                                           as much as a record */
 
 
 /* Blocks side by side, in a row of chunks of the arena. */
@@ -45,6 +52,9 @@ static uint32_t kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
     kvr_oldest_t *oldest);
 static uint32_t kvr_forget_blocks(kvr_positional_t *x, uint32_t keep,
     uint32_t n, const kvr_oldest_t *near);
+static uint32_t kvr_forget_looked(const kvr_positional_t *x, uint64_t from);
+static bool kvr_forget_best(const kvr_positional_t *x, uint32_t keep,
+    uint32_t n, const kvr_oldest_t *near, kvr_forget_row_t *best);
 static bool kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
     kvr_forget_row_t *row);
 static bool kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block);
@@ -59,6 +69,7 @@ bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 {
     uint32_t          some, room;
+    uint64_t          pos;
     kvr_oldest_t      oldest;
     kvr_arena_want_t  want;
 
@@ -71,8 +82,10 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
+    pos = x->zone->forget_at;
 
     some = kvr_forget_oldest(x, keep, &oldest);
+    *cost += kvr_forget_looked(x, pos) / KVR_FORGET_SLOTS;
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
@@ -88,6 +101,20 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
     *cost += some;
 
     return some != 0;
+}
+
+
+/* Slots from one to where the next sample begins, beyond what is usual. */
+
+static uint32_t
+kvr_forget_looked(const kvr_positional_t *x, uint64_t from)
+{
+    uint64_t  n;
+
+    n = x->zone->forget_at + (x->zone->forget_at < from ? x->zone->nplaces
+                                                        : 0) - from;
+
+    return (uint32_t) (n - kvr_min(n, (uint64_t) KVR_FORGET_LOOK));
 }
 
 
@@ -135,43 +162,29 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest)
 }
 
 
-/*
- * All blocks of n chunks in a row, of rows near those of the sample the one of
- * which fewest chains go on elsewhere, and then the oldest.
- */
+/* All blocks of n chunks in a row, as far as that goes. */
 
 static uint32_t
 kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
     const kvr_oldest_t *near)
 {
     bool              more;
-    uint32_t          i, block, end, cost, all;
+    uint32_t          block, end, cost, all;
     kvr_block_t      *b;
-    kvr_forget_row_t  row, best;
+    kvr_forget_row_t  row;
 
-    memset(&best, 0, sizeof(best));
-
-    for (i = 0; i < near->n; i++) {
-
-        row.first = near->items[i] / KVR_ARENA_CHUNK;
-        row.n = n;
-
-        if (kvr_forget_look(x, keep, &row)
-            && (best.n == 0 || row.held < best.held
-                || (row.held == best.held && row.age > best.age)))
-        {
-            best = row;
-        }
+    if (!kvr_forget_best(x, keep, n, near, &row)) {
+        return 0;
     }
 
     all = 0;
-    end = (best.first + best.n) * KVR_ARENA_CHUNK;
+    end = (row.first + row.n) * KVR_ARENA_CHUNK;
 
     do {
         more = false;
 
-        for (block = best.first * KVR_ARENA_CHUNK;
-             best.n && block < end;
+        for (block = row.first * KVR_ARENA_CHUNK;
+             block < end && all < x->cost;
              block += KVR_ARENA_BLOCK_WORDS)
         {
             b = kvr_block_at(&x->arena, block);
@@ -179,15 +192,58 @@ kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
             if (kvr_arena_is(&x->arena, block, KVR_ARENA_BLOCK)
                 && b->position != KVR_BLOCK_FREE && b->nchildren == 0)
             {
-                (void) kvr_forget_block(x, block, UINT32_MAX, &cost);
+                (void) kvr_forget_block(x, block, x->cost - all, &cost);
                 all += cost;
                 more = true;
             }
         }
 
-    } while (more);
+    } while (more && all < x->cost);
+
+    x->emptying = more ? row.first : 0;
 
     return all;
+}
+
+
+/*
+ * The row to be emptied: the one that was not, the last time, or of rows near
+ * those of the sample the one of which fewest chains go on elsewhere, and then
+ * the oldest.  False: there is none.
+ */
+
+static bool
+kvr_forget_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
+    const kvr_oldest_t *near, kvr_forget_row_t *best)
+{
+    uint32_t          i;
+    kvr_forget_row_t  row;
+
+    best->first = x->emptying;
+    best->n = n;
+
+    if (x->emptying && kvr_forget_look(x, keep, best)
+        && best->age != UINT32_MAX)
+    {
+        return true;
+    }
+
+    best->n = 0;
+
+    for (i = 0; i < near->n; i++) {
+
+        row.first = near->items[i] / KVR_ARENA_CHUNK;
+        row.n = n;
+
+        if (kvr_forget_look(x, keep, &row)
+            && (best->n == 0 || row.held < best->held
+                || (row.held == best->held && row.age > best->age)))
+        {
+            *best = row;
+        }
+    }
+
+    return best->n != 0;
 }
 
 
@@ -308,7 +364,10 @@ kvr_forget_age(const kvr_positional_t *x, uint32_t block)
 }
 
 
-/* The end of a chain, up to a block that was used after it; what it cost. */
+/*
+ * The end of a chain, up to a block that was used after it, as far as that
+ * goes; what it cost.
+ */
 
 static uint32_t
 kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
@@ -320,7 +379,7 @@ kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
 
     for (n = 0; n < KVR_FORGET_BLOCKS; n++) {
 
-        block = kvr_forget_block(x, block, UINT32_MAX, &cost);
+        block = kvr_forget_block(x, block, x->cost, &cost);
         all += cost;
 
         if (block == 0 || block == keep || all >= KVR_FORGET_COST

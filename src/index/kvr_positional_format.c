@@ -87,6 +87,7 @@ kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
     x->view_broken = (uint32_t *) (mem->base + z->view_broken);
     x->now = 0;
     x->cost = KVR_POSITIONAL_COST;
+    x->emptying = 0;
     x->forgot = NULL;
     x->forgot_data = NULL;
 

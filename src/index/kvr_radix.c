@@ -104,6 +104,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->breaths = 0;
     x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
+    x->emptying = 0;
     x->forgot = NULL;
     x->forgot_data = NULL;
 

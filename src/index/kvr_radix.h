@@ -115,6 +115,8 @@ typedef struct {
     uint32_t            cost;           /* that one event may be, of making
                                            room; 0: nothing is forgotten */
     uint64_t            random;         /* state of a generator */
+    uint32_t            emptying;       /* chunk, a guess: there is more to
+                                           forget in it; 0: none */
 
     /* called in a transaction, for each view that lost handles to forgetting;
        may be NULL */

@@ -12,6 +12,11 @@
  * that there was no room for, and what these had was of no use for that, all
  * runs of one chunk are forgotten, after which it can serve any class: pieces
  * that are freed here and there seldom leave a chunk empty.
+ *
+ * What an event may cost bounds each of these two steps, so that the last one
+ * may come to as much again: the rest of a sample, of a chunk and of the views
+ * of a run stays then.  The next event that lacks a chunk goes on with this
+ * one.
  */
 
 
@@ -27,6 +32,10 @@
 #define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
 #define KVR_FORGET_CHUNKS    16         /* looked at for the best of them */
 
+/* What looking costs: headers of runs are seldom in the cache. */
+#define KVR_FORGET_LEAVES    64        /* a sample of leaves */
+#define KVR_FORGET_HEADERS   128        /* and one of chunks */
+
 
 /* Runs side by side, in a chunk of the arena. */
 typedef struct {
@@ -38,6 +47,7 @@ typedef struct {
 
 static uint32_t kvr_forget_oldest(kvr_radix_t *x, uint32_t keep);
 static uint32_t kvr_forget_runs(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_forget_best(kvr_radix_t *x, uint32_t keep);
 static bool kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
     kvr_forget_chunk_t *c);
 static uint64_t kvr_forget_random(kvr_radix_t *x);
@@ -45,7 +55,7 @@ static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
 static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
 static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
 static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
-    uint32_t max, uint32_t *cost);
+    uint32_t handles, uint32_t max, uint32_t *cost);
 
 
 bool
@@ -65,6 +75,7 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
     room = kvr_min(room, KVR_ARENA_ROOM);
 
     some = kvr_forget_oldest(x, keep);
+    *cost += KVR_FORGET_LEAVES;
 
     kvr_txn_commit(x->mem);
     kvr_radix_begin(x);
@@ -72,6 +83,7 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
     if (x->zone->children_used && kvr_arena_room(&x->arena, want) < room) {
 
         some += kvr_forget_runs(x, keep);
+        *cost += KVR_FORGET_HEADERS;
 
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
@@ -127,7 +139,8 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
     cost = 0;
 
     for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
-        (void) kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX, &cost);
+        (void) kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX, x->cost,
+                              &cost);
     }
 
     return cost;
@@ -135,20 +148,71 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
 
 
 /*
- * All runs of a chunk of which few hold others up, the oldest of a sample of
- * those.  What hangs on them outside of it keeps them: then it is others'
- * turn the next time.
+ * All runs of a chunk, as far as that goes.  What hangs on them outside of it
+ * keeps them: then it is others' turn the next time.
  */
 
 static uint32_t
 kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
 {
-    bool                more;
-    uint32_t            i, run, first, cost;
-    kvr_run_t          *r;
+    bool        more;
+    uint32_t    run, first, cost;
+    kvr_run_t  *r;
+
+    first = kvr_forget_best(x, keep) * KVR_ARENA_CHUNK;
+
+    if (first == 0) {
+        return 0;
+    }
+
+    cost = 0;
+
+    do {
+        more = false;
+
+        for (run = first;
+             run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK
+             && cost < x->cost;
+             run += KVR_ARENA_RUN_WORDS)
+        {
+            r = kvr_radix_run(x, run);
+
+            if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
+                && r->nchildren == 0 && run != keep)
+            {
+                (void) kvr_forget_run(x, run, keep, UINT32_MAX, x->cost,
+                                      &cost);
+                more = true;
+            }
+        }
+
+    } while (more && cost < x->cost);
+
+    x->emptying = more ? first / KVR_ARENA_CHUNK : 0;
+
+    return cost;
+}
+
+
+/*
+ * The chunk to be emptied: the one that was not, the last time, or of a sample
+ * of those in which few runs hold others up the oldest.  0: there is none.
+ */
+
+static uint32_t
+kvr_forget_best(kvr_radix_t *x, uint32_t keep)
+{
+    uint32_t            i, run;
     kvr_forget_chunk_t  c, best;
 
     memset(&best, 0, sizeof(best));
+
+    if (x->emptying
+        && kvr_forget_look(x, x->emptying * KVR_ARENA_CHUNK, keep, &c)
+        && c.age != UINT32_MAX)
+    {
+        return c.chunk;
+    }
 
     for (i = 0; i < KVR_FORGET_CHUNKS; i++) {
 
@@ -163,33 +227,7 @@ kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
         }
     }
 
-    if (best.chunk == 0) {
-        return 0;
-    }
-
-    first = best.chunk * KVR_ARENA_CHUNK;
-    cost = 0;
-
-    do {
-        more = false;
-
-        for (run = first;
-             run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK;
-             run += KVR_ARENA_RUN_WORDS)
-        {
-            r = kvr_radix_run(x, run);
-
-            if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
-                && r->nchildren == 0 && run != keep)
-            {
-                (void) kvr_forget_run(x, run, keep, UINT32_MAX, &cost);
-                more = true;
-            }
-        }
-
-    } while (more);
-
-    return cost;
+    return best.chunk;
 }
 
 
@@ -256,7 +294,7 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
             if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
                 handles = kvr_forget_run(x, run, 0, slots * KVR_FORGET_SLOT,
-                                         &cost);
+                                         UINT32_MAX, &cost);
                 slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
                 continue;
             }
@@ -344,13 +382,14 @@ kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 
 
 /*
- * Takes a run from all views, or, where it comes to max handles, from some;
- * how many handles that was.  *cost: and each view, each name that went.
+ * Takes a run from all views, or, where it comes to so many handles, or to a
+ * cost of max, from some; how many handles that was.  *cost: and each view,
+ * each name that went.
  */
 
 static uint32_t
-kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max,
-    uint32_t *cost)
+kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
+    uint32_t max, uint32_t *cost)
 {
     uint32_t    i, n, view, had, owns;
     kvr_run_t  *r;
@@ -384,7 +423,7 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t max,
 
         n += had;
 
-    } while (n < max);
+    } while (n < handles && *cost < max);
 
     kvr_radix_tidy(x, run, keep);
 

@@ -18,6 +18,7 @@ static void oldest(void);
 static void prefixes(void);
 static void staircase(void);
 static void longest(void);
+static void costly(void);
 static void ttl(void);
 static void in_vain(void);
 static void hints(void);
@@ -50,6 +51,7 @@ main(void)
         prefixes();
         staircase();
         longest();
+        costly();
         ttl();
         smaller();
         model();
@@ -276,6 +278,41 @@ longest(void)
            "one chain longer than the index is refused in the end");
     ok(fx_whole(f, "the longest chain") && told[1] == 100 && told[0] == 0,
        "all others made room for it, and it is whole");
+    fx_close(f);
+}
+
+
+/*
+ * Few prompts, each on all of FX_VIEWS views: to forget a chunk of them at once
+ * would cost many times what an event may.
+ */
+
+static void
+costly(void)
+{
+    uint32_t  v, n, bad;
+    uint64_t  was, most;
+
+    open_small(1 << 20, FX_VIEWS);
+    fx_set_tries(f, 2000);
+    bad = 0;
+    most = 0;
+
+    for (n = 1; n <= 400; n++) {
+        kvr_index_set_now(&f->x, ++now);
+
+        for (v = 0; v < FX_VIEWS; v++) {
+            was = fx_usage(f).forgotten;
+            h[0] = n;
+            q[0] = n;
+            bad += fx_store(f, v, KVR_DEVICE, 0, h, q, 1) == KVR_INVALID;
+            most = kvr_max(most, fx_usage(f).forgotten - was);
+        }
+    }
+
+    ok(most > 0 && most <= 2 * 2000 && bad == 0,
+       "what one event forgets is bounded: %u handles", (uint32_t) most);
+    ok(fx_whole(f, "costly"), "and the index is whole");
     fx_close(f);
 }
 

@@ -15,6 +15,9 @@
 #include <unistd.h>
 
 
+static bool damaged(void *base, kvr_index_zone_t *z);
+
+
 static kvr_router_t  router;
 
 
@@ -89,7 +92,58 @@ test_zone(void)
     ok(kvr_router_attach(&k, base, ZONE, NULL, why) == KVR_INVALID,
        "a damaged header is refused: %s", why);
 
+    z->index.kind = kind;
+    ok(damaged(base, &z->index) && kvr_index_valid(&z->index, ZONE),
+       "any word of the index's header may be damaged");
+
     munmap(base, ZONE);
+}
+
+
+/*
+ * Each word of the header in turn, but limbo's, which is long: the zone is
+ * refused, or answers and forgets as if nothing was.
+ */
+
+static bool
+damaged(void *base, kvr_index_zone_t *z)
+{
+    size_t        i, n;
+    uint32_t      k, refused;
+    uint64_t      old, *words;
+    kvr_router_t  r;
+
+    static const uint64_t  bits[] = {
+        UINT64_MAX, UINT64_C(1) << 63, UINT64_C(1) << 31, UINT64_C(1) << 47
+    };
+
+    words = (uint64_t *) z;
+    n = (kind == KVR_INDEX_RADIX
+         ? (char *) z->u.radix.arena.limbo - (char *) z
+         : (char *) z->u.positional.arena.limbo - (char *) z)
+        / sizeof(uint64_t);
+    refused = 0;
+
+    for (i = 0; i < n; i++) {
+        for (k = 0; k < sizeof(bits) / sizeof(bits[0]); k++) {
+            old = words[i];
+            words[i] ^= bits[k];
+
+            if (kvr_router_attach(&r, base, ZONE, NULL, why) == KVR_OK) {
+                kvr_router_detach(&r);
+
+            } else {
+                refused++;
+            }
+
+            words[i] = old;
+        }
+    }
+
+    note("%u of %u were refused", refused,
+         (uint32_t) (n * sizeof(bits) / sizeof(bits[0])));
+
+    return refused > n;
 }
 
 

@@ -10,6 +10,7 @@
 
 
 #define SLICE  8
+#define SPAN   4
 
 
 /* A batch of one store of a whole prompt. */
@@ -129,6 +130,59 @@ test_slices(void)
 }
 
 
+/* Of blocks that span several, the index's blocks are counted. */
+
+static void
+test_spans(void)
+{
+    bool      last;
+    size_t    len;
+    pack_t    out;
+    uint8_t   batch[BYTES];
+    uint32_t  i;
+    uint64_t  handles[LENGTH / SPAN], locals[LENGTH];
+
+    for (i = 0; i < LENGTH; i++) {
+        handles[i / SPAN] = handle(0, i);
+        locals[i] = local(0, i);
+    }
+
+    out.pos = batch;
+    out.end = batch + BYTES;
+
+    pack_array(&out, 1);
+    pack_array(&out, 6);
+    pack_str(&out, "s", 1);
+    pack_u64(&out, 0);
+    pack_u64(&out, 0);
+    pack_tag(&out, 0xc0, 0, 0);
+    pack_bin(&out, handles, sizeof(handles));
+    pack_bin(&out, locals, sizeof(locals));
+    len = out.pos - batch;
+
+    (void) apply(1, batch, len, 0);
+    is_u64(held("a"), LENGTH, "a chain of blocks of %u each", SPAN);
+
+    out.pos = batch;
+    pack_array(&out, 1);
+    pack_array(&out, 4);
+    pack_str(&out, "r", 1);
+    pack_u64(&out, 0);
+    pack_u64(&out, 0);
+    pack_bin(&out, handles, sizeof(handles));
+    len = out.pos - batch;
+
+    last = apply(2, batch, len, 1);
+    ok(!last && held("a") == LENGTH - SLICE,
+       "of a removal of all of them a slice takes %u blocks", SLICE);
+
+    while (kvr_ingest_step(ingest, SLICE) == KVR_OK) { /* void */ }
+
+    ok(held("a") == 0 && stands("a", KVR_EXACT, KVR_FINE, 5, 2),
+       "and the others the rest");
+}
+
+
 /* What a process began is done by the next one from the event's beginning. */
 
 static void
@@ -204,7 +258,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_slices, test_abandoned, test_refused
+        test_slices, test_spans, test_abandoned, test_refused
     };
 
     for (i = 0; i < KINDS; i++) {
