@@ -403,6 +403,7 @@ kvr_relay_redis_poll(const kvr_relay_t *r, short *events)
 void
 kvr_relay_redis_ready(kvr_relay_t *r, short revents)
 {
+    struct addrinfo    *next;
     kvr_relay_redis_t  *c;
 
     c = &r->redis;
@@ -415,10 +416,14 @@ kvr_relay_redis_ready(kvr_relay_t *r, short revents)
 
     if (c->wire.phase != KVR_RELAY_WIRE_OPEN) {
 
+        next = c->wire.next;
+
         if (!kvr_relay_wire_step(&c->wire, &c->where, &r->options)) {
             kvr_relay_redis_closed(r, c->wire.why);
 
-        } else if (c->wire.phase == KVR_RELAY_WIRE_OPEN) {
+        } else if (c->wire.phase == KVR_RELAY_WIRE_OPEN
+                   || c->wire.next != next)
+        {
             c->heard_ms = r->now_ms;
         }
 

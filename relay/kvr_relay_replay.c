@@ -9,7 +9,7 @@
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
-#define KVR_RELAY_SKIPS        64       /* too large messages of a replay */
+#define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_SHORT                                                       \

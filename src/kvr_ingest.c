@@ -129,7 +129,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
-    bool                  before, back;
+    bool                  good, back;
     kvr_rc_t              rc;
     kvr_why_t             why;
     kvr_shard_t          *k;
@@ -209,12 +209,18 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
 
-    before = rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
-             && in->msg.epoch < w->stream.epoch;
-    back = before && live && in->msg.seq != 0
+    good = rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
+           && in->msg.epoch != 0 && in->msg.epoch <= KVR_EPOCH_MAX;
+
+    back = good && in->msg.epoch < w->stream.epoch && live
+           && in->msg.heartbeat && in->msg.seq != 0 && w->stream.heartbeats
            && now_ms > w->stream.last_ms + KVR_INGEST_SILENT;
 
-    if (!before || back) {
+    /* on an enveloped stream nothing else is a sign of life */
+
+    if (w->stream.source != KVR_SOURCE_ENVELOPE || back
+        || (good && in->msg.epoch >= w->stream.epoch))
+    {
         kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
     }
 
@@ -248,15 +254,17 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
 
 /*
- * EVENTS.md section 7, rule 7.  But a lower epoch is gone back to where the
- * known one is silent: Redis has lost that, and the clock of who began after
- * it was set back.  Log and snapshot tell the rest.
+ * EVENTS.md section 7, rule 7.  But where the known epoch has heartbeats no
+ * more, and a lower one does, that is gone back to: Redis has lost what was,
+ * and the clock of who began after it was set back.  Log and snapshot tell the
+ * rest.  Who only ends late says no such thing.
  */
 
 static kvr_ingest_verdict_t
 kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
     const char **detail)
 {
+    bool            first;
     kvr_shard_t    *k;
     kvr_stream_t   *s;
     kvr_message_t  *m;
@@ -320,11 +328,15 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
         return KVR_INGEST_DROP;
     }
 
-    if (m->epoch == s->epoch && m->seq == s->seq + 1) {
+    /* what was gone back to begins anew, too, where all of it can be had */
+
+    first = m->seq == 1 && (m->epoch > s->epoch || !s->whole);
+
+    if (m->epoch == s->epoch && m->seq == s->seq + 1 && !first) {
         return KVR_INGEST_APPLY;
     }
 
-    if (m->epoch > s->epoch && m->seq == 1) {
+    if (first) {
 
         kvr_stream_anew(k, in->worker, m->epoch);
 
@@ -453,7 +465,9 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
  *
  * The cursor counts whole events: what a process did of one before it stopped
  * is done again from the log, so that of envelopes only those events are cut
- * that may be done twice.  What came without is never read again.
+ * that may be done twice.  What came without is never read again.  But a block
+ * that an offload tells of is done with those before it that are gone, and a
+ * RouterEvent is counted once.
  */
 
 static uint32_t
@@ -462,7 +476,8 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     uint32_t  span, n;
 
     if (ev->verdict != KVR_KEEP
-        || (in->msg.form == KVR_FORM_ENVELOPE && !in->msg.counted))
+        || (in->msg.form != KVR_FORM_BARE && !in->msg.counted)
+        || (ev->kind == KVR_STORE && ev->ntokens == 0 && !in->msg.counted))
     {
         return 0;
     }

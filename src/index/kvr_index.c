@@ -120,7 +120,7 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
            && kvr_index_inside(size, r->view_owns & ~UINT64_C(7),
                                r->max_views + 1, sizeof(uint32_t))
            && r->reclaim_at <= n && r->forget_at <= n
-           && r->tidying < r->arena.bump
+           && r->tidying < r->arena.limit
            && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
                                sizeof(kvr_handle_line_t))
            && r->handles.lines % sizeof(kvr_handle_line_t) == 0
@@ -149,7 +149,7 @@ kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
            && kvr_index_inside(size, p->view_broken & ~UINT64_C(7),
                                p->max_views + 1, sizeof(uint32_t))
            && p->reclaim_at <= n && p->forget_at <= n
-           && p->tidying < p->arena.bump && p->forgetting < p->arena.bump
+           && p->tidying < p->arena.limit && p->forgetting < p->arena.limit
            && kvr_index_inside(size, p->handles.slots, p->handles.nslots,
                                sizeof(kvr_entry_t))
            && p->handles.nslots <= UINT32_MAX
@@ -174,7 +174,7 @@ kvr_index_valid_arena(const kvr_arena_zone_t *a, uint64_t size)
     }
 
     for (i = 0; i < a->nlimbo; i++) {
-        if (a->limbo[i] >= a->bump) {
+        if (a->limbo[i] >= a->limit) {
             return false;
         }
     }

@@ -61,6 +61,8 @@ kvr_positional_begin(kvr_positional_t *x)
 
     if (x->zone->tidying) {
         (void) kvr_positional_tidy(x, x->zone->tidying);
+        kvr_txn_commit(x->mem);
+        kvr_positional_open(x);
     }
 }
 

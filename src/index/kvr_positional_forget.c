@@ -14,9 +14,9 @@
  * that there was no room for, and what these had was of no use for that, the
  * blocks of as many chunks in a row are forgotten as the piece takes.
  *
- * What an event may cost bounds each of these two steps, so that the last one
- * may come to as much again: the rest of a sample, of a row of chunks and of
- * the records of a block stays then.  The next event that lacks such a row
+ * What an event may cost bounds each of these two steps, so that the last two
+ * may come to twice as much again: the rest of a sample, of a row of chunks and
+ * of the records of a block stays then.  The next event that lacks such a row
  * goes on with this one.
  */
 

@@ -243,6 +243,10 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 continue;
             }
 
+            /* what hung on it may be forgotten by now */
+
+            kvr_radix_tidy(x, run, 0);
+
             return KVR_FULL;
         }
 

@@ -13,10 +13,10 @@
  * runs of one chunk are forgotten, after which it can serve any class: pieces
  * that are freed here and there seldom leave a chunk empty.
  *
- * What an event may cost bounds each of these two steps, so that the last one
- * may come to as much again: the rest of a sample, of a chunk and of the views
- * of a run stays then.  The next event that lacks a chunk goes on with this
- * one.
+ * What an event may cost bounds each of these two steps, so that the last two
+ * may come to twice as much again: the rest of a sample, of a chunk and of the
+ * views of a run stays then.  The next event that lacks a chunk goes on with
+ * this one.
  */
 
 
@@ -406,6 +406,8 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
             break;
         }
 
+        kvr_radix_breathe(x);
+
         had = x->view_handles[view];
         owns = x->view_owns[view];
         kvr_radix_drop(x, run, view);
@@ -418,8 +420,6 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
         if (x->forgot) {
             x->forgot(x->forgot_data, view, had);
         }
-
-        kvr_radix_breathe(x);
 
         n += had;
 

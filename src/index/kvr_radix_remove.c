@@ -295,8 +295,8 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
                 continue;
             }
 
-            kvr_radix_drop(x, run, view);
             kvr_radix_breathe(x);
+            kvr_radix_drop(x, run, view);
             dropped = true;
         }
 

@@ -25,6 +25,8 @@ kvr_radix_begin(kvr_radix_t *x)
 
     if (x->zone->tidying) {
         kvr_radix_tidy(x, x->zone->tidying, 0);
+        kvr_txn_commit(x->mem);
+        kvr_radix_open(x);
     }
 }
 

@@ -259,7 +259,7 @@ class Doubts(test_relay.Tests):
         relay = self.started(engine, "--message-max", "1m")
         relay.wait_for("in step")
         self._lacks(relay, "--message-max")
-        assert 64 < relay.metric("replays_total") < 100
+        assert 16 < relay.metric("replays_total") < 100
         engine.send(stored([1]))
         self.comes(relay, 1)
         engine.send(CLEARED)
@@ -752,9 +752,9 @@ class Doubts(test_relay.Tests):
                 command = monitor.next_command()
                 if command["client_type"] != "lua":
                     commands.append(command["command"])
+        order = ["MULTI", "XADD", "PUBLISH", "EXEC", "EXPIRE"]
         names = [command.split()[0].upper() for command in commands]
-        assert names[names.index("MULTI"):] == [
-            "MULTI", "XADD", "PUBLISH", "EXEC", "EXPIRE"], commands
+        assert [name for name in names if name in order] == order, commands
         assert commands[-1].split()[1:] == [key, "86400"], commands
 
     def tensorrt_streams(self):

@@ -138,8 +138,14 @@ test_set_back(void)
        "so that the known epoch becomes STALE");
 
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
+       && say("a", 4, 3, true, "[['c', 0]]") == KVR_INGEST_DROP
        && stands("a", KVR_EXACT, KVR_FINE, 5, 100),
-       "an earlier one that has nothing to say changes nothing");
+       "an earlier one that has nothing to say, or ends late, changes nothing");
+
+    ok(kvr_ingest_open(ingest, "a", 1, "x", 1, true, now_ms, &detail)
+       == KVR_INGEST_DROP
+       && worker_of("a")->stream.last_ms == last,
+       "nor is what can't be read a sign of life");
 
     ok(say("a", 4, 3, true, NULL) == KVR_INGEST_GAP && holds("a", &m)
        && stands("a", KVR_DEGRADED, KVR_DEG_GAP, 4, 0)
@@ -155,6 +161,15 @@ test_set_back(void)
     ok(say("a", 3, 9, true, NULL) == KVR_INGEST_DROP
        && stands("a", KVR_EXACT, KVR_FINE, 4, 3),
        "who is heard is not left for one before it");
+
+    now_ms += 6000;
+    ok(say("a", 3, 2, true, NULL) == KVR_INGEST_GAP
+       && stands("a", KVR_DEGRADED, KVR_DEG_GAP, 3, 0), "back once more");
+
+    ok(say("a", 3, 1, true, "[['r', 0, 0, {'$bin': ''}]]")
+       == KVR_INGEST_APPLY
+       && stands("a", KVR_EXACT, KVR_FINE, 3, 1) && !holds("a", &m),
+       "where its first message is there it begins anew");
 }
 
 
