@@ -15,9 +15,9 @@
  * blocks of as many chunks in a row are forgotten as the piece takes.
  *
  * What an event may cost bounds each of these two steps, so that the last two
- * may come to twice as much again: the rest of a sample, of a row of chunks and
- * of the records of a block stays then.  The next event that lacks such a row
- * goes on with this one.
+ * may come to twice as much again: the rest of a sample, of a row of chunks
+ * and of the records of a block stays then.  The next event that lacks such a
+ * row goes on with this one.
  */
 
 
