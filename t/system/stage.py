@@ -357,9 +357,17 @@ class Stage:
                 name: (worker["epoch"], worker["seq"])
                 for name, worker in self.workers().items()})) from err
 
-    def wait_confidence(self, name, *confidences):
-        """Waits until a worker's view is trusted so far; returns it."""
+    def wait_confidence(self, name, *confidences, beat=None):
+        """Waits until a worker's view is trusted so far; returns it.  Its
+        publisher's heart may beat each second meanwhile, lest it be silent.
+        """
+        beats = time.monotonic() + 1
+
         def trusted():
+            nonlocal beats
+            if beat and time.monotonic() > beats:
+                beat()
+                beats = time.monotonic() + 1
             worker = self.workers().get(name)
             return worker and worker["confidence"] in confidences and worker
         try:

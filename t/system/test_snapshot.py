@@ -107,7 +107,8 @@ class Play:
         """Of a stream all is applied, and trusted so far."""
         stream.heartbeat()
         self.stage.wait_applied(stream.cursor())
-        worker = self.stage.wait_confidence(stream.worker, confidence)
+        worker = self.stage.wait_confidence(stream.worker, confidence,
+                                            beat=stream.heartbeat)
         assert worker["reason"] == reason, worker
         if reason != "gap_not_filled":
             self.check_view(stream)
