@@ -12,6 +12,7 @@
 
 #define KVR_RELAY_BEAT_MS      1000
 #define KVR_RELAY_LEASE_MS     "5000"
+#define KVR_RELAY_LEASE_S      "5"
 #define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
 #define KVR_RELAY_PAGE         "256"    /* entries of the log at a time */
 #define KVR_RELAY_PARTS_MAX    1000000  /* of a snapshot that is loaded */
@@ -19,6 +20,8 @@
 
 static void kvr_relay_session_lease(kvr_relay_t *r);
 static void kvr_relay_session_leased(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_session_lessened(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_look(kvr_relay_t *r);
 static void kvr_relay_session_saw_log(kvr_relay_t *r, void *data,
@@ -223,11 +226,26 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
+    /* one who died before Redis's clock was set back had it until later */
+
+    kvr_relay_redis_args(r, kvr_relay_session_lessened, NULL, "EXPIRE",
+                         s->lease_key, KVR_RELAY_LEASE_S, "LT", NULL);
+
     if (!s->standby) {
         s->standby = true;
         kvr_relay_log(KVR_RELAY_INFO, "standby", "why=\"another relay of this "
                       "worker has the lease\"");
     }
+}
+
+
+/* Redis has that from 7.0 on; before it the lease ends when it ends. */
+
+static void
+kvr_relay_session_lessened(kvr_relay_t *r, void *data,
+    const redisReply *reply)
+{
+    /* void */
 }
 
 

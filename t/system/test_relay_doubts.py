@@ -740,6 +740,20 @@ class Doubts(test_relay.Tests):
             wait_until(f"a time for {key}",
                        lambda: 86000 < client.ttl(key) <= 86400, PATIENCE)
 
+    def lease_of_another_time(self):
+        """a lease that a clock set back made long ends as others do"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        relay.kill()
+        key = f"kv-lease:{{{relay.worker}}}"
+        assert self.stage.redis.pexpire(key, 86_400_000)
+        relay = self.started(engine, worker=relay.worker)
+        relay.wait_for("standby")
+        relay.wait_for("lease taken")
+        self.comes(relay, 1)
+
     def at_once(self):
         """the log has a time to go from its first entry on"""
         engine = self.engine()

@@ -160,7 +160,7 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
     r->random = seed;
 
     for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
-        fx_open(&r->f[fx_kind], 24 << 20, p->views);
+        fx_open(&r->f[fx_kind], 48 << 20, p->views);
     }
 
     mdl_open(&r->m);
