@@ -205,13 +205,28 @@ void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 /* there is work: go on with it in the next turn */
 void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
 
+/* NULL: not a worker of the zone */
+ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
+    ngx_http_kv_router_consumer_t *c, ngx_str_t *worker);
+
+
+/* messages */
+
+/* NGX_OK: the reply, which is a message, waits; NGX_DECLINED: it is dropped */
+ngx_int_t ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
+    redisReply *reply);
+
 /* puts messages that waited for a repair before all others */
-void ngx_http_kv_router_consumer_unpark(ngx_http_kv_router_consumer_t *c,
+void ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot);
 
 /* counts a message refused as a whole; says why, once for each reason */
-void ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
+void ngx_http_kv_router_message_refused(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail);
+
+/* with its reply; it is in no queue any more */
+void ngx_http_kv_router_message_free(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_message_t *m);
 
 
 /* repair */
