@@ -6,6 +6,8 @@
 
 #include "ngx_http_kv_router_members.h"
 
+#include <core/kvr_clock.h>
+
 
 /* milliseconds until the lock is tried again */
 #define NGX_HTTP_KV_ROUTER_BUSY           5
@@ -13,6 +15,10 @@
 /* messages of a turn, and bytes of a message that stand for one block */
 #define NGX_HTTP_KV_ROUTER_TURN           64
 #define NGX_HTTP_KV_ROUTER_BLOCK_BYTES    16
+
+/* microseconds that a turn should take at most; blocks of one, at least */
+#define NGX_HTTP_KV_ROUTER_TURN_US        300
+#define NGX_HTTP_KV_ROUTER_PACE_MIN       16
 
 
 static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
@@ -28,6 +34,8 @@ static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
     redisReply *reply);
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
+static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
+    uint64_t us);
 static ngx_int_t ngx_http_kv_router_consumer_work(
     ngx_http_kv_router_consumer_t *c);
 static ngx_int_t ngx_http_kv_router_consumer_next(
@@ -55,6 +63,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->zone = zone;
     c->log = cycle->log;
     c->started = ngx_current_msec;
+    c->pace = ngx_min(zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
 
     ngx_queue_init(&c->messages);
 
@@ -390,6 +399,7 @@ ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c)
 static void
 ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 {
+    uint64_t                        start;
     ngx_int_t                       rc;
     ngx_connection_t               *dummy;
     ngx_http_kv_router_consumer_t  *c;
@@ -401,7 +411,11 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
         return;
     }
 
+    start = kvr_now_us();
+
     rc = ngx_http_kv_router_consumer_work(c);
+
+    ngx_http_kv_router_consumer_pace(c, kvr_now_us() - start);
 
     switch (rc) {
 
@@ -424,6 +438,25 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 }
 
 
+/*
+ * What a block takes differs by a factor of 20: in memory that was never
+ * touched each is a page fault or two.  A request sees several turns, so that
+ * it's not the longest one that it notices, but all.
+ */
+
+static void
+ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c, uint64_t us)
+{
+    ngx_uint_t  min;
+
+    min = ngx_min(c->zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
+
+    c->pace = (us > NGX_HTTP_KV_ROUTER_TURN_US)
+              ? ngx_max(c->pace / 2, min)
+              : ngx_min(c->pace + c->pace / 8 + 1, c->zone->batch);
+}
+
+
 /* a turn: so much that requests do not notice */
 
 static ngx_int_t
@@ -434,7 +467,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
 
-    blocks = c->zone->batch;
+    blocks = c->pace;
 
     for (n = 0; n < NGX_HTTP_KV_ROUTER_TURN && blocks > 0; n++) {
 
@@ -454,7 +487,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
             }
         }
 
-        krc = kvr_ingest_step(c->ingest, c->zone->batch);
+        krc = kvr_ingest_step(c->ingest, c->pace);
 
         if (kvr_ingest_complaint(c->ingest, complaint)) {
             ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",

@@ -19,7 +19,8 @@
  * DEGRADED, a new one is asked for, and looked for again and again.
  *
  * One message at a time is open in kvr_ingest, and is applied in slices, a
- * slice in each turn of the event loop.
+ * slice in each turn of the event loop: of as many blocks as take 0.3 ms, by
+ * what the last ones took, and of kv_router_event_batch at most.
  *
  * SHARDS.  Each has a lease.  All consumers subscribe to the same channels;
  * messages of workers whose shard is another process's are dropped by the
@@ -173,6 +174,7 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      nactive;
     ngx_uint_t                      nwanted;
     ngx_uint_t                      turn;
+    ngx_uint_t                      pace;      /* blocks of a turn */
     ngx_uint_t                      looked;    /* slots, up to this one */
     ngx_uint_t                      repaired;  /* since last logged */
     ngx_uint_t                      unrepaired;

@@ -130,7 +130,7 @@ ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,
 
 void
 ngx_http_kv_router_message_refused(ngx_http_kv_router_consumer_t *c,
-   ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail)
+    ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail)
 {
     ngx_uint_t    level;
     const char  **said;
