@@ -35,7 +35,7 @@ static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
-    uint64_t us);
+    ngx_int_t rc, uint64_t us);
 static ngx_int_t ngx_http_kv_router_consumer_work(
     ngx_http_kv_router_consumer_t *c);
 static ngx_int_t ngx_http_kv_router_consumer_next(
@@ -415,7 +415,7 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 
     rc = ngx_http_kv_router_consumer_work(c);
 
-    ngx_http_kv_router_consumer_pace(c, kvr_now_us() - start);
+    ngx_http_kv_router_consumer_pace(c, rc, kvr_now_us() - start);
 
     switch (rc) {
 
@@ -441,19 +441,22 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 /*
  * What a block takes differs by a factor of 20: in memory that was never
  * touched each is a page fault or two.  A request sees several turns, so that
- * it's not the longest one that it notices, but all.
+ * it's not the longest one that it notices, but all.  Turns that found little
+ * to do say nothing of those that will have more.
  */
 
 static void
-ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c, uint64_t us)
+ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
+    ngx_int_t rc, uint64_t us)
 {
-    ngx_uint_t  min;
+    if (us > NGX_HTTP_KV_ROUTER_TURN_US) {
+        c->pace = ngx_max(c->pace / 2, NGX_HTTP_KV_ROUTER_PACE_MIN);
 
-    min = ngx_min(c->zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
+    } else if (rc == NGX_AGAIN) {
+        c->pace += c->pace / 8 + 1;
+    }
 
-    c->pace = (us > NGX_HTTP_KV_ROUTER_TURN_US)
-              ? ngx_max(c->pace / 2, min)
-              : ngx_min(c->pace + c->pace / 8 + 1, c->zone->batch);
+    c->pace = ngx_min(c->pace, c->zone->batch);
 }
 
 
