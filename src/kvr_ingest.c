@@ -282,7 +282,9 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
     kvr_set64(&k->mem, &s->last_ms, now_ms);
 
     if (back) {
-        kvr_stream_back(k, w, m->epoch);
+        kvr_stream_skip(k, w, m->epoch, 0);
+        kvr_stream_confidence(k, w);
+        kvr_count(k, &w->counters.restarts, 1);
         kvr_count(k, &w->counters.gaps, 1);
         return KVR_INGEST_GAP;
     }
