@@ -21,8 +21,6 @@
 static void kvr_relay_session_lease(kvr_relay_t *r);
 static void kvr_relay_session_leased(kvr_relay_t *r, void *data,
     const redisReply *reply);
-static void kvr_relay_session_lessened(kvr_relay_t *r, void *data,
-    const redisReply *reply);
 static void kvr_relay_session_look(kvr_relay_t *r);
 static void kvr_relay_session_saw_log(kvr_relay_t *r, void *data,
     const redisReply *reply);
@@ -226,26 +224,19 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    /* one who died before Redis's clock was set back had it until later */
+    /*
+     * One who died before Redis's clock was set back had it until later.  LT
+     * is of Redis 7.0; before that the lease ends when it ends.
+     */
 
-    kvr_relay_redis_args(r, kvr_relay_session_lessened, NULL, "EXPIRE",
-                         s->lease_key, KVR_RELAY_LEASE_S, "LT", NULL);
+    kvr_relay_redis_args(r, NULL, NULL, "EXPIRE", s->lease_key,
+                         KVR_RELAY_LEASE_S, "LT", NULL);
 
     if (!s->standby) {
         s->standby = true;
         kvr_relay_log(KVR_RELAY_INFO, "standby", "why=\"another relay of this "
                       "worker has the lease\"");
     }
-}
-
-
-/* Redis has that from 7.0 on; before it the lease ends when it ends. */
-
-static void
-kvr_relay_session_lessened(kvr_relay_t *r, void *data,
-    const redisReply *reply)
-{
-    /* void */
 }
 
 

@@ -14,7 +14,7 @@
 
 
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
-    kvr_worker_t *w, bool back, const char **detail);
+    kvr_worker_t *w, bool live, uint64_t now_ms, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
 static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
@@ -129,7 +129,6 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
-    bool                  good, back;
     kvr_rc_t              rc;
     kvr_why_t             why;
     kvr_shard_t          *k;
@@ -209,18 +208,9 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
 
-    good = rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
-           && in->msg.epoch != 0 && in->msg.epoch <= KVR_EPOCH_MAX;
+    /* on an enveloped stream only what it goes on with is a sign of life */
 
-    back = good && in->msg.epoch < w->stream.epoch && live
-           && in->msg.heartbeat && in->msg.seq != 0 && w->stream.heartbeats
-           && now_ms > w->stream.last_ms + KVR_INGEST_SILENT;
-
-    /* on an enveloped stream nothing else is a sign of life */
-
-    if (w->stream.source != KVR_SOURCE_ENVELOPE || back
-        || (good && in->msg.epoch >= w->stream.epoch))
-    {
+    if (w->stream.source != KVR_SOURCE_ENVELOPE) {
         kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
     }
 
@@ -229,7 +219,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_ingest_refuse(in, w, why);
 
     } else if (in->msg.form == KVR_FORM_ENVELOPE) {
-        verdict = kvr_ingest_envelope(in, w, back, detail);
+        verdict = kvr_ingest_envelope(in, w, live, now_ms, detail);
 
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
         *detail = "a normalised batch without an envelope";
@@ -261,10 +251,10 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
  */
 
 static kvr_ingest_verdict_t
-kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
-    const char **detail)
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
+    uint64_t now_ms, const char **detail)
 {
-    bool            first;
+    bool            back;
     kvr_shard_t    *k;
     kvr_stream_t   *s;
     kvr_message_t  *m;
@@ -280,16 +270,23 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
         return KVR_INGEST_DROP;
     }
 
-    if (m->epoch < s->epoch) {
+    back = m->epoch < s->epoch;
 
-        if (back) {
-            kvr_stream_back(k, w, m->epoch);
-            kvr_count(k, &w->counters.gaps, 1);
-            return KVR_INGEST_GAP;
-        }
-
+    if (back && !(live && m->heartbeat && m->seq != 0 && s->heartbeats
+                  && now_ms > s->last_ms + KVR_INGEST_SILENT))
+    {
         kvr_count(k, &w->counters.duplicates, 1);
         return KVR_INGEST_DROP;
+    }
+
+    kvr_set64(&k->mem, &s->last_ms, now_ms);
+
+    if (back) {
+        kvr_stream_skip(k, w, m->epoch, 0);
+        kvr_stream_confidence(k, w);
+        kvr_count(k, &w->counters.restarts, 1);
+        kvr_count(k, &w->counters.gaps, 1);
+        return KVR_INGEST_GAP;
     }
 
     if (m->heartbeat) {
@@ -330,16 +327,12 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool back,
 
     /* what was gone back to begins anew, too, where all of it can be had */
 
-    first = m->seq == 1 && (m->epoch > s->epoch || !s->whole);
-
-    if (m->epoch == s->epoch && m->seq == s->seq + 1 && !first) {
+    if (m->seq == 1 && (m->epoch > s->epoch || !s->whole)) {
+        kvr_stream_anew(k, in->worker, m->epoch);
         return KVR_INGEST_APPLY;
     }
 
-    if (first) {
-
-        kvr_stream_anew(k, in->worker, m->epoch);
-
+    if (m->epoch == s->epoch && m->seq == s->seq + 1) {
         return KVR_INGEST_APPLY;
     }
 
@@ -466,8 +459,9 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
  * The cursor counts whole events: what a process did of one before it stopped
  * is done again from the log, so that of envelopes only those events are cut
  * that may be done twice.  What came without is never read again.  But a block
- * that an offload tells of is done with those before it that are gone, and a
- * RouterEvent is counted once.
+ * that an offload tells of is done with those before it that are gone.  Of a
+ * RouterEvent the first part has the number: when that is not to be applied,
+ * the others are not.
  */
 
 static uint32_t
@@ -475,14 +469,21 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
 {
     uint32_t  span, n;
 
-    if (ev->verdict != KVR_KEEP
-        || (in->msg.form != KVR_FORM_BARE && !in->msg.counted)
-        || (ev->kind == KVR_STORE && ev->ntokens == 0 && !in->msg.counted))
+    if (ev->verdict != KVR_KEEP) {
+        return 0;
+    }
+
+    if (in->msg.counted) {
+        return kvr_span_longest(in->shard, in->worker, ev);
+    }
+
+    if (in->msg.form != KVR_FORM_BARE
+        || (ev->kind == KVR_STORE && ev->ntokens == 0))
     {
         return 0;
     }
 
-    if (in->msg.counted || (ev->ntokens == 0 && ev->nlocals == 0)) {
+    if (ev->kind != KVR_STORE) {
         return kvr_span_longest(in->shard, in->worker, ev);
     }
 
@@ -494,7 +495,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
         return 0;
     }
 
-    return ev->ntokens ? span : 1;
+    return span;
 }
 
 

@@ -146,7 +146,6 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
     uint64_t epoch, uint64_t seq)
 {
     kvr_rc_t       rc;
-    kvr_mem_t     *m;
     kvr_worker_t  *w;
     kvr_stream_t  *s;
 
@@ -155,20 +154,12 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         return rc;
     }
 
-    m = &in->shard->mem;
     s = &w->stream;
 
     /* cursors never go back within an epoch */
 
     if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
-        kvr_set32(m, &s->reason, s->epoch ? KVR_DEG_GAP
-                                          : KVR_DEG_LOG_TRIMMED);
-        kvr_set64(m, &s->epoch, epoch);
-        kvr_set64(m, &s->seq, seq);
-        kvr_set32(m, &s->at, 0);
-        kvr_set32(m, &s->whole, 0);
-        kvr_set32(m, &s->source, KVR_SOURCE_ENVELOPE);
-        kvr_stream_uncleared(in->shard, w);
+        kvr_stream_skip(in->shard, w, epoch, seq);
     }
 
     kvr_stream_confidence(in->shard, w);

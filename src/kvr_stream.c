@@ -63,22 +63,21 @@ kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
 
 
 void
-kvr_stream_back(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch)
+kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch, uint64_t seq)
 {
     kvr_stream_t  *s;
 
     s = &w->stream;
 
-    kvr_count(k, &w->counters.restarts, 1);
-
+    kvr_set32(&k->mem, &s->reason, s->epoch ? KVR_DEG_GAP
+                                            : KVR_DEG_LOG_TRIMMED);
     kvr_set64(&k->mem, &s->epoch, epoch);
-    kvr_set64(&k->mem, &s->seq, 0);
+    kvr_set64(&k->mem, &s->seq, seq);
     kvr_set32(&k->mem, &s->at, 0);
     kvr_set32(&k->mem, &s->whole, 0);
-    kvr_set32(&k->mem, &s->reason, KVR_DEG_GAP);
+    kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
 
     kvr_stream_uncleared(k, w);
-    kvr_stream_confidence(k, w);
 }
 
 

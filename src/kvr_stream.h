@@ -22,10 +22,11 @@ void kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete);
 void kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch);
 
 /*
- * The publisher goes on with an epoch before the known one: the view is kept,
- * and all of it is in doubt.
+ * The stream goes on behind (epoch, seq), where it did not stand: the view is
+ * kept, and all of it is in doubt.  The confidence is left to the caller.
  */
-void kvr_stream_back(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch);
+void kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch,
+    uint64_t seq);
 
 /*
  * Something was refused; misfit: for its block size.  Said at once: who goes

@@ -25,6 +25,7 @@ typedef struct {
     uint32_t           *view_owns;
     uint32_t           *seen;           /* the last run of a view */
     uint64_t            entries;        /* names that have theirs */
+    uint64_t            lines;          /* looked at to delete these */
     uint64_t            pairs;
     uint64_t            used;
     uint64_t            blocks;

@@ -16,8 +16,6 @@ static const char *kvr_check_own(kvr_check_t *k, uint32_t run,
     const kvr_own_t *o);
 static const char *kvr_check_entry(kvr_check_t *k, uint32_t run,
     uint32_t offset, uint64_t handle, uint32_t space);
-static uint32_t kvr_check_cost(const kvr_check_t *k, uint32_t run,
-    const kvr_own_t *o);
 static const char *kvr_check_places(kvr_check_t *k, uint32_t run,
     const kvr_own_t *o);
 
@@ -88,6 +86,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
 
         if (kvr_handle_run(word) == run && kvr_handle_offset(word) == offset) {
             n++;
+            k->lines += 1 + w.hops;
 
         } else {
             r = kvr_radix_run(k->x, kvr_handle_run(word));
@@ -213,7 +212,8 @@ kvr_check_owns(kvr_check_t *k, uint32_t run)
 static const char *
 kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 {
-    uint32_t          i;
+    uint32_t          i, cost;
+    uint64_t          lines;
     const char       *why;
     const kvr_run_t  *r;
 
@@ -233,6 +233,8 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
         return why;
     }
 
+    lines = k->lines;
+
     for (i = 0; i < o->n; i++) {
         why = kvr_check_entry(k, run, kvr_own_offset(kvr_own_places(k->x,
                                                                     o)[i]),
@@ -243,48 +245,14 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
         }
     }
 
-    if (o->cost != kvr_check_cost(k, run, o) || o->cost > KVR_OWN_COST) {
+    cost = (uint32_t) (k->lines - lines);
+
+    if (o->cost != cost || o->cost > KVR_OWN_COST) {
         return kvr_check_fail("run %u: view %u: own names in %u lines, %u "
-                              "counted", run, o->view,
-                              kvr_check_cost(k, run, o), o->cost);
+                              "counted", run, o->view, cost, o->cost);
     }
 
     return NULL;
-}
-
-
-/* Lines that are looked at to delete all of these names. */
-
-static uint32_t
-kvr_check_cost(const kvr_check_t *k, uint32_t run, const kvr_own_t *o)
-{
-    uint32_t           i, cost;
-    uint64_t           word;
-    kvr_handle_walk_t  w;
-
-    cost = 0;
-
-    for (i = 0; i < o->n; i++) {
-
-        kvr_handle_walk(&k->x->handles,
-                        kvr_handle_key(&k->x->handles,
-                                       kvr_own_handles(k->x, o)[i],
-                                       KVR_SPACE_OWN(o->view)),
-                        &w);
-
-        while ((word = kvr_handle_next(&k->x->handles, &w))) {
-
-            if (kvr_handle_run(word) == run
-                && kvr_handle_offset(word)
-                   == kvr_own_offset(kvr_own_places(k->x, o)[i]))
-            {
-                cost += 1 + w.hops;
-                break;
-            }
-        }
-    }
-
-    return cost;
 }
 
 

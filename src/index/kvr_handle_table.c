@@ -34,8 +34,8 @@ kvr_rc_t
 kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
     uint32_t offset, bool beside)
 {
-    uint32_t            at, same, empty, spot;
-    uint64_t            hops, far, *slot;
+    uint32_t            at, same, empty, spot, hops, far;
+    uint64_t           *slot;
     kvr_handle_line_t  *l;
 
     if (t->zone->used >= t->zone->limit) {
@@ -45,7 +45,7 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
     slot = NULL;
     spot = 0;
     at = key.line;
-    far = kvr_min(t->zone->nlines, (uint64_t) KVR_HANDLE_FAR);
+    far = kvr_handle_far(t);
 
     for (hops = 0; hops < far; hops++) {
         l = &t->lines[at];

@@ -189,6 +189,14 @@ kvr_handle_scan(const kvr_handle_line_t *l, uint32_t tag, uint32_t *same,
 }
 
 
+/* Lines in which an entry may be; a small table has fewer. */
+static inline uint32_t
+kvr_handle_far(const kvr_handle_table_t *t)
+{
+    return (uint32_t) kvr_min(t->zone->nlines, (uint64_t) KVR_HANDLE_FAR);
+}
+
+
 static inline void
 kvr_handle_walk(const kvr_handle_table_t *t, kvr_handle_key_t key,
     kvr_handle_walk_t *w)
@@ -218,9 +226,7 @@ kvr_handle_next(const kvr_handle_table_t *t, kvr_handle_walk_t *w)
             return t->lines[w->line].slots[i];
         }
 
-        if (t->lines[w->line].passed == 0 || ++w->hops == KVR_HANDLE_FAR
-            || w->hops == t->zone->nlines)
-        {
+        if (t->lines[w->line].passed == 0 || ++w->hops == kvr_handle_far(t)) {
             return 0;
         }
 
@@ -233,8 +239,8 @@ kvr_handle_next(const kvr_handle_table_t *t, kvr_handle_walk_t *w)
 /*
  * Puts an entry in.  KVR_DECLINED, nothing done: there are entries with its
  * tag already (unless `beside` is set).  KVR_FULL: the table, or all lines in
- * which it may be.  zone->used must have been
- * logged in this transaction (kvr_radix_begin() does it once for many).
+ * which it may be.  zone->used must have been logged in this transaction
+ * (kvr_radix_begin() does it once for many).
  */
 kvr_rc_t kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key,
     uint32_t run, uint32_t offset, bool beside);

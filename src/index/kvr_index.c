@@ -9,6 +9,8 @@
 
 static bool kvr_index_inside(uint64_t size, uint64_t at, uint64_t n,
     size_t bytes);
+static bool kvr_index_inside_views(uint64_t size, uint64_t at,
+    uint32_t max_views);
 static bool kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size);
 static bool kvr_index_valid_positional(const kvr_positional_zone_t *p,
     uint64_t size);
@@ -94,6 +96,16 @@ kvr_index_inside(uint64_t size, uint64_t at, uint64_t n, size_t bytes)
 }
 
 
+/* The same of a table by view, which may begin in the middle of a word. */
+
+static bool
+kvr_index_inside_views(uint64_t size, uint64_t at, uint32_t max_views)
+{
+    return kvr_index_inside(size, at & ~UINT64_C(7), max_views + 1,
+                            sizeof(uint32_t));
+}
+
+
 static bool
 kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
 {
@@ -113,12 +125,9 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
            && kvr_index_inside(size, r->root_counts, r->nroots,
                                sizeof(uint16_t))
            && r->max_views <= KVR_VIEWS_LIMIT
-           && kvr_index_inside(size, r->view_runs & ~UINT64_C(7),
-                               r->max_views + 1, sizeof(uint32_t))
-           && kvr_index_inside(size, r->view_handles & ~UINT64_C(7),
-                               r->max_views + 1, sizeof(uint32_t))
-           && kvr_index_inside(size, r->view_owns & ~UINT64_C(7),
-                               r->max_views + 1, sizeof(uint32_t))
+           && kvr_index_inside_views(size, r->view_runs, r->max_views)
+           && kvr_index_inside_views(size, r->view_handles, r->max_views)
+           && kvr_index_inside_views(size, r->view_owns, r->max_views)
            && r->reclaim_at <= n && r->forget_at <= n
            && r->tidying < r->arena.limit
            && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
@@ -144,10 +153,8 @@ kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
                                (n - 1) / KVR_POSITIONAL_STRIPE + 1,
                                sizeof(uint32_t))
            && p->max_views <= KVR_VIEWS_LIMIT
-           && kvr_index_inside(size, p->view_handles & ~UINT64_C(7),
-                               p->max_views + 1, sizeof(uint32_t))
-           && kvr_index_inside(size, p->view_broken & ~UINT64_C(7),
-                               p->max_views + 1, sizeof(uint32_t))
+           && kvr_index_inside_views(size, p->view_handles, p->max_views)
+           && kvr_index_inside_views(size, p->view_broken, p->max_views)
            && p->reclaim_at <= n && p->forget_at <= n
            && p->tidying < p->arena.limit && p->forgetting < p->arena.limit
            && kvr_index_inside(size, p->handles.slots, p->handles.nslots,

@@ -18,6 +18,7 @@ static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, uint32_t run, uint32_t offset, kvr_name_t *name);
 static bool kvr_names_find_own(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, kvr_name_t *name);
+static inline bool kvr_names_room(const kvr_radix_t *x);
 static bool kvr_names_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
 static kvr_rc_t kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o,
@@ -149,6 +150,15 @@ kvr_names_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 /* ---- shared ------------------------------------------------------------- */
 
+/* Does the log take one name more, or one less? */
+
+static inline bool
+kvr_names_room(const kvr_radix_t *x)
+{
+    return kvr_txn_room(x->mem) >= KVR_HANDLE_FAR + KVR_NAMES_ROOM;
+}
+
+
 uint32_t
 kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
     const uint64_t *handles, uint32_t n)
@@ -211,7 +221,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
             kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
         }
 
-        if (kvr_txn_room(x->mem) < KVR_HANDLE_FAR + KVR_NAMES_ROOM) {
+        if (!kvr_names_room(x)) {
             break;
         }
 
@@ -333,7 +343,7 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 
     for (i = last; i > n; i--) {
 
-        if (kvr_txn_room(x->mem) < KVR_HANDLE_FAR + KVR_NAMES_ROOM) {
+        if (!kvr_names_room(x)) {
             break;
         }
 

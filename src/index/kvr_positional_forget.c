@@ -49,10 +49,9 @@ typedef struct {
 
 
 static uint32_t kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
-    kvr_oldest_t *oldest);
+    kvr_oldest_t *oldest, uint32_t *cost);
 static uint32_t kvr_forget_blocks(kvr_positional_t *x, uint32_t keep,
     uint32_t n, const kvr_oldest_t *near);
-static uint32_t kvr_forget_looked(const kvr_positional_t *x, uint64_t from);
 static bool kvr_forget_best(const kvr_positional_t *x, uint32_t keep,
     uint32_t n, const kvr_oldest_t *near, kvr_forget_row_t *best);
 static bool kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
@@ -69,7 +68,6 @@ bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 {
     uint32_t          some, room;
-    uint64_t          pos;
     kvr_oldest_t      oldest;
     kvr_arena_want_t  want;
 
@@ -82,10 +80,8 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
-    pos = x->zone->forget_at;
 
-    some = kvr_forget_oldest(x, keep, &oldest);
-    *cost += kvr_forget_looked(x, pos) / KVR_FORGET_SLOTS;
+    some = kvr_forget_oldest(x, keep, &oldest, cost);
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
@@ -104,30 +100,18 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 }
 
 
-/* Slots from one to where the next sample begins, beyond what is usual. */
-
-static uint32_t
-kvr_forget_looked(const kvr_positional_t *x, uint64_t from)
-{
-    uint64_t  n;
-
-    n = x->zone->forget_at + (x->zone->forget_at < from ? x->zone->nplaces
-                                                        : 0) - from;
-
-    return (uint32_t) (n - kvr_min(n, (uint64_t) KVR_FORGET_LOOK));
-}
-
-
 /*
  * The oldest of a sample, as the radix index does it.  Here the sample is what
- * comes next in the table, whose order is by chance.  What it cost, 0: there
- * is none.
+ * comes next in the table, whose order is by chance.  What it cost to forget
+ * them, 0: there is none; the slots looked at beyond what is usual are added
+ * to *cost.
  */
 
 static uint32_t
-kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest)
+kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
+    uint32_t *cost)
 {
-    uint32_t  i, n, block, cost;
+    uint32_t  i, n, block, all;
     uint64_t  pos, look;
 
     oldest->n = 0;
@@ -151,14 +135,16 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest)
 
     kvr_set64(x->mem, &x->zone->forget_at, pos);
 
-    n = kvr_min(oldest->n, KVR_OLDEST_BEST);
-    cost = 0;
+    *cost += (i - kvr_min(i, KVR_FORGET_LOOK)) / KVR_FORGET_SLOTS;
 
-    for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
-        cost += kvr_forget_end(x, oldest->items[i], keep);
+    n = kvr_min(oldest->n, KVR_OLDEST_BEST);
+    all = 0;
+
+    for (i = 0; i < n && all < KVR_FORGET_COST; i++) {
+        all += kvr_forget_end(x, oldest->items[i], keep);
     }
 
-    return cost;
+    return all;
 }
 
 

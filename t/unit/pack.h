@@ -176,6 +176,19 @@ pack_map(pack_t *out, size_t n)
 }
 
 
+/* A removal, as a normalised batch has it. */
+static inline void
+pack_remove(pack_t *out, uint32_t rank, uint32_t tier, const uint64_t *handles,
+    uint32_t n)
+{
+    pack_array(out, 4);
+    pack_str(out, "r", 1);
+    pack_u64(out, rank);
+    pack_u64(out, tier);
+    pack_bin(out, handles, n * sizeof(uint64_t));
+}
+
+
 /* Bytes from hexadecimal; returns how many. */
 static inline size_t
 unhex(uint8_t *out, const char *hex)

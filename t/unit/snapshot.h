@@ -263,6 +263,7 @@ static inline void
 snapshot_write(const model_t *m)
 {
     uint32_t  r, p, i, t, n, events;
+    uint64_t  name;
     pack_t    out;
     uint8_t   body[BYTES];
 
@@ -292,11 +293,8 @@ snapshot_write(const model_t *m)
             for (t = 0; t < 3; t++) {
                 for (i = 0; i < n; i++) {
                     if ((m->tiers[r][p][i] >> t & 1) == 0) {
-                        pack_array(&out, 4);
-                        pack_str(&out, "r", 1);
-                        pack_u64(&out, r);
-                        pack_u64(&out, t);
-                        pack_u64s(&out, p, i, 1, false);
+                        name = handle(p, i);
+                        pack_remove(&out, r, t, &name, 1);
                         events++;
                     }
                 }

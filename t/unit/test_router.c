@@ -102,7 +102,7 @@ test_zone(void)
 
 /*
  * Each word of the header in turn, but limbo's, which is long: the zone is
- * refused, or answers and forgets as if nothing was.
+ * refused, or attached without harm.  True: more than one in four was refused.
  */
 
 static bool

@@ -47,11 +47,7 @@ holes(uint8_t *batch, uint32_t p)
     out.end = batch + BYTES;
 
     pack_array(&out, 1);
-    pack_array(&out, 4);
-    pack_str(&out, "r", 1);
-    pack_u64(&out, 0);
-    pack_u64(&out, 0);
-    pack_bin(&out, handles, sizeof(handles));
+    pack_remove(&out, 0, 0, handles, LENGTH / 2);
 
     return out.pos - batch;
 }
@@ -165,11 +161,7 @@ test_spans(void)
 
     out.pos = batch;
     pack_array(&out, 1);
-    pack_array(&out, 4);
-    pack_str(&out, "r", 1);
-    pack_u64(&out, 0);
-    pack_u64(&out, 0);
-    pack_bin(&out, handles, sizeof(handles));
+    pack_remove(&out, 0, 0, handles, LENGTH / SPAN);
     len = out.pos - batch;
 
     last = apply(2, batch, len, 1);

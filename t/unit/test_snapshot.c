@@ -149,11 +149,7 @@ test_spans(void)
     pack_tag(&out, 0xc0, 0, 0);
     pack_bin(&out, handles, sizeof(handles));
     pack_bin(&out, locals, sizeof(locals));
-    pack_array(&out, 4);
-    pack_str(&out, "r", 1);
-    pack_u64(&out, 0);
-    pack_u64(&out, 0);
-    pack_bin(&out, &handles[15], 8);
+    pack_remove(&out, 0, 0, &handles[15], 1);
 
     rank = 0;
 

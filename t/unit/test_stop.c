@@ -498,11 +498,7 @@ message(uint8_t *out, size_t size, uint64_t seq)
         names[i] = (seq > KEPT ? seq - KEPT : 0) << 16 | (CHAIN - 1 - i);
     }
 
-    pack_array(&to, 4);
-    pack_str(&to, "r", 1);
-    pack_u64(&to, 0);
-    pack_u64(&to, 0);
-    pack_bin(&to, names, sizeof(names));
+    pack_remove(&to, 0, 0, names, CHAIN);
 
     i = (uint32_t) (to.pos - inner);
     to.pos = out;

@@ -33,7 +33,8 @@ test_refusal(void)
        "when it does again the refused event is missing all the same");
 
     ok(load("a", 5, 101, true, &m)
-       && stands("a", KVR_EXACT, KVR_FINE, 5, 101), "unless a snapshot brings it");
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 101),
+       "unless a snapshot brings it");
 }
 
 
@@ -88,7 +89,8 @@ test_silent_epoch(void)
 
     ok(say("a", 6, 0, false, NULL) == KVR_INGEST_DROP && holds("a", &m)
        && stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 5, 100),
-       "a publisher's next life, that knows nothing: the view stays, DEGRADED");
+       "a publisher's next life, that knows nothing: the view stays, "
+       "DEGRADED");
 
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
        && say("a", 5, 0, true, NULL) == KVR_INGEST_DROP
@@ -140,7 +142,8 @@ test_set_back(void)
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
        && say("a", 4, 3, true, "[['c', 0]]") == KVR_INGEST_DROP
        && stands("a", KVR_EXACT, KVR_FINE, 5, 100),
-       "an earlier one that has nothing to say, or ends late, changes nothing");
+       "an earlier one that has nothing to say, or ends late, changes "
+       "nothing");
 
     ok(kvr_ingest_open(ingest, "a", 1, "x", 1, true, now_ms, &detail)
        == KVR_INGEST_DROP
@@ -173,7 +176,7 @@ test_set_back(void)
 }
 
 
-/* A RouterEvent: rank r is cleared, or a block in that tier of it is removed. */
+/* A RouterEvent: rank r is cleared, or a block of it in that tier removed. */
 
 static bool
 numbered(uint32_t r, uint64_t id, const char *tier)
@@ -224,7 +227,8 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_taken_over, test_silent_epoch, test_set_back, test_numbers
+        test_refusal, test_taken_over, test_silent_epoch, test_set_back,
+        test_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
