@@ -94,6 +94,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->zone = zone;
     r->data = c;
     r->exiting = ngx_http_kv_router_consumer_exiting;
+    r->leader = &c->subscriber;
 
     ngx_http_kv_router_log_init(c);
 
@@ -369,6 +370,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
         {
             ngx_http_kv_router_consumer_up(c, 1);
             ngx_http_kv_router_redis_works(r);
+            ngx_http_kv_router_redis_follow(&c->repairer);
 
             ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                           "kv_router zone \"%V\": subscribed to \"%V\" at "

@@ -73,13 +73,8 @@ ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c)
         }
     }
 
-    /* where the events come from, the members are */
-
-    if (!m->redis.opened) {
-        m->redis.server = c->subscriber.server;
-    }
-
     ngx_http_kv_router_redis_open(&m->redis);
+    ngx_http_kv_router_redis_follow(&m->redis);
 }
 
 
@@ -111,6 +106,7 @@ ngx_http_kv_router_members_make(ngx_http_kv_router_consumer_t *c)
     r->disconnected = ngx_http_kv_router_members_disconnected;
     r->exiting = ngx_http_kv_router_members_exiting;
     r->reply = ngx_http_kv_router_members_reply;
+    r->leader = &c->subscriber;
 
     c->members = m;
 

@@ -34,6 +34,7 @@ typedef size_t  ngx_http_kv_router_elements_t;
 
 static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
     ngx_http_kv_router_elements_t elements);
+static void ngx_http_kv_router_redis_leave(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_redis_established(
@@ -101,6 +102,31 @@ ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r)
 
 
 void
+ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r)
+{
+    ngx_uint_t  ready;
+
+    if (!r->opened
+        || (r->server == r->leader->server
+            && (r->peer.connection || r->resolving
+                || r->reconnect.timer_set)))
+    {
+        return;
+    }
+
+    ready = r->ready;
+
+    ngx_http_kv_router_redis_leave(r);
+
+    if (ready) {
+        r->disconnected(r);
+    }
+
+    ngx_http_kv_router_redis_connect(r);
+}
+
+
+void
 ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
 {
     if (!r->opened) {
@@ -109,6 +135,13 @@ ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
 
     r->opened = 0;
 
+    ngx_http_kv_router_redis_leave(r);
+}
+
+
+static void
+ngx_http_kv_router_redis_leave(ngx_http_kv_router_redis_t *r)
+{
     if (r->reconnect.timer_set) {
         ngx_del_timer(&r->reconnect);
     }
@@ -231,6 +264,18 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
     r->pushes = 0;
     r->too_big = 0;
     r->works = 0;
+
+    if (r->leader) {
+
+        if (!r->leader->works) {
+            return;
+        }
+
+        if (r->server != r->leader->server) {
+            r->server = r->leader->server;
+            r->addrs = NULL;
+        }
+    }
 
     r->log.action = "connecting to redis";
 
@@ -669,8 +714,11 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
             r->addr = 0;
             r->addrs = NULL;
 
-            if (++r->server == r->zone->redis->servers.nelts) {
-                r->server = 0;
+            if (r->leader == NULL) {
+                r->server = (r->server + 1) % r->zone->redis->servers.nelts;
+            }
+
+            if (r->leader || r->server == 0) {
                 r->delay = ngx_min(r->delay * 2, NGX_HTTP_KV_ROUTER_DELAY_MAX);
             }
         }
@@ -682,7 +730,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     delay = r->delay / 2 + ngx_random() % (r->delay / 2 + 1);
 
-    if (!works && (r->addr || r->server)) {
+    if (!works && (r->addr || (r->server && r->leader == NULL))) {
         delay = 1;
     }
 

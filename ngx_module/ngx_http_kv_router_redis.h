@@ -4,7 +4,9 @@
  * One connection to Redis on nginx's event loop: hiredis parses and formats,
  * nginx connects, reads and writes.  It keeps itself alive: connects again
  * with a growing delay, tries the next URL when one fails, says who it is
- * (AUTH, SELECT), and asks a silent server with PING.
+ * (AUTH, SELECT), and asks a silent server with PING.  One that has a leader
+ * tries no URLs: it is where its leader is, for two servers may know different
+ * things.
  *
  *     resolve ──► connect ──► TLS ──► login ──► the owner's commands
  *
@@ -53,6 +55,8 @@ struct ngx_http_kv_router_redis_s {
     ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
     ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown */
     ngx_http_kv_router_redis_reply_pt   reply;        /* owns the reply */
+    ngx_http_kv_router_redis_t         *leader;       /* goes where this one
+                                                         works; or NULL */
 
     ngx_peer_connection_t               peer;
     redisReader                        *reader;
@@ -89,8 +93,15 @@ struct ngx_http_kv_router_redis_s {
 };
 
 
-/* Connects, and keeps connecting until _close(). */
+/* Connects, or waits for its leader, and keeps connecting until _close(). */
 void ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r);
+
+/*
+ * To be called when r's leader works: goes where that is, and leaves, as if
+ * the connection had been lost, where it is not.  Does nothing when r is not
+ * open.
+ */
+void ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r);
 
 /* Calls none of the owner's functions. */
 void ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r);

@@ -14,8 +14,8 @@ import time
 import redis
 
 from certificates import Authority
-from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Stage,
-                   masked, milliseconds, server_port, wait_until)
+from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Process,
+                   Stage, masked, milliseconds, server_port, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
 from wires import Wire
 
@@ -304,6 +304,72 @@ def the_second_takes_over():
     at.events()
 
 
+class Another:
+    """A Redis server of its own, that holds nothing."""
+
+    def __init__(self, port):
+        self.process = Process("another", [
+            "redis-server", "--bind", "127.0.0.1", "--port", str(port),
+            "--save", ""], at.stage.directory)
+        self.client = redis.Redis(port=port)
+        wait_until("the other Redis answers", self.answers, PATIENCE)
+
+    def answers(self):
+        """Whether it is there."""
+        try:
+            return self.client.ping()
+        except redis.ConnectionError:
+            return False
+
+    def connections(self):
+        """How many there ever were."""
+        return self.client.info("stats")["total_connections_received"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+        self.process.stop()
+
+
+def an_empty_first_one_is_asked_nothing():
+    """several URLs: a first server that comes back empty is asked nothing"""
+    port = server_port()
+    at.stage.redis.flushall()           # no logs that are read at once
+    at.start(f"redis://127.0.0.1:{port} {at.plain()}")
+    at.stage.wait_subscribed()
+    with Another(port) as first:
+        before = first.connections()
+        at.events()
+        at.stage.redis.client_kill_filter(_type="normal", skipme=True)
+        at.events()
+        assert first.connections() == before, first.client.client_list()
+        at.stage.stop_nginx()
+
+
+def all_move_with_the_subscription():
+    """several URLs: logs and members are read where the subscription is"""
+    port = server_port()
+    with Another(port) as first:
+        at.start(f"redis://127.0.0.1:{port} {at.plain()}")
+        at.stage.wait_subscribed()
+        wait_until("members are read", lambda: any(
+            c["cmd"] != "client" and "P" not in c["flags"]
+            for c in first.client.client_list()), PATIENCE)
+        # it takes nobody any more, and ends the subscriptions alone
+        first.client.config_set("maxclients", len(
+            first.client.client_list(_type="normal")))
+        first.client.client_kill_filter(_type="pubsub")
+        wait_until("the second one is taken", lambda: re.search(
+            f"subscribed to .* at \"{at.plain()}\"", at.stage.log()), PATIENCE)
+        at.stage.wait_subscribed()
+        at.events()
+        wait_until("the first one is left", lambda: len(
+            first.client.client_list()) == 1, PATIENCE)
+        at.stage.stop_nginx()
+
+
 # ----------------------------------------------------------------------- users
 
 def the_documented_user_is_enough():
@@ -330,8 +396,8 @@ def a_user_without_members_hears_events():
             if "members can't be read" in line and "[error]" in line]
     assert len(said) == min(SHARDS, 1), said
     at.stage.redis.execute_command("ACL", "SETUSER", "router", "+sscan")
-    wait_until("e2 is a member", lambda: at.stage.workers().get(
-        "w1", {}).get("origin") == "redis", PATIENCE)
+    wait_until("the last one is a member", lambda: at.stage.workers().get(
+        f"w{at.number}", {}).get("origin") == "redis", PATIENCE)
 
 
 def a_wrong_password_is_said_once():
@@ -461,6 +527,8 @@ def main():
             what_fits_no_command_is_asked_ever_later,
             pages_without_end_are_given_up,
             the_second_takes_over,
+            an_empty_first_one_is_asked_nothing,
+            all_move_with_the_subscription,
             the_documented_user_is_enough,
             a_user_without_members_hears_events,
             a_wrong_password_is_said_once,
