@@ -6,18 +6,19 @@
 
 #include "ngx_http_kv_router_members.h"
 
+#include <core/kvr_clock.h>
+
 
 /* milliseconds until the lock is tried again */
 #define NGX_HTTP_KV_ROUTER_BUSY           5
 
-/* messages that wait: what a burst of seconds takes; behind it, the log */
-#define NGX_HTTP_KV_ROUTER_QUEUE_BYTES    (64 * 1024 * 1024)
-#define NGX_HTTP_KV_ROUTER_QUEUE_COUNT    65536
-#define NGX_HTTP_KV_ROUTER_MESSAGE_COST   512     /* bytes beside the body */
-
 /* messages of a turn, and bytes of a message that stand for one block */
 #define NGX_HTTP_KV_ROUTER_TURN           64
 #define NGX_HTTP_KV_ROUTER_BLOCK_BYTES    16
+
+/* microseconds that a turn should take at most; blocks of one, at least */
+#define NGX_HTTP_KV_ROUTER_TURN_US        300
+#define NGX_HTTP_KV_ROUTER_PACE_MIN       16
 
 
 static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
@@ -31,20 +32,16 @@ static void ngx_http_kv_router_consumer_disconnected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
     redisReply *reply);
-static ngx_int_t ngx_http_kv_router_consumer_push(
-    ngx_http_kv_router_consumer_t *c, redisReply *reply);
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
+static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
+    ngx_int_t rc, uint64_t us);
 static ngx_int_t ngx_http_kv_router_consumer_work(
     ngx_http_kv_router_consumer_t *c);
 static ngx_int_t ngx_http_kv_router_consumer_next(
     ngx_http_kv_router_consumer_t *c);
 static ngx_int_t ngx_http_kv_router_consumer_gap(
     ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_message_t *m);
-static void ngx_http_kv_router_consumer_free(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_message_t *m);
-static ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
-    ngx_http_kv_router_consumer_t *c, ngx_str_t *worker);
 
 
 ngx_int_t
@@ -66,6 +63,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->zone = zone;
     c->log = cycle->log;
     c->started = ngx_current_msec;
+    c->pace = ngx_min(zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
 
     ngx_queue_init(&c->messages);
 
@@ -209,7 +207,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     }
 
     if (c->message) {
-        ngx_http_kv_router_consumer_free(c, c->message);
+        ngx_http_kv_router_message_free(c, c->message);
         c->message = NULL;
     }
 
@@ -217,7 +215,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 
         for (i = 0; i < c->nslots; i++) {
             if (!ngx_queue_empty(&c->slots[i].parked)) {
-                ngx_http_kv_router_consumer_unpark(c, &c->slots[i]);
+                ngx_http_kv_router_message_unpark(c, &c->slots[i]);
             }
         }
 
@@ -230,7 +228,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
         ngx_queue_remove(q);
 
         m = ngx_queue_data(q, ngx_http_kv_router_message_t, queue);
-        ngx_http_kv_router_consumer_free(c, m);
+        ngx_http_kv_router_message_free(c, m);
     }
 
     c->full = 0;
@@ -362,7 +360,7 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
         if (ngx_strcmp(kind, "pmessage") == 0
             || ngx_strcmp(kind, "message") == 0)
         {
-            if (ngx_http_kv_router_consumer_push(c, reply) == NGX_OK) {
+            if (ngx_http_kv_router_message_push(c, reply) == NGX_OK) {
                 return;
             }
 
@@ -389,107 +387,6 @@ ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
 }
 
 
-/* NGX_OK: the reply is in the queue */
-
-static ngx_int_t
-ngx_http_kv_router_consumer_push(ngx_http_kv_router_consumer_t *c,
-    redisReply *reply)
-{
-    size_t                         i, size;
-    uint32_t                       shard;
-    ngx_str_t                      worker, *prefix;
-    redisReply                    *channel, *body;
-    ngx_http_kv_router_slot_t     *slot;
-    ngx_http_kv_router_message_t  *m;
-
-    prefix = &c->zone->redis->prefix;
-
-    channel = reply->element[reply->elements - 2];
-    body = reply->element[reply->elements - 1];
-
-    if (channel->type != REDIS_REPLY_STRING
-        || body->type != REDIS_REPLY_STRING
-        || (size_t) channel->len < prefix->len)
-    {
-        return NGX_DECLINED;
-    }
-
-    worker.data = (u_char *) channel->str + prefix->len;
-    worker.len = channel->len - prefix->len;
-
-    /* names that are no worker's have a shard too: one process refuses them */
-
-    shard = kvr_router_shard(&c->zone->router, (char *) worker.data,
-                             worker.len);
-
-    if (!(c->leased >> shard & 1)) {
-        return NGX_DECLINED;
-    }
-
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body->len);
-
-    if (!kvr_worker_id_valid((char *) worker.data, worker.len)) {
-        worker.len = ngx_min(worker.len, KVR_WORKER_ID_MAX);
-
-        for (i = 0; i < worker.len; i++) {
-            if (worker.data[i] < 0x20 || worker.data[i] > 0x7e) {
-                worker.data[i] = '?';           /* no lines of its own */
-            }
-        }
-
-        ngx_http_kv_router_consumer_refused(c, NULL, &worker,
-                                            "not a worker's id");
-        return NGX_DECLINED;
-    }
-
-    size = body->len + NGX_HTTP_KV_ROUTER_MESSAGE_COST;
-
-    if (c->count >= NGX_HTTP_KV_ROUTER_QUEUE_COUNT
-        || c->bytes + size > NGX_HTTP_KV_ROUTER_QUEUE_BYTES)
-    {
-        m = NULL;
-
-    } else {
-        m = ngx_alloc(sizeof(ngx_http_kv_router_message_t), c->log);
-    }
-
-    if (m == NULL) {
-        (void) ngx_atomic_fetch_add(&c->zone->sh->redis_dropped, 1);
-
-        if (!c->full) {
-            c->full = 1;
-            ngx_log_error(NGX_LOG_WARN, c->log, 0,
-                          "kv_router zone \"%V\": %ui messages of %uz bytes "
-                          "wait, dropping more", &c->zone->name, c->count,
-                          c->bytes);
-        }
-
-        slot = ngx_http_kv_router_consumer_slot(c, &worker);
-        if (slot) {
-            ngx_http_kv_router_repair_want(c, slot);
-        }
-
-        return NGX_DECLINED;
-    }
-
-    m->reply = reply;
-    m->worker = worker;
-    m->body.len = body->len;
-    m->body.data = (u_char *) body->str;
-    m->gaps = 0;
-
-    ngx_queue_insert_tail(&c->messages, &m->queue);
-
-    c->bytes += size;
-    c->count++;
-
-    ngx_http_kv_router_consumer_wake(c);
-
-    return NGX_OK;
-}
-
-
 void
 ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c)
 {
@@ -502,6 +399,7 @@ ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c)
 static void
 ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 {
+    uint64_t                        start;
     ngx_int_t                       rc;
     ngx_connection_t               *dummy;
     ngx_http_kv_router_consumer_t  *c;
@@ -513,7 +411,11 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
         return;
     }
 
+    start = kvr_now_us();
+
     rc = ngx_http_kv_router_consumer_work(c);
+
+    ngx_http_kv_router_consumer_pace(c, rc, kvr_now_us() - start);
 
     switch (rc) {
 
@@ -536,6 +438,28 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 }
 
 
+/*
+ * What a block takes differs by a factor of 20: in memory that was never
+ * touched each is a page fault or two.  A request sees several turns, so that
+ * it's not the longest one that it notices, but all.  Turns that found little
+ * to do say nothing of those that will have more.
+ */
+
+static void
+ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
+    ngx_int_t rc, uint64_t us)
+{
+    if (us > NGX_HTTP_KV_ROUTER_TURN_US) {
+        c->pace = ngx_max(c->pace / 2, NGX_HTTP_KV_ROUTER_PACE_MIN);
+
+    } else if (rc == NGX_AGAIN) {
+        c->pace += c->pace / 8 + 1;
+    }
+
+    c->pace = ngx_min(c->pace, c->zone->batch);
+}
+
+
 /* a turn: so much that requests do not notice */
 
 static ngx_int_t
@@ -546,7 +470,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
 
-    blocks = c->zone->batch;
+    blocks = c->pace;
 
     for (n = 0; n < NGX_HTTP_KV_ROUTER_TURN && blocks > 0; n++) {
 
@@ -566,7 +490,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
             }
         }
 
-        krc = kvr_ingest_step(c->ingest, c->zone->batch);
+        krc = kvr_ingest_step(c->ingest, c->pace);
 
         if (kvr_ingest_complaint(c->ingest, complaint)) {
             ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
@@ -598,7 +522,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
             blocks -= 1 + c->message->body.len
                           / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
 
-            ngx_http_kv_router_consumer_free(c, c->message);
+            ngx_http_kv_router_message_free(c, c->message);
             c->message = NULL;
 
         } else {
@@ -678,11 +602,11 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
                 slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
             }
 
-            ngx_http_kv_router_consumer_refused(c, slot, &m->worker, detail);
+            ngx_http_kv_router_message_refused(c, slot, &m->worker, detail);
         }
 
         ngx_queue_remove(q);
-        ngx_http_kv_router_consumer_free(c, m);
+        ngx_http_kv_router_message_free(c, m);
         return NGX_AGAIN;
     }
 }
@@ -706,10 +630,10 @@ ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
     if (m->gaps > 1
         || kvr_ingest_missing(c->ingest, &missing) != KVR_OK)
     {
-        ngx_http_kv_router_consumer_refused(c, slot, &m->worker,
-                                            "no place in the stream");
+        ngx_http_kv_router_message_refused(c, slot, &m->worker,
+                                           "no place in the stream");
         ngx_queue_remove(&m->queue);
-        ngx_http_kv_router_consumer_free(c, m);
+        ngx_http_kv_router_message_free(c, m);
         return NGX_AGAIN;
     }
 
@@ -736,54 +660,7 @@ ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
 }
 
 
-void
-ngx_http_kv_router_consumer_unpark(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_slot_t *slot)
-{
-    ngx_queue_t  *q;
-
-    while (!ngx_queue_empty(&slot->parked)) {
-        q = ngx_queue_last(&slot->parked);
-        ngx_queue_remove(q);
-        ngx_queue_insert_head(&c->messages, q);
-    }
-}
-
-
-void
-ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail)
-{
-    ngx_uint_t    level;
-    const char  **said;
-
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_refused, 1);
-
-    said = slot ? &slot->detail : &c->detail;
-
-    level = *said == detail ? NGX_LOG_INFO : NGX_LOG_WARN;
-
-    ngx_log_error(level, c->log, 0,
-                  "kv_router zone \"%V\": message of worker \"%V\" refused: "
-                  "%s", &c->zone->name, worker, detail);
-
-    *said = detail;
-}
-
-
-static void
-ngx_http_kv_router_consumer_free(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_message_t *m)
-{
-    c->bytes -= m->body.len + NGX_HTTP_KV_ROUTER_MESSAGE_COST;
-    c->count--;
-
-    freeReplyObject(m->reply);
-    ngx_free(m);
-}
-
-
-static ngx_http_kv_router_slot_t *
+ngx_http_kv_router_slot_t *
 ngx_http_kv_router_consumer_slot(ngx_http_kv_router_consumer_t *c,
     ngx_str_t *worker)
 {

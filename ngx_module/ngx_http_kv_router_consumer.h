@@ -19,7 +19,8 @@
  * DEGRADED, a new one is asked for, and looked for again and again.
  *
  * One message at a time is open in kvr_ingest, and is applied in slices, a
- * slice in each turn of the event loop.
+ * slice in each turn of the event loop: of as many blocks as take 0.3 ms, by
+ * what the last ones took, and of kv_router_event_batch at most.
  *
  * SHARDS.  Each has a lease.  All consumers subscribe to the same channels;
  * messages of workers whose shard is another process's are dropped by the
@@ -173,6 +174,7 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      nactive;
     ngx_uint_t                      nwanted;
     ngx_uint_t                      turn;
+    ngx_uint_t                      pace;      /* blocks of a turn */
     ngx_uint_t                      looked;    /* slots, up to this one */
     ngx_uint_t                      repaired;  /* since last logged */
     ngx_uint_t                      unrepaired;
@@ -205,13 +207,28 @@ void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 /* there is work: go on with it in the next turn */
 void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
 
+/* NULL: not a worker of the zone */
+ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
+    ngx_http_kv_router_consumer_t *c, ngx_str_t *worker);
+
+
+/* messages */
+
+/* NGX_OK: the reply, which is a message, waits; NGX_DECLINED: it is dropped */
+ngx_int_t ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
+    redisReply *reply);
+
 /* puts messages that waited for a repair before all others */
-void ngx_http_kv_router_consumer_unpark(ngx_http_kv_router_consumer_t *c,
+void ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot);
 
 /* counts a message refused as a whole; says why, once for each reason */
-void ngx_http_kv_router_consumer_refused(ngx_http_kv_router_consumer_t *c,
+void ngx_http_kv_router_message_refused(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail);
+
+/* with its reply; it is in no queue any more */
+void ngx_http_kv_router_message_free(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_message_t *m);
 
 
 /* repair */

@@ -173,7 +173,7 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
         c->nwanted--;
 
         if (rc != KVR_OK || (flags & KVR_WORKER_DELETED)) {
-            ngx_http_kv_router_consumer_unpark(c, slot);
+            ngx_http_kv_router_message_unpark(c, slot);
             continue;
         }
 
@@ -373,8 +373,8 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
                                         &body)
         != NGX_OK)
     {
-        ngx_http_kv_router_consumer_refused(c, slot, &r->worker,
-                                            "not an entry of a log");
+        ngx_http_kv_router_message_refused(c, slot, &r->worker,
+                                           "not an entry of a log");
         r->entry++;
         return NGX_AGAIN;
     }
@@ -448,7 +448,7 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
     default: /* KVR_INGEST_DROP */
 
         if (detail) {
-            ngx_http_kv_router_consumer_refused(c, slot, &r->worker, detail);
+            ngx_http_kv_router_message_refused(c, slot, &r->worker, detail);
         }
 
         r->seq = id.seq;
@@ -581,7 +581,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     slot->active = 0;
 
-    ngx_http_kv_router_consumer_unpark(c, slot);
+    ngx_http_kv_router_message_unpark(c, slot);
 
     r->state = ngx_http_kv_router_repair_free;
     c->nactive--;

@@ -16,9 +16,6 @@
 /* times that a repair looks at the pointer: parts expire under its hands */
 #define NGX_HTTP_KV_ROUTER_LOOKS        4
 
-/* blocks of a slice, at most: in memory never touched 2 ms, else a tenth */
-#define NGX_HTTP_KV_ROUTER_SLICE        256
-
 /* milliseconds between looks, growing; slots looked at in one tick */
 #define NGX_HTTP_KV_ROUTER_LOOK_MIN     200
 #define NGX_HTTP_KV_ROUTER_LOOK_MAX     5000
@@ -278,8 +275,7 @@ ngx_http_kv_router_snapshot_step(ngx_http_kv_router_consumer_t *c,
 {
     kvr_rc_t  rc;
 
-    rc = kvr_snapshot_step(r->snapshot,
-                           ngx_min(c->zone->batch, NGX_HTTP_KV_ROUTER_SLICE));
+    rc = kvr_snapshot_step(r->snapshot, c->pace);
 
     switch (rc) {
 

@@ -5,8 +5,6 @@
 
 #include "kvr_shard.h"
 
-#include <time.h>
-
 
 #define KVR_RECLAIM_SLOTS    256       /* looked at between two clock reads */
 
@@ -291,17 +289,6 @@ kvr_reclaim_finish(kvr_shard_t *k)
             }
         }
     }
-}
-
-
-uint64_t
-kvr_now_us(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000;
 }
 
 

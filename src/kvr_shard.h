@@ -28,6 +28,7 @@
 #define KVR_SHARD_H_INCLUDED
 
 
+#include "core/kvr_clock.h"
 #include "kvr_router.h"
 
 
@@ -190,9 +191,6 @@ bool kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
 
 kvr_rc_t kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms);
 void kvr_shard_lease_release(kvr_shard_t *k);
-
-/* Monotonic microseconds. */
-uint64_t kvr_now_us(void);
 
 
 #endif /* KVR_SHARD_H_INCLUDED */

@@ -5,6 +5,8 @@
 
 #include "kvr_lock.h"
 
+#include "kvr_clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -25,7 +27,6 @@
 
 
 static uint64_t kvr_owner_start(pid_t pid, char *state);
-static uint64_t kvr_lock_now_ms(void);
 
 
 kvr_owner_t
@@ -174,9 +175,9 @@ kvr_lock_acquire(kvr_lock_t *lock, kvr_owner_t self, uint32_t timeout_ms,
         }
 
         if (deadline == 0) {
-            deadline = kvr_lock_now_ms() + timeout_ms;
+            deadline = kvr_now_us() + (uint64_t) timeout_ms * 1000;
 
-        } else if (kvr_lock_now_ms() >= deadline) {
+        } else if (kvr_now_us() >= deadline) {
             return KVR_BUSY;
         }
 
@@ -203,15 +204,4 @@ kvr_lock_orphaned(const kvr_lock_t *lock)
     owner = __atomic_load_n(&lock->owner, __ATOMIC_RELAXED);
 
     return owner != 0 && !kvr_owner_alive(owner);
-}
-
-
-static uint64_t
-kvr_lock_now_ms(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
 }
