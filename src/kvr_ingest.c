@@ -208,9 +208,12 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
 
-    /* on an enveloped stream only what it goes on with is a sign of life */
+    /*
+     * What the log has is no sign of life, for it may be old; on an enveloped
+     * stream only what it goes on with is one.
+     */
 
-    if (w->stream.source != KVR_SOURCE_ENVELOPE) {
+    if (live && w->stream.source != KVR_SOURCE_ENVELOPE) {
         kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
     }
 
@@ -279,7 +282,9 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
-    kvr_set64(&k->mem, &s->last_ms, now_ms);
+    if (live) {
+        kvr_set64(&k->mem, &s->last_ms, now_ms);
+    }
 
     if (back) {
         kvr_stream_skip(k, w, m->epoch, 0);

@@ -176,6 +176,45 @@ test_set_back(void)
 }
 
 
+/* What the log has was said at some time. */
+
+static void
+test_old(void)
+{
+    size_t   len;
+    model_t  m;
+    uint8_t  payload[64], message[BYTES];
+
+    model_random(&m);
+    (void) load("a", 5, 100, true, &m);
+    (void) say("a", 5, 100, true, NULL);
+
+    now_ms += 6000;
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       "a publisher is silent");
+
+    len = pack(payload, sizeof(payload), "[['c', 0]]");
+    len = envelope(message, "a", 5, 100, true, payload, len);
+    ok(kvr_ingest_open(ingest, "a", 1, message, len, false, now_ms, &detail)
+       == KVR_INGEST_DROP
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       "and stays so when something old of it is read in the log");
+
+    len = pack(payload, sizeof(payload), "[['c', 0]]");
+    len = envelope(message, "c", 7, 1, true, payload, len);
+    ok(kvr_ingest_open(ingest, "c", 1, message, len, false, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 100) == KVR_DONE
+       && stands("c", KVR_EXACT, KVR_FINE, 7, 1)
+       && worker_of("c")->stream.last_ms == 0,
+       "of who is known by its log alone no message was heard");
+
+    ok(say("a", 5, 100, true, NULL) == KVR_INGEST_DROP
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       "until it is heard again");
+}
+
+
 /* A RouterEvent: rank r is cleared, or a block of it in that tier removed. */
 
 static bool
@@ -228,7 +267,7 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_silent_epoch, test_set_back,
-        test_numbers
+        test_old, test_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
