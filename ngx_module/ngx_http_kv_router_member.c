@@ -85,7 +85,9 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
         /* nor does it answer */
 
-        if (slot && ngx_http_kv_router_member_down(m, slot - m->slots)) {
+        if (slot && ngx_http_kv_router_members_sure(m)
+            && ngx_http_kv_router_member_down(m, slot - m->slots))
+        {
             return ngx_http_kv_router_member_gone(m, slot - m->slots);
         }
 
