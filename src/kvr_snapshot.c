@@ -415,7 +415,8 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     if (rc == KVR_INVALID
-        && !(why == KVR_WHY_PARENT && w->stream.aside_lost))
+        && !(w->stream.aside_lost
+             && (why == KVR_WHY_PARENT || why == KVR_WHY_FORGOTTEN)))
     {
         s->refused++;
     }
