@@ -236,6 +236,16 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
+        /* who sends no envelopes has no other way to tell that it is lost */
+
+        if (in->msg.form != KVR_FORM_ENVELOPE
+            && w->stream.source != KVR_SOURCE_ENVELOPE
+            && w->stream.source != KVR_SOURCE_API)
+        {
+            kvr_stream_refused(k, w, false);
+            kvr_stream_confidence(k, w);
+        }
+
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
         *detail = "a normalised batch without an envelope";
         kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
