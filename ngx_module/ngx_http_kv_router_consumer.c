@@ -584,6 +584,13 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
                             &detail))
     {
     case KVR_INGEST_APPLY:
+
+        if (detail) {
+            ngx_http_kv_router_message_refused(
+                c, ngx_http_kv_router_consumer_slot(c, &m->worker),
+                &m->worker, detail);
+        }
+
         ngx_queue_remove(q);
         c->message = m;
         return NGX_OK;

@@ -85,8 +85,17 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
         /* nor does it answer */
 
-        if (slot && ngx_http_kv_router_member_down(m, slot - m->slots)) {
+        if (slot && ngx_http_kv_router_members_sure(m)
+            && ngx_http_kv_router_member_down(m, slot - m->slots))
+        {
             return ngx_http_kv_router_member_gone(m, slot - m->slots);
+        }
+
+        if (kvr_router_expire(&m->consumer->zone->router, (char *) asked->id,
+                              asked->len, ngx_current_msec)
+            == KVR_LOST)
+        {
+            return NGX_ABORT;
         }
 
         goto seen;
@@ -233,19 +242,22 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
 }
 
 
-/* Do active checks of the worker fail? */
+/* Is it a worker by Redis alone, whose active checks fail? */
 
 static ngx_uint_t
 ngx_http_kv_router_member_down(ngx_http_kv_router_members_t *m,
     uint32_t number)
 {
-    uint32_t       generation;
-    kvr_router_t  *k;
+    uint32_t             generation;
+    kvr_router_t        *k;
+    const kvr_worker_t  *w;
 
     k = &m->consumer->zone->router;
-    generation = kvr_load32(&kvr_router_worker(k, number)->generation);
+    w = kvr_router_worker(k, number);
+    generation = kvr_load32(&w->generation);
 
     return m->consumer->zone->health.params.checked
+           && kvr_load32(&w->flags) & KVR_WORKER_REDIS
            && kvr_health_down(kvr_router_health(k, number), generation);
 }
 

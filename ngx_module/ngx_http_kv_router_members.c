@@ -593,6 +593,13 @@ failed:
 }
 
 
+ngx_uint_t
+ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m)
+{
+    return ngx_current_msec - m->since >= NGX_HTTP_KV_ROUTER_TTL;
+}
+
+
 /* who is absent can't be told by a poll that failed */
 
 ngx_int_t
@@ -687,7 +694,7 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
         m->since = ngx_current_msec;
     }
 
-    if (ngx_current_msec - m->since < NGX_HTTP_KV_ROUTER_TTL) {
+    if (!ngx_http_kv_router_members_sure(m)) {
         return;
     }
 

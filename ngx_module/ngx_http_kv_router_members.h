@@ -20,7 +20,8 @@
  *     for so long that their publishers had time to register
  *
  * A publisher renews its hash each second, and lets it expire when it dies:
- * then the id stays in the set, and the worker in the zone, STALE.
+ * then the id stays in the set, and the worker in the zone, STALE; unless it
+ * fails its active checks as well, when it is taken out in the same way.
  */
 
 
@@ -114,6 +115,9 @@ struct ngx_http_kv_router_members_s {
 /* with the first subscription, and after it with each; closes by itself */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
+
+/* was Redis there for so long that who is absent can be told? */
+ngx_uint_t ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m);
 
 /*
  * The poll can't tell who is absent; says why, once.  what: the key.  Answers

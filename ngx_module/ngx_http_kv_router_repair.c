@@ -416,6 +416,11 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
                             &detail))
     {
     case KVR_INGEST_APPLY:
+
+        if (detail) {
+            ngx_http_kv_router_message_refused(c, slot, &r->worker, detail);
+        }
+
         return NGX_OK;
 
     case KVR_INGEST_BUSY:

@@ -129,6 +129,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
+    bool                  enveloped;
     kvr_rc_t              rc;
     kvr_why_t             why;
     kvr_shard_t          *k;
@@ -156,14 +157,21 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
 
-    if (rc == KVR_OK && in->msg.form == KVR_FORM_ENVELOPE
+    /* an envelope is one also when what it wraps can't be read */
+
+    enveloped = in->msg.form == KVR_FORM_ENVELOPE;
+
+    if (enveloped
         && (in->msg.worker_len != len
             || memcmp(in->msg.worker, worker, len) != 0))
     {
+        enveloped = false;
         rc = KVR_INVALID;
         why = KVR_WHY_WORKER;
         text = "the envelope's worker is not the channel's";
     }
+
+    in->unread = why;
 
     switch (kvr_shard_lock_leased(in->shard)) {
 
@@ -179,7 +187,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     verdict = KVR_INGEST_DROP;
 
-    if (rc != KVR_OK
+    if (rc != KVR_OK && !enveloped
         && kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK)
     {
         /* what can't be read makes no worker */
@@ -208,18 +216,35 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_decoder_window(in->decoder, w->stream.window);
     kvr_decoder_salted(in->decoder, w->conf.salted);
 
-    /* on an enveloped stream only what it goes on with is a sign of life */
+    /*
+     * What the log has is no sign of life, for it may be old; on an enveloped
+     * stream only what it goes on with is one.
+     */
 
-    if (w->stream.source != KVR_SOURCE_ENVELOPE) {
+    if (live && w->stream.source != KVR_SOURCE_ENVELOPE) {
         kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
     }
 
-    if (rc != KVR_OK) {
+    if (enveloped) {
+        verdict = kvr_ingest_envelope(in, w, live, now_ms, detail);
+
+        if (verdict == KVR_INGEST_APPLY && rc != KVR_OK) {
+            *detail = text;
+        }
+
+    } else if (rc != KVR_OK) {
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
-    } else if (in->msg.form == KVR_FORM_ENVELOPE) {
-        verdict = kvr_ingest_envelope(in, w, live, now_ms, detail);
+        /* who sends no envelopes has no other way to tell that it is lost */
+
+        if (in->msg.form != KVR_FORM_ENVELOPE
+            && w->stream.source != KVR_SOURCE_ENVELOPE
+            && w->stream.source != KVR_SOURCE_API)
+        {
+            kvr_stream_refused(k, w, false);
+            kvr_stream_confidence(k, w);
+        }
 
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
         *detail = "a normalised batch without an envelope";
@@ -279,7 +304,9 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
-    kvr_set64(&k->mem, &s->last_ms, now_ms);
+    if (live) {
+        kvr_set64(&k->mem, &s->last_ms, now_ms);
+    }
 
     if (back) {
         kvr_stream_skip(k, w, m->epoch, 0);
@@ -377,8 +404,9 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             }
 
             if (rc != KVR_OK) {
-                /* the rest can't be read */
-                kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+                /* the rest can't be read, or nothing of it */
+                kvr_ingest_refuse(in, w, in->unread ? in->unread
+                                                    : KVR_WHY_SYNTAX);
                 kvr_ingest_finish(in, w);
                 rc = KVR_DONE;
                 break;

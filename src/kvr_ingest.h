@@ -60,7 +60,8 @@ void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
  * Looks at one message of the channel or log of `worker`.  The bytes must
  * stay until the last step.  live: from pub/sub; false: from the log, read in
  * order.  A worker not known is made (KVR_WORKER_SEEN) while there is room.
- * *detail says in words what was refused, else NULL.
+ * *detail says in words what was refused, else NULL.  That may be all that an
+ * envelope wraps: then it is KVR_INGEST_APPLY, for the stream goes on with it.
  */
 kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
     size_t len, const void *bytes, size_t n, bool live, uint64_t now_ms,

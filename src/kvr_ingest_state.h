@@ -18,6 +18,8 @@ struct kvr_ingest_s {
     kvr_shard_t       *shard;       /* of the worker that was last named */
     kvr_decoder_t     *decoder;
     kvr_message_t      msg;
+    kvr_why_t          unread;      /* why no event of it can be read;
+                                       KVR_WHY_NONE: they can */
     kvr_event_t        event;
     uint32_t           done;        /* of its handles */
     bool               halfway;     /* it has more */

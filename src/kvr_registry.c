@@ -130,6 +130,40 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
 
 
 kvr_rc_t
+kvr_router_expire(kvr_router_t *r, const char *id, size_t len, uint64_t now_ms)
+{
+    uint32_t       worker;
+    kvr_rc_t       rc;
+    kvr_shard_t   *k;
+    kvr_worker_t  *w;
+
+    k = kvr_shard_of(r, id, len);
+
+    rc = kvr_shard_lock_leased(k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+
+    if (rc == KVR_OK) {
+        w = &k->fleet.workers[worker];
+
+        if (w->flags & KVR_WORKER_DELETED) {
+            rc = KVR_DECLINED;
+
+        } else if (w->expires_ms == 0 || w->expires_ms > now_ms) {
+            kvr_set64(&k->mem, &w->expires_ms, now_ms);
+        }
+    }
+
+    kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
+kvr_rc_t
 kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
 {
     uint32_t      worker, flags;

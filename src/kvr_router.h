@@ -345,6 +345,9 @@ kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
  * holds, and comes back when it registers, or sends events.  KVR_DECLINED: not
  * known, or not there by Redis alone.
  *
+ * expire: the worker did not leave, but has no registration: it is STALE from
+ * now on, whoever made it.  KVR_DECLINED: not known, or deleted.
+ *
  * ignore: it is of another model or block size: the same, but that its events
  * are dropped.  KVR_DECLINED: not known, ignored already, or configured.
  */
@@ -357,6 +360,8 @@ typedef enum {
 kvr_rc_t kvr_router_register(kvr_router_t *k, const kvr_worker_conf_t *conf,
     uint64_t expires_ms, kvr_registered_t *what);
 kvr_rc_t kvr_router_deregister(kvr_router_t *k, const char *id, size_t len);
+kvr_rc_t kvr_router_expire(kvr_router_t *k, const char *id, size_t len,
+    uint64_t now_ms);
 kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
     size_t len);
 

@@ -15,6 +15,7 @@ struct kvr_snapshot_s {
     kvr_shard_t         *shard;
     kvr_decoder_t       *decoder;
     kvr_message_t        msg;
+    kvr_why_t            unread;        /* why no event of it can be read */
     kvr_event_t          event;
     uint32_t             done;          /* of its handles */
     kvr_snapshot_head_t  head;          /* moves on with the log's entries */
@@ -228,13 +229,17 @@ kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
     memset(&s->event, 0, sizeof(kvr_event_t));
     s->done = 0;
 
+    m = &s->msg;
+
+    /* of an entry nothing but its envelope has to be read */
+
     if (kvr_message_open(s->decoder, bytes, n, &s->msg, &why, detail)
-        != KVR_OK)
+        != KVR_OK && m->form != KVR_FORM_ENVELOPE)
     {
         return KVR_INVALID;
     }
 
-    m = &s->msg;
+    s->unread = why;
 
     if (m->form == KVR_FORM_NORMALISED) {
 
@@ -327,6 +332,13 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
             rc = kvr_decoder_next(s->decoder, &s->event);
             s->done = 0;
 
+            if (rc == KVR_INVALID && s->entries) {
+                kvr_count(s->shard, &w->counters.why[s->unread ? s->unread
+                                                     : KVR_WHY_SYNTAX], 1);
+                s->refused++;
+                rc = KVR_DONE;
+            }
+
             if (rc == KVR_DONE && s->entries) {
                 s->head.seq = s->msg.seq;
                 s->head.complete = s->head.complete && s->msg.complete;
@@ -415,7 +427,8 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     if (rc == KVR_INVALID
-        && !(why == KVR_WHY_PARENT && w->stream.aside_lost))
+        && !(w->stream.aside_lost
+             && (why == KVR_WHY_PARENT || why == KVR_WHY_FORGOTTEN)))
     {
         s->refused++;
     }

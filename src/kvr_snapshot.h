@@ -83,7 +83,8 @@ kvr_rc_t kvr_snapshot_begin(kvr_snapshot_t *s, const char *worker, size_t len,
  *
  * KVR_OK: step until KVR_DONE.  KVR_DONE: an entry that the snapshot covers.
  * KVR_DECLINED: entries are missing before this one.  KVR_INVALID: neither of
- * the two, *detail says why.
+ * the two, *detail says why.  What an entry wraps, and can't be read, counts
+ * as a refused event.
  */
 kvr_rc_t kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
     const char **detail);
@@ -91,7 +92,7 @@ kvr_rc_t kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 /*
  * Applies events until about `blocks` blocks are done.  KVR_OK: more to do;
  * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
- * KVR_INVALID: the rest can't be read.  KVR_DECLINED: the worker was removed,
+ * KVR_INVALID: the rest of a part can't be read.  KVR_DECLINED: the worker was removed,
  * or what was aside was dropped.  After these two: abort.
  */
 kvr_rc_t kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks);

@@ -42,11 +42,14 @@ class Play:
         self.rng = random.Random(SEED)
         self.prompts = make_prompts(self.rng, 4, 1, 20)
         self.engines = Engines(loop, ("m1", "m2", "api", "fixed"))
-        stage.start_redis()
-        stage.start_nginx({"fixed": self.engines.addresses["fixed"]},
-                          "weighted")
-        stage.wait_subscribed()
         self.relays = {}
+        stage.start_redis()
+        self.relay("past").send(5, live=False)
+        stage.redis.sadd("kv-workers", "past")
+        stage.start_nginx({"fixed": self.engines.addresses["fixed"],
+                           "past": NOBODY}, "weighted")
+        stage.wait_subscribed()
+        stage.call("POST", "/kv/workers/past/drain")
         self.started = time.monotonic()
 
     def address(self, worker):
@@ -163,6 +166,18 @@ at = None                       # the Play, set by main()
 
 
 # ------------------------------------------------------- coming and changing
+
+def who_is_only_in_the_log_is_stale():
+    """a worker whose relay died before nginx was started is STALE"""
+    relay = at.relay("past")
+    at.stage.wait_applied(relay.cursor())
+    worker = at.wait("past", confidence="STALE", reason="silent", ttl=0)
+    assert worker["origin"] == "static" and worker["age"] is None, worker
+    relay.live()
+    worker = at.wait("past", confidence="EXACT")
+    assert worker["ttl"] > 0 and worker["age"] < PATIENCE, worker
+    relay.leave()
+
 
 def a_worker_appears_and_is_used():
     """a worker that registers gets requests"""
@@ -468,6 +483,7 @@ def main():
         at = Play(stage, loop)
         try:
             return stage.run([
+                who_is_only_in_the_log_is_stale,
                 a_worker_appears_and_is_used,
                 its_log_is_read,
                 a_worker_known_from_events_registers,

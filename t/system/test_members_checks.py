@@ -2,10 +2,12 @@
 """Workers of Redis whose registration expires, and whose checks fail; TAP."""
 
 import sys
+import time
 
 from broken import Engine
 from stage import BLOCK_SIZE, PATIENCE, Stage, wait_until
 
+TTL = 15                                # seconds of a registration
 HEALTH = "kv_router_health main check=/health interval=200ms fails=2;"
 
 
@@ -56,10 +58,23 @@ def a_checked_worker_stays():
     assert set(at.workers()) == set(engines)
 
 
+def redis_has_to_be_there_for_a_while():
+    """with a Redis that just came back nobody is judged for a whole TTL"""
+    at.stop_redis()
+    at.wait_subscribed(0)
+    at.start_redis()
+    at.redis.sadd("kv-workers", *engines)
+    at.wait_subscribed()
+    back = time.monotonic()
+    wait_until("both are stale", lambda: all(
+        worker["ttl"] == 0 for worker in at.workers().values()), PATIENCE)
+    while time.monotonic() < back + TTL - 2:
+        assert set(at.workers()) == set(engines), "it left too early"
+        time.sleep(0.5)
+
+
 def both_together_take_it_out():
     """one that is neither registered any more nor answers, leaves"""
-    for name in engines:
-        at.redis.delete("kv-worker:{%s}" % name)
     wait_until("it has left", lambda: set(at.workers()) == {"w2"}, PATIENCE)
     wait_until("the log says so", lambda: 'worker "w1" has left' in at.log(),
                PATIENCE)
@@ -90,6 +105,7 @@ def main():
         at.start_nginx({})
         at.wait_subscribed()
         return at.run([workers_register, a_checked_worker_stays,
+                       redis_has_to_be_there_for_a_while,
                        both_together_take_it_out, who_answers_stays,
                        it_may_come_back])
 

@@ -223,6 +223,44 @@ test_refused(void)
 }
 
 
+/* Messages that can't be read at all. */
+
+static void
+test_unread(void)
+{
+    size_t   i, len;
+    uint8_t  bytes[256];
+
+    static const char *const  batches[] = {
+        "[1.5, [['AllBlocksCleared']], 5000]",
+        "[1.5, [['AllBlocksCleared']], '0']",
+        "[1.5, [['AllBlocksCleared']], -1]",
+        "[null, [['AllBlocksCleared']]]"
+    };
+
+    static const char  cleared[] = "{\"worker_id\":\"r\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
+    for (i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+        message("a", block(7, "null", 1));
+        message("a", "['AllBlocksCleared']");
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "%s: nothing is missing",
+           kind->name);
+
+        len = pack(bytes, sizeof(bytes), batches[i]);
+        ok(message_bytes("a", bytes, len) == KVR_INGEST_DROP
+           && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED),
+           "but after %s there is", batches[i]);
+    }
+
+    (void) message_bytes("r", cleared, sizeof(cleared) - 1);
+    ok(stands("r", KVR_UNVERIFIED, KVR_FINE)
+       && message_bytes("r", cleared + 1, 17) == KVR_INGEST_DROP
+       && stands("r", KVR_DEGRADED, KVR_DEG_REFUSED),
+       "the same where RouterEvents are expected");
+}
+
+
 static void
 test_block_size(void)
 {
@@ -409,6 +447,7 @@ main(void)
         run(&kinds[i], test_counts);
         run(&kinds[i], test_takeover);
         run(&kinds[i], test_refused);
+        run(&kinds[i], test_unread);
         run(&kinds[i], test_block_size);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);

@@ -408,6 +408,13 @@ test_registry(void)
     (void) registered("a", "127.0.0.1:2", 9000);
     ok(confidence_of("a", 6001) != KVR_STALE, "until that is renewed");
 
+    ok(kvr_router_expire(&router, "a", 1, 5000) == KVR_OK
+       && confidence_of("a", 5000) != KVR_STALE
+       && confidence_of("a", 5001) == KVR_STALE,
+       "or when it is found to be gone before its time");
+    ok(kvr_router_expire(&router, "a", 1, 7000) == KVR_OK
+       && confidence_of("a", 5001) == KVR_STALE, "and stays so");
+
     (void) kvr_router_drain(&router, "a", 1, true);
     (void) registered("a", "127.0.0.1:3", 9000);
     ok(flags_of("a") & KVR_WORKER_DRAINING, "a drain stays");
@@ -420,7 +427,11 @@ test_registry(void)
     is_u64(matched("a", row(1, 1), 1).device, 0, "with its blocks");
     ok(flags_of("a") & KVR_WORKER_DELETED, "and is no candidate");
     is_u64(deregistered("a"), KVR_DECLINED, "once");
+    is_u64(kvr_router_expire(&router, "a", 1, 5000), (uint64_t) KVR_DECLINED,
+           "who has left can't expire");
     (void) lease("nobody", now_ms);
+    is_u64(kvr_router_expire(&router, "nobody", 6, 5000),
+           (uint64_t) KVR_DECLINED, "nor who is not known");
     is_u64(deregistered("nobody"), KVR_DECLINED, "one that is not known not");
 
     is_u64(registered("a", "127.0.0.1:3", 9000), KVR_REGISTERED_NEW,
@@ -450,6 +461,9 @@ test_registry(void)
     ok(!(flags_of("a") & KVR_WORKER_DELETED)
        && confidence_of("a", 99999) != KVR_STALE,
        "without a registration");
+    ok(kvr_router_expire(&router, "a", 1, 5000) == KVR_OK
+       && confidence_of("a", 5001) == KVR_STALE,
+       "unless it should have one: then it is STALE, too");
 
     (void) registered("s", "127.0.0.1:5", 9000);
     memset(&conf, 0, sizeof(conf));

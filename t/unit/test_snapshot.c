@@ -9,6 +9,9 @@
 #include "snapshot.h"
 
 
+#define MANY  2000              /* blocks of a long chain */
+
+
 static kvr_rc_t
 count_line(void *data, const char *line, size_t len)
 {
@@ -290,6 +293,80 @@ test_whole(void)
 }
 
 
+/* A chain of `n' blocks, or one block behind that chain. */
+
+static bool
+long_part(uint64_t first, uint32_t n, bool child)
+{
+    uint32_t  i;
+    pack_t    out;
+
+    static uint64_t  values[MANY];
+    static uint8_t   bytes[4 * BYTES];
+
+    out.pos = bytes;
+    out.end = bytes + sizeof(bytes);
+
+    pack_array(&out, 1);
+    pack_array(&out, 6);
+    pack_str(&out, "s", 1);
+    pack_u64(&out, 0);
+    pack_u64(&out, 0);
+
+    if (child) {
+        pack_u64(&out, first + n - 1);
+        first += UINT64_C(1) << 32;
+        n = 1;
+
+    } else {
+        pack_tag(&out, 0xc0, 0, 0);
+    }
+
+    for (i = 0; i < n; i++) {
+        values[i] = first + i;
+    }
+
+    pack_bin(&out, values, n * 8);
+    pack_bin(&out, values, n * 8);
+
+    return part(bytes, out.pos - bytes, 1000) == KVR_DONE;
+}
+
+
+/* A snapshot that the zone has no room for. */
+
+static void
+test_full(void)
+{
+    bool                 good;
+    uint32_t             i;
+    const kvr_worker_t  *w;
+
+    w = worker_of("a");
+    good = begin("a", 5, 100, true) == KVR_OK;
+
+    for (i = 0; i < 1000 && good && !w->stream.aside_lost; i++) {
+        good = long_part(1 + i * MANY, MANY, false);
+    }
+
+    ok(good && i < 1000, "a part is forgotten as soon as the zone is full");
+
+    while (good && i--) {
+        good = long_part(1 + i * MANY, MANY, true);
+    }
+
+    ok(good && w->counters.why[KVR_WHY_FORGOTTEN] > 0
+       && w->counters.why[KVR_WHY_PARENT] <= 1,
+       "and what hangs on it, which is counted");
+
+    ok(end() == KVR_OK
+       && kvr_ingest_repair_end(ingest, "a", 1) == KVR_OK
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100)
+       && w->flags & KVR_WORKER_TRUNCATED,
+       "and no more: the view is TRUNCATED, not DEGRADED");
+}
+
+
 static void
 test_garbage(void)
 {
@@ -371,7 +448,7 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_swap, test_slices, test_spans, test_cursor, test_whole,
-        test_garbage
+        test_full, test_garbage
     };
 
     for (i = 0; i < KINDS; i++) {

@@ -176,6 +176,107 @@ test_set_back(void)
 }
 
 
+/* Envelopes whose payload can't be read: a batch without its end. */
+
+static void
+test_unread(void)
+{
+    static const uint8_t  torn[] = { 0x93, 0xcb, 0x3f, 0xf8 };
+
+    size_t   len;
+    model_t  m;
+    uint8_t  payload[BYTES], message[BYTES];
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m), "a view");
+
+    ok(send_bytes("a", 5, 101, true, torn, sizeof(torn)) == KVR_INGEST_APPLY
+       && detail && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 101)
+       && worker_of("a")->counters.why[KVR_WHY_SYNTAX] == 1
+       && holds("a", &m),
+       "a payload that can't be read is refused: %s", detail);
+
+    ok(send_bytes("a", 5, 101, true, torn, sizeof(torn)) == KVR_INGEST_DROP
+       && worker_of("a")->counters.why[KVR_WHY_SYNTAX] == 1, "once");
+
+    ok(say("a", 5, 102, true, "[1.5, [['AllBlocksCleared']], 5000]")
+       == KVR_INGEST_APPLY
+       && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 102)
+       && worker_of("a")->counters.why[KVR_WHY_RANK] == 1,
+       "so is a batch of a rank that can't be");
+
+    ok(say("a", 5, 103, true, "[['c', 0], ['c', 1]]") == KVR_INGEST_APPLY
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 103)
+       && worker_of("a")->counters.gaps == 0, "without a gap");
+
+    len = envelope(message, "d", 7, 1, true, torn, sizeof(torn));
+    ok(kvr_ingest_open(ingest, "d", 1, message, len, false, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 100) == KVR_DONE
+       && stands("d", KVR_DEGRADED, KVR_DEG_REFUSED, 7, 1),
+       "also from the log, of a worker that is not known");
+
+    (void) say("a", 5, 105, true, NULL);
+    (void) kvr_ingest_repair_failed(ingest, "a", 1, 5, 105);
+    model_random(&m);
+    snapshot_write(&m);
+    ok(begin("a", 5, 104, true) == KVR_OK && all_parts(), "a snapshot");
+
+    len = envelope(message, "a", 5, 105, true, torn, sizeof(torn));
+    ok(part(message, len, 16) == KVR_DONE && end() == KVR_OK
+       && kvr_ingest_repair_end(ingest, "a", 1) == KVR_OK
+       && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 105)
+       && holds("a", &m),
+       "and an entry behind it that can't be read");
+
+    len = pack(payload, sizeof(payload), "['kvr1', 'a', 5, 106, true]");
+    ok(kvr_ingest_open(ingest, "a", 1, payload, len, true, now_ms, &detail)
+       == KVR_INGEST_DROP
+       && stands("a", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 105),
+       "what is no envelope has no number");
+}
+
+
+/* What the log has was said at some time. */
+
+static void
+test_old(void)
+{
+    size_t   len;
+    model_t  m;
+    uint8_t  payload[64], message[BYTES];
+
+    model_random(&m);
+    (void) load("a", 5, 100, true, &m);
+    (void) say("a", 5, 100, true, NULL);
+
+    now_ms += 6000;
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       "a publisher is silent");
+
+    len = pack(payload, sizeof(payload), "[['c', 0]]");
+    len = envelope(message, "a", 5, 100, true, payload, len);
+    ok(kvr_ingest_open(ingest, "a", 1, message, len, false, now_ms, &detail)
+       == KVR_INGEST_DROP
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       "and stays so when something old of it is read in the log");
+
+    len = pack(payload, sizeof(payload), "[['c', 0]]");
+    len = envelope(message, "c", 7, 1, true, payload, len);
+    ok(kvr_ingest_open(ingest, "c", 1, message, len, false, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 100) == KVR_DONE
+       && stands("c", KVR_EXACT, KVR_FINE, 7, 1)
+       && worker_of("c")->stream.last_ms == 0,
+       "of who is known by its log alone no message was heard");
+
+    ok(say("a", 5, 100, true, NULL) == KVR_INGEST_DROP
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       "until it is heard again");
+}
+
+
 /* A RouterEvent: rank r is cleared, or a block of it in that tier removed. */
 
 static bool
@@ -228,7 +329,7 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_silent_epoch, test_set_back,
-        test_numbers
+        test_unread, test_old, test_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
