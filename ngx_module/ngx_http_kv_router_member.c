@@ -40,7 +40,9 @@ ngx_str_t  ngx_http_kv_router_member_fields[] = {
     ngx_string("ranks"),
     ngx_string("role"),
     ngx_string("weight"),
-    ngx_string("lora")
+    ngx_string("lora"),
+    ngx_string("hybrid"),
+    ngx_string("reason")
 };
 
 
@@ -143,6 +145,7 @@ static ngx_int_t
 ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
     kvr_registration_t *reg, size_t len, int64_t ttl)
 {
+    char                            said[KVR_SAID_MAX + 1];
     uint32_t                        n;
     kvr_rc_t                        rc;
     ngx_str_t                       id;
@@ -159,10 +162,21 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
     ttl = ngx_max(ttl, 0);
     ttl = ngx_min(ttl, NGX_HTTP_KV_ROUTER_TTL_MAX);
 
-    rc = kvr_router_register(&c->zone->router, &reg->conf,
-                             ngx_current_msec + ttl, &what);
+    id.len = len;
+    id.data = (u_char *) reg->conf.id;
 
-    slot = ngx_http_kv_router_member_slot(m, (u_char *) reg->conf.id, len);
+    slot = ngx_http_kv_router_member_slot(m, id.data, len);
+
+    if (slot == NULL
+        || kvr_router_said(&c->zone->router, slot - m->slots, said) != KVR_OK)
+    {
+        said[0] = '\0';
+    }
+
+    rc = kvr_router_register(&c->zone->router, reg, ngx_current_msec + ttl,
+                             &what);
+
+    slot = ngx_http_kv_router_member_slot(m, id.data, len);
 
     if (slot) {
         slot->poll = m->poll;
@@ -177,8 +191,7 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
         return NGX_ABORT;
 
     case KVR_FULL:
-        ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len,
-                                           "refused",
+        ngx_http_kv_router_member_complain(m, id.data, len, "refused",
                                            "no room for it in the zone");
         return NGX_OK;
 
@@ -186,15 +199,18 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
         return NGX_OK;
     }
 
-    ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len, NULL,
-                                       NULL);
+    ngx_http_kv_router_member_complain(m, id.data, len, NULL, NULL);
+
+    if (reg->said[0] && ngx_strcmp(reg->said, said) != 0) {
+        ngx_log_error(NGX_LOG_WARN, c->log, 0,
+                      "kv_router zone \"%V\": the publisher of worker \"%V\" "
+                      "is not complete: \"%s\"", &c->zone->name, &id,
+                      reg->said);
+    }
 
     if (what == KVR_REGISTERED_AS_BEFORE) {
         return NGX_OK;
     }
-
-    id.len = len;
-    id.data = (u_char *) reg->conf.id;
 
     ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                   "kv_router zone \"%V\": worker \"%V\" %s, at \"%s\"",

@@ -36,7 +36,7 @@
 #define NGX_HTTP_KV_ROUTER_TTL            15000
 
 /* of it, those that are of interest */
-#define NGX_HTTP_KV_ROUTER_MEMBER_FIELDS  8
+#define NGX_HTTP_KV_ROUTER_MEMBER_FIELDS  10
 
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32

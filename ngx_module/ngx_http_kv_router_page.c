@@ -232,7 +232,12 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                     || w->confidence == KVR_STALE,
                                  kvr_confidence_name(w->confidence));
 
-    ngx_http_kv_router_answer_printf(a, "<td>%s<td class=\"n\">", w->reason);
+    ngx_http_kv_router_answer_printf(a, "<td>%s%s", w->reason,
+                                     w->said[0] ? ": " : "");
+    ngx_http_kv_router_page_text(a, (u_char *) w->said,
+                                 ngx_strlen(w->said));
+
+    ngx_http_kv_router_answer_printf(a, "<td class=\"n\">");
     ngx_http_kv_router_page_ms(a, w->age);
     ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uD", w->conf.ranks);
 

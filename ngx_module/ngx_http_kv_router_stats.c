@@ -346,6 +346,10 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     rc = kvr_router_read_worker(&zone->router, slot, &w->conf, &w->flags,
                                 &w->generation);
 
+    if (rc == KVR_OK) {
+        rc = kvr_router_said(&zone->router, slot, w->said);
+    }
+
     if (rc == KVR_BUSY) {
         return NGX_BUSY;
     }
@@ -552,6 +556,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(w->confidence));
     ngx_http_kv_router_gen_str(g, "reason", w->reason);
+    ngx_http_kv_router_gen_str(g, "publisher_reason", w->said);
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);

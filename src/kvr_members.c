@@ -141,6 +141,18 @@ kvr_router_read_worker(const kvr_router_t *r, uint32_t worker,
 }
 
 
+kvr_rc_t
+kvr_router_said(const kvr_router_t *r, uint32_t worker, char *said)
+{
+    uint32_t            i;
+    const kvr_shard_t  *k;
+
+    k = kvr_members_shard(r, worker, &i);
+
+    return kvr_fleet_said(&k->fleet, i, said);
+}
+
+
 const kvr_worker_t *
 kvr_router_worker(const kvr_router_t *r, uint32_t worker)
 {

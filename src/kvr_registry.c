@@ -14,16 +14,18 @@ static void kvr_registry_take_out(kvr_shard_t *k, uint32_t worker,
 
 
 kvr_rc_t
-kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
+kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
     uint64_t expires_ms, kvr_registered_t *what)
 {
-    bool           known;
-    size_t         len;
-    uint32_t       worker, rank, holder, flags;
-    kvr_rc_t       rc;
-    kvr_shard_t   *k;
-    kvr_worker_t  *w;
+    bool                      known;
+    size_t                    len;
+    uint32_t                  worker, rank, holder, flags;
+    kvr_rc_t                  rc;
+    kvr_shard_t              *k;
+    kvr_worker_t             *w;
+    const kvr_worker_conf_t  *conf;
 
+    conf = &reg->conf;
     known = false;
     *what = KVR_REGISTERED_AS_BEFORE;
     len = strnlen(conf->id, sizeof(conf->id));
@@ -84,6 +86,12 @@ kvr_router_register(kvr_router_t *r, const kvr_worker_conf_t *conf,
 done:
 
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
+
+    kvr_fleet_say(&k->fleet, worker, reg->said);
+
+    if (reg->hybrid) {
+        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
+    }
 
     if (!known) {
         kvr_members_begin(r, k, worker);

@@ -284,6 +284,9 @@ kvr_rc_t kvr_router_find_worker(const kvr_router_t *k, const char *id,
 kvr_rc_t kvr_router_read_worker(const kvr_router_t *k, uint32_t worker,
     kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
 
+/* As kvr_fleet_said(). */
+kvr_rc_t kvr_router_said(const kvr_router_t *k, uint32_t worker, char *said);
+
 /* Of a number below max: for its stream and its counters, word by word. */
 const kvr_worker_t *kvr_router_worker(const kvr_router_t *k, uint32_t worker);
 
@@ -337,7 +340,8 @@ kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
  *
  * register: the worker is in Redis until expires_ms (monotonic), unless that
  * is renewed; from then on it is STALE.  Configuration and API override what
- * it says.  A worker that only events told of becomes one of Redis, with all
+ * it says, but for why its publisher is not complete, and that it's a hybrid
+ * model's.  A worker that only events told of becomes one of Redis, with all
  * it holds, as does one that was taken out of Redis.  KVR_DECLINED: deleted by
  * the API; KVR_FULL: no room for it, or for its ranks.
  *
@@ -357,7 +361,7 @@ typedef enum {
     KVR_REGISTERED_CHANGED
 } kvr_registered_t;
 
-kvr_rc_t kvr_router_register(kvr_router_t *k, const kvr_worker_conf_t *conf,
+kvr_rc_t kvr_router_register(kvr_router_t *k, const kvr_registration_t *reg,
     uint64_t expires_ms, kvr_registered_t *what);
 kvr_rc_t kvr_router_deregister(kvr_router_t *k, const char *id, size_t len);
 kvr_rc_t kvr_router_expire(kvr_router_t *k, const char *id, size_t len,

@@ -11,6 +11,7 @@
 
 static bool kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len);
 static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
+static bool kvr_fleet_changed(const kvr_worker_t *w, uint32_t version);
 static void kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
     const kvr_worker_conf_t *conf);
 
@@ -178,17 +179,11 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
 
         version = __atomic_load_n(&w->version, __ATOMIC_ACQUIRE);
 
-        if (version & 1) {
-            continue;
-        }
-
         kvr_copy_words(conf, &w->conf, sizeof(kvr_worker_conf_t) / 8);
         *flags = kvr_load32(&w->flags);
         *generation = kvr_load32(&w->generation);
 
-        kvr_fence(__ATOMIC_ACQUIRE);
-
-        if (kvr_load32(&w->version) != version) {
+        if (kvr_fleet_changed(w, version)) {
             continue;
         }
 
@@ -203,6 +198,45 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
     }
 
     return KVR_BUSY;
+}
+
+
+kvr_rc_t
+kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
+{
+    uint32_t             i, version;
+    const kvr_worker_t  *w;
+
+    if (worker >= f->zone->max_workers) {
+        return KVR_DECLINED;
+    }
+
+    w = &f->workers[worker];
+
+    for (i = 0; i < KVR_FLEET_ATTEMPTS; i++) {
+
+        version = __atomic_load_n(&w->version, __ATOMIC_ACQUIRE);
+
+        kvr_copy_words(said, w->said, sizeof(w->said) / 8);
+
+        if (!kvr_fleet_changed(w, version)) {
+            said[KVR_SAID_MAX] = '\0';
+            return KVR_OK;
+        }
+    }
+
+    return KVR_BUSY;
+}
+
+
+/* Was there a writer since the version was read? */
+
+static bool
+kvr_fleet_changed(const kvr_worker_t *w, uint32_t version)
+{
+    kvr_fence(__ATOMIC_ACQUIRE);
+
+    return version & 1 || kvr_load32(&w->version) != version;
 }
 
 
@@ -274,6 +308,7 @@ kvr_fleet_slot(kvr_fleet_t *f)
 
         kvr_set32(f->mem, &w->generation, w->generation + 1);
         kvr_set64(f->mem, &w->expires_ms, 0);
+        kvr_fleet_say(f, i, "");
 
         for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
             kvr_set_word(f->mem, &w->counters, k, 0);
@@ -327,6 +362,35 @@ kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
     for (i = 0; i < sizeof(copy) / 8; i++) {
         kvr_set_word(f->mem, &w->conf, i, ((kvr_word_t *) &copy)[i]);
     }
+}
+
+
+void
+kvr_fleet_say(kvr_fleet_t *f, uint32_t worker, const char *said)
+{
+    uint32_t       i;
+    uint64_t       words[(KVR_SAID_MAX + 1) / 8];
+    kvr_worker_t  *w;
+
+    _Static_assert(sizeof(w->said) % 8 == 0, "whole words");
+    _Static_assert(offsetof(kvr_worker_t, said) % 8 == 0, "aligned");
+
+    w = &f->workers[worker];
+
+    memset(words, 0, sizeof(words));
+    memcpy(words, said, strnlen(said, KVR_SAID_MAX));
+
+    if (memcmp(w->said, words, sizeof(words)) == 0) {
+        return;
+    }
+
+    kvr_version_lock(f->mem, &w->version);
+
+    for (i = 0; i < sizeof(words) / 8; i++) {
+        kvr_set_word(f->mem, w->said, i, words[i]);
+    }
+
+    kvr_version_unlock(&w->version);
 }
 
 

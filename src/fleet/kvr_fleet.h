@@ -83,6 +83,7 @@ kvr_worker_tombstone(uint32_t flags)
 }
 
 
+#define KVR_SAID_MAX         127         /* bytes of what a publisher says */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
@@ -177,13 +178,15 @@ typedef enum {
 
 /* A worker in the zone. */
 typedef struct {
-    uint32_t               version;     /* odd while conf is being changed */
+    uint32_t               version;     /* odd while conf or said change */
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
     uint32_t               first_holder;/* its holders, linked by next */
     uint64_t               expires_ms;  /* its registration in Redis, unless
                                            renewed; monotonic, 0: has none */
     kvr_worker_conf_t      conf;
+    char                   said[KVR_SAID_MAX + 1];  /* by its publisher: why it
+                                           is not complete, printable */
     kvr_stream_t           stream;
     kvr_worker_counters_t  counters;
 } kvr_worker_t;
@@ -286,6 +289,12 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
     kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
 
 /*
+ * Copies what the worker's publisher said last, KVR_SAID_MAX + 1 bytes; as
+ * above.
+ */
+kvr_rc_t kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said);
+
+/*
  * The functions below are for the lock's holder, inside a transaction.
  *
  * put: makes the worker, or changes what it is.  KVR_FULL when all slots are
@@ -306,6 +315,9 @@ kvr_fleet_touch(kvr_fleet_t *f)
                      __ATOMIC_RELEASE);
 }
 
+
+/* What the worker's publisher says, KVR_SAID_MAX bytes of it. */
+void kvr_fleet_say(kvr_fleet_t *f, uint32_t worker, const char *said);
 
 /*
  * What is known of a worker's event stream is forgotten: with its blocks gone

@@ -12,6 +12,8 @@
 #define KVR_REGISTRATION_NUMBER  31     /* bytes of a number, at most */
 
 
+static void kvr_registration_said(kvr_registration_t *reg, const char *value,
+    size_t len);
 static bool kvr_registration_number(const char *value, size_t len,
     uint32_t max, uint32_t *number);
 static bool kvr_registration_weight(const char *value, size_t len,
@@ -81,6 +83,16 @@ kvr_registration_field(kvr_registration_t *reg, const char *name,
                ? NULL : "\"eagle\" must be 0 or 1";
     }
 
+    if (is("hybrid")) {
+        reg->hybrid = (len == 1 && value[0] == '1');
+        return NULL;
+    }
+
+    if (is("reason")) {
+        kvr_registration_said(reg, value, len);
+        return NULL;
+    }
+
     if (is("weight")) {
         return kvr_registration_weight(value, len, &reg->conf.weight)
                ? NULL : "\"weight\" must be 0.001..1000";
@@ -114,6 +126,23 @@ kvr_registration_foreign(const kvr_registration_t *reg, const char *model,
     }
 
     return NULL;
+}
+
+
+/* For people: what is too long is cut. */
+
+static void
+kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
+{
+    size_t  i;
+
+    len = kvr_min(len, KVR_SAID_MAX);
+
+    for (i = 0; i < len; i++) {
+        reg->said[i] = (value[i] < 0x20 || value[i] > 0x7e) ? '?' : value[i];
+    }
+
+    reg->said[len] = '\0';
 }
 
 

@@ -20,6 +20,10 @@ typedef struct {
     uint32_t           block_size;      /* tokens; 0: not said */
     bool               has_eagle;
     bool               eagle;           /* its blocks are of pairs of tokens */
+    bool               hybrid;          /* has KV cache groups that are not
+                                           indexed */
+    char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
+                                           is not complete, or "" */
 } kvr_registration_t;
 
 

@@ -256,6 +256,23 @@ def adapters_attract_requests():
     at.wait("m2", lora=[])
 
 
+def a_publisher_says_why_it_is_not_complete():
+    """why a publisher is not complete is in /workers, and in the log, once"""
+    why = "the engine was not reached yet"
+    at.relay("m1").live(reason=why)
+    at.wait("m1", publisher_reason=why)
+    said = f"publisher of worker \"m1\" is not complete: \"{why}\""
+    at.log_has(said)
+    assert why in at.stage.call("GET", "/status?format=html").decode()
+    time.sleep(5)
+    at.log_has(said)
+    at.relay("m1").live(reason="<b>\n" + "x" * 200, hybrid="1")
+    at.wait("m1", publisher_reason="<b>?" + "x" * 123, scores="upper_bounds")
+    assert "<b>" not in at.stage.call("GET", "/status?format=html").decode()
+    at.relay("m1").live(reason="")
+    at.wait("m1", publisher_reason="")
+
+
 # ------------------------------------------------------------ bad and foreign
 
 def nonsense_is_refused():
@@ -490,6 +507,7 @@ def main():
                 fields_may_change,
                 an_address_may_change,
                 adapters_attract_requests,
+                a_publisher_says_why_it_is_not_complete,
                 nonsense_is_refused,
                 a_large_hash_is_refused,
                 other_block_sizes_are_ignored,

@@ -13,6 +13,8 @@
 static kvr_registration_t  reg;
 
 static const char  *loaded = "";        /* "lora" of who registers */
+static const char  *says = "";           /* "reason" */
+static const char  *hybrid = "0";
 
 
 /* ---- fields ------------------------------------------------------------- */
@@ -69,6 +71,8 @@ test_fields(void)
         "1e9", "1e-9", ".", "00000000000000000000000000000000000000000001"
     };
 
+    char  said[KVR_SAID_MAX + 9];
+
     kvr_registration_init(&reg, "w1", 2);
 
     ok(strcmp(reg.conf.id, "w1") == 0 && reg.conf.ranks == 1
@@ -92,9 +96,20 @@ test_fields(void)
        && strcmp(reg.conf.lora, "sql-1,org/chat v2") == 0,
        "every field is taken");
 
+    ok(field("hybrid", "1") == NULL && reg.hybrid
+       && field("hybrid", "yes") == NULL && !reg.hybrid
+       && field("reason", "no \xff\n") == NULL
+       && strcmp(reg.said, "no ??") == 0,
+       "so is what it says of itself, printable");
+
+    memset(said, 'x', sizeof(said));
+    ok(kvr_registration_field(&reg, "reason", 6, said, sizeof(said)) == NULL
+       && strlen(reg.said) == KVR_SAID_MAX
+       && field("reason", "") == NULL && reg.said[0] == '\0',
+       "and cut, or none");
+
     ok(field("epoch", "12") == NULL && field("", "") == NULL
-       && field("reason", "\xff\xfe") == NULL && field("addres", "x") == NULL,
-       "fields of others are ignored");
+       && field("addres", "x") == NULL, "fields of others are ignored");
 
     kvr_registration_init(&reg, "w1", 2);
     ok(field("address", "") == NULL && reg.conf.address[0] == '\0'
@@ -302,6 +317,20 @@ address_of(const char *worker)
 /* "-": no such worker. */
 
 static const char *
+said_of(const char *worker)
+{
+    uint32_t     slot;
+    static char  said[KVR_SAID_MAX + 1];
+
+    return kvr_router_find_worker(&router, worker, strlen(worker), &slot)
+           == KVR_OK && kvr_router_said(&router, slot, said) == KVR_OK
+           ? said : "-";
+}
+
+
+/* "-": no such worker. */
+
+static const char *
 adapters_of(const char *worker)
 {
     uint32_t                  slot, flags, generation;
@@ -327,8 +356,10 @@ registered(const char *worker, const char *address, uint64_t expires)
     kvr_registration_init(&reg, worker, strlen(worker));
     strcpy(reg.conf.address, address);
     (void) field("lora", loaded);
+    (void) field("reason", says);
+    (void) field("hybrid", hybrid);
 
-    rc = kvr_router_register(&router, &reg.conf, expires, &what);
+    rc = kvr_router_register(&router, &reg, expires, &what);
 
     return rc == KVR_OK ? (int) what : (int) rc;
 }
@@ -386,6 +417,15 @@ test_registry(void)
     is_u64(registered("a", "127.0.0.1:1", 6000), KVR_REGISTERED_AS_BEFORE,
            "again, it is the same");
     is_u64(kvr_router_version(&router), version, "and nobody has to look");
+
+    says = "the engine was not reached yet";
+    ok(registered("a", "127.0.0.1:1", 6000) == KVR_REGISTERED_AS_BEFORE
+       && strcmp(said_of("a"), says) == 0,
+       "its publisher may say why it is not complete");
+    says = "";
+    ok(registered("a", "127.0.0.1:1", 6000) == KVR_REGISTERED_AS_BEFORE
+       && strcmp(said_of("a"), "") == 0, "or nothing any more");
+
     is_u64(registered("a", "127.0.0.1:2", 6000), KVR_REGISTERED_CHANGED,
            "another address is a change");
     ok(strcmp(address_of("a"), "127.0.0.1:2") == 0, "that is taken");
@@ -457,6 +497,16 @@ test_registry(void)
            "what a person put");
     ok(flags_of("a") & KVR_WORKER_API && address_of("a")[0] == '\0',
        "stays as it was put");
+    says = "it is gone";
+    hybrid = "1";
+    ok(registered("a", "127.0.0.1:4", 9000) == KVR_REGISTERED_AS_BEFORE
+       && strcmp(said_of("a"), says) == 0 && flags_of("a") & KVR_WORKER_HYBRID,
+       "but for what its publisher says of itself and the engine");
+    says = "";
+    hybrid = "0";
+    ok(registered("a", "127.0.0.1:4", 9000) == KVR_REGISTERED_AS_BEFORE
+       && strcmp(said_of("a"), "") == 0 && flags_of("a") & KVR_WORKER_HYBRID,
+       "and that a model is hybrid is not forgotten");
     is_u64(deregistered("a"), KVR_DECLINED, "and stays");
     ok(!(flags_of("a") & KVR_WORKER_DELETED)
        && confidence_of("a", 99999) != KVR_STALE,
@@ -517,17 +567,17 @@ test_lease(void)
     kvr_router_lease_release(&router);
     kvr_registration_init(&reg, "l", 1);
 
-    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_LOST
+    ok(kvr_router_register(&router, &reg, 1, &what) == KVR_LOST
        && deregistered("a") == KVR_LOST
        && kvr_router_ignore_worker(&router, "a", 1) == KVR_LOST,
        "%s: without the lease nothing is written", kind->name);
 
     (void) lease("l", now_ms);
     reg.conf.ranks = 0;
-    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_INVALID,
+    ok(kvr_router_register(&router, &reg, 1, &what) == KVR_INVALID,
        "nor with ranks out of range");
     kvr_registration_init(&reg, "a/b", 3);
-    ok(kvr_router_register(&router, &reg.conf, 1, &what) == KVR_INVALID,
+    ok(kvr_router_register(&router, &reg, 1, &what) == KVR_INVALID,
        "nor with an id that is none");
 }
 
