@@ -64,6 +64,32 @@ class Options(test_relay.Tests):
             assert "sEcr3t" not in done.stderr
             assert not done.stdout
 
+    def secrets(self):
+        """a URL that is in the wrong place is not repeated"""
+        url = "redis://:sEcr3t@h:1"
+        good = ["--worker", "w", "--events", "tcp://127.0.0.1:1"]
+        for args, said in (
+                (["--worker", "w", "--trtllm", "u:sEcr3t@h:8000"], "--trtllm"),
+                (["--worker", "w", "--trtllm", url], "--trtllm"),
+                (["--worker", "w", "--events", url], "--events"),
+                (["--worker", url], "--worker"),
+                (good + ["--" + url], "argument 5 is no option"),
+                *((good + [option, url], option) for option in (
+                    "--replay", "--ranks", "--memory", "--eagle", "--role",
+                    "--weight", "--log-level", "--redis-ca", "--redis-key",
+                    "--address", "--listen"))):
+            done = subprocess.run([RELAY, *args], capture_output=True,
+                                  text=True, timeout=PATIENCE)
+            assert done.returncode == 2, (args, done)
+            assert said in done.stderr, (args, done)
+            assert "sEcr3t" not in done.stderr, (args, done)
+        done = subprocess.run(
+            [RELAY], capture_output=True, text=True, timeout=PATIENCE, env={
+                **os.environ, "KV_RELAY_WORKER": "w",
+                "KV_RELAY_TRTLLM": "u:sEcr3t@h:8000"})
+        assert done.returncode == 2 and "--trtllm" in done.stderr
+        assert "sEcr3t" not in done.stderr
+
     def environment(self):
         """options come from the environment, too; the command line wins"""
         done = subprocess.run(

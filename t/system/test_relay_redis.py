@@ -140,6 +140,18 @@ class Redis(test_relay.Tests):
             assert "wr0ngpass" not in text
         assert relay.text().count("NOPERM") == 0
 
+    def password_repeated(self):
+        """nor where the answer to it repeats it"""
+        self.stage.stop_redis()
+        self.stage.start_redis("--rename-command", "AUTH", "")
+        for user in ("relay", ""):
+            relay = self.relay(self.engine(), url=f"redis://{user}:S3cret@"
+                               f"127.0.0.1:{self.stage.redis_port}")
+            relay.wait_for("redis connection given up")
+            assert 'why="AUTH refused: ERR"' in relay.text()
+            assert "S3cret" not in relay.text()
+        self.stage.stop_redis()
+
 
 if __name__ == "__main__":
     sys.exit(test_relay.main(Redis, "relay-redis"))
