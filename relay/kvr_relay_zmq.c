@@ -271,6 +271,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->connected = true;
+    z->told = false;
     z->again_ms = 0;
     z->reconnected = true;
     z->has_live = false;
@@ -298,7 +299,16 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u", s->index);
+    if (s->connected) {
+        kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u",
+                      s->index);
+
+    } else if (!s->zmq->told) {
+        s->zmq->told = true;
+
+        kvr_relay_log(KVR_RELAY_WARN, "engine not reached", "rank=%u why=\""
+                      "what answers there is no publisher by ZMQ\"", s->index);
+    }
 
     s->connected = false;
     s->in_step = false;

@@ -37,6 +37,7 @@ struct kvr_relay_zmq_s {
     void                  *replay;          /* NULL: none runs */
     kvr_relay_zmq_mode_t   mode;
 
+    bool                   told;            /* that it is no publisher */
     bool                   reconnected;     /* may be another engine */
     uint32_t               answers;         /* messages of this replay */
     uint32_t               tries;           /* without any progress */

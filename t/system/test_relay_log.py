@@ -14,6 +14,21 @@ import test_relay
 from relay import RELAY, stored
 from stage import PATIENCE, server_port
 from processes import wait_until
+from wires import Listener
+
+
+class Web(Listener):
+    """Speaks no ZMQ."""
+
+    def __init__(self, port=0):
+        super().__init__(port=port)
+        self.times = 0
+
+    def serve(self, client):
+        """The same to everybody."""
+        self.times += 1
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        client.close()
 
 
 def page_of(port, path):
@@ -60,6 +75,30 @@ class Log(test_relay.Tests):
             relay.kill()
             relay.wait()
             os.close(out)
+
+    def no_publisher(self):
+        """a port where no publisher is is told of once"""
+        with Web() as web:
+            relay = self.relay([], "--events", f"tcp://127.0.0.1:{web.port}")
+            wait_until("it tries again", lambda: web.times > 5, PATIENCE)
+        assert relay.text().count('msg="engine not reached"') == 1
+        assert "engine disconnected" not in relay.text()
+        assert "engine connected" not in relay.text()
+
+    def each_change(self):
+        """an engine that goes and comes is told of once each time"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for times in (1, 2):
+            relay.wait_for("engine connected", times)
+            engine.close()
+            relay.wait_for("engine disconnected", times)
+            with Web(engine.port) as web:
+                wait_until("it tries again", lambda: web.times > 2, PATIENCE)
+            assert relay.text().count('msg="engine not reached"') == times
+            engine.open()
+        relay.wait_for("engine connected", 3)
+        assert relay.text().count('msg="engine disconnected"') == 2
 
 
 if __name__ == "__main__":
