@@ -18,6 +18,8 @@ static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s);
+static void kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
 static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m);
 static void kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -358,7 +360,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
             kvr_relay_zmq_message(r, s, &m);
 
         } else {
-            r->counters.why[KVR_WHY_SYNTAX]++;
+            kvr_relay_zmq_refused(r, s, &m);
         }
 
         kvr_relay_frames_release(&m);
@@ -369,6 +371,24 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     kvr_relay_wake(r, r->now_ms);
+}
+
+
+/* Told of once, for another publisher may say nothing else. */
+
+static void
+kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    r->counters.why[KVR_WHY_SYNTAX]++;
+
+    if (!s->zmq->refused) {
+        s->zmq->refused = true;
+
+        kvr_relay_log(KVR_RELAY_WARN, "message refused", "rank=%u frames=%s%u "
+                      "why=\"not a topic, 8 bytes of a number and a payload\"",
+                      s->index, m->more ? ">" : "", m->n);
+    }
 }
 
 

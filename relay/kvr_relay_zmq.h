@@ -38,6 +38,8 @@ struct kvr_relay_zmq_s {
     kvr_relay_zmq_mode_t   mode;
 
     bool                   told;            /* that it is no publisher */
+    bool                   refused;         /* told of frames that are no
+                                               message */
     bool                   reconnected;     /* may be another engine */
     uint32_t               answers;         /* messages of this replay */
     uint32_t               tries;           /* without any progress */

@@ -100,6 +100,22 @@ class Log(test_relay.Tests):
         relay.wait_for("engine connected", 3)
         assert relay.text().count('msg="engine disconnected"') == 2
 
+    def no_message(self):
+        """frames that are no message are told of once"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        for frames in ([b"", b"x"], [b"x"], [b"", bytes(7), b"x"]):
+            engine.pub.send_multipart(frames)
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        name = 'skipped_total{what="refused",why="syntax"}'
+        assert relay.metric(name) == 3
+        lines = [line for line in relay.text().splitlines()
+                 if 'msg="message refused"' in line]
+        assert len(lines) == 1 and "frames=2" in lines[0], lines
+
 
 if __name__ == "__main__":
     sys.exit(test_relay.main(Log, "relay-log"))
