@@ -3,10 +3,11 @@
 
 import signal
 import sys
+import time
 
 import test_relay
 from relay import stored
-from stage import PATIENCE, server_port
+from stage import PATIENCE, ROOT, server_port
 from processes import wait_until
 
 
@@ -112,23 +113,27 @@ class Redis(test_relay.Tests):
         engine.send(stored([1]))
         self.comes(relay, 1)
 
+    def _user(self, name, *but):
+        """A user with the rights that the README gives it, but for some."""
+        readme = (ROOT / "relay" / "README.md").read_text()
+        words = readme.split("ACL SETUSER relay on >PASSWORD ")[1].split(
+            "```")[0].split()
+        assert set(but) < set(words), but
+        self.stage.redis.execute_command(
+            "ACL", "SETUSER", name, "reset", "on", ">pass@w/rd",
+            *(word for word in words if word not in but))
+        return (f"redis://{name}:pass%40w%2Frd@127.0.0.1:"
+                f"{self.stage.redis_port}")
+
     def secrets(self):
         """a password opens Redis, and is in no log; few rights are enough"""
-        client = self.stage.redis
-        client.execute_command(
-            "ACL", "SETUSER", "relay", "on", ">pass@w/rd", "resetkeys",
-            "resetchannels", "-@all", "~kv-*", "&kv-events:*", "+ping",
-            "+select", "+set", "+get", "+getdel", "+del", "+hset", "+hget",
-            "+hmget", "+expire", "+sadd", "+srem", "+xadd",
-            "+xtrim", "+xrange", "+xrevrange", "+publish", "+multi", "+exec",
-            "+eval")
+        url = self._user("relay")
         port = self.stage.redis_port
         engine = self.engine()
         bad = self.relay(engine,
                          url=f"redis://relay:wr0ngpass@127.0.0.1:{port}")
         bad.wait_for("redis connection given up")
-        relay = self.started(
-            engine, url=f"redis://relay:pass%40w%2Frd@127.0.0.1:{port}/0")
+        relay = self.started(engine, url=url + "/0")
         engine.send(stored([1]))
         self.comes(relay, 1)
         self.snapshot_now(relay)
@@ -139,6 +144,51 @@ class Redis(test_relay.Tests):
             assert "pass@w" not in text and "pass%40" not in text
             assert "wr0ngpass" not in text
         assert relay.text().count("NOPERM") == 0
+
+    def _refuses(self, relay, command):
+        """The line that says what of it Redis refuses."""
+        relay.wait_for("redis refuses")
+        time.sleep(2.5)
+        lines = [line for line in relay.text().splitlines()
+                 if 'msg="redis refuses"' in line]
+        assert len(lines) == 1 and f"command={command} " in lines[0], lines
+        assert "NOPERM" in lines[0] or "WRONGTYPE" in lines[0], lines
+        assert relay.metric("redis_errors_total") >= 1
+        return lines[0]
+
+    def no_trim(self):
+        """a log that can't be trimmed is told of once"""
+        engine = self.engine()
+        relay = self.started(engine, "--snapshot-interval", "16",
+                             url=self._user("notrim", "+xtrim"))
+        for i in range(1, 200):
+            engine.send(stored([i], i - 1 or None))
+        relay.wait_for("snapshot", 2)
+        engine.send(stored([200], 199))
+        self.comes(relay, *range(1, 201))
+        self.snapshot_now(relay)
+        assert "the log grows" in self._refuses(relay, "XTRIM")
+        self.is_complete(relay)
+
+    def no_ask(self):
+        """that routers can't ask for snapshots is told of, until they can"""
+        engine = self.engine()
+        url = self._user("noask", "+getdel")
+        relay = self.started(engine, url=url)
+        assert "routers ask" in self._refuses(relay, "GETDEL")
+        self._user("noask")
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.snapshot_now(relay)
+        self._user("noask", "+getdel")
+        relay.wait_for("redis refuses", 2)
+
+    def ask_of_another_type(self):
+        """and a key of another type in the place of what they ask by"""
+        engine = self.engine()
+        relay = self.started(engine)
+        self.stage.redis.hset(f"kv-snap-ask:{{{relay.worker}}}", "a", "b")
+        assert "routers ask" in self._refuses(relay, "GETDEL")
 
     def password_repeated(self):
         """nor where the answer to it repeats it"""
