@@ -4,6 +4,7 @@
 
 
 #include "kvr_relay_options.h"
+#include "kvr_relay_endpoints.h"
 #include "kvr_relay_url.h"
 
 #include "event/kvr_event.h"
@@ -56,13 +57,7 @@ static int kvr_relay_options_env(kvr_relay_options_t *o);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
 static int kvr_relay_options_redis(kvr_relay_options_t *o);
 static bool kvr_relay_options_address(const char *text);
-static int kvr_relay_options_ranks(kvr_relay_options_t *o);
-static int kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
-    uint32_t ranks);
 static void kvr_relay_options_help(void);
-static const char *kvr_relay_shown(const char *value);
-__attribute__((format(printf, 2, 3)))
-static int kvr_relay_bad(const char *name, const char *fmt, ...);
 
 
 #define at(field)  offsetof(kvr_relay_options_t, field)
@@ -540,7 +535,7 @@ kvr_relay_options_check(kvr_relay_options_t *o)
                              kvr_relay_shown(o->listen));
     }
 
-    return kvr_relay_options_ranks(o);
+    return kvr_relay_endpoints_check(o);
 }
 
 
@@ -604,111 +599,6 @@ kvr_relay_options_address(const char *text)
 }
 
 
-static int
-kvr_relay_options_ranks(kvr_relay_options_t *o)
-{
-    int  code;
-
-    if (o->trtllm != NULL) {
-        if (o->replay.n != 0) {
-            return kvr_relay_bad("replay", "goes with --events");
-        }
-
-        return -1;
-    }
-
-    code = kvr_relay_options_spread("events", &o->events, o->ranks);
-
-    if (code < 0 && o->replay.n != 0) {
-        code = kvr_relay_options_spread("replay", &o->replay, o->ranks);
-    }
-
-    if (code >= 0) {
-        return code;
-    }
-
-    if (o->replay.n != 0 && o->replay.n != o->events.n) {
-        return kvr_relay_bad("replay", "is there %u times, --events %u times",
-                             o->replay.n, o->events.n);
-    }
-
-    o->ranks = o->events.n;
-
-    return -1;
-}
-
-
-/* One endpoint, several ranks: rank r is at the port + r. */
-
-static int
-kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
-    uint32_t ranks)
-{
-    char           *end, *base;
-    char            endpoint[300];
-    uint32_t        i;
-    const char     *first, *colon;
-    unsigned long   port;
-
-    for (i = 0; i < list->n; i++) {
-        first = list->items[i];
-
-        if (strncmp(first, "ipc://", 6) == 0 && first[6] != '\0') {
-            continue;
-        }
-
-        colon = strrchr(first, ':');
-        port = colon && isdigit((unsigned char) colon[1])
-               ? strtoul(colon + 1, &end, 10) : 0;
-
-        if (strncmp(first, "tcp://", 6) != 0 || colon < first + 7
-            || port == 0 || port > 65535 || *end != '\0'
-            || strlen(first) > 255)
-        {
-            return kvr_relay_bad(name, "\"%s\" is neither tcp://host:port nor "
-                                 "ipc:///path", kvr_relay_shown(first));
-        }
-    }
-
-    if (ranks == 1 || list->n == ranks) {
-        return -1;
-    }
-
-    if (list->n != 1) {
-        return kvr_relay_bad(name, "is there %u times, with --ranks %u",
-                             list->n, ranks);
-    }
-
-    base = list->items[0];
-    first = base;
-
-    if (strncmp(first, "tcp://", 6) != 0) {
-        return kvr_relay_bad(name, "must be there %u times, once a rank, for "
-                             "\"%s\" has no port", ranks,
-                             kvr_relay_shown(first));
-    }
-
-    colon = strrchr(first, ':');
-    port = strtoul(colon + 1, NULL, 10);
-
-    if (port + ranks - 1 > 65535) {
-        return kvr_relay_bad(name, "there are no %u ports from %lu on", ranks,
-                             port);
-    }
-
-    for (i = 0; i < ranks; i++) {
-        snprintf(endpoint, sizeof(endpoint), "%.*s:%lu",
-                 (int) (colon - first), first, port + i);
-        list->items[i] = strdup(endpoint);
-    }
-
-    free(base);
-    list->n = ranks;
-
-    return -1;
-}
-
-
 static void
 kvr_relay_options_help(void)
 {
@@ -747,16 +637,14 @@ kvr_relay_options_help(void)
 }
 
 
-/* A value, for a message; a URL may have a password. */
-
-static const char *
+const char *
 kvr_relay_shown(const char *value)
 {
     return strchr(value, '@') ? "…" : value;
 }
 
 
-static int
+int
 kvr_relay_bad(const char *name, const char *fmt, ...)
 {
     va_list  args;

@@ -90,6 +90,40 @@ class Options(test_relay.Tests):
         assert done.returncode == 2 and "--trtllm" in done.stderr
         assert "sEcr3t" not in done.stderr
 
+    def endpoints(self):
+        """each endpoint is there once, those of further ranks, too"""
+        for args, said in (
+                (["tcp://h:5557", "tcp://h:5558", "--ranks", "2"],
+                 '--replay "tcp://h:5558" is there twice, for --events rank 1'
+                 " and --replay rank 0"),
+                (["tcp://h:5558", "tcp://h:5557", "--ranks", "2"],
+                 '--replay "tcp://h:5558" is there twice, for --events rank 0'
+                 " and --replay rank 1"),
+                (["tcp://h:5557", "tcp://h:5620", "--ranks", "64"],
+                 '--replay "tcp://h:5620"'),
+                (["tcp://h:1", "tcp://h:1"], '--replay "tcp://h:1" is there'),
+                (["ipc:///a", "ipc:///a"], '--replay "ipc:///a" is there'),
+                (["tcp://u:sEcr3t@h:1", "tcp://u:sEcr3t@h:1"], "is there"),
+                (["tcp://h:1", "tcp://h:9", "--events", "tcp://h:2",
+                  "--replay", "tcp://h:9"], '--replay "tcp://h:9" is there'),
+                (["tcp://h:1", "tcp://h:9", "--events", "tcp://h:1",
+                  "--replay", "tcp://h:8"], '--events "tcp://h:1" is there')):
+            done = subprocess.run(
+                [RELAY, "--worker", "w", "--events", args[0], "--replay",
+                 *args[1:]], capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 2, (args, done)
+            assert said in done.stderr, (args, done.stderr)
+            assert "sEcr3t" not in done.stderr
+        for args in (["tcp://h:5557", "tcp://h:5657", "--ranks", "64"],
+                     ["tcp://h:5557", "tcp://h:5559", "--ranks", "2"],
+                     ["tcp://h:1", "tcp://g:1", "--ranks", "64"],
+                     ["ipc:///a", "ipc:///b"]):
+            done = subprocess.run(
+                [RELAY, "--worker", "w", "--redis-ca", "/nowhere", "--redis",
+                 "rediss://127.0.0.1:1", "--events", args[0], "--replay",
+                 *args[1:]], capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 1, (args, done)
+
     def environment(self):
         """options come from the environment, too; the command line wins"""
         done = subprocess.run(
