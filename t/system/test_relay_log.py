@@ -76,6 +76,21 @@ class Log(test_relay.Tests):
             relay.wait()
             os.close(out)
 
+    def order(self):
+        """ready, whether the engine is there or not; then it is connected"""
+        engine = self.engine()
+        engine.close()
+        relay = self.started(engine)
+        assert "engine connected" not in relay.text()
+        engine.open()
+        relay.wait_for("complete")
+        said = re.findall(r'msg="([^"]+)"', relay.text())
+        steps = [said.index(msg) for msg in (
+            "started", "redis connected", "lease taken", "ready", "snapshot",
+            "engine connected", "in step", "complete")]
+        assert steps == sorted(steps), said
+        assert said.count("ready") == 1
+
     def no_publisher(self):
         """a port where no publisher is is told of once"""
         with Web() as web:
