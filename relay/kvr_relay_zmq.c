@@ -55,7 +55,7 @@ kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s)
         goto failed;
     }
 
-    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_LIVE_HWM);
     kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL, 100);
     kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
     kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_IVL, 2000);
