@@ -96,6 +96,7 @@ kvr_relay_turn(kvr_relay_t *r)
     kvr_relay_snapshot_tick(r);
     kvr_relay_mirror_tick(r);
     kvr_relay_metrics_tick(r);
+    kvr_relay_log_tick();
 
     if (r->stopping) {
         kvr_relay_leave(r);

@@ -125,7 +125,7 @@ kvr_relay_frames_epoch(const kvr_relay_message_t *m,
     }
 
     p += sizeof(KVR_RELAY_SGL_TAG) - 1;
-    len = m->topic_len - (size_t) (p - m->topic);
+    len = strnlen(p, m->topic_len - (size_t) (p - m->topic));
 
     if (len == 0 || len >= KVR_RELAY_SGL_EPOCH) {
         return false;

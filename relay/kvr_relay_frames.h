@@ -39,7 +39,7 @@ void kvr_relay_frames_release(kvr_relay_message_t *m);
 /* False: it isn't one. */
 bool kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay);
 
-/* SGLang's incarnation, in the topic; false: none. */
+/* SGLang's incarnation, in the topic up to the next NUL; false: none. */
 bool kvr_relay_frames_epoch(const kvr_relay_message_t *m,
     char epoch[KVR_RELAY_SGL_EPOCH]);
 

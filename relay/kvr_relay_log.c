@@ -5,6 +5,9 @@
 
 #include "kvr_relay_log.h"
 
+#include "kvr.h"
+
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -14,8 +17,14 @@
 #define KVR_RELAY_LINE  2048
 
 
+static bool kvr_relay_log_line(kvr_relay_level_t level, const char *msg,
+    const char *more);
+
+
 static kvr_relay_level_t  kvr_relay_log_level = KVR_RELAY_INFO;
 static const char        *kvr_relay_log_worker;
+static uint64_t           kvr_relay_log_lost;       /* all since the start, */
+static uint64_t           kvr_relay_log_told;       /* those told of */
 
 static const char *const  kvr_relay_levels[KVR_RELAY_LEVELS] = {
     "error", "warn", "info", "debug"
@@ -40,15 +49,76 @@ kvr_relay_level_name(kvr_relay_level_t level)
 void
 kvr_relay_log(kvr_relay_level_t level, const char *msg, const char *fmt, ...)
 {
-    int              n;
-    char             line[KVR_RELAY_LINE];
-    size_t           len;
-    va_list          args;
-    struct tm        tm;
-    struct timespec  ts;
+    char     more[KVR_RELAY_LINE];
+    va_list  args;
 
     if (level > kvr_relay_log_level) {
         return;
+    }
+
+    kvr_relay_log_tick();
+
+    more[0] = '\0';
+
+    if (fmt != NULL) {
+        va_start(args, fmt);
+        (void) vsnprintf(more, sizeof(more), fmt, args);
+        va_end(args);
+    }
+
+    if (!kvr_relay_log_line(level, msg, more)) {
+        kvr_relay_log_lost++;
+    }
+}
+
+
+void
+kvr_relay_log_tick(void)
+{
+    char  more[32];
+
+    if (kvr_relay_log_lost == kvr_relay_log_told) {
+        return;
+    }
+
+    snprintf(more, sizeof(more), "n=%llu", (unsigned long long)
+             (kvr_relay_log_lost - kvr_relay_log_told));
+
+    if (kvr_relay_log_line(KVR_RELAY_WARN, "lines dropped", more)) {
+        kvr_relay_log_told = kvr_relay_log_lost;
+    }
+}
+
+
+uint64_t
+kvr_relay_log_dropped(void)
+{
+    return kvr_relay_log_lost;
+}
+
+
+/* False: it could not be written. */
+
+static bool
+kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
+{
+    int              n;
+    char             line[KVR_RELAY_LINE];
+    size_t           len;
+    struct tm        tm;
+    struct pollfd    out;
+    struct timespec  ts;
+
+    /*
+     * A log that nobody reads must not stop the relay.  What is ready takes a
+     * line at once: a pipe has room for PIPE_BUF then.
+     */
+
+    out.fd = STDERR_FILENO;
+    out.events = POLLOUT;
+
+    if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) {
+        return false;
     }
 
     clock_gettime(CLOCK_REALTIME, &ts);
@@ -57,30 +127,15 @@ kvr_relay_log(kvr_relay_level_t level, const char *msg, const char *fmt, ...)
     len = strftime(line, sizeof(line), "time=%Y-%m-%dT%H:%M:%S", &tm);
 
     n = snprintf(line + len, sizeof(line) - len, ".%03ldZ level=%s%s%s msg=\""
-                 "%s\"", ts.tv_nsec / 1000000, kvr_relay_levels[level],
+                 "%s\"%s%s", ts.tv_nsec / 1000000, kvr_relay_levels[level],
                  kvr_relay_log_worker ? " worker=" : "",
-                 kvr_relay_log_worker ? kvr_relay_log_worker : "", msg);
-    len += (size_t) n;
+                 kvr_relay_log_worker ? kvr_relay_log_worker : "", msg,
+                 *more ? " " : "", more);
 
-    if (fmt != NULL && len < sizeof(line) - 2) {
-        line[len++] = ' ';
-
-        va_start(args, fmt);
-        n = vsnprintf(line + len, sizeof(line) - len, fmt, args);
-        va_end(args);
-
-        len += (size_t) n;
-    }
-
-    if (len > sizeof(line) - 2) {
-        len = sizeof(line) - 2;
-    }
-
+    len = kvr_min(len + (size_t) n, sizeof(line) - 2);
     line[len++] = '\n';
 
-    /* a log that can't be written must not stop the relay */
-
-    (void) !write(STDERR_FILENO, line, len);
+    return write(STDERR_FILENO, line, len) == (ssize_t) len;
 }
 
 

@@ -15,6 +15,7 @@
 
 
 #include <stddef.h>
+#include <stdint.h>
 
 
 #define KVR_RELAY_QUOTED  256       /* room for a value that was quoted */
@@ -35,10 +36,16 @@ void kvr_relay_log_init(kvr_relay_level_t level, const char *worker);
 /* "error", "warn", "info", "debug". */
 const char *kvr_relay_level_name(kvr_relay_level_t level);
 
-/* One line; fmt may be NULL. */
+/* One line; fmt may be NULL.  Dropped where stderr can't take it at once. */
 __attribute__((format(printf, 3, 4)))
 void kvr_relay_log(kvr_relay_level_t level, const char *msg, const char *fmt,
     ...);
+
+/* Says how many lines were dropped, once stderr takes one again. */
+void kvr_relay_log_tick(void);
+
+/* Those dropped since the start. */
+uint64_t kvr_relay_log_dropped(void);
 
 /* A value in quotation marks, its controls replaced; cut where out ends. */
 const char *kvr_relay_quote(char out[KVR_RELAY_QUOTED], const char *text,

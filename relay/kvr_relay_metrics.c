@@ -253,6 +253,10 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
     counter("redis_connects", redis_connects, "Connections to Redis.");
     counter("redis_errors", redis_errors, "Errors that Redis answered.");
 
+    kvr_relay_metrics_one(page, "log_dropped_total", "counter", "Lines of the "
+                          "log dropped: nobody read them.",
+                          (double) kvr_relay_log_dropped());
+
     kvr_router_stats(&r->mirror.router, &stats);
 
     gauge("blocks", "Blocks that the engine holds.",

@@ -4,6 +4,7 @@
 
 
 #include "kvr_relay_options.h"
+#include "kvr_relay_endpoints.h"
 #include "kvr_relay_url.h"
 
 #include "event/kvr_event.h"
@@ -21,6 +22,7 @@
 #define KVR_RELAY_ENV      "KV_RELAY_"
 #define KVR_RELAY_BAD      2            /* exit code: an option is wrong */
 #define KVR_RELAY_ENV_MAX  64
+#define KVR_RELAY_NAME     "abcdefghijklmnopqrstuvwxyz-"
 
 
 typedef enum {
@@ -55,12 +57,7 @@ static int kvr_relay_options_env(kvr_relay_options_t *o);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
 static int kvr_relay_options_redis(kvr_relay_options_t *o);
 static bool kvr_relay_options_address(const char *text);
-static int kvr_relay_options_ranks(kvr_relay_options_t *o);
-static int kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
-    uint32_t ranks);
 static void kvr_relay_options_help(void);
-__attribute__((format(printf, 2, 3)))
-static int kvr_relay_bad(const char *name, const char *fmt, ...);
 
 
 #define at(field)  offsetof(kvr_relay_options_t, field)
@@ -245,8 +242,16 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
 
         if (k == KVR_RELAY_OPTIONS) {
-            fprintf(stderr, "kv-relay: %.*s there is no such option; see "
-                    "--help\n", (int) len + 2, name);
+
+            if (strspn(name, KVR_RELAY_NAME) >= len + 2) {
+                fprintf(stderr, "kv-relay: %.*s there is no such option; see "
+                        "--help\n", (int) len + 2, name);
+
+            } else {
+                fprintf(stderr, "kv-relay: argument %d is no option; see "
+                        "--help\n", i);
+            }
+
             return KVR_RELAY_BAD;
         }
 
@@ -343,7 +348,7 @@ kvr_relay_option_set(kvr_relay_options_t *o, const kvr_relay_option_t *option,
     case KVR_RELAY_SWITCH:
         if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
             return kvr_relay_bad(option->name, "must be on or off, not \"%s\"",
-                                 value);
+                                 kvr_relay_shown(value));
         }
 
         *(bool *) to = strcmp(value, "on") == 0;
@@ -358,7 +363,7 @@ kvr_relay_option_set(kvr_relay_options_t *o, const kvr_relay_option_t *option,
         }
 
         return kvr_relay_bad(option->name, "must be error, warn, info or "
-                             "debug, not \"%s\"", value);
+                             "debug, not \"%s\"", kvr_relay_shown(value));
 
     default: /* KVR_RELAY_TEXT */
         *(const char **) to = value;        /* stays: argv, or environ */
@@ -430,7 +435,8 @@ kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
     }
 
     if (!isdigit((unsigned char) *value) || *end != '\0') {
-        return kvr_relay_bad(option->name, "\"%s\" is not a %s", value,
+        return kvr_relay_bad(option->name, "\"%s\" is not a %s",
+                             kvr_relay_shown(value),
                              option->kind == KVR_RELAY_SIZE
                              ? "size, as 512k, 64m or 1g are" : "number");
     }
@@ -465,8 +471,8 @@ kvr_relay_options_check(kvr_relay_options_t *o)
 
     if (!kvr_worker_id_valid(o->worker, strlen(o->worker))) {
         return kvr_relay_bad("worker", "\"%s\" is not an id: 1 to %d of "
-                             "A-Z a-z 0-9 . _ : -", o->worker,
-                             KVR_WORKER_ID_MAX);
+                             "A-Z a-z 0-9 . _ : -",
+                             kvr_relay_shown(o->worker), KVR_WORKER_ID_MAX);
     }
 
     code = kvr_relay_options_redis(o);
@@ -482,14 +488,14 @@ kvr_relay_options_check(kvr_relay_options_t *o)
         && strncmp(o->trtllm, "https://", 8) != 0)
     {
         return kvr_relay_bad("trtllm", "\"%s\" is not a http:// or https:// "
-                             "URL", o->trtllm);
+                             "URL", kvr_relay_shown(o->trtllm));
     }
 
     if (strcmp(o->role, "both") != 0 && strcmp(o->role, "prefill") != 0
         && strcmp(o->role, "decode") != 0)
     {
         return kvr_relay_bad("role", "must be both, prefill or decode, not "
-                             "\"%s\"", o->role);
+                             "\"%s\"", kvr_relay_shown(o->role));
     }
 
     weight = strtod(o->weight, &end);
@@ -498,7 +504,7 @@ kvr_relay_options_check(kvr_relay_options_t *o)
         || weight < 0.001 || weight > KVR_WEIGHT_MAX)
     {
         return kvr_relay_bad("weight", "must be 0.001 to %d, not \"%s\"",
-                             KVR_WEIGHT_MAX, o->weight);
+                             KVR_WEIGHT_MAX, kvr_relay_shown(o->weight));
     }
 
     if (kvr_adapters_set(lora, o->lora, strlen(o->lora))) {
@@ -517,7 +523,7 @@ kvr_relay_options_check(kvr_relay_options_t *o)
 
     if (*o->address != '\0' && !kvr_relay_options_address(o->address)) {
         return kvr_relay_bad("address", "\"%s\" is not host:port",
-                             o->address);
+                             kvr_relay_shown(o->address));
     }
 
     if (strlen(o->model) > KVR_MODEL_MAX) {
@@ -525,10 +531,11 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     }
 
     if (o->listen != NULL && !kvr_relay_options_address(o->listen)) {
-        return kvr_relay_bad("listen", "\"%s\" is not host:port", o->listen);
+        return kvr_relay_bad("listen", "\"%s\" is not host:port",
+                             kvr_relay_shown(o->listen));
     }
 
-    return kvr_relay_options_ranks(o);
+    return kvr_relay_endpoints_check(o);
 }
 
 
@@ -572,7 +579,7 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
 }
 
 
-/* host:port, as far as can be told here. */
+/* host:port, as far as can be told here, and no URL. */
 
 static bool
 kvr_relay_options_address(const char *text)
@@ -583,116 +590,12 @@ kvr_relay_options_address(const char *text)
     colon = strrchr(text, ':');
 
     if (colon == NULL || !isdigit((unsigned char) colon[1])
-        || strlen(colon) > 6)
+        || strlen(colon) > 6 || strpbrk(text, "@/") != NULL)
     {
         return false;
     }
 
     return strtoul(colon + 1, &end, 10) <= 65535 && *end == '\0';
-}
-
-
-static int
-kvr_relay_options_ranks(kvr_relay_options_t *o)
-{
-    int  code;
-
-    if (o->trtllm != NULL) {
-        if (o->replay.n != 0) {
-            return kvr_relay_bad("replay", "goes with --events");
-        }
-
-        return -1;
-    }
-
-    code = kvr_relay_options_spread("events", &o->events, o->ranks);
-
-    if (code < 0 && o->replay.n != 0) {
-        code = kvr_relay_options_spread("replay", &o->replay, o->ranks);
-    }
-
-    if (code >= 0) {
-        return code;
-    }
-
-    if (o->replay.n != 0 && o->replay.n != o->events.n) {
-        return kvr_relay_bad("replay", "is there %u times, --events %u times",
-                             o->replay.n, o->events.n);
-    }
-
-    o->ranks = o->events.n;
-
-    return -1;
-}
-
-
-/* One endpoint, several ranks: rank r is at the port + r. */
-
-static int
-kvr_relay_options_spread(const char *name, kvr_relay_list_t *list,
-    uint32_t ranks)
-{
-    char           *end, *base;
-    char            endpoint[300];
-    uint32_t        i;
-    const char     *first, *colon;
-    unsigned long   port;
-
-    for (i = 0; i < list->n; i++) {
-        first = list->items[i];
-
-        if (strncmp(first, "ipc://", 6) == 0 && first[6] != '\0') {
-            continue;
-        }
-
-        colon = strrchr(first, ':');
-        port = colon && isdigit((unsigned char) colon[1])
-               ? strtoul(colon + 1, &end, 10) : 0;
-
-        if (strncmp(first, "tcp://", 6) != 0 || colon < first + 7
-            || port == 0 || port > 65535 || *end != '\0'
-            || strlen(first) > 255)
-        {
-            return kvr_relay_bad(name, "\"%s\" is neither tcp://host:port nor "
-                                 "ipc:///path", first);
-        }
-    }
-
-    if (ranks == 1 || list->n == ranks) {
-        return -1;
-    }
-
-    if (list->n != 1) {
-        return kvr_relay_bad(name, "is there %u times, with --ranks %u",
-                             list->n, ranks);
-    }
-
-    base = list->items[0];
-    first = base;
-
-    if (strncmp(first, "tcp://", 6) != 0) {
-        return kvr_relay_bad(name, "must be there %u times, once a rank, for "
-                             "\"%s\" has no port", ranks, first);
-    }
-
-    colon = strrchr(first, ':');
-    port = strtoul(colon + 1, NULL, 10);
-
-    if (port + ranks - 1 > 65535) {
-        return kvr_relay_bad(name, "there are no %u ports from %lu on", ranks,
-                             port);
-    }
-
-    for (i = 0; i < ranks; i++) {
-        snprintf(endpoint, sizeof(endpoint), "%.*s:%lu",
-                 (int) (colon - first), first, port + i);
-        list->items[i] = strdup(endpoint);
-    }
-
-    free(base);
-    list->n = ranks;
-
-    return -1;
 }
 
 
@@ -734,7 +637,14 @@ kvr_relay_options_help(void)
 }
 
 
-static int
+const char *
+kvr_relay_shown(const char *value)
+{
+    return strchr(value, '@') ? "…" : value;
+}
+
+
+int
 kvr_relay_bad(const char *name, const char *fmt, ...)
 {
     va_list  args;

@@ -37,6 +37,8 @@ static redisReader *kvr_relay_redis_reader(void);
 static void *kvr_relay_redis_array(const redisReadTask *task,
     kvr_relay_elements_t elements);
 static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url);
+static void kvr_relay_redis_authed(kvr_relay_t *r, void *data,
+    const redisReply *reply);
 static void kvr_relay_redis_greeted(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_redis_silent(kvr_relay_t *r);
@@ -198,11 +200,11 @@ kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url)
     char  text[KVR_RELAY_KEY];
 
     if (url->password[0] != '\0' && url->user[0] != '\0') {
-        kvr_relay_redis_args(r, kvr_relay_redis_greeted, NULL, "AUTH",
+        kvr_relay_redis_args(r, kvr_relay_redis_authed, NULL, "AUTH",
                              url->user, url->password, NULL);
 
     } else if (url->password[0] != '\0') {
-        kvr_relay_redis_args(r, kvr_relay_redis_greeted, NULL, "AUTH",
+        kvr_relay_redis_args(r, kvr_relay_redis_authed, NULL, "AUTH",
                              url->password, NULL);
     }
 
@@ -213,6 +215,21 @@ kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url)
     }
 
     kvr_relay_redis_args(r, kvr_relay_redis_greeted, r, "PING", NULL);
+}
+
+
+/* A server that knows no AUTH repeats what it was told: the code only. */
+
+static void
+kvr_relay_redis_authed(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    char  why[KVR_RELAY_KEY];
+
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
+        snprintf(why, sizeof(why), "AUTH refused: %.*s",
+                 (int) strcspn(reply->str, " "), reply->str);
+        kvr_relay_redis_break(r, why, NULL);
+    }
 }
 
 

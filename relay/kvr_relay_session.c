@@ -607,9 +607,32 @@ kvr_relay_session_beaten(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_asked(kvr_relay_t *r, void *data, const redisReply *reply)
 {
+    kvr_relay_session_spared("GETDEL", "routers ask for snapshots in vain",
+                             &r->session.deaf, reply);
+
     if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
         kvr_relay_snapshot_want(r, "a router asks");
     }
+}
+
+
+void
+kvr_relay_session_spared(const char *command, const char *lack, bool *said,
+    const redisReply *reply)
+{
+    char  quoted[KVR_RELAY_QUOTED];
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR && !*said) {
+        kvr_relay_log(KVR_RELAY_WARN, "redis refuses", "command=%s why=%s "
+                      "lack=\"%s\"", command,
+                      kvr_relay_quote(quoted, reply->str, reply->len), lack);
+    }
+
+    *said = reply->type == REDIS_REPLY_ERROR;
 }
 
 

@@ -28,6 +28,8 @@ static void kvr_relay_snapshot_wrote(kvr_relay_t *r, void *data,
 static void kvr_relay_snapshot_point(kvr_relay_t *r);
 static void kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data,
     const redisReply *reply);
+static void kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data,
+    const redisReply *reply);
 
 
 /*
@@ -445,11 +447,19 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
     snprintf(id, sizeof(id), "%llu-%llu", (unsigned long long) s->epoch,
              (unsigned long long) s->seq + 1);
 
-    kvr_relay_redis_args(r, NULL, NULL, "XTRIM", r->session.log_key, "MINID",
-                         "~", id, NULL);
+    kvr_relay_redis_args(r, kvr_relay_snapshot_trimmed, NULL, "XTRIM",
+                         r->session.log_key, "MINID", "~", id, NULL);
 
     kvr_relay_publisher_covered(r, s->seq, base);
     kvr_relay_session_beat_now(r);
+}
+
+
+static void
+kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    kvr_relay_session_spared("XTRIM", "the log grows", &r->session.untrimmed,
+                             reply);
 }
 
 

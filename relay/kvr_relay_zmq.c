@@ -18,6 +18,8 @@ static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s);
+static void kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
 static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m);
 static void kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -53,7 +55,7 @@ kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s)
         goto failed;
     }
 
-    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_LIVE_HWM);
     kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL, 100);
     kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
     kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_IVL, 2000);
@@ -271,6 +273,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->connected = true;
+    z->told = false;
     z->again_ms = 0;
     z->reconnected = true;
     z->has_live = false;
@@ -298,7 +301,16 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u", s->index);
+    if (s->connected) {
+        kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u",
+                      s->index);
+
+    } else if (!s->zmq->told) {
+        s->zmq->told = true;
+
+        kvr_relay_log(KVR_RELAY_WARN, "engine not reached", "rank=%u why=\""
+                      "what answers there is no publisher by ZMQ\"", s->index);
+    }
 
     s->connected = false;
     s->in_step = false;
@@ -348,7 +360,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
             kvr_relay_zmq_message(r, s, &m);
 
         } else {
-            r->counters.why[KVR_WHY_SYNTAX]++;
+            kvr_relay_zmq_refused(r, s, &m);
         }
 
         kvr_relay_frames_release(&m);
@@ -359,6 +371,24 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     kvr_relay_wake(r, r->now_ms);
+}
+
+
+/* Told of once, for another publisher may say nothing else. */
+
+static void
+kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    r->counters.why[KVR_WHY_SYNTAX]++;
+
+    if (!s->zmq->refused) {
+        s->zmq->refused = true;
+
+        kvr_relay_log(KVR_RELAY_WARN, "message refused", "rank=%u frames=%s%u "
+                      "why=\"not a topic, 8 bytes of a number and a payload\"",
+                      s->index, m->more ? ">" : "", m->n);
+    }
 }
 
 

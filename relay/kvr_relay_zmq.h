@@ -17,7 +17,10 @@
 #define KVR_RELAY_ZMQ_H_INCLUDED
 
 
-#define KVR_RELAY_HWM          100000   /* messages that wait in a socket */
+#define KVR_RELAY_HWM          100000   /* messages of a replay that wait: a
+                                           ROUTER drops what finds no room */
+#define KVR_RELAY_LIVE_HWM     10000    /* live ones: the engine's socket keeps
+                                           what is more, or a replay has it */
 #define KVR_RELAY_TURN         256      /* messages of one turn */
 #define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, what
                                            it has said is looked at again */
@@ -37,6 +40,9 @@ struct kvr_relay_zmq_s {
     void                  *replay;          /* NULL: none runs */
     kvr_relay_zmq_mode_t   mode;
 
+    bool                   told;            /* that it is no publisher */
+    bool                   refused;         /* told of frames that are no
+                                               message */
     bool                   reconnected;     /* may be another engine */
     uint32_t               answers;         /* messages of this replay */
     uint32_t               tries;           /* without any progress */

@@ -108,6 +108,10 @@ class Engine:
         """A batch that says its rank."""
         self._send([time.time(), events, rank], False)
 
+    def send_batch(self, batch):
+        """What is none of the above."""
+        self._send(batch, False)
+
     def _send(self, batch, lost):
         payload = msgpack.packb(batch)
         with self.lock:
@@ -185,6 +189,11 @@ class Relay(Process):
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rsplit(
             ")", 1)[1].split()
         return int(fields[11]) + int(fields[12])
+
+    def resident(self):
+        """Bytes of memory that it has."""
+        text = Path(f"/proc/{self._child.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", text).group(1)) << 10
 
     def http(self, path):
         """A page of its own: status and text."""

@@ -261,7 +261,7 @@ def the_relays_run():
                 ("redis://127.0.0.1:6379",
                  f"redis://127.0.0.1:{at.redis_port}"),
                 ("tcp://127.0.0.1:5557", worker.events),
-                ("tcp://127.0.0.1:5558", worker.replay)):
+                ("tcp://127.0.0.1:5657", worker.replay)):
             line = line.replace(old, new)
         relay = Process(f"relay-{number}",
                         [str(BUILD / "kv-relay"), *shlex.split(line)[1:]],

@@ -3,17 +3,15 @@
 
 import itertools
 import json
-import os
 import signal
-import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from stage import BLOCK_SIZE, PATIENCE, Stage, server_port
 from processes import wait_until
-from relay import (BUILD, CLEARED, HOST, RELAY, Engine, Relay, View, local_of,
-                   removed, stored, tokens_of, unpack)
+from relay import (CLEARED, HOST, Engine, Relay, View, local_of, removed,
+                   stored, tokens_of, unpack)
 
 import sys
 import tap
@@ -647,133 +645,7 @@ class Tests:
         assert not self.stage.redis.exists(
             f"kv-snap-ask:{{{relay.worker}}}")
 
-    # ------------------------------------------------------------------ redis
-
-    def redis_empty(self):
-        """a Redis that lost everything gets all of it again"""
-        engine = self.engine()
-        relay = self.started(engine)
-        engine.send(stored([1, 2]))
-        epoch = self.comes(relay, 1, 2).epoch
-        self.stage.stop_redis(signal.SIGKILL)
-        engine.send(stored([3], 2))
-        self.stage.start_redis()
-        relay.wait_for("redis connected", 2)
-        wait_until("a snapshot", lambda: self.stage.redis.exists(
-            f"kv-snap:{{{relay.worker}}}"), PATIENCE)
-        view = self.comes(relay, 1, 2, 3)
-        assert view.epoch == epoch and view.complete
-        self.is_complete(relay)
-        engine.send(stored([4], 3))
-        self.comes(relay, 1, 2, 3, 4)
-
-    def redis_back(self):
-        """a Redis that comes back with its data gets what it lacks"""
-        self.stage.stop_redis()
-        self.stage.start_redis("--appendonly", "yes", "--appendfsync",
-                               "always")
-        engine = self.engine()
-        relay = self.started(engine)
-        engine.send(stored([1]))
-        self.comes(relay, 1)
-        self.stage.stop_redis(signal.SIGKILL)
-        for i in range(2, 100):
-            engine.send(stored([i], i - 1))
-        self.stage.start_redis("--appendonly", "yes", "--appendfsync",
-                               "always")
-        view = self.comes(relay, *range(1, 100))
-        assert view.pointer["seq"] == "1" and len(view.entries) == 99
-        self.is_complete(relay)
-        self.stage.stop_redis()
-
-    def redis_behind(self):
-        """a Redis that lost the last of it gets that once more"""
-        engine = self.engine()
-        relay = self.started(engine)
-        for i in range(1, 11):
-            engine.send(stored([i], i - 1 or None))
-        view = self.comes(relay, *range(1, 11))
-        client = self.stage.redis
-        log = f"kv-log:{{{relay.worker}}}"
-        relay.signal(signal.SIGSTOP)
-        entries = client.xrange(log)
-        client.delete(log)
-        for ident, fields in entries[:4]:
-            client.xadd(log, fields, id=ident)
-        client.client_kill_filter(_type="normal", skipme=True)
-        relay.signal(signal.SIGCONT)
-        relay.wait_for("redis connected", 2)
-        again = self.comes(relay, *range(1, 11))
-        assert again.entries == view.entries
-
-    def ring_full(self):
-        """what is too much for the ring is in a snapshot"""
-        engine = self.engine()
-        relay = self.started(engine, "--ring", "1m")
-        engine.send(stored([1]))
-        self.comes(relay, 1)
-        self.stage.stop_redis(signal.SIGKILL)
-        for i in range(100):
-            engine.send(stored(list(range(1000 + i * 1000, 2000 + i * 1000))))
-        relay.wait_for("ring full")
-        engine.send(stored([2], 1))
-        self.stage.start_redis()
-        relay.wait_for("redis connected", 2)
-        wait_until("a snapshot", lambda: self.stage.redis.exists(
-            f"kv-snap:{{{relay.worker}}}"), PATIENCE)
-        view = self.comes(relay, 1, 2, *range(1000, 101000))
-        assert view.complete
-        self.is_complete(relay)
-        assert relay.metric("dropped_total") > 0
-
-    def redis_late(self):
-        """a relay may start before its Redis"""
-        engine = self.engine()
-        engine.send(stored([1]))
-        self.stage.stop_redis()
-        relay = self.relay(engine)
-        relay.wait_for("redis is not there")
-        assert relay.http("/health") == (503, "no connection to redis\n")
-        engine.send(stored([2], 1))
-        self.stage.start_redis()
-        relay.wait_for("snapshot")
-        assert self.comes(relay, 1, 2).complete
-
-    def redis_next(self):
-        """of several URLs the next is tried"""
-        engine = self.engine()
-        relay = self.started(
-            engine, "--redis", f"redis://127.0.0.1:{server_port()}",
-            "--redis", self.stage.redis_url())
-        engine.send(stored([1]))
-        self.comes(relay, 1)
-
-    def secrets(self):
-        """a password opens Redis, and is in no log; few rights are enough"""
-        client = self.stage.redis
-        client.execute_command(
-            "ACL", "SETUSER", "relay", "on", ">pass@w/rd", "resetkeys",
-            "resetchannels", "-@all", "~kv-*", "&kv-events:*", "+ping",
-            "+select", "+set", "+get", "+getdel", "+del", "+hset", "+hget",
-            "+hmget", "+expire", "+sadd", "+srem", "+xadd",
-            "+xtrim", "+xrange", "+xrevrange", "+publish", "+multi", "+exec", "+eval")
-        port = self.stage.redis_port
-        engine = self.engine()
-        bad = self.relay(engine,
-                         url=f"redis://relay:wr0ngpass@127.0.0.1:{port}")
-        bad.wait_for("redis connection given up")
-        relay = self.started(
-            engine, url=f"redis://relay:pass%40w%2Frd@127.0.0.1:{port}/0")
-        engine.send(stored([1]))
-        self.comes(relay, 1)
-        self.snapshot_now(relay)
-        relay.signal(signal.SIGTERM)
-        assert relay.ended() == 0
-        assert "deregistered=yes" in relay.text()
-        for text in (relay.text(), bad.text()):
-            assert "pass@w" not in text and "pass%40" not in text
-            assert "wr0ngpass" not in text
-        assert relay.text().count("NOPERM") == 0
+    # ----------------------------------------------------------------- bounds
 
     def full_mirror(self):
         """a mirror that is too small says so"""
@@ -852,89 +724,6 @@ class Tests:
         finally:
             server.shutdown()
             server.server_close()
-
-    # ---------------------------------------------------------------- options
-
-    def options(self):
-        """a wrong option is named, and ends it with code 2"""
-        good = ["--worker", "w", "--events", "tcp://127.0.0.1:1"]
-        for args, said in (
-                ([], "--worker is missing"),
-                (["--worker", "a b"], "is not an id"),
-                (["--worker", "x" * 64], "is not an id"),
-                (["--worker", "w"], "--events or --trtllm is needed"),
-                (good + ["--trtllm", "http://h"], "one of them"),
-                (["--worker", "w", "--trtllm", "h:80"], "is not a http://"),
-                (["--worker", "w", "--events", "127.0.0.1:1"],
-                 "--events \"127.0.0.1:1\" is neither"),
-                (["--worker", "w", "--events", "tcp://h:99999"], "--events"),
-                (good + ["--ranks", "0"], "--ranks must be 1 to 64"),
-                (good + ["--ranks", "x"], "--ranks \"x\" is not a number"),
-                (good + ["--replay", "tcp://h:1", "--replay", "tcp://h:2"],
-                 "--replay is there 2 times"),
-                (good + ["--block-size", "2000"], "--block-size must be"),
-                (good + ["--block-size"], "--block-size has no value"),
-                (good + ["--refcount", "yes"], "--refcount must be on or off"),
-                (good + ["--role", "boss"], "--role must be"),
-                (good + ["--weight", "-1"], "--weight must be"),
-                (good + ["--weight", "nan"], "--weight must be"),
-                (good + ["--lora", "a,\u00e9"], "--lora must be"),
-                (good + ["--lora", "x" * 512], "--lora must be"),
-                (good + ["--memory", "1k"], "--memory must be"),
-                (good + ["--memory", "7m"], "--memory must be 8388608"),
-                (good + ["--memory", "99999999999g"], "--memory must be"),
-                (good + ["--ring", "64q"], "is not a size"),
-                (good + ["--redis", "http://h"], "--redis URL 1 begins"),
-                (good + ["--redis", "rediss://:sEcr3t@h:x"], "wrong port"),
-                (good + ["--redis-ca", "x"], "has no rediss:// URL"),
-                (good + ["--redis", "rediss://h", "--redis-cert", "x"],
-                 "--redis-cert and --redis-key go together"),
-                (good + ["--redis", "redis://:sEcr3t@h:x"], "wrong port"),
-                (good + ["--address", "host"], "is not host:port"),
-                (good + ["--listen", "9090"], "is not host:port"),
-                (good + ["--listen", "h:65536"], "is not host:port"),
-                (good + ["--channel", "c" * 91], "--channel is longer"),
-                (good + ["--reddis=redis://:sEcr3t@h"], "--reddis there"),
-                (good + ["redis://:sEcr3t@h"], "is not an option"),
-                (good + ["--log-level", "loud"], "--log-level must be"),
-                (good + ["--shout"], "there is no such option"),
-                (good + ["shout"], "is not an option")):
-            done = subprocess.run([RELAY, *args], capture_output=True,
-                                  text=True, timeout=PATIENCE)
-            assert done.returncode == 2, (args, done)
-            assert said in done.stderr, (args, done.stderr)
-            assert "sEcr3t" not in done.stderr
-            assert not done.stdout
-
-    def environment(self):
-        """options come from the environment, too; the command line wins"""
-        done = subprocess.run(
-            [RELAY, "--block-size", "16"], capture_output=True, text=True,
-            timeout=PATIENCE, env={
-                **os.environ, "KV_RELAY_WORKER": "w",
-                "KV_RELAY_EVENTS": "tcp://127.0.0.1:1",
-                "KV_RELAY_BLOCK_SIZE": "5000", "KV_RELAY_ROLE": "x"})
-        assert "--block-size must be" in done.stderr
-        done = subprocess.run(
-            [RELAY, "--role", "boss"], capture_output=True, text=True,
-            timeout=PATIENCE, env={
-                **os.environ, "KV_RELAY_WORKER": "w",
-                "KV_RELAY_EVENTS": "tcp://127.0.0.1:1",
-                "KV_RELAY_ROLE": "both"})
-        assert '--role must be' in done.stderr and done.returncode == 2
-
-    def help(self):
-        """--help explains every option; all of them are in its README"""
-        done = subprocess.run([RELAY, "--help"], capture_output=True,
-                              text=True, timeout=PATIENCE)
-        assert done.returncode == 0
-        readme = (BUILD.parent / "relay" / "README.md")
-        options = [w for w in done.stdout.split() if w.startswith("--")]
-        assert len(set(options)) > 20
-        if readme.is_file():
-            text = readme.read_text()
-            for option in set(options):
-                assert option.strip("[].,:") in text, option
 
     def metrics(self):
         """metrics and health are served"""

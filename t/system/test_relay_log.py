@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What kv-relay says: its log, and /health."""
+
+import fcntl
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+import urllib.request
+
+import test_relay
+from relay import RELAY, stored
+from stage import PATIENCE, server_port
+from processes import wait_until
+from wires import Listener
+
+
+class Web(Listener):
+    """Speaks no ZMQ."""
+
+    def __init__(self, port=0):
+        super().__init__(port=port)
+        self.times = 0
+
+    def serve(self, client):
+        """The same to everybody."""
+        self.times += 1
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        client.close()
+
+
+def page_of(port, path):
+    """What a relay serves there."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
+                                timeout=5) as answer:
+        return answer.read().decode()
+
+
+class Log(test_relay.Tests):
+    """Lines that come once, and those that must not stop it."""
+
+    def pipe_full(self):
+        """a stderr that nobody reads stops nothing; what was lost is said"""
+        engine = self.engine()
+        port = server_port()
+        out, into = os.pipe()
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(into, b"x" * 3900)
+        relay = subprocess.Popen(
+            [RELAY, "--worker", "full", "--redis", self.stage.redis_url(),
+             "--events", f"tcp://127.0.0.1:{engine.port}",
+             "--replay", f"tcp://127.0.0.1:{engine.replay_port}",
+             "--listen", f"127.0.0.1:{port}", "--memory", "32m"], stderr=into)
+        os.close(into)
+        try:
+            wait_until("a snapshot", lambda: self.stage.redis.exists(
+                "kv-snap:{full}"), PATIENCE)
+            engine.send(stored([1]))
+            wait_until("a block", lambda: "\nkv_relay_blocks 1\n" in page_of(
+                port, "/metrics"), PATIENCE)
+            lost = page_of(port, "/metrics").split(
+                "\nkv_relay_log_dropped_total ")[1].split("\n")[0]
+            assert int(lost) >= 5, lost
+            said = b""
+            deadline = time.monotonic() + PATIENCE
+            while b"lines dropped" not in said:
+                assert time.monotonic() < deadline, said
+                if select.select([out], [], [], 1)[0]:
+                    said += os.read(out, 65536)
+            told = re.search(rb'msg="lines dropped" n=(\d+)\n', said)
+            assert int(told.group(1)) >= int(lost), said
+        finally:
+            relay.kill()
+            relay.wait()
+            os.close(out)
+
+    def order(self):
+        """ready, whether the engine is there or not; then it is connected"""
+        engine = self.engine()
+        engine.close()
+        relay = self.started(engine)
+        assert "engine connected" not in relay.text()
+        engine.open()
+        relay.wait_for("complete")
+        said = re.findall(r'msg="([^"]+)"', relay.text())
+        steps = [said.index(msg) for msg in (
+            "started", "redis connected", "lease taken", "ready", "snapshot",
+            "engine connected", "in step", "complete")]
+        assert steps == sorted(steps), said
+        assert said.count("ready") == 1
+
+    def no_publisher(self):
+        """a port where no publisher is is told of once"""
+        with Web() as web:
+            relay = self.relay([], "--events", f"tcp://127.0.0.1:{web.port}")
+            wait_until("it tries again", lambda: web.times > 5, PATIENCE)
+        assert relay.text().count('msg="engine not reached"') == 1
+        assert "engine disconnected" not in relay.text()
+        assert "engine connected" not in relay.text()
+
+    def each_change(self):
+        """an engine that goes and comes is told of once each time"""
+        engine = self.engine()
+        relay = self.started(engine)
+        for times in (1, 2):
+            relay.wait_for("engine connected", times)
+            engine.close()
+            relay.wait_for("engine disconnected", times)
+            with Web(engine.port) as web:
+                wait_until("it tries again", lambda: web.times > 2, PATIENCE)
+            assert relay.text().count('msg="engine not reached"') == times
+            engine.open()
+        relay.wait_for("engine connected", 3)
+        assert relay.text().count('msg="engine disconnected"') == 2
+
+    def no_message(self):
+        """frames that are no message are told of once"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        for frames in ([b"", b"x"], [b"x"], [b"", bytes(7), b"x"]):
+            engine.pub.send_multipart(frames)
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        name = 'skipped_total{what="refused",why="syntax"}'
+        assert relay.metric(name) == 3
+        lines = [line for line in relay.text().splitlines()
+                 if 'msg="message refused"' in line]
+        assert len(lines) == 1 and "frames=2" in lines[0], lines
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Log, "relay-log"))
