@@ -116,6 +116,7 @@ struct kvr_tensorrt_s {
 
     kvr_tensorrt_block_t  block;        /* the one we are in */
     bool                  block_salted;
+    bool                  mm_hashed;    /* the key we are in has a hash */
 
     kvr_why_t             wrong;        /* the first */
     const char           *detail;
