@@ -295,7 +295,7 @@ kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text, size_t len,
         break;
 
     case KVR_NAME_LORA_ID:
-        kvr_tensorrt_block_wrong(t, KVR_WHY_LORA_ID);
+        t->block.has_lora_id = true;
         break;
 
     case KVR_NAME_LORA_NAME:

@@ -282,6 +282,13 @@ test_keys(void)
        "a LoRA known by number only is filtered");
 
     decode_json("{'event_id':1,'data':{'type':'stored','parent_hash':null,"
+                "'blocks':[{'block_hash':1,'lora_id':7,'tokens':"
+                "[{'token_id':3},{'token_id':4}]}],'lora_name':'ad'}}");
+    ok(got.n == 1 && EV(0)->verdict == KVR_KEEP
+       && strcmp(got.event[0].lora, "ad") == 0,
+       "one with a number and a name is known");
+
+    decode_json("{'event_id':1,'data':{'type':'stored','parent_hash':null,"
                 "'lora_name':'ad','blocks':[{'block_hash':1,'tokens':"
                 "[{'token_id':3},{'token_id':4}]}]}}");
     ok(got.n == 1 && EV(0)->verdict == KVR_KEEP
