@@ -520,13 +520,6 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         return kvr_ingest_bare(in, w, ev);
     }
 
-    if (ev->verdict == KVR_REFUSED) {
-        kvr_ingest_refuse(in, w, ev->why);
-        kvr_complaint_note(&in->complaint, w, ev->why, ev,
-                           kvr_decoder_detail(in->decoder));
-        return KVR_OK;
-    }
-
     if (ev->worker
         && (strlen(w->conf.id) != ev->worker_len
             || memcmp(w->conf.id, ev->worker, ev->worker_len) != 0))
@@ -539,6 +532,13 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         && !kvr_ingest_numbered(in, w, ev))
     {
         return KVR_DECLINED;
+    }
+
+    if (ev->verdict == KVR_REFUSED) {
+        kvr_ingest_refuse(in, w, ev->why);
+        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+                           kvr_decoder_detail(in->decoder));
+        return KVR_OK;
     }
 
     if (ev->verdict == KVR_FILTERED) {
