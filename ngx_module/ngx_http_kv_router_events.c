@@ -10,6 +10,10 @@
 #include "ngx_http_kv_router_stats.h"
 
 
+/* The answer is not to be many times as long as the message. */
+#define NGX_HTTP_KV_ROUTER_REFUSALS  100
+
+
 typedef struct {
     ngx_uint_t                      at;
     const char                     *why;
@@ -18,17 +22,23 @@ typedef struct {
 } ngx_http_kv_router_refusal_t;
 
 
+typedef struct {
+    ngx_array_t                     listed;    /* the first of them */
+    ngx_uint_t                      more;
+} ngx_http_kv_router_refusals_t;
+
+
 static void ngx_http_kv_router_decoder_cleanup(void *data);
 static ngx_int_t ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c,
     kvr_decoder_t *d, kvr_message_t *msg, ngx_int_t *sent);
 static ngx_int_t ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c,
     kvr_decoder_t *d, ngx_int_t *sent);
 static ngx_int_t ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
-    ngx_array_t *refused, const kvr_event_t *ev, const char *why,
-    const char *detail, const char *worker, size_t len);
+    ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
+    const char *why, const char *detail, const char *worker, size_t len);
 static ngx_int_t ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
-    ngx_array_t *refused, kvr_rc_t rc);
+    ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc);
 
 
 /*
@@ -40,18 +50,18 @@ static ngx_int_t ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
 ngx_int_t
 ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
 {
-    size_t               len;
-    uint32_t             gone;
-    kvr_rc_t             rc;
-    ngx_int_t            sent;
-    kvr_why_t            why;
-    ngx_uint_t           applied, filtered, unknown;
-    const char          *worker, *detail;
-    kvr_event_t          ev;
-    ngx_array_t          refused;
-    kvr_decoder_t       *d;
-    kvr_message_t        msg;
-    ngx_pool_cleanup_t  *cln;
+    size_t                          len;
+    uint32_t                        gone;
+    kvr_rc_t                        rc;
+    ngx_int_t                       sent;
+    kvr_why_t                       why;
+    ngx_uint_t                      applied, filtered, unknown;
+    const char                     *worker, *detail;
+    kvr_event_t                     ev;
+    kvr_decoder_t                  *d;
+    kvr_message_t                   msg;
+    ngx_pool_cleanup_t             *cln;
+    ngx_http_kv_router_refusals_t   refused;
 
     if (c->body.len == 0) {
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
@@ -71,7 +81,9 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
     cln->handler = ngx_http_kv_router_decoder_cleanup;
     cln->data = d;
 
-    if (ngx_array_init(&refused, c->request->pool, 4,
+    refused.more = 0;
+
+    if (ngx_array_init(&refused.listed, c->request->pool, 4,
                        sizeof(ngx_http_kv_router_refusal_t))
         != NGX_OK)
     {
@@ -272,12 +284,17 @@ ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 
 static ngx_int_t
 ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
-    ngx_array_t *refused, const kvr_event_t *ev, const char *why,
-    const char *detail, const char *worker, size_t len)
+    ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
+    const char *why, const char *detail, const char *worker, size_t len)
 {
     ngx_http_kv_router_refusal_t  *refusal;
 
-    refusal = ngx_array_push(refused);
+    if (refused->listed.nelts == NGX_HTTP_KV_ROUTER_REFUSALS) {
+        refused->more++;
+        return NGX_OK;
+    }
+
+    refusal = ngx_array_push(&refused->listed);
     if (refusal == NULL) {
         return NGX_ERROR;
     }
@@ -304,7 +321,7 @@ ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
 static ngx_int_t
 ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
-    ngx_array_t *refused, kvr_rc_t rc)
+    ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc)
 {
     u_char                         buf[256], *last;
     yajl_gen                       g;
@@ -315,7 +332,7 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
 
     g = c->answer->gen;
     status = NGX_HTTP_OK;
-    refusal = refused->elts;
+    refusal = refused->listed.elts;
 
     yajl_gen_map_open(g);
 
@@ -354,7 +371,7 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_gen_key(g, "refused");
     yajl_gen_array_open(g);
 
-    for (i = 0; i < refused->nelts; i++) {
+    for (i = 0; i < refused->listed.nelts; i++) {
 
         last = buf + sizeof(buf);
 
@@ -376,6 +393,11 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     }
 
     yajl_gen_array_close(g);
+
+    if (refused->more) {
+        ngx_http_kv_router_gen_u64(g, "more_refused", refused->more);
+    }
+
     yajl_gen_map_close(g);
 
     ngx_http_kv_router_answer_write(c->answer, "\n", 1);

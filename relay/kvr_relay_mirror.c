@@ -17,6 +17,8 @@
 static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
     const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
     void *data);
+static void kvr_relay_mirror_windows(kvr_relay_mirror_t *m,
+    const kvr_event_t *ev, kvr_engine_emit_pt emit, void *data);
 static uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 
 
@@ -115,30 +117,11 @@ kvr_why_t
 kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_engine_emit_pt emit, void *data, bool *refused)
 {
-    uint32_t     holder, steps;
-    kvr_rc_t     rc;
-    kvr_why_t    why;
-    kvr_event_t  clear;
+    kvr_rc_t   rc;
+    kvr_why_t  why;
 
-    if (ev->window > m->window) {
-
-        memset(&clear, 0, sizeof(kvr_event_t));
-        clear.kind = KVR_CLEAR;
-
-        holder = KVR_HOLDER_NONE;
-        steps = 0;
-
-        /* what is there of another window: its removals don't count */
-
-        while (m->window
-               && kvr_router_next_holder(&m->router, m->number, &holder,
-                                         &steps))
-        {
-            clear.rank = kvr_router_holder_rank(&m->router, holder);
-            (void) kvr_relay_mirror_apply(m, &clear, &why, emit, data);
-        }
-
-        kvr_relay_mirror_window(m, ev->window);
+    if (ev->window != m->window && ev->window != 0) {
+        kvr_relay_mirror_windows(m, ev, emit, data);
     }
 
     rc = kvr_relay_mirror_apply(m, ev, &why, emit, data);
@@ -150,6 +133,41 @@ kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     }
 
     return why;
+}
+
+
+/*
+ * As the router does: a rank that begins anew says its windows one after
+ * another, and what other ranks hold is of the largest.
+ */
+
+static void
+kvr_relay_mirror_windows(kvr_relay_mirror_t *m, const kvr_event_t *ev,
+    kvr_engine_emit_pt emit, void *data)
+{
+    uint32_t  holder, steps, rank;
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (m->window
+           && kvr_router_next_holder(&m->router, m->number, &holder, &steps))
+    {
+        rank = kvr_router_holder_rank(&m->router, holder);
+
+        if (ev->window > m->window) {
+            /* its removals don't count any more */
+            kvr_relay_mirror_clear(m, rank, emit, data);
+
+        } else if (rank != ev->rank
+                   && kvr_router_holder_held(&m->router, holder))
+        {
+            kvr_decoder_window(m->decoder, m->window);
+            return;
+        }
+    }
+
+    kvr_relay_mirror_window(m, ev->window);
 }
 
 

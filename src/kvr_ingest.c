@@ -20,6 +20,8 @@ static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
 static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
+static void kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
 static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
@@ -540,24 +542,11 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     k = in->shard;
 
     if (ev->window != w->stream.window && ev->window != 0) {
-
-        if (w->stream.window && ev->window > w->stream.window) {
-            /* all so far was of another window, whose removals don't count */
-            kvr_shard_clear_worker(k, in->worker);
-        }
-
-        kvr_set32(&k->mem, &w->stream.window, ev->window);
+        kvr_ingest_window(in, w, ev);
     }
 
     if (!in->msg.counted) {
         return kvr_ingest_bare(in, w, ev);
-    }
-
-    if (ev->verdict == KVR_REFUSED) {
-        kvr_ingest_refuse(in, w, ev->why);
-        kvr_complaint_note(&in->complaint, w, ev->why, ev,
-                           kvr_decoder_detail(in->decoder));
-        return KVR_OK;
     }
 
     if (ev->worker
@@ -572,6 +561,13 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         && !kvr_ingest_numbered(in, w, ev))
     {
         return KVR_DECLINED;
+    }
+
+    if (ev->verdict == KVR_REFUSED) {
+        kvr_ingest_refuse(in, w, ev->why);
+        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+                           kvr_decoder_detail(in->decoder));
+        return KVR_OK;
     }
 
     if (ev->verdict == KVR_FILTERED) {
@@ -591,6 +587,43 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     return rc;
+}
+
+
+/*
+ * A rank that begins anew says its windows one after another, and perhaps the
+ * smallest first.  As long as another rank holds blocks of a larger one, that
+ * is the one to go by.
+ */
+
+static void
+kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
+{
+    uint32_t       h;
+    kvr_shard_t   *k;
+    kvr_holder_t  *holders;
+
+    k = in->shard;
+    holders = k->fleet.holders;
+
+    if (ev->window < w->stream.window) {
+
+        for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
+            if (holders[h].rank != ev->rank
+                && holders[h].view != KVR_VIEW_NONE
+                && kvr_index_held(&k->index, holders[h].view))
+            {
+                kvr_decoder_window(in->decoder, w->stream.window);
+                return;
+            }
+        }
+
+    } else if (w->stream.window) {
+        /* all so far was of another window, whose removals don't count */
+        kvr_shard_clear_worker(k, in->worker);
+    }
+
+    kvr_set32(&k->mem, &w->stream.window, ev->window);
 }
 
 

@@ -909,3 +909,24 @@ true false
 " x 8 . "PUT /kv/workers/w: 400 {\"error\":\"body: the string is not UTF-8 at byte 9\"}
 \xc2\x80 \xe2\x82\xac \xf0\x9f\x98\x80
 "
+
+
+
+=== TEST 22: of many events that are refused the first are listed
+--- script
+            local function post(n)
+                local answer = require "cjson".decode(ask("POST", "/kv/events",
+                    "[" .. ("0,"):rep(n - 1) .. "0]").body)
+
+                ngx.say(n, ": ", #answer.refused, " ",
+                        answer.refused[#answer.refused].at, " ",
+                        tostring(answer.more_refused))
+            end
+
+            post(100)
+            post(101)
+            post(5000)
+--- response_body
+100: 100 99 nil
+101: 100 99 1
+5000: 100 99 4900

@@ -11,9 +11,6 @@
 #include <yajl/yajl_parse.h>
 
 
-#define KVR_DIALECT_PIECE  4096     /* bytes that yajl is given at a time */
-
-
 typedef struct {
     kvr_json_dialect_t   dialect;
     uint32_t             depth;     /* containers that we are inside of */
@@ -62,8 +59,6 @@ static const struct {
 kvr_json_dialect_t
 kvr_json_dialect(const kvr_msgpack_t *in)
 {
-    size_t         len, piece;
-    const char    *pos;
     yajl_handle    parser;
     kvr_dialect_t  dialect;
 
@@ -75,21 +70,12 @@ kvr_json_dialect(const kvr_msgpack_t *in)
         return dialect.dialect;
     }
 
-    pos = in->pos;
+    /*
+     * As a whole, see kvr_pieces_cut(): it stops where the dialect is known,
+     * or where the text is broken or holds more than one value.
+     */
 
-    for (len = in->left; len != 0; len -= piece) {
-        piece = kvr_min(len, KVR_DIALECT_PIECE);
-
-        /* not good any more: decided, or broken, or more than one value */
-
-        if (yajl_parse(parser, (const unsigned char *) pos, piece)
-            != yajl_status_ok)
-        {
-            break;
-        }
-
-        pos += piece;
-    }
+    (void) yajl_parse(parser, (const unsigned char *) in->pos, in->left);
 
     yajl_free(parser);
 

@@ -6,6 +6,9 @@
 #include "kvr_pieces.h"
 
 
+static size_t kvr_pieces_cut(const char *text, size_t len);
+
+
 kvr_rc_t
 kvr_pieces_open(kvr_pieces_t *p, const yajl_callbacks *callbacks, void *ctx,
     const kvr_msgpack_t *in)
@@ -30,7 +33,6 @@ void
 kvr_pieces_feed(kvr_pieces_t *p)
 {
     size_t                len;
-    const char           *brace;
     const unsigned char  *text;
 
     if (p->left == 0) {
@@ -40,8 +42,7 @@ kvr_pieces_feed(kvr_pieces_t *p)
         return;
     }
 
-    brace = memchr(p->pos, '}', p->left);
-    len = (brace != NULL) ? (size_t) (brace - p->pos) + 1 : p->left;
+    len = kvr_pieces_cut(p->pos, p->left);
 
     text = (const unsigned char *) p->pos;
     p->pos += len;
@@ -51,6 +52,36 @@ kvr_pieces_feed(kvr_pieces_t *p)
         p->over = true;
         p->rc = KVR_INVALID;
     }
+}
+
+
+/*
+ * To the first closing brace that is in no string.  A piece ends where a token
+ * does: yajl keeps one that is cut, and reads it from its beginning with each
+ * piece that is added, which takes the square of its length.
+ */
+static size_t
+kvr_pieces_cut(const char *text, size_t len)
+{
+    bool    string;
+    size_t  i;
+
+    string = false;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] == '"') {
+            string = !string;
+
+        } else if (string) {
+            i += (text[i] == '\\');
+
+        } else if (text[i] == '}') {
+            return i + 1;
+        }
+    }
+
+    return len;
 }
 
 

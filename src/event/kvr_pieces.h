@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * JSON text that is given to yajl piece by piece: up to a brace that closes
- * something, then up to the next, so that at most one event ends in a piece.
+ * an object, then up to the next, so that at most one event ends in a piece.
  * Events come out one by one, and what was good before a syntax error is good
  * still.
  */

@@ -60,6 +60,7 @@ struct kvr_yajl_s {
     kvr_event_t      ev;
     bool             has_data;
     bool             foreign_tier;
+    bool             lost_rank;     /* it has one, and that can't be read */
     kvr_why_t        wrong;         /* the first */
     const char      *detail;
 
@@ -218,6 +219,11 @@ kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev)
 
     ev->handles = d->handles.data;
     ev->locals = (ev->nlocals != 0) ? d->locals.data : NULL;
+
+    if (ev->worker == NULL || j->lost_rank) {
+        /* nobody knows whose number it is */
+        ev->has_event_id = false;
+    }
 
     if (j->foreign_tier) {
         return kvr_event_filter(d, ev, KVR_WHY_MEDIUM, "unknown storage_tier");
@@ -632,6 +638,10 @@ kvr_yajl_wrong(kvr_yajl_t *j, kvr_why_t why, const char *detail)
         j->wrong = why;
         j->detail = detail;
     }
+
+    if (j->key == KVR_KEY_DP_RANK) {
+        j->lost_rank = true;
+    }
 }
 
 
@@ -649,6 +659,7 @@ kvr_yajl_begin(kvr_decoder_t *d)
     j->ev.rank = d->rank;
     j->has_data = false;
     j->foreign_tier = false;
+    j->lost_rank = false;
     j->wrong = KVR_WHY_NONE;
 }
 

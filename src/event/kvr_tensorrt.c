@@ -218,6 +218,12 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
             first = b[i].tokens - b[i - 1].tokens;
         }
 
+        if (b[i].why == KVR_WHY_NONE && b[i].has_lora_id
+            && t->lora_len == 0)
+        {
+            b[i].why = KVR_WHY_LORA_ID;
+        }
+
         if (b[i].why == KVR_WHY_NONE && !b[i].has_hash) {
             b[i].why = KVR_WHY_SYNTAX;
         }

@@ -72,6 +72,7 @@ typedef struct {
     uint32_t              tokens;       /* where its tokens end */
     uint32_t              mm;           /* where its multimodal hashes end */
     bool                  has_hash;
+    bool                  has_lora_id;
     kvr_why_t             why;          /* what keeps it from being indexed */
 } kvr_tensorrt_block_t;
 
@@ -116,6 +117,7 @@ struct kvr_tensorrt_s {
 
     kvr_tensorrt_block_t  block;        /* the one we are in */
     bool                  block_salted;
+    bool                  mm_hashed;    /* the key we are in has a hash */
 
     kvr_why_t             wrong;        /* the first */
     const char           *detail;

@@ -295,7 +295,7 @@ kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text, size_t len,
         break;
 
     case KVR_NAME_LORA_ID:
-        kvr_tensorrt_block_wrong(t, KVR_WHY_LORA_ID);
+        t->block.has_lora_id = true;
         break;
 
     case KVR_NAME_LORA_NAME:
@@ -349,6 +349,7 @@ kvr_tensorrt_start_map(void *ctx)
         return kvr_tensorrt_enter(t, KVR_IN_TOKEN);
 
     case KVR_IN_MM_KEYS:
+        t->mm_hashed = false;
         return kvr_tensorrt_enter(t, KVR_IN_MM_KEY);
 
     default:
@@ -471,6 +472,10 @@ kvr_tensorrt_end_map(void *ctx)
         return kvr_tensorrt_enter(t, KVR_IN_TOKENS);
 
     case KVR_IN_MM_KEY:
+        if (!t->mm_hashed) {
+            kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
+        }
+
         return kvr_tensorrt_enter(t, KVR_IN_MM_KEYS);
 
     default: /* KVR_IN_LEVEL */
@@ -686,6 +691,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
     kvr_tensorrt_t  *t;
 
     t = d->tensorrt;
+    t->mm_hashed = true;
 
     if (kvr_hex_digits(text, len) < 16) {
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);

@@ -721,6 +721,17 @@ class Tests:
                 queue.append({**store(6, 5, None), "window_size": 8192})
             self.comes(relay, 5)
             assert "lost" in self.is_complete(relay, False)
+            with lock:
+                # another rank begins, and says its smaller window first
+                queue.extend([
+                    {"event_id": 0, "window_size": 128,
+                     "attention_dp_rank": 1, "data": {"type": "created"}},
+                    {"event_id": 7, "window_size": 128, "data": {
+                        "type": "removed", "block_hashes": [5]}},
+                    {"event_id": 1, "window_size": 8192,
+                     "attention_dp_rank": 1, "data": {"type": "created"}},
+                    {**store(8, 6, None), "window_size": 8192}])
+            self.comes(relay, 5, 6)
         finally:
             server.shutdown()
             server.server_close()

@@ -438,6 +438,61 @@ test_windows(void)
 }
 
 
+/* Ranks of one engine, which say their windows one after another. */
+
+#define OF_RANK(id, data, window, rank)                                       \
+    "{\"event_id\":" id ",\"data\":" data ",\"window_size\":" window ","        \
+    "\"attention_dp_rank\":" rank "}"
+#define CREATED_OF(id, window, rank)                                          \
+    OF_RANK(id, "{\"type\":\"created\"}", window, rank)
+#define REMOVED_7  "{\"type\":\"removed\",\"block_hashes\":[7]}"
+
+
+static uint32_t
+held_by(const char *worker, uint32_t rank)
+{
+    uint32_t  w, holder;
+
+    if (kvr_router_find_worker(&router, worker, strlen(worker), &w) != KVR_OK
+        || kvr_router_find_holder(&router, w, rank, &holder) != KVR_OK)
+    {
+        return 0;
+    }
+
+    return kvr_router_holder_held(&router, holder);
+}
+
+
+static void
+test_windows_of_ranks(void)
+{
+    (void) SAY("[" CREATED_OF("0", "128", "0") ","
+               CREATED_OF("1", "4096", "0") ","
+               OF_RANK("2", STORED_4, "4096", "0") "]");
+    (void) SAY("[" CREATED_OF("0", "128", "1") ","
+               CREATED_OF("1", "4096", "1") ","
+               OF_RANK("2", STORED_4, "4096", "1") "]");
+
+    ok(held_by("t", 0) == 1 && held_by("t", 1) == 1,
+       "a rank that begins takes nothing from another one");
+
+    (void) SAY("[" CREATED_OF("0", "128", "1") ","
+               OF_RANK("3", REMOVED_7, "128", "0") "]");
+    (void) SAY("[" OF_RANK("4", REMOVED_7, "128", "0") ","
+               CREATED_OF("1", "4096", "1") "]");
+
+    ok(held_by("t", 0) == 1 && held_by("t", 1) == 0,
+       "nor does the other one's smaller window in the meantime");
+
+    (void) SAY("[" CREATED_OF("0", "128", "0") ","
+               CREATED_OF("1", "256", "0") ","
+               OF_RANK("2", STORED_4, "256", "0") "]");
+
+    ok(held_by("t", 0) == 1 && of("t")->stream.window == 256,
+       "when no other rank holds anything, windows may be smaller");
+}
+
+
 int
 main(void)
 {
@@ -452,6 +507,7 @@ main(void)
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
         run(&kinds[i], test_windows);
+        run(&kinds[i], test_windows_of_ranks);
         run(&kinds[i], test_bounds);
     }
 

@@ -8,6 +8,8 @@
 
 #include "decode.h"
 
+#include <yajl/yajl_parse.h>
+
 
 #define MUTATIONS   200000
 #define SEED_MAX    64
@@ -20,6 +22,24 @@ static struct {
 } seeds[SEED_MAX];
 
 static size_t  nseeds;
+
+static uint32_t  parsed;            /* pieces that yajl was given */
+
+
+yajl_status __real_yajl_parse(yajl_handle parser, const unsigned char *text,
+    size_t len);
+yajl_status __wrap_yajl_parse(yajl_handle parser, const unsigned char *text,
+    size_t len);
+
+
+/* The Makefile puts it in place of yajl_parse(). */
+yajl_status
+__wrap_yajl_parse(yajl_handle parser, const unsigned char *text, size_t len)
+{
+    parsed++;
+
+    return __real_yajl_parse(parser, text, len);
+}
 
 
 static uint64_t  random_state = 1337;
@@ -492,6 +512,108 @@ test_limits(void)
 }
 
 
+/* How many pieces a message is given to yajl in, with n times `of' in it. */
+static uint32_t
+pieces(const char *before, const char *of, size_t n, const char *after)
+{
+    char    *head, *text, *tail;
+    size_t   i, len;
+
+    head = quoted(before);
+    tail = quoted(after);
+    text = malloc(strlen(head) + n * strlen(of) + strlen(tail));
+
+    len = strlen(head);
+    memcpy(text, head, len);
+
+    for (i = 0; i < n; i++) {
+        memcpy(text + len, of, strlen(of));
+        len += strlen(of);
+    }
+
+    memcpy(text + len, tail, strlen(tail));
+    len += strlen(tail);
+
+    parsed = 0;
+    decode_bytes(text, len);
+
+    free(head);
+    free(text);
+    free(tail);
+
+    return parsed;
+}
+
+
+/* yajl reads a token that is cut anew with each piece. */
+static void
+test_long_tokens(void)
+{
+    bool    same, kept;
+    size_t  i, k;
+
+    static const struct {
+        const char  *before;
+        const char  *after;
+        uint32_t     events;
+    } messages[] = {
+        { "{'worker_id':'w','x':'", "','event':{'data':'cleared'}}", 1 },
+        { "{'", "':0,'worker_id':'w','event':{'data':'cleared'}}", 1 },
+        { "[{'event_id':1,'data':{'type':'removed','x':'",
+          "','block_hashes':[1]}}]", 3 },
+        { "[{'", "':0,'event_id':1,'data':{'type':'removed',"
+          "'block_hashes':[1]}}]", 3 },
+        { "[{'type':'AllBlocksCleared','x':'", "'}]", 1 },
+        { "[{'", "':0,'type':'AllBlocksCleared'}]", 1 }
+    };
+
+    static const char *const  fill[] = {
+        "}", "x", "\\\"}", "{}", "\\u00e9", "\\\\", "\xc3\xa9}"
+    };
+
+    for (k = 0; k < sizeof(fill) / sizeof(fill[0]); k++) {
+
+        same = true;
+        kept = true;
+
+        for (i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+
+            same = same && pieces(messages[i].before, fill[k], 10000,
+                                  messages[i].after)
+                           == pieces(messages[i].before, "", 0,
+                                     messages[i].after);
+
+            (void) pieces(messages[i].before, fill[k], 10000,
+                          messages[i].after);
+
+            kept = kept && got.ended == KVR_DONE
+                   && got.n == messages[i].events
+                   && got.event[0].ev.verdict == KVR_KEEP;
+        }
+
+        ok(same, "a string of 10,000 times %s is parsed in one piece",
+           fill[k]);
+        ok(kept, "and the events beside it are kept");
+    }
+
+    is_u64(pieces("{'worker_id':1", "0", 10000, ",'event':{'x':{}}}"),
+           pieces("{'worker_id':1", "0", 0, ",'event':{'x':{}}}"),
+           "a number of 10,000 digits is parsed in one piece");
+    is_u64(pieces("{'worker_id':", " ", 10000, "1,'event':{'x':{}}}"),
+           pieces("{'worker_id':", " ", 0, "1,'event':{'x':{}}}"),
+           "and so are 10,000 spaces");
+    ok(pieces("{'worker_id':1,'event':{'data':'cleared'}}",
+              "{\"worker_id\":2,\"x\":\"}\",\"event\":{\"data\":0}}",
+              100, "") >= 200 && got.n == 101,
+       "a piece ends with each object");
+
+    (void) pieces("{'worker_id':1,'event':{'data':'cleared'},'x':'", "}",
+                  10000, "");
+    ok(got.n == 0 && got.ended == KVR_INVALID,
+       "a string that never ends is an error");
+}
+
+
 static void
 test_use(void)
 {
@@ -546,6 +668,7 @@ main(int argc, char **argv)
     test_counts();
     test_depth();
     test_limits();
+    test_long_tokens();
     test_use();
 
     kvr_decoder_destroy(decoder);

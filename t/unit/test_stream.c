@@ -322,6 +322,58 @@ test_numbers(void)
 }
 
 
+/* One of rank 0 with this event, and it applies to its end. */
+
+static bool
+event(const char *of)
+{
+    char  text[256];
+
+    snprintf(text, sizeof(text), "{\"worker_id\":\"n\",\"event\":{%s}}", of);
+
+    return kvr_ingest_open(ingest, "n", 1, text, strlen(text), true, now_ms,
+                           &detail) == KVR_INGEST_APPLY
+           && kvr_ingest_step(ingest, 100) == KVR_DONE;
+}
+
+
+static void
+test_refused_numbers(void)
+{
+#define STORED(blocks)                                                        \
+    "\"data\":{\"stored\":{\"parent_hash\":null,\"blocks\":[" blocks "]}}"
+#define GOOD   STORED("{\"block_hash\":1,\"tokens_hash\":2}")
+#define BAD    STORED("{\"tokens_hash\":2}")
+
+    uint32_t  w, holder;
+
+    ok(event("\"event_id\":1," GOOD) && event("\"event_id\":2," BAD)
+       && event("\"event_id\":3," GOOD)
+       && worker_of("n")->counters.gaps == 0
+       && stands("n", KVR_DEGRADED, KVR_DEG_REFUSED, 0, 0),
+       "one that is refused has its number, and leaves no gap");
+
+    ok(event("\"event_id\":4,\"dp_rank\":1024," GOOD)
+       && event("\"event_id\":9,\"dp_rank\":\"x\"," GOOD)
+       && worker_of("n")->counters.gaps == 0
+       && event("\"event_id\":4," GOOD)
+       && worker_of("n")->counters.duplicates == 0,
+       "but one whose rank can't be read is no event of rank 0");
+
+    ok(event("\"event_id\":0," BAD)
+       && worker_of("n")->counters.restarts == 1
+       && kvr_router_find_worker(&router, "n", 1, &w) == KVR_OK
+       && kvr_router_find_holder(&router, w, 0, &holder) == KVR_OK
+       && kvr_router_holder_held(&router, holder) == 0,
+       "numbers that begin anew clear the rank, with one that is refused too");
+
+    ok(event("\"event_id\":1," BAD) && event("\"event_id\":2," GOOD)
+       && worker_of("n")->counters.duplicates == 0
+       && kvr_router_holder_held(&router, holder) == 1,
+       "and what follows is no duplicate");
+}
+
+
 int
 main(void)
 {
@@ -329,7 +381,7 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_silent_epoch, test_set_back,
-        test_unread, test_old, test_numbers
+        test_unread, test_old, test_numbers, test_refused_numbers
     };
 
     for (i = 0; i < KINDS; i++) {

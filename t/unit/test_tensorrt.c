@@ -238,6 +238,25 @@ test_keys(void)
     stored("null", a, "");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_EXTRA_KEY, "a key is an object");
 
+    block(a, "1", 10, 4, 0, ",'mm_keys':[{'type':'mm_key','start_offset':0}]");
+    stored("null", a, "");
+    ok(got.n == 1 && EV(0)->why == KVR_WHY_EXTRA_KEY,
+       "a key without a hash is not plain");
+
+    block(a, "1", 10, 4, 0, ",'mm_keys':[{'hash':null},{}]");
+    stored("null", a, "");
+    ok(got.n == 1 && EV(0)->why == KVR_WHY_EXTRA_KEY,
+       "nor is one whose hash is null");
+
+    block(a, "1", 10, 4, 0, ",'mm_keys':[" MM ",{}]");
+    stored("null", a, "");
+    ok(got.n == 1 && EV(0)->why == KVR_WHY_EXTRA_KEY,
+       "nor is one beside another that has it");
+
+    block(a, "1", 10, 4, 0, ",'mm_keys':null");
+    stored("null", a, "");
+    ok(got.n == 1 && EV(0)->verdict == KVR_KEEP, "without keys a block is");
+
     block(a, "1", 10, 4, 0, ",'cache_salt':'s3cret'");
     block(b, "2", 20, 4, 0, ",'cache_salt':'s3cret'");
     snprintf(all, sizeof(all), "%s,%s", a, b);
@@ -261,6 +280,13 @@ test_keys(void)
     stored("null", a, "");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_LORA_ID,
        "a LoRA known by number only is filtered");
+
+    decode_json("{'event_id':1,'data':{'type':'stored','parent_hash':null,"
+                "'blocks':[{'block_hash':1,'lora_id':7,'tokens':"
+                "[{'token_id':3},{'token_id':4}]}],'lora_name':'ad'}}");
+    ok(got.n == 1 && EV(0)->verdict == KVR_KEEP
+       && strcmp(got.event[0].lora, "ad") == 0,
+       "one with a number and a name is known");
 
     decode_json("{'event_id':1,'data':{'type':'stored','parent_hash':null,"
                 "'lora_name':'ad','blocks':[{'block_hash':1,'tokens':"
