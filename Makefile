@@ -33,6 +33,13 @@ DOC_DIR     = /usr/share/doc/nginx-kv-router
 MODULE      = ngx_http_kv_router_module
 LOAD_FILE   = mod-http-kv-router.conf
 
+# As many commands at once as there are processors, unless -j or another make
+# says otherwise; of several goals, as in "clean all", one after the other.
+
+ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
+MAKEFLAGS  += -j$(shell nproc 2>/dev/null || echo 1)
+endif
+
 out        := $(abspath $(BUILD))
 Q           = $(if $(V),,@)
 
@@ -50,9 +57,13 @@ RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 # needs little where it runs: name=archive.  Those of libzmq, libcurl and
 # libmicrohttpd would need more libraries than they spare.
 STATIC      = hiredis=libhiredis.a mpack=libmpack.a yajl=libyajl_s.a
-SANITIZE    = -fsanitize=address,undefined -fno-sanitize-recover=all \
-              -fno-omit-frame-pointer
-TSAN        = -fsanitize=thread -fno-omit-frame-pointer
+
+# After CFLAGS, whose -O2 -g takes twice as long to compile with sanitizers;
+# -O1 leaves them at least as much to look at, -g1 has the lines.
+
+CHECKED     = -O1 -g1 -fno-omit-frame-pointer
+SANITIZE    = $(CHECKED) -fsanitize=address,undefined -fno-sanitize-recover=all
+TSAN        = $(CHECKED) -fsanitize=thread
 
 rooms      := $(wildcard src/*/.)
 srcs       := $(sort $(wildcard src/*.c src/*/*.c))
@@ -274,7 +285,7 @@ $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 
 preloaded  := $(BUILD)/clock.so $(BUILD)/names.so
 
-$(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags
+$(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags | deps-build
 	@echo "  LD      $@"
 	$(Q)$(CC) $(KVR_CFLAGS) -fPIC -shared -o $@ $< -ldl
 
@@ -330,7 +341,7 @@ fuzz: deps-fuzz $(TARGET:%=$(BUILD)/fuzz/fuzz_%) $(BUILD)/fuzz/seeds
 	    grep -E 'DONE|exec|new_units' $(BUILD)/fuzz/$$name.log | tail -n 4; \
 	done
 
-$(BUILD)/fuzz/seeds: fuzz/seeds.py t/vectors/kv_events.json
+$(BUILD)/fuzz/seeds: fuzz/seeds.py t/vectors/kv_events.json | deps-check
 	@echo "  SEEDS   $@"
 	$(Q)rm -rf $@ && $(PYTHON) -B fuzz/seeds.py $@
 

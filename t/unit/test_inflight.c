@@ -125,6 +125,15 @@ shared(void)
 }
 
 
+/* A local hash: they are spread. */
+
+static uint64_t
+hash(uint32_t i)
+{
+    return (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+
 static void
 full(void)
 {
@@ -136,7 +145,7 @@ full(void)
     ids = calloc(KVR_INFLIGHT_NODES, sizeof(uint32_t));
 
     for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
-        local = i;
+        local = hash(i);
         ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, &n);
 
         if (ids[i] == 0) {
@@ -146,11 +155,11 @@ full(void)
 
     is_u64(i, KVR_INFLIGHT_NODES - 1, "there is room for all nodes");
 
-    local = i;
+    local = hash(i);
     is_u64(kvr_inflight_add(f, 0, 1, &local, 1, &n), 0, "and for no more");
     is_u64(n, 1, "one more request is counted as sharing nothing");
 
-    local = 7;
+    local = hash(7);
     i = kvr_inflight_add(f, 0, 1, &local, 1, &n);
     ok(i != 0 && n == 0, "but for one that brings nothing new there is room");
     is_u64(kvr_inflight_remove(f, 0, 1, i), 0, "and it takes nothing away");
