@@ -201,6 +201,7 @@ enrol(void)
         || reg.conf.weight < 1 || reg.conf.weight > KVR_WEIGHT_MAX * 1000
         || reg.conf.role > KVR_ROLE_DECODE
         || reg.block_size > KVR_BLOCK_SIZE_MAX
+        || memchr(reg.said, '\0', KVR_SAID_MAX + 1) == NULL
         || memchr(reg.conf.address, '\0', KVR_ADDRESS_MAX + 1) == NULL
         || (reg.conf.address[0] && kvr_address_wrong(reg.conf.address)))
     {
@@ -212,7 +213,7 @@ enrol(void)
         return;
     }
 
-    rc = kvr_router_register(&router, &reg.conf, NOW + 1, &what);
+    rc = kvr_router_register(&router, &reg, NOW + 1, &what);
 
     if (rc != KVR_OK && rc != KVR_FULL && rc != KVR_DECLINED) {
         fuzz_fail("a registration ends with %d", rc);

@@ -365,6 +365,14 @@ kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m)
 }
 
 
+bool
+kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m)
+{
+    return kvr_router_worker(&m->router, m->number)->flags
+           & KVR_WORKER_HYBRID;
+}
+
+
 /* All since the start. */
 
 static uint64_t

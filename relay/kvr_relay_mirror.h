@@ -83,6 +83,9 @@ uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
 bool kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m);
 void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);
 
+/* The engine told of KV cache groups that are not indexed. */
+bool kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m);
+
 /* Work that is left for later, some of it. */
 void kvr_relay_mirror_tick(kvr_relay_t *r);
 

@@ -511,8 +511,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
     char                  epoch[24], seq[24], ranks[16], started[24];
     char                  reason[KVR_RELAY_REASON];
     bool                  complete;
-    size_t                i, n, len[40];
-    const char           *argv[40];
+    size_t                i, n, len[42];
+    const char           *argv[42];
     kvr_relay_session_t  *s;
 
     s = &r->session;
@@ -562,6 +562,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
         argv[n++] = r->options.weight;
         argv[n++] = "lora";
         argv[n++] = r->options.lora;
+        argv[n++] = "hybrid";
+        argv[n++] = kvr_relay_mirror_hybrid(&r->mirror) ? "1" : "0";
         argv[n++] = "epoch";
         argv[n++] = epoch;
         argv[n++] = "seq";

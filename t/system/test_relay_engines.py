@@ -34,6 +34,19 @@ class Engines(test_relay.Tests):
             self.comes(relay, *range(1, times + 2))
             self.is_complete(relay)
 
+    def hybrid(self):
+        """that an engine has groups which are not indexed is in membership"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]) + [None, 0, "full_attention"])
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        assert self.member(relay.worker)["hybrid"] == "0"
+        engine.send(stored([2]) + [None, 1, "sliding_window"])
+        wait_until("hybrid", lambda: self.member(
+            relay.worker)["hybrid"] == "1", PATIENCE)
+        self.is_complete(relay)
+
     def waiting(self):
         """what waits while a replay runs is bounded"""
         engine = self.engine()
