@@ -472,7 +472,10 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 
     rc = kvr_ingest_event(in, w, &part);
 
-    /* an engine's blocks that are not taken may be told from those that are */
+    /*
+     * An engine's blocks that are not taken may be told from those that are;
+     * those behind a block that it told of before are taken again.
+     */
 
     in->halfway = in->done < ev->nhandles && in->refused == refused
                   && (rc == KVR_OK

@@ -2,7 +2,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Long events as they left an engine: whatever the slices that they are
- * applied in, what is held comes to the same, copies and all.
+ * applied in, what is held comes to the same, copies and all.  Of these seeds:
+ * where the parent of a store is not known, slices may take more of it than
+ * the whole, from a block on whose parent is held by an earlier event.
  */
 
 

@@ -244,13 +244,71 @@ test_refused(void)
 }
 
 
+/* A RouterEvent that stores a whole prompt, by its number; steps as above. */
+
+static bool
+routed(uint64_t number, uint32_t p, uint32_t steps)
+{
+    char      text[BYTES];
+    size_t    len;
+    uint32_t  i, n;
+
+    len = snprintf(text, BYTES, "{\"worker_id\":\"a\",\"event\":{\"event_id\":"
+                   "%llu,\"dp_rank\":0,\"data\":{\"stored\":{\"parent_hash\":"
+                   "null,\"blocks\":[", (unsigned long long) number);
+
+    for (i = 0; i < LENGTH; i++) {
+        len += snprintf(text + len, BYTES - len,
+                        "%s{\"block_hash\":%llu,\"tokens_hash\":%llu}",
+                        i ? "," : "", (unsigned long long) handle(p, i),
+                        (unsigned long long) local(p, i));
+    }
+
+    len += snprintf(text + len, BYTES - len, "]}}}}");
+
+    if (kvr_ingest_open(ingest, "a", 1, text, len, true, now_ms, &detail)
+        != KVR_INGEST_APPLY)
+    {
+        return false;
+    }
+
+    for (n = 0; steps == 0 || n < steps; n++) {
+        if (kvr_ingest_step(ingest, SLICE) == KVR_DONE) {
+            return true;
+        }
+    }
+
+    return false;
+}
+
+
+static void
+test_numbered(void)
+{
+    const kvr_worker_t  *w;
+
+    w = worker_of("a");
+
+    ok(!routed(1, 0, 2) && held("a") == 2 * SLICE && routed(2, 0, 0)
+       && held("a") == LENGTH && depth(0) == LENGTH
+       && w->counters.duplicates == 0 && w->counters.gaps == 0,
+       "a long RouterEvent is applied in slices, and has one number");
+    ok(routed(2, 1, 0) && held("a") == LENGTH && depth(1) < LENGTH
+       && w->counters.duplicates == 1,
+       "one that was applied already isn't, in none of its slices");
+    ok(routed(4, 1, 0) && held("a") == 2 * LENGTH && depth(1) == LENGTH
+       && w->counters.gaps == 1, "and one gap is one gap");
+}
+
+
 int
 main(void)
 {
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_slices, test_spans, test_abandoned, test_refused
+        test_slices, test_spans, test_abandoned, test_refused,
+        test_numbered
     };
 
     for (i = 0; i < KINDS; i++) {
