@@ -492,7 +492,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
         krc = kvr_ingest_step(c->ingest, c->pace);
 
-        if (kvr_ingest_complaint(c->ingest, complaint)) {
+        while (kvr_ingest_complaint(c->ingest, complaint)) {
             ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
                           &c->zone->name, complaint);
         }

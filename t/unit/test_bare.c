@@ -13,6 +13,8 @@
 static kvr_ingest_t  *ingest;
 static char           told[KVR_COMPLAINT_LEN];
 static unsigned       tellings;
+static unsigned       misfits;          /* of them, of blocks of 3 */
+static uint32_t       step;             /* blocks */
 
 
 static void
@@ -28,6 +30,8 @@ open_ingest(const kind_t *of)
 
     ingest = kvr_ingest_create(&router);
     tellings = 0;
+    misfits = 0;
+    step = 3;
 }
 
 
@@ -42,6 +46,7 @@ close_ingest(void)
 static kvr_ingest_verdict_t
 message_bytes(const char *worker, const void *bytes, size_t len)
 {
+    kvr_rc_t               rc;
     const char            *detail;
     kvr_ingest_verdict_t   verdict;
 
@@ -49,11 +54,14 @@ message_bytes(const char *worker, const void *bytes, size_t len)
                               now_ms, &detail);
 
     if (verdict == KVR_INGEST_APPLY) {
-        while (kvr_ingest_step(ingest, 3) == KVR_OK) {
-            tellings += kvr_ingest_complaint(ingest, told);
-        }
+        do {
+            rc = kvr_ingest_step(ingest, step);
 
-        tellings += kvr_ingest_complaint(ingest, told);
+            while (kvr_ingest_complaint(ingest, told)) {
+                tellings++;
+                misfits += strstr(told, "its block size is 3,") != NULL;
+            }
+        } while (rc == KVR_OK);
     }
 
     return verdict;
@@ -292,6 +300,70 @@ test_block_size(void)
 }
 
 
+/* What else there is must not hide it, nor have it told for ever. */
+
+static void
+test_block_size_told(void)
+{
+    uint32_t  i;
+
+#define OTHER_GROUP  "['BlockStored', [70], null, [1, 1, 1], 3, null, "       \
+                     "'GPU', null, null, 1, 'sliding_window']"
+#define MISFIT       "['BlockStored', [7], null, [1, 1, 1], 3]"
+
+    message("a", OTHER_GROUP);
+    is_u64(of("a")->stream.engine_block_size, 0,
+           "%s: another group's block size is not the engine's", kind->name);
+    message("a", MISFIT);
+    is_u64(tellings, 1, "the engine's is told when it is the same");
+
+    step = 100;
+    message("b", "['BlockStored', [8], 99, [1, 1, 1, 1], 4], " MISFIT);
+    message("d", MISFIT ", ['BlockStored', [8], 99, [1, 1, 1, 1], 4]");
+    ok(tellings == 5 && misfits == 3,
+       "two reasons of one step are both told");
+
+    for (i = 0; i < 4; i++) {
+        message("c", "['BlockStored', [7], null, [1, 1, 1, 1, 1], 5]");
+        message("c", "['BlockStored', [7], null, [1, 1], 2, null, 'GPU', "
+                "null, null, 1, 'sliding_window']");
+        message("c", MISFIT);
+    }
+
+    is_u64(tellings, 7, "two sizes in turn are told once each");
+}
+
+
+/* The first of each reason. */
+
+static void
+test_told(void)
+{
+    size_t   len;
+    uint8_t  bytes[256];
+
+    static const char  other[] = "{\"worker_id\":\"s\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
+    (void) message_bytes("r", other, sizeof(other) - 1);
+    ok(tellings == 1 && strstr(told, "channel") != NULL,
+       "%s: another worker's RouterEvent is told: %s", kind->name, told);
+
+    (void) message_bytes("r", other, 20);
+    ok(tellings == 2 && strstr(told, "\"r\"") != NULL,
+       "so is a message that breaks in its middle: %s", told);
+
+    len = pack(bytes, sizeof(bytes), "[1.5, [['AllBlocksCleared'], "
+               "['BlockRemoved', [1]]]]");
+    (void) message_bytes("b", bytes, len - 2);
+    ok(tellings == 3 && of("b")->counters.clears == 1, "of any form: %s",
+       told);
+
+    (void) message_bytes("b", bytes, len - 2);
+    is_u64(tellings, 3, "once");
+}
+
+
 static void
 test_forgotten(void)
 {
@@ -449,6 +521,8 @@ main(void)
         run(&kinds[i], test_refused);
         run(&kinds[i], test_unread);
         run(&kinds[i], test_block_size);
+        run(&kinds[i], test_block_size_told);
+        run(&kinds[i], test_told);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
         run(&kinds[i], test_windows);
