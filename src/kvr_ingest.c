@@ -424,17 +424,17 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 
         used += 1 + kvr_ingest_part(in, w, blocks - used);
 
-        if (in->msg.form == KVR_FORM_ENVELOPE) {
+        /*
+         * At once: clears that follow may be of other ranks, and who has to go
+         * on with the message is to know.
+         */
 
-            /* who may have to go on with the message is to know */
+        if (in->refused > refused) {
+            kvr_stream_refused(k, w, in->misfit);
+        }
 
-            if (in->refused > refused) {
-                kvr_stream_refused(k, w, in->misfit);
-            }
-
-            if (!in->halfway) {
-                kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
-            }
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway) {
+            kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
         }
 
         kvr_txn_commit(&k->mem);

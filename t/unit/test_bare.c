@@ -231,6 +231,39 @@ test_refused(void)
 }
 
 
+/* A refusal is of its place, whether in one message or in three. */
+
+static void
+test_refused_between(void)
+{
+    uint32_t  i;
+
+#define RANK_CLEARED(r)  "{'type': 'AllBlocksCleared', 'dp_rank': " r "}"
+#define RANK_REFUSED     "{'type': 'BlockStored', 'block_hashes': [9], "      \
+                         "'parent_block_hash': 99, "                          \
+                         "'token_ids': [1, 1, 1, 1], 'block_size': 4, "       \
+                         "'dp_rank': 0}"
+
+    for (i = 0; i < 2; i++) {
+        step = i ? 100 : 1;
+
+        message("a", RANK_CLEARED("0") ", " RANK_CLEARED("1"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "%s: two ranks", kind->name);
+
+        message("a", RANK_CLEARED("0") ", " RANK_REFUSED ", "
+                RANK_CLEARED("1"));
+        ok(stands("a", KVR_DEGRADED, KVR_DEG_REFUSED),
+           "what is refused of one is not mended by a clear of the other");
+
+        message("a", RANK_CLEARED("1"));
+        ok(stands("a", KVR_DEGRADED, KVR_DEG_REFUSED), "nor by the next");
+
+        message("a", RANK_CLEARED("0"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "but by its own");
+    }
+}
+
+
 /* Messages that can't be read at all. */
 
 static void
@@ -519,6 +552,7 @@ main(void)
         run(&kinds[i], test_counts);
         run(&kinds[i], test_takeover);
         run(&kinds[i], test_refused);
+        run(&kinds[i], test_refused_between);
         run(&kinds[i], test_unread);
         run(&kinds[i], test_block_size);
         run(&kinds[i], test_block_size_told);
