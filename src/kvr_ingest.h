@@ -104,7 +104,8 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
 /*
  * A shard is listened to from now on.  repair: what its workers published in
  * envelopes before is still to be read, and all of them are SYNCING until
- * then; otherwise none is, for nobody will read it.  KVR_BUSY, KVR_LOST.
+ * then; otherwise nobody will read it, and they are STALE until the next
+ * message or heartbeat tells whether there was any.  KVR_BUSY, KVR_LOST.
  */
 kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard,
     bool repair);

@@ -107,11 +107,12 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
     for (i = 0; i < k->zone->fleet.nworkers; i++) {
         w = &k->fleet.workers[i];
 
-        if (!repair) {
-            kvr_stream_confidence(k, w);
+        if (w->stream.source == KVR_SOURCE_ENVELOPE) {
+            kvr_set32(&k->mem, &w->stream.confidence,
+                      repair ? KVR_SYNCING : KVR_STALE);
 
-        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
+        } else if (!repair) {
+            kvr_stream_confidence(k, w);
         }
 
         kvr_txn_commit(&k->mem);

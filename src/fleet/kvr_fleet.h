@@ -139,8 +139,8 @@ typedef struct {
     uint32_t    at;                 /* events of seq + 1 applied already */
     uint32_t    source;             /* kvr_source_t */
     uint32_t    whole;              /* contiguous since a complete start */
-    uint32_t    confidence;         /* kvr_confidence_t, but for STALE, which
-                                       depends on the clock */
+    uint32_t    confidence;         /* kvr_confidence_t; STALE also depends
+                                       on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
