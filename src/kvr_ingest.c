@@ -296,6 +296,12 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
+    if (m->seq > KVR_SEQ_MAX) {
+        *detail = "a seq that no publisher comes to";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        return KVR_INGEST_DROP;
+    }
+
     back = m->epoch < s->epoch;
 
     if (back && !(live && m->heartbeat && m->seq != 0 && s->heartbeats
