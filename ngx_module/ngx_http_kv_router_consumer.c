@@ -232,6 +232,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     }
 
     c->full = 0;
+    c->dropped = 0;
     c->detail = NULL;
 }
 
@@ -545,6 +546,14 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
     ngx_queue_t                   *q;
     ngx_http_kv_router_slot_t     *slot;
     ngx_http_kv_router_message_t  *m;
+
+    if (c->dropped) {
+        rc = ngx_http_kv_router_message_dropped(c);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
 
     if ((c->nactive || c->nwanted)
         && (c->turn++ % 2 == 0 || ngx_queue_empty(&c->messages)))

@@ -121,5 +121,11 @@ kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,
 kvr_rc_t kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker,
     size_t len, uint64_t epoch, uint64_t seq);
 
+/*
+ * Messages of a worker were dropped unread.  Envelopes have numbers that tell;
+ * whoever sends none is DEGRADED by this.
+ */
+kvr_rc_t kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len);
+
 
 #endif /* KVR_INGEST_H_INCLUDED */

@@ -168,3 +168,28 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
 
     return KVR_OK;
 }
+
+
+kvr_rc_t
+kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    rc = kvr_ingest_enter(in, worker, len, &w);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (w->stream.source != KVR_SOURCE_ENVELOPE
+        && w->stream.source != KVR_SOURCE_API)
+    {
+        kvr_set32(&in->shard->mem, &w->stream.reason, KVR_DEG_GAP);
+        kvr_stream_uncleared(in->shard, w);
+        kvr_stream_confidence(in->shard, w);
+    }
+
+    kvr_shard_unlock(in->shard);
+
+    return KVR_OK;
+}

@@ -302,6 +302,37 @@ test_unread(void)
 }
 
 
+/* Messages that were dropped before anybody looked at them. */
+
+static void
+test_dropped(void)
+{
+    size_t   len;
+    uint8_t  bytes[256];
+
+    message("a", block(7, "null", 1));
+    ok(kvr_ingest_dropped(ingest, "a", 1) == KVR_OK && held("a") == 1
+       && stands("a", KVR_DEGRADED, KVR_DEG_GAP),
+       "%s: what was dropped of bare batches is missing", kind->name);
+    message("a", block(8, "7", 2));
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_GAP), "and remains so");
+    message("a", "['AllBlocksCleared']");
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "until all is cleared");
+
+    ok(kvr_ingest_dropped(ingest, "b", 1) == KVR_OK
+       && stands("b", KVR_UNKNOWN, KVR_DEG_GAP), "nobody knows of whom");
+    message("b", block(7, "null", 1));
+    ok(stands("b", KVR_DEGRADED, KVR_DEG_GAP), "until something is heard");
+
+    len = pack(bytes, sizeof(bytes), "['kvr1', 'e', 5, 1, true, 0, "
+               "{'$bin': '9192a16300'}]");
+    ok(message_bytes("e", bytes, len) == KVR_INGEST_APPLY
+       && kvr_ingest_dropped(ingest, "e", 1) == KVR_OK
+       && stands("e", KVR_EXACT, KVR_FINE),
+       "envelopes tell it by their numbers");
+}
+
+
 static void
 test_block_size(void)
 {
@@ -554,6 +585,7 @@ main(void)
         run(&kinds[i], test_refused);
         run(&kinds[i], test_refused_between);
         run(&kinds[i], test_unread);
+        run(&kinds[i], test_dropped);
         run(&kinds[i], test_block_size);
         run(&kinds[i], test_block_size_told);
         run(&kinds[i], test_told);
