@@ -80,9 +80,9 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 
 /*
- * To be asked after each step, until it is false: whether something was refused
- * for a reason that its worker never gave before; text then says which worker
- * and why, once.
+ * To be asked after each step, until it is false: whether something was
+ * refused for a reason that its worker never gave before; text then says which
+ * worker and why, once.
  */
 bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
 
