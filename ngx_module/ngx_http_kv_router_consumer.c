@@ -233,6 +233,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     }
 
     c->full = 0;
+    c->dropped = 0;
     c->detail = NULL;
 }
 
@@ -494,7 +495,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
         krc = kvr_ingest_step(c->ingest, c->pace);
 
-        if (kvr_ingest_complaint(c->ingest, complaint)) {
+        while (kvr_ingest_complaint(c->ingest, complaint)) {
             ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
                           &c->zone->name, complaint);
         }
@@ -547,6 +548,14 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
     ngx_queue_t                   *q;
     ngx_http_kv_router_slot_t     *slot;
     ngx_http_kv_router_message_t  *m;
+
+    if (c->dropped) {
+        rc = ngx_http_kv_router_message_dropped(c);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
 
     if ((c->nactive || c->nwanted)
         && (c->turn++ % 2 == 0 || ngx_queue_empty(&c->messages)))

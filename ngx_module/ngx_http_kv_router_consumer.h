@@ -71,6 +71,7 @@ typedef struct {
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
     unsigned                        unheard:1; /* said so */
+    unsigned                        dropped:1; /* messages; not said yet */
 } ngx_http_kv_router_slot_t;
 
 
@@ -181,6 +182,7 @@ struct ngx_http_kv_router_consumer_s {
 
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
+    unsigned                        dropped:1; /* slots have it */
     unsigned                        unmatched:1;/* said that nothing is */
 };
 
@@ -217,6 +219,9 @@ ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
 /* NGX_OK: the reply, which is a message, waits; NGX_DECLINED: it is dropped */
 ngx_int_t ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
     redisReply *reply);
+
+/* tells the zone whose messages were dropped; NGX_BUSY, NGX_ABORT */
+ngx_int_t ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c);
 
 /* puts messages that waited for a repair before all others */
 void ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,

@@ -214,7 +214,7 @@ ngx_http_kv_router_log_entry(redisReply *entry, kvr_cursor_t *id,
         *n = *n * 10 + (*p - '0');
     }
 
-    if (id->epoch > KVR_EPOCH_MAX) {
+    if (id->epoch > KVR_EPOCH_MAX || id->seq > KVR_SEQ_MAX) {
         return NGX_ERROR;
     }
 

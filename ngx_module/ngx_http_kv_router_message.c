@@ -91,6 +91,8 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
 
         slot = ngx_http_kv_router_consumer_slot(c, &worker);
         if (slot) {
+            slot->dropped = 1;
+            c->dropped = 1;
             ngx_http_kv_router_repair_want(c, slot);
         }
 
@@ -109,6 +111,46 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
     c->count++;
 
     ngx_http_kv_router_consumer_wake(c);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c)
+{
+    uint32_t            i, flags, generation;
+    kvr_rc_t            rc;
+    kvr_worker_conf_t   conf;
+
+    for (i = 0; i < c->nslots; i++) {
+
+        if (!c->slots[i].dropped) {
+            continue;
+        }
+
+        rc = kvr_router_read_worker(&c->zone->router, i, &conf, &flags,
+                                    &generation);
+
+        if (rc == KVR_OK && !(flags & KVR_WORKER_DELETED)) {
+            rc = kvr_ingest_dropped(c->ingest, conf.id, ngx_strlen(conf.id));
+        }
+
+        switch (rc) {
+
+        case KVR_BUSY:
+            return NGX_BUSY;
+
+        case KVR_LOST:
+            return NGX_ABORT;
+
+        default:
+            c->slots[i].dropped = 0;
+            break;
+        }
+    }
+
+    c->dropped = 0;
 
     return NGX_OK;
 }

@@ -59,6 +59,9 @@ typedef enum {
  */
 #define KVR_EPOCH_MAX        (((uint64_t) 1 << 48) - 1)
 
+/* Of messages in an epoch: more than any publisher sends.  As above. */
+#define KVR_SEQ_MAX          KVR_EPOCH_MAX
+
 
 #define kvr_min(a, b)   ((a) < (b) ? (a) : (b))
 #define kvr_max(a, b)   ((a) > (b) ? (a) : (b))

@@ -9,20 +9,54 @@
 #include <stdio.h>
 
 
+static bool kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w,
+    uint32_t size);
+
+
 void
-kvr_complaint_note(kvr_complaint_t *c, const kvr_worker_t *w, kvr_why_t why,
-    const kvr_event_t *ev, const char *detail)
+kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
+    kvr_why_t why, const kvr_event_t *ev, const char *detail)
 {
     bool  news;
 
+    if (c->noted >> why & 1) {
+        return;
+    }
+
     news = why == KVR_WHY_BLOCK_SIZE
-           ? w->stream.engine_block_size != ev->block_size
+           ? kvr_complaint_size(mem, w, ev->block_size)
            : w->counters.why[why] == 1;
 
-    if (news && c->why == KVR_WHY_NONE) {
-        c->why = why;
-        c->detail = detail[0] ? detail : kvr_why_detail(why);
+    if (news) {
+        c->noted |= 1u << why;
+        c->detail[why] = detail[0] ? detail : kvr_why_detail(why);
+
+        if (why == KVR_WHY_BLOCK_SIZE) {
+            c->block_size = ev->block_size;
+        }
     }
+}
+
+
+/*
+ * Was a worker's block size not told yet?  Two sizes may have the same bit of
+ * 32: better that one of them is not told than that they take turns for ever.
+ */
+
+static bool
+kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
+{
+    uint32_t  bit;
+
+    bit = 1u << (size * 2654435769u >> 27);
+
+    if (w->stream.told_sizes & bit) {
+        return false;
+    }
+
+    kvr_set32(mem, &w->stream.told_sizes, w->stream.told_sizes | bit);
+
+    return true;
 }
 
 
@@ -32,23 +66,23 @@ kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
 {
     kvr_why_t  why;
 
-    why = c->why;
-    c->why = KVR_WHY_NONE;
-
-    if (why == KVR_WHY_NONE) {
+    if (c->noted == 0) {
         return false;
     }
+
+    why = (kvr_why_t) __builtin_ctz(c->noted);
+    c->noted &= c->noted - 1;
 
     if (why == KVR_WHY_BLOCK_SIZE) {
         snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": its block size "
                  "is %u, which is no multiple of the zone's %u: nothing of it "
                  "is indexed", w->conf.id,
-                 kvr_load32(&w->stream.engine_block_size), block_size);
+                 c->block_size, block_size);
 
     } else {
         snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": an event is "
                  "refused, as more like it may be: %s", w->conf.id,
-                 c->detail);
+                 c->detail[why]);
     }
 
     return true;

@@ -18,19 +18,23 @@
 
 
 typedef struct {
-    kvr_why_t    why;                   /* KVR_WHY_NONE: nothing to be said */
-    const char  *detail;
+    uint32_t     noted;                 /* a bit for each reason to be told */
+    uint32_t     block_size;            /* that doesn't fit */
+    const char  *detail[KVR_WHYS];
 } kvr_complaint_t;
 
 
 /*
- * An event of w was refused, which its counters tell by now, but not yet its
- * stream's engine_block_size.  detail is the decoder's, or "".
+ * An event of w was refused, which its counters tell by now.  detail is the
+ * decoder's, or "".  Under the shard's lock.
  */
-void kvr_complaint_note(kvr_complaint_t *c, const kvr_worker_t *w,
+void kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
     kvr_why_t why, const kvr_event_t *ev, const char *detail);
 
-/* False: nothing new.  block_size is the zone's. */
+/*
+ * One of those that were noted, in words; false: there is none any more.
+ * block_size is the zone's.
+ */
 bool kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
     uint32_t block_size, char text[KVR_COMPLAINT_LEN]);
 

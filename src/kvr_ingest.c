@@ -30,6 +30,7 @@ static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
     uint32_t rank);
 static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
     kvr_why_t why);
+static void kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
 
 
@@ -146,7 +147,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     in->refused = 0;
     in->misfit = false;
     in->halfway = false;
-    in->complaint.why = KVR_WHY_NONE;
+    in->complaint.noted = 0;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -297,6 +298,12 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
+    if (m->seq > KVR_SEQ_MAX) {
+        *detail = "a seq that no publisher comes to";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        return KVR_INGEST_DROP;
+    }
+
     back = m->epoch < s->epoch;
 
     if (back && !(live && m->heartbeat && m->seq != 0 && s->heartbeats
@@ -406,9 +413,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             }
 
             if (rc != KVR_OK) {
-                /* the rest can't be read, or nothing of it */
-                kvr_ingest_refuse(in, w, in->unread ? in->unread
-                                                    : KVR_WHY_SYNTAX);
+                kvr_ingest_broken(in, w);
                 kvr_ingest_finish(in, w);
                 rc = KVR_DONE;
                 break;
@@ -427,17 +432,17 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 
         used += 1 + kvr_ingest_part(in, w, blocks - used);
 
-        if (in->msg.form == KVR_FORM_ENVELOPE) {
+        /*
+         * At once: clears that follow may be of other ranks, and who has to go
+         * on with the message is to know.
+         */
 
-            /* who may have to go on with the message is to know */
+        if (in->refused > refused) {
+            kvr_stream_refused(k, w, in->misfit);
+        }
 
-            if (in->refused > refused) {
-                kvr_stream_refused(k, w, in->misfit);
-            }
-
-            if (!in->halfway) {
-                kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
-            }
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway) {
+            kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
         }
 
         kvr_txn_commit(&k->mem);
@@ -557,6 +562,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             || memcmp(w->conf.id, ev->worker, ev->worker_len) != 0))
     {
         kvr_ingest_refuse(in, w, KVR_WHY_WORKER);
+        kvr_complaint_note(&in->complaint, &k->mem, w, KVR_WHY_WORKER, ev,
+                           "its worker is not the channel's");
         return KVR_OK;
     }
 
@@ -568,7 +575,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
-        kvr_complaint_note(&in->complaint, w, ev->why, ev,
+        kvr_complaint_note(&in->complaint, &k->mem, w, ev->why, ev,
                            kvr_decoder_detail(in->decoder));
         return KVR_OK;
     }
@@ -586,7 +593,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
-        kvr_complaint_note(&in->complaint, w, why, ev, "");
+        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev, "");
     }
 
     return rc;
@@ -661,11 +668,15 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (rc == KVR_INVALID) {
         in->refused++;
         in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
-        kvr_complaint_note(&in->complaint, w, why, ev,
+        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev,
                            kvr_decoder_detail(in->decoder));
     }
 
-    if (ev->block_size && w->stream.engine_block_size != ev->block_size) {
+    /* what is filtered may be of groups with another size */
+
+    if (ev->block_size && w->stream.engine_block_size != ev->block_size
+        && kvr_why_class(why) != KVR_WHY_IS_FILTERED)
+    {
         kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }
 
@@ -738,10 +749,9 @@ kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 bool
 kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
 {
-    return in->complaint.why != KVR_WHY_NONE
-           && kvr_complaint_tell(&in->complaint,
-                                 &in->shard->fleet.workers[in->worker],
-                                 in->shard->params->block_size, text);
+    return kvr_complaint_tell(&in->complaint,
+                              &in->shard->fleet.workers[in->worker],
+                              in->shard->params->block_size, text);
 }
 
 
@@ -751,6 +761,22 @@ kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
     in->refused++;
 
     kvr_count(in->shard, &w->counters.why[why], 1);
+}
+
+
+/* The rest of the message can't be read; or nothing of it, which was told. */
+
+static void
+kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    if (in->unread) {
+        kvr_ingest_refuse(in, w, in->unread);
+        return;
+    }
+
+    kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+    kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
+                       &in->event, kvr_decoder_detail(in->decoder));
 }
 
 

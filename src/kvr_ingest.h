@@ -80,8 +80,9 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 
 /*
- * To be asked after each step: whether something was refused for a reason that
- * its worker never gave before; text then says which worker and why, once.
+ * To be asked after each step, until it is false: whether something was
+ * refused for a reason that its worker never gave before; text then says which
+ * worker and why, once.
  */
 bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
 
@@ -103,7 +104,8 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
 /*
  * A shard is listened to from now on.  repair: what its workers published in
  * envelopes before is still to be read, and all of them are SYNCING until
- * then; otherwise none is, for nobody will read it.  KVR_BUSY, KVR_LOST.
+ * then; otherwise nobody will read it, and they are STALE until the next
+ * message or heartbeat tells whether there was any.  KVR_BUSY, KVR_LOST.
  */
 kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard,
     bool repair);
@@ -118,6 +120,12 @@ kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,
  */
 kvr_rc_t kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker,
     size_t len, uint64_t epoch, uint64_t seq);
+
+/*
+ * Messages of a worker were dropped unread.  Envelopes have numbers that tell;
+ * whoever sends none is DEGRADED by this.
+ */
+kvr_rc_t kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len);
 
 
 #endif /* KVR_INGEST_H_INCLUDED */

@@ -107,11 +107,12 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
     for (i = 0; i < k->zone->fleet.nworkers; i++) {
         w = &k->fleet.workers[i];
 
-        if (!repair) {
-            kvr_stream_confidence(k, w);
+        if (w->stream.source == KVR_SOURCE_ENVELOPE) {
+            kvr_set32(&k->mem, &w->stream.confidence,
+                      repair ? KVR_SYNCING : KVR_STALE);
 
-        } else if (w->stream.source == KVR_SOURCE_ENVELOPE) {
-            kvr_set32(&k->mem, &w->stream.confidence, KVR_SYNCING);
+        } else if (!repair) {
+            kvr_stream_confidence(k, w);
         }
 
         kvr_txn_commit(&k->mem);
@@ -163,6 +164,31 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
     }
 
     kvr_stream_confidence(in->shard, w);
+    kvr_shard_unlock(in->shard);
+
+    return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    rc = kvr_ingest_enter(in, worker, len, &w);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    if (w->stream.source != KVR_SOURCE_ENVELOPE
+        && w->stream.source != KVR_SOURCE_API)
+    {
+        kvr_set32(&in->shard->mem, &w->stream.reason, KVR_DEG_GAP);
+        kvr_stream_uncleared(in->shard, w);
+        kvr_stream_confidence(in->shard, w);
+    }
+
     kvr_shard_unlock(in->shard);
 
     return KVR_OK;

@@ -49,8 +49,9 @@ kvr_pointer_read(kvr_pointer_t *p,
         return KVR_INVALID;
     }
 
-    if (epoch == 0 || epoch > KVR_EPOCH_MAX || seq == 0 || complete > 1
-        || eagle > 1 || parts > KVR_POINTER_PARTS || block_size > UINT32_MAX)
+    if (epoch == 0 || epoch > KVR_EPOCH_MAX || seq == 0 || seq > KVR_SEQ_MAX
+        || complete > 1 || eagle > 1 || parts > KVR_POINTER_PARTS
+        || block_size > UINT32_MAX)
     {
         *detail = "a field of a snapshot is out of range";
         return KVR_INVALID;

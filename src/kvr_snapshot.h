@@ -92,8 +92,8 @@ kvr_rc_t kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 /*
  * Applies events until about `blocks` blocks are done.  KVR_OK: more to do;
  * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
- * KVR_INVALID: the rest of a part can't be read.  KVR_DECLINED: the worker was removed,
- * or what was aside was dropped.  After these two: abort.
+ * KVR_INVALID: the rest of a part can't be read.  KVR_DECLINED: the worker was
+ * removed, or what was aside was dropped.  After these two: abort.
  */
 kvr_rc_t kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks);
 

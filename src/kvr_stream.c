@@ -113,6 +113,14 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
         }
     }
 
+    if (w->stream.source == KVR_SOURCE_ENVELOPE && !w->stream.whole
+        && w->stream.reason != KVR_DEG_INCOMPLETE
+        && w->flags & KVR_WORKER_SEEN)
+    {
+        /* what was lost may be of ranks that were never heard of */
+        return false;
+    }
+
     kvr_set32(&k->mem, &w->stream.whole, 1);
     kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
 

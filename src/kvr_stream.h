@@ -37,7 +37,8 @@ void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit);
 /*
  * A rank was cleared by an engine that the publisher knows all of: nothing of
  * it is missing any more.  True: that is so of all ranks by now, and the view
- * is whole.
+ * is whole.  Where messages are missing, and nobody but them says which ranks
+ * the worker has, only a snapshot or an epoch makes it so.
  */
 bool kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Batches as they left an engine, over Redis: what users are told; TAP."""
 
+import subprocess
 import sys
 
 import msgpack
@@ -8,6 +9,7 @@ import msgpack
 from stage import BLOCK_SIZE, PATIENCE, Stage, wait_until
 
 HASH, OTHER = 7, 8
+QUEUE = 65536                   # messages that may wait
 TOKENS = [*range(1, BLOCK_SIZE + 1)]
 
 
@@ -18,7 +20,7 @@ class Play:
         self.stage = stage
         stage.start_redis()
         stage.start_nginx({worker: "127.0.0.1:1" for worker in (
-            "silent", "copies", "small", "hybrid", "strange")})
+            "silent", "copies", "small", "hybrid", "strange", "flood")})
         stage.wait_subscribed()
 
     def publish(self, worker, *events):
@@ -115,6 +117,31 @@ def what_is_filtered_is_not_refused():
     assert 'worker "strange": an event is refused' in at.stage.log()
 
 
+def what_is_dropped_is_missing():
+    """a worker whose messages found no room in the queue is DEGRADED"""
+    worker = at.publish("flood", stored(HASH))
+    assert worker["confidence"] == "UNVERIFIED", worker
+    batch = msgpack.packb([1.5, [stored(HASH)], 0])
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        try:
+            with at.stage.locked(owner.pid):
+                at.stage.redis.eval(
+                    "for i = 1, ARGV[2] do "
+                    "redis.call('PUBLISH', KEYS[1], ARGV[1]) end", 1,
+                    "kv-events:flood", batch, QUEUE + 100)
+                wait_until("some are dropped", lambda: at.stage.status()[
+                    "redis"]["dropped"], PATIENCE)
+        finally:
+            owner.kill()
+    wait_until("the others are applied", lambda: at.worker("flood")[
+        "counters"]["messages"] > QUEUE, PATIENCE)
+    worker = at.worker("flood")
+    assert (worker["confidence"], worker["reason"]) == (
+        "DEGRADED", "gap_not_filled"), worker
+    worker = at.publish("flood", ["AllBlocksCleared"])
+    assert worker["confidence"] == "UNVERIFIED", worker
+
+
 def metrics_say_the_same():
     """Prometheus reads the same"""
     text = at.stage.call("GET", "/status?format=prometheus").decode()
@@ -156,6 +183,7 @@ def main():
             a_wrong_block_size_is_named,
             hybrid_models_are_told,
             what_is_filtered_is_not_refused,
+            what_is_dropped_is_missing,
             metrics_say_the_same,
             what_never_matches_is_told])
 

@@ -13,6 +13,8 @@
 static kvr_ingest_t  *ingest;
 static char           told[KVR_COMPLAINT_LEN];
 static unsigned       tellings;
+static unsigned       misfits;          /* of them, of blocks of 3 */
+static uint32_t       step;             /* blocks */
 
 
 static void
@@ -28,6 +30,8 @@ open_ingest(const kind_t *of)
 
     ingest = kvr_ingest_create(&router);
     tellings = 0;
+    misfits = 0;
+    step = 3;
 }
 
 
@@ -42,6 +46,7 @@ close_ingest(void)
 static kvr_ingest_verdict_t
 message_bytes(const char *worker, const void *bytes, size_t len)
 {
+    kvr_rc_t               rc;
     const char            *detail;
     kvr_ingest_verdict_t   verdict;
 
@@ -49,11 +54,14 @@ message_bytes(const char *worker, const void *bytes, size_t len)
                               now_ms, &detail);
 
     if (verdict == KVR_INGEST_APPLY) {
-        while (kvr_ingest_step(ingest, 3) == KVR_OK) {
-            tellings += kvr_ingest_complaint(ingest, told);
-        }
+        do {
+            rc = kvr_ingest_step(ingest, step);
 
-        tellings += kvr_ingest_complaint(ingest, told);
+            while (kvr_ingest_complaint(ingest, told)) {
+                tellings++;
+                misfits += strstr(told, "its block size is 3,") != NULL;
+            }
+        } while (rc == KVR_OK);
     }
 
     return verdict;
@@ -223,6 +231,39 @@ test_refused(void)
 }
 
 
+/* A refusal is of its place, whether in one message or in three. */
+
+static void
+test_refused_between(void)
+{
+    uint32_t  i;
+
+#define RANK_CLEARED(r)  "{'type': 'AllBlocksCleared', 'dp_rank': " r "}"
+#define RANK_REFUSED     "{'type': 'BlockStored', 'block_hashes': [9], "      \
+                         "'parent_block_hash': 99, "                          \
+                         "'token_ids': [1, 1, 1, 1], 'block_size': 4, "       \
+                         "'dp_rank': 0}"
+
+    for (i = 0; i < 2; i++) {
+        step = i ? 100 : 1;
+
+        message("a", RANK_CLEARED("0") ", " RANK_CLEARED("1"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "%s: two ranks", kind->name);
+
+        message("a", RANK_CLEARED("0") ", " RANK_REFUSED ", "
+                RANK_CLEARED("1"));
+        ok(stands("a", KVR_DEGRADED, KVR_DEG_REFUSED),
+           "what is refused of one is not mended by a clear of the other");
+
+        message("a", RANK_CLEARED("1"));
+        ok(stands("a", KVR_DEGRADED, KVR_DEG_REFUSED), "nor by the next");
+
+        message("a", RANK_CLEARED("0"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "but by its own");
+    }
+}
+
+
 /* Messages that can't be read at all. */
 
 static void
@@ -261,6 +302,37 @@ test_unread(void)
 }
 
 
+/* Messages that were dropped before anybody looked at them. */
+
+static void
+test_dropped(void)
+{
+    size_t   len;
+    uint8_t  bytes[256];
+
+    message("a", block(7, "null", 1));
+    ok(kvr_ingest_dropped(ingest, "a", 1) == KVR_OK && held("a") == 1
+       && stands("a", KVR_DEGRADED, KVR_DEG_GAP),
+       "%s: what was dropped of bare batches is missing", kind->name);
+    message("a", block(8, "7", 2));
+    ok(stands("a", KVR_DEGRADED, KVR_DEG_GAP), "and remains so");
+    message("a", "['AllBlocksCleared']");
+    ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "until all is cleared");
+
+    ok(kvr_ingest_dropped(ingest, "b", 1) == KVR_OK
+       && stands("b", KVR_UNKNOWN, KVR_DEG_GAP), "nobody knows of whom");
+    message("b", block(7, "null", 1));
+    ok(stands("b", KVR_DEGRADED, KVR_DEG_GAP), "until something is heard");
+
+    len = pack(bytes, sizeof(bytes), "['kvr1', 'e', 5, 1, true, 0, "
+               "{'$bin': '9192a16300'}]");
+    ok(message_bytes("e", bytes, len) == KVR_INGEST_APPLY
+       && kvr_ingest_dropped(ingest, "e", 1) == KVR_OK
+       && stands("e", KVR_EXACT, KVR_FINE),
+       "envelopes tell it by their numbers");
+}
+
+
 static void
 test_block_size(void)
 {
@@ -289,6 +361,70 @@ test_block_size(void)
     ok(held("c") == 2 && tellings == 3
        && stands("c", KVR_UNVERIFIED, KVR_FINE),
        "a multiple fits");
+}
+
+
+/* What else there is must not hide it, nor have it told for ever. */
+
+static void
+test_block_size_told(void)
+{
+    uint32_t  i;
+
+#define OTHER_GROUP  "['BlockStored', [70], null, [1, 1, 1], 3, null, "       \
+                     "'GPU', null, null, 1, 'sliding_window']"
+#define MISFIT       "['BlockStored', [7], null, [1, 1, 1], 3]"
+
+    message("a", OTHER_GROUP);
+    is_u64(of("a")->stream.engine_block_size, 0,
+           "%s: another group's block size is not the engine's", kind->name);
+    message("a", MISFIT);
+    is_u64(tellings, 1, "the engine's is told when it is the same");
+
+    step = 100;
+    message("b", "['BlockStored', [8], 99, [1, 1, 1, 1], 4], " MISFIT);
+    message("d", MISFIT ", ['BlockStored', [8], 99, [1, 1, 1, 1], 4]");
+    ok(tellings == 5 && misfits == 3,
+       "two reasons of one step are both told");
+
+    for (i = 0; i < 4; i++) {
+        message("c", "['BlockStored', [7], null, [1, 1, 1, 1, 1], 5]");
+        message("c", "['BlockStored', [7], null, [1, 1], 2, null, 'GPU', "
+                "null, null, 1, 'sliding_window']");
+        message("c", MISFIT);
+    }
+
+    is_u64(tellings, 7, "two sizes in turn are told once each");
+}
+
+
+/* The first of each reason. */
+
+static void
+test_told(void)
+{
+    size_t   len;
+    uint8_t  bytes[256];
+
+    static const char  other[] = "{\"worker_id\":\"s\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
+    (void) message_bytes("r", other, sizeof(other) - 1);
+    ok(tellings == 1 && strstr(told, "channel") != NULL,
+       "%s: another worker's RouterEvent is told: %s", kind->name, told);
+
+    (void) message_bytes("r", other, 20);
+    ok(tellings == 2 && strstr(told, "\"r\"") != NULL,
+       "so is a message that breaks in its middle: %s", told);
+
+    len = pack(bytes, sizeof(bytes), "[1.5, [['AllBlocksCleared'], "
+               "['BlockRemoved', [1]]]]");
+    (void) message_bytes("b", bytes, len - 2);
+    ok(tellings == 3 && of("b")->counters.clears == 1, "of any form: %s",
+       told);
+
+    (void) message_bytes("b", bytes, len - 2);
+    is_u64(tellings, 3, "once");
 }
 
 
@@ -502,8 +638,12 @@ main(void)
         run(&kinds[i], test_counts);
         run(&kinds[i], test_takeover);
         run(&kinds[i], test_refused);
+        run(&kinds[i], test_refused_between);
         run(&kinds[i], test_unread);
+        run(&kinds[i], test_dropped);
         run(&kinds[i], test_block_size);
+        run(&kinds[i], test_block_size_told);
+        run(&kinds[i], test_told);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
         run(&kinds[i], test_windows);

@@ -151,6 +151,13 @@ test_stream(void)
     ok(kvr_ingest_cursor(ingest, "e", 1, &at) == KVR_OK && at.epoch == 1000
        && w->stream.confidence == KVR_EXACT, "and silences nobody");
 
+    len = envelope(bytes, sizeof(bytes), "e", 1000, UINT64_MAX, true, 0, 0, 0);
+    ok(take("e", bytes, len, true) == KVR_INGEST_DROP && detail != NULL
+       && message("e", 1000, KVR_SEQ_MAX + 1, 0, 1, 1) == KVR_INGEST_DROP
+       && w->counters.why[KVR_WHY_SYNTAX] == 4
+       && w->stream.confidence == KVR_EXACT,
+       "nor does a seq that none could follow: it is refused");
+
     len = envelope(bytes, sizeof(bytes), "e", 1000, 4, true, 0, 0, 0);
     ok(take("e", bytes, len, true) == KVR_INGEST_DROP,
        "a heartbeat with the last seq says nothing new");

@@ -79,7 +79,7 @@ main(void)
     ok(read_fields(NULL, NULL, NULL, NULL, NULL, NULL, "0")
        == KVR_DECLINED,
        "where there is none, there is no snapshot");
-    ok(read_fields("1", "281474976710655", "18446744073709551615", "0",
+    ok(read_fields("1", "281474976710655", "281474976710655", "0",
                    "65536", "4294967295", NULL) == KVR_OK,
        "what is just in the bounds is taken");
 
@@ -103,6 +103,10 @@ main(void)
     wrong("1", "281474976710656", "7", "1", "3", "16",
           "an epoch that is no time");
     wrong("1", "1", "0", "1", "3", "16", "a number of 0");
+    wrong("1", "1", "281474976710656", "1", "3", "16",
+          "a number that none could follow");
+    wrong("1", "1", "18446744073709551615", "1", "3", "16",
+          "the largest of 64 bits");
     wrong("1", "1", "7", "2", "3", "16", "neither complete nor not");
     wrong("1", "1", "7", "1", "65537", "16", "too many parts");
     wrong("1", "1", "7", "1", "3", "4294967296", "too large a block");

@@ -283,12 +283,33 @@ test_whole(void)
         (void) kvr_ingest_repair_shard(ingest, i, false);
     }
 
-    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110),
-       "unless nobody will read what was missed");
+    ok(stands("a", KVR_STALE, KVR_FINE, 5, 110)
+       && worker_of("b")->stream.confidence == KVR_UNKNOWN,
+       "where nobody will read what was missed it is STALE");
 
-    (void) say("a", 5, 111, true, "[['s', 0, 9, null, 1, 2]]");
-    ok(load("a", 5, 112, true, &m)
-       && stands("a", KVR_EXACT, KVR_FINE, 5, 112),
+    (void) say("a", 5, 110, true, NULL);
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110),
+       "until a heartbeat tells that there was nothing");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, false);
+    }
+
+    (void) say("a", 5, 111, true, "[['c', 0]]");
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 111), "or a message does");
+
+    for (i = 0; i < router.nshards; i++) {
+        (void) kvr_ingest_repair_shard(ingest, i, false);
+    }
+
+    ok(say("a", 5, 113, true, NULL) == KVR_INGEST_GAP
+       && kvr_ingest_repair_failed(ingest, "a", 1, 5, 113) == KVR_OK
+       && stands("a", KVR_DEGRADED, KVR_DEG_GAP, 5, 113),
+       "or that there was something");
+
+    (void) say("a", 5, 114, true, "[['s', 0, 9, null, 1, 2]]");
+    ok(load("a", 5, 115, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 115),
        "a snapshot ends what a refusal began");
 }
 

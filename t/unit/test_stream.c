@@ -238,6 +238,49 @@ test_unread(void)
 }
 
 
+/* A gap in which another rank may have stored, and then a clear. */
+
+static void
+test_ranks(void)
+{
+    kvr_registered_t   what;
+    kvr_worker_conf_t  conf;
+
+    (void) say("x", 5, 1, true, "[['c', 0]]");
+    ok(stands("x", KVR_EXACT, KVR_FINE, 5, 1),
+       "a worker that is known from its events alone");
+
+    (void) kvr_ingest_repair_failed(ingest, "x", 1, 5, 2);
+    (void) say("x", 5, 3, true, "[['c', 0]]");
+    ok(stands("x", KVR_DEGRADED, KVR_DEG_GAP, 5, 3)
+       && kvr_fleet_wants_snapshot(worker_of("x")),
+       "after a gap it may have more ranks than those that are cleared");
+
+    memset(&conf, 0, sizeof(conf));
+    strcpy(conf.id, "x");
+    conf.ranks = 1;
+    conf.weight = 1000;
+    ok(kvr_router_register(&router, &conf, now_ms + 15000, &what) == KVR_OK
+       && say("x", 5, 4, true, "[['c', 0]]") == KVR_INGEST_APPLY
+       && stands("x", KVR_EXACT, KVR_FINE, 5, 4),
+       "when it says how many it has, a clear of these is enough");
+
+    (void) say("y", 5, 1, true, "[['c', 0], " REFUSED "]");
+    (void) say("y", 5, 2, true, "[['c', 0]]");
+    ok(stands("y", KVR_EXACT, KVR_FINE, 5, 2),
+       "as it is after a refusal, whose rank is known");
+
+    (void) kvr_ingest_repair_failed(ingest, "y", 1, 5, 3);
+    (void) say("y", 6, 1, true, "[['c', 0]]");
+    ok(stands("y", KVR_EXACT, KVR_FINE, 6, 1), "or with another epoch");
+
+    (void) say("y", 6, 2, false, "[]");
+    (void) say("y", 6, 3, true, "[['c', 0]]");
+    ok(stands("y", KVR_EXACT, KVR_FINE, 6, 3),
+       "or when the publisher, which knew not all, does so now");
+}
+
+
 /* What the log has was said at some time. */
 
 static void
@@ -381,7 +424,7 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_silent_epoch, test_set_back,
-        test_unread, test_old, test_numbers, test_refused_numbers
+        test_unread, test_ranks, test_old, test_numbers, test_refused_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
