@@ -278,7 +278,7 @@ kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
             read = kvr_field_tag;
 
         } else {
-            read = (*field != NULL) ? *field++ : kvr_field_unknown;
+            read = (*field != NULL) ? *field++ : kvr_field_skip;
         }
 
         if (read(d, e, &item) != KVR_OK) {
@@ -323,7 +323,7 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
             return KVR_INVALID;
         }
 
-        read = kvr_field_unknown;
+        read = kvr_field_skip;
 
         for (field = kvr_named_fields; field->name != NULL; field++) {
             if (key.type == MPACK_TOKEN_STR && key.count == field->len

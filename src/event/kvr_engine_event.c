@@ -429,7 +429,7 @@ kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
         }
 
         read = kvr_msgpack_equals(&key, "cache_salt") ? kvr_field_salt
-                                                      : kvr_field_unknown;
+                                                      : kvr_field_skip;
 
         if (read(d, e, &value) != KVR_OK) {
             return KVR_INVALID;
@@ -675,15 +675,7 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* A later version's field. */
-kvr_rc_t
-kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item)
-{
-    return kvr_field_skip(d, e, item);
-}
-
-
+/* A later version's field, or what a reader has no use for. */
 kvr_rc_t
 kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)

@@ -113,8 +113,6 @@ kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 
