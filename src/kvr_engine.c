@@ -186,6 +186,7 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     void *data)
 {
     kvr_rc_t         rc;
+    kvr_event_t      known;
     kvr_engine_op_t  op;
 
     memset(&op, 0, sizeof(kvr_engine_op_t));
@@ -211,6 +212,10 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
 
     *why = kvr_engine_filter(&op, ev);
 
+    if (kvr_why_class(*why) == KVR_WHY_IS_REFUSED) {
+        return kvr_engine_not(&op, KVR_INVALID, why, *why);
+    }
+
     if (*why != KVR_WHY_NONE) {
 
         if (ev->kind == KVR_STORE) {
@@ -219,6 +224,13 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
         }
 
         return kvr_engine_not(&op, KVR_DECLINED, why, *why);
+    }
+
+    if (ev->verdict == KVR_FILTERED) {
+        /* of a group that is known by memory */
+        known = *ev;
+        known.why = ev->otherwise;
+        ev = &known;
     }
 
     switch (ev->kind) {

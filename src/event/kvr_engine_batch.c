@@ -381,7 +381,7 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         {
             if (ev->group_kind == KVR_GROUP_UNSAID) {
                 (void) kvr_engine_rest(d, e);
-                ev->sound = (ev->verdict == KVR_KEEP);
+                ev->otherwise = ev->why;
             }
 
             return kvr_event_filter(d, ev, KVR_WHY_GROUP,

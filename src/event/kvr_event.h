@@ -181,11 +181,11 @@ typedef struct {
      * out FILTERED, KVR_WHY_GROUP, with all its fields: who remembers the
      * group's kind from its stores (per worker and rank) knows better, and
      * should, for group 0 too: so it may be with a store whose group is not 0
-     * and has no kind.  sound says that nothing else is wrong with either.
+     * and has no kind.  otherwise is what `why' would be without the group.
      */
     uint32_t          group;
     kvr_group_kind_t  group_kind;
-    bool              sound;
+    kvr_why_t         otherwise;
 
     /*
      * Engine batches only, of those that say more of copies.  Removals: how

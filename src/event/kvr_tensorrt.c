@@ -146,6 +146,34 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
+void
+kvr_tensorrt_begin(kvr_decoder_t *d)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    t->judged = false;
+    t->type = KVR_TENSORRT_UNKNOWN;
+    t->has_id = false;
+    t->has_parent = false;
+    t->has_hash = false;
+    t->has_old = false;
+    t->has_new = false;
+    t->id = 0;
+    t->rank = d->rank;
+    t->window = 0;
+    t->parent = 0;
+    t->nhashes = 0;
+    t->nblocks = 0;
+    t->ntokens = 0;
+    t->nmm = 0;
+    t->lora_len = 0;
+    t->salt_len = 0;
+    t->wrong = KVR_WHY_NONE;
+}
+
+
 /*
  * An engine that begins says the window of each of its pools, and then starts
  * its numbers at 0; the windows of its last life are forgotten.

@@ -127,6 +127,9 @@ struct kvr_tensorrt_s {
 extern const yajl_callbacks  kvr_tensorrt_callbacks;
 
 
+/* Nothing is known of the event that is read next. */
+void kvr_tensorrt_begin(kvr_decoder_t *d);
+
 void kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail);
 
 
