@@ -158,6 +158,8 @@ kvr_tensorrt_begin(kvr_decoder_t *d)
     t->has_id = false;
     t->has_parent = false;
     t->has_hash = false;
+    t->has_blocks = false;
+    t->has_hashes = false;
     t->has_old = false;
     t->has_new = false;
     t->id = 0;
@@ -215,6 +217,20 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
     if (t->type != KVR_TENSORRT_UNKNOWN) {
         kvr_tensorrt_window(d);
+    }
+
+    if (t->window == 0 || t->window >= d->window) {
+
+        /* an event of another window is filtered first */
+
+        if (t->type == KVR_TENSORRT_STORED && !t->has_blocks) {
+            kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX, "a store without blocks");
+        }
+
+        if (t->type == KVR_TENSORRT_REMOVED && !t->has_hashes) {
+            kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX,
+                               "a removal without block_hashes");
+        }
     }
 
     if (t->type != KVR_TENSORRT_STORED) {

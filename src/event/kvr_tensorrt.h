@@ -94,6 +94,8 @@ struct kvr_tensorrt_s {
     bool                  has_id;
     bool                  has_parent;
     bool                  has_hash;
+    bool                  has_blocks;   /* the list */
+    bool                  has_hashes;
     bool                  has_old;
     bool                  has_new;
     uint64_t              id;

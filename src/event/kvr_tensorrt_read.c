@@ -381,6 +381,7 @@ kvr_tensorrt_start_array(void *ctx)
     switch (t->name) {
 
     case KVR_NAME_BLOCKS:
+        t->has_blocks = true;
         return kvr_tensorrt_enter(t, KVR_IN_BLOCKS);
 
     case KVR_NAME_TOKENS:
@@ -391,6 +392,7 @@ kvr_tensorrt_start_array(void *ctx)
 
     case KVR_NAME_HASHES:
         if (t->place == KVR_IN_DATA) {
+            t->has_hashes = true;
             t->place = KVR_IN_HASHES;       /* and the name remains */
             return 1;
         }
