@@ -399,6 +399,13 @@ kvr_yajl_string(void *ctx, const unsigned char *text, size_t len)
 
         break;
 
+    case KVR_KEY_PARENT_HASH:
+    case KVR_KEY_BLOCK_HASH:
+    case KVR_KEY_TOKENS_HASH:
+    case KVR_KEY_BLOCK_HASHES:
+        /* from who has no other numbers than doubles */
+        return kvr_yajl_number(ctx, (const char *) text, len);
+
     default:
         kvr_yajl_unexpected(j);
         break;
