@@ -57,6 +57,8 @@ typedef struct {
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
+    bool         empty;             /* JSON in which no event begins: the form
+                                       says nothing of the publisher */
 } kvr_message_t;
 
 

@@ -361,6 +361,24 @@ run(const kind_t *of, void (*test)(void))
 }
 
 
+/* What TensorRT-LLM gives when nothing has happened. */
+
+static void
+test_empty(void)
+{
+    (void) message_bytes("e", "[]", 2);
+    is_u64(of("e")->stream.source, KVR_SOURCE_NONE,
+           "an empty list says nothing of who sent it");
+
+    (void) message("e", block(7, "null", 1));
+    (void) message_bytes("e", "[]", 2);
+    is_u64(of("e")->stream.source, KVR_SOURCE_BARE,
+           "and makes no other source of a bare one");
+    ok(held("e") == 1 && stands("e", KVR_UNVERIFIED, KVR_FINE),
+       "which goes on");
+}
+
+
 /* TensorRT-LLM names a block alike in all windows of attention. */
 
 static void
@@ -467,6 +485,7 @@ main(void)
         run(&kinds[i], test_block_size);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
+        run(&kinds[i], test_empty);
         run(&kinds[i], test_windows);
         run(&kinds[i], test_windows_of_ranks);
         run(&kinds[i], test_bounds);
