@@ -617,7 +617,7 @@ kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
 static kvr_rc_t
 kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
-    uint32_t             i, n, missing, view;
+    uint32_t             i, n, missing, tiers, view;
     uint64_t             handle;
     kvr_rc_t             rc;
     kvr_why_t            what;
@@ -639,8 +639,9 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
         handle = ev->handles[i];
         b = kvr_engine_find(op, handle);
+        tiers = kvr_engine_tiers(op, handle);
 
-        if (kvr_engine_tiers(op, handle) >> ev->tier & 1) {
+        if (tiers >> ev->tier & 1) {
 
             if (kvr_engine_last(op, b, ev, i)) {
                 e->handles[n++] = handle;
@@ -655,7 +656,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         } else if (b && b->foreign) {
             what = b->why;
 
-        } else {
+        } else if (!ev->everywhere || (ev->tier == KVR_DEVICE && !tiers)) {
             missing++;
         }
     }

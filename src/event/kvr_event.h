@@ -198,6 +198,12 @@ typedef struct {
     bool              reused;
 
     /*
+     * TensorRT-LLM only: one of several removals of the same blocks, from each
+     * tier, of which the first is that from KVR_DEVICE.
+     */
+    bool              everywhere;
+
+    /*
      * TensorRT-LLM only: the largest attention window that the worker is known
      * to have by now, for kvr_decoder_window(); 0 when unknown.
      */

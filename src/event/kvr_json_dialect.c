@@ -128,7 +128,7 @@ kvr_dialect_number(void *ctx, const char *text, size_t len)
 }
 
 
-/* A list that begins with a type is an engine's event, by itself or a row's. */
+/* A list that begins with a type is an engine's event, or has one first. */
 static int
 kvr_dialect_string(void *ctx, const unsigned char *text, size_t len)
 {

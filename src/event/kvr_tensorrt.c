@@ -503,6 +503,7 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
     }
 
     ev->handles = d->handles.data;
+    ev->everywhere = true;
     kvr_tensorrt_remove(d, ev, kvr_tensorrt_tiers[t->part++], t->nhashes);
 
     return true;

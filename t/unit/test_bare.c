@@ -418,6 +418,22 @@ test_windows(void)
 }
 
 
+static void
+test_removed_everywhere(void)
+{
+    (void) SAY(BATCH(STORED_4, "512"));
+    (void) SAY(BATCH("{\"type\":\"updated\",\"block_hash\":7,\"cache_level\":"
+                     "{\"old_value\":0,\"new_value\":1}}", "512"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+    is_u64(of("t")->counters.blocks_unknown, 0,
+           "a block is removed from the tier that it is in");
+
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+    is_u64(of("t")->counters.blocks_unknown, 1,
+           "one that is in none is unknown once");
+}
+
+
 /* Ranks of one engine, which say their windows one after another. */
 
 #define OF_RANK(id, data, window, rank)                                       \
@@ -488,6 +504,7 @@ main(void)
         run(&kinds[i], test_empty);
         run(&kinds[i], test_windows);
         run(&kinds[i], test_windows_of_ranks);
+        run(&kinds[i], test_removed_everywhere);
         run(&kinds[i], test_bounds);
     }
 
