@@ -186,6 +186,7 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     void *data)
 {
     kvr_rc_t         rc;
+    kvr_event_t      known;
     kvr_engine_op_t  op;
 
     memset(&op, 0, sizeof(kvr_engine_op_t));
@@ -211,6 +212,10 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
 
     *why = kvr_engine_filter(&op, ev);
 
+    if (kvr_why_class(*why) == KVR_WHY_IS_REFUSED) {
+        return kvr_engine_not(&op, KVR_INVALID, why, *why);
+    }
+
     if (*why != KVR_WHY_NONE) {
 
         if (ev->kind == KVR_STORE) {
@@ -219,6 +224,13 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
         }
 
         return kvr_engine_not(&op, KVR_DECLINED, why, *why);
+    }
+
+    if (ev->verdict == KVR_FILTERED) {
+        /* of a group that is known by memory */
+        known = *ev;
+        known.why = ev->otherwise;
+        ev = &known;
     }
 
     switch (ev->kind) {
@@ -605,7 +617,7 @@ kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
 static kvr_rc_t
 kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 {
-    uint32_t             i, n, missing, view;
+    uint32_t             i, n, missing, tiers, view;
     uint64_t             handle;
     kvr_rc_t             rc;
     kvr_why_t            what;
@@ -627,8 +639,9 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
         handle = ev->handles[i];
         b = kvr_engine_find(op, handle);
+        tiers = kvr_engine_tiers(op, handle);
 
-        if (kvr_engine_tiers(op, handle) >> ev->tier & 1) {
+        if (tiers >> ev->tier & 1) {
 
             if (kvr_engine_last(op, b, ev, i)) {
                 e->handles[n++] = handle;
@@ -643,7 +656,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         } else if (b && b->foreign) {
             what = b->why;
 
-        } else {
+        } else if (!ev->everywhere || (ev->tier == KVR_DEVICE && !tiers)) {
             missing++;
         }
     }

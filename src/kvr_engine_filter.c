@@ -23,15 +23,15 @@ kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
 
     kind = kvr_engine_group(op, ev);
 
-    if (ev->verdict == KVR_FILTERED
-        && (ev->why != KVR_WHY_GROUP
-            || (kind == KVR_GROUP_INDEXED && !ev->sound)))
-    {
+    if (ev->verdict == KVR_FILTERED && ev->why != KVR_WHY_GROUP) {
         return ev->why;
     }
 
     if (kind == KVR_GROUP_INDEXED) {
-        return KVR_WHY_NONE;
+        /* what is kept in part, is */
+        return ev->nfiltered
+               && kvr_why_class(ev->otherwise) == KVR_WHY_IS_FILTERED
+               ? KVR_WHY_NONE : ev->otherwise;
     }
 
     if ((op->w->flags & KVR_WORKER_HYBRID) == 0) {

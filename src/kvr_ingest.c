@@ -259,9 +259,12 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
 
     } else {
-        kvr_set32(&k->mem, &w->stream.source,
-                  in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
-                                                : KVR_SOURCE_ROUTER_EVENT);
+        if (!in->msg.empty) {
+            kvr_set32(&k->mem, &w->stream.source,
+                      in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
+                                                    : KVR_SOURCE_ROUTER_EVENT);
+        }
+
         verdict = KVR_INGEST_APPLY;
     }
 

@@ -196,6 +196,10 @@ kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
         case KVR_JSON_ENGINE:
             return kvr_json_batch_open(d, why);
 
+        case KVR_JSON_NOTHING:
+            msg->empty = true;
+            break;
+
         default:
             break;
         }

@@ -82,6 +82,7 @@ kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
 
 /* The dialects in JSON, told by what an event names first. */
 typedef enum {
+    KVR_JSON_NOTHING,       /* an empty list, or nothing yet */
     KVR_JSON_ROUTER_EVENT,
     KVR_JSON_TENSORRT,
     KVR_JSON_ENGINE         /* an engine's batch or events, as in msgpack */

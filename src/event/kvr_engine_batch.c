@@ -278,7 +278,7 @@ kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
             read = kvr_field_tag;
 
         } else {
-            read = (*field != NULL) ? *field++ : kvr_field_unknown;
+            read = (*field != NULL) ? *field++ : kvr_field_skip;
         }
 
         if (read(d, e, &item) != KVR_OK) {
@@ -323,7 +323,7 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
             return KVR_INVALID;
         }
 
-        read = kvr_field_unknown;
+        read = kvr_field_skip;
 
         for (field = kvr_named_fields; field->name != NULL; field++) {
             if (key.type == MPACK_TOKEN_STR && key.count == field->len
@@ -381,7 +381,7 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         {
             if (ev->group_kind == KVR_GROUP_UNSAID) {
                 (void) kvr_engine_rest(d, e);
-                ev->sound = (ev->verdict == KVR_KEEP);
+                ev->otherwise = ev->why;
             }
 
             return kvr_event_filter(d, ev, KVR_WHY_GROUP,
@@ -405,8 +405,9 @@ kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
         return kvr_engine_store_verdict(d, e);
     }
 
-    if (e->wrong != KVR_WHY_NONE) {
-        return kvr_event_refuse(d, ev, e->wrong, e->detail);
+    if (e->wrong[ev->kind].why != KVR_WHY_NONE) {
+        return kvr_event_refuse(d, ev, e->wrong[ev->kind].why,
+                                e->wrong[ev->kind].detail);
     }
 
     if (ev->kind == KVR_REMOVE) {
@@ -494,13 +495,14 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                 blocks = kvr_min(blocks, good);
 
             } else if (why != KVR_WHY_NONE) {
-                kvr_engine_wrong(e, why, "extra_keys don't fit the blocks");
+                kvr_engine_wrong(e, KVR_OF_STORE, why,
+                                 "extra_keys don't fit the blocks");
             }
         }
 
         if (left_out != KVR_WHY_NONE) {
 
-            if (blocks == 0 || e->wrong != KVR_WHY_NONE
+            if (blocks == 0 || e->wrong[KVR_STORE].why != KVR_WHY_NONE
                 || ev->ntokens != whole)
             {
                 return kvr_event_filter(d, ev, left_out, d->detail);
@@ -515,8 +517,9 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
         }
     }
 
-    if (e->wrong != KVR_WHY_NONE) {
-        return kvr_event_refuse(d, ev, e->wrong, e->detail);
+    if (e->wrong[KVR_STORE].why != KVR_WHY_NONE) {
+        return kvr_event_refuse(d, ev, e->wrong[KVR_STORE].why,
+                                e->wrong[KVR_STORE].detail);
     }
 
     if (!e->has_handles || !e->has_tokens

@@ -26,7 +26,7 @@ typedef struct {
 static kvr_rc_t kvr_field_pairs(kvr_decoder_t *d, kvr_engine_event_t *e,
     uint32_t *tokens, uint32_t n);
 static kvr_rc_t kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item, const char *detail);
+    const kvr_msgpack_item_t *item, uint32_t kinds, const char *detail);
 static bool kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash);
 static bool kvr_word_find(const kvr_word_t *words,
     const kvr_msgpack_item_t *item, uint32_t *value);
@@ -132,18 +132,19 @@ kvr_field_handles(kvr_decoder_t *d, kvr_engine_event_t *e,
     kvr_msgpack_item_t  hash;
 
     if (item->type != MPACK_TOKEN_ARRAY) {
-        return kvr_field_mistyped(d, e, item, "block hashes are not an array");
+        return kvr_field_mistyped(d, e, item, KVR_OF_BLOCKS,
+                                  "block hashes are not an array");
     }
 
     if (item->count > KVR_EVENT_BLOCKS_MAX) {
-        kvr_engine_wrong(e, KVR_WHY_LIMIT, "too many blocks");
+        kvr_engine_wrong(e, KVR_OF_BLOCKS, KVR_WHY_LIMIT, "too many blocks");
         return kvr_field_skip(d, e, item);
     }
 
     handles = kvr_scratch_reserve(&d->handles,
                                   item->count * sizeof(uint64_t));
     if (handles == NULL && item->count != 0) {
-        kvr_engine_wrong(e, KVR_WHY_LIMIT, "out of memory");
+        kvr_engine_wrong(e, KVR_OF_BLOCKS, KVR_WHY_LIMIT, "out of memory");
         return kvr_field_skip(d, e, item);
     }
 
@@ -156,7 +157,8 @@ kvr_field_handles(kvr_decoder_t *d, kvr_engine_event_t *e,
         if (!kvr_engine_hash(&hash, &handles[i])) {
             handles[i] = 0;
 
-            if (kvr_field_mistyped(d, e, &hash, "not a block hash")
+            if (kvr_field_mistyped(d, e, &hash, KVR_OF_BLOCKS,
+                                   "not a block hash")
                 != KVR_OK)
             {
                 return KVR_INVALID;
@@ -183,7 +185,8 @@ kvr_field_parent(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (!kvr_engine_hash(item, &e->ev->parent)) {
-        return kvr_field_mistyped(d, e, item, "parent is not a block hash");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "parent is not a block hash");
     }
 
     e->ev->has_parent = true;
@@ -212,11 +215,12 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_ARRAY) {
-        return kvr_field_mistyped(d, e, item, "token_ids are not an array");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "token_ids are not an array");
     }
 
     if (item->count > KVR_EVENT_TOKENS_MAX) {
-        kvr_engine_wrong(e, KVR_WHY_LIMIT, "too many tokens");
+        kvr_engine_wrong(e, KVR_OF_STORE, KVR_WHY_LIMIT, "too many tokens");
         return kvr_field_skip(d, e, item);
     }
 
@@ -224,7 +228,7 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
                                  (item->count + (size_t) 1)
                                  * sizeof(uint32_t));
     if (tokens == NULL) {
-        kvr_engine_wrong(e, KVR_WHY_LIMIT, "out of memory");
+        kvr_engine_wrong(e, KVR_OF_STORE, KVR_WHY_LIMIT, "out of memory");
         return kvr_field_skip(d, e, item);
     }
 
@@ -257,7 +261,8 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
         }
 
         if (token.type != MPACK_TOKEN_UINT || token.number > UINT32_MAX) {
-            kvr_engine_wrong(e, KVR_WHY_SYNTAX, "not a token id");
+            kvr_engine_wrong(e, KVR_OF_STORE, KVR_WHY_SYNTAX,
+                             "not a token id");
         }
     }
 
@@ -285,7 +290,8 @@ kvr_field_pairs(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t *tokens,
         if (pair.type != MPACK_TOKEN_ARRAY || pair.count != 2
             || kvr_msgpack_u32s(&d->in, two, 2) != 2)
         {
-            kvr_engine_wrong(e, KVR_WHY_SYNTAX, "not a pair of token ids");
+            kvr_engine_wrong(e, KVR_OF_STORE, KVR_WHY_SYNTAX,
+                             "not a pair of token ids");
 
             d->in = start;
 
@@ -297,7 +303,7 @@ kvr_field_pairs(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t *tokens,
             two[1] = 0;
 
         } else if (i != 0 && two[0] != tokens[i]) {
-            kvr_engine_wrong(e, KVR_WHY_SYNTAX,
+            kvr_engine_wrong(e, KVR_OF_STORE, KVR_WHY_SYNTAX,
                              "a pair that doesn't begin where the one before "
                              "it ends");
         }
@@ -321,7 +327,8 @@ kvr_field_block_size(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_UINT || item->number > UINT32_MAX) {
-        return kvr_field_mistyped(d, e, item, "block_size is not a number");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "block_size is not a number");
     }
 
     e->block_size = item->number;
@@ -384,7 +391,8 @@ kvr_field_lora_name(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_STR) {
-        return kvr_field_mistyped(d, e, item, "lora_name is not a string");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "lora_name is not a string");
     }
 
     e->ev->lora_name = item->bytes;
@@ -407,7 +415,8 @@ kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_MAP) {
-        return kvr_field_mistyped(d, e, item, "metadata is not a map");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "metadata is not a map");
     }
 
     for (i = 0; i < item->count; i++) {
@@ -420,7 +429,7 @@ kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
         }
 
         read = kvr_msgpack_equals(&key, "cache_salt") ? kvr_field_salt
-                                                      : kvr_field_unknown;
+                                                      : kvr_field_skip;
 
         if (read(d, e, &value) != KVR_OK) {
             return KVR_INVALID;
@@ -440,7 +449,8 @@ kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_STR) {
-        return kvr_field_mistyped(d, e, item, "cache salt is not a string");
+        return kvr_field_mistyped(d, e, item, KVR_OF_STORE,
+                                  "cache salt is not a string");
     }
 
     e->ev->cache_salt = item->bytes;
@@ -482,7 +492,8 @@ kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
              || !kvr_u64_parse(item->bytes, item->count, &group)))
         || group > UINT32_MAX)
     {
-        return kvr_field_mistyped(d, e, item, "group_idx is not a number");
+        return kvr_field_mistyped(d, e, item, KVR_OF_BLOCKS,
+                                  "group_idx is not a number");
     }
 
     e->ev->group = (uint32_t) group;
@@ -583,7 +594,7 @@ kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
     }
 
     if (item->type != MPACK_TOKEN_UINT || item->number >= KVR_RANKS_MAX) {
-        kvr_engine_wrong(e, KVR_WHY_RANK, "rank out of range");
+        kvr_engine_wrong(e, KVR_OF_ALL, KVR_WHY_RANK, "rank out of range");
         return kvr_field_skip(d, e, item);
     }
 
@@ -664,15 +675,7 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* A later version's field. */
-kvr_rc_t
-kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item)
-{
-    return kvr_field_skip(d, e, item);
-}
-
-
+/* A later version's field, or what a reader has no use for. */
 kvr_rc_t
 kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -683,7 +686,7 @@ kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
         return KVR_OK;
 
     case KVR_FULL:
-        kvr_engine_wrong(e, KVR_WHY_LIMIT, "nested too deep");
+        kvr_engine_wrong(e, KVR_OF_ALL, KVR_WHY_LIMIT, "nested too deep");
         return KVR_OK;
 
     default:
@@ -694,20 +697,25 @@ kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
 
 static kvr_rc_t
 kvr_field_mistyped(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item, const char *detail)
+    const kvr_msgpack_item_t *item, uint32_t kinds, const char *detail)
 {
-    kvr_engine_wrong(e, KVR_WHY_SYNTAX, detail);
+    kvr_engine_wrong(e, kinds, KVR_WHY_SYNTAX, detail);
 
     return kvr_field_skip(d, e, item);
 }
 
 
 void
-kvr_engine_wrong(kvr_engine_event_t *e, kvr_why_t why, const char *detail)
+kvr_engine_wrong(kvr_engine_event_t *e, uint32_t kinds, kvr_why_t why,
+    const char *detail)
 {
-    if (e->wrong == KVR_WHY_NONE) {
-        e->wrong = why;
-        e->detail = detail;
+    uint32_t  kind;
+
+    for (kind = 0; kind < KVR_ENGINE_KINDS; kind++) {
+        if ((kinds & KVR_OF(kind)) && e->wrong[kind].why == KVR_WHY_NONE) {
+            e->wrong[kind].why = why;
+            e->wrong[kind].detail = detail;
+        }
     }
 }
 

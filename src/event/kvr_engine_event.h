@@ -17,6 +17,18 @@
 #include "kvr_decoder.h"
 
 
+/*
+ * The kinds of events that a field matters to.  A clear has a rank, whatever
+ * else it says; a removal says which blocks, too.
+ */
+#define KVR_ENGINE_KINDS  (KVR_CLEAR + 1)
+
+#define KVR_OF(kind)   (1u << (kind))
+#define KVR_OF_STORE   KVR_OF(KVR_STORE)
+#define KVR_OF_BLOCKS  (KVR_OF(KVR_STORE) | KVR_OF(KVR_REMOVE))
+#define KVR_OF_ALL     (KVR_OF_BLOCKS | KVR_OF(KVR_CLEAR))
+
+
 typedef struct {
     kvr_event_t         *ev;
 
@@ -41,8 +53,10 @@ typedef struct {
     kvr_msgpack_t        extra_keys;    /* what the item contains */
     kvr_msgpack_item_t   extra_keys_item;
 
-    kvr_why_t            wrong;         /* the first */
-    const char          *detail;
+    struct {
+        kvr_why_t        why;           /* the first */
+        const char      *detail;
+    } wrong[KVR_ENGINE_KINDS];          /* should it be of that kind */
 } kvr_engine_event_t;
 
 
@@ -99,12 +113,10 @@ kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_unknown(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 
-void kvr_engine_wrong(kvr_engine_event_t *e, kvr_why_t why,
+void kvr_engine_wrong(kvr_engine_event_t *e, uint32_t kinds, kvr_why_t why,
     const char *detail);
 
 

@@ -57,6 +57,8 @@ typedef struct {
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
+    bool         empty;             /* JSON in which no event begins: the form
+                                       says nothing of the publisher */
 } kvr_message_t;
 
 
@@ -181,11 +183,11 @@ typedef struct {
      * out FILTERED, KVR_WHY_GROUP, with all its fields: who remembers the
      * group's kind from its stores (per worker and rank) knows better, and
      * should, for group 0 too: so it may be with a store whose group is not 0
-     * and has no kind.  sound says that nothing else is wrong with either.
+     * and has no kind.  otherwise is what `why' would be without the group.
      */
     uint32_t          group;
     kvr_group_kind_t  group_kind;
-    bool              sound;
+    kvr_why_t         otherwise;
 
     /*
      * Engine batches only, of those that say more of copies.  Removals: how
@@ -194,6 +196,12 @@ typedef struct {
      */
     const uint32_t   *remaining;
     bool              reused;
+
+    /*
+     * TensorRT-LLM only: one of several removals of the same blocks, from each
+     * tier, of which the first is that from KVR_DEVICE.
+     */
+    bool              everywhere;
 
     /*
      * TensorRT-LLM only: the largest attention window that the worker is known

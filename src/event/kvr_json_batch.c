@@ -218,8 +218,16 @@ kvr_json_batch_number(void *ctx, const char *text, size_t len)
 static int
 kvr_json_batch_string(void *ctx, const unsigned char *text, size_t len)
 {
-    kvr_json_batch_value(ctx);
-    kvr_json_batch_text(ctx, text, len);
+    kvr_json_batch_t  *b = ctx;
+
+    /* a list that begins with a string is one event: its type */
+
+    if (b->values == 1 && b->depth == 1 && b->open[0].n == 0) {
+        b->list = false;
+    }
+
+    kvr_json_batch_value(b);
+    kvr_json_batch_text(b, text, len);
 
     return 1;
 }

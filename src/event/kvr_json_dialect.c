@@ -17,10 +17,15 @@ typedef struct {
     uint32_t             outer;     /* 1: the event is in a list */
     bool                 timed;     /* a list that begins with a number */
     bool                 begun;
+    bool                 tag;       /* what comes may be an event's type */
 } kvr_dialect_t;
 
 
+static int kvr_dialect_null(void *ctx);
+static int kvr_dialect_boolean(void *ctx, int value);
 static int kvr_dialect_number(void *ctx, const char *text, size_t len);
+static int kvr_dialect_string(void *ctx, const unsigned char *text,
+    size_t len);
 static int kvr_dialect_start_map(void *ctx);
 static int kvr_dialect_key(void *ctx, const unsigned char *text, size_t len);
 static int kvr_dialect_start_array(void *ctx);
@@ -28,7 +33,10 @@ static int kvr_dialect_end(void *ctx);
 
 
 static const yajl_callbacks  kvr_dialect_callbacks = {
+    .yajl_null = kvr_dialect_null,
+    .yajl_boolean = kvr_dialect_boolean,
     .yajl_number = kvr_dialect_number,
+    .yajl_string = kvr_dialect_string,
     .yajl_start_map = kvr_dialect_start_map,
     .yajl_map_key = kvr_dialect_key,
     .yajl_end_map = kvr_dialect_end,
@@ -56,6 +64,11 @@ static const struct {
 };
 
 
+static const char *const  kvr_dialect_tags[] = {
+    "BlockStored", "BlockRemoved", "AllBlocksCleared", NULL
+};
+
+
 kvr_json_dialect_t
 kvr_json_dialect(const kvr_msgpack_t *in)
 {
@@ -79,7 +92,26 @@ kvr_json_dialect(const kvr_msgpack_t *in)
 
     yajl_free(parser);
 
-    return dialect.dialect;
+    return dialect.begun ? dialect.dialect : KVR_JSON_NOTHING;
+}
+
+
+static int
+kvr_dialect_null(void *ctx)
+{
+    kvr_dialect_t  *dialect = ctx;
+
+    dialect->begun = true;
+    dialect->tag = false;
+
+    return 1;
+}
+
+
+static int
+kvr_dialect_boolean(void *ctx, int value)
+{
+    return kvr_dialect_null(ctx);
 }
 
 
@@ -91,9 +123,32 @@ kvr_dialect_number(void *ctx, const char *text, size_t len)
 
     dialect->timed = (dialect->depth == 1 && dialect->outer == 1
                       && !dialect->begun);
-    dialect->begun = true;
 
-    return 1;
+    return kvr_dialect_null(ctx);
+}
+
+
+/* A list that begins with a type is an engine's event, or has one first. */
+static int
+kvr_dialect_string(void *ctx, const unsigned char *text, size_t len)
+{
+    size_t          i;
+    kvr_dialect_t  *dialect = ctx;
+
+    if (dialect->tag) {
+
+        for (i = 0; kvr_dialect_tags[i] != NULL; i++) {
+            if (strlen(kvr_dialect_tags[i]) == len
+                && memcmp(kvr_dialect_tags[i], text, len) == 0)
+            {
+                dialect->begun = true;
+                dialect->dialect = KVR_JSON_ENGINE;
+                return 0;
+            }
+        }
+    }
+
+    return kvr_dialect_null(ctx);
 }
 
 
@@ -103,9 +158,8 @@ kvr_dialect_start_map(void *ctx)
     kvr_dialect_t  *dialect = ctx;
 
     dialect->depth++;
-    dialect->begun = true;
 
-    return 1;
+    return kvr_dialect_null(ctx);
 }
 
 
@@ -142,6 +196,10 @@ kvr_dialect_start_array(void *ctx)
         return 0;
     }
 
+    /* the list, or the first in it */
+
+    dialect->tag = !dialect->begun;
+
     if (dialect->depth++ == 0) {
         dialect->outer = 1;
 
@@ -156,7 +214,10 @@ kvr_dialect_start_array(void *ctx)
 static int
 kvr_dialect_end(void *ctx)
 {
-    ((kvr_dialect_t *) ctx)->depth--;
+    kvr_dialect_t  *dialect = ctx;
+
+    dialect->depth--;
+    dialect->tag = false;
 
     return 1;
 }

@@ -59,6 +59,7 @@ struct kvr_yajl_s {
 
     kvr_event_t      ev;
     bool             has_data;
+    bool             has_list;      /* of blocks, or of their hashes */
     bool             foreign_tier;
     bool             lost_rank;     /* it has one, and that can't be read */
     kvr_why_t        wrong;         /* the first */
@@ -242,6 +243,11 @@ kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev)
                                 "event data is missing or unknown");
     }
 
+    if (ev->kind != KVR_CLEAR && !j->has_list) {
+        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                "no blocks, or no block_hashes");
+    }
+
     if (ev->nlocals != 0 && ev->nlocals != ev->nhandles) {
         return kvr_event_refuse(d, ev, KVR_WHY_LENGTH,
                                 "a block without tokens_hash");
@@ -268,6 +274,7 @@ kvr_yajl_null(void *ctx)
     case KVR_KEY_WORKER_ID:
     case KVR_KEY_EVENT:
     case KVR_KEY_DATA:
+    case KVR_KEY_BLOCKS:
     case KVR_KEY_BLOCK_HASH:
     case KVR_KEY_BLOCK_HASHES:
         kvr_yajl_unexpected(j);
@@ -392,6 +399,13 @@ kvr_yajl_string(void *ctx, const unsigned char *text, size_t len)
 
         break;
 
+    case KVR_KEY_PARENT_HASH:
+    case KVR_KEY_BLOCK_HASH:
+    case KVR_KEY_TOKENS_HASH:
+    case KVR_KEY_BLOCK_HASHES:
+        /* from who has no other numbers than doubles */
+        return kvr_yajl_number(ctx, (const char *) text, len);
+
     default:
         kvr_yajl_unexpected(j);
         break;
@@ -471,10 +485,12 @@ kvr_yajl_start_array(void *ctx)
     }
 
     if (j->place == KVR_AT_STORED && j->key == KVR_KEY_BLOCKS) {
+        j->has_list = true;
         return kvr_yajl_enter(j, KVR_AT_BLOCKS);
     }
 
     if (j->place == KVR_AT_REMOVED && j->key == KVR_KEY_BLOCK_HASHES) {
+        j->has_list = true;
         j->place = KVR_AT_HASHES;       /* and the key remains */
         return 1;
     }
@@ -658,6 +674,7 @@ kvr_yajl_begin(kvr_decoder_t *d)
     memset(&j->ev, 0, sizeof(kvr_event_t));
     j->ev.rank = d->rank;
     j->has_data = false;
+    j->has_list = false;
     j->foreign_tier = false;
     j->lost_rank = false;
     j->wrong = KVR_WHY_NONE;

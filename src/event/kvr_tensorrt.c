@@ -146,6 +146,36 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
+void
+kvr_tensorrt_begin(kvr_decoder_t *d)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    t->judged = false;
+    t->type = KVR_TENSORRT_UNKNOWN;
+    t->has_id = false;
+    t->has_parent = false;
+    t->has_hash = false;
+    t->has_blocks = false;
+    t->has_hashes = false;
+    t->has_old = false;
+    t->has_new = false;
+    t->id = 0;
+    t->rank = d->rank;
+    t->window = 0;
+    t->parent = 0;
+    t->nhashes = 0;
+    t->nblocks = 0;
+    t->ntokens = 0;
+    t->nmm = 0;
+    t->lora_len = 0;
+    t->salt_len = 0;
+    t->wrong = KVR_WHY_NONE;
+}
+
+
 /*
  * An engine that begins says the window of each of its pools, and then starts
  * its numbers at 0; the windows of its last life are forgotten.
@@ -187,6 +217,20 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
     if (t->type != KVR_TENSORRT_UNKNOWN) {
         kvr_tensorrt_window(d);
+    }
+
+    if (t->window == 0 || t->window >= d->window) {
+
+        /* an event of another window is filtered first */
+
+        if (t->type == KVR_TENSORRT_STORED && !t->has_blocks) {
+            kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX, "a store without blocks");
+        }
+
+        if (t->type == KVR_TENSORRT_REMOVED && !t->has_hashes) {
+            kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX,
+                               "a removal without block_hashes");
+        }
     }
 
     if (t->type != KVR_TENSORRT_STORED) {
@@ -459,6 +503,7 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
     }
 
     ev->handles = d->handles.data;
+    ev->everywhere = true;
     kvr_tensorrt_remove(d, ev, kvr_tensorrt_tiers[t->part++], t->nhashes);
 
     return true;

@@ -94,6 +94,8 @@ struct kvr_tensorrt_s {
     bool                  has_id;
     bool                  has_parent;
     bool                  has_hash;
+    bool                  has_blocks;   /* the list */
+    bool                  has_hashes;
     bool                  has_old;
     bool                  has_new;
     uint64_t              id;
@@ -126,6 +128,9 @@ struct kvr_tensorrt_s {
 
 extern const yajl_callbacks  kvr_tensorrt_callbacks;
 
+
+/* Nothing is known of the event that is read next. */
+void kvr_tensorrt_begin(kvr_decoder_t *d);
 
 void kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail);
 

@@ -26,7 +26,6 @@ static bool kvr_tensorrt_stray(kvr_tensorrt_t *t);
 static int kvr_tensorrt_enter(kvr_tensorrt_t *t, kvr_tensorrt_place_t place);
 static int kvr_tensorrt_skip(kvr_tensorrt_t *t);
 static void kvr_tensorrt_unexpected(kvr_tensorrt_t *t);
-static void kvr_tensorrt_begin(kvr_decoder_t *d);
 static void kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text,
     size_t len, bool string);
 static void kvr_tensorrt_hash(kvr_tensorrt_t *t, const char *text,
@@ -382,6 +381,7 @@ kvr_tensorrt_start_array(void *ctx)
     switch (t->name) {
 
     case KVR_NAME_BLOCKS:
+        t->has_blocks = true;
         return kvr_tensorrt_enter(t, KVR_IN_BLOCKS);
 
     case KVR_NAME_TOKENS:
@@ -392,6 +392,7 @@ kvr_tensorrt_start_array(void *ctx)
 
     case KVR_NAME_HASHES:
         if (t->place == KVR_IN_DATA) {
+            t->has_hashes = true;
             t->place = KVR_IN_HASHES;       /* and the name remains */
             return 1;
         }
@@ -590,34 +591,6 @@ kvr_tensorrt_unexpected(kvr_tensorrt_t *t)
 
 
 /* Fields. */
-
-
-static void
-kvr_tensorrt_begin(kvr_decoder_t *d)
-{
-    kvr_tensorrt_t  *t;
-
-    t = d->tensorrt;
-
-    t->judged = false;
-    t->type = KVR_TENSORRT_UNKNOWN;
-    t->has_id = false;
-    t->has_parent = false;
-    t->has_hash = false;
-    t->has_old = false;
-    t->has_new = false;
-    t->id = 0;
-    t->rank = d->rank;
-    t->window = 0;
-    t->parent = 0;
-    t->nhashes = 0;
-    t->nblocks = 0;
-    t->ntokens = 0;
-    t->nmm = 0;
-    t->lora_len = 0;
-    t->salt_len = 0;
-    t->wrong = KVR_WHY_NONE;
-}
 
 
 static void

@@ -535,6 +535,24 @@ run(const kind_t *of, void (*test)(void))
 }
 
 
+/* What TensorRT-LLM gives when nothing has happened. */
+
+static void
+test_empty(void)
+{
+    (void) message_bytes("e", "[]", 2);
+    is_u64(of("e")->stream.source, KVR_SOURCE_NONE,
+           "an empty list says nothing of who sent it");
+
+    (void) message("e", block(7, "null", 1));
+    (void) message_bytes("e", "[]", 2);
+    is_u64(of("e")->stream.source, KVR_SOURCE_BARE,
+           "and makes no other source of a bare one");
+    ok(held("e") == 1 && stands("e", KVR_UNVERIFIED, KVR_FINE),
+       "which goes on");
+}
+
+
 /* TensorRT-LLM names a block alike in all windows of attention. */
 
 static void
@@ -571,6 +589,22 @@ test_windows(void)
     (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
 
     ok(kvr_router_holder_held(r, holder) == 1, "the larger one is indexed");
+}
+
+
+static void
+test_removed_everywhere(void)
+{
+    (void) SAY(BATCH(STORED_4, "512"));
+    (void) SAY(BATCH("{\"type\":\"updated\",\"block_hash\":7,\"cache_level\":"
+                     "{\"old_value\":0,\"new_value\":1}}", "512"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+    is_u64(of("t")->counters.blocks_unknown, 0,
+           "a block is removed from the tier that it is in");
+
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
+    is_u64(of("t")->counters.blocks_unknown, 1,
+           "one that is in none is unknown once");
 }
 
 
@@ -646,8 +680,10 @@ main(void)
         run(&kinds[i], test_told);
         run(&kinds[i], test_forgotten);
         run(&kinds[i], test_hybrid);
+        run(&kinds[i], test_empty);
         run(&kinds[i], test_windows);
         run(&kinds[i], test_windows_of_ranks);
+        run(&kinds[i], test_removed_everywhere);
         run(&kinds[i], test_bounds);
     }
 

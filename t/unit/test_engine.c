@@ -217,8 +217,24 @@ test_groups(void)
 
     published("['BlockStored', [12], 10, [97], 4, null, 'GPU', null, null, "
               "1]");
-    ok(engine_why == KVR_WHY_GROUP,
-       "nor a store of a group by memory that is wrong otherwise");
+    ok(engine_rc == KVR_DECLINED && engine_why == KVR_WHY_PARTIAL,
+       "nor a store of a group by memory that is filtered otherwise");
+
+    published("['BlockStored', [13], 10, [97, 97, 97, 97], 4, null, 'GPU', "
+              "null, [['x']], 1]");
+    ok(engine_rc == KVR_DECLINED && engine_why == KVR_WHY_EXTRA_KEY,
+       "whose reason is told");
+
+    published("['BlockStored', [15, 16], 10, [98, 98, 98, 98, 97, 97, 97, "
+              "97], 4, null, 'GPU', null, [null, ['x']], 1]");
+    ok(engine_rc == KVR_OK && engine_why == KVR_WHY_EXTRA_KEY,
+       "also where the blocks before that are indexed");
+    published("['BlockRemoved', [15], 'GPU', 1]");
+
+    published("['BlockStored', [14], 10, [97, 97, 97, 97, 97], 4, null, "
+              "'GPU', null, null, 1]");
+    ok(engine_rc == KVR_INVALID && engine_why == KVR_WHY_LENGTH,
+       "or refused");
 
     published(IN_GROUP("10", "null", "3", "'mamba'"));
     published("['BlockRemoved', [10], 'GPU', 3]");

@@ -428,6 +428,36 @@ test_groups(void)
        && got.event[0].ev.remaining == NULL,
        "remaining copies that don't fit are passed over");
 
+    ok(decode_event("{'type': 'BlockRemoved', 'block_hashes': [7], "
+                    "'lora_name': 7, 'parent_block_hash': {}, 'token_ids': "
+                    "[-1], 'block_size': 'x', 'metadata': 7, "
+                    "'additional_salt': 7, 'extra_keys': 7}",
+                    KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.nhandles == 1 && got.event[0].handles[0] == 7,
+       "a removal has blocks, whatever else is wrong with it");
+
+    ok(decode_event("{'type': 'BlockRemoved', 'block_hashes': [7], "
+                    "'group_idx': 'x'}", KVR_REFUSED, KVR_WHY_SYNTAX)
+       && decode_event("{'type': 'BlockRemoved', 'block_hashes': [7], "
+                       "'dp_rank': 1024}", KVR_REFUSED, KVR_WHY_RANK)
+       && decode_event("{'type': 'BlockRemoved', 'block_hashes': [1.5]}",
+                       KVR_REFUSED, KVR_WHY_SYNTAX)
+       && decode_event("{'lora_name': 7, 'group_idx': 0, 'dp_rank': 'x', "
+                       "'type': 'BlockRemoved', 'block_hashes': [7]}",
+                       KVR_REFUSED, KVR_WHY_RANK),
+       "but not without its hashes, group and rank");
+
+    ok(decode_event("{'type': 'AllBlocksCleared', 'block_hashes': [1.5], "
+                    "'group_idx': 'x', 'lora_name': 7}",
+                    KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.kind == KVR_CLEAR
+       && got.event[0].ev.nhandles == 0,
+       "a clear has a rank, whatever else is wrong with it");
+
+    ok(decode_event("{'type': 'AllBlocksCleared', 'dp_rank': 'x'}",
+                    KVR_REFUSED, KVR_WHY_RANK),
+       "but not without its rank");
+
     ok(decode_event("{'type': 'BlockStored', 'block_hashes': [7], "
                     "'parent_block_hash': null, 'token_ids': [1, 2], "
                     "'block_size': 2, 'origin': 'REUSED'}",

@@ -68,6 +68,34 @@ test_forms(void)
     ok(got.n == 1 && EV(0)->verdict == KVR_REFUSED
        && EV(0)->why == KVR_WHY_TYPE, "an event of two types is refused");
 
+    decode_json("[['BlockStored',[1],null,[1,2],2],['BlockRemoved',[1]]]");
+    ok(got.n == 2 && EV(0)->verdict == KVR_KEEP && EV(0)->kind == KVR_STORE
+       && EV(1)->verdict == KVR_KEEP && EV(1)->kind == KVR_REMOVE,
+       "events that are arrays may be in a list");
+
+    decode_json("['BlockRemoved',[1]] ['AllBlocksCleared']");
+    ok(got.n == 2 && EV(0)->verdict == KVR_KEEP && EV(0)->kind == KVR_REMOVE
+       && EV(1)->verdict == KVR_KEEP && EV(1)->kind == KVR_CLEAR,
+       "or one after another");
+
+    decode_json("['BlockRemoved',[1]]");
+    ok(got.n == 1 && EV(0)->verdict == KVR_KEEP && EV(0)->kind == KVR_REMOVE,
+       "or alone");
+
+    decode_json("[['x',1],{'worker_id':'BlockStored','event':{'data':"
+                "'cleared'}},['BlockStored']]");
+    ok(got.n == 3 && EV(0)->why == KVR_WHY_TYPE
+       && EV(1)->verdict == KVR_KEEP && EV(1)->kind == KVR_CLEAR
+       && got.msg.form == KVR_FORM_ROUTER_EVENT,
+       "other arrays, and later ones, are no events of an engine");
+
+    decode_json(" [ ] ");
+    ok(got.opened == KVR_OK && got.ended == KVR_DONE && got.n == 0
+       && got.msg.empty, "an empty list may be of anyone");
+
+    decode_json("[null]");
+    ok(got.n == 1 && !got.msg.empty, "one with a value in it is not empty");
+
     decode_json("[" STORED ", 7, null, [], {'type':'AllBlocksCleared'}]");
     ok(got.n == 5 && EV(0)->verdict == KVR_KEEP
        && EV(1)->why == KVR_WHY_TYPE && EV(2)->why == KVR_WHY_TYPE

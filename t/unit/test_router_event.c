@@ -111,6 +111,17 @@ test_reading(void)
        && strcmp(got.event[0].worker, "18446744073709551615") == 0,
        "an integer worker_id is its decimal text");
 
+    decode_json("{'worker_id':7,'event':{'data':{'stored':{'parent_hash':"
+                "'18446744073709551615','blocks':[{'block_hash':'100',"
+                "'tokens_hash':'18446744073709551614'}]}}}} {'worker_id':7,"
+                "'event':{'data':{'removed':{'block_hashes':['7',8]}}}}");
+    ok(got.n == 2 && ev->verdict == KVR_KEEP && ev->parent == UINT64_MAX
+       && got.event[0].handles[0] == 100
+       && got.event[0].locals[0] == UINT64_MAX - 1
+       && got.event[1].ev.verdict == KVR_KEEP
+       && got.event[1].handles[0] == 7 && got.event[1].handles[1] == 8,
+       "hashes may be decimal strings");
+
     decode_json("{'worker_id':7,'storage_tier':'disk','event':{'data':"
                 "{'stored':{'blocks':[{'block_hash':5}]}}}}");
     ok(got.n == 1 && ev->verdict == KVR_KEEP && ev->tier == KVR_DISK
@@ -177,6 +188,12 @@ test_isolation(void)
           "stored that is a number" },
         { "{'worker_id':7,'event':{'data':{'stored':{'blocks':{}}}}}",
           KVR_WHY_SYNTAX, "blocks that are an object" },
+        { "{'worker_id':7,'event':{'data':{'stored':{'blocks':null}}}}",
+          KVR_WHY_SYNTAX, "blocks that are null" },
+        { "{'worker_id':7,'event':{'data':{'stored':{'parent_hash':5}}}}",
+          KVR_WHY_SYNTAX, "a store without blocks" },
+        { "{'worker_id':7,'event':{'data':{'removed':{}}}}", KVR_WHY_SYNTAX,
+          "a removal without block_hashes" },
         { "{'worker_id':7,'event':{'data':{'stored':{'blocks':[5]}}}}",
           KVR_WHY_SYNTAX, "a block that is a number" },
         { "{'worker_id':7,'event':{'data':{'stored':{'blocks':[[]]}}}}",
@@ -190,6 +207,15 @@ test_isolation(void)
         { "{'worker_id':7,'event':{'data':{'stored':{'blocks':"
           "[{'block_hash':18446744073709551616,'tokens_hash':7}]}}}}",
           KVR_WHY_SYNTAX, "a hash of 2^64" },
+        { "{'worker_id':7,'event':{'data':{'stored':{'blocks':"
+          "[{'block_hash':'18446744073709551616'}]}}}}",
+          KVR_WHY_SYNTAX, "a hash of 2^64 in a string" },
+        { "{'worker_id':7,'event':{'data':{'removed':{'block_hashes':"
+          "['-1']}}}}", KVR_WHY_SYNTAX, "a string that is no hash" },
+        { "{'worker_id':7,'event':{'data':{'removed':{'block_hashes':"
+          "['']}}}}", KVR_WHY_SYNTAX, "an empty one" },
+        { "{'worker_id':7,'event':{'data':{'removed':{'block_hashes':"
+          "'5'}}}}", KVR_WHY_SYNTAX, "block_hashes that are a string" },
         { "{'worker_id':7,'event':{'data':{'stored':{'parent_hash':-1,"
           "'blocks':[]}}}}", KVR_WHY_SYNTAX, "a parent below zero" },
         { "{'worker_id':7,'event':{'data':{'stored':{'parent_hash':1e3,"
