@@ -183,8 +183,8 @@ kvr_relay_tls_file(const char *option, const char *file,
         return true;
     }
 
-    snprintf(why, KVR_RELAY_TLS_WHY, "--%s: %.80s: %s", option, file,
-             strerror(errno));
+    snprintf(why, KVR_RELAY_TLS_WHY, "--%s: %.80s: %s", option,
+             kvr_relay_shown(file), strerror(errno));
 
     return false;
 }

@@ -3,6 +3,7 @@
 away again; TAP."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,7 +55,37 @@ def the_unit_is_there():
     """and a systemd unit that starts the relay that was installed"""
     units = [name for name in files() if name.endswith("kv-relay@.service")]
     assert len(units) == 1, files()
-    assert "/usr/bin/kv-relay" in (at / units[0]).read_text()
+    text = (at / units[0]).read_text()
+    assert "/usr/bin/kv-relay" in text
+    said = dict(re.findall(r"^(\w+)=(.*)$", text, re.M))
+    program = at / said["ExecStart"].split()[0].lstrip("/")
+    assert os.access(program, os.X_OK), said
+    assert (at / said["Documentation"].partition("file:///")[2]).is_file()
+    assert said["Environment"] == "KV_RELAY_WORKER=%i"
+    assert said["EnvironmentFile"] == "/etc/kv-relay/%i.env"
+    readme = (at / "usr/share/doc/nginx-kv-router/kv-relay.md").read_text()
+    assert "copy `kv-relay.env` to `/etc/kv-relay/w1.env`" in readme
+
+
+def the_sample_starts_it():
+    """with the environment of the sample that is installed beside it"""
+    sample = at / "usr/share/doc/nginx-kv-router/examples/kv-relay.env"
+    settings = dict(re.findall(r"^(\w+)=(.*)$", sample.read_text(), re.M))
+    assert "KV_RELAY_EVENTS" in settings, settings
+    names = {"KV_RELAY_" + name.upper().replace("-", "_")
+             for name in re.findall(r"^  --(\S+)", subprocess.run(
+                 [at / "usr/bin/kv-relay", "--help"], check=True, timeout=30,
+                 capture_output=True, text=True).stdout, re.M)}
+    said = set(re.findall(r"^#?(KV_\w+)=", sample.read_text(), re.M))
+    assert said <= names, said - names
+    settings |= {"KV_RELAY_WORKER": "w1", "KV_RELAY_LISTEN": "127.0.0.1:0",
+                 "KV_RELAY_REDIS": "redis://127.0.0.1:1"}
+    with subprocess.Popen([at / "usr/bin/kv-relay"], env=settings,
+                          stderr=subprocess.PIPE, text=True) as relay:
+        line = relay.stderr.readline()
+        relay.terminate()
+        assert 'worker=w1 msg="started"' in line, line
+        assert relay.wait(30) == 0
 
 
 def the_relay_runs():
@@ -90,7 +121,8 @@ def main():
     global at
     with tempfile.TemporaryDirectory(prefix="kv-router install-") as path:
         at = Path(path)
-        return tap.run([all_is_there, the_unit_is_there, the_relay_runs,
+        return tap.run([all_is_there, the_unit_is_there,
+                        the_sample_starts_it, the_relay_runs,
                         the_relay_needs_little, nothing_is_left])
 
 

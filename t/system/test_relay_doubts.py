@@ -604,8 +604,10 @@ class Doubts(test_relay.Tests):
         """a saved state that is broken is not believed"""
         engine = self.engine(keep=3)
         relay = self.started(engine, "--deregister", "off")
-        for i in range(1, 8):
-            engine.send(stored([i], i - 1 or None))
+        engine.send(stored([1]))
+        self.comes(relay, 1)            # a subscription comes after a while
+        for i in range(2, 8):
+            engine.send(stored([i], i - 1))
         self.comes(relay, *range(1, 8))
         self.snapshot_now(relay)
         relay.kill()

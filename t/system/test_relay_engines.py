@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """kv-relay and what its engines differ in: topics, sockets, ways to ask."""
 
+import json
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import test_relay
 from relay import stored
-from stage import PATIENCE
+from stage import PATIENCE, ROOT
 from processes import wait_until
+from test_relay_doubts import created, drained
 
 
 class Engines(test_relay.Tests):
@@ -67,6 +71,102 @@ class Engines(test_relay.Tests):
         time.sleep(1)
         grown = relay.resident() - before
         assert 30 << 20 < grown < 120 << 20, grown
+
+    def topic(self):
+        """--topic: what begins otherwise is not for this relay"""
+        engine = self.engine(topic=b"kv@a:1@m")
+        relay = self.started(engine, "--topic", "kv@a", replay=False)
+        other = self.started(engine, "--topic", "kv@b", replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.topic = b"kv@b:1@m"
+        engine.send(stored([2]))
+        self.comes(other, 2)
+        assert other.metric("messages_total") == 1
+        self.comes(relay, 1)
+        assert relay.metric("messages_total") == 1
+
+    def sockets(self):
+        """ipc:// is an endpoint, too, live and of the replay"""
+        names, options = [], ("--ranks", "2")
+        for rank in range(2):
+            engine = self.engine()
+            engine.send(stored([10 + rank]))
+            for what, socket in (("events", engine.pub),
+                                 ("replay", engine.replay)):
+                name = f"ipc://{self.stage.directory}/{what}-{rank}"
+                socket.bind(name)
+                options += (f"--{what}", name)
+            names.append(engine)
+        relay = self.started([], *options)
+        for rank, engine in enumerate(names):
+            engine.send(stored([20 + rank], 10 + rank))
+            self.comes(relay, 10 + rank, 20 + rank, rank=rank)
+        self.is_complete(relay)
+
+    def only_get(self):
+        """a TensorRT-LLM that refuses POST is asked by GET"""
+        asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            """Events, once."""
+
+            def do_POST(self):
+                """Older versions have a GET."""
+                asked.append("POST")
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(405)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self):
+                """The first thing that an engine says, and a block."""
+                asked.append("GET")
+                body = json.dumps([created(0), drained(1, 5, 0)]
+                                  if asked.count("GET") == 1 else []).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                """Nothing."""
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            relay = self.started(
+                [], "--trtllm", f"http://127.0.0.1:{server.server_port}",
+                "--trtllm-interval", "20")
+            self.comes(relay, 5)
+            self.is_complete(relay)
+            wait_until("more", lambda: asked.count("GET") > 5, PATIENCE)
+            assert asked[0] == "POST" and asked.count("POST") == 1, asked
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    def _why(self, relay, why):
+        """Until it is why, in words that the README has, too."""
+        assert f"`{why}" in (ROOT / "README.md").read_text(), why
+        wait_until(why, lambda: self.member(relay.worker).get(
+            "reason", "").startswith(why), PATIENCE)
+        assert self.member(relay.worker)["complete"] == "0"
+
+    def not_reached(self):
+        """an engine that was never reached is the reason"""
+        engine = self.engine()
+        engine.close()
+        self._why(self.started(engine), "the engine was not reached yet")
+
+    def no_replay(self):
+        """or that there is no replay of what was before"""
+        engine = self.engine()
+        engine.send(stored([1]))
+        relay = self.started(engine, replay=False)
+        engine.send(stored([2]))
+        self.comes(relay, 2)
+        self._why(relay, "there is no --replay")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import urllib.request
 
 import test_relay
 from relay import RELAY, stored
-from stage import PATIENCE, server_port
+from stage import PATIENCE, ROOT, server_port
 from processes import wait_until
 from wires import Listener
 
@@ -90,6 +90,31 @@ class Log(test_relay.Tests):
             "engine connected", "in step", "complete")]
         assert steps == sorted(steps), said
         assert said.count("ready") == 1
+
+    def health(self):
+        """/health says what it waits for"""
+        engine = self.engine()
+        engine.close()
+        relay = self.relay(engine)
+        relay.wait_for("ready")
+        assert relay.http("/health") == (503, "synchronizing\n")
+        other = self.relay(engine, worker=relay.worker)
+        other.wait_for("standby")
+        assert other.http("/health") == (503, "standby\n")
+        relay.wait_for("snapshot")
+        assert relay.http("/health") == (200, "ok\n")
+
+    def metrics(self):
+        """the metrics of the README are those that there are"""
+        relay = self.started(self.engine())
+        names = set(re.findall(r"^# TYPE kv_relay_(\S+) ",
+                               relay.http("/metrics")[1], re.M))
+        text = (ROOT / "relay" / "README.md").read_text().split(
+            "\n## Metrics\n")[1].split("\n## ")[0]
+        table = "".join(line.split("|")[1] for line in text.splitlines()
+                        if line.startswith("|"))
+        assert len(names) > 30
+        assert set(re.findall(r"`(\w+)(?:\{[\w,]+\})?`", table)) == names
 
     def no_publisher(self):
         """a port where no publisher is is told of once"""

@@ -83,6 +83,13 @@ class Options(test_relay.Tests):
             assert done.returncode == 2, (args, done)
             assert said in done.stderr, (args, done)
             assert "sEcr3t" not in done.stderr, (args, done)
+        for files in (["--redis-ca", url], ["--redis-cert", url,
+                                            "--redis-key", url]):
+            done = subprocess.run(
+                [RELAY, *good, "--redis", "rediss://h:1", *files],
+                capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 1 and files[0] in done.stderr, done
+            assert "sEcr3t" not in done.stderr, done
         done = subprocess.run(
             [RELAY], capture_output=True, text=True, timeout=PATIENCE, env={
                 **os.environ, "KV_RELAY_WORKER": "w",

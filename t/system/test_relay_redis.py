@@ -5,10 +5,12 @@ import signal
 import sys
 import time
 
+from redis import Redis as Connection
+
 import test_relay
-from relay import stored
+from relay import View, stored
 from stage import PATIENCE, ROOT, server_port
-from processes import wait_until
+from processes import Process, wait_until
 
 
 class Redis(test_relay.Tests):
@@ -112,6 +114,41 @@ class Redis(test_relay.Tests):
             "--redis", self.stage.redis_url())
         engine.send(stored([1]))
         self.comes(relay, 1)
+
+    def database(self):
+        """a URL's db is where all of it is"""
+        engine = self.engine()
+        relay = self.relay(engine, url=self.stage.redis_url() + "/3")
+        relay.wait_for("snapshot")
+        engine.send(stored([1]))
+        with Connection(host="127.0.0.1", port=self.stage.redis_port,
+                        db=3) as third:
+            wait_until("a block", lambda: View(
+                third, relay.worker).handles() == [1], PATIENCE)
+            for key in ("kv-worker", "kv-lease", "kv-log", "kv-snap"):
+                assert third.exists(f"{key}:{{{relay.worker}}}"), key
+        assert not self.stage.redis.keys(f"*{relay.worker}*")
+
+    def replica(self):
+        """a replica can't be written to: the next URL is tried"""
+        port = server_port()
+        replica = Process("replica", [
+            "redis-server", "--bind", "127.0.0.1", "--port", str(port),
+            "--save", "", "--replicaof", "127.0.0.1",
+            str(self.stage.redis_port)], self.stage.directory)
+        try:
+            wait_until("a replica", lambda: b"sync: Finished with success"
+                       in replica.log.read_bytes(), PATIENCE)
+            engine = self.engine()
+            engine.send(stored([1]))
+            relay = self.relay(engine, "--redis", self.stage.redis_url(),
+                               url=f"redis://127.0.0.1:{port}")
+            relay.wait_for("redis connection given up")
+            assert "READONLY" in relay.text()
+            relay.wait_for("snapshot")
+            assert self.comes(relay, 1).complete
+        finally:
+            replica.stop()
 
     def _user(self, name, *but):
         """A user with the rights that the README gives it, but for some."""
