@@ -13,7 +13,7 @@
 #define ROUNDS   40
 
 #ifdef __SANITIZE_ADDRESS__
-#define STRIDE   211                    /* instructions between two kills */
+#define STRIDE   53                     /* instructions between two kills */
 #else
 #define STRIDE   23
 #endif
@@ -214,7 +214,7 @@ swapper(void)
 static void
 test_swap_killed(void)
 {
-    bool      good;
+    bool      good, inside, changed;
     uint32_t  steps, swapped;
     uint64_t  seq;
 
@@ -223,21 +223,21 @@ test_swap_killed(void)
 
     good = load("a", 7, 2, true, &models[0]);
     swapped = 0;
+    inside = true;
 
     kvr_router_leave(&router);
 
-    for (steps = 0; good; steps += STRIDE) {
+    for (steps = 0; good && inside; steps += STRIDE) {
         seq = worker_of("a")->stream.seq;
-
-        if (!killed_behind(builder, swapper, steps)) {
-            break;
-        }
+        inside = killed_behind(builder, swapper, steps);
 
         good = kvr_router_join(&router) == KVR_OK && tidy()
                && holds("a", &models[worker_of("a")->stream.seq & 1])
                && pairs() == held("a");
 
-        swapped += worker_of("a")->stream.seq != seq;
+        changed = worker_of("a")->stream.seq != seq;
+        swapped += changed && inside;
+        good = good && (changed || inside);
 
         kvr_router_leave(&router);
     }
