@@ -243,8 +243,8 @@ test_unread(void)
 static void
 test_ranks(void)
 {
-    kvr_registered_t   what;
-    kvr_worker_conf_t  conf;
+    kvr_registered_t    what;
+    kvr_registration_t  reg;
 
     (void) say("x", 5, 1, true, "[['c', 0]]");
     ok(stands("x", KVR_EXACT, KVR_FINE, 5, 1),
@@ -256,11 +256,8 @@ test_ranks(void)
        && kvr_fleet_wants_snapshot(worker_of("x")),
        "after a gap it may have more ranks than those that are cleared");
 
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, "x");
-    conf.ranks = 1;
-    conf.weight = 1000;
-    ok(kvr_router_register(&router, &conf, now_ms + 15000, &what) == KVR_OK
+    kvr_registration_init(&reg, "x", 1);
+    ok(kvr_router_register(&router, &reg, now_ms + 15000, &what) == KVR_OK
        && say("x", 5, 4, true, "[['c', 0]]") == KVR_INGEST_APPLY
        && stands("x", KVR_EXACT, KVR_FINE, 5, 4),
        "when it says how many it has, a clear of these is enough");
