@@ -85,6 +85,10 @@ ENGINE = [
          None, {"mm_objects": [{"mm_hash": 1, "offsets": []}]}],
      "extra_keys": [["0123456789abcdef" * 4], [["ab" * 32, -3], "lora"]]},
     ["BlockStored", [9], 8, [], 0, None, "CPU_TIER2"],
+    {"type": "BlockStored", "block_hashes": [-7], "parent_block_hash": None,
+     "token_ids": [1, 2], "block_size": 2, "lora_id": None, "medium": "GPU",
+     "cache_salt": "tenant", "session_id": "x", "lora_name": "sql",
+     "metadata": {"cache_salt": "other"}},
 ]
 
 
