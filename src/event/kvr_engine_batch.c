@@ -487,7 +487,8 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 
         if (e->unclassified) {
             return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
-                                    e->unclassified);
+                                    "multimodal infos are not indexed, nor "
+                                    "is what has two salts");
         }
 
         if (e->has_extra_keys) {

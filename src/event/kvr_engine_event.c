@@ -32,9 +32,6 @@ static bool kvr_word_find(const kvr_word_t *words,
     const kvr_msgpack_item_t *item, uint32_t *value);
 
 
-static const char  kvr_mm_infos[] = "multimodal infos are not indexed";
-
-
 static const kvr_word_t  kvr_tags[] = {
     KVR_WORD("BlockStored", KVR_STORE),
     KVR_WORD("BlockRemoved", KVR_REMOVE),
@@ -456,10 +453,8 @@ kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
                                   "cache salt is not a string");
     }
 
-    if (item->count != 0
-        && !kvr_extra_salt(e->ev, item->bytes, item->count))
-    {
-        e->unclassified = "two cache salts that differ";
+    if (item->count && !kvr_extra_salt(e->ev, item->bytes, item->count)) {
+        e->unclassified = true;
     }
 
     return KVR_OK;
@@ -659,12 +654,8 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     uint32_t            i;
     kvr_msgpack_item_t  info;
 
-    if (item->type == MPACK_TOKEN_NIL) {
-        return KVR_OK;
-    }
-
     if (item->type != MPACK_TOKEN_ARRAY) {
-        e->unclassified = kvr_mm_infos;
+        e->unclassified = e->unclassified || item->type != MPACK_TOKEN_NIL;
         return kvr_field_skip(d, e, item);
     }
 
@@ -677,7 +668,7 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
         }
 
         if (info.type != MPACK_TOKEN_NIL) {
-            e->unclassified = kvr_mm_infos;
+            e->unclassified = true;
         }
     }
 

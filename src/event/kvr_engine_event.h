@@ -46,7 +46,7 @@ typedef struct {
     bool                 foreign_medium;
     bool                 foreign_locality;
     bool                 foreign_tenant;
-    const char          *unclassified;  /* a key that isn't indexed, or NULL */
+    bool                 unclassified;  /* a key that isn't indexed */
 
     uint64_t             block_size;
     uint32_t             nremaining;
