@@ -423,9 +423,10 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             }
 
             if (in->msg.form == KVR_FORM_ENVELOPE
-                && in->event.at < w->stream.at)
+                && in->event.source < w->stream.at)
             {
                 /* applied by a process that did not come to the end */
+                kvr_decoder_window(in->decoder, w->stream.window);
                 used += 1 + in->event.nhandles / 16;
                 continue;
             }
@@ -444,8 +445,10 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             kvr_stream_refused(k, w, in->misfit);
         }
 
-        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway) {
-            kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway
+            && !in->event.more)
+        {
+            kvr_set32(&k->mem, &w->stream.at, in->event.source + 1);
         }
 
         kvr_txn_commit(&k->mem);
