@@ -256,6 +256,18 @@ $(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
                  $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE),$(FUZZ_RELAY))
 
+# A unit test of it, by the same wires.
+
+$(BUILD)/unit/test_relay_replay: $(fuzz_relay:%.c=$(BUILD)/obj/%.o) \
+                 $(BUILD)/obj/t/unit/test_relay_replay.o $(BUILD)/libkvr.a
+	$(call link,,$(FUZZ_RELAY))
+
+$(BUILD)/unit-asan/test_relay_replay: \
+                 $(fuzz_relay:%.c=$(BUILD)/obj-asan/%.o) \
+                 $(BUILD)/obj-asan/t/unit/test_relay_replay.o \
+                 $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE),$(FUZZ_RELAY))
+
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
 threaded   := $(BUILD)/unit-tsan/test_threads

@@ -439,6 +439,7 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->rebuilding = true;
+    s->in_step = false;
     s->sgl_epoch[0] = '\0';
 
     kvr_relay_source_clear(r, s, NULL);

@@ -37,7 +37,9 @@ typedef struct {
     char                reason[KVR_RELAY_REASON];   /* why not */
     bool                connected;
     bool                synced;         /* was in step, once */
-    bool                in_step;        /* is, since it was connected */
+    bool                in_step;        /* is: connected, and no replay is
+                                           asked for what is known to be
+                                           missing */
     bool                tailed;         /* the log's tail was applied */
     bool                rebuilding;     /* from the engine's first message */
 

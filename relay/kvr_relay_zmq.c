@@ -496,6 +496,10 @@ kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
         z->held_epoch[0] = '\0';
     }
 
+    /* what it follows on is not known, until the replay is over */
+
+    s->in_step = false;
+
     zmq_msg_init(&z->held);
     zmq_msg_move(&z->held, &m->frames[m->n - 1]);
 }

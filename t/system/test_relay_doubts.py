@@ -142,11 +142,6 @@ def offloaded(handles):
 class Doubts(test_relay.Tests):
     """The same stage, other plays."""
 
-    def _lacks(self, relay, why):
-        """Until membership says that it is not complete, and this reason."""
-        wait_until(why, lambda: why in self.is_complete(relay, False),
-                   PATIENCE)
-
     # ------------------------------------------------------ claims of "all"
 
     def forgotten(self):

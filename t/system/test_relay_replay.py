@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""kv-relay while it asks an engine's replay: what it says until it knows."""
+
+import sys
+import time
+
+import test_relay
+from relay import CLEARED, removed, stored
+
+EPOCH = b"kv@x@m\0sgl-kv-epoch="
+ASKED = "what the engine did meanwhile is being asked for"
+
+
+class Replays(test_relay.Tests):
+    """The same stage, other plays."""
+
+    def _doubted(self, relay, since):
+        """It is said at once that it is not complete, and why; then that the
+        replay doesn't answer."""
+        assert self.is_complete(relay, False) == ASKED
+        assert time.time() - since < 3
+        relay.wait_for("replay doesn't answer")
+        assert time.time() - since > 3
+
+    def mute_in_a_gap(self):
+        """while lost messages are asked for it is not complete"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        engine.mute = True
+        engine.send(removed([1]), lost=True)
+        since = time.time()
+        engine.send(stored([2]))
+        self._doubted(relay, since)
+        self.comes(relay, 1, 2)
+        assert "answer" in self.is_complete(relay, False)
+        engine.send(CLEARED)
+        self.comes(relay)
+        self.is_complete(relay)
+
+    def mute_when_anew(self):
+        """nor while an engine that counts anew is asked since when"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine)
+        for i in range(1, 4):
+            engine.send(stored([i]))
+        self.comes(relay, 1, 2, 3)
+        self.is_complete(relay)
+        engine.mute = True
+        engine.topic = EPOCH + b"bbb"
+        engine.seq = 0
+        engine.kept.clear()
+        since = time.time()
+        engine.send(stored([7]))
+        self._doubted(relay, since)
+        self.comes(relay, 7)
+        assert "answer" in self.is_complete(relay, False)
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Replays, "relay-replay"))
