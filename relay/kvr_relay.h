@@ -46,6 +46,7 @@
 
 typedef struct kvr_relay_s  kvr_relay_t;
 
+#include "kvr_relay_ranks.h"
 #include "kvr_relay_batch.h"
 #include "kvr_relay_mirror.h"
 #include "kvr_relay_redis.h"
@@ -55,6 +56,7 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_session.h"
 #include "kvr_relay_frames.h"
 #include "kvr_relay_source.h"
+#include "kvr_relay_state.h"
 #include "kvr_relay_tail.h"
 #include "kvr_relay_zmq.h"
 #include "kvr_relay_trtllm.h"

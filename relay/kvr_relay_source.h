@@ -40,13 +40,13 @@ typedef struct {
     bool                in_step;        /* is: connected, and no replay is
                                            asked for what is known to be
                                            missing */
-    bool                tailed;         /* the log's tail was applied */
+    bool                tailed;         /* the log's tail was applied, or has
+                                           nothing of it */
     bool                rebuilding;     /* from the engine's first message */
 
-    bool                ranked;         /* events were seen, of rank */
-    bool                mixed;          /* of several ranks */
+    kvr_relay_ranks_t   ranks;          /* that it has told of since its engine
+                                           began, as far as is known */
     bool                by_clear;       /* whole since its one rank's clear */
-    uint32_t            rank;
     uint64_t            heard_ms;       /* last message */
 
     kvr_relay_zmq_t    *zmq;
@@ -99,14 +99,8 @@ void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 /* Looks whether all are in step, so that publishing can begin (again). */
 void kvr_relay_source_tick(kvr_relay_t *r);
 
-/*
- * What a snapshot keeps for the next relay.  load takes one part after the
- * other, false: it is broken; loaded comes after the last.
- */
-bool kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
-bool kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
-    size_t len);
-void kvr_relay_source_loaded(kvr_relay_t *r);
+/* The first one that has told of the rank, or NULL. */
+kvr_relay_source_t *kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank);
 
 /* What was loaded is of no use. */
 void kvr_relay_source_forget(kvr_relay_t *r);

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""kv-relay with several endpoints: whose blocks a rank's are."""
+
+import signal
+import sys
+import time
+
+import test_relay
+from relay import CLEARED, removed, stored
+
+
+class Ranks(test_relay.Tests):
+    """The same stage, other plays."""
+
+    def _left(self, relay):
+        """Until it has ended, and its snapshot has all of it."""
+        self.snapshot_now(relay)
+        relay.signal(signal.SIGTERM)
+        assert relay.ended() == 0
+
+    def _have(self, relay, **ranks):
+        """Until a router would see exactly these, by rank."""
+        for rank, handles in ranks.items():
+            self.comes(relay, *handles, rank=int(rank[1:]))
+
+    # -------------------------------------------------- ranks that are gone
+
+    def fewer(self):
+        """the blocks of a rank that there is no more go with it"""
+        engines = [self.engine() for _ in range(3)]
+        relay = self.started(engines)
+        for i, engine in enumerate(engines):
+            engine.send(stored([100 + i]))
+        self._have(relay, r0=[100], r1=[101], r2=[102])
+        self._left(relay)
+        engines.pop().close()
+        for i, engine in enumerate(engines):
+            engine.close()
+            engine.rise()
+            engine.send(stored([200 + i]))
+        relay = self.started(engines, worker=relay.worker)
+        self._have(relay, r0=[200], r1=[201], r2=[])
+        self.is_complete(relay)
+
+    def fewer_of_the_same(self):
+        """nor stay those that a relay with fewer endpoints is not told of"""
+        engines = [self.engine(), self.engine()]
+        relay = self.started(engines)
+        for i, engine in enumerate(engines):
+            engine.send(stored([100 + i]))
+        self._have(relay, r0=[100], r1=[101])
+        self._left(relay)
+        relay = self.started(engines[:1], worker=relay.worker)
+        self._have(relay, r0=[100], r1=[])
+        self.is_complete(relay)
+        assert relay.metric("engine_restarts_total") == 0
+
+    def more(self):
+        """with one more, those that were there go on"""
+        engines = [self.engine(keep=1), self.engine(keep=1)]
+        relay = self.started(engines)
+        for _ in range(2):
+            for i, engine in enumerate(engines):
+                engine.send(stored([100 + i]))
+        self._have(relay, r0=[100], r1=[101])
+        self._left(relay)
+        engines.append(self.engine())
+        engines[2].send(stored([102]))
+        relay = self.started(engines, worker=relay.worker)
+        self._have(relay, r0=[100], r1=[101], r2=[102])
+        self.is_complete(relay)
+
+    def another_name(self):
+        """an endpoint by another name is the one that was at its place"""
+        engine = self.engine(keep=1)
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self._left(relay)
+        relay = self.started([], "--events", f"tcp://localhost:{engine.port}",
+                             "--replay",
+                             f"tcp://localhost:{engine.replay_port}",
+                             worker=relay.worker)
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    # ----------------------------------------------- several at one endpoint
+
+    def several_restart(self):
+        """an endpoint that gives several ranks takes all of them along"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(2, stored([12]))
+        first.send_rank(0, stored([10]))
+        second.send_rank(1, stored([11]))
+        self._have(relay, r0=[10], r1=[11], r2=[12])
+        self.is_complete(relay)
+        first.close()
+        relay.wait_for("engine disconnected")
+        first.rise()
+        first.send_rank(0, stored([20]))
+        self._have(relay, r0=[20], r1=[11], r2=[])
+        self.is_complete(relay)
+
+    def several_restart_unseen(self):
+        """so it does when the relay was away meanwhile"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(2, stored([12]))
+        first.send_rank(0, stored([10]))
+        second.send_rank(1, stored([11]))
+        self._have(relay, r0=[10], r1=[11], r2=[12])
+        self._left(relay)
+        first.close()
+        first.rise()
+        first.send_rank(0, stored([20]))
+        relay = self.started([first, second], worker=relay.worker)
+        self._have(relay, r0=[20], r1=[11], r2=[])
+        self.is_complete(relay)
+
+    # ------------------------------------------------- one at several of them
+
+    def shared(self):
+        """what two endpoints both said of a rank is not sure until both start
+        anew, whatever they say later"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(0, stored([1]))
+        second.send_rank(0, stored([2]))
+        self._lacks(relay, "both say that they are rank 0")
+        second.send_rank(0, CLEARED)
+        second.send_rank(1, stored([3]))
+        self._have(relay, r0=[], r1=[3])
+        time.sleep(1.5)
+        self._lacks(relay, "both say that they are rank 0")
+        second.close()
+        relay.wait_for("engine disconnected")
+        second.rise()
+        second.send_rank(1, stored([4]))
+        self._have(relay, r1=[4])
+        self._lacks(relay, "another endpoint")
+        first.close()
+        relay.wait_for("engine disconnected", 2)
+        first.rise()
+        first.send_rank(0, stored([5]))
+        self._have(relay, r0=[5], r1=[4])
+        self.is_complete(relay)
+
+    def shared_no_more(self):
+        """a relay of one of them alone doesn't believe what it finds"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send_rank(0, stored([1]))
+        second.send_rank(0, stored([2]))
+        self._lacks(relay, "both say that they are rank 0")
+        second.send_rank(0, removed([1]))
+        self.comes(relay, 2)
+        self._left(relay)
+        relay = self.started(first, worker=relay.worker)
+        self.comes(relay, 1)
+        self.is_complete(relay)
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Ranks, "relay-ranks"))
