@@ -15,6 +15,11 @@ class Ranks(test_relay.Tests):
     def _left(self, relay):
         """Until it has ended, and its snapshot has all of it."""
         self.snapshot_now(relay)
+        self._ends(relay)
+
+    @staticmethod
+    def _ends(relay):
+        """As when it is told to."""
         relay.signal(signal.SIGTERM)
         assert relay.ended() == 0
 
@@ -84,6 +89,38 @@ class Ranks(test_relay.Tests):
                              worker=relay.worker)
         self.comes(relay, 1, 2)
         self.is_complete(relay)
+
+    def another_order(self):
+        """endpoints in another order lose nothing, and no copies"""
+        for named in True, False:
+            first, second = engines = self.engine(), self.engine()
+
+            def both(*events):
+                """Of the blocks of each of them."""
+                for rank, engine in enumerate(engines):
+                    event = [e(rank) for e in events]
+                    if named:
+                        engine.send_rank(rank, *event)
+                    else:
+                        engine.send(*event)
+
+            relay = self.started(engines)
+            both(lambda n: stored([1 + n]))
+            both(lambda n: stored([1 + n, 11 + n]))     # a second copy
+            self._have(relay, r0=[1, 11], r1=[2, 12])
+            self._left(relay)
+            relay = self.started([second, first], worker=relay.worker)
+            self._have(relay, **{"r0" if named else "r1": [1, 11],
+                                 "r1" if named else "r0": [2, 12]})
+            self.is_complete(relay)
+            self._ends(relay)
+            relay = self.started(engines, worker=relay.worker)
+            both(lambda n: removed([1 + n]))
+            both(lambda n: removed([11 + n]))
+            self._have(relay, r0=[1], r1=[2])
+            both(lambda n: removed([1 + n]))
+            self._have(relay, r0=[], r1=[])
+            self.is_complete(relay)
 
     # ----------------------------------------------- several at one endpoint
 
