@@ -116,7 +116,8 @@ struct kvr_relay_s {
     uint64_t                now_ms;     /* monotonic, of this turn */
     uint64_t                wake_ms;    /* when the next turn is due */
     uint64_t                started_ms; /* unix */
-    uint64_t                sync_ms;    /* sources are waited for until then */
+    uint64_t                sync_ms;    /* sources are waited for until then,
+                                           before there is a base */
 
     bool                    complete;   /* as was told to routers */
     bool                    cut_off;    /* what is behind the snapshot can't be

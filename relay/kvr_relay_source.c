@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 
-#define KVR_RELAY_SYNC_MS     3000      /* engines are waited for at start */
+#define KVR_RELAY_SYNC_MS     3000      /* engines are waited for before there
+                                           is a base: less than routers wait */
 
 
 static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -445,6 +446,19 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
     s->in_step = false;
     s->sgl_epoch[0] = '\0';
 
+    if (r->nsources > 1) {
+
+        /* what is said of the other ranks stays as it is */
+
+        kvr_relay_source_clear(r, s, kvr_relay_publisher_event);
+        kvr_relay_publisher_flush(r);
+        return;
+    }
+
+    if (r->publisher.state != KVR_RELAY_UNBASED) {
+        r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
+    }
+
     kvr_relay_source_clear(r, s, NULL);
     kvr_relay_publisher_unbase(r, true);
 }
@@ -454,6 +468,12 @@ void
 kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->rebuilding = false;
+
+    /* what the next relay asks has to be of this engine */
+
+    if (r->nsources > 1) {
+        kvr_relay_snapshot_want(r, "an engine began anew");
+    }
 }
 
 
@@ -490,15 +510,12 @@ kvr_relay_source_tick(kvr_relay_t *r)
     waiting = false;
 
     for (i = 0; i < r->nsources; i++) {
-
-        if (r->sources[i].rebuilding) {
-            return;
-        }
-
-        waiting = waiting || !r->sources[i].synced;
+        waiting = waiting || !r->sources[i].synced
+                  || r->sources[i].rebuilding;
     }
 
     if (waiting && r->now_ms < r->sync_ms) {
+        kvr_relay_wake(r, r->sync_ms);
         return;
     }
 

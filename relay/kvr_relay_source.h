@@ -83,8 +83,9 @@ uint64_t kvr_relay_source_digest(const void *payload, size_t len);
 void kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
- * Goes on from nothing: the rank's blocks go, and what follows is applied to
- * the mirror only, until kvr_relay_source_rebuilt().
+ * Goes on from nothing, until kvr_relay_source_rebuilt(): its ranks' blocks
+ * go.  An engine of one endpoint gets a new epoch, whose base waits for all
+ * that follows, for a while; of several, routers are told at once.
  */
 void kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s);

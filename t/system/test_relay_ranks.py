@@ -122,6 +122,61 @@ class Ranks(test_relay.Tests):
             self._have(relay, r0=[], r1=[])
             self.is_complete(relay)
 
+    # ---------------------------------------------- one rank is not the others
+
+    def rebuilt_slowly(self):
+        """a rank that begins anew silences no other, if its replay has no end"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send(stored([1]))
+        second.send(stored([2]))
+        self._have(relay, r0=[1], r1=[2])
+        epoch = self.view(relay.worker).epoch
+        second.close()
+        relay.wait_for("engine disconnected")
+        second.rise()
+        second.endless = 2
+        second.send(stored([3]))
+        relay.wait_for("engine restarted")
+        first.send(stored([4], 1))
+        self._have(relay, r0=[1, 4], r1=[3])
+        assert not relay.text().count("replay doesn't answer")
+        view = self.view(relay.worker)
+        assert view.epoch == epoch and not view.complete
+        self._lacks(relay, "being asked for")
+        self.is_complete(relay)
+        self._have(relay, r0=[1, 4], r1=[3])
+
+    def begun_empty(self):
+        """a rank that begins anew with nothing is cleared at once"""
+        first, second = self.engine(), self.engine()
+        relay = self.started([first, second])
+        first.send(stored([1]))
+        second.send(stored([2]))
+        self._have(relay, r0=[1], r1=[2])
+        second.close()
+        relay.wait_for("engine disconnected")
+        second.rise()
+        self._have(relay, r0=[1], r1=[])
+        self.is_complete(relay)
+
+    def rebuilt_slowly_alone(self):
+        """nor is an engine of one rank silent until its replay is over"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        epoch = self.comes(relay, 1).epoch
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.rise()
+        engine.endless = 2
+        engine.send(stored([3]))
+        view = self.comes(relay, 3)
+        assert not relay.text().count("replay doesn't answer")
+        assert view.epoch > epoch and not view.complete
+        self._lacks(relay, "being asked for")
+        self.is_complete(relay)
+
     # ----------------------------------------------- several at one endpoint
 
     def several_restart(self):
@@ -159,8 +214,7 @@ class Ranks(test_relay.Tests):
     # ------------------------------------------------- one at several of them
 
     def shared(self):
-        """what two endpoints both said of a rank is not sure until both start
-        anew, whatever they say later"""
+        """what two have said of one rank is not sure until both begin anew"""
         first, second = self.engine(), self.engine()
         relay = self.started([first, second])
         first.send_rank(0, stored([1]))
