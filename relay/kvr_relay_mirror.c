@@ -17,7 +17,6 @@
 static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
     const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
     void *data);
-static uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 
 
 bool
@@ -348,9 +347,7 @@ kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m)
 }
 
 
-/* All since the start. */
-
-static uint64_t
+uint64_t
 kvr_relay_mirror_lost(const kvr_relay_mirror_t *m)
 {
     kvr_engine_stats_t   stats;

@@ -78,10 +78,11 @@ kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
 /*
- * Blocks, or copies of them, forgotten for want of room since it was empty;
- * kvr_relay_mirror_emptied() says that it is.  Not all: of these, or by the
- * relay that wrote what was loaded.
+ * Blocks, or copies of them, forgotten for want of room: all since the start,
+ * and since each rank was empty; kvr_relay_mirror_emptied() says that each
+ * was.  Lacks: some of these, or of the relay that wrote what was loaded.
  */
+uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
 bool kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m);
 void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);

@@ -211,6 +211,10 @@ kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
         return;
     }
 
+    if (kvr_relay_ranks_none(&s->ranks)) {
+        s->lost = kvr_relay_mirror_lost(&r->mirror);
+    }
+
     kvr_relay_ranks_add(&s->ranks, rank);
 
     if (kvr_relay_ranks_several(&s->ranks)
@@ -338,12 +342,21 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
 static void
 kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s)
 {
+    kvr_relay_source_t  *other;
+
     s->whole = true;
     s->reason[0] = '\0';
+    s->lost = kvr_relay_mirror_lost(&r->mirror);
 
-    if (r->nsources == 1) {
-        kvr_relay_mirror_emptied(&r->mirror);
+    /* whose blocks it were that there was no room for isn't known */
+
+    for (other = r->sources; other < r->sources + r->nsources; other++) {
+        if (!kvr_relay_ranks_none(&other->ranks) && other->lost != s->lost) {
+            return;
+        }
     }
+
+    kvr_relay_mirror_emptied(&r->mirror);
 }
 
 

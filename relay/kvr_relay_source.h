@@ -47,6 +47,8 @@ typedef struct {
     kvr_relay_ranks_t   ranks;          /* that it has told of since its engine
                                            began, as far as is known */
     bool                by_clear;       /* whole since its one rank's clear */
+    uint64_t            lost;           /* kvr_relay_mirror_lost() when it held
+                                           nothing */
     uint64_t            heard_ms;       /* last message */
 
     kvr_relay_zmq_t    *zmq;

@@ -295,6 +295,8 @@ kvr_relay_state_loaded(kvr_relay_t *r)
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_ranks_join(&told, &r->sources[i].ranks);
 
+        r->sources[i].lost = r->mirror.lacking ? UINT64_MAX : 0;
+
         if (r->sources[i].whole) {
             r->sources[i].reason[0] = '\0';
         }

@@ -6,7 +6,9 @@ import sys
 import time
 
 import test_relay
+from processes import wait_until
 from relay import CLEARED, removed, stored
+from stage import PATIENCE
 
 
 class Ranks(test_relay.Tests):
@@ -125,7 +127,7 @@ class Ranks(test_relay.Tests):
     # ---------------------------------------------- one rank is not the others
 
     def rebuilt_slowly(self):
-        """a rank that begins anew silences no other, if its replay has no end"""
+        """a rank that begins anew silences no other, however long it takes"""
         first, second = self.engine(), self.engine()
         relay = self.started([first, second])
         first.send(stored([1]))
@@ -175,6 +177,64 @@ class Ranks(test_relay.Tests):
         assert not relay.text().count("replay doesn't answer")
         assert view.epoch > epoch and not view.complete
         self._lacks(relay, "being asked for")
+        self.is_complete(relay)
+
+    # --------------------------------------------------- a mirror that is full
+
+    def _full(self, engines):
+        """A relay with less memory than they have blocks."""
+        relay = self.started(engines, "--memory", "9m", "--deregister", "off")
+        for i in range(100):
+            engines[0].send(stored(list(range(1 + i * 1000,
+                                              1001 + i * 1000))))
+        engines[1].send(stored([7]))
+        self._lacks(relay, "--memory")
+        wait_until("all of it", lambda: relay.metric("messages_total") == 101,
+                   PATIENCE)
+        return relay
+
+    def full_until_clears(self):
+        """what had no room is missing until each rank was cleared since"""
+        engines = self.engine(), self.engine()
+        relay = self._full(engines)
+        engines[0].send(CLEARED)
+        self.comes(relay)
+        self._lacks(relay, "--memory")
+        engines[1].send(stored([8]))
+        engines[1].send(CLEARED)
+        self._have(relay, r0=[], r1=[])
+        self.is_complete(relay)
+        assert relay.metric("mirror_forgotten") == 0
+
+    def full_until_restarts(self):
+        """or has begun anew, which the next relay knows as well"""
+        engines = self.engine(), self.engine()
+        relay = self._full(engines)
+        self.snapshot_now(relay)
+        relay.kill()
+        relay = self.started(engines, "--memory", "64m", worker=relay.worker)
+        relay.wait_for("in step", 2)
+        self._lacks(relay, "--memory")
+        for times, engine in enumerate(engines, 1):
+            self._lacks(relay, "--memory")
+            engine.close()
+            relay.wait_for("engine disconnected", times)
+            engine.rise()
+            engine.send(stored([10 + times]))
+            relay.wait_for("in step", 2 + times)
+        self._have(relay, r0=[11], r1=[12])
+        self.is_complete(relay)
+
+    def full_of_one(self):
+        """a rank that holds nothing needs no clear for that"""
+        engines = self.engine(), self.engine()
+        relay = self.started(engines, "--memory", "9m")
+        for i in range(100):
+            engines[0].send(stored(list(range(1 + i * 1000,
+                                              1001 + i * 1000))))
+        self._lacks(relay, "--memory")
+        engines[0].send(CLEARED)
+        self.comes(relay)
         self.is_complete(relay)
 
     # ----------------------------------------------- several at one endpoint
