@@ -391,6 +391,7 @@ kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     s->whole = false;
+    s->before = false;
     snprintf(s->reason, sizeof(s->reason), "%.*s", KVR_RELAY_REASON - 1, why);
 }
 

@@ -260,6 +260,7 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
+    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -287,9 +288,10 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     kvr_relay_tail_apply(r, s);
 
-    s->before = s->whole;
+    before = s->whole || s->before;
     kvr_relay_source_broken(r, s, "there is no --replay to ask what the engine"
                             " did before it was reached");
+    s->before = before;
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
 }
@@ -471,6 +473,8 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
     } else if (m->seq != s->seq + 1) {
         r->counters.gaps++;
     }
+
+    s->before = false;
 
     z->has_live = true;
     z->live = m->seq;

@@ -63,6 +63,47 @@ class Replays(test_relay.Tests):
         self.comes(relay, 7)
         self._lacks(relay, "answer")
 
+    def _blips(self, relay, engine, blips):
+        """It is reached again, so often, and says nothing."""
+        connected = relay.text().count("engine connected")
+        for i in range(1, blips + 1):
+            engine.close()
+            relay.wait_for("engine disconnected", connected + i - 1)
+            engine.open()
+            relay.wait_for("engine connected", connected + i)
+        time.sleep(.3)
+
+    def reached_again(self):
+        """without replay, SGLang's next message proves that nothing is lost"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        for n, blips in enumerate((1, 2, 3), 2):
+            self._blips(relay, engine, blips)
+            self._lacks(relay, "--replay")
+            engine.send(stored([n], n - 1))
+            self.comes(relay, *range(1, n + 1))
+            self.is_complete(relay)
+
+    def reached_again_late(self):
+        """or that something is, which another blip doesn't heal"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        self._blips(relay, engine, 2)
+        engine.send(stored([2]), lost=True)
+        engine.send(stored([3]))
+        self.comes(relay, 1, 3)
+        self._blips(relay, engine, 2)
+        engine.send(stored([4], 3))
+        self.comes(relay, 1, 3, 4)
+        time.sleep(1.5)
+        self._lacks(relay, "--replay")
+
 
 if __name__ == "__main__":
     sys.exit(test_relay.main(Replays, "relay-replay"))
