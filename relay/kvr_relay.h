@@ -12,7 +12,8 @@
  *     mirror       what the engine holds: the router's own index, in memory
  *                  of this process
  *     publisher    envelopes of an epoch, in order, each once
- *     snapshot     the mirror, written to Redis
+ *     snapshot     the mirror, written to Redis, and state, what the next
+ *                  relay needs of the sources
  *     session      from a connection to Redis to the right to publish: the
  *                  lease, what is there already, membership
  *     redis        that connection: commands and their answers, over a wire,

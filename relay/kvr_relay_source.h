@@ -12,6 +12,9 @@
  *               was applied, and what was complete still is
  *     rebuilt   from the engine's first message on: complete
  *     broken    something is missing: not complete, and why
+ *
+ * Its ranks are those that its engine has told of.  What happens to one source
+ * is the others' business only where they have told of the same rank.
  */
 
 
