@@ -232,6 +232,8 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 
 $(BUILD)/unit/test_relay_url: $(BUILD)/obj/relay/kvr_relay_url.o
 $(BUILD)/unit-asan/test_relay_url: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+$(BUILD)/unit/test_relay_ranks: $(BUILD)/obj/relay/kvr_relay_ranks.o
+$(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
 
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
