@@ -86,6 +86,11 @@ class Tests:
                    PATIENCE)
         return self.member(relay.worker)["reason"]
 
+    def _lacks(self, relay, why):
+        """Until membership says that it is not complete, and this reason."""
+        wait_until(why, lambda: why in self.is_complete(relay, False),
+                   PATIENCE)
+
     def after(self):
         """Ends what a test has begun."""
         relays, self.relays = self.relays, []
@@ -312,7 +317,7 @@ class Tests:
             engine.send(stored([i]), lost=True)
         engine.send(stored([6]))
         self.comes(relay, 1, 5, 6)
-        assert "reach back" in self.is_complete(relay, False)
+        self._lacks(relay, "reach back")
         engine.send(CLEARED)
         self.comes(relay)
         self.is_complete(relay)
