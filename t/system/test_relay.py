@@ -598,6 +598,7 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
+            "hybrid": "0",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(
