@@ -249,6 +249,8 @@ $(BUILD)/unit/test_event_hostile $(BUILD)/unit-asan/test_event_hostile: \
 
 $(BUILD)/unit/test_relay_url: $(BUILD)/obj/relay/kvr_relay_url.o
 $(BUILD)/unit-asan/test_relay_url: $(BUILD)/obj-asan/relay/kvr_relay_url.o
+$(BUILD)/unit/test_relay_ranks: $(BUILD)/obj/relay/kvr_relay_ranks.o
+$(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
 
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
@@ -270,6 +272,18 @@ $(BUILD)/fuzz/fuzz_member: $(BUILD)/obj-fuzz/relay/kvr_relay_url.o
 $(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
                  $(BUILD)/obj-asan/fuzz/driver.o \
                  $(fuzz_relay:%.c=$(BUILD)/obj-asan/%.o) \
+                 $(BUILD)/libkvr-asan.a
+	$(call link,$(SANITIZE),$(FUZZ_RELAY))
+
+# A unit test of it, by the same wires.
+
+$(BUILD)/unit/test_relay_replay: $(fuzz_relay:%.c=$(BUILD)/obj/%.o) \
+                 $(BUILD)/obj/t/unit/test_relay_replay.o $(BUILD)/libkvr.a
+	$(call link,,$(FUZZ_RELAY))
+
+$(BUILD)/unit-asan/test_relay_replay: \
+                 $(fuzz_relay:%.c=$(BUILD)/obj-asan/%.o) \
+                 $(BUILD)/obj-asan/t/unit/test_relay_replay.o \
                  $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE),$(FUZZ_RELAY))
 

@@ -377,8 +377,10 @@ def relays():
 
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
     state = msgpack.packb(["kve3", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
-    lines = [b"kv-relay 1 0 0\n0 5 77 1 0 - \n",
-             b"kv-relay 1 64 1\n0 5 0 0 0 -one an offloaded block was lost\n"]
+    lines = [b"kv-relay 1 0 0\nsource 0 1\nranks 0 1\nlast 5 77 1 - \n",
+             b"kv-relay 1 64 1\nsource 0 1\nranks 0 3\n"
+             b"last 5 0 0 -one an offloaded block was lost\n"
+             b"source 1 2\nranks 0 2\nlast 6 7 2 - \n"]
     entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,
                            msgpack.packb([["r", 0, 0, words(3)]]), 6])
     for epoch, line in ((b"%d" % EPOCH, lines[0]), (b"%d" % EPOCH, lines[1]),

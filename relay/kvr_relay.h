@@ -12,7 +12,8 @@
  *     mirror       what the engine holds: the router's own index, in memory
  *                  of this process
  *     publisher    envelopes of an epoch, in order, each once
- *     snapshot     the mirror, written to Redis
+ *     snapshot     the mirror, written to Redis, and state, what the next
+ *                  relay needs of the sources
  *     session      from a connection to Redis to the right to publish: the
  *                  lease, what is there already, membership
  *     redis        that connection: commands and their answers, over a wire,
@@ -46,6 +47,7 @@
 
 typedef struct kvr_relay_s  kvr_relay_t;
 
+#include "kvr_relay_ranks.h"
 #include "kvr_relay_batch.h"
 #include "kvr_relay_mirror.h"
 #include "kvr_relay_redis.h"
@@ -55,6 +57,7 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_session.h"
 #include "kvr_relay_frames.h"
 #include "kvr_relay_source.h"
+#include "kvr_relay_state.h"
 #include "kvr_relay_tail.h"
 #include "kvr_relay_zmq.h"
 #include "kvr_relay_trtllm.h"
@@ -114,7 +117,8 @@ struct kvr_relay_s {
     uint64_t                now_ms;     /* monotonic, of this turn */
     uint64_t                wake_ms;    /* when the next turn is due */
     uint64_t                started_ms; /* unix */
-    uint64_t                sync_ms;    /* sources are waited for until then */
+    uint64_t                sync_ms;    /* sources are waited for until then,
+                                           before there is a base */
 
     bool                    complete;   /* as was told to routers */
     bool                    cut_off;    /* what is behind the snapshot can't be

@@ -19,7 +19,6 @@ static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
     void *data);
 static void kvr_relay_mirror_windows(kvr_relay_mirror_t *m,
     const kvr_event_t *ev, kvr_engine_emit_pt emit, void *data);
-static uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 
 
 bool
@@ -213,20 +212,30 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
 
 
 void
-kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m, kvr_engine_emit_pt emit,
-    void *data)
+kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
 {
-    uint32_t  holder, steps;
+    static const kvr_relay_ranks_t  none;
+
+    kvr_relay_mirror_keep(m, &none);
+    kvr_relay_mirror_emptied(m);
+}
+
+
+void
+kvr_relay_mirror_keep(kvr_relay_mirror_t *m, const kvr_relay_ranks_t *ranks)
+{
+    uint32_t  holder, steps, rank;
 
     holder = KVR_HOLDER_NONE;
     steps = 0;
 
     while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
-        kvr_relay_mirror_clear(m, kvr_router_holder_rank(&m->router, holder),
-                               emit, data);
-    }
+        rank = kvr_router_holder_rank(&m->router, holder);
 
-    kvr_relay_mirror_emptied(m);
+        if (!kvr_relay_ranks_has(ranks, rank)) {
+            kvr_relay_mirror_clear(m, rank, NULL, NULL);
+        }
+    }
 }
 
 
@@ -259,10 +268,11 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 }
 
 
-void
-kvr_relay_mirror_load_rank(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, uint32_t rank)
+bool
+kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len, const kvr_relay_ranks_t *ranks)
 {
+    bool            some;
     kvr_why_t       why;
     const char     *detail;
     kvr_event_t     ev;
@@ -271,14 +281,21 @@ kvr_relay_mirror_load_rank(kvr_relay_mirror_t *m, const void *bytes,
     if (kvr_message_open(m->decoder, bytes, len, &msg, &why, &detail)
         != KVR_OK)
     {
-        return;
+        return false;
     }
 
+    some = false;
+
     while (kvr_decoder_next(m->decoder, &ev) == KVR_OK) {
-        if (ev.verdict == KVR_KEEP && ev.rank == rank) {
-            (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
+
+        if (ev.verdict == KVR_KEEP && kvr_relay_ranks_has(ranks, ev.rank)
+            && kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL) == KVR_OK)
+        {
+            some = true;
         }
     }
+
+    return some;
 }
 
 
@@ -326,23 +343,6 @@ kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m)
 }
 
 
-uint32_t
-kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m)
-{
-    uint32_t  n, holder, steps;
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-    n = 0;
-
-    while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
-        n++;
-    }
-
-    return n;
-}
-
-
 uint64_t
 kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m)
 {
@@ -373,9 +373,7 @@ kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m)
 }
 
 
-/* All since the start. */
-
-static uint64_t
+uint64_t
 kvr_relay_mirror_lost(const kvr_relay_mirror_t *m)
 {
     kvr_engine_stats_t   stats;

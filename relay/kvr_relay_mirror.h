@@ -41,11 +41,14 @@ kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 /* The largest attention window of TensorRT-LLM, as far as is known. */
 void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 
-/* Empties a rank, or all of them; emit may be NULL. */
+/* Empties a rank; emit may be NULL. */
 void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
     kvr_engine_emit_pt emit, void *data);
-void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m,
-    kvr_engine_emit_pt emit, void *data);
+
+/* Empties all ranks, or all but these. */
+void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
+void kvr_relay_mirror_keep(kvr_relay_mirror_t *m,
+    const kvr_relay_ranks_t *ranks);
 
 /*
  * A part of a snapshot, and, after all of these, a part of what
@@ -56,9 +59,12 @@ bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
 bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
-/* One rank's events of a normalised batch; what can't be applied is left. */
-void kvr_relay_mirror_load_rank(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, uint32_t rank);
+/*
+ * These ranks' events of a normalised batch; what can't be applied is left.
+ * False: all of it.
+ */
+bool kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len, const kvr_relay_ranks_t *ranks);
 
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
@@ -71,14 +77,12 @@ kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
 /* Index blocks held, over all ranks. */
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
-/* Ranks that something was heard of. */
-uint32_t kvr_relay_mirror_ranks(const kvr_relay_mirror_t *m);
-
 /*
- * Blocks, or copies of them, forgotten for want of room since it was empty;
- * kvr_relay_mirror_emptied() says that it is.  Not all: of these, or by the
- * relay that wrote what was loaded.
+ * Blocks, or copies of them, forgotten for want of room: all since the start,
+ * and since each rank was empty; kvr_relay_mirror_emptied() says that each
+ * was.  Lacks: some of these, or of the relay that wrote what was loaded.
  */
+uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
 bool kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m);
 void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);

@@ -15,6 +15,8 @@
 
 static bool kvr_relay_publisher_full(void *data, const char *bytes,
     size_t len);
+static void kvr_relay_publisher_close(kvr_relay_t *r, bool last, uint32_t rank,
+    uint64_t engine_seq);
 static bool kvr_relay_publisher_make(kvr_relay_t *r, const char *payload,
     size_t len, bool last, uint32_t rank, uint64_t engine_seq);
 static void kvr_relay_publisher_overflow(kvr_relay_t *r);
@@ -86,12 +88,27 @@ kvr_relay_publisher_full(void *data, const char *bytes, size_t len)
 void
 kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank, uint64_t engine_seq)
 {
+    kvr_relay_publisher_close(r, true, rank, engine_seq);
+}
+
+
+void
+kvr_relay_publisher_flush(kvr_relay_t *r)
+{
+    kvr_relay_publisher_close(r, false, 0, 0);
+}
+
+
+static void
+kvr_relay_publisher_close(kvr_relay_t *r, bool last, uint32_t rank,
+    uint64_t engine_seq)
+{
     kvr_relay_publisher_t  *p;
 
     p = &r->publisher;
 
     if (p->state != KVR_RELAY_UNBASED && kvr_relay_batch_end(&p->batch)) {
-        (void) kvr_relay_publisher_make(r, p->batch.bytes, p->batch.len, true,
+        (void) kvr_relay_publisher_make(r, p->batch.bytes, p->batch.len, last,
                                         rank, engine_seq);
     }
 

@@ -63,6 +63,9 @@ void kvr_relay_publisher_event(void *data, const kvr_event_t *ev);
 void kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank,
     uint64_t engine_seq);
 
+/* The same, of what no batch of the engine has said. */
+void kvr_relay_publisher_flush(kvr_relay_t *r);
+
 /* What follows needs a base.  fresh: of a new epoch. */
 void kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh);
 

@@ -7,11 +7,14 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
+#define KVR_RELAY_ALL_MS       60000    /* until it has ended, or another that
+                                           was asked for in its place */
 #define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
+#define KVR_RELAY_ENDLESS      "the engine's replay doesn't end"
 #define KVR_RELAY_SHORT                                                       \
     "the engine's replay doesn't reach back to what was known"
 #define KVR_RELAY_LATE                                                        \
@@ -55,6 +58,10 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
+
+    if (z->replay == NULL) {
+        z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+    }
 
     kvr_relay_replay_stop(s);
 
@@ -106,8 +113,9 @@ kvr_relay_replay_stop(kvr_relay_source_t *s)
 void
 kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool                  more, large;
+    bool                  more, large, late;
     uint32_t              i;
+    const char           *why;
     kvr_relay_zmq_t      *z;
     kvr_relay_message_t   m;
 
@@ -131,26 +139,30 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         }
     }
 
-    if (i == KVR_RELAY_TURN) {
+    late = r->now_ms >= z->until_ms;
+
+    if (i == KVR_RELAY_TURN && !late) {
         kvr_relay_wake(r, r->now_ms);
         return;
     }
 
-    large = kvr_relay_replay_ended(z);
+    large = !late && kvr_relay_replay_ended(z);
 
-    if (!large && r->now_ms < z->deadline_ms) {
+    if (!large && !late && r->now_ms < z->deadline_ms) {
         kvr_relay_wake(r, kvr_min(z->deadline_ms,
                                   r->now_ms + KVR_RELAY_LOOK_MS));
         return;
     }
 
+    why = large ? KVR_RELAY_LARGE
+          : late ? KVR_RELAY_ENDLESS : KVR_RELAY_SILENT;
+
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
-                  "answers=%u why=\"%s\"", s->index, z->answers,
-                  large ? KVR_RELAY_LARGE : KVR_RELAY_SILENT);
+                  "answers=%u why=\"%s\"", s->index, z->answers, why);
 
     /* its end was lost */
 
-    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+    if (!large && !late && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
         return;
@@ -166,14 +178,10 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         kvr_relay_tail_apply(r, s);
     }
 
-    if (large) {
-        r->cut_off = true;
-        kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
+    r->cut_off = r->cut_off || large;
 
-    } else if (z->reconnected || z->has_held || z->answers != 0
-               || s->rebuilding)
-    {
-        kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
+    if (large || !s->in_step || z->answers != 0) {
+        kvr_relay_source_broken(r, s, why);
     }
 
     kvr_relay_replay_done(r, s);
@@ -309,6 +317,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
         if (z->tries < KVR_RELAY_TRIES) {
             z->hole = true;
+            s->in_step = false;
             return true;
         }
 
@@ -317,6 +326,14 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     z->tries = 0;
+
+    /* the gap is closed */
+
+    if (z->has_held && m->seq == z->held_seq && !z->reconnected
+        && !s->rebuilding)
+    {
+        s->in_step = true;
+    }
 
     kvr_relay_zmq_epoch(s, m);
     kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
@@ -348,6 +365,8 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
         if (kvr_relay_source_digest(m->payload, m->len) == s->digest) {
             return true;
         }
+
+        s->in_step = false;                 /* of another engine */
 
         kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
         return false;
@@ -445,7 +464,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
-    news = z->reconnected || s->rebuilding || z->answers > 1;
+    news = !s->in_step || z->answers > 1;
 
     kvr_relay_replay_stop(s);
 
@@ -459,6 +478,10 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     if (s->rebuilding) {
         kvr_relay_source_rebuilt(r, s);
+    }
+
+    if (news) {
+        kvr_relay_source_synced(r, s);
     }
 
     if (z->has_held) {
@@ -497,10 +520,6 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
         z->has_live = true;
         z->live = z->held_seq;
         kvr_relay_zmq_drop(s);
-    }
-
-    if (news) {
-        kvr_relay_source_synced(r, s);
     }
 
     kvr_relay_wake(r, r->now_ms);

@@ -141,7 +141,7 @@ void
 kvr_relay_session_down(kvr_relay_t *r)
 {
     if (r->session.phase == KVR_RELAY_LOAD) {
-        kvr_relay_mirror_clear_all(&r->mirror, NULL, NULL);
+        kvr_relay_mirror_clear_all(&r->mirror);
         kvr_relay_source_forget(r);
     }
 
@@ -383,7 +383,7 @@ kvr_relay_session_part(kvr_relay_t *r)
 
     if (s->next == s->parts + s->state_parts) {
 
-        kvr_relay_source_loaded(r);
+        kvr_relay_state_loaded(r);
 
         kvr_relay_log(KVR_RELAY_INFO, "snapshot loaded", "epoch=%llu "
                       "seq=%llu blocks=%llu",
@@ -460,8 +460,8 @@ kvr_relay_session_loaded(kvr_relay_t *r, void *data, const redisReply *reply)
 
     good = s->next < s->parts
            ? kvr_relay_mirror_load(&r->mirror, reply->str, reply->len)
-           : kvr_relay_source_load(r, s->next - s->parts, reply->str,
-                                   reply->len);
+           : kvr_relay_state_load(r, s->next - s->parts, reply->str,
+                                  reply->len);
 
     if (!good) {
         kvr_relay_session_unloaded(r, "a part is broken");
@@ -480,7 +480,7 @@ kvr_relay_session_unloaded(kvr_relay_t *r, const char *why)
 {
     kvr_relay_log(KVR_RELAY_WARN, "snapshot not loaded", "why=\"%s\"", why);
 
-    kvr_relay_mirror_clear_all(&r->mirror, NULL, NULL);
+    kvr_relay_mirror_clear_all(&r->mirror);
     kvr_relay_source_forget(r);
     kvr_relay_session_start(r);
 }

@@ -174,7 +174,7 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
 
     kvr_relay_batch_free(&batch);
 
-    if (!good || !kvr_relay_source_save(r, &s->state)) {
+    if (!good || !kvr_relay_state_save(r, &s->state)) {
         return false;
     }
 

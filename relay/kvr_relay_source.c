@@ -9,23 +9,18 @@
 #include <stdlib.h>
 
 
-#define KVR_RELAY_SYNC_MS     3000      /* engines are waited for at start */
-#define KVR_RELAY_STATE_LINE  256
-#define KVR_RELAY_STATE_WHY   120       /* bytes of a reason there */
+#define KVR_RELAY_SYNC_MS     3000      /* engines are waited for before there
+                                           is a base: less than routers wait */
 
 
 static uint32_t kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
 static void kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s,
     uint32_t rank);
-static const kvr_relay_source_t *kvr_relay_source_shared(const kvr_relay_t *r,
-    const kvr_relay_source_t *s, uint32_t rank);
 static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
-static kvr_rc_t kvr_relay_source_put(void *data, const void *part,
-    size_t len);
 static void kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_engine_emit_pt emit);
 static void kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -106,8 +101,10 @@ kvr_relay_source_forget(kvr_relay_t *r)
     for (i = 0; i < r->nsources; i++) {
         s = &r->sources[i];
 
+        memset(&s->ranks, 0, sizeof(kvr_relay_ranks_t));
         s->known = false;
         s->whole = false;
+        s->tailed = true;
         s->seq = 0;
         s->digest = 0;
         s->sgl_epoch[0] = '\0';
@@ -210,33 +207,32 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
 static void
 kvr_relay_source_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
 {
-    if (s->ranked && s->rank != rank && !s->mixed) {
-        s->mixed = true;
-
-        if (s->by_clear || r->options.trtllm != NULL) {
-            kvr_relay_source_broken(r, s, "events of several ranks come from "
-                                    "one place");
-        }
+    if (kvr_relay_ranks_has(&s->ranks, rank)) {
+        return;
     }
 
-    s->ranked = true;
-    s->rank = rank;
+    if (kvr_relay_ranks_none(&s->ranks)) {
+        s->lost = kvr_relay_mirror_lost(&r->mirror);
+    }
+
+    kvr_relay_ranks_add(&s->ranks, rank);
+
+    if (kvr_relay_ranks_several(&s->ranks)
+        && (s->by_clear || r->options.trtllm != NULL))
+    {
+        kvr_relay_source_broken(r, s, "events of several ranks come from one "
+                                "place");
+    }
 }
 
 
-/* Another place that says that its events are of the rank, or NULL. */
-
-static const kvr_relay_source_t *
-kvr_relay_source_shared(const kvr_relay_t *r, const kvr_relay_source_t *s,
-    uint32_t rank)
+kvr_relay_source_t *
+kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank)
 {
     uint32_t  i;
 
     for (i = 0; i < r->nsources; i++) {
-
-        if (&r->sources[i] != s && r->sources[i].ranked
-            && r->sources[i].rank == rank)
-        {
+        if (kvr_relay_ranks_has(&r->sources[i].ranks, rank)) {
             return &r->sources[i];
         }
     }
@@ -258,7 +254,7 @@ kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
 
     id = ev->event_id;
 
-    if (s->mixed) {
+    if (kvr_relay_ranks_several(&s->ranks)) {
         s->known = true;
         s->seq = id;
         return;
@@ -307,7 +303,7 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (why == KVR_WHY_NONE) {
 
-        if (ev->kind == KVR_CLEAR && !s->mixed) {
+        if (ev->kind == KVR_CLEAR && !kvr_relay_ranks_several(&s->ranks)) {
             s->by_clear = s->by_clear || !s->whole;
             kvr_relay_source_empty(r, s);
         }
@@ -346,12 +342,21 @@ kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
 static void
 kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s)
 {
+    kvr_relay_source_t  *other;
+
     s->whole = true;
     s->reason[0] = '\0';
+    s->lost = kvr_relay_mirror_lost(&r->mirror);
 
-    if (r->nsources == 1) {
-        kvr_relay_mirror_emptied(&r->mirror);
+    /* whose blocks it were that there was no room for isn't known */
+
+    for (other = r->sources; other < r->sources + r->nsources; other++) {
+        if (!kvr_relay_ranks_none(&other->ranks) && other->lost != s->lost) {
+            return;
+        }
     }
+
+    kvr_relay_mirror_emptied(&r->mirror);
 }
 
 
@@ -386,6 +391,7 @@ kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     s->whole = false;
+    s->before = false;
     snprintf(s->reason, sizeof(s->reason), "%.*s", KVR_RELAY_REASON - 1, why);
 }
 
@@ -402,25 +408,37 @@ kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/* Another engine: what it holds follows, and it has no number yet. */
+/*
+ * Another engine: what it holds follows, and it has no number yet.  Where
+ * somebody else has told of the same rank, that goes, too.
+ */
 
 static void
 kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_engine_emit_pt emit)
 {
-    uint32_t  rank;
+    uint32_t             rank;
+    kvr_relay_ranks_t    ranks;
+    kvr_relay_source_t  *other;
+
+    ranks = s->ranks;
 
     s->known = false;
     s->by_clear = false;
+    memset(&s->ranks, 0, sizeof(kvr_relay_ranks_t));
 
-    if (r->nsources == 1) {
-        kvr_relay_mirror_clear_all(&r->mirror, emit, r);
+    for (rank = kvr_relay_ranks_next(&ranks, 0); rank < KVR_RANKS_MAX;
+         rank = kvr_relay_ranks_next(&ranks, rank + 1))
+    {
+        kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
 
-    } else {
-        rank = s->ranked ? s->rank : s->index;
+        for (other = r->sources; other < r->sources + r->nsources; other++) {
 
-        if (s->ranked || !kvr_relay_source_shared(r, s, rank)) {
-            kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
+            if (kvr_relay_ranks_has(&other->ranks, rank)) {
+                kvr_relay_source_broken(r, other, "another endpoint that said "
+                                        "that it was the same rank has begun "
+                                        "anew");
+            }
         }
     }
 
@@ -439,7 +457,21 @@ kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->rebuilding = true;
+    s->in_step = false;
     s->sgl_epoch[0] = '\0';
+
+    if (r->nsources > 1) {
+
+        /* what is said of the other ranks stays as it is */
+
+        kvr_relay_source_clear(r, s, kvr_relay_publisher_event);
+        kvr_relay_publisher_flush(r);
+        return;
+    }
+
+    if (r->publisher.state != KVR_RELAY_UNBASED) {
+        r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
+    }
 
     kvr_relay_source_clear(r, s, NULL);
     kvr_relay_publisher_unbase(r, true);
@@ -450,6 +482,12 @@ void
 kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->rebuilding = false;
+
+    /* what the next relay asks has to be of this engine */
+
+    if (r->nsources > 1) {
+        kvr_relay_snapshot_want(r, "an engine began anew");
+    }
 }
 
 
@@ -486,15 +524,12 @@ kvr_relay_source_tick(kvr_relay_t *r)
     waiting = false;
 
     for (i = 0; i < r->nsources; i++) {
-
-        if (r->sources[i].rebuilding) {
-            return;
-        }
-
-        waiting = waiting || !r->sources[i].synced;
+        waiting = waiting || !r->sources[i].synced
+                  || r->sources[i].rebuilding;
     }
 
     if (waiting && r->now_ms < r->sync_ms) {
+        kvr_relay_wake(r, r->sync_ms);
         return;
     }
 
@@ -507,12 +542,13 @@ bool
 kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 {
     char                       text[KVR_RELAY_REASON];
-    uint32_t                   i;
+    uint32_t                   i, rank;
     const char                *why;
-    kvr_relay_source_t        *s;
-    const kvr_relay_source_t  *other;
+    kvr_relay_ranks_t          told;
+    const kvr_relay_source_t  *s;
 
     why = "";
+    memset(&told, 0, sizeof(kvr_relay_ranks_t));
 
     if (kvr_relay_mirror_lacks(&r->mirror)) {
         why = "the mirror is full: more --memory is needed";
@@ -520,16 +556,17 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     for (i = 0; i < r->nsources && *why == '\0'; i++) {
         s = &r->sources[i];
-        other = s->ranked ? kvr_relay_source_shared(r, s, s->rank) : NULL;
+        rank = kvr_relay_ranks_common(&told, &s->ranks);
 
         if (!s->whole) {
             why = *s->reason ? s->reason : "not all of it is known";
 
-        } else if (other) {
+        } else if (rank < KVR_RANKS_MAX) {
             snprintf(text, sizeof(text), "endpoints %u and %u both say that "
                      "they are rank %u: engines of one worker need ranks of "
-                     "their own, others a relay each", s->index + 1,
-                     other->index + 1, s->rank);
+                     "their own, others a relay each",
+                     kvr_relay_source_of(r, rank)->index + 1, s->index + 1,
+                     rank);
             why = text;
 
         } else if (!s->connected) {
@@ -538,6 +575,8 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
         } else if (!s->in_step) {
             why = "what the engine did meanwhile is being asked for";
         }
+
+        kvr_relay_ranks_join(&told, &s->ranks);
     }
 
     if (reason != NULL) {
@@ -545,154 +584,4 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
     }
 
     return *why == '\0';
-}
-
-
-/* ---- for the next relay ------------------------------------------------- */
-
-/*
- * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
- * mirror lacks something; then "source seq digest whole rank -epoch reason" of
- * those that have had a message, whole being 2 since a clear, and the reason
- * why it is 0.  The other parts are kvr_engine_save()'s.
- */
-bool
-kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
-{
-    char                *text;
-    size_t               size, len;
-    uint32_t             i;
-    kvr_relay_source_t  *s;
-
-    size = (size_t) (r->nsources + 1) * KVR_RELAY_STATE_LINE;
-
-    text = malloc(size);
-    if (text == NULL) {
-        return false;
-    }
-
-    len = (size_t) sprintf(text, "kv-relay 1 %u %d\n", r->mirror.window,
-                           kvr_relay_mirror_lacks(&r->mirror));
-
-    for (i = 0; i < r->nsources; i++) {
-        s = &r->sources[i];
-
-        if (s->known) {
-            len += (size_t) snprintf(text + len, size - len,
-                                     "%u %llu %llu %d %u -%s %.*s\n", i,
-                                     (unsigned long long) s->seq,
-                                     (unsigned long long) s->digest,
-                                     s->whole ? 1 + s->by_clear : 0,
-                                     s->ranked ? s->rank : i, s->sgl_epoch,
-                                     KVR_RELAY_STATE_WHY,
-                                     s->whole ? "" : s->reason);
-        }
-    }
-
-    return kvr_relay_parts_add(parts, text, len)
-           && kvr_relay_mirror_save(&r->mirror, kvr_relay_source_put, parts)
-              == KVR_OK;
-}
-
-
-static kvr_rc_t
-kvr_relay_source_put(void *data, const void *part, size_t len)
-{
-    char  *copy;
-
-    copy = malloc(len);
-    if (copy == NULL) {
-        return KVR_ERROR;
-    }
-
-    memcpy(copy, part, len);
-
-    return kvr_relay_parts_add(data, copy, len) ? KVR_OK : KVR_ERROR;
-}
-
-
-bool
-kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
-    size_t len)
-{
-    int                  whole, lacks, why;
-    char                 line[KVR_RELAY_STATE_LINE];
-    char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
-    size_t               n;
-    uint32_t             i, rank, window;
-    kvr_relay_source_t  *s;
-    unsigned long long   seq, digest;
-
-    if (part != 0) {
-        return kvr_relay_mirror_load_state(&r->mirror, bytes, len);
-    }
-
-    for ( ;; ) {
-        n = 0;
-
-        while (n < len && bytes[n] != '\n') {
-            n++;
-        }
-
-        if (n == len) {
-            return len == 0;
-        }
-
-        if (n >= sizeof(line)) {
-            return false;
-        }
-
-        memcpy(line, bytes, n);
-        line[n] = '\0';
-
-        bytes += n + 1;
-        len -= n + 1;
-
-        if (sscanf(line, "kv-relay 1 %u %d", &window, &lacks) == 2) {
-            kvr_relay_mirror_window(&r->mirror, window);
-            r->mirror.lacking = lacks != 0;
-            continue;
-        }
-
-        if (sscanf(line, "%u %llu %llu %d %u %64s%n", &i, &seq, &digest,
-                   &whole, &rank, epoch, &why) != 6 || rank >= KVR_RANKS_MAX)
-        {
-            return false;
-        }
-
-        if (i >= r->nsources) {
-            continue;
-        }
-
-        s = &r->sources[i];
-        s->known = true;
-        s->seq = seq;
-        s->digest = digest;
-        s->whole = whole != 0;
-        s->by_clear = whole == 2;
-        s->ranked = true;
-        s->rank = rank;
-        snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
-
-        if (line[why] == ' ' && line[why + 1] != '\0') {
-            snprintf(s->reason, sizeof(s->reason), "%.*s",
-                     KVR_RELAY_REASON - 1, line + why + 1);
-        }
-    }
-}
-
-
-void
-kvr_relay_source_loaded(kvr_relay_t *r)
-{
-    uint32_t  i;
-
-    for (i = 0; i < r->nsources; i++) {
-        if (r->sources[i].whole) {
-            r->sources[i].reason[0] = '\0';
-        }
-    }
-
-    r->sources[0].mixed = r->nsources == 1
-                          && kvr_relay_mirror_ranks(&r->mirror) > 1;
 }

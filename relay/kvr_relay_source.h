@@ -12,6 +12,9 @@
  *               was applied, and what was complete still is
  *     rebuilt   from the engine's first message on: complete
  *     broken    something is missing: not complete, and why
+ *
+ * Its ranks are those that its engine has told of.  What happens to one source
+ * is the others' business only where they have told of the same rank.
  */
 
 
@@ -37,14 +40,18 @@ typedef struct {
     char                reason[KVR_RELAY_REASON];   /* why not */
     bool                connected;
     bool                synced;         /* was in step, once */
-    bool                in_step;        /* is, since it was connected */
-    bool                tailed;         /* the log's tail was applied */
+    bool                in_step;        /* is: connected, and no replay is
+                                           asked for what is known to be
+                                           missing */
+    bool                tailed;         /* the log's tail was applied, or has
+                                           nothing of it */
     bool                rebuilding;     /* from the engine's first message */
 
-    bool                ranked;         /* events were seen, of rank */
-    bool                mixed;          /* of several ranks */
+    kvr_relay_ranks_t   ranks;          /* that it has told of since its engine
+                                           began, as far as is known */
     bool                by_clear;       /* whole since its one rank's clear */
-    uint32_t            rank;
+    uint64_t            lost;           /* kvr_relay_mirror_lost() when it held
+                                           nothing */
     uint64_t            heard_ms;       /* last message */
 
     kvr_relay_zmq_t    *zmq;
@@ -81,8 +88,9 @@ uint64_t kvr_relay_source_digest(const void *payload, size_t len);
 void kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
- * Goes on from nothing: the rank's blocks go, and what follows is applied to
- * the mirror only, until kvr_relay_source_rebuilt().
+ * Goes on from nothing, until kvr_relay_source_rebuilt(): its ranks' blocks
+ * go.  An engine of one endpoint gets a new epoch, whose base waits for all
+ * that follows, for a while; of several, routers are told at once.
  */
 void kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -97,14 +105,8 @@ void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 /* Looks whether all are in step, so that publishing can begin (again). */
 void kvr_relay_source_tick(kvr_relay_t *r);
 
-/*
- * What a snapshot keeps for the next relay.  load takes one part after the
- * other, false: it is broken; loaded comes after the last.
- */
-bool kvr_relay_source_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
-bool kvr_relay_source_load(kvr_relay_t *r, uint32_t part, const char *bytes,
-    size_t len);
-void kvr_relay_source_loaded(kvr_relay_t *r);
+/* The first one that has told of the rank, or NULL. */
+kvr_relay_source_t *kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank);
 
 /* What was loaded is of no use. */
 void kvr_relay_source_forget(kvr_relay_t *r);

@@ -262,6 +262,7 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
+    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -290,9 +291,10 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     kvr_relay_tail_apply(r, s);
 
-    s->before = s->whole;
+    before = s->whole || s->before;
     kvr_relay_source_broken(r, s, "there is no --replay to ask what the engine"
                             " did before it was reached");
+    s->before = before;
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
 }
@@ -502,6 +504,8 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
         r->counters.gaps++;
     }
 
+    s->before = false;
+
     z->has_live = true;
     z->live = m->seq;
 
@@ -525,6 +529,10 @@ kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
     if (!kvr_relay_frames_epoch(m, z->held_epoch)) {
         z->held_epoch[0] = '\0';
     }
+
+    /* what it follows on is not known, until the replay is over */
+
+    s->in_step = false;
 
     zmq_msg_init(&z->held);
     zmq_msg_move(&z->held, &m->frames[m->n - 1]);

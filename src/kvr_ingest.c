@@ -18,18 +18,6 @@ static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
 static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
-static kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
-    const kvr_event_t *ev);
-static void kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w,
-    const kvr_event_t *ev);
-static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
-    const kvr_event_t *ev);
-static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
-    const kvr_event_t *ev);
-static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
-    uint32_t rank);
-static void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w,
-    kvr_why_t why);
 static void kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w);
 static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
 
@@ -423,9 +411,10 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             }
 
             if (in->msg.form == KVR_FORM_ENVELOPE
-                && in->event.at < w->stream.at)
+                && in->event.source < w->stream.at)
             {
                 /* applied by a process that did not come to the end */
+                kvr_decoder_window(in->decoder, w->stream.window);
                 used += 1 + in->event.nhandles / 16;
                 continue;
             }
@@ -444,8 +433,10 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             kvr_stream_refused(k, w, in->misfit);
         }
 
-        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway) {
-            kvr_set32(&k->mem, &w->stream.at, in->event.at + 1);
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway
+            && !in->event.more)
+        {
+            kvr_set32(&k->mem, &w->stream.at, in->event.source + 1);
         }
 
         kvr_txn_commit(&k->mem);
@@ -540,230 +531,12 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
 }
 
 
-/* One event; what is wrong with it is counted and ends with it. */
-
-static kvr_rc_t
-kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
-{
-    uint32_t       unknown;
-    kvr_rc_t       rc;
-    kvr_why_t      why;
-    kvr_shard_t   *k;
-
-    k = in->shard;
-
-    if (ev->window != w->stream.window && ev->window != 0) {
-        kvr_ingest_window(in, w, ev);
-    }
-
-    if (!in->msg.counted) {
-        return kvr_ingest_bare(in, w, ev);
-    }
-
-    if (ev->worker
-        && (strlen(w->conf.id) != ev->worker_len
-            || memcmp(w->conf.id, ev->worker, ev->worker_len) != 0))
-    {
-        kvr_ingest_refuse(in, w, KVR_WHY_WORKER);
-        kvr_complaint_note(&in->complaint, &k->mem, w, KVR_WHY_WORKER, ev,
-                           "its worker is not the channel's");
-        return KVR_OK;
-    }
-
-    if (ev->has_event_id && in->msg.form == KVR_FORM_ROUTER_EVENT
-        && !kvr_ingest_numbered(in, w, ev))
-    {
-        return KVR_DECLINED;
-    }
-
-    if (ev->verdict == KVR_REFUSED) {
-        kvr_ingest_refuse(in, w, ev->why);
-        kvr_complaint_note(&in->complaint, &k->mem, w, ev->why, ev,
-                           kvr_decoder_detail(in->decoder));
-        return KVR_OK;
-    }
-
-    if (ev->verdict == KVR_FILTERED) {
-        kvr_count(k, &w->counters.why[ev->why], 1);
-        return KVR_OK;
-    }
-
-    rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
-
-    if (ev->kind == KVR_CLEAR && rc == KVR_OK && in->msg.complete) {
-        kvr_ingest_cleared(in, w, ev->rank);
-    }
-
-    if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
-        in->refused++;
-        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev, "");
-    }
-
-    return rc;
-}
-
-
-/*
- * A rank that begins anew says its windows one after another, and perhaps the
- * smallest first.  As long as another rank holds blocks of a larger one, that
- * is the one to go by.
- */
-
-static void
-kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
-{
-    uint32_t       h;
-    kvr_shard_t   *k;
-    kvr_holder_t  *holders;
-
-    k = in->shard;
-    holders = k->fleet.holders;
-
-    if (ev->window < w->stream.window) {
-
-        for (h = w->first_holder; h != KVR_HOLDER_NONE; h = holders[h].next) {
-            if (holders[h].rank != ev->rank
-                && holders[h].view != KVR_VIEW_NONE
-                && kvr_index_held(&k->index, holders[h].view))
-            {
-                kvr_decoder_window(in->decoder, w->stream.window);
-                return;
-            }
-        }
-
-    } else if (w->stream.window) {
-        /* all so far was of another window, whose removals don't count */
-        kvr_shard_clear_worker(k, in->worker);
-    }
-
-    kvr_set32(&k->mem, &w->stream.window, ev->window);
-}
-
-
-/* An event as it left the engine. */
-
-static kvr_rc_t
-kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
-{
-    kvr_rc_t      rc;
-    kvr_why_t     why;
-    kvr_shard_t  *k;
-
-    k = in->shard;
-
-    if (in->engine == NULL) {
-        in->engine = kvr_engine_create(in->router, &in->memory);
-
-        if (in->engine == NULL) {
-            kvr_ingest_refuse(in, w, KVR_WHY_FULL);
-            return KVR_OK;
-        }
-    }
-
-    rc = kvr_engine_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
-
-    if (ev->kind == KVR_CLEAR && rc == KVR_OK
-        && (in->msg.form == KVR_FORM_BARE || in->msg.complete))
-    {
-        kvr_ingest_cleared(in, w, ev->rank);
-    }
-
-    if (rc == KVR_INVALID) {
-        in->refused++;
-        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
-        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev,
-                           kvr_decoder_detail(in->decoder));
-    }
-
-    /* what is filtered may be of groups with another size */
-
-    if (ev->block_size && w->stream.engine_block_size != ev->block_size
-        && kvr_why_class(why) != KVR_WHY_IS_FILTERED)
-    {
-        kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
-    }
-
-    return rc;
-}
-
-
-/*
- * RouterEvents are numbered for each (worker, rank).  True when the event is
- * to be applied.  There is no log for them: what is missing stays missing.
- */
-
-static bool
-kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
-{
-    uint32_t       holder;
-    uint64_t       next;
-    kvr_shard_t   *k;
-    kvr_holder_t  *h;
-
-    k = in->shard;
-
-    if (kvr_fleet_holder(&k->fleet, in->worker, ev->rank, &holder)
-        != KVR_OK)
-    {
-        return true;            /* kvr_shard_apply() says what is wrong */
-    }
-
-    h = &k->fleet.holders[holder];
-    next = h->event_id;         /* 0 at first */
-
-    if (next && ev->event_id < next) {
-
-        if (ev->event_id > 1 || ev->event_id + 1 == next) {
-            kvr_count(k, &w->counters.duplicates, 1);
-            return false;
-        }
-
-        /* the numbers begin anew, and so does the rank; others may not */
-
-        kvr_count(k, &w->counters.restarts, 1);
-        kvr_shard_clear(k, holder);
-        (void) kvr_stream_cleared(k, in->worker, ev->rank);
-
-    } else if (next && ev->event_id > next) {
-        kvr_count(k, &w->counters.gaps, 1);
-        kvr_set32(&k->mem, &w->stream.reason, KVR_DEG_GAP);
-        kvr_stream_uncleared(k, w);
-    }
-
-    kvr_set64(&k->mem, &h->event_id, ev->event_id + 1);
-
-    return true;
-}
-
-
-static void
-kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
-{
-    if (w->stream.whole && w->stream.reason == KVR_FINE && !in->refused) {
-        return;
-    }
-
-    if (kvr_stream_cleared(in->shard, in->worker, rank)) {
-        in->refused = 0;
-    }
-}
-
-
 bool
 kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
 {
     return kvr_complaint_tell(&in->complaint,
                               &in->shard->fleet.workers[in->worker],
                               in->shard->params->block_size, text);
-}
-
-
-static void
-kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why)
-{
-    in->refused++;
-
-    kvr_count(in->shard, &w->counters.why[why], 1);
 }
 
 

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What a kvr_ingest_t is, for kvr_ingest.c and kvr_ingest_repair.c alone.
+ * What a kvr_ingest_t is, for the files kvr_ingest*.c alone.
  */
 
 
@@ -40,6 +40,17 @@ struct kvr_ingest_s {
  * another.
  */
 kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len);
+
+/*
+ * Applies an event; what is wrong with it is counted and ends with it.  As
+ * kvr_shard_apply(), and KVR_DECLINED for a RouterEvent that is not to be
+ * applied by its number.
+ */
+kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
+    const kvr_event_t *ev);
+
+/* Counts an event, or what can't be read, as refused. */
+void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why);
 
 
 #endif /* KVR_INGEST_STATE_H_INCLUDED */

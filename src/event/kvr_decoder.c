@@ -139,6 +139,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     d->next = NULL;
     d->detail = "";
     d->at = 0;
+    d->source = 0;
     d->rank = d->usual_rank;
     d->left = 0;
     d->in.pos = bytes;
@@ -269,6 +270,7 @@ kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev)
     memset(ev, 0, sizeof(kvr_event_t));
     ev->rank = d->rank;
     ev->at = d->at;
+    ev->source = d->source;
 
     rc = d->next(d, ev);
 
@@ -284,6 +286,7 @@ kvr_decoder_next(kvr_decoder_t *d, kvr_event_t *ev)
     }
 
     d->at++;
+    d->source += !ev->more;
 
     return KVR_OK;
 }

@@ -44,6 +44,7 @@ struct kvr_decoder_s {
     size_t          message_max;    /* bytes */
 
     uint32_t        at;         /* index of the next event */
+    uint32_t        source;     /* of what was sent */
     uint32_t        rank;       /* of events that have none of their own */
 
     kvr_msgpack_t   in;

@@ -224,6 +224,13 @@ typedef struct {
 
     /* where in the message: index of the event, for error messages */
     uint32_t          at;
+
+    /*
+     * Which of the events as they were sent, and whether another part of it
+     * follows: how TensorRT-LLM's come apart depends on the window.
+     */
+    uint32_t          source;
+    bool              more;
 } kvr_event_t;
 
 

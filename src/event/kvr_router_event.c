@@ -176,7 +176,7 @@ kvr_router_event_close(kvr_decoder_t *d)
 static kvr_rc_t
 kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    uint32_t     at;
+    uint32_t     at, source;
     kvr_yajl_t  *j;
 
     j = d->json;
@@ -192,8 +192,10 @@ kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev)
         if (j->ready) {
             j->ready = false;
             at = ev->at;
+            source = ev->source;
             *ev = j->ev;
             ev->at = at;
+            ev->source = source;
 
             return kvr_router_event_verdict(d, ev);
         }

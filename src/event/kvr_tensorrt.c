@@ -99,17 +99,19 @@ kvr_tensorrt_close(kvr_decoder_t *d)
 static kvr_rc_t
 kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    uint32_t         at;
+    uint32_t         at, source;
     kvr_tensorrt_t  *t;
 
     t = d->tensorrt;
     at = ev->at;
+    source = ev->source;
 
     for ( ;; ) {
 
         memset(ev, 0, sizeof(kvr_event_t));
         ev->rank = d->rank;
         ev->at = at;
+        ev->source = source;
 
         if (t->strays != 0) {
             t->strays--;
@@ -429,6 +431,7 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
     }
 
     t->part = i;
+    ev->more = i < t->nblocks;
 
     handles = d->handles.data;
 
@@ -505,6 +508,7 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
     ev->handles = d->handles.data;
     ev->everywhere = true;
     kvr_tensorrt_remove(d, ev, kvr_tensorrt_tiers[t->part++], t->nhashes);
+    ev->more = t->part < KVR_TENSORRT_LEVELS;
 
     return true;
 }
@@ -514,11 +518,14 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
 static bool
 kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    bool             moved;
+    bool             moved, leaves;
     kvr_tensorrt_t  *t;
 
     t = d->tensorrt;
     moved = t->has_new && !(t->has_old && t->old_level == t->new_level);
+
+    leaves = moved && t->has_hash && t->has_old
+             && t->old_level < KVR_TENSORRT_LEVELS;
 
     ev->kind = KVR_STORE;
     ev->handles = &t->hash;
@@ -527,6 +534,8 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
     switch (t->part++) {
 
     case 0:
+        ev->more = leaves;
+
         if (!moved) {
 
             /* its priority, which is the engine's own affair */
@@ -552,9 +561,7 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
         return true;
 
     case 1:
-        if (!moved || !t->has_hash || !t->has_old
-            || t->old_level >= KVR_TENSORRT_LEVELS)
-        {
+        if (!leaves) {
             return false;
         }
 

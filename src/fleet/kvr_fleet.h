@@ -137,7 +137,8 @@ typedef struct {
 typedef struct {
     uint64_t    epoch;              /* 0: no envelope was ever applied */
     uint64_t    seq;                /* last message applied as a whole */
-    uint32_t    at;                 /* events of seq + 1 applied already */
+    uint32_t    at;                 /* events of seq + 1 applied already, as
+                                       they were sent */
     uint32_t    source;             /* kvr_source_t */
     uint32_t    whole;              /* contiguous since a complete start */
     uint32_t    confidence;         /* kvr_confidence_t; STALE also depends

@@ -86,6 +86,11 @@ class Tests:
                    PATIENCE)
         return self.member(relay.worker)["reason"]
 
+    def _lacks(self, relay, why):
+        """Until membership says that it is not complete, and this reason."""
+        wait_until(why, lambda: why in self.is_complete(relay, False),
+                   PATIENCE)
+
     def after(self):
         """Ends what a test has begun."""
         relays, self.relays = self.relays, []
@@ -312,7 +317,7 @@ class Tests:
             engine.send(stored([i]), lost=True)
         engine.send(stored([6]))
         self.comes(relay, 1, 5, 6)
-        assert "reach back" in self.is_complete(relay, False)
+        self._lacks(relay, "reach back")
         engine.send(CLEARED)
         self.comes(relay)
         self.is_complete(relay)
@@ -593,6 +598,7 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
+            "hybrid": "0",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(

@@ -142,11 +142,6 @@ def offloaded(handles):
 class Doubts(test_relay.Tests):
     """The same stage, other plays."""
 
-    def _lacks(self, relay, why):
-        """Until membership says that it is not complete, and this reason."""
-        wait_until(why, lambda: why in self.is_complete(relay, False),
-                   PATIENCE)
-
     # ------------------------------------------------------ claims of "all"
 
     def forgotten(self):
@@ -618,6 +613,7 @@ class Doubts(test_relay.Tests):
         line = good.splitlines()[1]
         for bad in ("", "kv-relay 2 0 0\n", good[:-3], good + "\0" * 9,
                     good + "x" * 300 + "\n", good + "0 1 2 3 99999999 -\n",
+                    good + "ranks 16 1\n", good + "last 1 2 3\n",
                     good + line[:-1] + "-" + "e" * 500 + "\n",
                     "-1 " + line + "\n", good.replace(" ", "\n")):
             self.stage.redis.set(key, bad)

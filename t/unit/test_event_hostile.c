@@ -189,7 +189,7 @@ sane(size_t len)
 
         if (ev->rank >= KVR_RANKS_MAX || ev->tier >= KVR_TIERS
             || ev->nhandles > len || ev->ntokens > len || ev->nlocals > len
-            || ev->at != i || (size_t) ev->nhandles + ev->nfiltered > len
+            || ev->at != i || ev->source > i || (size_t) ev->nhandles + ev->nfiltered > len
             || (ev->verdict == KVR_KEEP && !ev->why != !ev->nfiltered)
             || (ev->verdict != KVR_KEEP && ev->why == 0)
             || (ev->verdict != KVR_KEEP && got.event[i].detail[0] == '\0'))

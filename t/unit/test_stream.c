@@ -76,6 +76,57 @@ test_taken_over(void)
 }
 
 
+/* TensorRT-LLM's events come apart as the window is known, and it is now. */
+
+static void
+test_parts_taken_over(void)
+{
+    size_t    len;
+    uint32_t  i, steps, w, holder;
+    uint8_t   message[BYTES];
+
+    static const char  json[] =
+        "[{\"event_id\":5,\"window_size\":128,\"data\":{\"type\":\"created\"}},"
+        "{\"event_id\":6,\"window_size\":128,\"data\":{\"type\":\"removed\","
+        "\"block_hashes\":[9]}},"
+        "{\"event_id\":7,\"window_size\":4096,\"data\":{\"type\":\"created\"}},"
+        "{\"event_id\":8,\"window_size\":4096,\"data\":{\"type\":\"stored\","
+        "\"parent_hash\":null,\"blocks\":[{\"block_hash\":7,"
+        "\"tokens\":[1,2,3,4]}]}}]";
+
+    len = envelope(message, "p", 5, 1, true, (const uint8_t *) json,
+                   sizeof(json) - 1);
+
+    for (steps = 0; steps <= 6; steps++) {
+
+        close_all();
+        open_all(kind);
+
+        (void) kvr_ingest_open(ingest, "p", 1, message, len, true, now_ms,
+                               &detail);
+
+        for (i = 0; i < steps; i++) {
+            (void) kvr_ingest_step(ingest, 1);
+        }
+
+        kvr_ingest_destroy(ingest);
+        ingest = kvr_ingest_create(&router);
+
+        (void) kvr_ingest_open(ingest, "p", 1, message, len, true, now_ms,
+                               &detail);
+
+        while (kvr_ingest_step(ingest, 100) == KVR_OK) { /* void */ }
+
+        ok(kvr_router_find_worker(&router, "p", 1, &w) == KVR_OK
+           && kvr_router_find_holder(&router, w, 0, &holder) == KVR_OK
+           && kvr_router_holder_held(&router, holder) == 1
+           && worker_of("p")->stream.at == 0
+           && worker_of("p")->stream.seq == 1,
+           "taken over after %u steps its block is there", steps);
+    }
+}
+
+
 /* A publisher that began anew, and has nothing to say yet. */
 
 static void
@@ -420,8 +471,9 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_taken_over, test_silent_epoch, test_set_back,
-        test_unread, test_ranks, test_old, test_numbers, test_refused_numbers
+        test_refusal, test_taken_over, test_parts_taken_over,
+        test_silent_epoch, test_set_back, test_unread, test_ranks, test_old,
+        test_numbers, test_refused_numbers
     };
 
     for (i = 0; i < KINDS; i++) {

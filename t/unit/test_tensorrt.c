@@ -388,6 +388,24 @@ test_windows(void)
        && EV(5)->tier == KVR_DISK,
        "only the largest window is indexed, others are groups of their own");
 
+    ok(EV(2)->source == 2 && EV(3)->source == 3 && EV(3)->more
+       && EV(4)->source == 3 && EV(4)->more
+       && EV(5)->source == 3 && !EV(5)->more && !EV(2)->more,
+       "parts are of one event, and the last one is known");
+
+    decode_json("[{'event_id':7,'data':{'type':'updated','block_hash':9,"
+                "'cache_level':{'new_value':1,'old_value':0}}},"
+                "{'event_id':8,'data':{'type':'updated','block_hash':9,"
+                "'cache_level':{'new_value':5,'old_value':7}}},"
+                "{'event_id':9,'data':{'type':'stored','blocks':["
+                "{'block_hash':1,'cache_level':0},"
+                "{'block_hash':2,'cache_level':1}]}},"
+                "{'event_id':10,'data':{'type':'created'}}]");
+    ok(got.n == 6 && EV(0)->more && EV(1)->source == 0 && !EV(1)->more
+       && EV(2)->source == 1 && !EV(2)->more && EV(3)->source == 2
+       && EV(3)->more && EV(4)->source == 2 && !EV(4)->more
+       && EV(5)->source == 3, "of updates and stores, too");
+
     decode_json("[" REMOVED("128") "]");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_GROUP && EV(0)->window == 4096,
        "the window holds for the next message");

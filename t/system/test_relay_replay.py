@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""kv-relay while it asks an engine's replay: what it says until it knows."""
+
+import sys
+import time
+
+import test_relay
+from relay import CLEARED, removed, stored
+
+EPOCH = b"kv@x@m\0sgl-kv-epoch="
+ASKED = "what the engine did meanwhile is being asked for"
+
+
+class Replays(test_relay.Tests):
+    """The same stage, other plays."""
+
+    def _settled(self, relay):
+        """Until it has looked once more at what the engine has said."""
+        self.is_complete(relay)
+        time.sleep(1)
+
+    def _doubted(self, relay, since):
+        """It is said at once that it is not complete, and why; then that the
+        replay doesn't answer."""
+        assert self.is_complete(relay, False) == ASKED
+        assert time.time() - since < 3
+        relay.wait_for("replay doesn't answer")
+        assert time.time() - since > 3
+
+    def mute_in_a_gap(self):
+        """while lost messages are asked for it is not complete"""
+        engine = self.engine()
+        relay = self.started(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self._settled(relay)
+        engine.mute = True
+        engine.send(removed([1]), lost=True)
+        since = time.time()
+        engine.send(stored([2]))
+        self._doubted(relay, since)
+        self.comes(relay, 1, 2)
+        self._lacks(relay, "answer")
+        engine.send(CLEARED)
+        self.comes(relay)
+        self.is_complete(relay)
+
+    def mute_when_anew(self):
+        """nor while an engine that counts anew is asked since when"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine)
+        for i in range(1, 4):
+            engine.send(stored([i]))
+        self.comes(relay, 1, 2, 3)
+        self._settled(relay)
+        engine.mute = True
+        engine.topic = EPOCH + b"bbb"
+        engine.seq = 0
+        engine.kept.clear()
+        since = time.time()
+        engine.send(stored([7]))
+        self._doubted(relay, since)
+        self.comes(relay, 7)
+        self._lacks(relay, "answer")
+
+    def _blips(self, relay, engine, blips):
+        """It is reached again, so often, and says nothing."""
+        connected = relay.text().count("engine connected")
+        for i in range(1, blips + 1):
+            engine.close()
+            relay.wait_for("engine disconnected", connected + i - 1)
+            engine.open()
+            relay.wait_for("engine connected", connected + i)
+        time.sleep(.3)
+
+    def reached_again(self):
+        """without replay, SGLang's next message proves that nothing is lost"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        for n, blips in enumerate((1, 2, 3), 2):
+            self._blips(relay, engine, blips)
+            self._lacks(relay, "--replay")
+            engine.send(stored([n], n - 1))
+            self.comes(relay, *range(1, n + 1))
+            self.is_complete(relay)
+
+    def reached_again_late(self):
+        """or that something is, which another blip doesn't heal"""
+        engine = self.engine(topic=EPOCH + b"aaa")
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        self._blips(relay, engine, 2)
+        engine.send(stored([2]), lost=True)
+        engine.send(stored([3]))
+        self.comes(relay, 1, 3)
+        self._blips(relay, engine, 2)
+        engine.send(stored([4], 3))
+        self.comes(relay, 1, 3, 4)
+        time.sleep(1.5)
+        self._lacks(relay, "--replay")
+
+
+if __name__ == "__main__":
+    sys.exit(test_relay.main(Replays, "relay-replay"))

@@ -1,0 +1,296 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A relay that asks an engine's replay: what it says of itself until that is
+ * over, and that it is over some time.  Wires and clock are fuzz/wires.h's.
+ */
+
+
+#include "../../fuzz/wires.h"
+
+#include "tap.h"
+
+
+#define END   UINT64_MAX                /* of a replay: its number */
+#define TURN  10                        /* ms from one to the next */
+
+
+static void begin(void);
+static void end(void);
+static void turn(uint32_t ms);
+static void say(wires_kind_t kind, uint64_t seq, uint8_t ts);
+static void live(uint64_t seq);
+static void replayed(uint64_t seq);
+static bool complete(const char *why);
+static bool asks(void);
+static void gap(void);
+static void hole(void);
+static void another(void);
+static void endless(void);
+
+
+static kvr_relay_t  relay;
+
+
+int
+main(void)
+{
+    gap();
+    hole();
+    another();
+    endless();
+
+    return done();
+}
+
+
+/* Beside an engine that has said one message, 0. */
+
+static void
+begin(void)
+{
+    uint32_t              i;
+    kvr_relay_options_t  *o;
+
+    wires_reset();
+    wires_clock = 1000000;
+
+    memset(&relay, 0, sizeof(kvr_relay_t));
+
+    o = &relay.options;
+    o->worker = "w";
+    o->redis.items[0] = "redis://127.0.0.1";
+    o->redis.n = 1;
+    o->events.items[0] = "events:0";
+    o->events.n = 1;
+    o->replay.items[0] = "replay:0";
+    o->replay.n = 1;
+    o->channel = "kv-events:";
+    o->topic = "";
+    o->ranks = 1;
+    o->block_size = 4;
+    o->refcount = true;
+    o->address = "";
+    o->model = "";
+    o->role = "both";
+    o->weight = "1";
+    o->lora = "";
+    o->memory = KVR_ZONE_MIN * 2;
+    o->message_max = KVR_MESSAGE_MAX;
+    o->ring = 1u << 20;
+    o->snapshot_interval = 1000;
+
+    if (!kvr_relay_init(&relay)) {
+        fuzz_fail("no relay");
+    }
+
+    wires_redis(&relay, true);
+
+    for (i = 0; i < 10; i++) {
+        turn(TURN);
+    }
+
+    wires_connect(0, true);
+    turn(TURN);
+    replayed(0);
+    replayed(END);
+    turn(TURN);
+
+    if (!complete("")) {
+        fuzz_fail("no complete relay");
+    }
+}
+
+
+static void
+end(void)
+{
+    kvr_relay_free(&relay);
+    wires_clear();
+}
+
+
+static void
+turn(uint32_t ms)
+{
+    wires_clock += ms;
+
+    relay.now_ms = kvr_relay_clock();
+    relay.wake_ms = relay.now_ms + 1000;
+
+    kvr_relay_turn(&relay);
+    wires_answer(&relay, 64);
+}
+
+
+/* A batch without events, of some time. */
+
+static void
+say(wires_kind_t kind, uint64_t seq, uint8_t ts)
+{
+    uint8_t   number[8], payload[] = { 0x92, 0x00, 0x90 };
+    uint32_t  i;
+
+    for (i = 0; i < 8; i++) {
+        number[i] = (uint8_t) (seq >> (56 - 8 * i));
+    }
+
+    payload[1] = ts;
+
+    wires_frame(kind, 0, "", 0, true);
+    wires_frame(kind, 0, number, sizeof(number), true);
+    wires_frame(kind, 0, payload, seq == END ? 0 : sizeof(payload), false);
+}
+
+
+static void
+live(uint64_t seq)
+{
+    say(WIRES_EVENTS, seq, (uint8_t) (seq & 63));
+}
+
+
+static void
+replayed(uint64_t seq)
+{
+    say(WIRES_REPLAY, seq, (uint8_t) (seq & 63));
+}
+
+
+/* Is it?  If not, is it for that reason? */
+
+static bool
+complete(const char *why)
+{
+    bool  answer;
+    char  reason[KVR_RELAY_REASON];
+
+    answer = kvr_relay_complete(&relay, reason);
+
+    if (strstr(reason, why) == NULL) {
+        fuzz_fail("\"%s\" is the reason, not \"%s\"", reason, why);
+    }
+
+    return answer;
+}
+
+
+static bool
+asks(void)
+{
+    return relay.sources[0].zmq->replay != NULL;
+}
+
+
+static void
+gap(void)
+{
+    begin();
+
+    live(3);
+    turn(TURN);
+    ok(asks() && !complete("being asked for"),
+       "what is behind a gap waits, and it is said at once");
+
+    replayed(0);
+    replayed(1);
+    turn(TURN);
+    ok(!complete("being asked for"), "until what is missing is there,");
+
+    replayed(2);
+    replayed(3);
+    turn(TURN);
+    ok(complete(""), "all of it,");
+
+    replayed(END);
+    turn(TURN);
+    ok(complete("") && relay.counters.messages == 4,
+       "and each message counts once");
+
+    live(5);
+    turn(TURN);
+    replayed(3);
+    replayed(4);
+    replayed(END);
+    turn(TURN);
+    ok(complete("") && relay.counters.messages == 6,
+       "whether the replay has the one that waits or not");
+
+    end();
+}
+
+
+static void
+hole(void)
+{
+    begin();
+
+    turn(15000);
+    replayed(0);
+    replayed(2);
+    turn(TURN);
+    ok(asks() && !complete("being asked for"),
+       "nor is it complete since a look for more has left one out,");
+
+    replayed(END);
+    turn(TURN);
+    replayed(0);
+    replayed(1);
+    replayed(2);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && complete(""), "until that was asked for again,");
+
+    end();
+}
+
+
+static void
+another(void)
+{
+    begin();
+
+    turn(15000);
+    say(WIRES_REPLAY, 0, 7);
+    turn(TURN);
+    ok(asks() && !complete("being asked for"),
+       "nor since one has shown that it is another engine,");
+
+    turn(6000);
+    ok(!asks() && !complete("doesn't answer"),
+       "nor when it doesn't say what that one has");
+
+    end();
+}
+
+
+static void
+endless(void)
+{
+    uint32_t  i;
+
+    begin();
+
+    live(2);
+    turn(TURN);
+
+    for (i = 0; i < 59; i++) {
+        replayed(0);
+        turn(1000);
+    }
+
+    ok(asks(), "a replay is read for a minute, if there are answers,");
+
+    for (i = 0; i < 3; i++) {
+        replayed(0);
+        turn(1000);
+    }
+
+    ok(!asks() && !complete("doesn't end"), "and no longer;");
+
+    live(3);
+    turn(TURN);
+    ok(!asks() && relay.sources[0].seq == 3, "then the engine is followed");
+
+    end();
+}
