@@ -545,6 +545,8 @@ kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
 static void
 kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
 {
+    kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
+
     if (in->unread) {
         kvr_ingest_refuse(in, w, in->unread);
         return;

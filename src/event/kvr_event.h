@@ -135,6 +135,7 @@ typedef struct {
     uint32_t          rank;         /* the event's or batch's own, else the
                                        envelope's, else that of
                                        kvr_decoder_rank() */
+    bool              unranked;     /* refused before its rank was read */
 
     bool              has_parent;   /* store */
     uint64_t          parent;       /* handle */
