@@ -545,16 +545,17 @@ kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
 static void
 kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
 {
-    kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
-
     if (in->unread) {
         kvr_ingest_refuse(in, w, in->unread);
-        return;
+
+    } else {
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
+                           &in->event, kvr_decoder_detail(in->decoder));
     }
 
-    kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-    kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
-                       &in->event, kvr_decoder_detail(in->decoder));
+    kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
+    kvr_stream_refused(in->shard, w, in->misfit);
 }
 
 
@@ -574,10 +575,6 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
         kvr_set32(&k->mem, &s->at, 0);
 
         kvr_stream_complete(k, w, in->msg.complete);
-    }
-
-    if (in->refused) {
-        kvr_stream_refused(k, w, in->misfit);
     }
 
     kvr_count(k, &w->counters.messages, 1);

@@ -260,6 +260,12 @@ test_refused_between(void)
 
         message("a", RANK_CLEARED("0"));
         ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "but by its own");
+
+        message("a", RANK_CLEARED("0") ", " RANK_REFUSED ", "
+                RANK_CLEARED("1"));
+        message("a", RANK_CLEARED("0"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE),
+           "which does with the clear of the other behind the refusal");
     }
 }
 

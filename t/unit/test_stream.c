@@ -372,6 +372,11 @@ test_ranks_refused(void)
     (void) say("x", 5, 4, true, "[['c', 1]]");
     ok(stands("x", KVR_EXACT, KVR_FINE, 5, 4), "and mended by its own clear");
 
+    (void) say("x", 5, 5, true, "[" REFUSED ", ['c', 1]]");
+    (void) say("x", 5, 6, true, "[['c', 0]]");
+    ok(stands("x", KVR_EXACT, KVR_FINE, 5, 6),
+       "the other's was behind the refusal, and counts");
+
     (void) say("b", 5, 1, true, "[1.5, [['BlockStored', [7], null, "
                "[1, 1, 1, 1], 4]]]");
     (void) say("b", 5, 2, true, "[1.5, [['BlockStored', [7], null, "
