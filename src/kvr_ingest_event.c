@@ -156,13 +156,14 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
         kvr_ingest_missed(in, ev, why);
         kvr_complaint_note(&in->complaint, &k->mem, w, why, ev,
-                           kvr_decoder_detail(in->decoder));
+                           ev->verdict == KVR_REFUSED
+                           ? kvr_decoder_detail(in->decoder) : "");
     }
 
-    /* what is filtered may be of groups with another size */
+    /* what is filtered as a whole may be of groups with another size */
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size
-        && kvr_why_class(why) != KVR_WHY_IS_FILTERED)
+        && (rc == KVR_OK || kvr_why_class(why) != KVR_WHY_IS_FILTERED))
     {
         kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }

@@ -367,6 +367,11 @@ test_block_size(void)
     ok(held("c") == 2 && tellings == 3
        && stands("c", KVR_UNVERIFIED, KVR_FINE),
        "a multiple fits");
+
+    message("d", "['BlockStored', [7, 8], null, [1, 1, 1, 1, 2, 2], 4]");
+    ok(held("d") == 1 && of("d")->stream.engine_block_size == 4
+       && stands("d", KVR_UNVERIFIED, KVR_FINE),
+       "a store whose last block is left out says its size, too");
 }
 
 
@@ -431,6 +436,10 @@ test_told(void)
 
     (void) message_bytes("b", bytes, len - 2);
     is_u64(tellings, 3, "once");
+
+    message("p", "['BlockStored', [7, 8], 99, [1, 1, 1, 1, 2, 2], 4]");
+    ok(tellings == 4 && strstr(told, "parent") && !strstr(told, "partial"),
+       "for what it is refused, not what is left out of it: %s", told);
 }
 
 
