@@ -239,6 +239,7 @@ kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 
     if (kvr_stream_cleared(in->shard, in->worker, rank)) {
         in->refused = 0;
+        in->misfit = false;
     }
 }
 

@@ -398,6 +398,12 @@ test_block_size_told(void)
     ok(tellings == 5 && misfits == 3,
        "two reasons of one step are both told");
 
+    message("e", MISFIT ", ['AllBlocksCleared'], "
+            "['BlockStored', [8], 99, [1, 1, 1, 1], 4]");
+    ok(stands("e", KVR_DEGRADED, KVR_DEG_REFUSED) && tellings == 7,
+       "what was cleared since is not why the worker is DEGRADED");
+    tellings = 5;
+
     for (i = 0; i < 4; i++) {
         message("c", "['BlockStored', [7], null, [1, 1, 1, 1, 1], 5]");
         message("c", "['BlockStored', [7], null, [1, 1], 2, null, 'GPU', "
