@@ -626,6 +626,15 @@ test_removed_everywhere(void)
     (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
     is_u64(of("t")->counters.blocks_unknown, 1,
            "one that is in none is unknown once");
+
+#define STORED_LORA                                                           \
+    "{\"type\":\"stored\",\"parent_hash\":null,\"blocks\":["                     \
+    "{\"block_hash\":9,\"lora_id\":3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
+
+    (void) SAY(BATCH(STORED_LORA, "512"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[9]}", "512"));
+    is_u64(of("t")->counters.why[KVR_WHY_LORA_ID], 2,
+           "one that was left out is so once");
 }
 
 
