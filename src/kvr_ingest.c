@@ -13,6 +13,7 @@
 #define KVR_INGEST_SILENT  5000         /* ms; relays speak each second */
 
 
+static void kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w);
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, bool live, uint64_t now_ms, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
@@ -248,9 +249,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     } else {
         if (!in->msg.empty) {
-            kvr_set32(&k->mem, &w->stream.source,
-                      in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
-                                                    : KVR_SOURCE_ROUTER_EVENT);
+            kvr_ingest_source(in, w);
         }
 
         verdict = KVR_INGEST_APPLY;
@@ -259,6 +258,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_shard_unlock(k);
 
     return verdict;
+}
+
+
+static void
+kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_set32(&in->shard->mem, &w->stream.source,
+              in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
+                                            : KVR_SOURCE_ROUTER_EVENT);
 }
 
 
@@ -408,6 +416,11 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
                 kvr_ingest_finish(in, w);
                 rc = KVR_DONE;
                 break;
+            }
+
+            if (in->msg.empty && in->msg.form != KVR_FORM_ENVELOPE) {
+                /* not quite: there is an event behind the first value */
+                kvr_ingest_source(in, w);
             }
 
             if (in->msg.form == KVR_FORM_ENVELOPE

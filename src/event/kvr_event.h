@@ -57,8 +57,9 @@ typedef struct {
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
-    bool         empty;             /* JSON in which no event begins: the form
-                                       says nothing of the publisher */
+    bool         empty;             /* JSON whose first value has no event:
+                                       the form says nothing of the publisher,
+                                       unless an event follows */
 } kvr_message_t;
 
 

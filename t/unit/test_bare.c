@@ -561,6 +561,9 @@ run(const kind_t *of, void (*test)(void))
 static void
 test_empty(void)
 {
+    static const char  behind[] = "[] {\"worker_id\":\"f\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
     (void) message_bytes("e", "[]", 2);
     is_u64(of("e")->stream.source, KVR_SOURCE_NONE,
            "an empty list says nothing of who sent it");
@@ -571,6 +574,11 @@ test_empty(void)
            "and makes no other source of a bare one");
     ok(held("e") == 1 && stands("e", KVR_UNVERIFIED, KVR_FINE),
        "which goes on");
+
+    (void) message_bytes("f", behind, sizeof(behind) - 1);
+    ok(of("f")->stream.source == KVR_SOURCE_ROUTER_EVENT
+       && stands("f", KVR_UNVERIFIED, KVR_FINE),
+       "but an event behind it does");
 }
 
 

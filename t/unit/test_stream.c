@@ -363,6 +363,9 @@ test_ranks_refused(void)
         "[1.5, [['AllBlocksCleared']], 5000]"
     };
 
+    static const char  behind[] = "[] {\"worker_id\":\"y\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
     (void) say("x", 5, 1, true, "[['c', 0]]");
     (void) say("x", 5, 2, true,
                "[['s', 1, 0, null, {'$bin': '07'}, {'$bin': '07'}]]");
@@ -395,6 +398,12 @@ test_ranks_refused(void)
            && kvr_fleet_wants_snapshot(worker_of("y")),
            "%s may have been of any rank", events[i]);
     }
+
+    (void) send_bytes("y", 20, 1, true, (const uint8_t *) behind,
+                      sizeof(behind) - 1);
+    ok(stands("y", KVR_EXACT, KVR_FINE, 20, 1)
+       && worker_of("y")->stream.source == KVR_SOURCE_ENVELOPE,
+       "a payload of JSON is one of an envelope, whatever is in it");
 }
 
 
