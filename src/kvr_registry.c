@@ -134,6 +134,7 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
 
         } else {
             kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
+            kvr_fleet_say(&k->fleet, worker, "");
             rc = KVR_DECLINED;
         }
     }
@@ -218,6 +219,7 @@ kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
 {
     kvr_shard_clear_worker(k, worker);
     kvr_fleet_forget_stream(&k->fleet, worker);
+    kvr_fleet_say(&k->fleet, worker, "");
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,
