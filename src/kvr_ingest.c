@@ -180,9 +180,10 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     verdict = KVR_INGEST_DROP;
 
     if (rc != KVR_OK && !enveloped
-        && kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK)
+        && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
+            || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
     {
-        /* what can't be read makes no worker */
+        /* what can't be read makes no worker, nor brings one back */
         kvr_shard_unlock(k);
         *detail = text;
         return KVR_INGEST_DROP;
