@@ -549,8 +549,8 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_slot_t     *slot;
     ngx_http_kv_router_message_t  *m;
 
-    if (c->dropped) {
-        rc = ngx_http_kv_router_message_dropped(c);
+    if (c->dropped == 2) {
+        rc = ngx_http_kv_router_message_dropped(c, 2);
 
         if (rc != NGX_OK) {
             return rc;
@@ -568,6 +568,15 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
     }
 
     if (ngx_queue_empty(&c->messages)) {
+
+        if (c->dropped && c->nactive == 0 && c->nwanted == 0) {
+            rc = ngx_http_kv_router_message_dropped(c, 1);
+
+            if (rc != NGX_OK) {
+                return rc;
+            }
+        }
+
         return NGX_DECLINED;
     }
 

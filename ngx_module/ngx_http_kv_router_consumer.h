@@ -71,7 +71,7 @@ typedef struct {
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
     unsigned                        unheard:1; /* said so */
-    unsigned                        dropped:1; /* messages; not said yet */
+    unsigned                        dropped:2; /* messages: times to say it */
 } ngx_http_kv_router_slot_t;
 
 
@@ -182,7 +182,7 @@ struct ngx_http_kv_router_consumer_s {
 
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* said that it is */
-    unsigned                        dropped:1; /* slots have it */
+    unsigned                        dropped:2; /* the most of any slot */
     unsigned                        unmatched:1;/* said that nothing is */
 };
 
@@ -220,8 +220,14 @@ ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
 ngx_int_t ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
     redisReply *reply);
 
-/* tells the zone whose messages were dropped; NGX_BUSY, NGX_ABORT */
-ngx_int_t ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c);
+/*
+ * Tells the zone whose messages were dropped: those of whom it is to be said
+ * as many times or more; NGX_BUSY, NGX_ABORT.  It is said twice: at once, and
+ * behind the messages that came before, which may clear what they do not know
+ * to be missing.
+ */
+ngx_int_t ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
+    ngx_uint_t times);
 
 /* puts messages that waited for a repair before all others */
 void ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,

@@ -673,7 +673,12 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
 
         slot->generation = kvr_load32(&w->generation);
 
-        if (!(flags & KVR_WORKER_REDIS) || (flags & KVR_WORKER_DELETED)) {
+        /* of others a registration is taken back, which is all they have */
+
+        if (flags & KVR_WORKER_DELETED
+            || (!(flags & KVR_WORKER_REDIS)
+                && kvr_load64(&w->expires_ms) == 0))
+        {
             slot->absences = 0;
             continue;
         }

@@ -91,8 +91,8 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
 
         slot = ngx_http_kv_router_consumer_slot(c, &worker);
         if (slot) {
-            slot->dropped = 1;
-            c->dropped = 1;
+            slot->dropped = 2;
+            c->dropped = 2;
             ngx_http_kv_router_repair_want(c, slot);
         }
 
@@ -117,7 +117,8 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
 
 
 ngx_int_t
-ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c)
+ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
+    ngx_uint_t times)
 {
     uint32_t            i, flags, generation;
     kvr_rc_t            rc;
@@ -125,7 +126,7 @@ ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c)
 
     for (i = 0; i < c->nslots; i++) {
 
-        if (!c->slots[i].dropped) {
+        if (c->slots[i].dropped < times) {
             continue;
         }
 
@@ -145,12 +146,12 @@ ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c)
             return NGX_ABORT;
 
         default:
-            c->slots[i].dropped = 0;
+            c->slots[i].dropped = times - 1;
             break;
         }
     }
 
-    c->dropped = 0;
+    c->dropped = times - 1;
 
     return NGX_OK;
 }

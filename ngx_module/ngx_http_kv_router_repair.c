@@ -542,7 +542,10 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, end->epoch,
                                             end->seq);
 
-    } else if (r->begun && !r->failed) {
+    } else if (r->begun && !r->failed && !slot->wanted) {
+
+        /* else more may be missing, which the next one ends with */
+
         rc = ngx_http_kv_router_repair_rc(
                  kvr_ingest_repair_end(c->ingest, (char *) r->worker.data,
                                        r->worker.len));

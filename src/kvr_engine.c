@@ -660,7 +660,10 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
             e->handles[n++] = handle;
 
         } else if (b && b->foreign) {
-            what = b->why;
+
+            if (!ev->everywhere || ev->tier == KVR_DEVICE) {
+                what = b->why;
+            }
 
         } else if (!ev->everywhere || (ev->tier == KVR_DEVICE && !tiers)) {
             missing++;

@@ -13,6 +13,7 @@
 #define KVR_INGEST_SILENT  5000         /* ms; relays speak each second */
 
 
+static void kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w);
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
     kvr_worker_t *w, bool live, uint64_t now_ms, const char **detail);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
@@ -179,9 +180,10 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     verdict = KVR_INGEST_DROP;
 
     if (rc != KVR_OK && !enveloped
-        && kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK)
+        && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
+            || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
     {
-        /* what can't be read makes no worker */
+        /* what can't be read makes no worker, nor brings one back */
         kvr_shard_unlock(k);
         *detail = text;
         return KVR_INGEST_DROP;
@@ -248,9 +250,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     } else {
         if (!in->msg.empty) {
-            kvr_set32(&k->mem, &w->stream.source,
-                      in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
-                                                    : KVR_SOURCE_ROUTER_EVENT);
+            kvr_ingest_source(in, w);
         }
 
         verdict = KVR_INGEST_APPLY;
@@ -259,6 +259,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_shard_unlock(k);
 
     return verdict;
+}
+
+
+static void
+kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_set32(&in->shard->mem, &w->stream.source,
+              in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
+                                            : KVR_SOURCE_ROUTER_EVENT);
 }
 
 
@@ -410,6 +419,11 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
                 break;
             }
 
+            if (in->msg.empty && in->msg.form != KVR_FORM_ENVELOPE) {
+                /* not quite: there is an event behind the first value */
+                kvr_ingest_source(in, w);
+            }
+
             if (in->msg.form == KVR_FORM_ENVELOPE
                 && in->event.source < w->stream.at)
             {
@@ -547,12 +561,15 @@ kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
 {
     if (in->unread) {
         kvr_ingest_refuse(in, w, in->unread);
-        return;
+
+    } else {
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
+                           &in->event, kvr_decoder_detail(in->decoder));
     }
 
-    kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-    kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
-                       &in->event, kvr_decoder_detail(in->decoder));
+    kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
+    kvr_stream_refused(in->shard, w, in->misfit);
 }
 
 
@@ -572,10 +589,6 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
         kvr_set32(&k->mem, &s->at, 0);
 
         kvr_stream_complete(k, w, in->msg.complete);
-    }
-
-    if (in->refused) {
-        kvr_stream_refused(k, w, in->misfit);
     }
 
     kvr_count(k, &w->counters.messages, 1);

@@ -16,6 +16,8 @@ static bool kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 static kvr_rc_t kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
+static void kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev,
+    kvr_why_t why);
 static void kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w,
     uint32_t rank);
 
@@ -56,6 +58,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
+        kvr_ingest_missed(in, ev, ev->why);
         kvr_complaint_note(&in->complaint, &k->mem, w, ev->why, ev,
                            kvr_decoder_detail(in->decoder));
         return KVR_OK;
@@ -74,6 +77,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
+        kvr_ingest_missed(in, ev, why);
         kvr_complaint_note(&in->complaint, &k->mem, w, why, ev, "");
     }
 
@@ -134,6 +138,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
         if (in->engine == NULL) {
             kvr_ingest_refuse(in, w, KVR_WHY_FULL);
+            kvr_ingest_missed(in, ev, KVR_WHY_FULL);
             return KVR_OK;
         }
     }
@@ -149,14 +154,16 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (rc == KVR_INVALID) {
         in->refused++;
         in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        kvr_ingest_missed(in, ev, why);
         kvr_complaint_note(&in->complaint, &k->mem, w, why, ev,
-                           kvr_decoder_detail(in->decoder));
+                           ev->verdict == KVR_REFUSED
+                           ? kvr_decoder_detail(in->decoder) : "");
     }
 
-    /* what is filtered may be of groups with another size */
+    /* what is filtered as a whole may be of groups with another size */
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size
-        && kvr_why_class(why) != KVR_WHY_IS_FILTERED)
+        && (rc == KVR_OK || kvr_why_class(why) != KVR_WHY_IS_FILTERED))
     {
         kvr_set32(&k->mem, &w->stream.engine_block_size, ev->block_size);
     }
@@ -215,6 +222,15 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
 
 static void
+kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
+{
+    kvr_stream_missed(in->shard, in->worker,
+                      ev->unranked || why == KVR_WHY_RANK ? KVR_RANKS_MAX
+                                                          : ev->rank);
+}
+
+
+static void
 kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 {
     if (w->stream.whole && w->stream.reason == KVR_FINE && !in->refused) {
@@ -223,6 +239,7 @@ kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 
     if (kvr_stream_cleared(in->shard, in->worker, rank)) {
         in->refused = 0;
+        in->misfit = false;
     }
 }
 

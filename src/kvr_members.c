@@ -432,6 +432,7 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
     if (rc == KVR_OK) {
         kvr_shard_clear_worker(k, worker);
         kvr_fleet_forget_stream(&k->fleet, worker);
+        kvr_fleet_say(&k->fleet, worker, "");
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
                             KVR_WORKER_DRAINING | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN

@@ -52,9 +52,14 @@ kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
             return KVR_DECLINED;
         }
 
-        if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC)
-            || (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
-                && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0))
+        if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC)) {
+            /* all that counts of it, besides what it says, are its ranks */
+            known = true;
+            goto holders;
+        }
+
+        if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
+            && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0)
         {
             known = true;
             goto done;
@@ -71,6 +76,8 @@ kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
     }
 
     rc = kvr_fleet_put(&k->fleet, conf, KVR_WORKER_REDIS, &worker);
+
+holders:
 
     for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
         rc = kvr_fleet_holder(&k->fleet, worker, rank, &holder);
@@ -127,6 +134,7 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
 
         } else {
             kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
+            kvr_fleet_say(&k->fleet, worker, "");
             rc = KVR_DECLINED;
         }
     }
@@ -211,6 +219,7 @@ kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
 {
     kvr_shard_clear_worker(k, worker);
     kvr_fleet_forget_stream(&k->fleet, worker);
+    kvr_fleet_say(&k->fleet, worker, "");
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,

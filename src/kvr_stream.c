@@ -6,6 +6,9 @@
 #include "kvr_stream.h"
 
 
+static bool kvr_stream_unranked(const kvr_worker_t *w);
+
+
 void
 kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 {
@@ -15,14 +18,18 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
     if (!complete) {
 
-        if (w->stream.whole && reason != KVR_FINE
-            && reason != KVR_DEG_INCOMPLETE)
-        {
-            /* what is missing for another reason is so still afterwards */
-            kvr_set32(&k->mem, &w->stream.whole, 0);
+        if (!kvr_stream_unranked(w)) {
+
+            if (w->stream.whole && reason != KVR_FINE
+                && reason != KVR_DEG_INCOMPLETE)
+            {
+                /* what is missing for another reason is so afterwards */
+                kvr_set32(&k->mem, &w->stream.whole, 0);
+            }
+
+            reason = KVR_DEG_INCOMPLETE;
         }
 
-        reason = KVR_DEG_INCOMPLETE;
         kvr_stream_uncleared(k, w);
 
     } else if (reason == KVR_DEG_INCOMPLETE) {
@@ -91,6 +98,22 @@ kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit)
 }
 
 
+void
+kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
+{
+    uint32_t       holder;
+    kvr_worker_t  *w;
+
+    w = &k->fleet.workers[worker];
+
+    if (kvr_fleet_holder(&k->fleet, worker, rank, &holder) != KVR_OK
+        && w->stream.source == KVR_SOURCE_ENVELOPE)
+    {
+        kvr_set32(&k->mem, &w->stream.whole, 0);
+    }
+}
+
+
 bool
 kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 {
@@ -113,11 +136,7 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
         }
     }
 
-    if (w->stream.source == KVR_SOURCE_ENVELOPE && !w->stream.whole
-        && w->stream.reason != KVR_DEG_INCOMPLETE
-        && w->flags & KVR_WORKER_SEEN)
-    {
-        /* what was lost may be of ranks that were never heard of */
+    if (kvr_stream_unranked(w)) {
         return false;
     }
 
@@ -125,6 +144,17 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
     kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
 
     return true;
+}
+
+
+/* What is missing may be of ranks that were never heard of. */
+
+static bool
+kvr_stream_unranked(const kvr_worker_t *w)
+{
+    return w->stream.source == KVR_SOURCE_ENVELOPE && !w->stream.whole
+           && w->stream.reason != KVR_DEG_INCOMPLETE
+           && w->flags & KVR_WORKER_SEEN;
 }
 
 

@@ -35,6 +35,12 @@ void kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch,
 void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit);
 
 /*
+ * What was refused was of that rank, which is one to be cleared from now on;
+ * KVR_RANKS_MAX: of any.
+ */
+void kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank);
+
+/*
  * A rank was cleared by an engine that the publisher knows all of: nothing of
  * it is missing any more.  True: that is so of all ranks by now, and the view
  * is whole.  Where messages are missing, and nobody but them says which ranks

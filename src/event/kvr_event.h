@@ -57,8 +57,9 @@ typedef struct {
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
-    bool         empty;             /* JSON in which no event begins: the form
-                                       says nothing of the publisher */
+    bool         empty;             /* JSON whose first value has no event:
+                                       the form says nothing of the publisher,
+                                       unless an event follows */
 } kvr_message_t;
 
 
@@ -135,6 +136,7 @@ typedef struct {
     uint32_t          rank;         /* the event's or batch's own, else the
                                        envelope's, else that of
                                        kvr_decoder_rank() */
+    bool              unranked;     /* refused before its rank was read */
 
     bool              has_parent;   /* store */
     uint64_t          parent;       /* handle */

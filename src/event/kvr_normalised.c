@@ -55,6 +55,8 @@ kvr_normalised_next(kvr_decoder_t *d, kvr_event_t *ev)
 
     d->left--;
 
+    ev->unranked = true;
+
     if (kvr_msgpack_read(&d->in, &event) != KVR_OK) {
         return KVR_INVALID;
     }
@@ -133,6 +135,7 @@ kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
     }
 
     ev->rank = (uint32_t) item[1].number;
+    ev->unranked = false;
 
     if (ev->kind == KVR_CLEAR) {
         return KVR_OK;

@@ -168,12 +168,15 @@ at = None                       # the Play, set by main()
 # ------------------------------------------------------- coming and changing
 
 def who_is_only_in_the_log_is_stale():
-    """a worker whose relay died before nginx was started is STALE"""
+    """who is a member, but has expired, is STALE, until it is none"""
     relay = at.relay("past")
     at.stage.wait_applied(relay.cursor())
     worker = at.wait("past", confidence="STALE", reason="silent", ttl=0)
     assert worker["origin"] == "static" and worker["age"] is None, worker
+    at.stage.redis.srem("kv-workers", "past")
+    at.wait("past", LEAVING, confidence="EXACT", ttl=None)
     relay.live()
+    wait_until("it is registered", lambda: at.worker("past")["ttl"], PATIENCE)
     worker = at.wait("past", confidence="EXACT")
     assert worker["ttl"] > 0 and worker["age"] < PATIENCE, worker
     relay.leave()

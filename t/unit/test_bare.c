@@ -260,6 +260,12 @@ test_refused_between(void)
 
         message("a", RANK_CLEARED("0"));
         ok(stands("a", KVR_UNVERIFIED, KVR_FINE), "but by its own");
+
+        message("a", RANK_CLEARED("0") ", " RANK_REFUSED ", "
+                RANK_CLEARED("1"));
+        message("a", RANK_CLEARED("0"));
+        ok(stands("a", KVR_UNVERIFIED, KVR_FINE),
+           "which does with the clear of the other behind the refusal");
     }
 }
 
@@ -361,6 +367,11 @@ test_block_size(void)
     ok(held("c") == 2 && tellings == 3
        && stands("c", KVR_UNVERIFIED, KVR_FINE),
        "a multiple fits");
+
+    message("d", "['BlockStored', [7, 8], null, [1, 1, 1, 1, 2, 2], 4]");
+    ok(held("d") == 1 && of("d")->stream.engine_block_size == 4
+       && stands("d", KVR_UNVERIFIED, KVR_FINE),
+       "a store whose last block is left out says its size, too");
 }
 
 
@@ -386,6 +397,12 @@ test_block_size_told(void)
     message("d", MISFIT ", ['BlockStored', [8], 99, [1, 1, 1, 1], 4]");
     ok(tellings == 5 && misfits == 3,
        "two reasons of one step are both told");
+
+    message("e", MISFIT ", ['AllBlocksCleared'], "
+            "['BlockStored', [8], 99, [1, 1, 1, 1], 4]");
+    ok(stands("e", KVR_DEGRADED, KVR_DEG_REFUSED) && tellings == 7,
+       "what was cleared since is not why the worker is DEGRADED");
+    tellings = 5;
 
     for (i = 0; i < 4; i++) {
         message("c", "['BlockStored', [7], null, [1, 1, 1, 1, 1], 5]");
@@ -425,6 +442,10 @@ test_told(void)
 
     (void) message_bytes("b", bytes, len - 2);
     is_u64(tellings, 3, "once");
+
+    message("p", "['BlockStored', [7, 8], 99, [1, 1, 1, 1, 2, 2], 4]");
+    ok(tellings == 4 && strstr(told, "parent") && !strstr(told, "partial"),
+       "for what it is refused, not what is left out of it: %s", told);
 }
 
 
@@ -540,6 +561,9 @@ run(const kind_t *of, void (*test)(void))
 static void
 test_empty(void)
 {
+    static const char  behind[] = "[] {\"worker_id\":\"f\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
     (void) message_bytes("e", "[]", 2);
     is_u64(of("e")->stream.source, KVR_SOURCE_NONE,
            "an empty list says nothing of who sent it");
@@ -550,6 +574,11 @@ test_empty(void)
            "and makes no other source of a bare one");
     ok(held("e") == 1 && stands("e", KVR_UNVERIFIED, KVR_FINE),
        "which goes on");
+
+    (void) message_bytes("f", behind, sizeof(behind) - 1);
+    ok(of("f")->stream.source == KVR_SOURCE_ROUTER_EVENT
+       && stands("f", KVR_UNVERIFIED, KVR_FINE),
+       "but an event behind it does");
 }
 
 
@@ -605,6 +634,15 @@ test_removed_everywhere(void)
     (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[7]}", "512"));
     is_u64(of("t")->counters.blocks_unknown, 1,
            "one that is in none is unknown once");
+
+#define STORED_LORA                                                           \
+    "{\"type\":\"stored\",\"parent_hash\":null,\"blocks\":["                     \
+    "{\"block_hash\":9,\"lora_id\":3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
+
+    (void) SAY(BATCH(STORED_LORA, "512"));
+    (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[9]}", "512"));
+    is_u64(of("t")->counters.why[KVR_WHY_LORA_ID], 2,
+           "one that was left out is so once");
 }
 
 

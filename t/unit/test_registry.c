@@ -373,17 +373,11 @@ deregistered(const char *worker)
 
 
 static void
-event_of(const char *worker)
+message_of(const char *worker, const char *text)
 {
-    char           text[256];
     kvr_rc_t       rc;
     const char    *detail;
     kvr_ingest_t  *in;
-
-    snprintf(text, sizeof(text), "{\"worker_id\":\"%s\",\"event\":"
-             "{\"event_id\":1,\"data\":{\"stored\":{\"parent_hash\":null,"
-             "\"blocks\":[{\"block_hash\":101,\"tokens_hash\":1}]}}}}",
-             worker);
 
     in = kvr_ingest_create(&router);
     (void) lease(worker, now_ms);
@@ -397,6 +391,20 @@ event_of(const char *worker)
     }
 
     kvr_ingest_destroy(in);
+}
+
+
+static void
+event_of(const char *worker)
+{
+    char  text[256];
+
+    snprintf(text, sizeof(text), "{\"worker_id\":\"%s\",\"event\":"
+             "{\"event_id\":1,\"data\":{\"stored\":{\"parent_hash\":null,"
+             "\"blocks\":[{\"block_hash\":101,\"tokens_hash\":1}]}}}}",
+             worker);
+
+    message_of(worker, text);
 }
 
 
@@ -478,21 +486,32 @@ test_registry(void)
            "it may come back");
     ok(!(flags_of("a") & KVR_WORKER_DELETED), "and is there");
 
+    says = "it is lost";
+    (void) registered("a", "127.0.0.1:3", 9000);
+    says = "";
     (void) deregistered("a");
+    message_of("a", "\x01");
+    ok(flags_of("a") & KVR_WORKER_DELETED,
+       "what can't be read brings nobody back");
     event_of("a");
     is_u64(flags_of("a"), KVR_WORKER_USED | KVR_WORKER_SEEN,
-           "events bring it back, too");
+           "events do, too");
+    ok(strcmp(said_of("a"), "") == 0, "without what it said before");
     is_u64(address_of("a")[0], 0, "without an address");
     is_u64(registered("a", "127.0.0.1:3", 9000), KVR_REGISTERED_NEW,
            "until it registers");
     is_u64(matched("a", row(1, 1), 1).device, 1, "which costs it no block");
 
+    says = "it is lost";
+    (void) registered("a", "127.0.0.1:3", 9000);
+    says = "";
     (void) kvr_router_remove_worker(&router, "a", 1);
     is_u64(registered("a", "127.0.0.1:3", 9000), (uint64_t) KVR_DECLINED,
            "what a person deleted stays deleted");
     event_of("a");
     ok(flags_of("a") & KVR_WORKER_DELETED, "whatever it sends");
     put("a");
+    ok(strcmp(said_of("a"), "") == 0, "what it said is forgotten");
     is_u64(registered("a", "127.0.0.1:4", 9000), KVR_REGISTERED_AS_BEFORE,
            "what a person put");
     ok(flags_of("a") & KVR_WORKER_API && address_of("a")[0] == '\0',

@@ -313,6 +313,20 @@ test_ranks(void)
        && stands("x", KVR_EXACT, KVR_FINE, 5, 4),
        "when it says how many it has, a clear of these is enough");
 
+    kvr_registration_init(&reg, "z", 1);
+    reg.conf.ranks = 1;
+    ok(kvr_router_put_worker(&router, &reg.conf, KVR_WORKER_STATIC) == KVR_OK,
+       "a worker that is configured with one rank");
+    reg.conf.ranks = 2;
+    (void) kvr_router_register(&router, &reg, now_ms + 15000, &what);
+    (void) say("z", 5, 1, true, "[['c', 0]]");
+    (void) kvr_ingest_repair_failed(ingest, "z", 1, 5, 2);
+    (void) say("z", 5, 3, true, "[['c', 0]]");
+    ok(stands("z", KVR_DEGRADED, KVR_DEG_GAP, 5, 3)
+       && say("z", 5, 4, true, "[['c', 1]]") == KVR_INGEST_APPLY
+       && stands("z", KVR_EXACT, KVR_FINE, 5, 4),
+       "has those that its relay says it has");
+
     (void) say("y", 5, 1, true, "[['c', 0], " REFUSED "]");
     (void) say("y", 5, 2, true, "[['c', 0]]");
     ok(stands("y", KVR_EXACT, KVR_FINE, 5, 2),
@@ -326,6 +340,70 @@ test_ranks(void)
     (void) say("y", 6, 3, true, "[['c', 0]]");
     ok(stands("y", KVR_EXACT, KVR_FINE, 6, 3),
        "or when the publisher, which knew not all, does so now");
+
+    (void) kvr_ingest_repair_failed(ingest, "y", 1, 6, 4);
+    (void) say("y", 6, 5, false, "[]");
+    ok(stands("y", KVR_DEGRADED, KVR_DEG_GAP, 6, 5),
+       "but a gap is one also while the publisher does not know all");
+    (void) say("y", 6, 6, true, "[['c', 0]]");
+    ok(stands("y", KVR_DEGRADED, KVR_DEG_GAP, 6, 6), "and when it does again");
+}
+
+
+/* Refusals of ranks that were never heard of, or can't be told. */
+
+static void
+test_ranks_refused(void)
+{
+    uint32_t  i;
+
+    static const char *const  events[] = {
+        "[7]", "[['x', 0]]", "[['s']]", "[['s', 'x', 0, null, 1, 2]]",
+        "[['s', 1024, 0, null, {'$bin': ''}, {'$bin': ''}]]",
+        "[1.5, [['AllBlocksCleared']], 5000]"
+    };
+
+    static const char  behind[] = "[] {\"worker_id\":\"y\",\"event\":{"
+        "\"event_id\":1,\"data\":\"cleared\"}}";
+
+    (void) say("x", 5, 1, true, "[['c', 0]]");
+    (void) say("x", 5, 2, true,
+               "[['s', 1, 0, null, {'$bin': '07'}, {'$bin': '07'}]]");
+    (void) say("x", 5, 3, true, "[['c', 0]]");
+    ok(stands("x", KVR_DEGRADED, KVR_DEG_REFUSED, 5, 3),
+       "a rank whose first event is refused is one");
+    (void) say("x", 5, 4, true, "[['c', 1]]");
+    ok(stands("x", KVR_EXACT, KVR_FINE, 5, 4), "and mended by its own clear");
+
+    (void) say("x", 5, 5, true, "[" REFUSED ", ['c', 1]]");
+    (void) say("x", 5, 6, true, "[['c', 0]]");
+    ok(stands("x", KVR_EXACT, KVR_FINE, 5, 6),
+       "the other's was behind the refusal, and counts");
+
+    (void) say("b", 5, 1, true, "[1.5, [['BlockStored', [7], null, "
+               "[1, 1, 1, 1], 4]]]");
+    (void) say("b", 5, 2, true, "[1.5, [['BlockStored', [7], null, "
+               "[1, 1, 1], 3]], 1]");
+    (void) say("b", 5, 3, true, "[1.5, [['AllBlocksCleared']]]");
+    ok(stands("b", KVR_DEGRADED, KVR_DEG_BLOCK_SIZE, 5, 3),
+       "so is one of an engine's batch");
+    (void) say("b", 5, 4, true, "[1.5, [['AllBlocksCleared']], 1]");
+    ok(stands("b", KVR_EXACT, KVR_FINE, 5, 4), "and mended so, too");
+
+    for (i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        (void) say("y", 6 + i, 1, true, "[['c', 0]]");
+        (void) say("y", 6 + i, 2, true, events[i]);
+        (void) say("y", 6 + i, 3, true, "[['c', 0]]");
+        ok(stands("y", KVR_DEGRADED, KVR_DEG_REFUSED, 6 + i, 3)
+           && kvr_fleet_wants_snapshot(worker_of("y")),
+           "%s may have been of any rank", events[i]);
+    }
+
+    (void) send_bytes("y", 20, 1, true, (const uint8_t *) behind,
+                      sizeof(behind) - 1);
+    ok(stands("y", KVR_EXACT, KVR_FINE, 20, 1)
+       && worker_of("y")->stream.source == KVR_SOURCE_ENVELOPE,
+       "a payload of JSON is one of an envelope, whatever is in it");
 }
 
 
@@ -472,8 +550,8 @@ main(void)
 
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_parts_taken_over,
-        test_silent_epoch, test_set_back, test_unread, test_ranks, test_old,
-        test_numbers, test_refused_numbers
+        test_silent_epoch, test_set_back, test_unread, test_ranks,
+        test_ranks_refused, test_old, test_numbers, test_refused_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
