@@ -75,6 +75,8 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     z->skip = skip;
     z->answers = 0;
     z->hole = false;
+    z->unread = false;
+    z->doubted = false;
     z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
     z->replay = zmq_socket(r->zmq, ZMQ_DEALER);
 
@@ -129,8 +131,14 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
         z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
 
-        more = !kvr_relay_frames_parse(&m, true)
-               || kvr_relay_replay_answer(r, s, &m);
+        if (kvr_relay_frames_parse(&m, true)) {
+            more = kvr_relay_replay_answer(r, s, &m);
+
+        } else {
+            z->unread = true;
+            kvr_relay_zmq_refused(r, s, &m);
+            more = true;
+        }
 
         kvr_relay_frames_release(&m);
 
@@ -155,7 +163,8 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     why = large ? KVR_RELAY_LARGE
-          : late ? KVR_RELAY_ENDLESS : KVR_RELAY_SILENT;
+          : late ? KVR_RELAY_ENDLESS
+          : z->unread ? KVR_RELAY_UNREAD : KVR_RELAY_SILENT;
 
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
                   "answers=%u why=\"%s\"", s->index, z->answers, why);
@@ -180,7 +189,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     r->cut_off = r->cut_off || large;
 
-    if (large || !s->in_step || z->answers != 0) {
+    if (large || !s->in_step || z->answers != 0 || z->unread) {
         kvr_relay_source_broken(r, s, why);
     }
 
@@ -434,23 +443,27 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
             return;
         }
 
-        z->hollow = true;
+        z->hollow = !z->unread;
         kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->whole || !s->synced))
+        && (s->known || !s->synced || (!s->whole && !z->unread)))
     {
         kvr_relay_source_rebuild(r, s);
 
         if (z->hollow || z->has_held) {
-            z->hollow = true;
+            z->hollow = !z->unread;
             kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
         }
 
         if (z->skip) {
             kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
         }
+    }
+
+    if (z->unread) {
+        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
     }
 
     kvr_relay_replay_done(r, s);

@@ -595,6 +595,19 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 1, 2)
         self.is_complete(relay)
 
+    def frames_without_replay(self):
+        """nor then, but until the next number it may have been the engine's"""
+        engine = self.engine()
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        engine.pub.send_multipart([b"", b"no seq", b""])
+        self._lacks(relay, "can't be read")
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
     def broken_state(self):
         """a saved state that is broken is not believed"""
         engine = self.engine(keep=3)

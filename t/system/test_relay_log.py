@@ -152,6 +152,7 @@ class Log(test_relay.Tests):
         self.comes(relay, 1, 2)
         name = 'skipped_total{what="refused",why="syntax"}'
         assert relay.metric(name) == 3
+        self.is_complete(relay)
         lines = [line for line in relay.text().splitlines()
                  if 'msg="message refused"' in line]
         assert len(lines) == 1 and "frames=2" in lines[0], lines
