@@ -124,6 +124,22 @@ class Ranks(test_relay.Tests):
             self._have(relay, r0=[], r1=[])
             self.is_complete(relay)
 
+    def moved_up(self):
+        """one that moves to the place of another is not that one's heir"""
+        first, second, third = (self.engine(keep=2) for _ in range(3))
+        relay = self.started([first, second])
+        for i in range(4):
+            first.send(stored([100 + i]))
+        for i in range(9):
+            second.send(stored([200 + i]))
+        self._have(relay, r0=range(100, 104), r1=range(200, 209))
+        self._left(relay)
+        first.close()
+        relay = self.started([second, third], worker=relay.worker)
+        relay.wait_for("in step", 2)
+        self._have(relay, r0=[207, 208], r1=[])
+        self._lacks(relay, "replay doesn't reach back")
+
     # ---------------------------------------------- one rank is not the others
 
     def rebuilt_slowly(self):
