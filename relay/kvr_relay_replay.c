@@ -7,8 +7,8 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
-#define KVR_RELAY_ALL_MS       60000    /* until it has ended, or another that
-                                           was asked for in its place */
+#define KVR_RELAY_ALL_MS       60000    /* without one that goes on, of it or
+                                           another asked for in its place */
 #define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
@@ -31,6 +31,8 @@ static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static void kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
@@ -61,6 +63,7 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (z->replay == NULL) {
         z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+        z->beyond = 0;
     }
 
     kvr_relay_replay_stop(s);
@@ -308,8 +311,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
                                                   : KVR_RELAY_LATE);
         }
 
-        kvr_relay_zmq_epoch(s, m);
-        kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+        kvr_relay_replay_apply(r, s, m);
 
         return true;
     }
@@ -344,8 +346,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         s->in_step = true;
     }
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_replay_apply(r, s, m);
 
     return true;
 }
@@ -397,10 +398,29 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
                                                    : KVR_RELAY_SHORT);
     }
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_replay_apply(r, s, m);
 
     return true;
+}
+
+
+/* One that is repeated does not go on. */
+
+static void
+kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (m->seq >= z->beyond) {
+        z->beyond = m->seq + 1;
+        z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+    }
+
+    kvr_relay_zmq_epoch(s, m);
+    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
 }
 
 

@@ -310,6 +310,45 @@ endless(void)
     ok(!asks() && relay.sources[0].seq == 3, "then the engine is followed");
 
     end();
+    begin();
+
+    live(100);
+    turn(TURN);
+
+    for (i = 0; i < 100; i++) {
+        replayed(i);
+        turn(1000);
+    }
+
+    ok(asks() && !complete("being asked for"), "nor is one that goes on cut "
+       "off");
+
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && complete("") && relay.sources[0].seq == 100,
+       "before it has said all");
+
+    end();
+    begin();
+
+    live(100);
+    turn(TURN);
+
+    for (i = 0; i < 70 && asks(); i++) {
+        replayed(0);
+        replayed(1);
+        replayed(3);
+        replayed(END);
+        turn(500);
+        say(WIRES_REPLAY, 1, 7, false);
+        turn(490);
+        turn(10);
+    }
+
+    ok(i < 65 && !complete("doesn't end") && relay.counters.replays > 100,
+       "but one that begins anew each time is");
+
+    end();
 }
 
 
