@@ -85,6 +85,10 @@ ENGINE = [
          None, {"mm_objects": [{"mm_hash": 1, "offsets": []}]}],
      "extra_keys": [["0123456789abcdef" * 4], [["ab" * 32, -3], "lora"]]},
     ["BlockStored", [9], 8, [], 0, None, "CPU_TIER2"],
+    {"type": "BlockStored", "block_hashes": [-7], "parent_block_hash": None,
+     "token_ids": [1, 2], "block_size": 2, "lora_id": None, "medium": "GPU",
+     "cache_salt": "tenant", "session_id": "x", "lora_name": "sql",
+     "metadata": {"cache_salt": "other"}},
 ]
 
 
@@ -175,6 +179,10 @@ ENGINE_EVENTS = [
      stored([1], 2, [1, 2, 3, 4]), ["BlockRemoved", [1, 2]],
      ["BlockStored", [1, 2], None, [], 0, None, "DISK"],
      ["AllBlocksCleared"]],
+    [["BlockStored", [1], None, [*range(8)], 8, None, "GPU", None, None, 1,
+      "full_attention"],
+     stored([2], 9, [1, 2, 3, 4], "GPU", None, None, 1, "full_attention"),
+     ["BlockRemoved", [2], "GPU", 1]],
 ]
 
 
@@ -223,12 +231,12 @@ def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
 def states():
     """Events, parts of snapshots and of saved state; see fuzz_engine.c."""
     def part(rank, groups, *blocks):
-        return msgpack.packb(["kve2", rank, groups, b"".join(blocks)])
+        return msgpack.packb(["kve3", rank, groups, b"".join(blocks)])
 
     chain = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
                            ["r", 0, 0, words(2)]])
     spans = msgpack.packb([["s", 1, 1, None, words(7), words(1, 2)]])
-    groups = b"\1\0\0\0\2\3\0\0\0\1"
+    groups = b"\1\0\0\0\2\0\0\0\0\3\0\0\0\1\4\0\0\0"
     parts = [part(0, groups, record(1, 0, 4, copies=(3, 0, 0, 0)),
                   record(2, 1, 5, flags=1, copies=(0, 0, 0, 0))),
              part(0, b"", record(9, 2, 8, flags=1), record(10, 9, 7, flags=1)),
@@ -237,7 +245,7 @@ def states():
              part(1, b"", record(7, 0, 1, 2, copies=(0, 65535, 0, 0), seed=5)),
              part(2, b"", record(20, 0, flags=2, why=4),
                   record(21, 20, flags=3, why=1)),
-             part(3, b"\0" * 4 + b"\1")]
+             part(3, b"\0" * 4 + b"\1" + b"\0" * 4)]
     later = [msgpack.packb([1.5, batch, rank])
              for rank, batch in enumerate(ENGINE_EVENTS)]
     later += [msgpack.packb([1.5, [
@@ -368,7 +376,7 @@ def relays():
         return answer(b"$%d\r\n%s\r\n" % (len(data), data))
 
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
-    state = msgpack.packb(["kve2", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
+    state = msgpack.packb(["kve3", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
     lines = [b"kv-relay 1 0 0\nsource 0 1\nranks 0 1\nlast 5 77 1 - \n",
              b"kv-relay 1 64 1\nsource 0 1\nranks 0 3\n"
              b"last 5 0 0 -one an offloaded block was lost\n"

@@ -403,6 +403,12 @@ kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_FORGOTTEN);
     }
 
+    if (kvr_engine_partial(op, ev)) {
+        kvr_engine_foreign(op, ev->handles, ev->nhandles + ev->nfiltered,
+                           KVR_WHY_PARTIAL);
+        return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_PARTIAL);
+    }
+
     return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_PARENT);
 }
 

@@ -11,7 +11,8 @@
  *                 copy: only the last removal takes it out of its tier
  *     filtered    blocks that are not indexed: what hangs on them, and their
  *                 removals, are not indexed either, and nobody's fault
- *     groups      of which kind a KV cache group is, which only stores say
+ *     groups      of which kind a KV cache group is, which only stores say,
+ *                 and how large its blocks are
  *     gone        blocks removed not long ago, with their parents and local
  *                 hashes: an offload event without tokens, or a child, brings
  *                 them back to their places

@@ -52,11 +52,9 @@ kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
 
     h = op->h;
 
-    for (i = 0; i < h->ngroups && h->groups[i] != ev->group; i++) {
-        /* void */
-    }
-
     if (ev->group_kind == KVR_GROUP_UNSAID) {
+
+        i = kvr_engine_group_find(h, ev->group);
 
         if (i < h->ngroups) {
             return h->kinds[i];
@@ -68,16 +66,62 @@ kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
                                                         : KVR_GROUP_OTHER;
     }
 
-    if (i < KVR_ENGINE_GROUPS) {
-        h->groups[i] = ev->group;
-        h->kinds[i] = ev->group_kind;
-        h->ngroups = kvr_max(h->ngroups, i + 1);
-
-    } else {
+    if (!kvr_engine_group_learn(h, ev->group, ev->group_kind,
+                                ev->verdict == KVR_KEEP ? ev->block_size : 0))
+    {
         op->e->blocks.unremembered++;
     }
 
     return ev->group_kind;
+}
+
+
+uint32_t
+kvr_engine_group_find(const kvr_engine_holder_t *h, uint32_t group)
+{
+    uint32_t  i;
+
+    for (i = 0; i < h->ngroups && h->groups[i] != group; i++) { /* void */ }
+
+    return i;
+}
+
+
+bool
+kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group, uint8_t kind,
+    uint32_t size)
+{
+    uint32_t  i;
+
+    i = kvr_engine_group_find(h, group);
+
+    if (i == h->ngroups) {
+
+        if (i == KVR_ENGINE_GROUPS) {
+            return false;
+        }
+
+        h->ngroups++;
+        h->groups[i] = group;
+        h->sizes[i] = 0;
+    }
+
+    h->kinds[i] = kind;
+    h->sizes[i] = kvr_max(h->sizes[i], size);
+
+    return true;
+}
+
+
+bool
+kvr_engine_partial(const kvr_engine_op_t *op, const kvr_event_t *ev)
+{
+    uint32_t  i;
+
+    i = kvr_engine_group_find(op->h, ev->group);
+
+    return ev->ntokens && i < op->h->ngroups
+           && ev->block_size < op->h->sizes[i];
 }
 
 

@@ -26,6 +26,7 @@ typedef struct {
     uint32_t             ngroups;
     uint32_t             groups[KVR_ENGINE_GROUPS];
     uint8_t              kinds[KVR_ENGINE_GROUPS];
+    uint32_t             sizes[KVR_ENGINE_GROUPS];  /* the largest block's */
     kvr_engine_list_t    live;
 } kvr_engine_holder_t;
 
@@ -185,6 +186,20 @@ void kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
  * known of its group; learns of groups.  KVR_WHY_NONE: it is.
  */
 kvr_why_t kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev);
+
+/* The number of a group in the holder's memory; ngroups: it is not there. */
+uint32_t kvr_engine_group_find(const kvr_engine_holder_t *h, uint32_t group);
+
+/* What is said of a group; false: there is no room for another one. */
+bool kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group,
+    uint8_t kind, uint32_t size);
+
+/*
+ * Is a store, of which the parent is unknown, part of a block?  vLLM publishes
+ * the end of a prompt that fills a block in part as a smaller one, in a chain
+ * of blocks of that size, of which the others are not published.
+ */
+bool kvr_engine_partial(const kvr_engine_op_t *op, const kvr_event_t *ev);
 
 /* Remembers blocks that are filtered. */
 void kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles,

@@ -3,10 +3,10 @@
  *
  * What an engine's memory says beyond the index, written out and read again.
  *
- * A part is msgpack: ["kve2", rank, groups, blocks], the last two bin, of
+ * A part is msgpack: ["kve3", rank, groups, blocks], the last two bin, of
  * records whose numbers are little-endian:
  *
- *     group    number (4), kind (1)
+ *     group    number (4), kind (1), the size of its largest block (4)
  *     block    handle (8), parent (8), place (8), seed (8), copies by tier
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
@@ -23,8 +23,8 @@
 #include <stdlib.h>
 
 
-#define KVR_SAVE_TAG         "kve2"
-#define KVR_SAVE_GROUP       5          /* bytes */
+#define KVR_SAVE_TAG         "kve3"
+#define KVR_SAVE_GROUP       9          /* bytes */
 #define KVR_SAVE_BLOCK       44         /* without local hashes */
 #define KVR_SAVE_FRAME       64         /* of a part, at most, and its groups
                                            apart */
@@ -52,7 +52,6 @@ static kvr_rc_t kvr_load_part(kvr_engine_op_t *op, const void *part,
     size_t size);
 static bool kvr_load_sound(const kvr_msgpack_item_t *groups,
     const kvr_msgpack_item_t *blocks);
-static void kvr_load_group(kvr_engine_op_t *op, const char *p);
 static void kvr_load_block(kvr_engine_op_t *op, const char *p);
 static void kvr_save_number(char *p, uint64_t n, uint32_t bytes);
 static uint64_t kvr_load_number(const char *p, uint32_t bytes);
@@ -225,6 +224,7 @@ kvr_save_flush(kvr_save_t *s)
     for (i = 0; i < n; i++, p += KVR_SAVE_GROUP) {
         kvr_save_number(p, h->groups[i], 4);
         p[4] = (char) h->kinds[i];
+        kvr_save_number(p + 5, h->sizes[i], 4);
     }
 
     p += kvr_save_token(p, mpack_pack_bin((mpack_uint32_t) s->size));
@@ -321,7 +321,10 @@ kvr_load_part(kvr_engine_op_t *op, const void *part, size_t size)
     p = item[2].bytes;
 
     for (end = p + item[2].count; p < end; p += KVR_SAVE_GROUP) {
-        kvr_load_group(op, p);
+        (void) kvr_engine_group_learn(op->h,
+                                      (uint32_t) kvr_load_number(p, 4),
+                                      (uint8_t) p[4],
+                                      (uint32_t) kvr_load_number(p + 5, 4));
     }
 
     p = item[3].bytes;
@@ -355,7 +358,9 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
     p = groups->bytes;
 
     for (left = groups->count; left; left -= KVR_SAVE_GROUP) {
-        if (p[4] != KVR_GROUP_INDEXED && p[4] != KVR_GROUP_OTHER) {
+        if ((p[4] != KVR_GROUP_INDEXED && p[4] != KVR_GROUP_OTHER)
+            || kvr_load_number(p + 5, 4) > KVR_BLOCK_SIZE_MAX)
+        {
             return false;
         }
 
@@ -385,27 +390,6 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
     }
 
     return true;
-}
-
-
-static void
-kvr_load_group(kvr_engine_op_t *op, const char *p)
-{
-    uint32_t              i, group;
-    kvr_engine_holder_t  *h;
-
-    h = op->h;
-    group = (uint32_t) kvr_load_number(p, 4);
-
-    for (i = 0; i < h->ngroups && h->groups[i] != group; i++) {
-        /* void */
-    }
-
-    if (i < KVR_ENGINE_GROUPS) {
-        h->groups[i] = group;
-        h->kinds[i] = (uint8_t) p[4];
-        h->ngroups = kvr_max(h->ngroups, i + 1);
-    }
 }
 
 

@@ -123,6 +123,9 @@ extern const char *const  kvr_router_event_tiers[KVR_TIERS];
 kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
     const kvr_msgpack_item_t *item, kvr_msgpack_t in, uint32_t *good);
 
+/* An event has one salt; false when this would be another. */
+bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
+
 /* A decimal number of up to 64 bits, and nothing else. */
 bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);
 

@@ -54,7 +54,11 @@ static const kvr_field_pt  kvr_removed_fields[] = {
 static const kvr_field_pt  kvr_cleared_fields[] = { NULL };
 
 
-/* Fields by name; RFC 1527's own names come last. */
+/*
+ * Fields by name; RFC 1527's own names come last.  SGLang has its salt in
+ * metadata, or, newer, beside the others.  What vLLM and SGLang say besides
+ * (session_id, ownership, lookahead_token_ids, ...) is passed over.
+ */
 
 #define KVR_FIELD(name, read)  { name, sizeof(name) - 1, read }
 
@@ -80,6 +84,7 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("dp_rank", kvr_field_rank),
     KVR_FIELD("seq_hashes", kvr_field_handles),
     KVR_FIELD("parent_hash", kvr_field_parent),
+    KVR_FIELD("cache_salt", kvr_field_salt),
     KVR_FIELD("additional_salt", kvr_field_salt),
     KVR_FIELD("base_block_idx", kvr_field_base),
     KVR_FIELD("event_id", kvr_field_event_id),
@@ -482,7 +487,8 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 
         if (e->unclassified) {
             return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
-                                    "multimodal infos are not indexed");
+                                    "multimodal infos are not indexed, nor "
+                                    "is what has two salts");
         }
 
         if (e->has_extra_keys) {

@@ -453,8 +453,9 @@ kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
                                   "cache salt is not a string");
     }
 
-    e->ev->cache_salt = item->bytes;
-    e->ev->salt_len = item->count;
+    if (item->count && !kvr_extra_salt(e->ev, item->bytes, item->count)) {
+        e->unclassified = true;
+    }
 
     return KVR_OK;
 }
@@ -654,7 +655,7 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     kvr_msgpack_item_t  info;
 
     if (item->type != MPACK_TOKEN_ARRAY) {
-        e->unclassified = (item->type != MPACK_TOKEN_NIL);
+        e->unclassified = e->unclassified || item->type != MPACK_TOKEN_NIL;
         return kvr_field_skip(d, e, item);
     }
 

@@ -17,7 +17,6 @@
 
 static kvr_why_t kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_t *in, uint32_t block, uint32_t *nmm);
-static bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
 static bool kvr_extra_mm(kvr_decoder_t *d, const kvr_msgpack_item_t *id,
     uint32_t *nmm);
 
@@ -158,7 +157,10 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
                ? KVR_WHY_NONE : KVR_WHY_EXTRA_KEY;
     }
 
+    /* who says kinds has images in pairs alone: with digits, it is the salt */
+
     if (key.count == KVR_MM_DIGITS
+        && !(d->salted && first && ev->group_kind != KVR_GROUP_UNSAID)
         && kvr_hex_digits(key.bytes, key.count) == KVR_MM_DIGITS)
     {
         return kvr_extra_mm(d, &key, nmm) ? KVR_WHY_NONE : KVR_WHY_LIMIT;
@@ -172,8 +174,7 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
 }
 
 
-/* An event has one salt; false when this would be another. */
-static bool
+bool
 kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len)
 {
     if (ev->salt_len != 0) {

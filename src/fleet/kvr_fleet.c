@@ -11,7 +11,9 @@
 
 static bool kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len);
 static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
-static bool kvr_fleet_changed(const kvr_worker_t *w, uint32_t version);
+static kvr_rc_t kvr_fleet_copy_out(const kvr_fleet_t *f, uint32_t worker,
+    void *to, size_t offset, size_t size, uint32_t *flags,
+    uint32_t *generation);
 static void kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
     const kvr_worker_conf_t *conf);
 
@@ -166,44 +168,46 @@ kvr_rc_t
 kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
     uint32_t *flags, uint32_t *generation)
 {
-    uint32_t             i, version;
-    const kvr_worker_t  *w;
+    kvr_rc_t  rc;
 
-    if (worker >= f->zone->max_workers) {
-        return KVR_DECLINED;
+    rc = kvr_fleet_copy_out(f, worker, conf, offsetof(kvr_worker_t, conf),
+                            sizeof(kvr_worker_conf_t), flags, generation);
+    if (rc != KVR_OK) {
+        return rc;
     }
 
-    w = &f->workers[worker];
+    /* whatever a reader does with them: they end */
 
-    for (i = 0; i < KVR_FLEET_ATTEMPTS; i++) {
+    conf->id[KVR_WORKER_ID_MAX] = '\0';
+    conf->address[KVR_ADDRESS_MAX] = '\0';
+    conf->model[KVR_MODEL_MAX] = '\0';
+    conf->lora[KVR_ADAPTERS_MAX] = '\0';
 
-        version = __atomic_load_n(&w->version, __ATOMIC_ACQUIRE);
-
-        kvr_copy_words(conf, &w->conf, sizeof(kvr_worker_conf_t) / 8);
-        *flags = kvr_load32(&w->flags);
-        *generation = kvr_load32(&w->generation);
-
-        if (kvr_fleet_changed(w, version)) {
-            continue;
-        }
-
-        /* whatever a reader does with them: they end */
-
-        conf->id[KVR_WORKER_ID_MAX] = '\0';
-        conf->address[KVR_ADDRESS_MAX] = '\0';
-        conf->model[KVR_MODEL_MAX] = '\0';
-        conf->lora[KVR_ADAPTERS_MAX] = '\0';
-
-        return *flags & KVR_WORKER_USED ? KVR_OK : KVR_DECLINED;
-    }
-
-    return KVR_BUSY;
+    return *flags & KVR_WORKER_USED ? KVR_OK : KVR_DECLINED;
 }
 
 
 kvr_rc_t
 kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
 {
+    uint32_t  flags, generation;
+    kvr_rc_t  rc;
+
+    rc = kvr_fleet_copy_out(f, worker, said, offsetof(kvr_worker_t, said),
+                            KVR_SAID_MAX + 1, &flags, &generation);
+
+    said[KVR_SAID_MAX] = '\0';
+
+    return rc;
+}
+
+
+/* Whole words of a worker, of one moment. */
+
+static kvr_rc_t
+kvr_fleet_copy_out(const kvr_fleet_t *f, uint32_t worker, void *to,
+    size_t offset, size_t size, uint32_t *flags, uint32_t *generation)
+{
     uint32_t             i, version;
     const kvr_worker_t  *w;
 
@@ -217,26 +221,22 @@ kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
 
         version = __atomic_load_n(&w->version, __ATOMIC_ACQUIRE);
 
-        kvr_copy_words(said, w->said, sizeof(w->said) / 8);
+        if (version & 1) {
+            continue;
+        }
 
-        if (!kvr_fleet_changed(w, version)) {
-            said[KVR_SAID_MAX] = '\0';
+        kvr_copy_words(to, (const char *) w + offset, size / 8);
+        *flags = kvr_load32(&w->flags);
+        *generation = kvr_load32(&w->generation);
+
+        kvr_fence(__ATOMIC_ACQUIRE);
+
+        if (kvr_load32(&w->version) == version) {
             return KVR_OK;
         }
     }
 
     return KVR_BUSY;
-}
-
-
-/* Was there a writer since the version was read? */
-
-static bool
-kvr_fleet_changed(const kvr_worker_t *w, uint32_t version)
-{
-    kvr_fence(__ATOMIC_ACQUIRE);
-
-    return version & 1 || kvr_load32(&w->version) != version;
 }
 
 

@@ -257,6 +257,46 @@ test_groups(void)
 }
 
 
+/* Behind its whole blocks vLLM may publish a smaller one, of a finer chain. */
+static void
+test_tails(void)
+{
+#define IN_BLOCK(hash, parent, tokens, size, group)                           \
+    "['BlockStored', [" hash "], " parent ", [" tokens "], " size ", null, "  \
+    "'GPU', null, null, " group ", 'full_attention']"
+#define FOUR   "97, 97, 97, 97"
+#define EIGHT  FOUR ", " FOUR
+
+    published(IN_BLOCK("11", "90", FOUR, "4", "1"));
+    ok(engine_rc == KVR_INVALID && engine_why == KVR_WHY_PARENT,
+       "a store of a size unheard of needs its parent");
+
+    published(IN_BLOCK("10", "null", EIGHT, "8", "1"));
+    published(IN_BLOCK("11", "90", FOUR, "4", "1"));
+    ok(engine_rc == KVR_DECLINED && engine_why == KVR_WHY_PARTIAL
+       && emitted == 0, "one smaller than its group's is part of a block");
+
+    published(IN_BLOCK("12", "11", FOUR, "4", "1"));
+    ok(engine_rc == KVR_DECLINED && engine_why == KVR_WHY_PARTIAL,
+       "and what hangs on that");
+
+    published("['BlockRemoved', [11], 'GPU', 1]");
+    ok(engine_rc == KVR_DECLINED && engine_why == KVR_WHY_PARTIAL
+       && emitted == 0, "its removal is filtered, too");
+
+    published(IN_BLOCK("13", "10", FOUR, "4", "1"));
+    has("aaa", 3, 3, 3, "right behind a whole one it is indexed");
+
+    published(IN_BLOCK("14", "91", EIGHT, "8", "1"));
+    ok(engine_rc == KVR_INVALID && engine_why == KVR_WHY_PARENT,
+       "a whole one needs its parent");
+
+    published(IN_BLOCK("15", "92", FOUR, "4", "2"));
+    ok(engine_rc == KVR_INVALID && engine_why == KVR_WHY_PARENT,
+       "so does one of another group");
+}
+
+
 static void
 test_offload(void)
 {
@@ -624,6 +664,7 @@ test_save(const kind_t *kind)
 
     published(IN_GROUP("10", "null", "1", "'full_attention'"));
     published(IN_GROUP("50", "null", "0", "'mamba'"));
+    published(IN_BLOCK("60", "10", EIGHT, "8", "1"));
     engine_rank = 1;
     stored(0, "10 11 12", "abc", KVR_DEVICE);
     stored(0, "10 11", "ab", KVR_DEVICE);
@@ -691,6 +732,9 @@ test_save(const kind_t *kind)
     published("['BlockRemoved', [10], 'GPU', 0]");
     ok(engine_why == KVR_WHY_GROUP, "%s: and groups", kind->name);
 
+    published(IN_BLOCK("61", "90", FOUR, "4", "1"));
+    ok(engine_why == KVR_WHY_PARTIAL, "%s: and their size", kind->name);
+
     engine_close();
 }
 
@@ -757,6 +801,7 @@ main(void)
         run(&kinds[i], "no counting", false, test_no_counting);
         run(&kinds[i], "filtered", true, test_filtered);
         run(&kinds[i], "groups", true, test_groups);
+        run(&kinds[i], "tails", true, test_tails);
         run(&kinds[i], "offload", true, test_offload);
         run(&kinds[i], "circles", true, test_circles);
         run(&kinds[i], "spans", true, test_spans);

@@ -573,6 +573,26 @@ test_extra_keys(void)
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
        "with salted=on, one in the middle of a chain is filtered");
 
+    ok(decode_event(STORE("null", "null", "[['" ID "'], null]"),
+                    KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.salt_len == 0 && got.event[0].ev.mm_start != NULL,
+       "with salted=on, 64 hex digits are an image where no kind is said");
+
+    ok(decode_event(STORE("null", "null", "[[['" ID "', 0], '" ID "'], null], "
+                          "0, 'full_attention'"), KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, ID) == 0
+       && got.event[0].mm_start[2] == 1,
+       "where one is, images come with an offset: it is the salt");
+
+    ok(decode_event(STORE("null", "null", "[['" ID "'], ['" ID "']], 0, "
+                          "'full_attention'"), KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, ID) == 0
+       && got.event[0].mm_start[1] == 0 && got.event[0].mm_start[2] == 1
+       && decode_event(STORE("null", "null", "[['" ID "', 'other'], null], 0, "
+                             "'full_attention'"),
+                       KVR_FILTERED, KVR_WHY_EXTRA_KEY),
+       "on the first block, and once");
+
     kvr_decoder_salted(decoder, false);
 
     ok(decode_event(STORE("null", "null", "[[5], null]"),

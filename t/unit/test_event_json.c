@@ -282,6 +282,38 @@ test_advice(void)
                        "{'cache_salt': 't'}, null]", KVR_KEEP, KVR_WHY_NONE)
        && strcmp(got.event[0].salt, "t") == 0,
        "SGLang's metadata has the salt, by name and by position");
+
+    /* as SGLang 0.5.23 sends it */
+
+    ok(decode_event("{'type': 'BlockStored', 'block_hashes': [-7], "
+                    "'parent_block_hash': null, 'token_ids': [1, 2], "
+                    "'block_size': 2, 'lora_id': null, 'medium': 'GPU', "
+                    "'cache_salt': 'tenant', 'session_id': 's', "
+                    "'lora_name': 'sql'}", KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, "tenant") == 0
+       && strcmp(got.event[0].lora, "sql") == 0
+       && decode_event(MAP("'cache_salt': null"), KVR_KEEP, KVR_WHY_NONE)
+       && got.event[0].ev.salt_len == 0
+       && decode_event(MAP("'cache_salt': 7"), KVR_REFUSED, KVR_WHY_SYNTAX),
+       "a newer one's events have it themselves");
+
+    ok(decode_event(MAP("'cache_salt': 't', 'metadata': {'cache_salt': 't'}, "
+                        "'additional_salt': 't'"), KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, "t") == 0
+       && decode_event(MAP("'cache_salt': 't', 'metadata': {'cache_salt': "
+                           "null}, 'additional_salt': ''"),
+                       KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, "t") == 0,
+       "a salt may be said in several places");
+
+    ok(decode_event(MAP("'cache_salt': 't', 'metadata': {'cache_salt': 'u'}"),
+                    KVR_FILTERED, KVR_WHY_EXTRA_KEY)
+       && decode_event(MAP("'metadata': {'cache_salt': 'u'}, 'cache_salt': "
+                           "'t'"), KVR_FILTERED, KVR_WHY_EXTRA_KEY)
+       && decode_event(MAP("'additional_salt': 'tt', 'cache_salt': 't', "
+                           "'block_mm_infos': null"),
+                       KVR_FILTERED, KVR_WHY_EXTRA_KEY),
+       "of two that differ nobody can tell which it is");
 }
 
 

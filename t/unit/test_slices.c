@@ -59,12 +59,9 @@ holes(uint8_t *batch, uint32_t p)
  */
 
 static bool
-apply(uint64_t seq, const uint8_t *batch, size_t len, uint32_t steps)
+stepped(const void *bytes, size_t len, uint32_t steps)
 {
-    uint8_t   bytes[BYTES];
     uint32_t  n;
-
-    len = envelope(bytes, "a", 5, seq, true, batch, len);
 
     if (kvr_ingest_open(ingest, "a", 1, bytes, len, true, now_ms, &detail)
         != KVR_INGEST_APPLY)
@@ -79,6 +76,19 @@ apply(uint64_t seq, const uint8_t *batch, size_t len, uint32_t steps)
     }
 
     return false;
+}
+
+
+/* Of a batch in an envelope. */
+
+static bool
+apply(uint64_t seq, const uint8_t *batch, size_t len, uint32_t steps)
+{
+    uint8_t  bytes[BYTES];
+
+    len = envelope(bytes, "a", 5, seq, true, batch, len);
+
+    return stepped(bytes, len, steps);
 }
 
 
@@ -251,7 +261,7 @@ routed(uint64_t number, uint32_t p, uint32_t steps)
 {
     char      text[BYTES];
     size_t    len;
-    uint32_t  i, n;
+    uint32_t  i;
 
     len = snprintf(text, BYTES, "{\"worker_id\":\"a\",\"event\":{\"event_id\":"
                    "%llu,\"dp_rank\":0,\"data\":{\"stored\":{\"parent_hash\":"
@@ -266,19 +276,7 @@ routed(uint64_t number, uint32_t p, uint32_t steps)
 
     len += snprintf(text + len, BYTES - len, "]}}}}");
 
-    if (kvr_ingest_open(ingest, "a", 1, text, len, true, now_ms, &detail)
-        != KVR_INGEST_APPLY)
-    {
-        return false;
-    }
-
-    for (n = 0; steps == 0 || n < steps; n++) {
-        if (kvr_ingest_step(ingest, SLICE) == KVR_DONE) {
-            return true;
-        }
-    }
-
-    return false;
+    return stepped(text, len, steps);
 }
 
 
