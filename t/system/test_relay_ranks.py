@@ -287,6 +287,24 @@ class Ranks(test_relay.Tests):
         self._have(relay, r0=[20], r1=[11], r2=[])
         self.is_complete(relay)
 
+    def several_in_the_log(self):
+        """a rank that came after the snapshot is read from the log, too"""
+        for n in 1, 2:
+            engines = [self.engine(keep=2) for _ in range(n)]
+            relay = self.started(engines)
+            engines[-1].send_rank(0, stored([1]))
+            self._have(relay, r0=[1])
+            self.snapshot_now(relay)
+            engines[-1].send_rank(3, stored([5]))
+            for i in range(3):
+                engines[-1].send_rank(0, stored([2 + i]))
+            self._have(relay, r0=range(1, 5), r3=[5])
+            relay.kill()
+            relay = self.started(engines, worker=relay.worker)
+            relay.wait_for("in step", n)
+            self._have(relay, r0=range(1, 5), r3=[5])
+            self._lacks(relay, "replay doesn't reach back")
+
     # ------------------------------------------------- one at several of them
 
     def shared(self):
