@@ -558,6 +558,23 @@ class Doubts(test_relay.Tests):
         finally:
             drain.close()
 
+    def restart_of_tensorrt(self):
+        """nor when the first rank is that of the event that began anew"""
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            drain.answers.append(json.dumps([
+                created(0), drained(1, 5, 0), drained(2, 6, 0)]).encode())
+            self.comes(relay, 5, 6)
+            self.is_complete(relay)
+            drain.answers.append(json.dumps([
+                created(0), drained(1, 7, 1)]).encode())
+            self.comes(relay)
+            self.comes(relay, 7, rank=1)
+            self._lacks(relay, "several ranks")
+        finally:
+            drain.close()
+
     # ------------------------------------------------------------ hostile
 
     def bodies(self):
