@@ -13,6 +13,7 @@
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
 #define KVR_RELAY_END          UINT64_MAX
+#define KVR_RELAY_UNASKED      "the engine's replay can't be asked"
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_ENDLESS      "the engine's replay doesn't end"
 #define KVR_RELAY_SHORT                                                       \
@@ -88,16 +89,22 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_log(KVR_RELAY_DEBUG, "replay", "rank=%u from=%llu", s->index,
                   (unsigned long long) from);
 
-    if (z->replay != NULL) {
-        kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    if (z->replay == NULL) {
+        kvr_relay_log(KVR_RELAY_WARN, "no socket", "rank=%u why=\"%s\"",
+                      s->index, zmq_strerror(zmq_errno()));
+        kvr_relay_source_broken(r, s, KVR_RELAY_UNASKED);
+        kvr_relay_replay_done(r, s);
+        return;
+    }
 
-        if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
-            && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
-            && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
-        {
-            kvr_relay_wake(r, r->now_ms + KVR_RELAY_LOOK_MS);
-            return;
-        }
+    kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+
+    if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
+        && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
+        && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
+    {
+        kvr_relay_wake(r, r->now_ms + KVR_RELAY_LOOK_MS);
+        return;
     }
 
     z->deadline_ms = r->now_ms;

@@ -31,6 +31,7 @@ static void another(void);
 static void endless(void);
 static void unread(void);
 static void refused(void);
+static void full(void);
 
 
 static kvr_relay_t  relay;
@@ -45,6 +46,7 @@ main(void)
     endless();
     unread();
     refused();
+    full();
 
     return done();
 }
@@ -480,6 +482,27 @@ refused(void)
     live(4);
     turn(TURN);
     ok(!complete("were lost"), "which the next one doesn't end");
+
+    end();
+}
+
+
+static void
+full(void)
+{
+    begin();
+
+    wires_full = true;
+    live(3);
+    turn(TURN);
+    ok(!asks() && !complete("can't be asked") && relay.sources[0].seq == 3,
+       "without a socket for the replay the engine is followed, not complete");
+
+    wires_full = false;
+    live(4);
+    live(6);
+    turn(TURN);
+    ok(asks() && relay.sources[0].seq == 4, "and the next one is asked for");
 
     end();
 }
