@@ -114,6 +114,26 @@ class Log(test_relay.Tests):
             relay.wait()
             os.close(out)
 
+    def closed(self):
+        """what was closed at its start is no file or connection of its own"""
+        engine = self.engine()
+        port = server_port()
+        relay = subprocess.Popen(
+            ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", RELAY, "--worker",
+             "closed", "--redis", self.stage.redis_url(),
+             "--events", f"tcp://127.0.0.1:{engine.port}",
+             "--listen", f"127.0.0.1:{port}", "--memory", "32m"])
+        try:
+            wait_until("a snapshot", lambda: self.stage.redis.exists(
+                "kv-snap:{closed}"), PATIENCE)
+            assert [os.readlink(f"/proc/{relay.pid}/fd/{n}")
+                    for n in range(3)] == ["/dev/null"] * 3
+            assert "\nkv_relay_log_dropped_total 0\n" in page_of(
+                port, "/metrics")
+        finally:
+            relay.kill()
+            relay.wait()
+
     def order(self):
         """ready, whether the engine is there or not; then it is connected"""
         engine = self.engine()
