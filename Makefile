@@ -34,7 +34,8 @@ MODULE      = ngx_http_kv_router_module
 LOAD_FILE   = mod-http-kv-router.conf
 
 # As many commands at once as there are processors, unless -j or another make
-# says otherwise; of several goals, as in "clean all", one after the other.
+# says otherwise; of several goals, as in "clean all", one after the other.  A -j
+# in the environment's MAKEFLAGS is overridden: make 4.3 does not show it here.
 
 ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
 MAKEFLAGS  += -j$(shell nproc 2>/dev/null || echo 1)
