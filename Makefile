@@ -34,7 +34,8 @@ MODULE      = ngx_http_kv_router_module
 LOAD_FILE   = mod-http-kv-router.conf
 
 # As many commands at once as there are processors, unless -j or another make
-# says otherwise; of several goals, as in "clean all", one after the other.
+# says otherwise; of several goals, as in "clean all", one after the other.  A -j
+# in the environment's MAKEFLAGS is overridden: make 4.3 does not show it here.
 
 ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
 MAKEFLAGS  += -j$(shell nproc 2>/dev/null || echo 1)
@@ -85,7 +86,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo bench install uninstall clean help
-.PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz
+.PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -99,7 +100,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-fuzz: deps-%:
+deps-build deps-check deps-demo deps-fuzz deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -356,7 +357,7 @@ fuzz: deps-fuzz $(TARGET:%=$(BUILD)/fuzz/fuzz_%) $(BUILD)/fuzz/seeds
 	    grep -E 'DONE|exec|new_units' $(BUILD)/fuzz/$$name.log | tail -n 4; \
 	done
 
-$(BUILD)/fuzz/seeds: fuzz/seeds.py t/vectors/kv_events.json | deps-check
+$(BUILD)/fuzz/seeds: fuzz/seeds.py t/vectors/kv_events.json | deps-seeds
 	@echo "  SEEDS   $@"
 	$(Q)rm -rf $@ && $(PYTHON) -B fuzz/seeds.py $@
 

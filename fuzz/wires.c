@@ -9,6 +9,7 @@
 
 
 uint64_t  wires_clock;
+bool      wires_full;
 bool      wires_unloaded;
 
 
@@ -18,6 +19,7 @@ wires_reset(void)
     wires_clear();
     wires_redis_reset();
 
+    wires_full = false;
     wires_unloaded = false;
 }
 

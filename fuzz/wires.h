@@ -30,6 +30,7 @@ typedef enum {
 
 
 extern uint64_t  wires_clock;       /* ms */
+extern bool      wires_full;        /* there are no more sockets */
 extern bool      wires_unloaded;    /* the relay could not load a snapshot */
 
 /* Empty wires, and a Redis with nothing in it; that Redis is kept by clear. */

@@ -134,6 +134,11 @@ zmq_socket(void *ctx, int type)
 {
     uint32_t  i;
 
+    if (wires_full) {
+        errno = EMFILE;
+        return NULL;
+    }
+
     for (i = 0; i < WIRES * WIRES_RANKS; i++) {
         if (!ends[i].taken) {
             ends[i].taken = true;

@@ -7,9 +7,11 @@
 
 #include "kvr.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,10 +19,13 @@
 #define KVR_RELAY_LINE  2048
 
 
+static void kvr_relay_log_open(void);
 static bool kvr_relay_log_line(kvr_relay_level_t level, const char *msg,
     const char *more);
 
 
+static int                kvr_relay_log_fd = STDERR_FILENO;
+static bool               kvr_relay_log_cut;        /* in a line */
 static kvr_relay_level_t  kvr_relay_log_level = KVR_RELAY_INFO;
 static const char        *kvr_relay_log_worker;
 static uint64_t           kvr_relay_log_lost;       /* all since the start, */
@@ -36,6 +41,35 @@ kvr_relay_log_init(kvr_relay_level_t level, const char *worker)
 {
     kvr_relay_log_level = level;
     kvr_relay_log_worker = worker;
+
+    kvr_relay_log_open();
+}
+
+
+/*
+ * A terminal says that it can be written to when it has room for a byte, and a
+ * pipe may have lost what it had when it comes to writing.  That they are not
+ * to be waited for must not be others' business, who have the same file: it is
+ * opened anew.
+ */
+static void
+kvr_relay_log_open(void)
+{
+    int          fd;
+    struct stat  st;
+
+    if (fstat(STDERR_FILENO, &st) != 0
+        || (!S_ISFIFO(st.st_mode) && !isatty(STDERR_FILENO)))
+    {
+        return;
+    }
+
+    fd = open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY
+              | O_CLOEXEC);
+
+    if (fd >= 0) {
+        kvr_relay_log_fd = fd;
+    }
 }
 
 
@@ -103,6 +137,7 @@ static bool
 kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
 {
     int              n;
+    ssize_t          written;
     char             line[KVR_RELAY_LINE];
     size_t           len;
     struct tm        tm;
@@ -111,10 +146,10 @@ kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
 
     /*
      * A log that nobody reads must not stop the relay.  What is ready takes a
-     * line at once: a pipe has room for PIPE_BUF then.
+     * line at once: a pipe has room for PIPE_BUF then, a socket for more.
      */
 
-    out.fd = STDERR_FILENO;
+    out.fd = kvr_relay_log_fd;
     out.events = POLLOUT;
 
     if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) {
@@ -124,7 +159,9 @@ kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
 
-    len = strftime(line, sizeof(line), "time=%Y-%m-%dT%H:%M:%S", &tm);
+    len = strftime(line, sizeof(line), kvr_relay_log_cut
+                   ? "\ntime=%Y-%m-%dT%H:%M:%S" : "time=%Y-%m-%dT%H:%M:%S",
+                   &tm);
 
     n = snprintf(line + len, sizeof(line) - len, ".%03ldZ level=%s%s%s msg=\""
                  "%s\"%s%s", ts.tv_nsec / 1000000, kvr_relay_levels[level],
@@ -135,7 +172,13 @@ kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
     len = kvr_min(len + (size_t) n, sizeof(line) - 2);
     line[len++] = '\n';
 
-    return write(STDERR_FILENO, line, len) == (ssize_t) len;
+    written = write(kvr_relay_log_fd, line, len);
+
+    if (written > 0) {
+        kvr_relay_log_cut = written != (ssize_t) len;
+    }
+
+    return written == (ssize_t) len;
 }
 
 

@@ -7,6 +7,7 @@
 
 #include "kvr_relay.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #define KVR_RELAY_TURN_MS  1000         /* a turn at least so often */
 
 
+static void kvr_relay_standard(void);
 static int kvr_relay_signals(void);
 static void kvr_relay_run(kvr_relay_t *r, int signals);
 static void kvr_relay_signalled(kvr_relay_t *r, int signals);
@@ -29,6 +31,8 @@ main(int argc, char **argv)
     int  code, signals;
 
     static kvr_relay_t  r;
+
+    kvr_relay_standard();
 
     code = kvr_relay_options_read(&r.options, argc, argv);
     if (code >= 0) {
@@ -49,6 +53,23 @@ main(int argc, char **argv)
     kvr_relay_free(&r);
 
     return (int) r.exit;
+}
+
+
+/* None of our own files is to be what lines are written to. */
+
+static void
+kvr_relay_standard(void)
+{
+    int  fd;
+
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 

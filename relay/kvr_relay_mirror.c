@@ -268,11 +268,10 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 }
 
 
-bool
+void
 kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, const kvr_relay_ranks_t *ranks)
+    size_t len, const kvr_relay_ranks_t *ranks, kvr_relay_ranks_t *told)
 {
-    bool            some;
     kvr_why_t       why;
     const char     *detail;
     kvr_event_t     ev;
@@ -281,21 +280,18 @@ kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
     if (kvr_message_open(m->decoder, bytes, len, &msg, &why, &detail)
         != KVR_OK)
     {
-        return false;
+        return;
     }
-
-    some = false;
 
     while (kvr_decoder_next(m->decoder, &ev) == KVR_OK) {
 
-        if (ev.verdict == KVR_KEEP && kvr_relay_ranks_has(ranks, ev.rank)
+        if (ev.verdict == KVR_KEEP
+            && (ranks == NULL || kvr_relay_ranks_has(ranks, ev.rank))
             && kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL) == KVR_OK)
         {
-            some = true;
+            kvr_relay_ranks_add(told, ev.rank);
         }
     }
-
-    return some;
 }
 
 

@@ -60,11 +60,11 @@ bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
 /*
- * These ranks' events of a normalised batch; what can't be applied is left.
- * False: all of it.
+ * These ranks' events of a normalised batch, NULL: all of them; what can't be
+ * applied is left.  told gets the ranks of the others.
  */
-bool kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, const kvr_relay_ranks_t *ranks);
+void kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
+    size_t len, const kvr_relay_ranks_t *ranks, kvr_relay_ranks_t *told);
 
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,

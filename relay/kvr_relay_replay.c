@@ -7,12 +7,13 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
-#define KVR_RELAY_ALL_MS       60000    /* until it has ended, or another that
-                                           was asked for in its place */
+#define KVR_RELAY_ALL_MS       60000    /* without one that goes on, of it or
+                                           another asked for in its place */
 #define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
 #define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
 #define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
 #define KVR_RELAY_END          UINT64_MAX
+#define KVR_RELAY_UNASKED      "the engine's replay can't be asked"
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
 #define KVR_RELAY_ENDLESS      "the engine's replay doesn't end"
 #define KVR_RELAY_SHORT                                                       \
@@ -31,6 +32,8 @@ static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
+static void kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
@@ -61,6 +64,7 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (z->replay == NULL) {
         z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+        z->beyond = 0;
     }
 
     kvr_relay_replay_stop(s);
@@ -75,6 +79,8 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     z->skip = skip;
     z->answers = 0;
     z->hole = false;
+    z->unread = false;
+    z->doubted = false;
     z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
     z->replay = zmq_socket(r->zmq, ZMQ_DEALER);
 
@@ -83,16 +89,22 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_log(KVR_RELAY_DEBUG, "replay", "rank=%u from=%llu", s->index,
                   (unsigned long long) from);
 
-    if (z->replay != NULL) {
-        kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    if (z->replay == NULL) {
+        kvr_relay_log(KVR_RELAY_WARN, "no socket", "rank=%u why=\"%s\"",
+                      s->index, zmq_strerror(zmq_errno()));
+        kvr_relay_source_broken(r, s, KVR_RELAY_UNASKED);
+        kvr_relay_replay_done(r, s);
+        return;
+    }
 
-        if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
-            && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
-            && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
-        {
-            kvr_relay_wake(r, r->now_ms + KVR_RELAY_LOOK_MS);
-            return;
-        }
+    kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+
+    if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
+        && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
+        && zmq_send(z->replay, start, 8, ZMQ_DONTWAIT) == 8)
+    {
+        kvr_relay_wake(r, r->now_ms + KVR_RELAY_LOOK_MS);
+        return;
     }
 
     z->deadline_ms = r->now_ms;
@@ -129,8 +141,14 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
         z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
 
-        more = !kvr_relay_frames_parse(&m, true)
-               || kvr_relay_replay_answer(r, s, &m);
+        if (kvr_relay_frames_parse(&m, true)) {
+            more = kvr_relay_replay_answer(r, s, &m);
+
+        } else {
+            z->unread = true;
+            kvr_relay_zmq_refused(r, s, &m);
+            more = true;
+        }
 
         kvr_relay_frames_release(&m);
 
@@ -155,7 +173,8 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     why = large ? KVR_RELAY_LARGE
-          : late ? KVR_RELAY_ENDLESS : KVR_RELAY_SILENT;
+          : late ? KVR_RELAY_ENDLESS
+          : z->unread ? KVR_RELAY_UNREAD : KVR_RELAY_SILENT;
 
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
                   "answers=%u why=\"%s\"", s->index, z->answers, why);
@@ -180,7 +199,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     r->cut_off = r->cut_off || large;
 
-    if (large || !s->in_step || z->answers != 0) {
+    if (large || !s->in_step || z->answers != 0 || z->unread) {
         kvr_relay_source_broken(r, s, why);
     }
 
@@ -299,8 +318,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
                                                   : KVR_RELAY_LATE);
         }
 
-        kvr_relay_zmq_epoch(s, m);
-        kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+        kvr_relay_replay_apply(r, s, m);
 
         return true;
     }
@@ -335,8 +353,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         s->in_step = true;
     }
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_replay_apply(r, s, m);
 
     return true;
 }
@@ -388,10 +405,29 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
                                                    : KVR_RELAY_SHORT);
     }
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_replay_apply(r, s, m);
 
     return true;
+}
+
+
+/* One that is repeated does not go on. */
+
+static void
+kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (m->seq >= z->beyond) {
+        z->beyond = m->seq + 1;
+        z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+    }
+
+    kvr_relay_zmq_epoch(s, m);
+    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
 }
 
 
@@ -434,23 +470,27 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
             return;
         }
 
-        z->hollow = true;
+        z->hollow = !z->unread;
         kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->whole || !s->synced))
+        && (s->known || !s->synced || (!s->whole && !z->unread)))
     {
         kvr_relay_source_rebuild(r, s);
 
         if (z->hollow || z->has_held) {
-            z->hollow = true;
+            z->hollow = !z->unread;
             kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
         }
 
         if (z->skip) {
             kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
         }
+    }
+
+    if (z->unread) {
+        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
     }
 
     kvr_relay_replay_done(r, s);

@@ -266,6 +266,7 @@ kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (s->known && id < s->seq) {
         kvr_relay_source_restarted(r, s);
+        kvr_relay_ranks_add(&s->ranks, ev->rank);
 
         if (ev->kind != KVR_CLEAR) {
             kvr_relay_source_broken(r, s, "the engine restarted, and its first"

@@ -17,15 +17,27 @@
 typedef struct {
     kvr_relay_source_t  *source;        /* that the lines are of, or NULL */
     kvr_relay_ranks_t    gone;          /* ranks of those that are not here */
+    uint64_t             moved;         /* places whose endpoint was at another
+                                           one, in bits */
 } kvr_relay_state_loading_t;
+
+
+typedef bool (*kvr_relay_state_line_pt)(kvr_relay_t *r,
+    kvr_relay_state_loading_t *loading, const char *line);
 
 
 static size_t kvr_relay_state_print(char *text, size_t size,
     const kvr_relay_t *r, const kvr_relay_source_t *s);
 static kvr_rc_t kvr_relay_state_put(void *data, const void *part, size_t len);
+static bool kvr_relay_state_lines(kvr_relay_t *r,
+    kvr_relay_state_loading_t *loading, const char *bytes, size_t len,
+    kvr_relay_state_line_pt read);
+static bool kvr_relay_state_place(kvr_relay_t *r,
+    kvr_relay_state_loading_t *loading, const char *line);
 static bool kvr_relay_state_line(kvr_relay_t *r,
     kvr_relay_state_loading_t *loading, const char *line);
-static bool kvr_relay_state_heir(const kvr_relay_t *r, uint32_t place,
+static bool kvr_relay_state_heir(const kvr_relay_t *r,
+    const kvr_relay_state_loading_t *loading, uint32_t place,
     uint64_t endpoint);
 static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
     uint32_t place);
@@ -127,8 +139,6 @@ bool
 kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len)
 {
-    char                        line[KVR_RELAY_STATE_LINE];
-    size_t                      n;
     uint32_t                    i;
     kvr_relay_source_t         *s;
     kvr_relay_state_loading_t   loading;
@@ -138,6 +148,37 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     }
 
     memset(&loading, 0, sizeof(kvr_relay_state_loading_t));
+
+    if (!kvr_relay_state_lines(r, &loading, bytes, len, kvr_relay_state_place)
+        || !kvr_relay_state_lines(r, &loading, bytes, len,
+                                  kvr_relay_state_line))
+    {
+        return false;
+    }
+
+    /* where one that is gone has told of the same rank, nothing is sure */
+
+    for (i = 0; i < r->nsources; i++) {
+        s = &r->sources[i];
+
+        if (kvr_relay_ranks_common(&s->ranks, &loading.gone)
+            != KVR_RANKS_MAX)
+        {
+            s->known = false;
+            s->whole = false;
+        }
+    }
+
+    return true;
+}
+
+
+static bool
+kvr_relay_state_lines(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
+    const char *bytes, size_t len, kvr_relay_state_line_pt read)
+{
+    char    line[KVR_RELAY_STATE_LINE];
+    size_t  n;
 
     while (len != 0) {
         n = 0;
@@ -156,21 +197,31 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         bytes += n + 1;
         len -= n + 1;
 
-        if (!kvr_relay_state_line(r, &loading, line)) {
+        if (!read(r, loading, line)) {
             return false;
         }
     }
 
-    /* where one that is gone has told of the same rank, nothing is sure */
+    return true;
+}
 
-    for (i = 0; i < r->nsources; i++) {
-        s = &r->sources[i];
 
-        if (kvr_relay_ranks_common(&s->ranks, &loading.gone)
-            != KVR_RANKS_MAX)
-        {
-            s->known = false;
-            s->whole = false;
+/* Where the endpoints were is known before any of them is believed. */
+
+static bool
+kvr_relay_state_place(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
+    const char *line)
+{
+    uint32_t            i, place;
+    unsigned long long  endpoint;
+
+    if (sscanf(line, "source %u %llx", &place, &endpoint) == 2) {
+
+        for (i = 0; i < r->nsources; i++) {
+
+            if (i != place && kvr_relay_state_endpoint(r, i) == endpoint) {
+                loading->moved |= (uint64_t) 1 << i;
+            }
         }
     }
 
@@ -200,7 +251,7 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
     if (sscanf(line, "source %u %llx", &place, &endpoint) == 2) {
         loading->source = NULL;
 
-        if (kvr_relay_state_heir(r, place, endpoint)) {
+        if (kvr_relay_state_heir(r, loading, place, endpoint)) {
             loading->source = &r->sources[place];
             loading->source->tailed = false;
         }
@@ -247,10 +298,13 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
 
 /*
  * Is what was kept of that endpoint to be believed here?  One that has another
- * name may be the same; one that is at another place now is not.
+ * name may be the same; one that is at another place now is not, nor is it
+ * where one is now that was at another place.
  */
 static bool
-kvr_relay_state_heir(const kvr_relay_t *r, uint32_t place, uint64_t endpoint)
+kvr_relay_state_heir(const kvr_relay_t *r,
+    const kvr_relay_state_loading_t *loading, uint32_t place,
+    uint64_t endpoint)
 {
     uint32_t  i;
 
@@ -260,6 +314,10 @@ kvr_relay_state_heir(const kvr_relay_t *r, uint32_t place, uint64_t endpoint)
 
     if (kvr_relay_state_endpoint(r, place) == endpoint) {
         return true;
+    }
+
+    if (loading->moved >> place & 1) {
+        return false;
     }
 
     for (i = 0; i < r->nsources; i++) {

@@ -147,6 +147,7 @@ static void
 kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_ranks_t *ranks, const kvr_relay_part_t *part)
 {
+    bool                 own;
     uint32_t             i;
     kvr_msgpack_t        in;
     kvr_msgpack_item_t   frame, item[KVR_RELAY_FIELDS];
@@ -170,14 +171,14 @@ kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
         return;
     }
 
-    if (kvr_relay_mirror_load_ranks(&r->mirror, item[6].bytes, item[6].count,
-                                    ranks))
-    {
-        s->ranks = *ranks;
-    }
+    own = item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index;
 
-    if (item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index
-        && item[7].type == MPACK_TOKEN_UINT
+    /* of what it said itself any rank, known before or not */
+
+    kvr_relay_mirror_load_ranks(&r->mirror, item[6].bytes, item[6].count,
+                                own ? NULL : ranks, &s->ranks);
+
+    if (own && item[7].type == MPACK_TOKEN_UINT
         && (!s->known || item[7].number > s->seq))
     {
         s->known = true;

@@ -18,8 +18,7 @@ static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s);
-static void kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m);
+static void kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m);
 static void kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -186,7 +185,7 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
         && r->options.replay.n != 0)
     {
         if (r->now_ms >= z->check_ms) {
-            if (r->now_ms - s->heard_ms >= KVR_RELAY_CHECK_MS) {
+            if (z->doubted || r->now_ms - s->heard_ms >= KVR_RELAY_CHECK_MS) {
                 kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
                                                  : KVR_RELAY_ZERO);
             }
@@ -363,6 +362,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 
         } else {
             kvr_relay_zmq_refused(r, s, &m);
+            kvr_relay_zmq_doubted(r, s);
         }
 
         kvr_relay_frames_release(&m);
@@ -378,7 +378,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 
 /* Told of once, for another publisher may say nothing else. */
 
-static void
+void
 kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m)
 {
@@ -390,6 +390,35 @@ kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_log(KVR_RELAY_WARN, "message refused", "rank=%u frames=%s%u "
                       "why=\"not a topic, 8 bytes of a number and a payload\"",
                       s->index, m->more ? ">" : "", m->n);
+    }
+}
+
+
+/*
+ * A live message can't be read.  It is the engine's, or another publisher's:
+ * that the replay knows, or the number of the next one.
+ */
+static void
+kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    bool              before;
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (r->options.replay.n == 0) {
+        before = s->whole || s->before;
+        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
+        s->before = before;
+        return;
+    }
+
+    z->doubted = true;
+
+    /* one that can't be read either has said it all */
+
+    if (!z->unread) {
+        z->check_ms = kvr_min(z->check_ms, r->now_ms + KVR_RELAY_CHECK_MS);
     }
 }
 
@@ -449,6 +478,11 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
 
         kvr_relay_source_broken(r, s, "messages of the engine were lost, and "
                                 "there is no --replay");
+
+    } else if (s->before) {
+        s->whole = true;
+        s->before = false;
+        s->reason[0] = '\0';
     }
 
     z->has_live = true;

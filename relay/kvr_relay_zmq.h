@@ -22,6 +22,7 @@
 #define KVR_RELAY_LIVE_HWM     10000    /* live ones: the engine's socket keeps
                                            what is more, or a replay has it */
 #define KVR_RELAY_TURN         256      /* messages of one turn */
+#define KVR_RELAY_UNREAD       "the engine's messages can't be read"
 #define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, what
                                            it has said is looked at again */
 
@@ -47,10 +48,15 @@ struct kvr_relay_zmq_s {
     uint32_t               answers;         /* messages of this replay */
     uint32_t               tries;           /* without any progress */
     bool                   hole;            /* it left some out */
+    bool                   unread;          /* has some that can't be read, as
+                                               had the last one */
+    bool                   doubted;         /* a live one could not be read:
+                                               a replay may have it */
     uint32_t               skip;            /* not asked for: too large */
     uint32_t               skipped;         /* times that that happened */
     uint64_t               deadline_ms;     /* for its next answer, */
-    uint64_t               until_ms;        /* and for all of them */
+    uint64_t               until_ms;        /* and for one that goes on: */
+    uint64_t               beyond;          /* has this number, at least */
     uint64_t               check_ms;        /* when to look for more */
     uint64_t               again_ms;        /* when to connect again; or 0 */
 
@@ -89,6 +95,10 @@ void kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
 void kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s);
 
 void kvr_relay_replay_stop(kvr_relay_source_t *s);
+
+/* Counts a message that can't be read; the first one is told of. */
+void kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
 
 /* Forgets the live message that waits. */
 void kvr_relay_zmq_drop(kvr_relay_source_t *s);

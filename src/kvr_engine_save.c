@@ -325,6 +325,11 @@ kvr_load_part(kvr_engine_op_t *op, const void *part, size_t size)
                                       (uint32_t) kvr_load_number(p, 4),
                                       (uint8_t) p[4],
                                       (uint32_t) kvr_load_number(p + 5, 4));
+
+        if (p[4] != KVR_GROUP_INDEXED) {
+            kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID,
+                                0);
+        }
     }
 
     p = item[3].bytes;

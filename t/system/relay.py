@@ -39,6 +39,7 @@ class Engine:
         self.drop = set()               # seqs that the next replay leaves out
         self.mute = False               # replay doesn't answer
         self.endless = 0                # so many replays are without an end
+        self.behind = []                # frames that messages have behind
         self.rise()
 
     def rise(self):
@@ -90,7 +91,7 @@ class Engine:
                     if seq >= start and seq not in self.drop:
                         self.replay.send_multipart(
                             [ident, b"", *[self.topic] * self.newer,
-                             seq.to_bytes(8, "big"), payload])
+                             seq.to_bytes(8, "big"), payload, *self.behind])
                 self.drop = set()
                 if self.endless:
                     self.endless -= 1
@@ -117,7 +118,8 @@ class Engine:
         with self.lock:
             if not lost:
                 self.pub.send_multipart(
-                    [self.topic, self.seq.to_bytes(8, "big"), payload])
+                    [self.topic, self.seq.to_bytes(8, "big"), payload,
+                     *self.behind])
             self.kept.append((self.seq, payload))
             self.seq += 1
 

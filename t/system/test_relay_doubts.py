@@ -558,6 +558,23 @@ class Doubts(test_relay.Tests):
         finally:
             drain.close()
 
+    def restart_of_tensorrt(self):
+        """nor when the first rank is that of the event that began anew"""
+        drain = Drain()
+        try:
+            relay = self.trtllm(drain)
+            drain.answers.append(json.dumps([
+                created(0), drained(1, 5, 0), drained(2, 6, 0)]).encode())
+            self.comes(relay, 5, 6)
+            self.is_complete(relay)
+            drain.answers.append(json.dumps([
+                created(0), drained(1, 7, 1)]).encode())
+            self.comes(relay)
+            self.comes(relay, 7, rank=1)
+            self._lacks(relay, "several ranks")
+        finally:
+            drain.close()
+
     # ------------------------------------------------------------ hostile
 
     def bodies(self):
@@ -591,6 +608,19 @@ class Doubts(test_relay.Tests):
                       for _ in range(rng.randrange(1, 9))]
             with engine.lock:
                 engine.pub.send_multipart([b"", *frames, b"no seq", b""])
+        engine.send(stored([2], 1))
+        self.comes(relay, 1, 2)
+        self.is_complete(relay)
+
+    def frames_without_replay(self):
+        """nor then, but until the next number it may have been the engine's"""
+        engine = self.engine()
+        relay = self.started(engine, replay=False)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        engine.pub.send_multipart([b"", b"no seq", b""])
+        self._lacks(relay, "can't be read")
         engine.send(stored([2], 1))
         self.comes(relay, 1, 2)
         self.is_complete(relay)

@@ -2,6 +2,7 @@
 """kv-relay and what its engines differ in: topics, sockets, ways to ask."""
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -50,6 +51,12 @@ class Engines(test_relay.Tests):
         wait_until("hybrid", lambda: self.member(
             relay.worker)["hybrid"] == "1", PATIENCE)
         self.is_complete(relay)
+        self.snapshot_now(relay)
+        relay.signal(signal.SIGTERM)
+        assert relay.ended() == 0
+        relay = self.started(engine, worker=relay.worker)
+        self.is_complete(relay)
+        assert self.member(relay.worker)["hybrid"] == "1"
 
     def waiting(self):
         """what waits while a replay runs is bounded"""

@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -43,20 +44,56 @@ class Log(test_relay.Tests):
 
     def pipe_full(self):
         """a stderr that nobody reads stops nothing; what was lost is said"""
-        engine = self.engine()
-        port = server_port()
         out, into = os.pipe()
         fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
-        os.write(into, b"x" * 3900)
+        os.write(into, b"x" * 3899 + b"\n")
+        self._full("full-pipe", out, into)
+
+    def socket_full(self):
+        """nor does a socket, as systemd's"""
+        out, into = socket.socketpair()
+        self._fill(into.fileno())
+        self._full("full-socket", out.detach(), into.detach())
+
+    def terminal_full(self):
+        """nor does a terminal"""
+        out, into = os.openpty()
+        size = self._fill(into)
+        os.close(out)
+        os.close(into)
+        out, into = os.openpty()
+        self._fill(into, size - 300)
+        self._full("full-terminal", out, into)
+
+    @staticmethod
+    def _fill(into, size=1 << 30):
+        """With so many bytes, or until no more go in; how many did."""
+        os.set_blocking(into, False)
+        n = idle = 0
+        while n < size and idle < 10:
+            try:
+                n += os.write(into, b"xxxxxxx\n")
+                idle = 0
+            except BlockingIOError:     # the system passes on what is there
+                idle += 1
+                time.sleep(.02)
+        os.set_blocking(into, True)
+        return n
+
+    def _full(self, worker, out, into):
+        """With a stderr that is nearly full."""
+        engine = self.engine()
+        port = server_port()
         relay = subprocess.Popen(
-            [RELAY, "--worker", "full", "--redis", self.stage.redis_url(),
+            [RELAY, "--worker", worker, "--redis", self.stage.redis_url(),
              "--events", f"tcp://127.0.0.1:{engine.port}",
              "--replay", f"tcp://127.0.0.1:{engine.replay_port}",
-             "--listen", f"127.0.0.1:{port}", "--memory", "32m"], stderr=into)
+             "--listen", f"127.0.0.1:{port}", "--memory", "32m",
+             "--log-level", "debug"], stderr=into)
         os.close(into)
         try:
             wait_until("a snapshot", lambda: self.stage.redis.exists(
-                "kv-snap:{full}"), PATIENCE)
+                f"kv-snap:{{{worker}}}"), PATIENCE)
             engine.send(stored([1]))
             wait_until("a block", lambda: "\nkv_relay_blocks 1\n" in page_of(
                 port, "/metrics"), PATIENCE)
@@ -69,12 +106,33 @@ class Log(test_relay.Tests):
                 assert time.monotonic() < deadline, said
                 if select.select([out], [], [], 1)[0]:
                     said += os.read(out, 65536)
-            told = re.search(rb'msg="lines dropped" n=(\d+)\n', said)
+            told = re.search(rb'\ntime=\S+ level=warn worker=\S+ '
+                             rb'msg="lines dropped" n=(\d+)\r?\n', said)
             assert int(told.group(1)) >= int(lost), said
         finally:
             relay.kill()
             relay.wait()
             os.close(out)
+
+    def closed(self):
+        """what was closed at its start is no file or connection of its own"""
+        engine = self.engine()
+        port = server_port()
+        relay = subprocess.Popen(
+            ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", RELAY, "--worker",
+             "closed", "--redis", self.stage.redis_url(),
+             "--events", f"tcp://127.0.0.1:{engine.port}",
+             "--listen", f"127.0.0.1:{port}", "--memory", "32m"])
+        try:
+            wait_until("a snapshot", lambda: self.stage.redis.exists(
+                "kv-snap:{closed}"), PATIENCE)
+            assert [os.readlink(f"/proc/{relay.pid}/fd/{n}")
+                    for n in range(3)] == ["/dev/null"] * 3
+            assert "\nkv_relay_log_dropped_total 0\n" in page_of(
+                port, "/metrics")
+        finally:
+            relay.kill()
+            relay.wait()
 
     def order(self):
         """ready, whether the engine is there or not; then it is connected"""
@@ -152,6 +210,7 @@ class Log(test_relay.Tests):
         self.comes(relay, 1, 2)
         name = 'skipped_total{what="refused",why="syntax"}'
         assert relay.metric(name) == 3
+        self.is_complete(relay)
         lines = [line for line in relay.text().splitlines()
                  if 'msg="message refused"' in line]
         assert len(lines) == 1 and "frames=2" in lines[0], lines

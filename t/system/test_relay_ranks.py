@@ -124,6 +124,22 @@ class Ranks(test_relay.Tests):
             self._have(relay, r0=[], r1=[])
             self.is_complete(relay)
 
+    def moved_up(self):
+        """one that moves to the place of another is not that one's heir"""
+        first, second, third = (self.engine(keep=2) for _ in range(3))
+        relay = self.started([first, second])
+        for i in range(4):
+            first.send(stored([100 + i]))
+        for i in range(9):
+            second.send(stored([200 + i]))
+        self._have(relay, r0=range(100, 104), r1=range(200, 209))
+        self._left(relay)
+        first.close()
+        relay = self.started([second, third], worker=relay.worker)
+        relay.wait_for("in step", 2)
+        self._have(relay, r0=[207, 208], r1=[])
+        self._lacks(relay, "replay doesn't reach back")
+
     # ---------------------------------------------- one rank is not the others
 
     def rebuilt_slowly(self):
@@ -270,6 +286,24 @@ class Ranks(test_relay.Tests):
         relay = self.started([first, second], worker=relay.worker)
         self._have(relay, r0=[20], r1=[11], r2=[])
         self.is_complete(relay)
+
+    def several_in_the_log(self):
+        """a rank that came after the snapshot is read from the log, too"""
+        for n in 1, 2:
+            engines = [self.engine(keep=2) for _ in range(n)]
+            relay = self.started(engines)
+            engines[-1].send_rank(0, stored([1]))
+            self._have(relay, r0=[1])
+            self.snapshot_now(relay)
+            engines[-1].send_rank(3, stored([5]))
+            for i in range(3):
+                engines[-1].send_rank(0, stored([2 + i]))
+            self._have(relay, r0=range(1, 5), r3=[5])
+            relay.kill()
+            relay = self.started(engines, worker=relay.worker)
+            relay.wait_for("in step", n)
+            self._have(relay, r0=range(1, 5), r3=[5])
+            self._lacks(relay, "replay doesn't reach back")
 
     # ------------------------------------------------- one at several of them
 

@@ -5,7 +5,9 @@ import sys
 import time
 
 import test_relay
+from processes import wait_until
 from relay import CLEARED, removed, stored
+from stage import PATIENCE
 
 EPOCH = b"kv@x@m\0sgl-kv-epoch="
 ASKED = "what the engine did meanwhile is being asked for"
@@ -62,6 +64,26 @@ class Replays(test_relay.Tests):
         self._doubted(relay, since)
         self.comes(relay, 7)
         self._lacks(relay, "answer")
+
+    def unread(self):
+        """an engine whose messages can't be read is not an empty one"""
+        engine = self.engine()
+        engine.behind = [b"more"]
+        engine.send(stored([1]))
+        relay = self.started(engine)
+        self._lacks(relay, "the engine's messages can't be read")
+        relay.wait_for("in step")
+        engine.send(stored([2]))
+        wait_until("it counts them", lambda: relay.metric(
+            'skipped_total{what="refused",why="syntax"}') >= 2, PATIENCE)
+        self._lacks(relay, "the engine's messages can't be read")
+        engine.close()
+        relay.wait_for("engine disconnected")
+        engine.behind = []
+        engine.rise()
+        engine.send(stored([3]))
+        self.comes(relay, 3)
+        self.is_complete(relay)
 
     def _blips(self, relay, engine, blips):
         """It is reached again, so often, and says nothing."""

@@ -12,13 +12,15 @@
 
 
 #define END   UINT64_MAX                /* of a replay: its number */
+#define UNREAD  "messages can't be read"
 #define TURN  10                        /* ms from one to the next */
 
 
 static void begin(void);
 static void end(void);
 static void turn(uint32_t ms);
-static void say(wires_kind_t kind, uint64_t seq, uint8_t ts);
+static void say(wires_kind_t kind, uint64_t seq, uint8_t ts, bool more);
+static void strange(wires_kind_t kind, uint64_t seq);
 static void live(uint64_t seq);
 static void replayed(uint64_t seq);
 static bool complete(const char *why);
@@ -27,6 +29,9 @@ static void gap(void);
 static void hole(void);
 static void another(void);
 static void endless(void);
+static void unread(void);
+static void refused(void);
+static void full(void);
 
 
 static kvr_relay_t  relay;
@@ -39,6 +44,9 @@ main(void)
     hole();
     another();
     endless();
+    unread();
+    refused();
+    full();
 
     return done();
 }
@@ -123,10 +131,10 @@ turn(uint32_t ms)
 }
 
 
-/* A batch without events, of some time. */
+/* A batch without events, of some time; more: with a frame too many. */
 
 static void
-say(wires_kind_t kind, uint64_t seq, uint8_t ts)
+say(wires_kind_t kind, uint64_t seq, uint8_t ts, bool more)
 {
     uint8_t   number[8], payload[] = { 0x92, 0x00, 0x90 };
     uint32_t  i;
@@ -139,21 +147,32 @@ say(wires_kind_t kind, uint64_t seq, uint8_t ts)
 
     wires_frame(kind, 0, "", 0, true);
     wires_frame(kind, 0, number, sizeof(number), true);
-    wires_frame(kind, 0, payload, seq == END ? 0 : sizeof(payload), false);
+    wires_frame(kind, 0, payload, seq == END ? 0 : sizeof(payload), more);
+
+    if (more) {
+        wires_frame(kind, 0, "more", 4, false);
+    }
+}
+
+
+static void
+strange(wires_kind_t kind, uint64_t seq)
+{
+    say(kind, seq, 0, true);
 }
 
 
 static void
 live(uint64_t seq)
 {
-    say(WIRES_EVENTS, seq, (uint8_t) (seq & 63));
+    say(WIRES_EVENTS, seq, (uint8_t) (seq & 63), false);
 }
 
 
 static void
 replayed(uint64_t seq)
 {
-    say(WIRES_REPLAY, seq, (uint8_t) (seq & 63));
+    say(WIRES_REPLAY, seq, (uint8_t) (seq & 63), false);
 }
 
 
@@ -251,7 +270,7 @@ another(void)
     begin();
 
     turn(15000);
-    say(WIRES_REPLAY, 0, 7);
+    say(WIRES_REPLAY, 0, 7, false);
     turn(TURN);
     ok(asks() && !complete("being asked for"),
        "nor since one has shown that it is another engine,");
@@ -291,6 +310,199 @@ endless(void)
     live(3);
     turn(TURN);
     ok(!asks() && relay.sources[0].seq == 3, "then the engine is followed");
+
+    end();
+    begin();
+
+    live(100);
+    turn(TURN);
+
+    for (i = 0; i < 100; i++) {
+        replayed(i);
+        turn(1000);
+    }
+
+    ok(asks() && !complete("being asked for"), "nor is one that goes on cut "
+       "off");
+
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && complete("") && relay.sources[0].seq == 100,
+       "before it has said all");
+
+    end();
+    begin();
+
+    live(100);
+    turn(TURN);
+
+    for (i = 0; i < 70 && asks(); i++) {
+        replayed(0);
+        replayed(1);
+        replayed(3);
+        replayed(END);
+        turn(500);
+        say(WIRES_REPLAY, 1, 7, false);
+        turn(490);
+        turn(10);
+    }
+
+    ok(i < 65 && !complete("doesn't end") && relay.counters.replays > 100,
+       "but one that begins anew each time is");
+
+    end();
+}
+
+
+static void
+unread(void)
+{
+    uint64_t  epochs;
+
+    begin();
+
+    wires_connect(0, false);
+    turn(TURN);
+    wires_connect(0, true);
+    turn(TURN);
+    replayed(END);
+    turn(TURN);
+    strange(WIRES_REPLAY, 0);
+    strange(WIRES_REPLAY, 1);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && !complete(UNREAD)
+       && relay.counters.why[KVR_WHY_SYNTAX] == 2,
+       "a replay that can't be read does not say that there is nothing");
+
+    epochs = relay.publisher.epoch;
+
+    turn(15000);
+    ok(asks(), "it is looked at again,");
+
+    strange(WIRES_REPLAY, 0);
+    replayed(END);
+    turn(TURN);
+    turn(TURN);
+    ok(!complete(UNREAD) && relay.publisher.epoch == epochs,
+       "which begins nothing anew,");
+
+    turn(15000);
+    strange(WIRES_REPLAY, 0);
+    turn(TURN);
+    turn(6000);
+    ok(!asks() && !complete(UNREAD), "nor does it without an end;");
+
+    end();
+    begin();
+
+    turn(15000);
+    replayed(0);
+    strange(WIRES_REPLAY, 1);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && !complete(UNREAD),
+       "nor is it complete behind what was read,");
+
+    turn(15000);
+    replayed(0);
+    replayed(1);
+    replayed(END);
+    turn(TURN);
+    ok(!complete(UNREAD), "whatever a later one has");
+
+    end();
+}
+
+
+static void
+refused(void)
+{
+    uint64_t  replays;
+
+    begin();
+
+    turn(TURN);
+    replays = relay.counters.replays;
+
+    strange(WIRES_EVENTS, 1);
+    turn(TURN);
+    turn(600);
+    ok(asks() && complete(""), "after a live one that can't be read the "
+       "replay is asked what it was:");
+
+    replayed(0);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && complete(""), "nothing,");
+
+    strange(WIRES_EVENTS, 1);
+    live(1);
+    strange(WIRES_EVENTS, 2);
+    turn(TURN);
+    turn(600);
+    replayed(1);
+    replayed(2);
+    replayed(END);
+    turn(TURN);
+    ok(complete("") && relay.sources[0].seq == 2
+       && relay.counters.replays == replays + 2,
+       "or something, once for several,");
+
+    strange(WIRES_EVENTS, 3);
+    turn(TURN);
+    turn(600);
+    strange(WIRES_REPLAY, 3);
+    replayed(END);
+    turn(TURN);
+    replays = relay.counters.replays;
+    strange(WIRES_EVENTS, 4);
+    turn(TURN);
+    turn(600);
+    ok(!complete(UNREAD) && relay.counters.replays == replays,
+       "or what can't be read either, and is not asked for each time");
+
+    end();
+    begin();
+
+    relay.options.replay.n = 0;
+    strange(WIRES_EVENTS, 1);
+    turn(TURN);
+    ok(!complete(UNREAD), "without a replay it is not complete");
+
+    live(1);
+    turn(TURN);
+    ok(complete(""), "until the next number,");
+
+    strange(WIRES_EVENTS, 2);
+    live(3);
+    turn(TURN);
+    ok(!complete("were lost"), "or for longer, when one is missing");
+
+    live(4);
+    turn(TURN);
+    ok(!complete("were lost"), "which the next one doesn't end");
+
+    end();
+}
+
+
+static void
+full(void)
+{
+    begin();
+
+    wires_full = true;
+    live(3);
+    turn(TURN);
+    ok(!asks() && !complete("can't be asked") && relay.sources[0].seq == 3,
+       "without a socket for the replay the engine is followed, not complete");
+
+    wires_full = false;
+    live(4);
+    live(6);
+    turn(TURN);
+    ok(asks() && relay.sources[0].seq == 4, "and the next one is asked for");
 
     end();
 }
