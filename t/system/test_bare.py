@@ -143,7 +143,7 @@ def what_is_dropped_is_missing():
 
 
 def flood():
-    """A clear, then more than may wait, while the zone is locked."""
+    """A clear, then one more than may wait, while the zone is locked."""
     batch = msgpack.packb([1.5, [stored(HASH)], 0, bytes(12 << 20)])
     before = at.stage.status()["redis"]["dropped"]
     with subprocess.Popen(["sleep", "60"]) as owner:
@@ -151,9 +151,9 @@ def flood():
             with at.stage.locked(owner.pid):
                 at.stage.redis.publish("kv-events:flood", msgpack.packb(
                     [1.5, [["AllBlocksCleared"]], 0]))
-                for _ in range(QUEUE // len(batch) + 2):
+                for _ in range(QUEUE // len(batch) + 1):
                     at.stage.redis.publish("kv-events:flood", batch)
-                wait_until("some are dropped", lambda: at.stage.status()[
+                wait_until("the last is dropped", lambda: at.stage.status()[
                     "redis"]["dropped"] > before, PATIENCE)
         finally:
             owner.kill()
