@@ -39,6 +39,8 @@ class Engine:
         self.drop = set()               # seqs that the next replay leaves out
         self.mute = False               # replay doesn't answer
         self.endless = 0                # so many replays are without an end
+        self.held = False               # while it is, a replay repeats its
+                                        # last message and has no end
         self.behind = []                # frames that messages have behind
         self.rise()
 
@@ -93,6 +95,13 @@ class Engine:
                             [ident, b"", *[self.topic] * self.newer,
                              seq.to_bytes(8, "big"), payload, *self.behind])
                 self.drop = set()
+                last = self.kept[-1] if self.kept else None
+            while (last and self.held and self.going
+                   and not self.replay.poll(200)):
+                self.replay.send_multipart([
+                    ident, b"", *[self.topic] * self.newer,
+                    last[0].to_bytes(8, "big"), last[1], *self.behind])
+            with self.lock:
                 if self.endless:
                     self.endless -= 1
                     continue

@@ -60,12 +60,17 @@ class Engines(test_relay.Tests):
 
     def waiting(self):
         """what waits while a replay runs is bounded"""
+        assert any(self._waits() for _ in range(5))
+
+    def _waits(self):
+        """Whether that was seen before the connection, of which nothing is
+        read then, was given up."""
         engine = self.engine()
         relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         time.sleep(1)           # it asks anew, once, what was said at first
-        engine.mute = True
+        engine.held = True
         count = relay.metric("replays_total")
         engine.send(lost=True)
         engine.send()
@@ -75,9 +80,15 @@ class Engines(test_relay.Tests):
         batch = {"ts": 0.0, "events": [], "pad": bytes(4096)}
         for _ in range(40000):
             engine.send_batch(batch)
-        time.sleep(1)
-        grown = relay.resident() - before
-        assert 30 << 20 < grown < 120 << 20, grown
+        grown, more = 0, 1 << 20
+        while more >= 1 << 20 or grown < 30 << 20:
+            time.sleep(1)
+            more = relay.resident() - before - grown
+            grown += more
+            if relay.metric("replays_total") != count + 1:
+                return False
+        assert grown < 120 << 20, grown
+        return True
 
     def topic(self):
         """--topic: what begins otherwise is not for this relay"""

@@ -153,15 +153,16 @@ class Ranks(test_relay.Tests):
         second.close()
         relay.wait_for("engine disconnected")
         second.rise()
-        second.endless = 2
+        second.held = True
         second.send(stored([3]))
         relay.wait_for("engine restarted")
         first.send(stored([4], 1))
         self._have(relay, r0=[1, 4], r1=[3])
-        assert not relay.text().count("replay doesn't answer")
         view = self.view(relay.worker)
         assert view.epoch == epoch and not view.complete
         self._lacks(relay, "being asked for")
+        assert not relay.text().count("replay doesn't answer")
+        second.held = False
         self.is_complete(relay)
         self._have(relay, r0=[1, 4], r1=[3])
 
@@ -187,12 +188,13 @@ class Ranks(test_relay.Tests):
         engine.close()
         relay.wait_for("engine disconnected")
         engine.rise()
-        engine.endless = 2
+        engine.held = True
         engine.send(stored([3]))
         view = self.comes(relay, 3)
-        assert not relay.text().count("replay doesn't answer")
         assert view.epoch > epoch and not view.complete
         self._lacks(relay, "being asked for")
+        assert not relay.text().count("replay doesn't answer")
+        engine.held = False
         self.is_complete(relay)
 
     # --------------------------------------------------- a mirror that is full
