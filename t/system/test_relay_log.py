@@ -15,6 +15,7 @@ import test_relay
 from relay import RELAY, stored
 from stage import PATIENCE, ROOT, server_port
 from processes import wait_until
+from tap import Skip
 from wires import Listener
 
 
@@ -57,7 +58,10 @@ class Log(test_relay.Tests):
 
     def terminal_full(self):
         """nor does a terminal"""
-        out, into = os.openpty()
+        try:
+            out, into = os.openpty()
+        except OSError as error:        # a container without /dev/pts
+            raise Skip(f"no terminals: {error.strerror}") from error
         size = self._fill(into)
         os.close(out)
         os.close(into)
