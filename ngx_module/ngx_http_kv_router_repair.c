@@ -542,9 +542,9 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, end->epoch,
                                             end->seq);
 
-    } else if (r->begun && !r->failed && !slot->wanted) {
+    } else if (r->begun && !r->failed && !(slot->wanted && cursor.epoch)) {
 
-        /* else more may be missing, which the next one ends with */
+        /* else more may be missing, and the next one, which begins, ends it */
 
         rc = ngx_http_kv_router_repair_rc(
                  kvr_ingest_repair_end(c->ingest, (char *) r->worker.data,

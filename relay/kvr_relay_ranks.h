@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A set of ranks.
+ * A set of ranks, or of places, which are as many.
  */
 
 

@@ -17,8 +17,8 @@
 typedef struct {
     kvr_relay_source_t  *source;        /* that the lines are of, or NULL */
     kvr_relay_ranks_t    gone;          /* ranks of those that are not here */
-    uint64_t             moved;         /* places whose endpoint was at another
-                                           one, in bits */
+    kvr_relay_ranks_t    moved;         /* places whose endpoint was at another
+                                           one */
 } kvr_relay_state_loading_t;
 
 
@@ -220,7 +220,7 @@ kvr_relay_state_place(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
         for (i = 0; i < r->nsources; i++) {
 
             if (i != place && kvr_relay_state_endpoint(r, i) == endpoint) {
-                loading->moved |= (uint64_t) 1 << i;
+                kvr_relay_ranks_add(&loading->moved, i);
             }
         }
     }
@@ -316,7 +316,7 @@ kvr_relay_state_heir(const kvr_relay_t *r,
         return true;
     }
 
-    if (loading->moved >> place & 1) {
+    if (kvr_relay_ranks_has(&loading->moved, place)) {
         return false;
     }
 

@@ -224,9 +224,15 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 static void
 kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
 {
+    bool  unranked;
+
+    /* a rank that the zone has no room for is not one of any rank */
+
+    unranked = ev->unranked
+               || (why == KVR_WHY_RANK && ev->verdict == KVR_REFUSED);
+
     kvr_stream_missed(in->shard, in->worker,
-                      ev->unranked || why == KVR_WHY_RANK ? KVR_RANKS_MAX
-                                                          : ev->rank);
+                      unranked ? KVR_RANKS_MAX : ev->rank);
 }
 
 

@@ -104,11 +104,17 @@ kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
     uint32_t       holder;
     kvr_worker_t  *w;
 
+    if (rank < KVR_RANKS_MAX) {
+
+        /* without room for it, nothing of it is held, whatever is cleared */
+
+        (void) kvr_fleet_holder(&k->fleet, worker, rank, &holder);
+        return;
+    }
+
     w = &k->fleet.workers[worker];
 
-    if (kvr_fleet_holder(&k->fleet, worker, rank, &holder) != KVR_OK
-        && w->stream.source == KVR_SOURCE_ENVELOPE)
-    {
+    if (w->stream.source == KVR_SOURCE_ENVELOPE) {
         kvr_set32(&k->mem, &w->stream.whole, 0);
     }
 }

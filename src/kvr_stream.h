@@ -36,7 +36,7 @@ void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit);
 
 /*
  * What was refused was of that rank, which is one to be cleared from now on;
- * KVR_RANKS_MAX: of any.
+ * KVR_RANKS_MAX: of any, and the view is not whole any more.
  */
 void kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank);
 

@@ -543,6 +543,28 @@ test_refused_numbers(void)
 }
 
 
+/* Ranks that the zone has no room for, which no snapshot would give them. */
+
+static void
+test_no_room(void)
+{
+    char      text[32];
+    uint32_t  i;
+
+    for (i = 1; i < KVR_RANKS_MAX; i++) {
+        snprintf(text, sizeof(text), "[['c', %u]]", i);
+        (void) say("x", 5, i, true, text);
+    }
+
+    ok(stands("x", KVR_DEGRADED, KVR_DEG_REFUSED, 5, KVR_RANKS_MAX - 1)
+       && worker_of("x")->counters.why[KVR_WHY_RANK] > 0,
+       "there is no room for all ranks, and it is said");
+    ok(worker_of("x")->stream.whole == 1
+       && !kvr_fleet_wants_snapshot(worker_of("x")),
+       "but no snapshot is asked for");
+}
+
+
 int
 main(void)
 {
@@ -551,7 +573,8 @@ main(void)
     static void  (*const tests[])(void) = {
         test_refusal, test_taken_over, test_parts_taken_over,
         test_silent_epoch, test_set_back, test_unread, test_ranks,
-        test_ranks_refused, test_old, test_numbers, test_refused_numbers
+        test_ranks_refused, test_no_room, test_old, test_numbers,
+        test_refused_numbers
     };
 
     for (i = 0; i < KINDS; i++) {
