@@ -120,9 +120,10 @@ ngx_int_t
 ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
     ngx_uint_t times)
 {
-    uint32_t            i, flags, generation;
-    kvr_rc_t            rc;
-    kvr_worker_conf_t   conf;
+    uint32_t           i, flags, generation;
+    kvr_rc_t           krc;
+    ngx_int_t          rc;
+    kvr_worker_conf_t  conf;
 
     for (i = 0; i < c->nslots; i++) {
 
@@ -130,25 +131,19 @@ ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
             continue;
         }
 
-        rc = kvr_router_read_worker(&c->zone->router, i, &conf, &flags,
-                                    &generation);
+        krc = kvr_router_read_worker(&c->zone->router, i, &conf, &flags,
+                                     &generation);
 
-        if (rc == KVR_OK && !(flags & KVR_WORKER_DELETED)) {
-            rc = kvr_ingest_dropped(c->ingest, conf.id, ngx_strlen(conf.id));
+        if (krc == KVR_OK && !(flags & KVR_WORKER_DELETED)) {
+            krc = kvr_ingest_dropped(c->ingest, conf.id, ngx_strlen(conf.id));
         }
 
-        switch (rc) {
-
-        case KVR_BUSY:
-            return NGX_BUSY;
-
-        case KVR_LOST:
-            return NGX_ABORT;
-
-        default:
-            c->slots[i].dropped = times - 1;
-            break;
+        rc = ngx_http_kv_router_repair_rc(krc);
+        if (rc != NGX_OK) {
+            return rc;
         }
+
+        c->slots[i].dropped = times - 1;
     }
 
     c->dropped = times - 1;

@@ -9,6 +9,8 @@
 #include "kvr_shard.h"
 
 
+static kvr_rc_t kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,
+    kvr_shard_t **k, uint32_t *worker);
 static void kvr_registry_take_out(kvr_shard_t *k, uint32_t worker,
     uint32_t foreign);
 
@@ -117,26 +119,20 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
     kvr_rc_t      rc;
     kvr_shard_t  *k;
 
-    k = kvr_shard_of(r, id, len);
-
-    rc = kvr_shard_lock_leased(k);
+    rc = kvr_registry_enter(r, id, len, &k, &worker);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+    flags = k->fleet.workers[worker].flags;
 
-    if (rc == KVR_OK) {
-        flags = k->fleet.workers[worker].flags;
+    if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)) {
+        kvr_registry_take_out(k, worker, 0);
 
-        if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)) {
-            kvr_registry_take_out(k, worker, 0);
-
-        } else {
-            kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
-            kvr_fleet_say(&k->fleet, worker, "");
-            rc = KVR_DECLINED;
-        }
+    } else {
+        kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
+        kvr_fleet_say(&k->fleet, worker, "");
+        rc = KVR_DECLINED;
     }
 
     kvr_shard_unlock(k);
@@ -153,24 +149,18 @@ kvr_router_expire(kvr_router_t *r, const char *id, size_t len, uint64_t now_ms)
     kvr_shard_t   *k;
     kvr_worker_t  *w;
 
-    k = kvr_shard_of(r, id, len);
-
-    rc = kvr_shard_lock_leased(k);
+    rc = kvr_registry_enter(r, id, len, &k, &worker);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+    w = &k->fleet.workers[worker];
 
-    if (rc == KVR_OK) {
-        w = &k->fleet.workers[worker];
+    if (w->flags & KVR_WORKER_DELETED) {
+        rc = KVR_DECLINED;
 
-        if (w->flags & KVR_WORKER_DELETED) {
-            rc = KVR_DECLINED;
-
-        } else if (w->expires_ms == 0 || w->expires_ms > now_ms) {
-            kvr_set64(&k->mem, &w->expires_ms, now_ms);
-        }
+    } else if (w->expires_ms == 0 || w->expires_ms > now_ms) {
+        kvr_set64(&k->mem, &w->expires_ms, now_ms);
     }
 
     kvr_shard_unlock(k);
@@ -186,29 +176,47 @@ kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
     kvr_rc_t      rc;
     kvr_shard_t  *k;
 
-    k = kvr_shard_of(r, id, len);
-
-    rc = kvr_shard_lock_leased(k);
+    rc = kvr_registry_enter(r, id, len, &k, &worker);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    rc = kvr_fleet_find(&k->fleet, id, len, &worker);
+    flags = k->fleet.workers[worker].flags;
 
-    if (rc == KVR_OK) {
-        flags = k->fleet.workers[worker].flags;
+    if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC | KVR_WORKER_FOREIGN)
+        || kvr_worker_tombstone(flags))
+    {
+        rc = KVR_DECLINED;
 
-        if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC | KVR_WORKER_FOREIGN)
-            || kvr_worker_tombstone(flags))
-        {
-            rc = KVR_DECLINED;
-
-        } else {
-            kvr_registry_take_out(k, worker, KVR_WORKER_FOREIGN);
-        }
+    } else {
+        kvr_registry_take_out(k, worker, KVR_WORKER_FOREIGN);
     }
 
     kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
+/* The lock, and a worker, deleted or not; on KVR_OK the caller unlocks. */
+
+static kvr_rc_t
+kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,
+    kvr_shard_t **k, uint32_t *worker)
+{
+    kvr_rc_t  rc;
+
+    *k = kvr_shard_of(r, id, len);
+
+    rc = kvr_shard_lock_leased(*k);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_fleet_find(&(*k)->fleet, id, len, worker);
+    if (rc != KVR_OK) {
+        kvr_shard_unlock(*k);
+    }
 
     return rc;
 }
