@@ -257,14 +257,19 @@ class Ranks(test_relay.Tests):
 
     # ----------------------------------------------- several at one endpoint
 
-    def several_restart(self):
-        """an endpoint that gives several ranks takes all of them along"""
+    def _several(self):
+        """Two engines, of which the first gives two ranks, and a relay."""
         first, second = self.engine(), self.engine()
         relay = self.started([first, second])
         first.send_rank(2, stored([12]))
         first.send_rank(0, stored([10]))
         second.send_rank(1, stored([11]))
         self._have(relay, r0=[10], r1=[11], r2=[12])
+        return first, second, relay
+
+    def several_restart(self):
+        """an endpoint that gives several ranks takes all of them along"""
+        first, second, relay = self._several()
         self.is_complete(relay)
         first.close()
         relay.wait_for("engine disconnected")
@@ -275,12 +280,7 @@ class Ranks(test_relay.Tests):
 
     def several_restart_unseen(self):
         """so it does when the relay was away meanwhile"""
-        first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
-        first.send_rank(2, stored([12]))
-        first.send_rank(0, stored([10]))
-        second.send_rank(1, stored([11]))
-        self._have(relay, r0=[10], r1=[11], r2=[12])
+        first, second, relay = self._several()
         self._left(relay)
         first.close()
         first.rise()
