@@ -276,6 +276,7 @@ pointer(const char *bytes, size_t len)
 
     detail = NULL;
     p.head.eagle = false;
+    p.head.hybrid = false;
     rc = kvr_pointer_read(&p, (const char *const *) copies, lens, &detail);
 
     for (i = 0; i < KVR_POINTER_FIELDS; i++) {

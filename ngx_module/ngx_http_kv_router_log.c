@@ -17,7 +17,7 @@
 
 /* "kv-snap-ask:{" id "}" */
 #define NGX_HTTP_KV_ROUTER_LOG_KEY_LEN  (KVR_WORKER_ID_MAX + 16)
-#define NGX_HTTP_KV_ROUTER_LOG_ARGS     9
+#define NGX_HTTP_KV_ROUTER_LOG_ARGS     10
 
 /* "(" epoch "-" seq */
 #define NGX_HTTP_KV_ROUTER_LOG_ID_LEN   (2 * NGX_INT64_LEN + 8)
@@ -138,8 +138,9 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
         ngx_str_set(&args[6], "parts");
         ngx_str_set(&args[7], "block_size");
         ngx_str_set(&args[8], "eagle");
+        ngx_str_set(&args[9], "hybrid");
 
-        return 9;
+        return 10;
 
     case ngx_http_kv_router_repair_ask_part:
 

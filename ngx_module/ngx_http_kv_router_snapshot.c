@@ -120,6 +120,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
     /* who does not say is taken for one of the zone's kind */
 
     pointer.head.eagle = c->zone->params.eagle;
+    pointer.head.hybrid = false;
 
     switch (kvr_pointer_read(&pointer, values, len, detail)) {
 

@@ -548,7 +548,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_bool(g, "truncated",
                                 w->flags & KVR_WORKER_TRUNCATED);
 
-    /* what other groups of a hybrid model have, nobody knows */
+    /* which blocks the groups that are not indexed hold is not known */
 
     ngx_http_kv_router_gen_str(g, "scores", w->flags & KVR_WORKER_HYBRID
                                             ? "upper_bounds" : "as_held");

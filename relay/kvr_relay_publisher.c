@@ -164,6 +164,7 @@ kvr_relay_publisher_make(kvr_relay_t *r, const char *payload, size_t len,
     e.has_engine_seq = last;
     e.engine_seq = engine_seq;
     e.rank = rank;
+    e.hybrid = kvr_relay_mirror_hybrid(&r->mirror);
 
     size = kvr_envelope_print(bytes, size, &e);
 
@@ -505,6 +506,7 @@ kvr_relay_publisher_heartbeat(kvr_relay_t *r)
     e.seq = p->sent;
     e.complete = kvr_relay_complete(r, NULL)
                  && (p->sent_complete || p->sent == p->seq);
+    e.hybrid = kvr_relay_mirror_hybrid(&r->mirror);
 
     argv[0] = "PUBLISH";
     argv[1] = r->session.channel;

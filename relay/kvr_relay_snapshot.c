@@ -350,8 +350,8 @@ static void
 kvr_relay_snapshot_point(kvr_relay_t *r)
 {
     char                   number[5][24];
-    size_t                 i, n, len[28];
-    const char            *argv[28];
+    size_t                 i, n, len[30];
+    const char            *argv[30];
     kvr_relay_snapshot_t  *s;
 
     s = &r->snapshot;
@@ -388,6 +388,8 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = r->session.block_size;
     argv[n++] = "eagle";
     argv[n++] = r->options.eagle ? "1" : "0";
+    argv[n++] = "hybrid";
+    argv[n++] = kvr_relay_mirror_hybrid(&r->mirror) ? "1" : "0";
     argv[n++] = "engine_seq";
     argv[n++] = s->engine_seq;
     argv[n++] = "state_parts";

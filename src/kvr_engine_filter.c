@@ -34,9 +34,7 @@ kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
                ? KVR_WHY_NONE : ev->otherwise;
     }
 
-    if ((op->w->flags & KVR_WORKER_HYBRID) == 0) {
-        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
-    }
+    kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
 
     return KVR_WHY_GROUP;
 }

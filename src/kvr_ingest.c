@@ -325,6 +325,10 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_GAP;
     }
 
+    if (m->hybrid) {
+        kvr_fleet_set_flags(&k->fleet, in->worker, KVR_WORKER_HYBRID, 0);
+    }
+
     if (m->heartbeat) {
         kvr_count(k, &w->counters.heartbeats, 1);
 

@@ -14,10 +14,11 @@ kvr_pointer_read(kvr_pointer_t *p,
     const size_t len[KVR_POINTER_FIELDS], const char **detail)
 {
     uint32_t  i;
-    uint64_t  version, epoch, seq, complete, parts, block_size, eagle;
+    uint64_t  version, epoch, seq, complete, parts, block_size, eagle, hybrid;
 
     uint64_t  *numbers[] = {
-        &version, &epoch, &seq, &complete, &parts, &block_size, &eagle
+        &version, &epoch, &seq, &complete, &parts, &block_size, &eagle,
+        &hybrid
     };
 
     for (i = 0; i < KVR_POINTER_NEEDED && values[i] == NULL; i++) {
@@ -29,6 +30,7 @@ kvr_pointer_read(kvr_pointer_t *p,
     }
 
     eagle = p->head.eagle;
+    hybrid = p->head.hybrid;
 
     for (i = 0; i < KVR_POINTER_FIELDS; i++) {
 
@@ -50,7 +52,7 @@ kvr_pointer_read(kvr_pointer_t *p,
     }
 
     if (epoch == 0 || epoch > KVR_EPOCH_MAX || seq == 0 || seq > KVR_SEQ_MAX
-        || complete > 1 || eagle > 1 || parts > KVR_POINTER_PARTS
+        || complete > 1 || eagle > 1 || hybrid > 1 || parts > KVR_POINTER_PARTS
         || block_size > UINT32_MAX)
     {
         *detail = "a field of a snapshot is out of range";
@@ -62,6 +64,7 @@ kvr_pointer_read(kvr_pointer_t *p,
     p->head.complete = complete != 0;
     p->head.block_size = (uint32_t) block_size;
     p->head.eagle = eagle != 0;
+    p->head.hybrid = hybrid != 0;
     p->parts = (uint32_t) parts;
 
     return KVR_OK;

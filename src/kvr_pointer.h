@@ -17,9 +17,9 @@
 /* Of a snapshot: more blocks than any zone has room for. */
 #define KVR_POINTER_PARTS   65536
 
-/* version, epoch, seq, complete, parts, block_size, and eagle, which may be
-   missing */
-#define KVR_POINTER_FIELDS  7
+/* version, epoch, seq, complete, parts, block_size, and eagle and hybrid,
+   which may be missing */
+#define KVR_POINTER_FIELDS  8
 #define KVR_POINTER_NEEDED  6
 
 
@@ -30,10 +30,10 @@ typedef struct {
 
 
 /*
- * Reads the fields, in the order above, of any bytes; NULL: it has no such
- * field, and without eagle p->head.eagle stays as it is.  KVR_DECLINED: there
- * is no snapshot.  KVR_INVALID: *detail says why, a sentence that lives
- * forever.
+ * Reads the fields, in the order above, of any bytes; NULL: the hash has no
+ * such field.  Without eagle, or hybrid, the one in p->head stays as it is.
+ * KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why, a
+ * sentence that lives forever.
  */
 kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
     const char *const values[KVR_POINTER_FIELDS],

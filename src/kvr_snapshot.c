@@ -210,6 +210,10 @@ kvr_snapshot_begin(kvr_snapshot_t *s, const char *worker, size_t len,
     kvr_set64(&k->mem, &w->stream.aside, s->number);
     kvr_set32(&k->mem, &w->stream.aside_lost, 0);
 
+    if (head->hybrid) {
+        kvr_fleet_set_flags(&k->fleet, s->worker, KVR_WORKER_HYBRID, 0);
+    }
+
     kvr_shard_unlock(k);
 
     return KVR_OK;
@@ -342,6 +346,11 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
             if (rc == KVR_DONE && s->entries) {
                 s->head.seq = s->msg.seq;
                 s->head.complete = s->head.complete && s->msg.complete;
+
+                if (s->msg.hybrid) {
+                    kvr_fleet_set_flags(&s->shard->fleet, s->worker,
+                                        KVR_WORKER_HYBRID, 0);
+                }
             }
 
             if (rc != KVR_OK) {
@@ -379,6 +388,12 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         kvr_count(s->shard, &w->counters.why[ev->why], 1);
         s->refused += ev->verdict == KVR_REFUSED;
         s->done = ev->nhandles;
+
+        if (ev->why == KVR_WHY_GROUP) {
+            kvr_fleet_set_flags(&s->shard->fleet, s->worker,
+                                KVR_WORKER_HYBRID, 0);
+        }
+
         return n;
     }
 

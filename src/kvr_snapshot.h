@@ -52,6 +52,8 @@ typedef struct {
     uint32_t    block_size;         /* tokens */
     bool        complete;           /* the publisher knows all of the engine */
     bool        eagle;              /* its blocks are of pairs of tokens */
+    bool        hybrid;             /* the model has KV cache groups that are
+                                       not in it */
 } kvr_snapshot_head_t;
 
 

@@ -283,6 +283,7 @@ kv_router_worker_confidence{zone="main",worker="x",state="SYNCING"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="STALE"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="UNVERIFIED"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="EXTERNAL"} 0
+kv_router_worker_confidence{zone="main",worker="x",state="BOUND"} 0
 kv_router_worker_draining{zone="main",worker="x"} 1
 
 

@@ -1,22 +1,25 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * kv-relay's envelope: ["kvr1", worker, epoch, seq, complete, rank, payload].
- * More elements than these are a later version's, and ignored.
+ * kv-relay's envelope: ["kvr1", worker, epoch, seq, complete, rank, payload,
+ * engine_seq, hybrid].  The last two may be missing; engine_seq is for
+ * kv-relay itself.  Further elements belong to later versions and are ignored.
  */
 
 
 #include "kvr_decoder.h"
 
 
-#define KVR_ENVELOPE_FIELDS  7
+#define KVR_ENVELOPE_FIELDS  7       /* must be there */
+#define KVR_ENVELOPE_HYBRID  8       /* the place of hybrid */
 
 
 kvr_rc_t
 kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 {
     uint32_t            i;
-    kvr_msgpack_item_t  frame, item[KVR_ENVELOPE_FIELDS];
+    kvr_msgpack_t       peek;
+    kvr_msgpack_item_t  frame, more, item[KVR_ENVELOPE_FIELDS];
     kvr_msgpack_item_t *worker, *epoch, *seq, *complete, *rank, *payload;
 
     if (kvr_msgpack_read(&d->in, &frame) != KVR_OK) {
@@ -30,6 +33,15 @@ kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
     for (i = 0; i < frame.count; i++) {
 
         if (i >= KVR_ENVELOPE_FIELDS) {
+            peek = d->in;
+
+            if (i == KVR_ENVELOPE_HYBRID
+                && kvr_msgpack_read(&peek, &more) == KVR_OK
+                && more.type == MPACK_TOKEN_BOOLEAN)
+            {
+                msg->hybrid = more.number != 0;
+            }
+
             if (kvr_msgpack_skip(&d->in, KVR_MSGPACK_DEPTH - 1) != KVR_OK) {
                 return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX,
                                          "broken envelope");

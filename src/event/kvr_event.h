@@ -54,6 +54,8 @@ typedef struct {
     uint64_t     seq;
     bool         complete;          /* the publisher's mirror is whole */
     bool         heartbeat;         /* no payload: seq is the last one sent */
+    bool         hybrid;            /* the model has KV cache groups that the
+                                       publisher does not pass on */
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
@@ -356,6 +358,8 @@ typedef struct {
     bool         has_engine_seq;    /* completes an engine's batch: of this */
     uint64_t     engine_seq;        /* number, */
     uint32_t     rank;              /* of this rank */
+    bool         hybrid;            /* the model has KV cache groups whose
+                                       events are not passed on */
 } kvr_envelope_t;
 
 /*

@@ -16,7 +16,7 @@
 
 
 static kvr_why_t kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev,
-    kvr_msgpack_t *in, uint32_t block, uint32_t *nmm);
+    kvr_msgpack_t *in, uint32_t block, uint32_t at, uint32_t *nmm);
 static bool kvr_extra_mm(kvr_decoder_t *d, const kvr_msgpack_item_t *id,
     uint32_t *nmm);
 
@@ -68,7 +68,7 @@ kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
         }
 
         for (i = 0; i < entry.count; i++) {
-            why = kvr_extra_key(d, ev, &in, block, &n);
+            why = kvr_extra_key(d, ev, &in, block, i, &n);
 
             if (why == KVR_WHY_EXTRA_KEY) {
                 goto strange;
@@ -105,9 +105,11 @@ strange:
 }
 
 
+/* The key number `at` of the block's entry. */
+
 static kvr_why_t
 kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
-    uint32_t block, uint32_t *nmm)
+    uint32_t block, uint32_t at, uint32_t *nmm)
 {
     bool                first;
     size_t              tag;
@@ -141,7 +143,13 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
         return KVR_WHY_EXTRA_KEY;
     }
 
-    if (ev->lora_len != 0 && key.count == ev->lora_len
+    /*
+     * vLLM puts the LoRA's name first (vllm/v1/core/kv_cache_utils.py,
+     * generate_block_hash_extra_keys()).  The same text at a later place is a
+     * salt.
+     */
+
+    if (at == 0 && ev->lora_len != 0 && key.count == ev->lora_len
         && memcmp(key.bytes, ev->lora_name, ev->lora_len) == 0)
     {
         return KVR_WHY_NONE;

@@ -104,7 +104,7 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     to.left = size;
     to.full = false;
 
-    kvr_pack(&to, mpack_pack_array(8));
+    kvr_pack(&to, mpack_pack_array(9));
     kvr_pack_text(&to, "kvr1", 4);
     kvr_pack_text(&to, e->worker, e->worker_len);
     kvr_pack_u64(&to, e->epoch);
@@ -132,6 +132,8 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     } else {
         kvr_pack(&to, mpack_pack_nil());
     }
+
+    kvr_pack(&to, mpack_pack_boolean(e->hybrid));
 
     return to.full ? 0 : size - to.left;
 }

@@ -623,6 +623,12 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
         return KVR_STALE;
     }
 
+    if ((c == KVR_EXACT || c == KVR_UNVERIFIED)
+        && kvr_load32(&w->flags) & KVR_WORKER_HYBRID)
+    {
+        return KVR_BOUND;
+    }
+
     return c;
 }
 
@@ -632,10 +638,10 @@ kvr_confidence_name(kvr_confidence_t c)
 {
     static const char  *names[] = {
         "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE", "UNVERIFIED",
-        "EXTERNAL"
+        "EXTERNAL", "BOUND"
     };
 
-    return c <= KVR_EXTERNALLY_FED ? names[c] : "UNKNOWN";
+    return c <= KVR_BOUND ? names[c] : "UNKNOWN";
 }
 
 

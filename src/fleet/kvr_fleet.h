@@ -53,7 +53,10 @@ typedef enum {
     KVR_SYNCING,
     KVR_STALE,
     KVR_UNVERIFIED,
-    KVR_EXTERNALLY_FED       /* API, Lua: "EXTERNAL" */
+    KVR_EXTERNALLY_FED,      /* API, Lua: "EXTERNAL" */
+    KVR_BOUND                /* EXACT or UNVERIFIED, but the model has KV cache
+                                groups that are not indexed: the engine may
+                                use less of a match than is told */
 } kvr_confidence_t;
 
 
@@ -71,7 +74,8 @@ typedef enum {
 #define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
                                             model or block size */
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
-                                            indexed: scores are upper bounds */
+                                            indexed: overlaps are upper
+                                            bounds, see KVR_BOUND */
 
 
 /* Deleted by a person, and not just gone from Redis. */

@@ -108,8 +108,8 @@ near_cost(20 - 6 - 3, "decay: host and disk don't fade",
 -- ---- confidence -------------------------------------------------------------
 
 local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE",
-                "UNVERIFIED", "EXTERNAL" }
-local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1 }
+                "UNVERIFIED", "EXTERNAL", "BOUND" }
+local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7 }
 
 for i, name in ipairs(names) do
     local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }

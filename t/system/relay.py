@@ -123,7 +123,10 @@ class Engine:
         self._send(batch, False)
 
     def _send(self, batch, lost):
-        payload = msgpack.packb(batch)
+        self.send_payload(msgpack.packb(batch), lost)
+
+    def send_payload(self, payload, lost=False):
+        """A message's last frame as it is."""
         with self.lock:
             if not lost:
                 self.pub.send_multipart(

@@ -97,7 +97,7 @@ def hybrid_models_are_told():
         ["BlockRemoved", [HASH], "GPU", 1])
     assert worker["scores"] == "upper_bounds", worker
     assert worker["filtered"] == {"group": 2}, worker
-    assert worker["confidence"] == "UNVERIFIED", worker
+    assert worker["confidence"] == "BOUND", worker
     assert at.blocks("hybrid") == 1
 
 

@@ -414,6 +414,21 @@ begin(const char *worker, uint64_t epoch, uint64_t seq, bool complete)
     head.complete = complete;
     head.block_size = 4;
     head.eagle = false;
+    head.hybrid = false;
+
+    return kvr_snapshot_begin(snapshot, worker, strlen(worker), &head);
+}
+
+
+/* The same of a model that has KV cache groups which are not in it. */
+
+static inline kvr_rc_t
+begin_hybrid(const char *worker, uint64_t epoch, uint64_t seq)
+{
+    kvr_snapshot_head_t  head = {
+        .epoch = epoch, .seq = seq, .block_size = 4, .complete = true,
+        .hybrid = true
+    };
 
     return kvr_snapshot_begin(snapshot, worker, strlen(worker), &head);
 }

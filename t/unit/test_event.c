@@ -488,6 +488,24 @@ test_extra_keys(void)
        && got.event[0].ev.mm_start == NULL && got.event[0].ev.salt_len == 0,
        "an extra key may be the LoRA's name");
 
+    ok(decode_event(STORE("null", "'ad'", "[['ad', 'ad'], ['ad']]"),
+                    KVR_FILTERED, KVR_WHY_EXTRA_KEY),
+       "a second key that is the LoRA's name can't be classified");
+
+    kvr_decoder_salted(decoder, true);
+
+    ok(decode_event(STORE("null", "'ad'", "[['ad', 'ad'], ['ad']]"),
+                    KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].lora, "ad") == 0
+       && strcmp(got.event[0].salt, "ad") == 0,
+       "where salts are there it is a salt");
+    ok(decode_event(STORE("null", "'ad'", "[['ad', 's'], ['ad']]"),
+                    KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].salt, "s") == 0,
+       "as any other second key is");
+
+    kvr_decoder_salted(decoder, false);
+
     ok(decode_event(STORE("null", "null", "[['ad'], ['ad']]"),
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
        "a name that isn't the LoRA's can't be classified");
@@ -519,8 +537,8 @@ test_extra_keys(void)
        && got.event[0].ev.handles[1] == 8,
        "the blocks before the one that can't be classified are kept");
 
-    ok(decode_event(STORE("null", "'ad'", "[['dynamo-cache-salt:t', '" ID
-                          "', 'ad'], ['ad']]"), KVR_KEEP, KVR_WHY_NONE)
+    ok(decode_event(STORE("null", "'ad'", "[['ad', '" ID
+                          "', 'dynamo-cache-salt:t'], ['ad']]"), KVR_KEEP, KVR_WHY_NONE)
        && strcmp(got.event[0].salt, "t") == 0
        && got.event[0].mm_start[2] == 1,
        "a tagged salt, an image and a LoRA can be told apart");

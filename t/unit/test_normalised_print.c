@@ -192,7 +192,7 @@ test_envelope(void)
        && got.opened == KVR_OK && got.msg.form == KVR_FORM_ENVELOPE
        && strcmp(got.worker, "w:1") == 0 && got.msg.epoch == 1795288545942
        && got.msg.seq == UINT64_MAX && got.msg.complete
-       && !got.msg.heartbeat && got.msg.counted,
+       && !got.msg.heartbeat && got.msg.counted && !got.msg.hybrid,
        "an envelope that was written is read");
 
     ok(got.n == 1 && got.event[0].ev.kind == KVR_REMOVE
@@ -206,6 +206,13 @@ test_envelope(void)
 
     ok(got.opened == KVR_OK && got.msg.heartbeat && !got.msg.complete,
        "one without a payload is a heartbeat");
+
+    e.hybrid = true;
+    len = kvr_envelope_print(out, sizeof(out), &e);
+    decode_bytes(out, len);
+
+    ok(got.opened == KVR_OK && got.msg.hybrid,
+       "an envelope says that the model is hybrid");
 
     ok(kvr_envelope_print(out, len - 1, &e) == 0,
        "one that has no room isn't written");

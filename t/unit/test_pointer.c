@@ -62,7 +62,7 @@ wrong(const char *version, const char *epoch, const char *seq,
     const char *what)
 {
     ok(read_fields(version, epoch, seq, complete, parts, block_size,
-                   NULL)
+                   NULL, NULL)
        == KVR_INVALID && detail != NULL, "%s", what);
 }
 
@@ -70,27 +70,35 @@ wrong(const char *version, const char *epoch, const char *seq,
 int
 main(void)
 {
-    ok(read_fields("1", "1700000000000", "7", "1", "3", "16", NULL)
+    ok(read_fields("1", "1700000000000", "7", "1", "3", "16", NULL, NULL)
        == KVR_OK,
        "a pointer is read");
     ok(pointer.head.epoch == 1700000000000 && pointer.head.seq == 7
        && pointer.head.complete && pointer.parts == 3
        && pointer.head.block_size == 16, "each of its fields");
-    ok(read_fields(NULL, NULL, NULL, NULL, NULL, NULL, "0")
+    ok(read_fields(NULL, NULL, NULL, NULL, NULL, NULL, "0", NULL)
        == KVR_DECLINED,
        "where there is none, there is no snapshot");
     ok(read_fields("1", "281474976710655", "281474976710655", "0",
-                   "65536", "4294967295", NULL) == KVR_OK,
+                   "65536", "4294967295", NULL, NULL) == KVR_OK,
        "what is just in the bounds is taken");
 
-    ok(read_fields("1", "1", "7", "1", "3", "16", "1") == KVR_OK
+    ok(read_fields("1", "1", "7", "1", "3", "16", "1", NULL) == KVR_OK
        && pointer.head.eagle
-       && read_fields("1", "1", "7", "1", "3", "16", "0") == KVR_OK
+       && read_fields("1", "1", "7", "1", "3", "16", "0", NULL) == KVR_OK
        && !pointer.head.eagle, "it may say what its blocks are of");
-    ok(read_fields("1", "1", "7", "1", "3", "16", "2") == KVR_INVALID
-       && read_fields("1", "1", "7", "1", "3", "16", "") == KVR_INVALID
-       && read_fields("1", "1", "7", "1", "3", "16", "on") == KVR_INVALID,
+    ok(read_fields("1", "1", "7", "1", "3", "16", "2", NULL) == KVR_INVALID
+       && read_fields("1", "1", "7", "1", "3", "16", "", NULL) == KVR_INVALID
+       && read_fields("1", "1", "7", "1", "3", "16", "on", NULL)
+          == KVR_INVALID,
        "by 0 or 1");
+    ok(read_fields("1", "1", "7", "1", "3", "16", NULL, "1") == KVR_OK
+       && pointer.head.hybrid
+       && read_fields("1", "1", "7", "1", "3", "16", NULL, "0") == KVR_OK
+       && !pointer.head.hybrid, "it may say that its model is hybrid");
+    ok(read_fields("1", "1", "7", "1", "3", "16", NULL, "2") == KVR_INVALID
+       && read_fields("1", "1", "7", "1", "3", "16", NULL, "yes")
+          == KVR_INVALID, "by 0 or 1 as well");
 
     wrong("1", "1", NULL, "1", "3", "16", "a field that is missing");
     wrong("1", "1", "", "1", "3", "16", "a field that is empty");

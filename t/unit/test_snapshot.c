@@ -127,6 +127,24 @@ test_slices(void)
 }
 
 
+/* Which the pointer says, before an envelope could. */
+
+static void
+test_hybrid(void)
+{
+    model_t  m;
+
+    model_random(&m);
+
+    ok(load("a", 1, 1, true, &m)
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       "a snapshot makes the view EXACT");
+    ok(begin_hybrid("a", 2, 1) == KVR_OK && end() == KVR_OK
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_BOUND,
+       "that of a hybrid model makes it BOUND");
+}
+
+
 /* Engine blocks of two of ours each. */
 
 static void
@@ -468,8 +486,8 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_swap, test_slices, test_spans, test_cursor, test_whole,
-        test_full, test_garbage
+        test_swap, test_hybrid, test_slices, test_spans, test_cursor,
+        test_whole, test_full, test_garbage
     };
 
     for (i = 0; i < KINDS; i++) {

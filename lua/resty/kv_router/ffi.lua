@@ -219,7 +219,7 @@ local ROLES = { [0] = "both", "prefill", "decode" }
 _M.ROLE_BITS = { both = 1, prefill = 2, decode = 4 }
 
 local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
-                      "STALE", "UNVERIFIED", "EXTERNAL" }
+                      "STALE", "UNVERIFIED", "EXTERNAL", "BOUND" }
 
 _M.CONFIDENCES = CONFIDENCES
 

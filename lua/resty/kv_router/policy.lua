@@ -60,8 +60,9 @@
 --         role                  "both", "prefill" or "decode"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
---                               "UNVERIFIED" or "EXTERNAL"; confidence_id is
---                               the same as a number, from 0, for hot loops
+--                               "UNVERIFIED", "EXTERNAL" or "BOUND";
+--                               confidence_id is the same as a number, from 0,
+--                               for hot loops
 --         confidence_reason     why: "none", "no_events", "silent",
 --                               "redis_down", "gap_not_filled", "block_size",
 --                               ... as in /workers (a string: see below)

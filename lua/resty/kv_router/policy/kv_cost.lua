@@ -36,8 +36,8 @@
 --                                   above: softmax over normalised costs
 --     discount               by confidence, 0 to 1, those not named keep their
 --                            default: { EXACT = 1, UNVERIFIED = 1,
---                            EXTERNAL = 1, UNKNOWN = 1, DEGRADED = 0.5,
---                            SYNCING = 0.5, STALE = 0.5 }
+--                            EXTERNAL = 1, UNKNOWN = 1, BOUND = 0.7,
+--                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
 --
 -- A policy is a module with new(conf), which returns an object with
 -- pick(self, ctx) and, if it likes, done(self, ctx, outcome).  What they are
@@ -86,6 +86,7 @@ for _, name in pairs(names) do
     DISCOUNTS[name] = { type = "number", max = 1, default = 1 }
 end
 
+DISCOUNTS.BOUND.default = 0.7
 DISCOUNTS.DEGRADED.default = 0.5
 DISCOUNTS.SYNCING.default = 0.5
 DISCOUNTS.STALE.default = 0.5

@@ -73,7 +73,8 @@ local SCORERS = {
 
 local PICKERS = { max = true, weighted = true, random = true }
 
-local DISCOUNTED = { DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
+local DISCOUNTED = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5,
+                     STALE = 0.5 }
 local DISCOUNTS = {}         -- by confidence_id, from 0
 
 for id = 0, #names do
