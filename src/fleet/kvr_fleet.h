@@ -28,8 +28,8 @@
 
 #include "../kvr.h"
 #include "../core/kvr_txn.h"
-#include "../event/kvr_event.h"
-#include "kvr_adapters.h"
+#include "../wire/kvr_event.h"
+#include "../wire/kvr_adapters.h"
 
 
 #define KVR_HOLDER_NONE      UINT32_MAX

@@ -1,0 +1,43 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The pointer of a worker's newest snapshot: fields of the hash
+ * "kv-snap:{worker}" (EVENTS.md section 2).  Whoever can write to Redis can
+ * write anything there.
+ */
+
+
+#ifndef KVR_POINTER_H_INCLUDED
+#define KVR_POINTER_H_INCLUDED
+
+
+#include "../follow/kvr_snapshot.h"
+
+
+/* Of a snapshot: more blocks than any zone has room for. */
+#define KVR_POINTER_PARTS   65536
+
+/* version, epoch, seq, complete, parts, block_size, and eagle, which may be
+   missing */
+#define KVR_POINTER_FIELDS  7
+#define KVR_POINTER_NEEDED  6
+
+
+typedef struct {
+    kvr_snapshot_head_t  head;
+    uint32_t             parts;
+} kvr_pointer_t;
+
+
+/*
+ * Reads the fields, in the order above, of any bytes; NULL: it has no such
+ * field, and without eagle p->head.eagle stays as it is.  KVR_DECLINED: there
+ * is no snapshot.  KVR_INVALID: *detail says why, a sentence that lives
+ * forever.
+ */
+kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
+    const char *const values[KVR_POINTER_FIELDS],
+    const size_t len[KVR_POINTER_FIELDS], const char **detail);
+
+
+#endif /* KVR_POINTER_H_INCLUDED */
