@@ -35,6 +35,7 @@
 #define KVR_SNAPSHOT_H_INCLUDED
 
 
+#include "../wire/kvr_pointer.h"
 #include "../zone/kvr_router.h"
 
 
@@ -43,16 +44,6 @@
 
 
 typedef struct kvr_snapshot_s  kvr_snapshot_t;
-
-
-/* What the pointer says of a snapshot. */
-typedef struct {
-    uint64_t    epoch;              /* it is the state after this message */
-    uint64_t    seq;
-    uint32_t    block_size;         /* tokens */
-    bool        complete;           /* the publisher knows all of the engine */
-    bool        eagle;              /* its blocks are of pairs of tokens */
-} kvr_snapshot_head_t;
 
 
 /* NULL when out of memory. */

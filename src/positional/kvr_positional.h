@@ -51,9 +51,9 @@
 #define KVR_POSITIONAL_H_INCLUDED
 
 
+#include "../core/kvr_depths.h"
 #include "kvr_block.h"
 #include "kvr_entries.h"
-#include "../radix/kvr_radix.h"
 
 
 #define KVR_POSITIONAL_STEPS     8192   /* blocks that one lookup looks at; the

@@ -40,6 +40,7 @@
 
 
 #include "../core/kvr_arena.h"
+#include "../core/kvr_depths.h"
 #include "kvr_handle_table.h"
 #include "kvr_run.h"
 
@@ -143,20 +144,6 @@ void kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z);
 
 
 /* ---- readers ------------------------------------------------------------ */
-
-/*
- * What find fills: depths[t][v] for views v < nviews, t = 0 device, 1 host,
- * 2 disk, cumulative.  When tiered is false, rows 0 and 1 were not written,
- * and are the same as row 2.
- */
-typedef struct {
-    uint32_t   *depths[3];
-    uint32_t    nviews;
-    bool        early_exit;             /* given: may stop when one view is
-                                           left, with less than it has */
-    bool        tiered;
-    bool        torn;                   /* cut short beside a writer */
-} kvr_depths_t;
 
 /* The deepest match of any view; no lock.  n hashes of a prompt. */
 uint32_t kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes,

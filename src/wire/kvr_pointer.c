@@ -4,7 +4,6 @@
 
 
 #include "kvr_pointer.h"
-
 #include "kvr_decoder.h"
 
 

@@ -11,7 +11,7 @@
 #define KVR_POINTER_H_INCLUDED
 
 
-#include "../follow/kvr_snapshot.h"
+#include "../kvr.h"
 
 
 /* Of a snapshot: more blocks than any zone has room for. */
@@ -21,6 +21,16 @@
    missing */
 #define KVR_POINTER_FIELDS  7
 #define KVR_POINTER_NEEDED  6
+
+
+/* What the pointer says of a snapshot. */
+typedef struct {
+    uint64_t    epoch;              /* it is the state after this message */
+    uint64_t    seq;
+    uint32_t    block_size;         /* tokens */
+    bool        complete;           /* the publisher knows all of the engine */
+    bool        eagle;              /* its blocks are of pairs of tokens */
+} kvr_snapshot_head_t;
 
 
 typedef struct {

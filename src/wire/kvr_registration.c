@@ -279,3 +279,12 @@ kvr_registration_role(kvr_registration_t *reg, const char *value, size_t len)
 
     return "\"role\" must be \"both\", \"prefill\" or \"decode\"";
 }
+
+
+const char *
+kvr_role_name(uint32_t role)
+{
+    static const char  *names[] = { "both", "prefill", "decode" };
+
+    return role <= KVR_ROLE_DECODE ? names[role] : "both";
+}

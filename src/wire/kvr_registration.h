@@ -11,7 +11,44 @@
 #define KVR_REGISTRATION_H_INCLUDED
 
 
-#include "../fleet/kvr_fleet.h"
+#include "kvr_adapters.h"
+
+
+typedef enum {
+    KVR_ROLE_BOTH = 0,
+    KVR_ROLE_PREFILL = 1,
+    KVR_ROLE_DECODE = 2
+} kvr_role_t;
+
+
+#define KVR_SAID_MAX         127         /* bytes of what a publisher says */
+#define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
+#define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
+
+
+#define KVR_OWN_MAX_FAILS    1u
+#define KVR_OWN_FAIL_TIMEOUT 2u
+#define KVR_OWN_SLOW_START   4u
+
+
+/* What a person sets of a worker. */
+typedef struct {
+    char        id[KVR_WORKER_ID_MAX + 1];
+    char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
+    char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
+    char        lora[KVR_ADAPTERS_MAX + 1];     /* kvr_adapters.h */
+    uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
+    uint32_t    role;                           /* kvr_role_t */
+    uint32_t    weight;                         /* thousandths; 1000 = 1 */
+    uint32_t    max_active;                     /* requests; 0 = no bound */
+    uint32_t    own;                            /* of the following, which are
+                                                   its own: KVR_OWN_… */
+    uint32_t    max_fails;                      /* as kvr_health_params_t */
+    uint32_t    fail_timeout;                   /* ms */
+    uint32_t    slow_start;                     /* ms */
+    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spare;
+} kvr_worker_conf_t;
 
 
 typedef struct {
@@ -44,6 +81,9 @@ const char *kvr_registration_field(kvr_registration_t *reg, const char *name,
  */
 const char *kvr_registration_foreign(const kvr_registration_t *reg,
     const char *model, uint32_t block_size, bool eagle);
+
+/* "both", "prefill", "decode" */
+const char *kvr_role_name(uint32_t role);
 
 
 #endif /* KVR_REGISTRATION_H_INCLUDED */

@@ -149,7 +149,7 @@ for id = 0, 2 do
     roles["ROLE_" .. fake.match({ { role_id = id } })[1].role:upper()] = id
 end
 
-enum("src/fleet/kvr_fleet.h", "kvr_role", roles)
+enum("src/wire/kvr_registration.h", "kvr_role", roles)
 
 local tiers = {}
 
