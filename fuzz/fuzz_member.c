@@ -14,7 +14,7 @@
 
 #include "wire/kvr_address.h"
 #include "wire/kvr_registration.h"
-#include "wire/kvr_pointer.h"
+#include "follow/kvr_snapshot.h"
 
 #include "../relay/kvr_relay_url.h"
 #include "../t/unit/kinds.h"
