@@ -67,17 +67,16 @@ CHECKED     = -O1 -g1 -fno-omit-frame-pointer -Wno-error=maybe-uninitialized
 SANITIZE    = $(CHECKED) -fsanitize=address,undefined -fno-sanitize-recover=all
 TSAN        = $(CHECKED) -fsanitize=thread
 
-rooms      := $(wildcard src/*/.)
-srcs       := $(sort $(wildcard src/*.c src/*/*.c))
+srcs       := $(sort $(wildcard src/*/*.c))
 tests      := $(sort $(wildcard t/unit/test_*.c))
-helpers    := $(filter-out $(tests),$(sort $(wildcard t/unit/*.c)))
+checks     := $(sort $(wildcard t/check/*.c))
 targets    := $(patsubst fuzz/fuzz_%.c,%,$(sort $(wildcard fuzz/fuzz_*.c)))
-files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*.[ch]))
+files      := $(sort $(srcs) $(wildcard src/*.h src/*/*.h ngx_module/*/*.[ch]))
 relay_srcs := $(sort $(wildcard relay/*.c))
 
 objs       := $(srcs:%.c=$(BUILD)/obj/%.o)
 objs_asan  := $(srcs:%.c=$(BUILD)/obj-asan/%.o)
-objs_tsan  := $(srcs:%.c=$(BUILD)/obj-tsan/%.o)
+objs_tsan  := $(patsubst %.c,$(BUILD)/obj-tsan/%.o,$(srcs) $(checks))
 relay_objs := $(relay_srcs:%.c=$(BUILD)/obj/%.o)
 relay_asan := $(relay_srcs:%.c=$(BUILD)/obj-asan/%.o)
 unit       := $(tests:t/unit/%.c=$(BUILD)/unit/%)
@@ -222,8 +221,8 @@ $(BUILD)/kv-relay-asan: $(relay_asan) $(BUILD)/libkvr-asan.a \
 
 ## make unit        the unit tests t/unit/test_*.c, plain and with sanitizers
 
-# Every t/unit/test_NAME.c is a program that speaks TAP.  The other .c files
-# there are helpers, linked into each.
+# Every t/unit/test_NAME.c is a program that speaks TAP.  The files of t/check,
+# which look at the invariants of the index, are linked into each.
 
 unit: $(unit) $(unit_asan)
 
@@ -234,11 +233,11 @@ $(Q)$(CC) $(1) $(WRAP) -o $@ $(filter %.o %.a,$^) $(2) $(KVR_LIBS)
 endef
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
-                 $(helpers:%.c=$(BUILD)/obj/%.o) $(BUILD)/libkvr.a
+                 $(checks:%.c=$(BUILD)/obj/%.o) $(BUILD)/libkvr.a
 	$(call link)
 
 $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
-                 $(helpers:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
+                 $(checks:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
 # It counts what the JSON parser is given.
@@ -256,7 +255,8 @@ $(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
-                 $(BUILD)/obj-asan/fuzz/driver.o $(BUILD)/libkvr-asan.a
+                 $(BUILD)/obj-asan/fuzz/driver.o \
+                 $(checks:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
 
 # Those of parts of the relay: all of it but its loop and its connections, see
@@ -340,7 +340,7 @@ FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
 FUZZ_FLAGS  = -timeout=5 -print_final_stats=1 -verbosity=1
 FUZZ_LONG   = engine event ingest json
 
-objs_fuzz  := $(srcs:%.c=$(BUILD)/obj-fuzz/%.o)
+objs_fuzz  := $(patsubst %.c,$(BUILD)/obj-fuzz/%.o,$(srcs) $(checks))
 
 fuzz: deps-fuzz $(TARGET:%=$(BUILD)/fuzz/fuzz_%) $(BUILD)/fuzz/seeds
 	@for name in $(TARGET); do \

@@ -12,7 +12,7 @@
 
 
 #include "workload.h"
-#include "index/kvr_radix.h"
+#include "radix/kvr_radix.h"
 
 
 /*

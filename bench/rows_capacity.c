@@ -8,7 +8,7 @@
 
 
 #include "index.h"
-#include "kvr_router.h"
+#include "zone/kvr_router.h"
 #include "script.h"
 
 #include <sys/mman.h>

@@ -13,7 +13,7 @@
 
 
 #include "index.h"
-#include "kvr_ingest.h"
+#include "follow/kvr_ingest.h"
 
 #include <arpa/inet.h>
 #include <hiredis/hiredis.h>

@@ -9,7 +9,7 @@
 
 
 #include "index.h"
-#include "kvr_router.h"
+#include "zone/kvr_router.h"
 
 #include <sys/mman.h>
 

@@ -7,7 +7,7 @@
 
 
 #include "index.h"
-#include "kvr_snapshot.h"
+#include "follow/kvr_snapshot.h"
 
 
 #define SN_BLOCKS   (UINT64_C(1) << 20)

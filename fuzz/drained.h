@@ -11,7 +11,7 @@
 
 #include "fuzz.h"
 
-#include "kvr_router.h"
+#include "zone/kvr_router.h"
 
 
 static inline void

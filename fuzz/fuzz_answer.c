@@ -9,9 +9,9 @@
 
 #include "fuzz.h"
 
-#include "fleet/kvr_report.h"
-#include "request/kvr_answer.h"
-#include "request/kvr_http.h"
+#include "traffic/kvr_report.h"
+#include "wire/kvr_answer.h"
+#include "wire/kvr_http.h"
 
 
 #define RANKS  3

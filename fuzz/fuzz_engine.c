@@ -11,7 +11,7 @@
 
 #include "fuzz.h"
 
-#include "kvr_engine.h"
+#include "normalise/kvr_engine.h"
 
 #include "../t/unit/kinds.h"
 

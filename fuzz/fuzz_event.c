@@ -9,7 +9,7 @@
 
 #include "fuzz.h"
 
-#include "event/kvr_event.h"
+#include "wire/kvr_event.h"
 
 
 #define PRINTED_MAX    (1u << 16)

@@ -16,7 +16,7 @@
 #include "fuzz.h"
 #include "sets.h"
 
-#include "index/kvr_index.h"
+#include "../t/check/kvr_check.h"
 
 
 #define ROOM         (1u << 20)         /* for log, tables, and arena */

@@ -10,7 +10,7 @@
 
 #include "drained.h"
 
-#include "kvr_ingest.h"
+#include "follow/kvr_ingest.h"
 
 #include "../t/unit/kinds.h"
 

@@ -10,8 +10,8 @@
 
 #include "fuzz.h"
 
-#include "request/kvr_json.h"
-#include "request/kvr_tokens.h"
+#include "wire/kvr_json.h"
+#include "wire/kvr_tokens.h"
 
 #include <yajl/yajl_parse.h>
 

@@ -12,9 +12,9 @@
 
 #include "drained.h"
 
-#include "fleet/kvr_address.h"
-#include "fleet/kvr_registration.h"
-#include "kvr_pointer.h"
+#include "wire/kvr_address.h"
+#include "wire/kvr_registration.h"
+#include "follow/kvr_snapshot.h"
 
 #include "../relay/kvr_relay_url.h"
 #include "../t/unit/kinds.h"

@@ -7,7 +7,7 @@
 
 #include "wires.h"
 
-#include "event/kvr_event.h"
+#include "wire/kvr_event.h"
 
 #include <stdarg.h>
 

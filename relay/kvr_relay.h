@@ -34,8 +34,8 @@
 #include "kvr_relay_options.h"
 #include "kvr_relay_url.h"
 
-#include "kvr_engine.h"
-#include "kvr_router.h"
+#include "normalise/kvr_engine.h"
+#include "zone/kvr_router.h"
 
 #include <hiredis/hiredis.h>
 #include <zmq.h>

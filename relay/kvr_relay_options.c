@@ -7,9 +7,9 @@
 #include "kvr_relay_endpoints.h"
 #include "kvr_relay_url.h"
 
-#include "event/kvr_event.h"
+#include "wire/kvr_event.h"
 #include "fleet/kvr_fleet.h"
-#include "kvr_router.h"
+#include "zone/kvr_router.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "kvr_relay.h"
 
-#include "event/kvr_msgpack.h"
+#include "wire/kvr_msgpack.h"
 
 #include <stdlib.h>
 

@@ -209,15 +209,6 @@ uint32_t kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want);
 uint32_t kvr_arena_size(const kvr_arena_t *a, uint32_t piece);
 
 
-/*
- * Looks at every invariant of the arena, and tells of each piece below the
- * bump that is nobody's: free, or in limbo.  NULL, or what is wrong.  Under
- * the lock, log empty; slow.
- */
-const char *kvr_arena_check(const kvr_arena_t *a,
-    void (*nobodys)(void *data, uint32_t piece, uint32_t words), void *data);
-
-
 static inline void *
 kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 {

@@ -658,15 +658,6 @@ kvr_degraded_name(uint32_t reason)
 
 
 const char *
-kvr_role_name(uint32_t role)
-{
-    static const char  *names[] = { "both", "prefill", "decode" };
-
-    return role <= KVR_ROLE_DECODE ? names[role] : "both";
-}
-
-
-const char *
 kvr_source_name(uint32_t source)
 {
     static const char  *names[] = {

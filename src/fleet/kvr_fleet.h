@@ -28,21 +28,14 @@
 
 #include "../kvr.h"
 #include "../core/kvr_txn.h"
-#include "../event/kvr_event.h"
-#include "kvr_adapters.h"
+#include "../wire/kvr_event.h"
+#include "../wire/kvr_registration.h"
 
 
 #define KVR_HOLDER_NONE      UINT32_MAX
 #define KVR_VIEW_NONE        0xffffu
 #define KVR_VIEWS_MAX        0xfff0u     /* 16 bits in the index, as
                                             KVR_VIEWS_LIMIT says there */
-
-
-typedef enum {
-    KVR_ROLE_BOTH = 0,
-    KVR_ROLE_PREFILL = 1,
-    KVR_ROLE_DECODE = 2
-} kvr_role_t;
 
 
 /* How far a worker's view can be trusted (EVENTS.md section 7, rule 8). */
@@ -85,36 +78,6 @@ kvr_worker_tombstone(uint32_t flags)
     return (flags & (KVR_WORKER_DELETED | KVR_WORKER_REDIS))
            == KVR_WORKER_DELETED;
 }
-
-
-#define KVR_SAID_MAX         127         /* bytes of what a publisher says */
-#define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
-#define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
-
-
-#define KVR_OWN_MAX_FAILS    1u
-#define KVR_OWN_FAIL_TIMEOUT 2u
-#define KVR_OWN_SLOW_START   4u
-
-
-/* What a person sets of a worker. */
-typedef struct {
-    char        id[KVR_WORKER_ID_MAX + 1];
-    char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
-    char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
-    char        lora[KVR_ADAPTERS_MAX + 1];     /* kvr_adapters.h */
-    uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
-    uint32_t    role;                           /* kvr_role_t */
-    uint32_t    weight;                         /* thousandths; 1000 = 1 */
-    uint32_t    max_active;                     /* requests; 0 = no bound */
-    uint32_t    own;                            /* of the following, which are
-                                                   its own: KVR_OWN_… */
-    uint32_t    max_fails;                      /* as kvr_health_params_t */
-    uint32_t    fail_timeout;                   /* ms */
-    uint32_t    slow_start;                     /* ms */
-    uint32_t    salted;                         /* kvr_decoder_salted() */
-    uint32_t    spare;
-} kvr_worker_conf_t;
 
 
 /* Counters of a worker, all since the zone was made. */
@@ -402,10 +365,9 @@ bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms);
 
-/* "EXACT", "DEGRADED", …; "gap not filled", …; "both", "prefill", … */
+/* "EXACT", "DEGRADED", …; "gap not filled", … */
 const char *kvr_confidence_name(kvr_confidence_t c);
 const char *kvr_degraded_name(uint32_t reason);
-const char *kvr_role_name(uint32_t role);
 const char *kvr_source_name(uint32_t source);
 
 

@@ -4,7 +4,7 @@
 
 
 #include "kvr_index.h"
-#include "kvr_roots.h"
+#include "../radix/kvr_roots.h"
 
 
 static bool kvr_index_inside(uint64_t size, uint64_t at, uint64_t n,
@@ -486,11 +486,4 @@ kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset)
            ? kvr_radix_hash(&x->u.radix, kvr_radix_run(&x->u.radix, run),
                             offset)
            : kvr_block_at(&x->u.positional.arena, run)->hash;
-}
-
-
-const char *
-kvr_index_check(const kvr_index_t *x)
-{
-    return kvr_index_call(x, check);
 }

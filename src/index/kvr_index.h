@@ -10,8 +10,8 @@
 #define KVR_INDEX_H_INCLUDED
 
 
-#include "kvr_positional.h"
-#include "kvr_radix.h"
+#include "../positional/kvr_positional.h"
+#include "../radix/kvr_radix.h"
 
 
 typedef enum {
@@ -165,9 +165,6 @@ uint32_t kvr_index_depth(const kvr_index_t *x, uint32_t run);
 
 /* The local hash of a block. */
 uint64_t kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset);
-
-/* As kvr_radix_check(). */
-const char *kvr_index_check(const kvr_index_t *x);
 
 
 #endif /* KVR_INDEX_H_INCLUDED */

@@ -29,7 +29,7 @@ local function plain(text)
 end
 
 
-local header = plain(read("ngx_module/ngx_http_kv_router_ffi.h"))
+local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
 local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 
 
@@ -92,7 +92,7 @@ is(functions, called, "every function of the header was found")
 
 -- ---- numbers ----------------------------------------------------------------
 
-local text = read("ngx_module/ngx_http_kv_router_ffi.h")
+local text = read("ngx_module/lua/ngx_http_kv_router_ffi.h")
 
 for name, value in pairs(lib.WHY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name
@@ -133,7 +133,7 @@ for id = 0, #lib.HEALTHS do
     healths["HEALTH_" .. lib.HEALTHS[id]:upper()] = id
 end
 
-enum("src/fleet/kvr_health.h", "kvr_health_state", healths)
+enum("src/traffic/kvr_health.h", "kvr_health_state", healths)
 
 local failures = { FAILURES = lib.FAILURES }
 
@@ -141,7 +141,7 @@ for name, id in pairs(lib.FAILED) do
     failures["FAILED_" .. name:upper()] = id
 end
 
-enum("src/fleet/kvr_health.h", "kvr_failure", failures)
+enum("src/traffic/kvr_health.h", "kvr_failure", failures)
 
 local roles = {}
 
@@ -149,7 +149,7 @@ for id = 0, 2 do
     roles["ROLE_" .. fake.match({ { role_id = id } })[1].role:upper()] = id
 end
 
-enum("src/fleet/kvr_fleet.h", "kvr_role", roles)
+enum("src/wire/kvr_registration.h", "kvr_role", roles)
 
 local tiers = {}
 

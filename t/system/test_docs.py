@@ -279,7 +279,7 @@ def the_relays_run():
 def failures_are_named():
     """what the README says is seen when engines are attached wrong is said"""
     said = "".join(path.read_text() for folder in ("src", "ngx_module", "relay")
-                   for path in (ROOT / folder).glob("*.c"))
+                   for path in (ROOT / folder).rglob("*.c"))
     said = re.sub(r'"\s*\n\s*"', "", said)
     for text in ("the engine was not reached yet", "an event was refused: ",
                  "no multiple of --block-size", "there is no --replay",
@@ -438,7 +438,7 @@ def the_sample_runs():
 def names_are_documented():
     """every directive, variable and policy is in README and CHANGES"""
     sources = "".join(path.read_text()
-                      for path in (ROOT / "ngx_module").glob("*.c"))
+                      for path in (ROOT / "ngx_module").rglob("*.c"))
     changes = (ROOT / "CHANGES").read_text()
     names = set(re.findall(r'ngx_string\("(kv_router_\w+)"\)', sources))
     assert len(names) > 15, names

@@ -9,7 +9,7 @@
 #define DECODE_H_INCLUDED
 
 
-#include "event/kvr_event.h"
+#include "wire/kvr_event.h"
 #include "pack.h"
 #include "tap.h"
 

@@ -19,7 +19,7 @@
 
 
 #include "kinds.h"
-#include "kvr_engine.h"
+#include "normalise/kvr_engine.h"
 #include "pack.h"
 #include "tap.h"
 

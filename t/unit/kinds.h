@@ -10,8 +10,8 @@
 #define KINDS_H_INCLUDED
 
 
-#include "kvr_router.h"
-#include "kvr_shard.h"
+#include "zone/kvr_router.h"
+#include "zone/kvr_shard.h"
 
 
 #define KINDS    (sizeof(kinds) / sizeof(kinds[0]))

@@ -14,7 +14,7 @@
 #define RADIX_FIXTURE_H_INCLUDED
 
 
-#include "index/kvr_index.h"
+#include "../check/kvr_check.h"
 #include "tap.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #define ROUTER_FIXTURE_H_INCLUDED
 
 
-#include "kvr_router.h"
+#include "zone/kvr_router.h"
 #include "tap.h"
 
 #include <stdlib.h>

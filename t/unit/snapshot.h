@@ -11,9 +11,10 @@
 #define SNAPSHOT_H_INCLUDED
 
 
-#include "kvr_snapshot.h"
-#include "kvr_zone.h"
+#include "follow/kvr_snapshot.h"
+#include "zone/kvr_zone.h"
 
+#include "../check/kvr_check.h"
 #include "pack.h"
 #include "zone.h"
 

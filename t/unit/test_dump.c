@@ -5,8 +5,9 @@
  */
 
 
+#include "../check/kvr_check.h"
 #include "router_fixture.h"
-#include "kvr_shard.h"
+#include "zone/kvr_shard.h"
 
 
 static char    *dumped;

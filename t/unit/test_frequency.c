@@ -6,7 +6,7 @@
  */
 
 
-#include "index/kvr_frequency.h"
+#include "traffic/kvr_frequency.h"
 
 #include "tap.h"
 

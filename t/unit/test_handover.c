@@ -9,8 +9,8 @@
 
 
 #include "engine.h"
-#include "kvr_shard.h"
-#include "kvr_span.h"
+#include "zone/kvr_shard.h"
+#include "zone/kvr_span.h"
 
 
 #define DEPTH    6                      /* of a chain, at most */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "fleet/kvr_health.h"
+#include "traffic/kvr_health.h"
 #include "processes.h"
 #include "tap.h"
 

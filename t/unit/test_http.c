@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "request/kvr_http.h"
+#include "wire/kvr_http.h"
 #include "tap.h"
 
 

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "fleet/kvr_inflight.h"
+#include "traffic/kvr_inflight.h"
 #include "tap.h"
 
 

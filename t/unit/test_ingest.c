@@ -6,9 +6,10 @@
  */
 
 
-#include "kvr_ingest.h"
-#include "kvr_shard.h"
+#include "follow/kvr_ingest.h"
+#include "zone/kvr_shard.h"
 
+#include "../check/kvr_check.h"
 #include "pack.h"
 #include "router_fixture.h"
 

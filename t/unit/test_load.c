@@ -8,7 +8,7 @@
 
 #include "processes.h"
 #include "zone.h"
-#include "kvr_zone.h"
+#include "zone/kvr_zone.h"
 
 #include <sched.h>
 

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "kvr_pointer.h"
+#include "wire/kvr_pointer.h"
 #include "tap.h"
 
 

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "index/kvr_predict.h"
+#include "traffic/kvr_predict.h"
 #include "tap.h"
 
 

@@ -7,7 +7,7 @@
 
 
 #include "zone.h"
-#include "fleet/kvr_address.h"
+#include "wire/kvr_address.h"
 
 
 static kvr_registration_t  reg;

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "fleet/kvr_report.h"
+#include "traffic/kvr_report.h"
 #include "tap.h"
 
 

@@ -6,7 +6,7 @@
  */
 
 
-#include "index/kvr_children.h"
+#include "radix/kvr_children.h"
 #include "radix_fixture.h"
 
 

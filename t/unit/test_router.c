@@ -7,7 +7,7 @@
 
 
 #include "router_fixture.h"
-#include "kvr_zone.h"
+#include "zone/kvr_zone.h"
 
 #include <signal.h>
 #include <sys/resource.h>

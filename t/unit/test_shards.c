@@ -8,9 +8,10 @@
  */
 
 
-#include "kvr_ingest.h"
-#include "kvr_zone.h"
+#include "follow/kvr_ingest.h"
+#include "zone/kvr_zone.h"
 
+#include "../check/kvr_check.h"
 #include "tap.h"
 
 #include <signal.h>

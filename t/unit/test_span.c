@@ -5,10 +5,11 @@
  */
 
 
+#include "../check/kvr_check.h"
 #include "zone.h"
 
 #include "core/kvr_hash.h"
-#include "kvr_span.h"
+#include "zone/kvr_span.h"
 
 
 #define TOKENS  256

@@ -13,7 +13,7 @@
  */
 
 
-#include "kvr_shard.h"
+#include "zone/kvr_shard.h"
 #include "pack.h"
 #include "processes.h"
 #include "zone.h"

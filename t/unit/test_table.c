@@ -6,8 +6,8 @@
  */
 
 
-#include "index/kvr_children.h"
-#include "index/kvr_places.h"
+#include "radix/kvr_children.h"
+#include "positional/kvr_places.h"
 #include "tap.h"
 
 #include <stdlib.h>

@@ -13,8 +13,8 @@
 
 #include "tap.h"
 
-#include "request/kvr_json.h"
-#include "request/kvr_tokens.h"
+#include "wire/kvr_json.h"
+#include "wire/kvr_tokens.h"
 
 
 #define FUZZ_ROUNDS    200000

@@ -6,9 +6,9 @@
  */
 
 
-#include "index/kvr_children.h"
-#include "index/kvr_names.h"
-#include "index/kvr_radix_run.h"
+#include "radix/kvr_children.h"
+#include "radix/kvr_names.h"
+#include "radix/kvr_radix_run.h"
 #include "radix_fixture.h"
 
 

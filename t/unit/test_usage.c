@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-#include "fleet/kvr_usage.h"
-#include "request/kvr_answer.h"
+#include "traffic/kvr_usage.h"
+#include "wire/kvr_answer.h"
 #include "tap.h"
 
 

@@ -11,7 +11,7 @@
 
 #include "radix_fixture.h"
 
-#include "kvr_shard.h"
+#include "zone/kvr_shard.h"
 
 
 #define ZONE         (16u << 20)

@@ -18,7 +18,7 @@
 
 
 #include "kinds.h"
-#include "kvr_ingest.h"
+#include "follow/kvr_ingest.h"
 #include "tap.h"
 
 #include <stdlib.h>

@@ -1,0 +1,407 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * API: /events.
+ */
+
+
+#include "ngx_http_kv_router_api.h"
+#include "../status/ngx_http_kv_router_stats.h"
+
+
+/* The answer is not to be many times as long as the message. */
+#define NGX_HTTP_KV_ROUTER_REFUSALS  100
+
+
+typedef struct {
+    ngx_uint_t                      at;
+    const char                     *why;
+    const char                     *detail;
+    ngx_str_t                       worker;    /* not known; or empty */
+} ngx_http_kv_router_refusal_t;
+
+
+typedef struct {
+    ngx_array_t                     listed;    /* the first of them */
+    ngx_uint_t                      more;
+} ngx_http_kv_router_refusals_t;
+
+
+static void ngx_http_kv_router_decoder_cleanup(void *data);
+static ngx_int_t ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c,
+    kvr_decoder_t *d, kvr_message_t *msg, ngx_int_t *sent);
+static ngx_int_t ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c,
+    kvr_decoder_t *d, ngx_int_t *sent);
+static ngx_int_t ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
+    ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
+    const char *why, const char *detail, const char *worker, size_t len);
+static ngx_int_t ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
+    ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
+    ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc);
+
+
+/*
+ * The message is read twice: what can't be read to its end is refused as a
+ * whole, before anything is applied.  What can, is applied event by event, as
+ * it would be when it came from the engine.
+ */
+
+ngx_int_t
+ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
+{
+    size_t                          len;
+    uint32_t                        gone;
+    kvr_rc_t                        rc;
+    ngx_int_t                       sent;
+    kvr_why_t                       why;
+    ngx_uint_t                      applied, filtered, unknown;
+    const char                     *worker, *detail;
+    kvr_event_t                     ev;
+    kvr_decoder_t                  *d;
+    kvr_message_t                   msg;
+    ngx_pool_cleanup_t             *cln;
+    ngx_http_kv_router_refusals_t   refused;
+
+    if (c->body.len == 0) {
+        return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
+                                               "body: it is empty");
+    }
+
+    cln = ngx_pool_cleanup_add(c->request->pool, 0);
+    if (cln == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    d = kvr_decoder_create();
+    if (d == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    cln->handler = ngx_http_kv_router_decoder_cleanup;
+    cln->data = d;
+
+    refused.more = 0;
+
+    if (ngx_array_init(&refused.listed, c->request->pool, 4,
+                       sizeof(ngx_http_kv_router_refusal_t))
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_kv_router_events_open(c, d, &msg, &sent) != NGX_OK
+        || ngx_http_kv_router_events_check(c, d, &sent) != NGX_OK
+        || ngx_http_kv_router_events_open(c, d, &msg, &sent) != NGX_OK)
+    {
+        return sent;
+    }
+
+    applied = 0;
+    filtered = 0;
+    unknown = 0;
+    rc = KVR_OK;
+
+    while (kvr_decoder_next(d, &ev) == KVR_OK) {
+
+        if (ev.verdict == KVR_FILTERED) {
+            filtered++;
+            continue;
+        }
+
+        worker = ev.worker;
+        len = ev.worker_len;
+
+        if (worker == NULL) {
+            worker = msg.worker;
+            len = msg.worker_len;
+        }
+
+        why = ev.why;
+        detail = kvr_decoder_detail(d);
+
+        if (ev.verdict == KVR_KEEP) {
+
+            gone = 0;
+            why = KVR_WHY_NONE;
+            detail = "";
+
+            rc = kvr_router_write(&c->zone->router, worker, len, &ev,
+                                  ngx_current_msec, &gone, &why, &detail);
+
+            unknown += gone;
+
+            if (rc == KVR_OK) {
+                applied += why == KVR_WHY_NONE;
+                filtered += why != KVR_WHY_NONE;
+                continue;
+            }
+
+            if (rc == KVR_BUSY || rc == KVR_ERROR) {
+
+                /* the rest has no better chance */
+
+                break;
+            }
+
+            if (rc == KVR_DECLINED) {
+
+                if (ngx_http_kv_router_events_refuse(c, &refused, &ev, NULL,
+                                                     NULL, worker, len)
+                    != NGX_OK)
+                {
+                    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+                }
+
+                continue;
+            }
+
+            if (rc == KVR_LOST) {
+                why = KVR_WHY_WORKER;
+                detail = "the worker has an event source of its own";
+            }
+
+            if (rc == KVR_FULL) {
+                why = KVR_WHY_FULL;
+                detail = "the zone is full";
+            }
+        }
+
+        if (ngx_http_kv_router_events_refuse(c, &refused, &ev,
+                                             kvr_why_name(why), detail, NULL,
+                                             0)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    return ngx_http_kv_router_events_answer(c, applied, filtered, unknown,
+                                            &refused, rc);
+}
+
+
+static void
+ngx_http_kv_router_decoder_cleanup(void *data)
+{
+    kvr_decoder_destroy(data);
+}
+
+
+/* NGX_DECLINED: an error was answered, and *sent is what came of it. */
+
+static ngx_int_t
+ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
+    kvr_message_t *msg, ngx_int_t *sent)
+{
+    uint32_t                     slot;
+    kvr_why_t                    why;
+    ngx_str_t                    arg;
+    const char                  *detail;
+    kvr_router_t                *k;
+    ngx_http_kv_router_worker_t  w;
+
+    why = KVR_WHY_NONE;
+    detail = "";
+    k = &c->zone->router;
+
+    kvr_decoder_block_size(d, kvr_router_params(k)->block_size);
+    kvr_decoder_eagle(d, kvr_router_params(k)->eagle);
+    kvr_decoder_window(d, 0);
+
+    if (kvr_message_open(d, c->body.data, c->body.len, msg, &why, &detail)
+        != KVR_OK)
+    {
+        *sent = ngx_http_kv_router_answer_error(c->answer,
+                                                NGX_HTTP_BAD_REQUEST,
+                                                "body: %s: %s",
+                                                kvr_why_name(why), detail);
+        return NGX_DECLINED;
+    }
+
+    if (msg->form != KVR_FORM_BARE && msg->form != KVR_FORM_NORMALISED) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_arg(c->request, (u_char *) "worker", 6, &arg) != NGX_OK
+        || !kvr_worker_id_valid((char *) arg.data, arg.len))
+    {
+        *sent = ngx_http_kv_router_answer_error(c->answer,
+                                                NGX_HTTP_BAD_REQUEST,
+                                                "an engine's own events need "
+                                                "the worker's id in the "
+                                                "argument \"worker\"");
+        return NGX_DECLINED;
+    }
+
+    msg->worker = (char *) arg.data;
+    msg->worker_len = arg.len;
+
+    if (kvr_router_find_worker(k, msg->worker, msg->worker_len, &slot)
+        == KVR_OK
+        && ngx_http_kv_router_read_worker(c->zone, slot, &w) == NGX_OK)
+    {
+        kvr_decoder_salted(d, w.conf.salted);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
+    ngx_int_t *sent)
+{
+    kvr_rc_t     rc;
+    ngx_uint_t   n;
+    kvr_event_t  ev;
+
+    n = 0;
+
+    for ( ;; ) {
+        rc = kvr_decoder_next(d, &ev);
+
+        if (rc != KVR_OK) {
+            break;
+        }
+
+        n++;
+    }
+
+    if (rc == KVR_DONE) {
+        return NGX_OK;
+    }
+
+    *sent = ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
+                                            "body: %s behind event %ui, "
+                                            "nothing was applied",
+                                            kvr_decoder_detail(d), n);
+    return NGX_DECLINED;
+}
+
+
+/* what the event points at is gone with the next one */
+
+static ngx_int_t
+ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
+    ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
+    const char *why, const char *detail, const char *worker, size_t len)
+{
+    ngx_http_kv_router_refusal_t  *refusal;
+
+    if (refused->listed.nelts == NGX_HTTP_KV_ROUTER_REFUSALS) {
+        refused->more++;
+        return NGX_OK;
+    }
+
+    refusal = ngx_array_push(&refused->listed);
+    if (refusal == NULL) {
+        return NGX_ERROR;
+    }
+
+    refusal->at = ev->at;
+    refusal->why = why;
+    refusal->detail = detail;
+    ngx_str_null(&refusal->worker);
+
+    if (worker) {
+        refusal->worker.data = ngx_pnalloc(c->request->pool, len + 1);
+        if (refusal->worker.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        refusal->worker.len = len;
+        ngx_memcpy(refusal->worker.data, worker, len);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
+    ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
+    ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc)
+{
+    u_char                         buf[256], *last;
+    yajl_gen                       g;
+    ngx_uint_t                     i, status;
+    ngx_http_kv_router_refusal_t  *refusal;
+
+    static ngx_str_t  second = ngx_string("1");
+
+    g = c->answer->gen;
+    status = NGX_HTTP_OK;
+    refusal = refused->listed.elts;
+
+    yajl_gen_map_open(g);
+
+    if (rc == KVR_BUSY || rc == KVR_ERROR) {
+
+        /* events are sets: all of them may be sent again */
+
+        ngx_http_kv_router_gen_str(g, "error",
+                                   (rc == KVR_BUSY)
+                                   ? "the zone is being written by another "
+                                     "process: send all again"
+                                   : "the zone can't be written");
+
+        status = (rc == KVR_BUSY) ? NGX_HTTP_SERVICE_UNAVAILABLE
+                                  : NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+        if (rc == KVR_BUSY
+            && ngx_http_kv_router_answer_header(c->request, "Retry-After",
+                                                &second)
+               != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    ngx_http_kv_router_gen_u64(g, "applied", applied);
+
+    if (filtered) {
+        ngx_http_kv_router_gen_u64(g, "filtered", filtered);
+    }
+
+    if (unknown) {
+        ngx_http_kv_router_gen_u64(g, "unknown_blocks", unknown);
+    }
+
+    ngx_http_kv_router_gen_key(g, "refused");
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < refused->listed.nelts; i++) {
+
+        last = buf + sizeof(buf);
+
+        if (refusal[i].worker.data) {
+            last = ngx_slprintf(buf, last, "unknown worker \"%V\": PUT "
+                                "/workers/%V first", &refusal[i].worker,
+                                &refusal[i].worker);
+
+        } else {
+            last = ngx_slprintf(buf, last, "%s: %s", refusal[i].why,
+                                refusal[i].detail);
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "at", refusal[i].at);
+        ngx_http_kv_router_gen_key(g, "why");
+        yajl_gen_string(g, buf, last - buf);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+
+    if (refused->more) {
+        ngx_http_kv_router_gen_u64(g, "more_refused", refused->more);
+    }
+
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_answer_write(c->answer, "\n", 1);
+
+    return ngx_http_kv_router_answer_send(c->answer, status,
+                                          "application/json");
+}

@@ -1,0 +1,348 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The functions that Lua calls by FFI; lua/resty/kv_router/ffi.lua declares
+ * the same.  All of them are for the nginx worker that runs the request, from
+ * any phase that the comment does not exclude.  They answer
+ *
+ *     NGX_OK        0    done
+ *     NGX_ERROR    -1    *err says in a static sentence what is wrong
+ *     NGX_BUSY     -3    the zone's lock was not to be had; try again later
+ *     NGX_DECLINED -5    not there; *err says what
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_
+
+
+#include "../module/ngx_http_kv_router_module.h"
+
+
+/*
+ * Any change of what is declared here changes the version.  A reload brings
+ * new Lua files but never a new module: the library compares.
+ */
+
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   11
+
+/* of eligible workers: a bit for each kvr_role_t */
+#define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
+
+
+/*
+ * Why a request was routed as it was, when no policy said anything better;
+ * also the index of the counter in the status page.
+ */
+
+#define NGX_HTTP_KV_ROUTER_BY_POLICY     0  /* the policy's own reason */
+#define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
+#define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
+#define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
+#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_tokens */
+#define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
+#define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
+#define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
+#define NGX_HTTP_KV_ROUTER_NO_WORKER     8  /* none at all */
+#define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
+#define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
+                                               were candidates */
+#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
+
+
+/*
+ * A holder that the request may go to.  Numbers are doubles where Lua does
+ * arithmetic with them.  Valid as long as the request.
+ */
+
+typedef struct {
+    double      active_requests;
+    double      active_prefills;
+    double      prefill_tokens;     /* not yet prefilled, all requests */
+    double      decode_blocks;
+    double      additional_blocks;  /* that this request would add */
+    double      weight;             /* 1 is usual; times share */
+    double      share;              /* by slow start: above 0, up to 1 */
+    double      age;                /* s since the last message; -1: never */
+    uint32_t    holder;
+    uint32_t    generation;
+    uint32_t    rank;
+    uint32_t    device;             /* cumulative: device <= host <= disk */
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    predicted;          /* of these, not by events yet */
+    uint32_t    role;               /* kvr_role_t */
+    uint32_t    confidence;         /* kvr_confidence_t */
+    uint32_t    max_active;         /* 0: no bound */
+    uint32_t    health;             /* kvr_health_state_t */
+    uint32_t    worker_len;
+    uint32_t    address_len;
+    uint32_t    model_len;
+    uint32_t    lora_len;           /* 0: not known */
+    const char *worker;             /* id */
+    const char *address;            /* "host:port" or "unix:/path" */
+    const char *model;
+    const char *lora;               /* adapters loaded, joined by commas */
+    const char *reason;             /* of the confidence, a word; static */
+    double      reported_waiting;   /* by the engine itself; -1: not known */
+    double      reported_running;
+    double      reported_usage;     /* 0..1, of its KV cache */
+} ngx_http_kv_router_candidate_t;
+
+
+typedef struct {
+    uint32_t    prompt_tokens;
+    uint32_t    prompt_blocks;
+    uint32_t    block_size;
+    uint32_t    n;                  /* candidates */
+    uint32_t    best;               /* largest device overlap of any */
+    uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when matched */
+    uint32_t    nfrequencies;
+    uint32_t   *frequencies;        /* of the matched blocks, before this
+                                       lookup; NULL: none are counted */
+    const ngx_http_kv_router_candidate_t  *candidates;
+    const uint64_t                        *hashes;  /* local, prompt_blocks;
+                                                       NULL: none */
+} ngx_http_kv_router_match_t;
+
+
+/* What a policy chose, for people; what is NULL is not known. */
+typedef struct {
+    const unsigned char *policy;
+    size_t               policy_len;
+    const unsigned char *reason;
+    size_t               reason_len;
+    const uint32_t      *order;     /* candidates: the choice, and what retries
+                                       follow */
+    size_t               norder;
+    const uint32_t      *prefill;   /* who computes the prompt instead */
+    size_t               nprefill;
+    const double        *costs;     /* one for each candidate */
+    uint32_t             why;       /* NGX_HTTP_KV_ROUTER_... */
+} ngx_http_kv_router_choice_t;
+
+
+/* NGX_HTTP_KV_ROUTER_FFI_VERSION of the module that is loaded. */
+uint32_t ngx_http_kv_router_ffi_version(void);
+
+/* The zone of that name; NULL when the configuration has none. */
+void *ngx_http_kv_router_ffi_zone(const u_char *name, size_t len);
+
+/* The clock that ages and times are of: microseconds, monotonic. */
+double ngx_http_kv_router_ffi_now_us(void);
+
+
+/* ---- the request path --------------------------------------------------- */
+
+/*
+ * access, after the body was read: finds token ids in the body, hashes them,
+ * looks them up and fills the candidates.  *out belongs to the request.
+ *
+ * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
+ * taken.  model: only workers of that model, or of none, are eligible; NULL:
+ * the body's "model".  allowed: only workers of these ids, joined by commas or
+ * blanks; NULL: all.  roles: a bit, 1 << kvr_role_t, for each eligible one.
+ *
+ * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
+ * overlaps are 0, and there are candidates as long as there are workers.
+ * NGX_DECLINED: no worker at all.  NGX_BUSY: all eligible workers have their
+ * max_active requests.
+ */
+int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
+    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
+    const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
+    const ngx_http_kv_router_match_t **out, char **err);
+
+/*
+ * The same for tokens that are there already (u32, native order).  model
+ * NULL: that of a body that the function above found without token ids.
+ */
+int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens,
+    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
+    const u_char *model, size_t model_len,
+    const u_char *allowed, size_t allowed_len, uint32_t roles,
+    const ngx_http_kv_router_match_t **out, char **err);
+
+/*
+ * access: the decision.  Reserves the load at candidates[i] of the request's
+ * last match and sets the variables.  ranked: indices of candidates in the
+ * order in which retries follow, without i; copied.  When they are used up, or
+ * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason:
+ * the policy's word, copied.  us: microseconds spent deciding.  A second call
+ * moves the reservation.  When candidates[i] is full or out by now the next
+ * one has the request.  NGX_BUSY: none has room, and nothing is reserved.
+ */
+int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
+    uint32_t i, const uint32_t *ranked, size_t nranked,
+    const u_char *policy, size_t policy_len, uint32_t why,
+    const u_char *reason, size_t reason_len, double us, char **err);
+
+/*
+ * access, after the above: candidates[i] prefills for the one that was
+ * reserved.  It has the load of the prompt from now on, and the other one no
+ * prefill, until the first body byte of the answer, the end of the request, or
+ * a call of the next function.  NGX_DECLINED: it is out, or full, and is not
+ * to be asked.
+ */
+int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
+    uint32_t i, char **err);
+
+/*
+ * access, after the above: it has no load of it any more, and its health is
+ * told how it went: a kvr_failure_t, KVR_FAILURES for an answer, or more when
+ * nobody knows.  Without this call the first body byte of the request's answer
+ * is the answer, and the end of the request is an end that nobody knows.
+ */
+int ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
+    uint32_t how, char **err);
+
+/*
+ * access, after the above: nobody prefills for the one that was reserved, it
+ * has the prefill's load itself again.  Nothing after the first body byte.
+ */
+int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
+    char **err);
+
+/*
+ * access, after a reservation: the rank of candidates[i], or, when i is
+ * match.n or more, of the one that was reserved.  NGX_DECLINED: its worker
+ * has but one, or there is no reservation.
+ */
+int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
+    uint32_t i, uint32_t *rank);
+
+/*
+ * access, before a match: it is only to be explained.  Nothing is counted of
+ * it, and nothing can be reserved.
+ */
+int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
+
+/*
+ * The request's last match and what was chosen, as JSON.  *out is malloc()ed,
+ * to be freed by ngx_http_kv_router_ffi_free().
+ */
+int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
+    const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
+    char **err);
+
+/*
+ * access, after a reservation: the response has the header x-kv-explain.
+ * costs: one for each candidate, copied; NULL: the policy has none.
+ */
+int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
+    const double *costs);
+
+/* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
+void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
+
+/* NGX_OK when r, or the request that it was redirected from, has one. */
+int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
+
+/*
+ * balancer: the peer of the reservation for the first try; for each later try
+ * the next candidate, to which the load moves, never a worker that was tried:
+ * of the rank that the engine was told, as long as there is one of it.
+ * The strings belong to the request.  *left: how many further candidates there
+ * are.  NGX_DECLINED: no more, or no reservation.
+ */
+int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
+    const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
+    char **err);
+
+/* log: the worker that served, tries, and whether a first byte came. */
+typedef struct {
+    uint32_t    holder;
+    uint32_t    rank;
+    uint32_t    tries;
+    uint32_t    status;
+    double      first_byte_us;      /* since the decision; -1: none came */
+    double      total_us;
+    uint32_t    worker_len;
+    const char *worker;
+} ngx_http_kv_router_outcome_t;
+
+int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
+    ngx_http_kv_router_outcome_t *out);
+
+
+/* ---- policies ----------------------------------------------------------- */
+
+/*
+ * What follows is a policy's.  lua: a lua_State of the VM that runs it, any.
+ * caller: that of the coroutine which waits for it, or NULL.  After
+ * NGX_HTTP_KV_ROUTER_GUARD_PERIOD ms of CPU time an error is raised in it, in
+ * whatever coroutine but the caller's, and again until
+ * ngx_http_kv_router_ffi_guarded() is called.
+ */
+void ngx_http_kv_router_ffi_guard(void *lua, void *caller);
+
+/*
+ * The policy is done.  NGX_OK: in time, or it was said before.  NGX_BUSY: it
+ * was stopped after *ms.  NGX_DECLINED: it could not be stopped for a while,
+ * being compiled, and took *ms or more.
+ */
+int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
+
+
+/* ---- the index ---------------------------------------------------------- */
+
+/* One holder's match, with its worker's id; out of Lua's reach after the
+ * next call with the same buffer. */
+typedef struct {
+    uint32_t    rank;
+    uint32_t    device;
+    uint32_t    host;
+    uint32_t    disk;
+    uint32_t    worker_len;
+    char        worker[KVR_WORKER_ID_MAX + 1];
+} ngx_http_kv_router_found_t;
+
+/* Bounds for buffers: block_size, max_holders of the zone. */
+uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
+uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
+
+/* Frequencies that a lookup may have; 0: the zone has none. */
+uint32_t ngx_http_kv_router_ffi_max_frequencies(void *zone);
+
+/*
+ * Local and sequence hashes of the complete blocks, ntokens / block_size of
+ * them at most; either out may be NULL.  Returns the number of blocks.
+ */
+size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
+    size_t ntokens, const u_char *lora, size_t lora_len, const u_char *salt,
+    size_t salt_len, uint64_t *local, uint64_t *sequence);
+
+/*
+ * Writes at most cap matches; returns their number.  The lookup is counted in
+ * the frequencies of a zone that has them: frequencies has room for n or for
+ * ngx_http_kv_router_ffi_max_frequencies(), *nfrequencies is what it got.
+ */
+size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
+    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    uint32_t *frequencies, uint32_t *nfrequencies);
+
+/* tier: 0..3 as kvr_tier_t; parent may be NULL. */
+int ngx_http_kv_router_ffi_store(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
+    const uint64_t *handles, const uint64_t *locals, size_t n, char **err);
+int ngx_http_kv_router_ffi_remove(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *handles,
+    size_t n, uint32_t *unknown, char **err);
+int ngx_http_kv_router_ffi_clear(void *zone, const u_char *worker,
+    size_t worker_len, uint32_t rank, char **err);
+int ngx_http_kv_router_ffi_remove_worker(void *zone, const u_char *worker,
+    size_t worker_len, char **err);
+
+/*
+ * JSON and dumps: what is "stats", "workers" or "dump".  *out is malloc()ed,
+ * to be freed by ngx_http_kv_router_ffi_free().
+ */
+int ngx_http_kv_router_ffi_text(void *zone, const char *what, char **out,
+    size_t *len, char **err);
+void ngx_http_kv_router_ffi_free(char *text);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_ */

@@ -1,0 +1,585 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The module, the zone in shared memory, and what each worker process does
+ * from its start to its exit.
+ */
+
+
+#include "../lua/ngx_http_kv_router_guard.h"
+#include "../request/ngx_http_kv_router_route.h"
+
+
+#define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
+#define NGX_HTTP_KV_ROUTER_TEND_MORE     5      /* ms, while work is left */
+#define NGX_HTTP_KV_ROUTER_TEND_SLICE    500    /* us of that work */
+#define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
+
+
+static void *ngx_http_kv_router_create_main_conf(ngx_conf_t *cf);
+static char *ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf);
+static void *ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf);
+static void *ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+static ngx_int_t ngx_http_kv_router_preconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_kv_router_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_kv_router_init_process(ngx_cycle_t *cycle);
+static void ngx_http_kv_router_exit_process(ngx_cycle_t *cycle);
+
+static ngx_int_t ngx_http_kv_router_join(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+static void ngx_http_kv_router_tend(ngx_event_t *ev);
+
+
+static ngx_command_t  ngx_http_kv_router_commands[] = {
+
+    { ngx_string("kv_router_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_zone,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_kv_router_redis,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_worker"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_kv_router_worker,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_health"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_health_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_scrape"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_scrape,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_event_batch"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_main_conf_t, batch),
+      NULL },
+
+    { ngx_string("kv_router_max_tokens"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_main_conf_t, max_tokens),
+      NULL },
+
+    { ngx_string("kv_router_stale"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_main_conf_t, stale),
+      NULL },
+
+    { ngx_string("kv_router_status"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_kv_router_location,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_loc_conf_t, status),
+      ngx_http_kv_router_status_handler },
+
+    { ngx_string("kv_router_api"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_kv_router_location,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_loc_conf_t, api),
+      ngx_http_kv_router_api_handler },
+
+      ngx_null_command
+};
+
+
+static ngx_http_module_t  ngx_http_kv_router_module_ctx = {
+    ngx_http_kv_router_preconfiguration,   /* preconfiguration */
+    ngx_http_kv_router_postconfiguration,  /* postconfiguration */
+
+    ngx_http_kv_router_create_main_conf,   /* create main configuration */
+    ngx_http_kv_router_init_main_conf,     /* init main configuration */
+
+    ngx_http_kv_router_create_srv_conf,    /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_kv_router_create_loc_conf,    /* create location configuration */
+    ngx_http_kv_router_merge_loc_conf      /* merge location configuration */
+};
+
+
+ngx_module_t  ngx_http_kv_router_module = {
+    NGX_MODULE_V1,
+    &ngx_http_kv_router_module_ctx,        /* module context */
+    ngx_http_kv_router_commands,           /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    NULL,                                  /* init module */
+    ngx_http_kv_router_init_process,       /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_kv_router_exit_process,       /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+static void *
+ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    kmcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_main_conf_t));
+    if (kmcf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&kmcf->zones, cf->pool, 2,
+                       sizeof(ngx_http_kv_router_zone_t *))
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    kmcf->batch = NGX_CONF_UNSET;
+    kmcf->max_tokens = NGX_CONF_UNSET;
+    kmcf->stale = NGX_CONF_UNSET_MSEC;
+
+    return kmcf;
+}
+
+
+static char *
+ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    ngx_http_kv_router_main_conf_t *kmcf = conf;
+
+    ngx_uint_t                   i;
+    ngx_http_kv_router_zone_t  **zones;
+
+    ngx_conf_init_value(kmcf->batch, 512);
+    ngx_conf_init_value(kmcf->max_tokens, KVR_EVENT_TOKENS_MAX);
+    ngx_conf_init_msec_value(kmcf->stale, 5000);
+
+    if (kmcf->batch < 1 || kmcf->batch > (ngx_int_t) KVR_EVENT_BLOCKS_MAX) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"kv_router_event_batch\" must be 1..%ud",
+                           KVR_EVENT_BLOCKS_MAX);
+        return NGX_CONF_ERROR;
+    }
+
+    if (kmcf->max_tokens < 1
+        || kmcf->max_tokens > (ngx_int_t) KVR_EVENT_TOKENS_MAX)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"kv_router_max_tokens\" must be 1..%ud",
+                           KVR_EVENT_TOKENS_MAX);
+        return NGX_CONF_ERROR;
+    }
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        zones[i]->batch = kmcf->batch;
+        zones[i]->max_tokens = kmcf->max_tokens;
+        zones[i]->stale = kmcf->stale;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static void *
+ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf)
+{
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->init_peer = NULL;
+     */
+
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_srv_conf_t));
+}
+
+
+static void *
+ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf)
+{
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->status = NULL;
+     *     conf->api = NULL;
+     */
+
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_loc_conf_t));
+}
+
+
+/*
+ * "if" and "limit_except" make locations of their own inside the one that has
+ * the handler: they go on with its zone, and "limit_except", which gets no
+ * handler from nginx, with the handler as well.
+ */
+
+static char *
+ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_kv_router_loc_conf_t *prev = parent;
+    ngx_http_kv_router_loc_conf_t *conf = child;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if ((!clcf->noname && !clcf->lmt_excpt) || clcf->handler
+        || conf->api || conf->status)
+    {
+        return NGX_CONF_OK;
+    }
+
+    conf->api = prev->api;
+    conf->status = prev->status;
+
+    if (clcf->lmt_excpt && conf->api) {
+        clcf->handler = ngx_http_kv_router_api_handler;
+
+    } else if (clcf->lmt_excpt && conf->status) {
+        clcf->handler = ngx_http_kv_router_status_handler;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
+{
+    return ngx_http_kv_router_add_variables(cf);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
+{
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
+
+    if (kmcf->zones.nelts) {
+        ngx_http_kv_router_attempt_init(cf);
+        ngx_http_kv_router_filter_init();
+        ngx_http_kv_router_explain_init();
+    }
+
+    return NGX_OK;
+}
+
+
+/* ---- the zone ----------------------------------------------------------- */
+
+/*
+ * In the master.  A new zone is laid out; one that comes from the previous
+ * configuration is only looked at: processes of that configuration use it,
+ * and may go on doing so if this one turns out to be bad.
+ */
+
+ngx_int_t
+ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_http_kv_router_zone_t  *ozone = data;
+
+    char                         why[KVR_WHY_LEN];
+    size_t                       size;
+    kvr_rc_t                     rc;
+    ngx_slab_pool_t             *shpool;
+    ngx_http_kv_router_zone_t   *zone;
+    ngx_http_kv_router_shctx_t  *sh;
+
+    zone = shm_zone->data;
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    if (ozone) {
+        sh = ozone->sh;
+
+    } else if (shm_zone->shm.exists) {
+        sh = shpool->data;
+
+    } else {
+
+        sh = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_shctx_t));
+        if (sh == NULL) {
+            return NGX_ERROR;
+        }
+
+        shpool->log_ctx = (u_char *) " in kv_router_zone";
+        shpool->data = sh;
+
+        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
+
+        sh->usage = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_usage_t));
+        sh->reports = ngx_slab_calloc(shpool,
+                                      sh->nholders * sizeof(kvr_report_t));
+
+        sh->turns = ngx_slab_calloc(shpool,
+                                    sh->nworkers
+                                    * sizeof(ngx_http_kv_router_turn_t));
+
+        if (sh->usage == NULL || sh->reports == NULL || sh->turns == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "kv_router_zone \"%V\": too small for its "
+                          "max_workers", &zone->name);
+            return NGX_ERROR;
+        }
+
+        /* all pages that are left, in one piece */
+
+        size = shpool->pfree * ngx_pagesize;
+
+        sh->base = ngx_slab_alloc(shpool, size);
+        if (sh->base == NULL) {
+            return NGX_ERROR;
+        }
+
+        sh->size = size;
+
+#ifdef MADV_HUGEPAGE
+        /* before it is touched; a wish, and most systems have none to give */
+        (void) madvise(sh->base, size, MADV_HUGEPAGE);
+#endif
+
+        if (kvr_router_format(sh->base, size, &zone->params, why) != KVR_OK) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "kv_router_zone \"%V\": %s", &zone->name, why);
+            return NGX_ERROR;
+        }
+    }
+
+    rc = kvr_router_attach(&zone->router, sh->base, sh->size, &zone->params,
+                           why);
+    if (rc != KVR_OK) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "kv_router_zone \"%V\" can't be used: %s", &zone->name,
+                      why);
+        return NGX_ERROR;
+    }
+
+    zone->sh = sh;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_zone_cleanup(void *data)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    kvr_router_detach(&zone->router);
+    kvr_inflight_destroy(zone->inflight);
+}
+
+
+ngx_http_kv_router_zone_t *
+ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, ngx_str_t *name)
+{
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    kmcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return NULL;
+    }
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        if (zones[i]->name.len == name->len
+            && ngx_strncmp(zones[i]->name.data, name->data, name->len) == 0)
+        {
+            return zones[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+/* ---- a worker process --------------------------------------------------- */
+
+static ngx_int_t
+ngx_http_kv_router_init_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    if (ngx_process != NGX_PROCESS_WORKER
+        && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    kmcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return NGX_OK;
+    }
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        if (ngx_http_kv_router_join(cycle, zones[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
+{
+    kvr_rc_t      rc;
+    ngx_uint_t    i;
+    ngx_event_t  *ev;
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_JOIN_TRIES; i++) {
+        rc = kvr_router_join(&zone->router);
+
+        if (rc == KVR_OK) {
+            rc = kvr_router_set_static(&zone->router, zone->workers.elts,
+                                       zone->workers.nelts);
+        }
+
+        if (rc != KVR_BUSY) {
+            break;
+        }
+    }
+
+    if (rc != KVR_OK) {
+        /* requests are routed all the same, by what can be read */
+        ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
+                      "kv_router_zone \"%V\": %s", &zone->name,
+                      rc == KVR_BUSY ? "another process keeps its lock"
+                                     : "no room for the configured workers");
+    }
+
+    if (zone->router.load.slot == KVR_LOAD_SHARED) {
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                      "kv_router zone \"%V\": no table for the load of this "
+                      "process, it counts in a shared one", &zone->name);
+    }
+
+    zone->tend_conn.fd = (ngx_socket_t) -1;
+
+    ev = &zone->tend;
+    ev->handler = ngx_http_kv_router_tend;
+    ev->data = &zone->tend_conn;
+    ev->log = cycle->log;
+    ev->cancelable = 1;
+
+    zone->tend_conn.data = zone;
+
+    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
+
+    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (zone->redis) {
+        return ngx_http_kv_router_consumer_start(cycle, zone);
+    }
+
+    return NGX_OK;
+}
+
+
+/* What keeps a zone in order although processes die: each 100 ms. */
+
+static void
+ngx_http_kv_router_tend(ngx_event_t *ev)
+{
+    bool                        more;
+    ngx_connection_t           *c;
+    ngx_http_kv_router_zone_t  *zone;
+
+    c = ev->data;
+    zone = c->data;
+
+    if (ngx_exiting || ngx_terminate) {
+        return;
+    }
+
+    more = kvr_router_tend(&zone->router, ngx_current_msec,
+                           NGX_HTTP_KV_ROUTER_TEND_SLICE);
+
+    ngx_http_kv_router_judge(zone);
+
+    ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
+                           : NGX_HTTP_KV_ROUTER_TEND);
+}
+
+
+static void
+ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    if (ngx_process != NGX_PROCESS_WORKER
+        && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return;
+    }
+
+    ngx_http_kv_router_guard_exit();
+
+    kmcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return;
+    }
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        ngx_http_kv_router_checks_stop(zones[i]);
+
+        if (zones[i]->consumer) {
+            ngx_http_kv_router_consumer_stop(zones[i]);
+        }
+
+        ngx_http_kv_router_scraper_stop(zones[i]);
+
+        kvr_router_leave(&zones[i]->router);
+
+        if (zones[i]->fleet) {
+            ngx_http_kv_router_fleet_put(zones[i]->fleet);
+            zones[i]->fleet = NULL;
+        }
+    }
+}

@@ -1,0 +1,311 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <zone/kvr_router.h>
+#include <follow/kvr_ingest.h>
+
+#include <yajl/yajl_gen.h>
+
+
+typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
+typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+
+
+/* of "zone=": the fixed tables of 1024 workers, and some index */
+#define NGX_HTTP_KV_ROUTER_ZONE_MIN  (8 * 1024 * 1024)
+
+
+/* one URL of kv_router_redis */
+
+typedef struct {
+    ngx_str_t                       url;       /* without the password */
+    ngx_addr_t                     *addrs;     /* resolved at start */
+    ngx_uint_t                      naddrs;
+    ngx_str_t                       host;      /* terminated; without brackets;
+                                                  "" of a unix socket */
+    in_port_t                       port;
+    ngx_str_t                       user;
+    ngx_str_t                       password;
+    ngx_int_t                       db;        /* 0: no SELECT is sent */
+    ngx_uint_t                      down;      /* of this process: a failure
+                                                  was logged */
+    ngx_uint_t                      unresolved; /* the same of its name */
+
+    unsigned                        literal:1; /* the host is an address */
+    unsigned                        ssl:1;
+} ngx_http_kv_router_redis_server_t;
+
+
+typedef struct {
+    ngx_array_t                     servers;   /* …_redis_server_t */
+    ngx_str_t                       channel;   /* "kv-events:*" */
+    ngx_str_t                       prefix;    /* before the worker's id */
+    ngx_flag_t                      replay;    /* repair from the log */
+
+    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
+
+    void                           *ssl;       /* ngx_ssl_t; NULL: no server
+                                                  has TLS */
+    ngx_flag_t                      ssl_verify;
+    ngx_str_t                       ssl_trusted_certificate;
+    ngx_str_t                       ssl_name;  /* "": the URL's host */
+    ngx_str_t                       ssl_certificate;    /* "": none */
+    ngx_str_t                       ssl_certificate_key;
+} ngx_http_kv_router_redis_conf_t;
+
+
+/* kv_router_health */
+
+typedef struct {
+    kvr_health_params_t             params;
+    ngx_str_t                       check;     /* URI; len 0: no checks */
+    ngx_msec_t                      interval;
+    ngx_msec_t                      timeout;
+    uint32_t                        passes;
+    uint32_t                        fails;
+    unsigned                        set:1;     /* the directive was there */
+} ngx_http_kv_router_health_conf_t;
+
+
+/*
+ * A zone as one process knows it.  Made by kv_router_zone; the router handle
+ * is attached by the zone's init and joined by each worker process.
+ */
+
+typedef struct {
+    ngx_str_t                       name;
+    kvr_params_t                    params;
+    ngx_shm_zone_t                 *shm_zone;
+    ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
+
+    ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
+    ngx_http_kv_router_consumer_t  *consumer;  /* of this process, or NULL */
+
+    ngx_msec_t                      stale;     /* silence that makes STALE */
+    ngx_uint_t                      batch;     /* blocks of a slice */
+    ngx_uint_t                      max_tokens;/* of a prompt */
+    ngx_uint_t                      max_active;/* requests; 0: no bound */
+    ngx_msec_t                      predict;   /* how long what was routed is
+                                                  taken to be cached; 0: not */
+
+    ngx_http_kv_router_health_conf_t   health;
+    struct ngx_http_kv_router_checks_s *checks;   /* of this process; NULL */
+
+    kvr_router_t                    router;
+    struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
+    kvr_inflight_t                 *inflight;  /* this process's; NULL before
+                                                  its first request */
+    struct {
+        ngx_str_t                   uri;
+        ngx_msec_t                  interval;  /* 0: no engine is asked */
+        ngx_msec_t                  timeout;
+    } scrape;
+
+    ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_msec_t                      report_ms; /* after which what an engine
+                                                  reports is old; 0: at once */
+    ngx_msec_t                      judged;    /* when; by this process */
+    ngx_event_t                     tend;
+    ngx_connection_t                tend_conn; /* dummy for the timer's log */
+
+    /* lives in the zone, beside kvr's memory: all processes add to it */
+    struct ngx_http_kv_router_shctx_s  *sh;
+} ngx_http_kv_router_zone_t;
+
+
+/*
+ * What the processes of nginx share beside the kvr zone; each counter is
+ * changed by ngx_atomic_fetch_add() alone, and read at any time.
+ */
+
+#define NGX_HTTP_KV_ROUTER_REASONS  16
+
+/* a worker that is asked for its load, by whichever process comes first */
+
+typedef struct {
+    uint64_t                        due_ms;    /* monotonic */
+    uint32_t                        failing;
+    uint32_t                        pad;
+} ngx_http_kv_router_turn_t;
+
+typedef struct ngx_http_kv_router_shctx_s {
+    ngx_atomic_t                    requests;      /* routed */
+    ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
+    ngx_atomic_t                    prompt_blocks;
+    ngx_atomic_t                    overlap_blocks;
+    ngx_atomic_t                    best_blocks;
+    ngx_atomic_t                    unshared;      /* found no room among the
+                                                      prompts in flight */
+    ngx_atomic_t                    decide_us;     /* sum */
+    ngx_atomic_t                    retries;
+    ngx_atomic_t                    policy_errors;
+    ngx_atomic_t                    lookups;       /* of blocks, by requests */
+    ngx_atomic_t                    lookups_matched;
+    ngx_atomic_t                    redis_connects;
+    ngx_atomic_t                    redis_disconnects;
+    ngx_atomic_t                    redis_messages;
+    ngx_atomic_t                    redis_bytes;
+    ngx_atomic_t                    redis_refused;
+    ngx_atomic_t                    redis_dropped;
+    ngx_atomic_t                    repairs_started;
+    ngx_atomic_t                    repairs_done;
+    ngx_atomic_t                    repairs_failed;
+    ngx_atomic_t                    snapshots_loaded;
+    ngx_atomic_t                    snapshots_refused;
+    ngx_atomic_t                    snapshots_asked;
+
+    /* of each shard: does its lease holder, who alone writes it, hear? */
+    ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
+
+    kvr_usage_t                    *usage;         /* of each worker */
+    kvr_report_t                   *reports;       /* of each holder */
+    ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
+    ngx_atomic_t                    scrapes;
+    ngx_atomic_t                    scrapes_failed;
+    uint32_t                        nworkers;
+    uint32_t                        nholders;
+
+    void                           *base;          /* the kvr zone */
+    size_t                          size;
+} ngx_http_kv_router_shctx_t;
+
+
+typedef struct {
+    ngx_array_t                     zones;     /* …_zone_t * */
+
+    ngx_int_t                       batch;
+    ngx_int_t                       max_tokens;
+    ngx_msec_t                      stale;
+} ngx_http_kv_router_main_conf_t;
+
+
+typedef struct {
+    ngx_http_kv_router_zone_t      *status;    /* kv_router_status */
+    ngx_http_kv_router_zone_t      *api;       /* kv_router_api */
+} ngx_http_kv_router_loc_conf_t;
+
+
+/* of an upstream */
+typedef struct {
+    ngx_http_upstream_init_peer_pt  init_peer;     /* the one wrapped; NULL */
+} ngx_http_kv_router_srv_conf_t;
+
+
+/*
+ * How far the view of a worker can be trusted; of it, or of one of its
+ * holders, is the number.  STALE too while what it publishes is not heard.
+ */
+kvr_confidence_t ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number);
+
+/* module: the zone of that name, or NULL */
+
+/*
+ * Counts a lookup, see kvr_router_touch().  *out is of the pool; NULL when the
+ * zone has no frequencies.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_touch(ngx_pool_t *pool,
+    ngx_http_kv_router_zone_t *zone, const uint64_t *locals, uint32_t n,
+    const kvr_match_t *matches, uint32_t found, uint32_t **out,
+    uint32_t *nout);
+
+ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
+    ngx_str_t *name);
+
+
+/* directives */
+
+char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+/* the zone: init of its shared memory, cleanup of its configuration */
+
+ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
+void ngx_http_kv_router_zone_cleanup(void *data);
+
+
+/* redis: directive and consumer */
+
+char *ngx_http_kv_router_redis_parse(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+ngx_int_t ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* health: directive, a worker's settings, its object in JSON */
+
+char *ngx_http_kv_router_health(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+
+/* NGX_DECLINED: the argument is another; bits of KVR_OWN_… are set in own */
+ngx_int_t ngx_http_kv_router_health_param(ngx_str_t *arg, uint32_t *max_fails,
+    uint32_t *fail_timeout, uint32_t *slow_start, uint32_t *own);
+void ngx_http_kv_router_health_init(ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_conf_t *conf, kvr_health_params_t *params);
+void ngx_http_kv_router_health_json(const kvr_health_params_t *params,
+    const kvr_health_view_t *view, yajl_gen g);
+
+
+/* active checks: NGX_ERROR: no memory */
+
+ngx_int_t ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* scrape: directive, and the load that engines report of themselves */
+
+char *ngx_http_kv_router_scrape_parse(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone);
+ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/* location handlers */
+
+ngx_int_t ngx_http_kv_router_api_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_kv_router_status_handler(ngx_http_request_t *r);
+
+
+/*
+ * JSON for the status page, the API and Lua: the object that "stats" stands
+ * for, the array of workers.
+ */
+
+void ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+void ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+
+/* NGX_HTTP_KV_ROUTER_BY_POLICY … of the FFI in a word; NULL: no such */
+
+const char *ngx_http_kv_router_why_name(ngx_uint_t why);
+
+
+extern ngx_module_t  ngx_http_kv_router_module;
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_MODULE_H_INCLUDED_ */

@@ -1,0 +1,240 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Variables: what log_format can say of a decision.  "-" stands in a log where
+ * a variable is not found.
+ */
+
+
+#include "../request/ngx_http_kv_router_route.h"
+
+
+typedef enum {
+    ngx_http_kv_router_var_worker = 0,
+    ngx_http_kv_router_var_rank,
+    ngx_http_kv_router_var_prefill,
+    ngx_http_kv_router_var_policy,
+    ngx_http_kv_router_var_overlap,
+    ngx_http_kv_router_var_best,
+    ngx_http_kv_router_var_blocks,
+    ngx_http_kv_router_var_cached,
+    ngx_http_kv_router_var_confidence,
+    ngx_http_kv_router_var_reason,
+    ngx_http_kv_router_var_time,
+    ngx_http_kv_router_var_hashes
+} ngx_http_kv_router_var_e;
+
+
+static ngx_int_t ngx_http_kv_router_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_variable_value_t *v);
+
+
+static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
+
+    { ngx_string("kv_router_worker"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_worker, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_rank"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_rank, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_prefill_worker"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_prefill,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_policy"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_policy, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_overlap_blocks"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_overlap,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_best_overlap_blocks"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_best,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_prompt_blocks"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_blocks,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_cached_tokens"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_cached,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_confidence"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_confidence, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_reason"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_reason, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_time"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_time, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_block_hashes"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_hashes,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+      ngx_http_null_variable
+};
+
+
+ngx_int_t
+ngx_http_kv_router_add_variables(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_kv_router_vars; v->name.len; v++) {
+
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char                          *p;
+    ngx_str_t                        s;
+    ngx_http_kv_router_ctx_t        *ctx;
+    ngx_http_kv_router_candidate_t  *c;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || !ctx->reserved) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    if ((data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
+        || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0))
+    {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    if (data == ngx_http_kv_router_var_hashes) {
+        return ngx_http_kv_router_variable_hashes(r, ctx, v);
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_INT64_LEN + sizeof(".000000"));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    c = ctx->chosen;
+    s.data = p;
+    s.len = 0;
+
+    switch (data) {
+
+    case ngx_http_kv_router_var_worker:
+        s.data = (u_char *) c->worker;
+        s.len = c->worker_len;
+        break;
+
+    case ngx_http_kv_router_var_rank:
+        s.len = ngx_sprintf(p, "%uD", c->rank) - p;
+        break;
+
+    case ngx_http_kv_router_var_prefill:
+        s.data = (u_char *) ctx->prefiller->worker;
+        s.len = ctx->prefiller->worker_len;
+        break;
+
+    case ngx_http_kv_router_var_policy:
+        s = ctx->policy;
+        break;
+
+    case ngx_http_kv_router_var_overlap:
+        s.len = ngx_sprintf(p, "%uD", c->device - c->predicted) - p;
+        break;
+
+    case ngx_http_kv_router_var_best:
+        s.len = ngx_sprintf(p, "%uD", ctx->best) - p;
+        break;
+
+    case ngx_http_kv_router_var_blocks:
+        s.len = ngx_sprintf(p, "%uD", ctx->match.prompt_blocks) - p;
+        break;
+
+    case ngx_http_kv_router_var_cached:
+        s.len = ngx_sprintf(p, "%L", ctx->cached_tokens) - p;
+        break;
+
+    case ngx_http_kv_router_var_confidence:
+        s.data = (u_char *) kvr_confidence_name(c->confidence);
+        s.len = ngx_strlen(s.data);
+        break;
+
+    case ngx_http_kv_router_var_reason:
+
+        if (ctx->why == NGX_HTTP_KV_ROUTER_BY_POLICY && ctx->reason.len) {
+            s = ctx->reason;
+
+        } else {
+            s.data = (u_char *) ngx_http_kv_router_why_name(ctx->why);
+            s.len = ngx_strlen(s.data);
+        }
+
+        break;
+
+    default: /* ngx_http_kv_router_var_time */
+        s.len = ngx_sprintf(p, "%L.%06L", (int64_t) ctx->us / 1000000,
+                            (int64_t) ctx->us % 1000000)
+                - p;
+        break;
+    }
+
+    v->data = s.data;
+    v->len = s.len;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
+/* Local hashes in hexadecimal, 16 digits each, joined by commas. */
+
+static ngx_int_t
+ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_variable_value_t *v)
+{
+    u_char    *p;
+    uint32_t   i;
+
+    if (ctx->match.prompt_blocks == 0 || ctx->hashes == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, ctx->match.prompt_blocks * 17);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    v->data = p;
+
+    for (i = 0; i < ctx->match.prompt_blocks; i++) {
+        p = ngx_sprintf(p, "%016xL,", ctx->hashes[i]);
+    }
+
+    v->len = p - 1 - v->data;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}

@@ -1,0 +1,179 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * One connection to Redis on nginx's event loop: hiredis parses and formats,
+ * nginx connects, reads and writes.  It keeps itself alive: connects again
+ * with a growing delay, tries the next URL when one fails, says who it is
+ * (AUTH, SELECT), and asks a silent server with PING.  One that has a leader
+ * tries no URLs: it is where its leader is, for two servers may know different
+ * things.
+ *
+ *     resolve ──► connect ──► TLS ──► login ──► the owner's commands
+ *
+ * Names are resolved anew, by nginx's resolver, before the first of their
+ * addresses is tried; what was known is used when that fails.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_REDIS_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_REDIS_H_INCLUDED_
+
+
+#include "../module/ngx_http_kv_router_module.h"
+
+#include <hiredis/hiredis.h>
+
+
+/*
+ * A reply as a whole: two messages of the greatest size.  hiredis keeps all
+ * of a reply in memory, so that a greater one closes the connection.
+ */
+#define NGX_HTTP_KV_ROUTER_REPLY_MAX  (2 * KVR_MESSAGE_MAX)
+
+/* milliseconds, for each of connecting, TLS and login */
+#define NGX_HTTP_KV_ROUTER_CONNECT    5000
+
+/* commands not yet sent: one SUBSCRIBE, or a few XRANGE, of 200 bytes each */
+#define NGX_HTTP_KV_ROUTER_OUT_MAX    16384
+
+
+typedef struct ngx_http_kv_router_redis_s  ngx_http_kv_router_redis_t;
+
+typedef void (*ngx_http_kv_router_redis_event_pt)(
+    ngx_http_kv_router_redis_t *r);
+typedef void (*ngx_http_kv_router_redis_reply_pt)(
+    ngx_http_kv_router_redis_t *r, redisReply *reply);
+
+
+struct ngx_http_kv_router_redis_s {
+
+    /* set by the owner; all of the functions may call _close() */
+
+    ngx_http_kv_router_zone_t          *zone;
+    void                               *data;
+    ngx_http_kv_router_redis_event_pt   connected;    /* may send now */
+    ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
+    ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown */
+    ngx_http_kv_router_redis_reply_pt   reply;        /* owns the reply */
+    ngx_http_kv_router_redis_t         *leader;       /* goes where this one
+                                                         works; or NULL */
+
+    ngx_peer_connection_t               peer;
+    redisReader                        *reader;
+    ngx_log_t                           log;
+    ngx_event_t                         reconnect;
+    ngx_connection_t                    dummy;        /* of the timer */
+
+    ngx_uint_t                          server;       /* in conf->servers */
+    ngx_uint_t                          addr;         /* of addrs */
+    ngx_addr_t                         *addrs;        /* of the server; NULL:
+                                                         not looked at yet */
+    ngx_uint_t                          naddrs;
+    ngx_pool_t                         *pool;         /* of addrs; NULL: they
+                                                         are the directive's */
+    ngx_resolver_ctx_t                 *resolving;
+    ngx_msec_t                          delay;        /* before connecting */
+    ngx_uint_t                          handshake;    /* replies to come */
+    ngx_uint_t                          outstanding;  /* replies to come */
+    size_t                              partial;      /* bytes of a reply */
+
+    unsigned                            opened:1;
+    unsigned                            established:1;
+    unsigned                            ready:1;      /* handshake is done */
+    unsigned                            ping:1;       /* PING was sent */
+    unsigned                            pushes:1;     /* subscribed */
+    unsigned                            works:1;      /* the owner says so */
+    unsigned                            too_big:1;    /* why it was closed */
+    unsigned                            reset:1;      /* by its owner, who is
+                                                         to come back later
+                                                         each time */
+
+    size_t                              out_len;
+    u_char                              out[NGX_HTTP_KV_ROUTER_OUT_MAX];
+};
+
+
+/* Connects, or waits for its leader, and keeps connecting until _close(). */
+void ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r);
+
+/*
+ * To be called when r's leader works: goes where that is, and leaves, as if
+ * the connection had been lost, where it is not.  Does nothing when r is not
+ * open.
+ */
+void ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r);
+
+/* Calls none of the owner's functions. */
+void ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r);
+
+/*
+ * Closes and connects again, each time later, however well the connection
+ * works; for replies that make no sense, and what can't be asked.
+ */
+void ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r,
+    char *reason, char *detail);
+
+/*
+ * To be called when the server gave what it is there for: failures are logged
+ * again, and the next delay is the shortest.
+ */
+void ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r);
+
+/* NGX_ERROR when not connected or too much waits to be sent. */
+ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
+    int argc, ngx_str_t *argv);
+
+/* As the directive had it, without the password. */
+ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
+
+
+/* between the files of a connection */
+
+ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
+    ngx_http_kv_router_redis_t *r);
+
+/* says why, once until the server is there again, and plans the next try */
+void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
+    ngx_err_t err, char *reason, ngx_str_t *detail);
+
+/* connects to r->addrs[r->addr] */
+void ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r);
+
+/* the bytes that come and go from now on are RESP */
+void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);
+
+/* NGX_OK: go on; NGX_AGAIN: connect_addr() was called, or will be */
+ngx_int_t ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r);
+void ngx_http_kv_router_redis_resolve_stop(ngx_http_kv_router_redis_t *r);
+
+/* talk() follows, or failed() */
+void ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r);
+void ngx_http_kv_router_redis_ssl_close(ngx_connection_t *c);
+
+/* sends AUTH, SELECT and PING; NGX_ERROR */
+ngx_int_t ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r);
+
+/* takes one of their replies */
+void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
+    redisReply *reply);
+
+
+/* the directive */
+
+/* a URL that begins with a scheme of ours */
+ngx_uint_t ngx_http_kv_router_redis_is_url(ngx_str_t *value);
+
+/* takes it to pieces and resolves its host; NGX_CONF_OK, or it was logged */
+char *ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_kv_router_redis_server_t *server);
+
+/* the text without what may be a password; NGX_ERROR */
+ngx_int_t ngx_http_kv_router_redis_mask(ngx_pool_t *pool, ngx_str_t *value,
+    ngx_str_t *masked);
+
+/* makes rcf->ssl; NGX_CONF_OK, or it was logged */
+char *ngx_http_kv_router_redis_ssl_conf(ngx_conf_t *cf,
+    ngx_http_kv_router_redis_conf_t *rcf);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_REDIS_H_INCLUDED_ */

@@ -1,0 +1,127 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What is counted, under the names that JSON and Prometheus have for it.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
+
+
+#include "../api/ngx_http_kv_router_answer.h"
+
+
+/* one number: a field of a structure */
+
+typedef struct {
+    const char                     *key;       /* JSON; NULL ends the table */
+    const char                     *metric;    /* after "kv_router_"; NULL:
+                                                  not for Prometheus */
+    const char                     *help;
+    size_t                          offset;
+    unsigned                        bits:8;    /* 32, 64 */
+    unsigned                        counter:1; /* "_total"; else a gauge */
+    unsigned                        us:1;      /* microseconds, shown as s */
+} ngx_http_kv_router_field_t;
+
+
+/* a worker as it is at one moment */
+
+typedef struct {
+    uint32_t                        slot;
+    uint32_t                        flags;
+    uint32_t                        generation;
+    kvr_confidence_t                confidence;
+    const char                     *reason;    /* of the confidence */
+    int64_t                         age;       /* ms; -1: no message yet */
+    int64_t                         ttl;       /* ms; 0: expired; -1: not
+                                                  registered in Redis */
+    kvr_worker_conf_t               conf;
+    char                            said[KVR_SAID_MAX + 1];
+                                               /* by its publisher */
+    kvr_stream_t                    stream;
+    kvr_worker_counters_t           counters;
+    kvr_usage_counters_t            usage;
+    kvr_usage_verdict_t             verdict;   /* of the watchdog */
+    kvr_health_params_t             params;    /* of health */
+    kvr_health_view_t               health;
+} ngx_http_kv_router_worker_t;
+
+
+/* one of its ranks: what it holds, and its load over all processes */
+
+typedef struct {
+    uint32_t                        rank;
+    uint32_t                        held;      /* blocks, in any tier */
+    kvr_load_row_t                  row;       /* never negative */
+} ngx_http_kv_router_load_t;
+
+
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
+
+
+uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,
+    const void *base);
+
+/*
+ * Reads the worker in a slot.  NGX_DECLINED: none is there, or it was taken
+ * out; NGX_BUSY: it is just being changed.
+ */
+ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, ngx_http_kv_router_worker_t *w);
+
+/* 1: the events of all shards' workers are heard */
+ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
+
+/*
+ * The next rank of a worker; 0: there is none.  Before the first, holder is
+ * KVR_HOLDER_NONE and steps 0.
+ */
+ngx_uint_t ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, uint32_t *holder, uint32_t *steps,
+    ngx_http_kv_router_load_t *load);
+
+/* pairs of the object that is open */
+void ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
+    const void *base, yajl_gen g);
+
+/*
+ * What the engine itself reports of a holder; its age in ms, -1: nothing.  The
+ * array of those of a worker that are known.
+ */
+int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, kvr_report_load_t *load);
+void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g);
+
+/* the object of one worker, as in "workers" */
+void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, yajl_gen g);
+
+/* the names of a list of kvr_adapters.h, as an array */
+void ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
+    const char *list);
+
+/* where a worker is known from: "api", "static", "redis", "events" */
+const char *ngx_http_kv_router_origin(uint32_t flags);
+
+/* the formats of the status page but JSON */
+ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+ngx_int_t ngx_http_kv_router_page(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_ */

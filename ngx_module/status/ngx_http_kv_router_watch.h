@@ -1,0 +1,35 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What goes wrong most often, in words: no events at all, blocks that no
+ * prompt ever finds, and why a worker's view can't be trusted.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_WATCH_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_WATCH_H_INCLUDED_
+
+
+#include "../follow/ngx_http_kv_router_consumer.h"
+
+
+/*
+ * Why the confidence in a worker is what it is: "none", "no_events", "silent",
+ * "redis_down", or what kvr_degraded_name() says; number as for the confidence
+ */
+const char *ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number);
+
+/* 1: prompts enough were looked up, blocks are held, and none ever matched */
+ngx_uint_t ngx_http_kv_router_never_matched(ngx_http_kv_router_zone_t *zone);
+
+/* counts a lookup of blocks, and whether anybody had any of them */
+void ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
+    uint32_t found);
+
+/* by the lease's timer: says once in the log what it sees */
+void ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_WATCH_H_INCLUDED_ */

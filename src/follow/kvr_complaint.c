@@ -1,0 +1,89 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_complaint.h"
+#include "../zone/kvr_shard.h"
+
+#include <stdio.h>
+
+
+static bool kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w,
+    uint32_t size);
+
+
+void
+kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
+    kvr_why_t why, const kvr_event_t *ev, const char *detail)
+{
+    bool  news;
+
+    if (c->noted >> why & 1) {
+        return;
+    }
+
+    news = why == KVR_WHY_BLOCK_SIZE
+           ? kvr_complaint_size(mem, w, ev->block_size)
+           : w->counters.why[why] == 1;
+
+    if (news) {
+        c->noted |= 1u << why;
+        c->detail[why] = detail[0] ? detail : kvr_why_detail(why);
+
+        if (why == KVR_WHY_BLOCK_SIZE) {
+            c->block_size = ev->block_size;
+        }
+    }
+}
+
+
+/*
+ * Was a worker's block size not told yet?  Two sizes may have the same bit of
+ * 32: better that one of them is not told than that they take turns for ever.
+ */
+
+static bool
+kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
+{
+    uint32_t  bit;
+
+    bit = 1u << (size * 2654435769u >> 27);
+
+    if (w->stream.told_sizes & bit) {
+        return false;
+    }
+
+    kvr_set32(mem, &w->stream.told_sizes, w->stream.told_sizes | bit);
+
+    return true;
+}
+
+
+bool
+kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
+    uint32_t block_size, char text[KVR_COMPLAINT_LEN])
+{
+    kvr_why_t  why;
+
+    if (c->noted == 0) {
+        return false;
+    }
+
+    why = (kvr_why_t) __builtin_ctz(c->noted);
+    c->noted &= c->noted - 1;
+
+    if (why == KVR_WHY_BLOCK_SIZE) {
+        snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": its block size "
+                 "is %u, which is no multiple of the zone's %u: nothing of it "
+                 "is indexed", w->conf.id,
+                 c->block_size, block_size);
+
+    } else {
+        snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": an event is "
+                 "refused, as more like it may be: %s", w->conf.id,
+                 c->detail[why]);
+    }
+
+    return true;
+}

@@ -1,0 +1,603 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_ingest_state.h"
+#include "../zone/kvr_span.h"
+#include "kvr_stream.h"
+
+#include <stdlib.h>
+
+
+#define KVR_INGEST_SILENT  5000         /* ms; relays speak each second */
+
+
+static void kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w);
+static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
+    kvr_worker_t *w, bool live, uint64_t now_ms, const char **detail);
+static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
+    uint32_t blocks);
+static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
+static void kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w);
+static void kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w);
+
+
+kvr_ingest_t *
+kvr_ingest_create(kvr_router_t *k)
+{
+    kvr_ingest_t  *in;
+
+    in = calloc(1, sizeof(kvr_ingest_t));
+    if (in == NULL) {
+        return NULL;
+    }
+
+    in->router = k;
+    in->memory.counting = true;
+    in->decoder = kvr_decoder_create();
+
+    if (in->decoder == NULL) {
+        free(in);
+        return NULL;
+    }
+
+    kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
+    kvr_decoder_eagle(in->decoder, kvr_router_params(k)->eagle);
+
+    return in;
+}
+
+
+void
+kvr_ingest_destroy(kvr_ingest_t *in)
+{
+    if (in) {
+        kvr_decoder_destroy(in->decoder);
+        kvr_engine_destroy(in->engine);
+        free(in);
+    }
+}
+
+
+void
+kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks)
+{
+    in->memory.blocks = blocks;
+}
+
+
+/* ---- messages ----------------------------------------------------------- */
+
+kvr_rc_t
+kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
+{
+    uint32_t           flags;
+    kvr_rc_t           rc;
+    kvr_shard_t       *k;
+    kvr_worker_conf_t  conf;
+
+    k = in->shard;
+
+    rc = kvr_fleet_find(&k->fleet, worker, len, &in->worker);
+
+    if (rc == KVR_OK) {
+        flags = k->fleet.workers[in->worker].flags;
+
+        /* one that left Redis, and goes on without a registration */
+
+        if (flags & KVR_WORKER_DELETED && !(flags & KVR_WORKER_FOREIGN)
+            && !kvr_worker_tombstone(flags))
+        {
+            rc = KVR_DECLINED;
+        }
+    }
+
+    if (rc != KVR_OK) {
+
+        memset(&conf, 0, sizeof(conf));
+        memcpy(conf.id, worker, len);
+        conf.ranks = 1;
+        conf.weight = 1000;
+
+        rc = kvr_fleet_put(&k->fleet, &conf, KVR_WORKER_SEEN, &in->worker);
+
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        kvr_txn_commit(&k->mem);
+    }
+
+    in->generation = k->fleet.workers[in->worker].generation;
+
+    return k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED
+           ? KVR_DECLINED : KVR_OK;
+}
+
+
+kvr_ingest_verdict_t
+kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
+    const void *bytes, size_t n, bool live, uint64_t now_ms,
+    const char **detail)
+{
+    bool                  enveloped;
+    kvr_rc_t              rc;
+    kvr_why_t             why;
+    kvr_shard_t          *k;
+    kvr_worker_t         *w;
+    const char           *text;
+    kvr_ingest_verdict_t  verdict;
+
+    *detail = NULL;
+    text = NULL;
+    why = KVR_WHY_NONE;
+
+    in->refused = 0;
+    in->misfit = false;
+    in->halfway = false;
+    in->complaint.noted = 0;
+    memset(&in->msg, 0, sizeof(kvr_message_t));
+
+    if (!kvr_worker_id_valid(worker, len)) {
+        *detail = "the channel names no valid worker id";
+        return KVR_INGEST_DROP;
+    }
+
+    in->shard = kvr_shard_of(in->router, worker, len);
+    k = in->shard;
+
+    rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
+
+    /* an envelope is one also when what it wraps can't be read */
+
+    enveloped = in->msg.form == KVR_FORM_ENVELOPE;
+
+    if (enveloped
+        && (in->msg.worker_len != len
+            || memcmp(in->msg.worker, worker, len) != 0))
+    {
+        enveloped = false;
+        rc = KVR_INVALID;
+        why = KVR_WHY_WORKER;
+        text = "the envelope's worker is not the channel's";
+    }
+
+    in->unread = why;
+
+    switch (kvr_shard_lock_leased(in->shard)) {
+
+    case KVR_OK:
+        break;
+
+    case KVR_LOST:
+        return KVR_INGEST_LOST;
+
+    default:
+        return KVR_INGEST_BUSY;
+    }
+
+    verdict = KVR_INGEST_DROP;
+
+    if (rc != KVR_OK && !enveloped
+        && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
+            || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
+    {
+        /* what can't be read makes no worker, nor brings one back */
+        kvr_shard_unlock(k);
+        *detail = text;
+        return KVR_INGEST_DROP;
+    }
+
+    switch (kvr_ingest_worker(in, worker, len)) {
+
+    case KVR_OK:
+        break;
+
+    case KVR_DECLINED:
+        kvr_shard_unlock(k);
+        return KVR_INGEST_DROP;
+
+    default:
+        kvr_shard_unlock(k);
+        *detail = "no room for another worker";
+        return KVR_INGEST_DROP;
+    }
+
+    w = &k->fleet.workers[in->worker];
+
+    kvr_decoder_window(in->decoder, w->stream.window);
+    kvr_decoder_salted(in->decoder, w->conf.salted);
+
+    /*
+     * What the log has is no sign of life, for it may be old; on an enveloped
+     * stream only what it goes on with is one.
+     */
+
+    if (live && w->stream.source != KVR_SOURCE_ENVELOPE) {
+        kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+    }
+
+    if (enveloped) {
+        verdict = kvr_ingest_envelope(in, w, live, now_ms, detail);
+
+        if (verdict == KVR_INGEST_APPLY && rc != KVR_OK) {
+            *detail = text;
+        }
+
+    } else if (rc != KVR_OK) {
+        *detail = text;
+        kvr_ingest_refuse(in, w, why);
+
+        /* who sends no envelopes has no other way to tell that it is lost */
+
+        if (in->msg.form != KVR_FORM_ENVELOPE
+            && w->stream.source != KVR_SOURCE_ENVELOPE
+            && w->stream.source != KVR_SOURCE_API)
+        {
+            kvr_stream_refused(k, w, false);
+            kvr_stream_confidence(k, w);
+        }
+
+    } else if (in->msg.form == KVR_FORM_NORMALISED) {
+        *detail = "a normalised batch without an envelope";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+
+    } else if (!live || w->stream.source == KVR_SOURCE_ENVELOPE) {
+        /* one worker, one kind of source: two would contradict each other */
+        *detail = "a message without an envelope on an enveloped stream";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+
+    } else {
+        if (!in->msg.empty) {
+            kvr_ingest_source(in, w);
+        }
+
+        verdict = KVR_INGEST_APPLY;
+    }
+
+    kvr_shard_unlock(k);
+
+    return verdict;
+}
+
+
+static void
+kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_set32(&in->shard->mem, &w->stream.source,
+              in->msg.form == KVR_FORM_BARE ? KVR_SOURCE_BARE
+                                            : KVR_SOURCE_ROUTER_EVENT);
+}
+
+
+/*
+ * EVENTS.md section 7, rule 7.  But where the known epoch has heartbeats no
+ * more, and a lower one does, that is gone back to: Redis has lost what was,
+ * and the clock of who began after it was set back.  Log and snapshot tell the
+ * rest.  Who only ends late says no such thing.
+ */
+
+static kvr_ingest_verdict_t
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
+    uint64_t now_ms, const char **detail)
+{
+    bool            back;
+    kvr_shard_t    *k;
+    kvr_stream_t   *s;
+    kvr_message_t  *m;
+
+    k = in->shard;
+    s = &w->stream;
+    m = &in->msg;
+
+    if (m->epoch == 0 || m->epoch > KVR_EPOCH_MAX) {
+        *detail = m->epoch ? "an epoch that is no time in milliseconds"
+                           : "an epoch of 0";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        return KVR_INGEST_DROP;
+    }
+
+    if (m->seq > KVR_SEQ_MAX) {
+        *detail = "a seq that no publisher comes to";
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        return KVR_INGEST_DROP;
+    }
+
+    back = m->epoch < s->epoch;
+
+    if (back && !(live && m->heartbeat && m->seq != 0 && s->heartbeats
+                  && now_ms > s->last_ms + KVR_INGEST_SILENT))
+    {
+        kvr_count(k, &w->counters.duplicates, 1);
+        return KVR_INGEST_DROP;
+    }
+
+    if (live) {
+        kvr_set64(&k->mem, &s->last_ms, now_ms);
+    }
+
+    if (back) {
+        kvr_stream_skip(k, w, m->epoch, 0);
+        kvr_stream_confidence(k, w);
+        kvr_count(k, &w->counters.restarts, 1);
+        kvr_count(k, &w->counters.gaps, 1);
+        return KVR_INGEST_GAP;
+    }
+
+    if (m->hybrid) {
+        kvr_fleet_set_flags(&k->fleet, in->worker, KVR_WORKER_HYBRID, 0);
+    }
+
+    if (m->heartbeat) {
+        kvr_count(k, &w->counters.heartbeats, 1);
+
+        if (!s->heartbeats) {
+            kvr_set32(&k->mem, &s->heartbeats, 1);
+        }
+
+        if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
+
+            /* it began anew, knows all, and said nothing yet */
+            kvr_stream_anew(k, in->worker, m->epoch);
+        }
+
+        if ((m->epoch == s->epoch && m->seq == s->seq)
+            || (m->epoch > s->epoch && m->seq == 0 && s->epoch))
+        {
+            kvr_stream_complete(k, w, m->complete);
+
+            if (s->confidence != KVR_SYNCING) {
+                kvr_stream_confidence(k, w);
+            }
+        }
+
+        if (m->seq == 0 || (m->epoch == s->epoch && m->seq <= s->seq)) {
+            return KVR_INGEST_DROP;
+        }
+
+        kvr_count(k, &w->counters.gaps, 1);
+        return KVR_INGEST_GAP;
+    }
+
+    if (m->epoch == s->epoch && m->seq <= s->seq) {
+        kvr_count(k, &w->counters.duplicates, 1);
+        return KVR_INGEST_DROP;
+    }
+
+    /* what was gone back to begins anew, too, where all of it can be had */
+
+    if (m->seq == 1 && (m->epoch > s->epoch || !s->whole)) {
+        kvr_stream_anew(k, in->worker, m->epoch);
+        return KVR_INGEST_APPLY;
+    }
+
+    if (m->epoch == s->epoch && m->seq == s->seq + 1) {
+        return KVR_INGEST_APPLY;
+    }
+
+    kvr_count(k, &w->counters.gaps, 1);
+
+    return KVR_INGEST_GAP;
+}
+
+
+kvr_rc_t
+kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
+{
+    uint32_t       used, refused;
+    kvr_rc_t       rc;
+    kvr_shard_t   *k;
+    kvr_worker_t  *w;
+
+    k = in->shard;
+
+    rc = kvr_shard_lock_leased(in->shard);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    w = &k->fleet.workers[in->worker];
+
+    if (w->generation != in->generation || w->flags & KVR_WORKER_DELETED) {
+        kvr_shard_unlock(k);
+        return KVR_DONE;
+    }
+
+    for (used = 0; used < blocks; /* void */ ) {
+
+        if (!in->halfway) {
+
+            rc = kvr_decoder_next(in->decoder, &in->event);
+            in->done = 0;
+
+            if (rc == KVR_DONE) {
+                kvr_ingest_finish(in, w);
+                break;
+            }
+
+            if (rc != KVR_OK) {
+                kvr_ingest_broken(in, w);
+                kvr_ingest_finish(in, w);
+                rc = KVR_DONE;
+                break;
+            }
+
+            if (in->msg.empty && in->msg.form != KVR_FORM_ENVELOPE) {
+                /* not quite: there is an event behind the first value */
+                kvr_ingest_source(in, w);
+            }
+
+            if (in->msg.form == KVR_FORM_ENVELOPE
+                && in->event.source < w->stream.at)
+            {
+                /* applied by a process that did not come to the end */
+                kvr_decoder_window(in->decoder, w->stream.window);
+                used += 1 + in->event.nhandles / 16;
+                continue;
+            }
+        }
+
+        refused = in->refused;
+
+        used += 1 + kvr_ingest_part(in, w, blocks - used);
+
+        /*
+         * At once: clears that follow may be of other ranks, and who has to go
+         * on with the message is to know.
+         */
+
+        if (in->refused > refused) {
+            kvr_stream_refused(k, w, in->misfit);
+        }
+
+        if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway
+            && !in->event.more)
+        {
+            kvr_set32(&k->mem, &w->stream.at, in->event.source + 1);
+        }
+
+        kvr_txn_commit(&k->mem);
+    }
+
+    kvr_shard_unlock(k);
+
+    return rc == KVR_DONE ? KVR_DONE : KVR_OK;
+}
+
+
+/* About so many blocks of the event; returns how many they were. */
+
+static uint32_t
+kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
+{
+    uint32_t            refused, span;
+    kvr_rc_t            rc;
+    kvr_event_t         part;
+    const kvr_event_t  *ev;
+
+    ev = &in->event;
+    span = kvr_ingest_cut(in, ev);
+
+    if (span == 0) {
+        (void) kvr_ingest_event(in, w, ev);
+        return kvr_max(ev->nhandles, ev->nlocals);
+    }
+
+    refused = in->refused;
+    in->done += kvr_event_part(ev, in->done, blocks / span, &part);
+
+    rc = kvr_ingest_event(in, w, &part);
+
+    /*
+     * An engine's blocks that are not taken may be told from those that are;
+     * those behind a block that it told of before are taken again.
+     */
+
+    in->halfway = in->done < ev->nhandles && in->refused == refused
+                  && (rc == KVR_OK
+                      || (rc == KVR_DECLINED && !in->msg.counted));
+
+    return kvr_max(part.nhandles * span, part.nlocals);
+}
+
+
+/*
+ * 0: the event is not to be cut; else how many blocks a handle of it stands
+ * for at most, or 1 where its locals tell.
+ *
+ * The cursor counts whole events: what a process did of one before it stopped
+ * is done again from the log, so that of envelopes only those events are cut
+ * that may be done twice.  What came without is never read again.  But a block
+ * that an offload tells of is done with those before it that are gone.  Of a
+ * RouterEvent the first part has the number: when that is not to be applied,
+ * the others are not.
+ */
+
+static uint32_t
+kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
+{
+    uint32_t  span, n;
+
+    if (ev->verdict != KVR_KEEP) {
+        return 0;
+    }
+
+    if (in->msg.counted) {
+        return kvr_span_longest(in->shard, in->worker, ev);
+    }
+
+    if (in->msg.form != KVR_FORM_BARE
+        || (ev->kind == KVR_STORE && ev->ntokens == 0))
+    {
+        return 0;
+    }
+
+    if (ev->kind != KVR_STORE) {
+        return kvr_span_longest(in->shard, in->worker, ev);
+    }
+
+    /* one that is refused is refused as a whole */
+
+    if (kvr_span_of(ev, in->shard->params, &span, &n) != KVR_WHY_NONE
+        || n != ev->nhandles)
+    {
+        return 0;
+    }
+
+    return span;
+}
+
+
+bool
+kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
+{
+    return kvr_complaint_tell(&in->complaint,
+                              &in->shard->fleet.workers[in->worker],
+                              in->shard->params->block_size, text);
+}
+
+
+/* The rest of the message can't be read; or nothing of it, which was told. */
+
+static void
+kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    if (in->unread) {
+        kvr_ingest_refuse(in, w, in->unread);
+
+    } else {
+        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
+        kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
+                           &in->event, kvr_decoder_detail(in->decoder));
+    }
+
+    kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
+    kvr_stream_refused(in->shard, w, in->misfit);
+}
+
+
+/* The message is applied as a whole: the cursor moves on. */
+
+static void
+kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_shard_t   *k;
+    kvr_stream_t  *s;
+
+    k = in->shard;
+    s = &w->stream;
+
+    if (in->msg.form == KVR_FORM_ENVELOPE) {
+        kvr_set64(&k->mem, &s->seq, in->msg.seq);
+        kvr_set32(&k->mem, &s->at, 0);
+
+        kvr_stream_complete(k, w, in->msg.complete);
+    }
+
+    kvr_count(k, &w->counters.messages, 1);
+
+    if (s->confidence != KVR_SYNCING) {
+        kvr_stream_confidence(k, w);
+    }
+}

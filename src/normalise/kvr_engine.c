@@ -1,0 +1,741 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_engine_op.h"
+#include "../zone/kvr_span.h"
+
+#include <stdlib.h>
+
+
+static void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
+static kvr_rc_t kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+static kvr_rc_t kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+static kvr_rc_t kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+static kvr_rc_t kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev,
+    uint32_t span, uint32_t n, kvr_why_t *why);
+static void kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev);
+static void kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
+    const kvr_event_t *one, uint64_t place, uint32_t tiers);
+static kvr_rc_t kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+static bool kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
+    const kvr_event_t *ev, uint32_t i);
+
+
+kvr_engine_t *
+kvr_engine_create(kvr_router_t *r, const kvr_engine_conf_t *conf)
+{
+    size_t         n;
+    uint32_t       blocks;
+    kvr_engine_t  *e;
+
+    e = calloc(1, sizeof(kvr_engine_t));
+    if (e == NULL) {
+        return NULL;
+    }
+
+    n = KVR_EVENT_BLOCKS_MAX;
+    blocks = conf && conf->blocks ? conf->blocks : KVR_ENGINE_BLOCKS;
+
+    e->router = r;
+    e->counting = conf ? conf->counting : true;
+    e->max_holders = r->shards[0].zone->fleet.max_holders;
+
+    /* pages of it are taken as they are used */
+
+    e->holders = calloc((size_t) e->max_holders * r->nshards,
+                        sizeof(kvr_engine_holder_t));
+    e->handles = calloc(n, sizeof(uint64_t));
+    e->tiers = calloc(n, sizeof(uint8_t));
+    e->path = calloc(n, sizeof(uint64_t));
+    e->props = calloc(n, sizeof(uint64_t));
+    e->locals = calloc(n, sizeof(uint64_t));
+
+    if (e->holders == NULL || e->handles == NULL || e->tiers == NULL
+        || e->path == NULL || e->props == NULL || e->locals == NULL
+        || !kvr_engine_blocks_init(&e->blocks, blocks))
+    {
+        kvr_engine_destroy(e);
+        return NULL;
+    }
+
+    return e;
+}
+
+
+void
+kvr_engine_destroy(kvr_engine_t *e)
+{
+    if (e == NULL) {
+        return;
+    }
+
+    kvr_engine_blocks_done(&e->blocks);
+
+    free(e->holders);
+    free(e->handles);
+    free(e->tiers);
+    free(e->path);
+    free(e->props);
+    free(e->locals);
+    free(e);
+}
+
+
+void
+kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out)
+{
+    const kvr_engine_blocks_t  *t;
+
+    t = &e->blocks;
+
+    out->gone = t->gone.n;
+    out->filtered = t->filtered.n;
+    out->blocks = t->fresh - 1 - t->free.n - t->dead.n - t->gone.n
+                  - t->filtered.n;
+    out->revived = e->revived;
+    out->unremembered = t->unremembered;
+}
+
+
+/* ---- holders ------------------------------------------------------------ */
+
+kvr_rc_t
+kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
+{
+    kvr_rc_t              rc;
+    kvr_shard_t          *k;
+    kvr_engine_t         *e;
+    const kvr_holder_t   *holder;
+    kvr_engine_holder_t  *h;
+
+    e = op->e;
+    k = op->k;
+
+    rc = kvr_fleet_holder(&k->fleet, op->worker, rank, &op->holder);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    holder = &k->fleet.holders[op->holder];
+    h = &e->holders[(size_t) (k - e->router->shards) * e->max_holders
+                    + op->holder];
+
+    if (h->owner == 0 || h->token != k->token || h->dropped != holder->dropped
+        || h->generation != holder->generation)
+    {
+        kvr_engine_reset(e, h);
+
+        h->whole = holder->view == KVR_VIEW_NONE;
+        h->token = k->token;
+        h->dropped = holder->dropped;
+        h->generation = holder->generation;
+    }
+
+    op->rank = rank;
+    op->h = h;
+
+    return KVR_OK;
+}
+
+
+static void
+kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h)
+{
+    kvr_engine_blocks_drop(&e->blocks, &h->live);
+
+    h->owner = ++e->owner;
+    h->ngroups = 0;
+}
+
+
+/* ---- events ------------------------------------------------------------- */
+
+kvr_rc_t
+kvr_engine_event(kvr_engine_t *e, const char *worker, size_t len,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+    void *data)
+{
+    uint32_t      w;
+    kvr_rc_t      rc;
+    kvr_shard_t  *k;
+
+    *why = KVR_WHY_NONE;
+    k = kvr_shard_of(e->router, worker, len);
+
+    rc = kvr_shard_enter(k, worker, len, &w);
+    if (rc != KVR_OK) {
+        return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
+    }
+
+    rc = kvr_engine_apply(e, k, w, ev, why, emit, data);
+    kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+    void *data)
+{
+    kvr_rc_t         rc;
+    kvr_event_t      known;
+    kvr_engine_op_t  op;
+
+    memset(&op, 0, sizeof(kvr_engine_op_t));
+
+    op.e = e;
+    op.k = k;
+    op.worker = worker;
+    op.w = &k->fleet.workers[worker];
+    op.steps = KVR_EVENT_BLOCKS_MAX;
+    op.emit = emit;
+    op.data = data;
+
+    *why = KVR_WHY_NONE;
+    e->stamp++;
+
+    if (ev->verdict == KVR_REFUSED) {
+        return kvr_engine_not(&op, KVR_INVALID, why, ev->why);
+    }
+
+    if (kvr_engine_op(&op, ev->rank) != KVR_OK) {
+        return kvr_engine_not(&op, KVR_INVALID, why, KVR_WHY_RANK);
+    }
+
+    *why = kvr_engine_filter(&op, ev);
+
+    if (kvr_why_class(*why) == KVR_WHY_IS_REFUSED) {
+        return kvr_engine_not(&op, KVR_INVALID, why, *why);
+    }
+
+    if (*why != KVR_WHY_NONE) {
+
+        if (ev->kind == KVR_STORE) {
+            kvr_engine_foreign(&op, ev->handles,
+                               ev->nhandles + ev->nfiltered, *why);
+        }
+
+        return kvr_engine_not(&op, KVR_DECLINED, why, *why);
+    }
+
+    if (ev->verdict == KVR_FILTERED) {
+        /* of a group that is known by memory */
+        known = *ev;
+        known.why = ev->otherwise;
+        ev = &known;
+    }
+
+    switch (ev->kind) {
+
+    case KVR_STORE:
+        rc = kvr_engine_store(&op, ev, why);
+        break;
+
+    case KVR_REMOVE:
+        rc = kvr_engine_remove(&op, ev, why);
+        break;
+
+    default: /* KVR_CLEAR */
+        rc = kvr_engine_clear(&op, ev, why);
+        break;
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t             unknown;
+    kvr_rc_t             rc;
+    kvr_event_t          clear;
+    const kvr_holder_t  *holder;
+
+    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+
+    holder = &op->k->fleet.holders[op->holder];
+
+    if (op->h->dropped != holder->dropped) {
+
+        kvr_engine_reset(op->e, op->h);
+        op->h->dropped = holder->dropped;
+        op->h->whole = true;
+        op->nprops = 0;
+
+        memset(&clear, 0, sizeof(kvr_event_t));
+        clear.kind = KVR_CLEAR;
+        kvr_engine_emit(op, &clear);
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
+    kvr_why_t what)
+{
+    *why = what;
+    kvr_count(op->k, &op->w->counters.why[what], 1);
+
+    return rc;
+}
+
+
+void
+kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
+{
+    kvr_event_t  plain;
+
+    if (op->emit == NULL) {
+        return;
+    }
+
+    memset(&plain, 0, sizeof(kvr_event_t));
+
+    plain.kind = ev->kind;
+    plain.tier = ev->tier;
+    plain.rank = op->rank;
+    plain.has_parent = ev->has_parent;
+    plain.parent = ev->parent;
+    plain.handles = ev->handles;
+    plain.nhandles = ev->nhandles;
+    plain.locals = ev->locals;
+    plain.nlocals = ev->nlocals;
+
+    op->emit(op->data, &plain);
+}
+
+
+/* Emitted whatever was there: it says that nothing is. */
+
+static kvr_rc_t
+kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t  unknown;
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+
+    kvr_engine_reset(op->e, op->h);
+    op->h->dropped = op->k->fleet.holders[op->holder].dropped;
+    op->h->whole = true;
+
+    kvr_engine_emit(op, ev);
+
+    return rc;
+}
+
+
+/* ---- stores ------------------------------------------------------------- */
+
+static kvr_rc_t
+kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t     span, n;
+    kvr_rc_t     rc;
+    kvr_event_t  copy;
+
+    if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
+        return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
+    }
+
+    if (ev->ntokens == 0 && ev->nlocals == 0) {
+        return kvr_engine_offload(op, ev, why);
+    }
+
+    /* before the parent, which has not been stored for the same reason */
+
+    *why = kvr_span_of(ev, op->k->params, &span, &n);
+
+    if (*why != KVR_WHY_NONE) {
+        return kvr_engine_not(op, KVR_INVALID, why, *why);
+    }
+
+    rc = kvr_engine_parent(op, ev, why);
+
+    if (rc == KVR_OK) {
+        copy = *ev;
+        rc = kvr_engine_blocks(op, &copy, span, n, why);
+    }
+
+    kvr_engine_unprop(op);
+
+    return rc;
+}
+
+
+/* Has the parent held, or says why it can't be. */
+
+static kvr_rc_t
+kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    kvr_engine_block_t  *b;
+
+    if (!ev->has_parent || kvr_engine_tiers(op, ev->parent)) {
+        return KVR_OK;
+    }
+
+    b = kvr_engine_find(op, ev->parent);
+
+    if (b && b->state == KVR_KNOWN_GONE && kvr_engine_prop(op, ev->parent)) {
+        return KVR_OK;
+    }
+
+    if (b && b->foreign) {
+        kvr_engine_foreign(op, ev->handles, ev->nhandles + ev->nfiltered,
+                           b->why);
+        return kvr_engine_not(op, KVR_DECLINED, why, b->why);
+    }
+
+    if ((b && b->state == KVR_KNOWN_LIVE)
+        || op->w->flags & KVR_WORKER_TRUNCATED)
+    {
+        return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_FORGOTTEN);
+    }
+
+    if (kvr_engine_partial(op, ev)) {
+        kvr_engine_foreign(op, ev->handles, ev->nhandles + ev->nfiltered,
+                           KVR_WHY_PARTIAL);
+        return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_PARTIAL);
+    }
+
+    return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_PARENT);
+}
+
+
+/* Applies the first n blocks of a store, and learns what came of it. */
+
+static kvr_rc_t
+kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
+    uint32_t n, kvr_why_t *why)
+{
+    uint32_t             i;
+    kvr_rc_t             rc;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b;
+
+    e = op->e;
+
+    kvr_engine_fetch(op, ev->handles, n);
+
+    for (i = 0; i < n; i++) {
+        e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
+                      ? 0 : (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
+    }
+
+    b = ev->has_parent ? kvr_engine_find(op, ev->parent) : NULL;
+
+    if (b) {
+        ev->seed = b->seed;
+    }
+
+    rc = kvr_engine_write(op, ev, why);
+
+    if (rc != KVR_OK && rc != KVR_FULL) {
+        return kvr_why_class(*why) == KVR_WHY_IS_FORGOTTEN ? KVR_DECLINED : rc;
+    }
+
+    if (n && ev->ntokens) {
+        ev->locals = op->k->hashes;
+        ev->seed = op->k->hasher.seed;
+    }
+
+    if (rc == KVR_FULL) {
+
+        /* those that came in, which are the first */
+
+        for (i = 0; i < n; i++) {
+            if ((kvr_engine_tiers(op, ev->handles[i]) >> ev->tier & 1) == 0) {
+                break;
+            }
+        }
+
+        n = i;
+
+    } else if (n < ev->nhandles) {
+        kvr_engine_foreign(op, &ev->handles[n],
+                           ev->nhandles - n + ev->nfiltered, *why);
+
+    } else if (ev->nfiltered) {
+        kvr_engine_foreign(op, &ev->handles[n], ev->nfiltered, ev->why);
+        (void) kvr_engine_not(op, rc, why, ev->why);
+    }
+
+    ev->nhandles = n;
+    ev->nlocals = n * span;
+
+    kvr_engine_learn(op, ev);
+
+    return rc;
+}
+
+
+/*
+ * Another copy of what is held at that very place changes nothing; the rest is
+ * emitted, in rows.
+ */
+
+static void
+kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
+{
+    bool                 held, same;
+    uint32_t             i, k;
+    uint64_t             place;
+    kvr_event_t          one, row;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b;
+
+    if (ev->nhandles == 0) {
+        return;
+    }
+
+    e = op->e;
+    k = ev->nlocals / ev->nhandles;
+
+    one = *ev;
+    one.nhandles = 1;
+    one.nlocals = k;
+
+    row = *ev;
+    row.nhandles = 0;
+
+    place = kvr_engine_parent_place(op, ev->has_parent, ev->parent);
+
+    for (i = 0; i < ev->nhandles; i++) {
+
+        one.handles = &ev->handles[i];
+        one.locals = &ev->locals[(size_t) i * k];
+
+        if (i) {
+            one.has_parent = true;
+            one.parent = ev->handles[i - 1];
+        }
+
+        place = kvr_engine_place(place, one.locals, k);
+
+        b = kvr_engine_find(op, *one.handles);
+        held = e->tiers[i] >> ev->tier & 1;
+        same = b && b->k == k && b->place == place;
+
+        kvr_engine_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
+
+        if (held && same) {
+
+            if (row.nhandles) {
+                row.nlocals = row.nhandles * k;
+                kvr_engine_emit(op, &row);
+                row.nhandles = 0;
+            }
+
+            continue;
+        }
+
+        if (row.nhandles++ == 0) {
+            row.handles = one.handles;
+            row.locals = one.locals;
+            row.has_parent = one.has_parent;
+            row.parent = one.parent;
+        }
+    }
+
+    if (row.nhandles) {
+        row.nlocals = row.nhandles * k;
+        kvr_engine_emit(op, &row);
+    }
+}
+
+
+/* tiers: in which it was held at this very place. */
+
+static void
+kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
+    const kvr_event_t *one, uint64_t place, uint32_t tiers)
+{
+    if (tiers >> one->tier & 1) {
+        kvr_engine_copy(op, b, one);
+        return;
+    }
+
+    if (b == NULL) {
+        b = kvr_engine_add(op, *one->handles, KVR_KNOWN_LIVE);
+
+        if (b == NULL) {
+            op->h->whole = false;
+            return;
+        }
+    }
+
+    b->has_parent = one->has_parent;
+    b->parent = one->parent;
+    b->place = place;
+    b->seed = one->seed;
+
+    kvr_engine_blocks_place(&op->e->blocks, b, one->locals, one->nlocals);
+    kvr_engine_hold(op, b, one->tier, tiers == 0);
+}
+
+
+/* One that is held, and that nobody counts, stays at one: better less. */
+
+void
+kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
+    const kvr_event_t *ev)
+{
+    uint16_t  *copies;
+
+    copies = &b->copies[ev->tier];
+
+    if (op->e->counting && !ev->reused && *copies && *copies < UINT16_MAX) {
+        (*copies)++;
+    }
+}
+
+
+void
+kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
+    bool fresh)
+{
+    if (fresh) {
+        memset(b->copies, 0, sizeof(b->copies));
+    }
+
+    b->copies[tier] = 1;
+
+    if (b->state != KVR_KNOWN_LIVE) {
+        kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
+                               KVR_KNOWN_LIVE);
+    }
+}
+
+
+/* ---- removals ----------------------------------------------------------- */
+
+static kvr_rc_t
+kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t             i, n, missing, tiers, view;
+    uint64_t             handle;
+    kvr_rc_t             rc;
+    kvr_why_t            what;
+    kvr_event_t          gone;
+    kvr_engine_t        *e;
+    kvr_engine_block_t  *b;
+
+    if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
+        return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
+    }
+
+    e = op->e;
+    view = op->k->fleet.holders[op->holder].view;
+    n = 0;
+    missing = 0;
+    what = KVR_WHY_NONE;
+
+    for (i = 0; i < ev->nhandles; i++) {
+
+        handle = ev->handles[i];
+        b = kvr_engine_find(op, handle);
+        tiers = kvr_engine_tiers(op, handle);
+
+        if (tiers >> ev->tier & 1) {
+
+            if (kvr_engine_last(op, b, ev, i)) {
+                e->handles[n++] = handle;
+            }
+
+        } else if (view != KVR_VIEW_NONE
+                   && kvr_span_left(op->k, view, ev->tier, handle))
+        {
+            /* its end was forgotten, and counted then */
+            e->handles[n++] = handle;
+
+        } else if (b && b->foreign) {
+
+            if (!ev->everywhere || ev->tier == KVR_DEVICE) {
+                what = b->why;
+            }
+
+        } else if (!ev->everywhere || (ev->tier == KVR_DEVICE && !tiers)) {
+            missing++;
+        }
+    }
+
+    gone = *ev;
+    gone.handles = e->handles;
+    gone.nhandles = n;
+
+    rc = kvr_engine_write(op, &gone, why);
+
+    if (missing) {
+        kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
+    }
+
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < n; i++) {
+
+        b = kvr_engine_find(op, e->handles[i]);
+
+        if (b == NULL) {
+            continue;
+        }
+
+        b->copies[ev->tier] = 0;
+
+        if (b->state == KVR_KNOWN_LIVE
+            && kvr_engine_tiers(op, e->handles[i]) == 0)
+        {
+            kvr_engine_blocks_move(&e->blocks, &op->h->live, b,
+                                   KVR_KNOWN_GONE);
+        }
+    }
+
+    if (n) {
+        kvr_engine_emit(op, &gone);
+    }
+
+    if (what != KVR_WHY_NONE) {
+        return kvr_engine_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
+    }
+
+    return KVR_OK;
+}
+
+
+/* Does handle i's removal take out the last copy?  Counts one less if not. */
+
+static bool
+kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
+    const kvr_event_t *ev, uint32_t i)
+{
+    uint32_t  left;
+
+    if (!op->e->counting) {
+        return true;
+    }
+
+    if (ev->remaining) {
+        left = ev->remaining[i];
+
+    } else {
+        left = b && b->copies[ev->tier] ? b->copies[ev->tier] - 1 : 0;
+    }
+
+    if (left && b) {
+        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
+    }
+
+    return left == 0;
+}

@@ -1,0 +1,381 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_engine_blocks.h"
+#include "../core/kvr_hash.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+
+/* Blocks that are fetched at once. */
+#define KVR_ENGINE_FETCH  64
+
+
+static uint32_t *kvr_engine_bucket(const kvr_engine_blocks_t *t,
+    uint32_t owner, uint64_t handle);
+static uint32_t kvr_engine_blocks_take(kvr_engine_blocks_t *t,
+    kvr_known_t state);
+static uint32_t kvr_engine_blocks_evict(kvr_engine_blocks_t *t,
+    kvr_engine_list_t *list);
+static void kvr_engine_blocks_unplace(kvr_engine_blocks_t *t,
+    kvr_engine_block_t *b);
+static kvr_engine_list_t *kvr_engine_list(kvr_engine_blocks_t *t,
+    kvr_engine_list_t *live, uint32_t state);
+static void kvr_engine_list_put(kvr_engine_blocks_t *t,
+    kvr_engine_list_t *list, uint32_t i);
+static void kvr_engine_list_cut(kvr_engine_blocks_t *t,
+    kvr_engine_list_t *list, uint32_t i);
+
+
+bool
+kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
+{
+    uint32_t  n;
+
+    max = kvr_min(kvr_max(max, 16), 1u << 30);
+
+    memset(t, 0, sizeof(kvr_engine_blocks_t));
+
+    /* four times as many buckets: what is not there costs one look */
+
+    for (n = 16; n < max * (uint64_t) 4; n *= 2) { /* void */ }
+
+    t->max = max;
+    t->mask = n - 1;
+    t->fresh = 1;
+    t->blocks = calloc((size_t) max + 1, sizeof(kvr_engine_block_t));
+    t->buckets = calloc(n, sizeof(uint32_t));
+
+    if (t->blocks == NULL || t->buckets == NULL
+        || getrandom(&t->secret, sizeof(t->secret), 0)
+           != (ssize_t) sizeof(t->secret))
+    {
+        kvr_engine_blocks_done(t);
+        return false;
+    }
+
+    return true;
+}
+
+
+void
+kvr_engine_blocks_done(kvr_engine_blocks_t *t)
+{
+    uint32_t  i;
+
+    for (i = 1; t->blocks && i < t->fresh; i++) {
+        kvr_engine_blocks_unplace(t, &t->blocks[i]);
+    }
+
+    free(t->blocks);
+    free(t->buckets);
+    t->blocks = NULL;
+    t->buckets = NULL;
+}
+
+
+static uint32_t *
+kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
+    uint64_t handle)
+{
+    uint64_t  key[2];
+
+    key[0] = handle;
+    key[1] = owner;
+
+    return &t->buckets[kvr_hash_bytes(key, sizeof(key), t->secret) & t->mask];
+}
+
+
+kvr_engine_block_t *
+kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
+    uint64_t handle)
+{
+    uint32_t             i;
+    kvr_engine_block_t  *b;
+
+    for (i = *kvr_engine_bucket(t, owner, handle); i; i = b->chain) {
+        b = &t->blocks[i];
+
+        if (b->handle == handle && b->owner == owner) {
+            return b;
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+    const uint64_t *handles, uint32_t n)
+{
+    uint32_t   i, k, *buckets[KVR_ENGINE_FETCH];
+
+    for (i = 0; i < n; i += k) {
+
+        for (k = 0; k < KVR_ENGINE_FETCH && i + k < n; k++) {
+            buckets[k] = kvr_engine_bucket(t, owner, handles[i + k]);
+            __builtin_prefetch(buckets[k], 1);
+        }
+
+        while (k-- > 0) {
+            __builtin_prefetch(&t->blocks[*buckets[k]]);
+        }
+
+        k = kvr_min(KVR_ENGINE_FETCH, n - i);
+    }
+}
+
+
+kvr_engine_block_t *
+kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
+    uint32_t owner, uint64_t handle, kvr_known_t state)
+{
+    uint32_t             i, *bucket;
+    kvr_engine_block_t  *b;
+
+    i = kvr_engine_blocks_take(t, state);
+
+    if (i == 0) {
+        t->unremembered++;
+        return NULL;
+    }
+
+    b = &t->blocks[i];
+    memset(b, 0, sizeof(kvr_engine_block_t));
+
+    b->handle = handle;
+    b->owner = owner;
+    b->state = state;
+
+    bucket = kvr_engine_bucket(t, owner, handle);
+    b->chain = *bucket;
+    *bucket = i;
+
+    kvr_engine_list_put(t, kvr_engine_list(t, live, state), i);
+
+    return b;
+}
+
+
+/* A place for one in that state; 0: none. */
+
+static uint32_t
+kvr_engine_blocks_take(kvr_engine_blocks_t *t, kvr_known_t state)
+{
+    uint32_t  i;
+
+    if (state == KVR_KNOWN_FILTERED && t->filtered.n >= t->max / 4) {
+        return kvr_engine_blocks_evict(t, &t->filtered);
+    }
+
+    if (state == KVR_KNOWN_GONE && t->gone.n >= t->max / 4) {
+        return kvr_engine_blocks_evict(t, &t->gone);
+    }
+
+    i = t->free.first;
+
+    if (i) {
+        kvr_engine_list_cut(t, &t->free, i);
+        return i;
+    }
+
+    if (t->fresh <= t->max) {
+        return t->fresh++;
+    }
+
+    if (t->dead.n) {
+        return kvr_engine_blocks_evict(t, &t->dead);
+    }
+
+    return kvr_engine_blocks_evict(t, t->gone.n ? &t->gone : &t->filtered);
+}
+
+
+/* The oldest of a list is forgotten; 0: it is empty. */
+
+static uint32_t
+kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
+{
+    uint32_t             i, *at;
+    kvr_engine_block_t  *b;
+
+    i = list->first;
+
+    if (i == 0) {
+        return 0;
+    }
+
+    b = &t->blocks[i];
+    at = kvr_engine_bucket(t, b->owner, b->handle);
+
+    while (*at != i) {
+        at = &t->blocks[*at].chain;
+    }
+
+    *at = b->chain;
+
+    /* its successor's bucket, for the next time */
+
+    b = &t->blocks[b->next];
+    __builtin_prefetch(kvr_engine_bucket(t, b->owner, b->handle));
+    b = &t->blocks[i];
+
+    kvr_engine_list_cut(t, list, i);
+    kvr_engine_blocks_unplace(t, b);
+
+    b->state = KVR_KNOWN_FREE;
+
+    return i;
+}
+
+
+void
+kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
+    const uint64_t *locals, uint32_t k)
+{
+    kvr_engine_blocks_unplace(t, b);
+
+    if (k == 1) {
+        b->locals.one = *locals;
+        b->k = 1;
+        return;
+    }
+
+    /* spans are of some words each: as many as there are blocks, times four */
+
+    if (t->words + k <= 4 * (uint64_t) t->max) {
+        b->locals.many = malloc(k * sizeof(uint64_t));
+
+        if (b->locals.many) {
+            memcpy(b->locals.many, locals, k * sizeof(uint64_t));
+            t->words += k;
+            b->k = (uint16_t) k;
+            return;
+        }
+    }
+
+    t->unremembered++;
+}
+
+
+static void
+kvr_engine_blocks_unplace(kvr_engine_blocks_t *t, kvr_engine_block_t *b)
+{
+    if (b->k > 1) {
+        free(b->locals.many);
+        t->words -= b->k;
+    }
+
+    b->k = 0;
+}
+
+
+void
+kvr_engine_blocks_move(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
+    kvr_engine_block_t *b, kvr_known_t state)
+{
+    uint32_t            i;
+    kvr_engine_list_t  *list;
+
+    i = (uint32_t) (b - t->blocks);
+
+    kvr_engine_list_cut(t, kvr_engine_list(t, live, b->state), i);
+    b->state = state;
+
+    list = kvr_engine_list(t, live, state);
+    kvr_engine_list_put(t, list, i);
+
+    if (state != KVR_KNOWN_LIVE && list->n > t->max / 4) {
+        kvr_engine_list_put(t, &t->free, kvr_engine_blocks_evict(t, list));
+    }
+}
+
+
+void
+kvr_engine_blocks_drop(kvr_engine_blocks_t *t, kvr_engine_list_t *live)
+{
+    if (live->n == 0) {
+        return;
+    }
+
+    if (t->dead.last) {
+        t->blocks[t->dead.last].next = live->first;
+        t->blocks[live->first].prev = t->dead.last;
+
+    } else {
+        t->dead.first = live->first;
+    }
+
+    t->dead.last = live->last;
+    t->dead.n += live->n;
+
+    memset(live, 0, sizeof(kvr_engine_list_t));
+}
+
+
+static kvr_engine_list_t *
+kvr_engine_list(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
+    uint32_t state)
+{
+    switch (state) {
+
+    case KVR_KNOWN_GONE:
+        return &t->gone;
+
+    case KVR_KNOWN_FILTERED:
+        return &t->filtered;
+
+    default:
+        return live;
+    }
+}
+
+
+static void
+kvr_engine_list_put(kvr_engine_blocks_t *t, kvr_engine_list_t *list,
+    uint32_t i)
+{
+    t->blocks[i].prev = list->last;
+    t->blocks[i].next = 0;
+
+    if (list->last) {
+        t->blocks[list->last].next = i;
+
+    } else {
+        list->first = i;
+    }
+
+    list->last = i;
+    list->n++;
+}
+
+
+static void
+kvr_engine_list_cut(kvr_engine_blocks_t *t, kvr_engine_list_t *list,
+    uint32_t i)
+{
+    kvr_engine_block_t  *b;
+
+    b = &t->blocks[i];
+
+    if (b->prev) {
+        t->blocks[b->prev].next = b->next;
+
+    } else {
+        list->first = b->next;
+    }
+
+    if (b->next) {
+        t->blocks[b->next].prev = b->prev;
+
+    } else {
+        list->last = b->prev;
+    }
+
+    list->n--;
+}

@@ -1,0 +1,124 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The blocks that an engine's memory knows, by (owner, handle): a table of a
+ * fixed size in a process's own memory.
+ *
+ *     buckets ──► block ──► block         the same bucket
+ *
+ * An owner is one holder since its last clear: a holder that is cleared gets
+ * a new owner, and its blocks are dead at once, to be taken when there is need
+ * of them.  Each block is in one of these lists, oldest first:
+ *
+ *     live        of each owner: held in some tier, as far as is known here
+ *     gone        held in none, remembered for who asks; a quarter at most
+ *     filtered    not indexed; a quarter at most
+ *     dead        of former owners
+ *
+ * A block for which there is no room takes the place of a dead one, then of
+ * the oldest that is gone, then of the oldest filtered; never of a live one.
+ */
+
+
+#ifndef KVR_ENGINE_BLOCKS_H_INCLUDED
+#define KVR_ENGINE_BLOCKS_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+typedef enum {
+    KVR_KNOWN_FREE = 0,
+    KVR_KNOWN_LIVE,
+    KVR_KNOWN_GONE,
+    KVR_KNOWN_FILTERED
+} kvr_known_t;
+
+
+typedef struct {
+    uint64_t     handle;
+    uint64_t     parent;            /* handle, with has_parent */
+    uint64_t     place;             /* hash of all local hashes up to it */
+    uint64_t     seed;              /* of the chain; 0: not known */
+    union {
+        uint64_t     one;           /* k = 1 */
+        uint64_t    *many;          /* malloc()ed */
+    } locals;
+    uint32_t     owner;
+    uint32_t     chain;             /* next in the bucket; 0: none */
+    uint32_t     prev, next;        /* in its list; 0: none */
+    uint32_t     stamp;             /* of the last event that looked at it */
+    uint16_t     copies[KVR_TIERS]; /* 0: not known to be held there */
+    uint16_t     k;                 /* locals; 0: its place is not known */
+    uint8_t      state : 4;         /* kvr_known_t */
+    uint8_t      has_parent : 1;
+    uint8_t      foreign : 1;       /* filtered, whatever else it is */
+    uint8_t      why;               /* kvr_why_t, of a foreign one */
+} kvr_engine_block_t;
+
+
+typedef struct {
+    uint32_t     first, last;
+    uint32_t     n;
+} kvr_engine_list_t;
+
+
+typedef struct {
+    kvr_engine_block_t  *blocks;    /* [0] is none */
+    uint32_t            *buckets;
+    uint32_t             mask;
+    uint32_t             max;
+    uint32_t             fresh;     /* never used: this one and those after */
+    uint64_t             words;     /* malloc()ed for locals */
+    uint64_t             secret;
+    uint64_t             unremembered;
+
+    kvr_engine_list_t    free;
+    kvr_engine_list_t    gone;
+    kvr_engine_list_t    filtered;
+    kvr_engine_list_t    dead;
+} kvr_engine_blocks_t;
+
+
+/* Room for so many blocks; false when out of memory. */
+bool kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max);
+void kvr_engine_blocks_done(kvr_engine_blocks_t *t);
+
+/* NULL when there is none. */
+kvr_engine_block_t *kvr_engine_blocks_find(const kvr_engine_blocks_t *t,
+    uint32_t owner, uint64_t handle);
+
+/* Has n blocks come nearer, before all of them are asked for. */
+void kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+    const uint64_t *handles, uint32_t n);
+
+/*
+ * A new block of a state, that is not there yet; live is the owner's list.
+ * NULL, and counted, when there is no room.
+ */
+kvr_engine_block_t *kvr_engine_blocks_add(kvr_engine_blocks_t *t,
+    kvr_engine_list_t *live, uint32_t owner, uint64_t handle,
+    kvr_known_t state);
+
+/*
+ * Its local hashes, k > 0, for its place and seed, which are set before; when
+ * there is no room for them that is counted, and the place is not known.
+ */
+void kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
+    const uint64_t *locals, uint32_t k);
+
+/* To another state, youngest there. */
+void kvr_engine_blocks_move(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
+    kvr_engine_block_t *b, kvr_known_t state);
+
+/* All of an owner's live blocks are dead. */
+void kvr_engine_blocks_drop(kvr_engine_blocks_t *t, kvr_engine_list_t *live);
+
+static inline const uint64_t *
+kvr_engine_locals(const kvr_engine_block_t *b)
+{
+    return b->k == 1 ? &b->locals.one : b->locals.many;
+}
+
+
+#endif /* KVR_ENGINE_BLOCKS_H_INCLUDED */

@@ -1,0 +1,431 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Forgetting: kvr_radix_make_room() when the zone is full, and
+ * kvr_radix_forget() of what nobody used for a time.
+ *
+ * It is done by run, from all views at once, and a run on which others hang is
+ * left until they are gone: so what is forgotten is the end of a chain, and
+ * what is left of the chain is still a prefix that can be matched.
+ *
+ * ROOM is made by the oldest of a sample.  When it was a piece of the arena
+ * that there was no room for, and what these had was of no use for that, all
+ * runs of one chunk are forgotten, after which it can serve any class: pieces
+ * that are freed here and there seldom leave a chunk empty.
+ *
+ * What an event may cost bounds each of these two steps, so that the last two
+ * may come to twice as much again: the rest of a sample, of a chunk and of the
+ * views of a run stays then.  The next event that lacks a chunk goes on with
+ * this one.
+ */
+
+
+#include "kvr_names.h"
+#include "../core/kvr_oldest.h"
+#include "kvr_radix_run.h"
+
+
+#define KVR_FORGET_COST      2048       /* of a sample; no run is forgotten by
+                                           half then */
+#define KVR_FORGET_HOPS      64         /* down to a leaf */
+#define KVR_FORGET_SLOT      4          /* handles: as long as a slot */
+#define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
+#define KVR_FORGET_CHUNKS    16         /* looked at for the best of them */
+
+/* What looking costs: headers of runs are seldom in the cache. */
+#define KVR_FORGET_LEAVES    64        /* a sample of leaves */
+#define KVR_FORGET_HEADERS   128        /* and one of chunks */
+
+
+/* Runs side by side, in a chunk of the arena. */
+typedef struct {
+    uint32_t    chunk;
+    uint32_t    inner;                  /* on which others hang */
+    uint32_t    age;                    /* of the youngest */
+} kvr_forget_chunk_t;
+
+
+static uint32_t kvr_forget_oldest(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_forget_runs(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_forget_best(kvr_radix_t *x, uint32_t keep);
+static bool kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_forget_chunk_t *c);
+static uint64_t kvr_forget_random(kvr_radix_t *x);
+static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
+static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
+static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
+static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
+    uint32_t handles, uint32_t max, uint32_t *cost);
+
+
+bool
+kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
+{
+    uint32_t          some, room;
+    kvr_arena_want_t  want;
+
+    want = x->arena.lack;
+    x->arena.lack.class = 0;
+
+    if (*cost >= x->cost || x->zone->children_used == 0) {
+        return false;
+    }
+
+    room = kvr_arena_room(&x->arena, want) + 1;
+    room = kvr_min(room, KVR_ARENA_ROOM);
+
+    some = kvr_forget_oldest(x, keep);
+    *cost += KVR_FORGET_LEAVES;
+
+    kvr_txn_commit(x->mem);
+    kvr_radix_begin(x);
+
+    if (x->zone->children_used && kvr_arena_room(&x->arena, want) < room) {
+
+        some += kvr_forget_runs(x, keep);
+        *cost += KVR_FORGET_HEADERS;
+
+        kvr_txn_commit(x->mem);
+        kvr_radix_begin(x);
+    }
+
+    *cost += some;
+
+    return some != 0;
+}
+
+
+/* The oldest of a sample; what it cost, 0: there is none. */
+
+static uint32_t
+kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
+{
+    uint32_t      i, n, run, cost;
+    uint64_t      slot;
+    kvr_oldest_t  oldest;
+
+    oldest.n = 0;
+
+    for (i = 0; i < KVR_OLDEST_SAMPLE; i++) {
+
+        run = kvr_forget_leaf(x, kvr_forget_random(x), keep);
+
+        if (run) {
+            kvr_oldest_add(&oldest, run, kvr_forget_age(x, run));
+        }
+    }
+
+    if (oldest.n == 0) {
+
+        /* forget_at may be behind the last slot */
+
+        slot = kvr_min(x->zone->forget_at, x->zone->nchildren - 1);
+
+        for (i = 0; oldest.n == 0 && i < KVR_FORGET_LOOK; i++) {
+
+            slot = kvr_forget_slot(x, kvr_table_next(slot,
+                                                     x->zone->nchildren));
+            run = (uint32_t) (x->children[slot] >> 32);
+
+            if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
+                kvr_oldest_add(&oldest, run, 0);
+            }
+        }
+
+        kvr_set64(x->mem, &x->zone->forget_at, slot);
+    }
+
+    n = kvr_min(oldest.n, KVR_OLDEST_BEST);
+    cost = 0;
+
+    for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
+        (void) kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX, x->cost,
+                              &cost);
+    }
+
+    return cost;
+}
+
+
+/*
+ * All runs of a chunk, as far as that goes.  What hangs on them outside of it
+ * keeps them: then it is others' turn the next time.
+ */
+
+static uint32_t
+kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
+{
+    bool        more;
+    uint32_t    run, first, cost;
+    kvr_run_t  *r;
+
+    first = kvr_forget_best(x, keep) * KVR_ARENA_CHUNK;
+
+    if (first == 0) {
+        return 0;
+    }
+
+    cost = 0;
+
+    do {
+        more = false;
+
+        for (run = first;
+             run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK
+             && cost < x->cost;
+             run += KVR_ARENA_RUN_WORDS)
+        {
+            r = kvr_radix_run(x, run);
+
+            if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
+                && r->nchildren == 0 && run != keep)
+            {
+                (void) kvr_forget_run(x, run, keep, UINT32_MAX, x->cost,
+                                      &cost);
+                more = true;
+            }
+        }
+
+    } while (more && cost < x->cost);
+
+    x->emptying = more ? first / KVR_ARENA_CHUNK : 0;
+
+    return cost;
+}
+
+
+/*
+ * The chunk to be emptied: the one that was not, the last time, or of a sample
+ * of those in which few runs hold others up the oldest.  0: there is none.
+ */
+
+static uint32_t
+kvr_forget_best(kvr_radix_t *x, uint32_t keep)
+{
+    uint32_t            i, run;
+    kvr_forget_chunk_t  c, best;
+
+    memset(&best, 0, sizeof(best));
+
+    if (x->emptying
+        && kvr_forget_look(x, x->emptying * KVR_ARENA_CHUNK, keep, &c)
+        && c.age != UINT32_MAX)
+    {
+        return c.chunk;
+    }
+
+    for (i = 0; i < KVR_FORGET_CHUNKS; i++) {
+
+        run = (uint32_t) (x->children[kvr_forget_random(x)] >> 32);
+
+        if (run / KVR_ARENA_CHUNK != best.chunk
+            && kvr_forget_look(x, run, keep, &c)
+            && (best.chunk == 0 || c.inner < best.inner
+                || (c.inner == best.inner && c.age > best.age)))
+        {
+            best = c;
+        }
+    }
+
+    return best.chunk;
+}
+
+
+/* False: the chunk of this run must stay. */
+
+static bool
+kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_forget_chunk_t *c)
+{
+    uint32_t    age, first;
+    kvr_run_t  *r;
+
+    c->chunk = run / KVR_ARENA_CHUNK;
+    c->inner = 0;
+    c->age = UINT32_MAX;
+
+    if (keep / KVR_ARENA_CHUNK == c->chunk) {
+        return false;
+    }
+
+    first = c->chunk * KVR_ARENA_CHUNK;
+
+    for (run = first;
+         run + KVR_ARENA_RUN_WORDS <= first + KVR_ARENA_CHUNK;
+         run += KVR_ARENA_RUN_WORDS)
+    {
+        r = kvr_radix_run(x, run);
+
+        if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len) {
+            age = kvr_forget_age(x, run);
+            c->age = kvr_min(c->age, age);
+            c->inner += r->nchildren != 0;
+        }
+    }
+
+    return true;
+}
+
+
+bool
+kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
+{
+    uint32_t    run, handles, cost;
+    uint64_t    pos;
+    kvr_run_t  *r;
+
+    pos = x->zone->forget_at;
+    cost = 0;
+
+    while (slots) {
+
+        slots--;
+
+        if (pos >= x->zone->nchildren) {
+            kvr_set64(x->mem, &x->zone->forget_at, 0);
+            return true;
+        }
+
+        run = (uint32_t) (x->children[pos] >> 32);
+
+        if (run) {
+            r = kvr_radix_run(x, run);
+
+            if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
+                /* another run may come to this slot: look at it again */
+                handles = kvr_forget_run(x, run, 0, slots * KVR_FORGET_SLOT,
+                                         UINT32_MAX, &cost);
+                slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
+                continue;
+            }
+        }
+
+        pos++;
+    }
+
+    kvr_set64(x->mem, &x->zone->forget_at, pos);
+
+    return false;
+}
+
+
+static uint32_t
+kvr_forget_age(const kvr_radix_t *x, uint32_t run)
+{
+    return kvr_oldest_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
+}
+
+
+/* Any slot in use. */
+
+static uint64_t
+kvr_forget_random(kvr_radix_t *x)
+{
+    x->random = x->random * UINT64_C(6364136223846793005)
+                + UINT64_C(1442695040888963407);
+
+    return kvr_forget_slot(x, kvr_table_home(x->random, x->zone->nchildren));
+}
+
+
+/* The first slot in use from this one on; there is one. */
+
+static uint64_t
+kvr_forget_slot(const kvr_radix_t *x, uint64_t slot)
+{
+    uint64_t  word;
+
+    for ( ;; ) {
+
+        word = x->occupied[slot / 64] >> (slot & 63);
+
+        if (word) {
+            return slot + (uint64_t) __builtin_ctzll(word);
+        }
+
+        slot = (slot | 63) + 1;
+
+        if (slot >= x->zone->nchildren) {
+            slot = 0;
+        }
+    }
+}
+
+
+/* The run in that slot, or the end of what hangs on it, or 0. */
+
+static uint32_t
+kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
+{
+    uint32_t    run, hops;
+    kvr_run_t  *r;
+
+    run = (uint32_t) (x->children[slot] >> 32);
+
+    for (hops = 0; hops < KVR_FORGET_HOPS; hops++) {
+
+        r = kvr_radix_run(x, run);
+
+        if (r->nchildren == 0) {
+            return run == keep ? 0 : run;
+        }
+
+        if (r->next == 0) {
+            return 0;
+        }
+
+        run = r->next;
+    }
+
+    return 0;
+}
+
+
+/*
+ * Takes a run from all views, or, where it comes to so many handles, or to a
+ * cost of max, from some; how many handles that was.  *cost: and each view,
+ * each name that went.
+ */
+
+static uint32_t
+kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
+    uint32_t max, uint32_t *cost)
+{
+    uint32_t    i, n, view, had, owns;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+    *cost += r->nnames;
+    i = 0;
+    n = 0;
+
+    do {
+        view = kvr_cover_next(&x->cover, r, &i);
+
+        if (view == UINT32_MAX) {
+            break;
+        }
+
+        kvr_radix_breathe(x);
+
+        had = x->view_handles[view];
+        owns = x->view_owns[view];
+        kvr_radix_drop(x, run, view);
+        had -= x->view_handles[view];
+
+        *cost += 1 + owns - x->view_owns[view];
+
+        kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + had);
+
+        if (x->forgot) {
+            x->forgot(x->forgot_data, view, had);
+        }
+
+        n += had;
+
+    } while (n < handles && *cost < max);
+
+    kvr_radix_tidy(x, run, keep);
+
+    return n;
+}

@@ -1,0 +1,145 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the decoders share; no other room includes it.
+ *
+ * A dialect has an open function, which reads the frame and sets `next', and
+ * a next function, which fills one event.  kvr_decoder_next() has zeroed the
+ * event and set its rank and place before.  An event that isn't kept comes
+ * out with whatever fields could be read, handles above all.
+ */
+
+
+#ifndef KVR_DECODER_H_INCLUDED
+#define KVR_DECODER_H_INCLUDED
+
+
+#include "kvr_event.h"
+#include "kvr_msgpack.h"
+
+
+typedef struct kvr_yajl_s  kvr_yajl_t;
+typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
+
+
+#define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
+
+
+/* Scratch memory that grows and is kept. */
+typedef struct {
+    void           *data;
+    size_t          size;       /* bytes */
+} kvr_scratch_t;
+
+
+struct kvr_decoder_s {
+    kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
+    kvr_rc_t        end;        /* what is answered when `next' is NULL */
+    const char     *detail;
+    bool            salted;
+    uint32_t        block_size;     /* the index's; 0: not known */
+    bool            eagle;          /* its blocks are of pairs */
+    uint32_t        window;         /* the largest of the worker's; 0: … */
+    uint32_t        usual_rank;     /* of messages that name none */
+    size_t          message_max;    /* bytes */
+
+    uint32_t        at;         /* index of the next event */
+    uint32_t        source;     /* of what was sent */
+    uint32_t        rank;       /* of events that have none of their own */
+
+    kvr_msgpack_t   in;
+    uint32_t        left;       /* events of a msgpack batch */
+
+    kvr_yajl_t     *json;
+
+    kvr_tensorrt_t *tensorrt;
+    uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+
+    kvr_scratch_t   packed;     /* msgpack, made of JSON */
+    kvr_scratch_t   handles;    /* uint64_t */
+    kvr_scratch_t   locals;     /* uint64_t */
+    kvr_scratch_t   tokens;     /* uint32_t */
+    kvr_scratch_t   remaining;  /* uint32_t */
+    kvr_scratch_t   mm;         /* uint64_t */
+    kvr_scratch_t   mm_start;   /* uint32_t */
+};
+
+
+/* Room for so many bytes, what was there kept; NULL when out of memory. */
+void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
+
+/* Adds to the blocks of an event; what was wrong when it can't, else NULL. */
+const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
+
+/* Sets an event's verdict and says why; returns KVR_OK. */
+kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
+    const char *detail);
+kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
+    const char *detail);
+
+/* For frames; returns KVR_INVALID. */
+kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
+    const char *detail);
+
+/* The dialects in JSON, told by what an event names first. */
+typedef enum {
+    KVR_JSON_NOTHING,       /* an empty list, or nothing yet */
+    KVR_JSON_ROUTER_EVENT,
+    KVR_JSON_TENSORRT,
+    KVR_JSON_ENGINE         /* an engine's batch or events, as in msgpack */
+} kvr_json_dialect_t;
+
+
+kvr_json_dialect_t kvr_json_dialect(const kvr_msgpack_t *in);
+
+/* Any message or payload but an envelope, from the bytes in d->in. */
+kvr_rc_t kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why);
+
+/*
+ * The dialects.  d->in is at the first byte of the message; for an envelope
+ * that is the array's.
+ */
+kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
+    kvr_why_t *why);
+kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
+kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
+kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
+void kvr_router_event_close(kvr_decoder_t *d);
+kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
+kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
+void kvr_tensorrt_close(kvr_decoder_t *d);
+
+/* The names of tiers in RouterEvents. */
+extern const char *const  kvr_router_event_tiers[KVR_TIERS];
+
+/*
+ * Reads the extra keys of an engine's store, once its handles, parent and
+ * LoRA are known: multimodal hashes and the salt go to the event.  Returns
+ * KVR_WHY_EXTRA_KEY when one can't be classified, *good then being how many
+ * blocks before that are; KVR_WHY_LENGTH when they are not one a block,
+ * KVR_WHY_LIMIT for more than a block may have.  `in' is at what the item
+ * contains.
+ */
+kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
+    const kvr_msgpack_item_t *item, kvr_msgpack_t in, uint32_t *good);
+
+/* An event has one salt; false when this would be another. */
+bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
+
+/* A decimal number of up to 64 bits, and nothing else. */
+bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);
+
+/*
+ * An engine's hash as text: decimal, with a sign or without, or where that may
+ * be, the last digits of a hexadecimal number.
+ */
+bool kvr_hash_parse(const char *text, size_t len, bool hex, uint64_t *hash);
+
+/* The number of hexadecimal digits that text begins with. */
+size_t kvr_hex_digits(const char *text, size_t len);
+
+/* The value of at most 16 hexadecimal digits. */
+uint64_t kvr_hex_value(const char *text, size_t len);
+
+
+#endif /* KVR_DECODER_H_INCLUDED */

@@ -1,0 +1,89 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A worker's registration, field by field: the hash "kv-worker:{worker}" that
+ * its publisher keeps in Redis (EVENTS.md section 2).  Whoever can write to
+ * Redis can write anything there.
+ */
+
+
+#ifndef KVR_REGISTRATION_H_INCLUDED
+#define KVR_REGISTRATION_H_INCLUDED
+
+
+#include "kvr_adapters.h"
+
+
+typedef enum {
+    KVR_ROLE_BOTH = 0,
+    KVR_ROLE_PREFILL = 1,
+    KVR_ROLE_DECODE = 2
+} kvr_role_t;
+
+
+#define KVR_SAID_MAX         127         /* bytes of what a publisher says */
+#define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
+#define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
+
+
+#define KVR_OWN_MAX_FAILS    1u
+#define KVR_OWN_FAIL_TIMEOUT 2u
+#define KVR_OWN_SLOW_START   4u
+
+
+/* What a person sets of a worker. */
+typedef struct {
+    char        id[KVR_WORKER_ID_MAX + 1];
+    char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
+    char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
+    char        lora[KVR_ADAPTERS_MAX + 1];     /* kvr_adapters.h */
+    uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
+    uint32_t    role;                           /* kvr_role_t */
+    uint32_t    weight;                         /* thousandths; 1000 = 1 */
+    uint32_t    max_active;                     /* requests; 0 = no bound */
+    uint32_t    own;                            /* of the following, which are
+                                                   its own: KVR_OWN_… */
+    uint32_t    max_fails;                      /* as kvr_health_params_t */
+    uint32_t    fail_timeout;                   /* ms */
+    uint32_t    slow_start;                     /* ms */
+    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spare;
+} kvr_worker_conf_t;
+
+
+typedef struct {
+    kvr_worker_conf_t  conf;            /* address: "" when there is none, and
+                                           the worker gets no requests */
+    uint32_t           block_size;      /* tokens; 0: not said */
+    bool               has_eagle;
+    bool               eagle;           /* its blocks are of pairs of tokens */
+    bool               hybrid;          /* has KV cache groups that are not
+                                           indexed */
+    char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
+                                           is not complete, or "" */
+} kvr_registration_t;
+
+
+/* One without fields.  The id is valid, len its bytes. */
+void kvr_registration_init(kvr_registration_t *reg, const char *id,
+    size_t len);
+
+/*
+ * Takes a field of any bytes; those that nobody here needs are ignored.  NULL,
+ * or what is wrong, a sentence that lives forever.
+ */
+const char *kvr_registration_field(kvr_registration_t *reg, const char *name,
+    size_t name_len, const char *value, size_t len);
+
+/*
+ * NULL when the worker is for a zone of this model ("": of any) and of these
+ * blocks; else why not, as above.  A worker that does not say is.
+ */
+const char *kvr_registration_foreign(const kvr_registration_t *reg,
+    const char *model, uint32_t block_size, bool eagle);
+
+/* "both", "prefill", "decode" */
+const char *kvr_role_name(uint32_t role);
+
+
+#endif /* KVR_REGISTRATION_H_INCLUDED */

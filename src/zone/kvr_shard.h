@@ -1,0 +1,196 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A shard: some of a zone's workers, with all that events change for them.
+ *
+ *     kvr_shard_zone_t    lock, lease, headers
+ *     journal             the undo log
+ *     fleet               workers, holders, views
+ *     index               of one kind or the other: tables, arena
+ *
+ * All of it lies in one part of the zone, and offsets count from the part's
+ * base (mem.base): to the rooms below, a part is the whole memory.
+ *
+ * WHO MAY WRITE.  The owner of the shard's lock, through the shard's undo log,
+ * and nothing but this part.  So two writers of two shards have no word in
+ * common, and what a dead one left is rolled back without a look at the other
+ * shards.  Nobody holds the locks of two shards at once.  The one thing of a
+ * zone that is not a shard's own, the load tables, belongs to shard 0.
+ *
+ * WHOSE.  kvr_shard_of(): a worker's shard follows from its id alone, so that
+ * any process knows it from the name of a channel.
+ *
+ * For kvr_router.c and its neighbours; everybody else uses kvr_router.h.
+ */
+
+
+#ifndef KVR_SHARD_H_INCLUDED
+#define KVR_SHARD_H_INCLUDED
+
+
+#include "../core/kvr_clock.h"
+#include "kvr_router.h"
+
+
+#define KVR_LOCK_MS          50         /* a writer's slices are far below */
+
+
+typedef struct {
+    kvr_owner_t       owner;            /* 0: free */
+    uint64_t          token;            /* grows with each taking */
+    uint64_t          renewed_ms;       /* monotonic; since when it is free */
+} kvr_lease_t;
+
+
+/* In the zone. */
+typedef struct {
+    kvr_lock_t        lock;
+    kvr_lease_t       lease;
+
+    uint64_t          journal;          /* offset */
+    uint64_t          rollbacks;
+    uint64_t          lock_breaks;
+    uint64_t          stores_full;
+    uint64_t          forget_ms;        /* next slice of ttl's is due */
+
+    uint64_t          pad[3];           /* of the radix index, counters begin
+                                           a line behind what lookups read */
+    kvr_index_zone_t  index;
+    kvr_fleet_zone_t  fleet;
+} kvr_shard_zone_t;
+
+
+/* A process's handle. */
+struct kvr_shard_s {
+    kvr_shard_zone_t    *zone;
+    const kvr_params_t  *params;
+    kvr_mem_t            mem;
+    kvr_index_t          index;
+    kvr_fleet_t          fleet;
+    kvr_owner_t          self;
+    uint64_t             token;         /* of the lease; 0: not ours */
+    uint64_t            *hashes;        /* of an event that came with tokens;
+                                           the router's, for all shards */
+    uint64_t            *handles;       /* of an event with spans; the same */
+    kvr_hasher_t         hasher;        /* of the same */
+};
+
+
+/* ---- making and opening ------------------------------------------------- */
+
+/* The shard of the worker with this id. */
+static inline kvr_shard_t *
+kvr_shard_of(const kvr_router_t *r, const char *id, size_t len)
+{
+    return &r->shards[kvr_router_shard(r, id, len)];
+}
+
+
+/* How many workers each shard has room for. */
+uint32_t kvr_shard_workers(const kvr_params_t *params);
+
+/* Bytes of what is of a fixed size in a part with room for so many workers. */
+uint64_t kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind);
+
+/*
+ * Lays a shard out in mem, its header at offset `at`; whatever is before that
+ * is not touched.  The journal is set.  secret: 4 random words.
+ */
+void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
+    kvr_index_kind_t kind, const uint64_t secret[4]);
+
+/*
+ * Opens the shard whose header is at offset `at` of mem.  False: its header is
+ * damaged.  Changes nothing in the zone.  scratch: memory for twice
+ * KVR_EVENT_BLOCKS_MAX words, of the process's own, which it may share.
+ */
+bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
+    const kvr_params_t *params, uint64_t *scratch);
+
+
+/* ---- lock --------------------------------------------------------------- */
+
+/*
+ * The lock, for every writer: KVR_OK, KVR_BUSY.  Rolls back what a dead owner
+ * left, so that the log is empty after it.
+ */
+kvr_rc_t kvr_shard_lock(kvr_shard_t *k, uint32_t timeout_ms);
+void kvr_shard_unlock(kvr_shard_t *k);
+
+/*
+ * The lock, for the holder of the lease.  KVR_LOST: another's; KVR_BUSY; then
+ * without the lock.
+ */
+kvr_rc_t kvr_shard_lock_leased(kvr_shard_t *k);
+
+/*
+ * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
+ * without the lock.
+ */
+kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
+    uint32_t *worker);
+
+/* Adds to a counter of the shard. */
+#define kvr_count(k, p, n)  kvr_set64(&(k)->mem, p, *(p) + (n))
+
+
+/* ---- events: under the lock --------------------------------------------- */
+
+/*
+ * One event, kept by the decoder, for a worker that exists; under the lock,
+ * log empty; commits all but its last part, to which the caller adds what
+ * belongs to it.  Counts in the worker's counters.
+ * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
+ * TRUNCATED.  KVR_OK with another *why than KVR_WHY_NONE: filtered, all of it
+ * or its end.
+ */
+kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
+
+/* In words why an event could not be applied; "" for other reasons. */
+const char *kvr_why_detail(kvr_why_t why);
+
+/*
+ * Empties a holder, or all of a worker's, together with what is built aside.
+ */
+void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
+void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
+
+/*
+ * Drops what is aside of a worker, or of all: who built it is then told so.
+ * The latter commits.
+ */
+void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
+void kvr_shard_sweep_aside(kvr_shard_t *k);
+
+
+/* ---- one shard's share of what kvr_router.h promises -------------------- */
+
+/* A worker of shard k can have requests from now on; under k's lock. */
+void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
+    uint32_t worker);
+
+/* Recovers for a dead owner of the lock. */
+void kvr_shard_recover(kvr_shard_t *k);
+
+/*
+ * Reclaims some of the cleared views, until about until_us (kvr_now_us()).
+ * True when work is left.
+ */
+bool kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us);
+
+/* Makes the index tell the workers what it forgets. */
+void kvr_shard_forget_init(kvr_shard_t *k);
+
+/*
+ * Tells the index the time, and forgets what was not used for ttl seconds (0:
+ * nothing), until about until_us.  True when more of it is due.
+ */
+bool kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
+    uint64_t until_us);
+
+kvr_rc_t kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms);
+void kvr_shard_lease_release(kvr_shard_t *k);
+
+
+#endif /* KVR_SHARD_H_INCLUDED */
