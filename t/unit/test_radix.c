@@ -12,6 +12,8 @@
 #define MAX    (3 * KVR_RUN_MAX + 64)
 
 
+static void example(void);
+static bool shape(uint64_t runs, uint64_t handles, uint64_t details);
 static void holes(void);
 static void removals(void);
 static void duplicates(void);
@@ -39,6 +41,7 @@ main(void)
     for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
         note("%s", kvr_index_name(fx_kind));
 
+        example();
         holes();
         removals();
         duplicates();
@@ -55,6 +58,79 @@ main(void)
     }
 
     return done();
+}
+
+
+/* ---- the example at the head of kvr_radix.c ------------------------------ */
+
+static void
+example(void)
+{
+    enum { A, B };
+
+    uint64_t  abcd[] = { 'a', 'b', 'c', 'd' };
+    uint64_t  abcef[] = { 'a', 'b', 'c', 'e', 'f' };
+    uint64_t  names[] = { 1, 2, 3, 4 }, own[] = { 1, 2, 3, 9 };
+    uint64_t  more[] = { 5, 6 };
+
+    fx_open(f, 8 << 20, 2);
+
+    fx_store(f, A, KVR_DEVICE, 0, names, abcd, 4);
+    ok(shape(1, 4, 0), "1. one run with four names");
+
+    fx_store(f, B, KVR_DEVICE, 0, names, abcd, 3);
+    ok(shape(1, 4, 0), "2. B holds three blocks of it by the same names");
+
+    fx_store(f, B, KVR_DEVICE, 3, more, abcef + 3, 2);
+    ok(shape(2, 6, 0), "3. e and f are a run that hangs on the first one");
+    is_depth(f, abcef, A, 5, 3, 3, 3, "A holds three blocks of a b c e f");
+    is_depth(f, abcef, B, 5, 5, 5, 5, "B holds all five");
+
+    fx_store(f, B, KVR_DEVICE, 3, own + 3, abcd + 3, 1);
+    ok(shape(2, 10, 0), "4. B has four names of its own in the first run");
+    is_depth(f, abcd, B, 4, 4, 4, 4, "and all of a b c d");
+
+    fx_remove(f, A, KVR_DEVICE, names + 1, 1);
+    ok(shape(2, 10, 1), "5. A has a detail");
+    is_depth(f, abcd, A, 4, 1, 1, 1, "the hole ends the match");
+
+    fx_store(f, A, KVR_DEVICE, 1, names + 1, abcd + 1, 1);
+    ok(shape(2, 10, 0), "6. the detail is gone");
+    is_depth(f, abcd, A, 4, 4, 4, 4, "and A has all four blocks again");
+
+    fx_remove(f, A, KVR_DEVICE, names, 4);
+    ok(shape(2, 6, 0), "7. the first run stays, for B holds it");
+    fx_remove(f, B, KVR_DEVICE, more, 2);
+    ok(shape(1, 4, 0), "the second run is freed");
+    fx_remove(f, B, KVR_DEVICE, own, 4);
+    is_empty(f, "and nothing is left");
+
+    fx_close(f);
+}
+
+
+/* The positional index has another shape; there only the depths count. */
+
+static bool
+shape(uint64_t runs, uint64_t handles, uint64_t details)
+{
+    const kvr_radix_zone_t  *z;
+
+    if (fx_kind != KVR_INDEX_RADIX) {
+        return fx_whole(f, "example");
+    }
+
+    z = f->x.u.radix.zone;
+
+    if (z->children_used != runs || z->handles.used != handles
+        || z->details != details)
+    {
+        note("got %" PRIu64 " runs, %" PRIu64 " handles, %" PRIu64 " details",
+             z->children_used, z->handles.used, z->details);
+        return false;
+    }
+
+    return fx_whole(f, "example");
 }
 
 
