@@ -59,14 +59,26 @@ scripts(http_config => <<"_EOC_", config => <<'_EOC_');
 $Servers
 _EOC_
     location /kv/ {
-        kv_router_api  main;
+        kv_router_api        main;
+        access_by_lua_block  { router:api() }
     }
 
-    location /v1/ {
-        access_by_lua_block      { router:access() }
-        add_header               x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
-        client_body_buffer_size  1m;
-        proxy_pass               http://engines/v1/;
+    client_body_buffer_size  1m;
+
+    location ~ ^/(v1|llama|generate) {
+        access_by_lua_block  { router:access() }
+        add_header           x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
+        proxy_pass           http://engines;
+    }
+
+    # what the engine is asked for counts, not what the client wrote
+
+    location = /chat {
+        rewrite  ^ /v1/chat/completions last;
+    }
+
+    location = /claude/v1/chat/completions {
+        rewrite  ^ /v1/messages last;
     }
 _EOC_
 
@@ -84,8 +96,8 @@ add_block_preprocessor(sub {
     $block->set_value('script', <<'_EOC_' . $block->script);
             local dict = ngx.shared.say
 
-            local function route(what, body)
-                local answer = ask("POST", "/v1/completions", body)
+            local function route(what, body, path)
+                local answer = ask("POST", path or "/v1/completions", body)
                 local where = answer.headers["x-route"]
 
                 -- among equals it is anyone
@@ -102,7 +114,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 31;
+plan tests => repeat_each() * 52;
 
 run_tests();
 
@@ -119,10 +131,10 @@ __DATA__
             route("texts", '{"prompt":["one","two"]}')
             ngx.say(dict:get("question"))
             route("a chat", '{"messages":[{"role":"user","content":"Hi"}],'
-                  .. '"tools":[],"temperature":0}')
+                  .. '"tools":[],"temperature":0}', "/v1/chat/completions")
             ngx.say(dict:get("question"))
             route("another turn", '{"messages":[{"role":"user","content":"?"}],'
-                  .. '"add_generation_prompt":false}')
+                  .. '"add_generation_prompt":false}', "/v1/chat/completions")
             ngx.say(dict:get("question"))
 
             -- token ids need no tokenizer, and no text nothing at all
@@ -137,7 +149,7 @@ asked 1 times
 texts: 200 w2 2 of 2, overlap
 {"prompt":"one"}
 a chat: 200 w2 2 of 2, overlap
-{"messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":true,"tools":[]}
+{"messages":[{"role":"user","content":"Hi"}],"tools":[]}
 another turn: 200 w2 2 of 2, overlap
 {"messages":[{"role":"user","content":"?"}],"add_generation_prompt":false}
 ids: 200 w2 1 of 1, overlap
@@ -301,3 +313,180 @@ true
 200 true
 true
 load: none
+
+
+
+=== TEST 7: the path says whether a text can be tokenized
+--- script
+            client.cache("w2", client.tokens(1, 8))
+
+            local n = 0
+
+            local function try(path)
+                n = n + 1
+                dict:set("asked", 0)
+                route(path, '{"messages":[{"role":"user","content":"'
+                      .. n .. '"}],"prompt":"' .. n .. '"}', path)
+                ngx.say("  asked ", dict:get("asked") == 1
+                        and dict:get("question") or "nothing")
+            end
+
+            try("/v1/completions")
+            try("/v1/chat/completions")
+            try("/llama/v1/chat/completions?x=/v1/messages")
+            try("/chat")
+            try("/claude/v1/chat/completions")
+            try("/v1/messages")
+            try("/v1/responses")
+            try("/v1/chat/completions/batch")
+            try("/v1/embeddings")
+            try("/generate")
+
+            -- token ids are read as they are
+            route("ids", '{"input_ids":[1,2,3,4]}', "/generate")
+
+            local reasons = client.stats().requests.by_reason
+
+            ngx.say(reasons.unknown_form, " of an unknown form, ",
+                    reasons.no_tokens, " without tokens")
+
+            -- what would become of it
+            local e = require("cjson").decode(ask("POST", "/kv/route",
+                '{"messages":[{"role":"user","content":"what?"}]}').body)
+
+            ngx.say(e.reason, ", ", e.prompt_blocks, " blocks")
+            client.idle()
+--- response_body
+/v1/completions: 200 w2 2 of 2, overlap
+  asked {"prompt":"1"}
+/v1/chat/completions: 200 w2 2 of 2, overlap
+  asked {"messages":[{"role":"user","content":"2"}]}
+/llama/v1/chat/completions?x=/v1/messages: 200 w2 2 of 2, overlap
+  asked {"messages":[{"role":"user","content":"3"}]}
+/chat: 200 w2 2 of 2, overlap
+  asked {"messages":[{"role":"user","content":"4"}]}
+/claude/v1/chat/completions: 200 ? 0 of 0, unknown_form
+  asked nothing
+/v1/messages: 200 ? 0 of 0, unknown_form
+  asked nothing
+/v1/responses: 200 ? 0 of 0, unknown_form
+  asked nothing
+/v1/chat/completions/batch: 200 ? 0 of 0, unknown_form
+  asked nothing
+/v1/embeddings: 200 ? 0 of 0, unknown_form
+  asked nothing
+/generate: 200 ? 0 of 0, unknown_form
+  asked nothing
+ids: 200 w2 1 of 1, overlap
+6 of an unknown form, 0 without tokens
+overlap, 2 blocks
+load: none
+--- no_error_log
+[warn]
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 8: fields for which the tokens are not those of the prompt
+--- script
+            client.cache("w2", client.tokens(1, 8))
+            dict:set("asked", 0)
+
+            local ids = '"prompt":[1,2,3,4,5,6,7,8]'
+
+            for _, more in ipairs {
+                '"truncate_prompt_tokens":4', '"prompt_logprobs":0',
+                '"prompt_embeds":"AAAA"', '"echo":true,"logprobs":1',
+                '"truncate_prompt_tokens":null,"echo":true'
+            } do
+                route(more, "{" .. ids .. "," .. more .. "}")
+            end
+
+            route("a text that is cut",
+                  '{"truncate_prompt_tokens":4,"prompt":"a"}')
+            route("a text that is filled in", '{"prompt":"a","suffix":"b"}')
+
+            local function chat(what, more)
+                route(what, '{"messages":[{"role":"user","content":"Hi"}],'
+                      .. more .. "}", "/v1/chat/completions")
+            end
+
+            chat("a chat that is cut", '"truncate_prompt_tokens":-1')
+            chat("tools that are left out, or not",
+                 '"tools":[{"type":"function"}],"tool_choice":"none"')
+            ngx.say("asked ", dict:get("asked"), " times")
+            ngx.say(client.stats().requests.by_reason.unknown_field,
+                    " with an unknown field")
+
+            chat("an effort", '"reasoning_effort":"none"')
+
+            local asked = require("cjson").decode(dict:get("question"))
+
+            ngx.say(asked.chat_template_kwargs.reasoning_effort, " ",
+                    asked.chat_template_kwargs.enable_thinking)
+            client.idle()
+--- response_body
+"truncate_prompt_tokens":4: 200 ? 0 of 0, unknown_field
+"prompt_logprobs":0: 200 ? 0 of 0, unknown_field
+"prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_field
+"echo":true,"logprobs":1: 200 ? 0 of 0, unknown_field
+"truncate_prompt_tokens":null,"echo":true: 200 w2 2 of 2, overlap
+a text that is cut: 200 ? 0 of 0, unknown_field
+a text that is filled in: 200 ? 0 of 0, unknown_field
+a chat that is cut: 200 ? 0 of 0, unknown_field
+tools that are left out, or not: 200 ? 0 of 0, unknown_field
+asked 0 times
+8 with an unknown field
+an effort: 200 w2 2 of 2, overlap
+none false
+load: none
+--- error_log
+kv_router: the field "truncate_prompt_tokens" of the body changes what the engine reads, routed by load
+kv_router: the field "tool_choice" of the body changes what the engine reads, routed by load
+--- no_error_log
+[warn]
+[error]
+[alert]
+[emerg]
+
+
+
+=== TEST 9: texts without a tokenizer are told of, once something is cached
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- config
+    location /mute/ {
+        access_by_lua_block {
+            local loaded = package.loaded
+
+            -- a minute is over at once
+            require("resty.kv_router.log").MINUTE = 0
+            loaded.mute = loaded.mute or require("resty.kv_router").new("main")
+            loaded.mute:access()
+        }
+
+        add_header  x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
+        proxy_pass  http://engines;
+    }
+--- script
+            local path = "/mute/v1/completions"
+
+            route("nothing is cached", '{"prompt":"a"}', path)
+            client.cache("w1", client.tokens(1, 8))
+            route("ids", '{"prompt":[1,2,3,4]}', path)
+            route("another form", '{"messages":[]}', "/mute/v1/messages")
+            route("a text", '{"prompt":"a"}', path)
+--- response_body
+nothing is cached: 200 ? 0 of 0, no_tokens
+ids: 200 w1 1 of 1, overlap
+another form: 200 ? 0 of 0, no_tokens
+a text: 200 ? 0 of 0, no_tokens
+--- error_log
+kv_router: zone "main": 2 of 4 requests of this process since the last such line had text and no tokenizer is configured: they were routed by load; set tokenizer = "remote" in kv.new()
+--- no_error_log
+kv_router: zone "main": 1 of 1
+[error]
+[alert]
+[emerg]

@@ -33,6 +33,7 @@ local request = require "resty.kv_router.request"
 local tokenizer = require "resty.kv_router.tokenizer"
 
 local ERR = ngx.ERR
+local INFO = ngx.INFO
 local WARN = ngx.WARN
 local WHY = lib.WHY
 local error = error
@@ -93,6 +94,10 @@ local REFUSALS = {
     timeout = "they waited in vain",
 }
 
+-- Policies that do not look at what is cached.
+local BY_LOAD = { least_loaded = true, p2c = true, random = true,
+                  round_robin = true }
+
 local NO_PEER = -3               -- NGX_BUSY: nginx answers 502
 local RETRY_AFTER = 1            -- seconds
 local NO_WORKER = '{"error":{"message":"no worker is available",'
@@ -114,8 +119,10 @@ local random
 --     policy             a name, or a table with pick(): resty.kv_router.policy
 --                        ("kv_cost")
 --     policy_conf        the settings of a policy that is named
---     tokenizer          "remote": text prompts are tokenized by an engine;
---                        "none": they are routed by load ("none")
+--     tokenizer          "remote": text prompts are tokenized by an engine, of
+--                        requests whose path ends in /completions or
+--                        /chat/completions; "none": they are routed by load
+--                        ("none")
 --     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
@@ -167,7 +174,7 @@ function _M.new(zone_name, opts)
                           tokenizer = remote, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           gate = admission.new(conf), pin = conf.pin,
-                          shows = conf.explain }, mt)
+                          shows = conf.explain, requests = 0, texts = 0 }, mt)
 end
 
 
@@ -257,13 +264,48 @@ local function match_nothing(self, r, zone, given)
 end
 
 
--- Has the text tokenized and matches again.  Returns a match, found itself
--- when there is no other, and WHY.TOKENIZER when it failed.  A second match
--- takes the place of the first: when meanwhile no worker is left, or none that
--- is not busy, it returns nil, nil, and for the latter true.
-local function match_text(self, r, zone, req, found, given)
-    local ok, tokens, n = pcall(self.tokenizer.tokenize, self.tokenizer, req,
-                                found, random)
+-- A request without token ids came, and there is no tokenizer.  If one could
+-- read it, the log says so once a minute, with counts; but not where nothing
+-- would be found anyhow: by a policy that does not look, or in an index that
+-- nobody feeds.
+local function untokenized(self, req, found)
+    if BY_LOAD[self.policy.name] or not tokenizer.form(req.uri) then
+        return
+    end
+
+    self.texts = self.texts + 1
+
+    if not log.due("no tokenizer " .. self.name, log.MINUTE) then
+        return
+    end
+
+    for i = 1, #found do
+        if found[i].confidence ~= "UNKNOWN" then
+            ngx_log(WARN, 'kv_router: zone "', self.name, '": ', self.texts,
+                    " of ", self.requests, " requests of this process since "
+                    .. "the last such line had text and no tokenizer is "
+                    .. "configured: they were routed by load; set tokenizer = "
+                    .. '"remote" in kv.new()')
+
+            self.texts, self.requests = 0, 0
+
+            return
+        end
+    end
+end
+
+
+-- Has the text tokenized, for its form, and matches again.  Returns a match,
+-- found itself when there is no other, and of WHY what hindered it.  A second
+-- match takes the place of the first: when meanwhile no worker is left, or none
+-- that is not busy, it returns nil, nil, and for the latter true.
+local function match_text(self, r, zone, req, form, found, given)
+    if not form then
+        return found, WHY.UNKNOWN_FORM
+    end
+
+    local ok, tokens, n, field = pcall(self.tokenizer.tokenize, self.tokenizer,
+                                       req, form, found, random)
     if not ok then
         n = tokens
         tokens = nil
@@ -283,6 +325,13 @@ local function match_text(self, r, zone, req, found, given)
         end
 
         n = err
+    end
+
+    if field then
+        ngx_log(INFO, 'kv_router: the field "', field, '" of the body changes '
+                .. "what the engine reads, routed by load")
+
+        return found, WHY.UNKNOWN_FIELD
     end
 
     -- there was nothing to tokenize
@@ -443,6 +492,7 @@ function router:access(given)
     local started = now_us()
 
     given = given or NOTHING
+    self.requests = self.requests + 1
 
     local req = request.new(given.lora_name, given.cache_salt)
     local found, err, none, busy = lib.match(r, zone, given.lora_name,
@@ -481,10 +531,14 @@ function router:access(given)
 
     local why
 
-    if found.why == WHY.NO_TOKENS and self.tokenizer then
+    if found.why == WHY.NO_TOKENS and not self.tokenizer then
+        untokenized(self, req, found)
+
+    elseif found.why == WHY.NO_TOKENS then
         local before = now_us()
 
-        found, why, busy = match_text(self, r, zone, req, found, given)
+        found, why, busy = match_text(self, r, zone, req,
+                                      tokenizer.form(req.uri), found, given)
 
         if busy then
             since = since or ngx_now()
@@ -562,7 +616,12 @@ function router:explain(given)
     end
 
     if found.why == WHY.NO_TOKENS and self.tokenizer then
-        found, why = match_text(self, r, zone, req, found, given)
+
+        -- the path of POST /route is not that of the request in its body
+        local form = explain.asked() and tokenizer.form_of(req.fields)
+                     or tokenizer.form(req.uri)
+
+        found, why = match_text(self, r, zone, req, form, found, given)
 
         if not found then
             return nil, "no worker has room any more", true

@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   11
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   12
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -49,6 +49,10 @@
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
 #define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path whose bodies can't be
+                                               tokenized */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
+                                               cached blocks can't be told */
 
 
 /*

@@ -182,6 +182,16 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                             ngx_http_kv_router_tokens_size))
     {
     case KVR_OK:
+
+        if (prompt->field) {
+            ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                          "kv_router: the field \"%s\" of the body changes "
+                          "what the engine reads, routed by load",
+                          prompt->field);
+
+            return NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD;
+        }
+
         return prompt->kind == KVR_PROMPT_NONE ? NGX_HTTP_KV_ROUTER_NO_TOKENS
                                                : NGX_HTTP_KV_ROUTER_BY_POLICY;
 

@@ -270,7 +270,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
 static const char  *ngx_http_kv_router_why_names[] = {
     "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
     "tokenizer", "policy_error", "no_worker", "retry", "no_eligible",
-    "overload"
+    "overload", "unknown_form", "unknown_field"
 };
 
 

@@ -15,6 +15,14 @@ typedef enum {
 } kvr_value_t;
 
 
+/* Fields for which cached blocks can't be told. */
+
+static const char *const  kvr_prompt_fields[] = {
+    "truncate_prompt_tokens", "prompt_logprobs", "prompt_embeds",
+    "input_embeds", "session_params"
+};
+
+
 /* The last value of one of the keys that may hold token ids. */
 
 typedef struct {
@@ -191,10 +199,32 @@ kvr_prompt_max_tokens(kvr_json_t *j, kvr_prompt_t *p)
 }
 
 
+static void
+kvr_prompt_field(kvr_json_t *j, kvr_prompt_t *p, const kvr_json_text_t *key)
+{
+    size_t  i;
+
+    for (i = 0; i < sizeof(kvr_prompt_fields) / sizeof(char *); i++) {
+
+        if (kvr_json_is(key, kvr_prompt_fields[i])) {
+
+            if (kvr_json_peek(j) != 'n') {
+                p->field = kvr_prompt_fields[i];
+            }
+
+            break;
+        }
+    }
+
+    kvr_json_skip(j);
+}
+
+
 kvr_rc_t
 kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
     uint32_t *tokens, size_t cap)
 {
+    bool                echo, logprobs;
     kvr_ids_t           ids[KVR_PROMPT_KINDS], *last;
     kvr_json_t          j;
     kvr_json_text_t     key;
@@ -207,6 +237,8 @@ kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
 
     memset(ids, 0, sizeof(ids));
     last = NULL;
+    echo = false;
+    logprobs = false;
 
     kvr_json_init(&j, body, len);
     kvr_json_open(&j, '{');
@@ -251,8 +283,15 @@ kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
         } else if (kvr_json_is(&key, "max_tokens")) {
             kvr_prompt_max_tokens(&j, p);
 
-        } else {
+        } else if (kvr_json_is(&key, "echo")) {
+            kvr_prompt_bool(&j, &echo);
+
+        } else if (kvr_json_is(&key, "logprobs")) {
+            logprobs = (kvr_json_peek(&j) != 'n');
             kvr_json_skip(&j);
+
+        } else {
+            kvr_prompt_field(&j, p, &key);
         }
     }
 
@@ -260,6 +299,10 @@ kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
         p->error = j.error;
         p->error_at = j.error_at;
         return KVR_INVALID;
+    }
+
+    if (echo && (logprobs || p->messages)) {
+        p->field = "echo";
     }
 
     p->text = (ids[KVR_PROMPT_PROMPT].value == KVR_VALUE_TEXT);

@@ -14,6 +14,16 @@
  *
  * in this order.  A key that comes twice counts as it comes last, as JSON
  * parsers have it.
+ *
+ * Some fields make the engine read other tokens than these, or read nothing
+ * of its cache.  Such a field, unless it is null, is named in p->field:
+ *
+ *     "truncate_prompt_tokens"   vLLM drops a part of the prompt
+ *     "prompt_logprobs"          vLLM computes all of the prompt anew
+ *     "echo"                     the same, for a chat, or beside "logprobs"
+ *     "prompt_embeds"            vLLM: vectors in front of the prompt
+ *     "input_embeds"             SGLang: vectors instead of the prompt
+ *     "session_params"           SGLang: the prompt continues another one
  */
 
 
@@ -58,6 +68,9 @@ typedef struct {
     size_t             model_len;
     const char        *salt;        /* "cache_salt" */
     size_t             salt_len;
+
+    const char        *field;       /* static name of a field for which cached
+                                       blocks can't be told; NULL: none */
 
     const char        *error;       /* static sentence; NULL: none */
     size_t             error_at;    /* byte offset in the body */

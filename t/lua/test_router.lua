@@ -26,6 +26,7 @@ local function reset(more)
     fake.body, fake.body_read = nil, false
     fake.balancer = {}
     fake.set = {}
+    fake.vars.uri = "/v1/completions"
     fake.time = fake.time + 3600
     ngx.ctx, ngx.header, ngx.status = {}, {}, nil
 
@@ -476,9 +477,75 @@ is(state.by, WHY.NO_TOKENS, "no text: no question, and no failure")
 is(#fake.log, 0, "no text: nothing is logged")
 
 reset { why = WHY.NO_TOKENS }
+fake.vars.uri = "/v1/messages"
+fake.body = '{"system":"s","messages":[{"role":"user","content":"hi"}]}'
+fake.sockets = {}
+text:access()
+is(state.by, WHY.UNKNOWN_FORM, "another form: told")
+is(#fake.log, 0, "another form: nobody is asked")
+
+reset { why = WHY.NO_TOKENS }
+fake.vars.uri = "/llama/v1/chat/completions"
+fake.body = '{"messages":[],"tools":[{}],"tool_choice":"none"}'
+text:access()
+is(state.by, WHY.UNKNOWN_FIELD, "a field that changes the tokens: told")
+has(fake.log[1], 'the field "tool_choice" of the body',
+    "a field that changes the tokens: named in the log")
+
+reset { why = WHY.NO_TOKENS }
+fake.vars.uri = "/llama/v1/chat/completions"
+fake.body = '{"messages":[{"role":"user","content":"hi"}]}'
+fake.sockets = { sock.new(OK) }
+text:access()
+is(state.tokens, 2, "a chat, where it is mounted elsewhere: is tokenized")
+
+
+-- ---- text without a tokenizer -----------------------------------------------
+
+local FED = { { confidence_id = 0 }, { confidence_id = 6 } }
+
+reset { why = WHY.NO_TOKENS, list = FED }
 fake.body = '{"prompt":"hi"}'
-router:access()
+
+local mute = kv.new("main")
+
+mute:access()
 is(state.by, WHY.NO_TOKENS, "tokenizer = \"none\" asks nobody")
+has(fake.log[1], 'zone "main": 1 of 1 requests of this process since the last '
+    .. "such line had text and no tokenizer is configured: they were routed by "
+    .. 'load; set tokenizer = "remote" in kv.new()',
+    "text without a tokenizer: logged")
+
+for _ = 1, 8 do
+    mute:access()
+end
+
+fake.vars.uri = "/v1/messages"
+mute:access()
+fake.vars.uri = "/v1/completions"
+state.why = WHY.BY_POLICY
+mute:access()
+is(#fake.log, 1, "text without a tokenizer: once a minute")
+
+state.why = WHY.NO_TOKENS
+fake.time = fake.time + 60
+mute:access()
+has(fake.log[2], "9 of 11 requests",
+    "text without a tokenizer: what a tokenizer would read is counted")
+
+reset { why = WHY.NO_TOKENS, list = { { confidence_id = 0 } } }
+mute:access()
+is(#fake.log, 0, "text without a tokenizer: no word of an index without blocks")
+fake.time = fake.time + 60
+state.list = FED
+mute:access()
+has(fake.log[1], "2 of 2 requests", "until it is fed")
+
+local blind = kv.new("main", { policy = "round_robin" })
+
+reset { why = WHY.NO_TOKENS, list = FED }
+blind:access()
+is(#fake.log, 0, "nor by a policy that does not look at it")
 
 
 -- ---- balance ----------------------------------------------------------------

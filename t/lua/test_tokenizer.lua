@@ -62,10 +62,163 @@ is(json.first_string("5"), nil, "a number is none")
 is(json.first_string('["x'), nil, "a string without an end is none")
 
 
+-- A value as a state machine reads it, a byte after the other: the position
+-- behind the string, array or object that begins at pos, or nil.
+local function plain_end(text, pos)
+    local depth, quoted, escaped = 0, false, false
+
+    for i = pos, #text do
+        local c = text:sub(i, i)
+
+        if escaped then
+            escaped = false
+        elseif quoted then
+            escaped = c == "\\"
+            quoted = c ~= '"'
+        elseif c == '"' then
+            quoted = true
+        elseif c == "[" or c == "{" then
+            depth = depth + 1
+        elseif c == "]" or c == "}" then
+            depth = depth - 1
+        end
+
+        if depth == 0 and not quoted then
+            return i + 1
+        end
+    end
+end
+
+-- all strings of up to 8 of these, so that each escape is at each place
+local LETTERS = { "\\", '"', "x" }
+local wrong_ends, tried = 0, 0
+
+local function try(text)
+    local stop = plain_end(text, 1)
+
+    tried = tried + 1
+
+    if json.first_string(text) ~= (stop and text:sub(1, stop - 1)) then
+        wrong_ends = wrong_ends + 1
+        tap.note("wrong end: %s", text)
+    end
+
+    if #text < 9 then
+        for _, letter in ipairs(LETTERS) do
+            try(text .. letter)
+        end
+    end
+end
+
+try('"')
+is(tried, (3^9 - 1) / 2, "strings with escapes at all places")
+is(wrong_ends, 0, "end where they should")
+
+-- arrays of anything
+local BYTES = { "\\", '"', '"', '"', "[", "]", "{", "}", "x", ",", " ", "1" }
+local roll = random.new(3)
+local held = 0
+
+wrong_ends = 0
+
+for _ = 1, 20000 do
+    local s = {}
+
+    for i = 1, roll() * 16 do
+        s[i] = BYTES[math.floor(roll() * #BYTES) + 1]
+    end
+
+    local text = '{"v":[' .. table.concat(s) .. "]}"
+    local stop = plain_end(text, 6)
+    local found = json.fields(text)
+
+    if stop == #text then
+        held = held + 1
+        wrong_ends = wrong_ends
+                     + (found and found.v == text:sub(6, -2) and 0 or 1)
+    elseif not stop then
+        wrong_ends = wrong_ends + (found and 1 or 0)
+    end
+end
+
+tap.ok(held > 1000, "random arrays: many are whole")
+is(wrong_ends, 0, "random arrays: end where they should")
+
+-- How many bytes are looked at, of texts that are made to cost much.
+local seen = 0
+
+local counting = setmetatable({
+    find = function(s, pattern, pos, plain)
+        local a, b = string.find(s, pattern, pos, plain)
+
+        seen = seen + (b or #s) - (pos or 1) + 2
+
+        return a, b
+    end,
+
+    byte = function(...)
+        seen = seen + 1
+        return string.byte(...)
+    end,
+}, { __index = string })
+
+local load_json = loadfile(package.searchpath("resty.kv_router.json",
+                                              package.path))
+
+setfenv(load_json, setmetatable({ string = counting }, { __index = _G }))
+
+local counted = load_json()
+
+local function looks(text)
+    seen = 0
+    counted.first_string(text)
+
+    return seen
+end
+
+for what, part in pairs { ["backslashes"] = "\\", ["escaped quotes"] = '\\"',
+                          ["long escapes"] = ("\\"):rep(63) .. '"' }
+do
+    for _, stop in ipairs { "", '"', '\\"' } do
+        local text = '"' .. part:rep(20000) .. stop
+
+        tap.ok(looks(text) < 4 * #text, "no byte is looked at often: "
+               .. what .. ", then " .. (stop == "" and "nothing" or stop))
+    end
+end
+
+
+-- ---- the form of a request --------------------------------------------------
+
+local FORMS = {
+    ["/v1/completions"] = "completion",
+    ["/v1/chat/completions"] = "chat",
+    ["/completions"] = "completion",
+    ["/llama/v1/completions"] = "completion",
+    ["/openai/deployments/m/chat/completions"] = "chat",
+    ["/v1/messages"] = "none",
+    ["/v1/responses"] = "none",
+    ["/v1/chat/completions/batch"] = "none",
+    ["/v1/completions/"] = "none",
+    ["/v1/chatcompletions"] = "none",
+    ["/generate"] = "none",
+    ["/v1/embeddings"] = "none",
+    ["/"] = "none",
+    ["completions"] = "none",
+}
+
+for uri, form in pairs(FORMS) do
+    is(tokenizer.form(uri) or "none", form, "the form of " .. uri)
+end
+
+
 -- ---- the question -----------------------------------------------------------
 
-local function question(body)
-    return tokenizer.question(json.fields(body))
+-- Of a body, in the form that a body without a path is taken for.
+local function question(body, form)
+    local found = json.fields(body)
+
+    return tokenizer.question(found, form or tokenizer.form_of(found))
 end
 
 is(question('{"model":"m","prompt":"a\\nb","stream":true}'),
@@ -75,8 +228,7 @@ is(question('{"prompt":["a","b"],"add_special_tokens":false}'),
 is(question('{"model":"m","messages":[{"role":"user","content":[]}],'
             .. '"tools":[],"chat_template_kwargs":{"x":12345678901234567890},'
             .. '"temperature":1}'),
-   '{"model":"m","messages":[{"role":"user","content":[]}],'
-   .. '"add_generation_prompt":true,"tools":[],'
+   '{"model":"m","messages":[{"role":"user","content":[]}],"tools":[],'
    .. '"chat_template_kwargs":{"x":12345678901234567890}}',
    "a chat, byte for byte")
 is(question('{"messages":[],"add_generation_prompt":false,'
@@ -85,6 +237,56 @@ is(question('{"messages":[],"add_generation_prompt":false,'
    .. '"continue_final_message":true}', "a chat that goes on")
 is(question('{"prompt":[1,2]}'), nil, "token ids are no question")
 is(question('{"input":"x"}'), nil, "neither is anything else")
+is(question('{"messages":[],"prompt":"a"}', "completion"), '{"prompt":"a"}',
+   "the path says which field counts")
+is(question('{"prompt":"a"}', "chat"), nil, "a chat without messages is none")
+is(question('{"messages":null}', "chat"), nil, "nor one with null")
+
+-- Its chat_template_kwargs, sorted.
+local function kwargs(more)
+    local asked = json.fields(question('{"messages":[],' .. more .. "}"))
+
+    return asked.chat_template_kwargs and fields(asked.chat_template_kwargs)
+end
+
+is(kwargs '"reasoning_effort":"high"',
+   'enable_thinking=true reasoning_effort="high"',
+   "the effort is an argument of the template, and turns thinking on")
+is(kwargs '"reasoning_effort":"none"',
+   'enable_thinking=false reasoning_effort="none"', "or off")
+is(kwargs('"reasoning_effort":"low","chat_template_kwargs":{"x":1e400,'
+          .. '"enable_thinking":null,"reasoning_effort":"high"}'),
+   'enable_thinking=null reasoning_effort="low" x=1e400',
+   "as with vLLM: the effort is the body's, thinking the client's, the rest "
+   .. "as it came")
+is(kwargs '"documents":[{"text":"a"}]', 'documents=[{"text":"a"}]',
+   "documents are an argument")
+is(kwargs '"documents":null,"reasoning_effort":null', nil,
+   "but not those that are null")
+is(kwargs '"documents":null,"chat_template_kwargs":{ "a" : 1 }', "a=1",
+   "nor do they change others")
+is(kwargs '"documents":[],"chat_template_kwargs":null', "documents=[]",
+   "arguments that are null are none")
+is(question('{"messages":[],"documents":[],"chat_template_kwargs":7}'),
+   '{"messages":[],"chat_template_kwargs":7}',
+   "arguments that are no object are for the engine to refuse")
+is(question('{"prompt":"a","documents":[],"reasoning_effort":"low"}'),
+   '{"prompt":"a"}', "a completion has no template")
+
+local function unknown(body)
+    local asked, field = question(body)
+
+    return asked or field
+end
+
+is(unknown '{"messages":[],"tools":[{}],"tool_choice":"none"}', "tool_choice",
+   "tools that may not be used: some engines leave them out")
+is(unknown '{"messages":[],"tools":[{}],"tool_choice":"auto"}',
+   '{"messages":[],"tools":[{}]}', "tools that may be")
+is(unknown '{"messages":[],"tools":null,"tool_choice":"none"}',
+   '{"messages":[],"tools":null}', "no tools")
+is(unknown '{"prompt":"a","suffix":"b"}', "suffix", "a text to fill in")
+is(unknown '{"prompt":"a","suffix":null}', '{"prompt":"a"}', "no suffix")
 
 
 -- ---- the answer -------------------------------------------------------------
@@ -222,10 +424,11 @@ local draw = random.new(1)
 local function ask(t, body)
     fake.body = body
 
-    local array, n = t:tokenize(request.new(), fleet, draw)
+    local array, n, field = t:tokenize(request.new(), "completion", fleet,
+                                       draw)
 
     if not array then
-        return n or "nothing"
+        return n or field or "nothing"
     end
 
     local list = {}
@@ -288,6 +491,8 @@ is(ask(t, '{"prompt":"seven"}'), "no tokens in the answer",
 
 sockets()
 is(ask(t, '{"input":"x"}'), "nothing", "without a text nobody is asked")
+is(ask(t, '{"prompt":"x","suffix":"y"}'), "suffix",
+   "nor with a field that it would have to know")
 is(ask(t, "not JSON"), "nothing", "nor for what is no JSON")
 is(ask(t, nil), "nothing", "nor without a body")
 has(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too long",

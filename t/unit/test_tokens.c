@@ -153,6 +153,56 @@ test_forms(void)
 }
 
 
+/* The field that p->field names, "" for none. */
+
+static void
+field(const char *body, const char *want, const char *what)
+{
+    kvr_rc_t  rc;
+
+    rc = scan(body);
+
+    ok(rc == KVR_OK && strcmp(prompt.field ? prompt.field : "", want) == 0,
+       "%s: \"%s\" (%d)", what, prompt.field ? prompt.field : "", rc);
+}
+
+
+static void
+test_unknown_fields(void)
+{
+    field("{\"prompt\":[1,2],\"truncate_prompt_tokens\":1}",
+          "truncate_prompt_tokens", "a prompt that is cut");
+    ok(prompt.kind == KVR_PROMPT_PROMPT && prompt.ntokens == 2,
+       "its ids are there all the same");
+    field("{\"truncate_prompt_tokens\":-1,\"messages\":[]}",
+          "truncate_prompt_tokens", "a chat that is cut");
+    field("{\"prompt\":[1],\"prompt_logprobs\":0}", "prompt_logprobs",
+          "all of the prompt is computed, for no logprobs, too");
+    field("{\"prompt_embeds\":\"AAAA\"}", "prompt_embeds", "vectors");
+    field("{\"input_ids\":[1],\"input_embeds\":[[0.5]]}", "input_embeds",
+          "vectors of SGLang");
+    field("{\"input_ids\":[1],\"session_params\":{\"id\":\"x\"}}",
+          "session_params", "a prompt that continues another one");
+    field("{\"truncate_prompt\\u005ftokens\":1}", "truncate_prompt_tokens",
+          "a name with escapes");
+
+    field("{\"messages\":[],\"echo\":true}", "echo", "a chat with an echo");
+    field("{\"echo\":true,\"prompt\":\"x\",\"logprobs\":1}", "echo",
+          "an echo with logprobs");
+    field("{\"echo\":true,\"prompt\":\"x\",\"logprobs\":null}", "",
+          "an echo without");
+    field("{\"echo\":false,\"messages\":[],\"logprobs\":true}", "",
+          "logprobs without an echo");
+
+    field("{\"truncate_prompt_tokens\":null,\"prompt_logprobs\":null,"
+          "\"prompt_embeds\":null,\"echo\":null}", "", "fields of null");
+    field("{\"x\":{\"truncate_prompt_tokens\":1}}", "",
+          "a field below the top level");
+    field("{\"truncate_prompt_token\":1,\"truncate_prompt_tokens_\":1}", "",
+          "names that are nearly one");
+}
+
+
 static void
 test_duplicates(void)
 {
@@ -603,14 +653,15 @@ random_body(char *p)
 
     static const char  *keys[] = {
         "prompt", "prompt_token_ids", "input_ids", "prompt", "model",
-        "cache_salt", "stream", "max_tokens", "x", "p\\u0072ompt", "messages"
+        "cache_salt", "stream", "max_tokens", "x", "p\\u0072ompt", "messages",
+        "echo", "logprobs", "prompt_logprobs", "session_params"
     };
 
     n = rnd(6);
     *p++ = '{';
 
     for (i = 0; i < n; i++) {
-        p += sprintf(p, "%s\"%s\"%s", i ? "," : "", keys[rnd(11)],
+        p += sprintf(p, "%s\"%s\"%s", i ? "," : "", keys[rnd(15)],
                      rnd(3) ? ":" : " : ");
         p = random_value(p, 3);
     }
@@ -770,6 +821,7 @@ int
 main(void)
 {
     test_forms();
+    test_unknown_fields();
     test_duplicates();
     test_fields();
     test_limits();

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 11               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 12               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -209,6 +209,8 @@ local WHY = {
     RETRY = 9,
     NO_ELIGIBLE = 10,
     OVERLOAD = 11,
+    UNKNOWN_FORM = 12,
+    UNKNOWN_FIELD = 13,
 }
 
 _M.WHY = WHY

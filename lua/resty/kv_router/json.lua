@@ -21,25 +21,38 @@ local _M = {}
 local QUOTE = byte '"'
 local BACKSLASH = byte '\\'
 local OPEN_OBJECT = byte '{'
+local CLOSE_OBJECT = byte '}'
 local OPEN_ARRAY = byte '['
+local CLOSE_ARRAY = byte ']'
 
 
--- The position after the string that begins at pos, or nil.
+-- The position after the string that begins at pos, or nil.  Most of a body is
+-- in long strings: of 16 KB a plain find() takes 2 us, a pattern 100 us.
+--
+-- A quote ends the string unless the number of backslashes before the quote
+-- is odd.  Counting these backslashes ends at the quote before them at the
+-- latest, and so no byte is looked at more than twice, whatever the string is.
 local function after_string(text, pos)
-    pos = pos + 1
+    local from = pos + 1
 
     while true do
-        pos = find(text, '["\\]', pos)
+        local quote = find(text, '"', from, true)
 
-        if not pos then
+        if not quote then
             return nil
         end
 
-        if byte(text, pos) ~= BACKSLASH then
-            return pos + 1
+        local before = quote - 1
+
+        while byte(text, before) == BACKSLASH do
+            before = before - 1
         end
 
-        pos = pos + 2
+        if (quote - before) % 2 == 1 then
+            return quote + 1
+        end
+
+        from = quote + 1
     end
 end
 
@@ -60,15 +73,8 @@ local function after_value(text, pos)
 
     local depth = 0
 
-    while true do
-        pos = find(text, '["%[%]{}]', pos)
-
-        if not pos then
-            return nil
-        end
-
-        b = byte(text, pos)
-
+    -- one loop over bytes: LuaJIT compiles it, but no search for a pattern
+    while b do
         if b == QUOTE then
             pos = after_string(text, pos)
 
@@ -77,19 +83,24 @@ local function after_value(text, pos)
             end
 
         else
-            if b == OPEN_OBJECT or b == OPEN_ARRAY then
-                depth = depth + 1
-            else
-                depth = depth - 1
-            end
-
             pos = pos + 1
 
-            if depth == 0 then
-                return pos
+            if b == OPEN_OBJECT or b == OPEN_ARRAY then
+                depth = depth + 1
+
+            elseif b == CLOSE_OBJECT or b == CLOSE_ARRAY then
+                depth = depth - 1
+
+                if depth == 0 then
+                    return pos
+                end
             end
         end
+
+        b = byte(text, pos)
     end
+
+    return nil
 end
 
 

@@ -19,14 +19,14 @@ local silent_until = {}
 local kinds = 0
 
 
--- Logs the message unless one of this kind was logged less than period
--- seconds ago.
-function _M.limited(kind, period, level, message)
+-- Whether a line of this kind may be logged now: false for period seconds
+-- after it was true.
+local function due(kind, period)
     local now = ngx_now()
     local till = silent_until[kind]
 
     if till and now < till then
-        return
+        return false
     end
 
     if not till then
@@ -40,7 +40,19 @@ function _M.limited(kind, period, level, message)
 
     silent_until[kind] = now + period
 
-    ngx_log(level, "kv_router: ", message)
+    return true
+end
+
+
+_M.due = due
+
+
+-- Logs the message unless one of this kind was logged less than period
+-- seconds ago.
+function _M.limited(kind, period, level, message)
+    if due(kind, period) then
+        ngx_log(level, "kv_router: ", message)
+    end
 end
 
 

@@ -4,16 +4,17 @@
 -- engine, which has the tokenizer and the chat template:
 --
 --     POST /tokenize  {"model": ..., "prompt": "..."}
---                     {"model": ..., "messages": [...],
---                      "add_generation_prompt": true, ...}
+--                     {"model": ..., "messages": [...], ...}
 --     answer          {"count": N, "tokens": [...], ...}
 --
--- This is vLLM's API.  Answers are kept per nginx process.  What fails, fails
--- softly: the request is routed by load.
+-- This is vLLM's API.  It takes the text of completions and chats of OpenAI's
+-- API, and no other form: a request of another form is not asked about.
+-- Answers are kept per nginx process.  What fails, fails softly: the request
+-- is routed by load.
 
 
 local ffi = require "ffi"
-local first_string = require "resty.kv_router.json".first_string
+local json = require "resty.kv_router.json"
 local least = require "resty.kv_router.policy.least_loaded".least
 local post = require "resty.kv_router.http".post
 
@@ -21,11 +22,15 @@ local cast = ffi.cast
 local concat = table.concat
 local copy = ffi.copy
 local ffi_new = ffi.new
+local fields_of = json.fields
 local find = string.find
+local first_string = json.first_string
 local ipairs = ipairs
 local md5_bin = ngx.md5_bin
 local new_socket = ngx.socket.tcp
+local object = json.object
 local setmetatable = setmetatable
+local sub = string.sub
 
 
 local _M = {}
@@ -40,47 +45,129 @@ local MAX_ENTRIES = 8192         -- answers kept
 local ENTRY = 256                -- bytes that an answer takes beside tokens
 
 
+-- The forms of requests that can be tokenized, and how their paths end.
+local CHAT, COMPLETION = "chat", "completion"
+local CHAT_PATH, COMPLETION_PATH = "/chat/completions", "/completions"
+
+
 -- Fields of a request that change its tokens, passed on as they came.
 local PASSED = {
-    completion = { "add_special_tokens" },
-    chat = { "tools", "chat_template", "chat_template_kwargs",
-             "continue_final_message", "add_special_tokens" },
+    [COMPLETION] = { "add_special_tokens" },
+    [CHAT] = { "add_generation_prompt", "tools", "chat_template",
+               "continue_final_message", "add_special_tokens" },
 }
 
 
 -- ---- pure parts -------------------------------------------------------------
 
--- The body of POST /tokenize for a request's fields (JSON texts by name), or
--- nil when there is nothing to tokenize.  Of several prompts the first.
-function _M.question(fields)
+-- The form of a request to that path, whatever is before its last segments:
+-- "chat", "completion", or nil: none that can be tokenized.
+function _M.form(uri)
+    if sub(uri, -#CHAT_PATH) == CHAT_PATH then
+        return CHAT
+    end
+
+    if sub(uri, -#COMPLETION_PATH) == COMPLETION_PATH then
+        return COMPLETION
+    end
+
+    return nil
+end
+
+
+-- The form of a body whose path is not known.
+function _M.form_of(fields)
+    return fields.messages and CHAT or COMPLETION
+end
+
+
+-- A field's text; nil: it is not there, or null.
+local function given(fields, name)
+    local value = fields[name]
+
+    return value ~= "null" and value or nil
+end
+
+
+-- The name of a field that changes the tokens in a way that /tokenize does not
+-- know, or nil.  For token ids, too, there are such fields: src/request/.
+local function unknown_field(fields, form)
+    if form == COMPLETION then
+        return given(fields, "suffix") and "suffix"
+    end
+
+    -- some engines leave the tools out then: vLLM by an option, SGLang always
+    return fields.tool_choice == '"none"' and given(fields, "tools")
+           and "tool_choice"
+end
+
+
+-- The chat_template_kwargs of a chat, or nil.  vLLM puts some fields of a chat
+-- among them, over the client's own; /tokenize does not have these fields.
+-- "enable_thinking" is the client's, if it has one, or follows from the effort.
+local function template_kwargs(fields)
+    local text = given(fields, "chat_template_kwargs")
+    local documents = given(fields, "documents")
+    local effort = given(fields, "reasoning_effort")
+
+    if not documents and not effort then
+        return text
+    end
+
+    local kwargs = fields_of(text or "{}")
+
+    -- no object: for the engine to refuse
+    if not kwargs then
+        return text
+    end
+
+    local thinking
+
+    if effort and not kwargs.enable_thinking then
+        thinking = effort == '"none"' and "false" or "true"
+    end
+
+    return object(kwargs, { documents = documents, reasoning_effort = effort,
+                            enable_thinking = thinking })
+end
+
+
+-- The body of POST /tokenize for a request's fields (JSON texts by name) and
+-- its form.  nil when there is nothing to tokenize, nil and the name of a field
+-- when the answer would be of other tokens.  Of several prompts the first.
+function _M.question(fields, form)
+    local text = form == CHAT and given(fields, "messages")
+                 or form == COMPLETION and fields.prompt
+                    and first_string(fields.prompt)
+
+    if not text then
+        return nil
+    end
+
+    local field = unknown_field(fields, form)
+
+    if field then
+        return nil, field
+    end
+
     local parts = {}
-    local passed
 
     if fields.model then
         parts[1] = '"model":' .. fields.model
     end
 
-    if fields.messages then
-        parts[#parts + 1] = '"messages":' .. fields.messages
-        parts[#parts + 1] = '"add_generation_prompt":'
-                            .. (fields.add_generation_prompt or "true")
-        passed = PASSED.chat
+    parts[#parts + 1] = (form == CHAT and '"messages":' or '"prompt":') .. text
 
-    else
-        local prompt = fields.prompt and first_string(fields.prompt)
-
-        if not prompt then
-            return nil
-        end
-
-        parts[#parts + 1] = '"prompt":' .. prompt
-        passed = PASSED.completion
-    end
-
-    for _, name in ipairs(passed) do
+    for _, name in ipairs(PASSED[form]) do
         if fields[name] then
             parts[#parts + 1] = '"' .. name .. '":' .. fields[name]
         end
+    end
+
+    local kwargs = form == CHAT and template_kwargs(fields)
+
+    if kwargs then
+        parts[#parts + 1] = '"chat_template_kwargs":' .. kwargs
     end
 
     return "{" .. concat(parts, ",") .. "}"
@@ -271,13 +358,14 @@ local function ask(self, question, found, random)
 end
 
 
--- The token ids of a request's text: a uint32_t array and its length.  nil
--- when there is no text; nil and a sentence when it failed.  Yields.
-function _M:tokenize(request, found, random)
-    local question = _M.question(request.fields)
+-- The token ids of a request's text, for its form: a uint32_t array and its
+-- length.  nil when there is no text; nil and a sentence when it failed; nil,
+-- nil and the name of a field for which nobody is asked.  Yields.
+function _M:tokenize(request, form, found, random)
+    local question, field = _M.question(request.fields, form)
 
     if not question then
-        return nil
+        return nil, nil, field
     end
 
     if #question > MAX_BODY then

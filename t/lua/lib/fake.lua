@@ -28,7 +28,7 @@ _M.new_body = nil    -- the body set in its place
 _M.sockets = {}      -- what ngx.socket.tcp() gives, one after the other
 
 local ngx = {
-    ERR = 4, WARN = 5,
+    ERR = 4, WARN = 5, INFO = 7,
     ctx = {}, header = {}, shared = {},
     config = { subsystem = "http" },
     worker = { pid = function() return 4711 end },
