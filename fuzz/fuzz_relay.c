@@ -44,6 +44,10 @@ const uint32_t  fuzz_inputs = 400;
 
 static kvr_relay_t  relay;
 
+static const uint16_t  connects[] = {
+    ZMQ_EVENT_CONNECT_DELAYED, ZMQ_EVENT_CLOSED, ZMQ_EVENT_CONNECT_RETRIED
+};
+
 static char  *events[] = { "events:0", "events:1" };
 static char  *replays[] = { "replay:0", "replay:1" };
 
@@ -182,7 +186,13 @@ row(kvr_relay_t *r, uint8_t what, const uint8_t *bytes, size_t len)
         break;
 
     case 6:
-        wires_connect(rank, len == 0 || bytes[0] & 1);
+        if (len != 0 && bytes[0] & 0x80) {
+            wires_event(rank, connects[bytes[0] % 3]);
+
+        } else {
+            wires_connect(rank, len == 0 || bytes[0] & 1);
+        }
+
         break;
 
     case 7:

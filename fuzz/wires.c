@@ -10,6 +10,8 @@
 
 uint64_t  wires_clock;
 bool      wires_full;
+uint32_t  wires_unreached;
+char      wires_line[1024];
 bool      wires_unloaded;
 
 
@@ -20,6 +22,7 @@ wires_reset(void)
     wires_redis_reset();
 
     wires_full = false;
+    wires_unreached = 0;
     wires_unloaded = false;
 }
 
@@ -67,5 +70,9 @@ __wrap_kvr_relay_log(kvr_relay_level_t level, const char *msg,
 
     if (strcmp(msg, "snapshot not loaded") == 0) {
         wires_unloaded = true;
+
+    } else if (strcmp(msg, "engine not reached") == 0) {
+        wires_unreached++;
+        memcpy(wires_line, line, sizeof(line));
     }
 }

@@ -31,6 +31,8 @@ typedef enum {
 
 extern uint64_t  wires_clock;       /* ms */
 extern bool      wires_full;        /* there are no more sockets */
+extern uint32_t  wires_unreached;   /* times that an engine was "not reached" */
+extern char      wires_line[1024];  /* the log's, of the last time */
 extern bool      wires_unloaded;    /* the relay could not load a snapshot */
 
 /* Empty wires, and a Redis with nothing in it; that Redis is kept by clear. */
@@ -41,8 +43,9 @@ void wires_clear(void);
 void wires_frame(wires_kind_t kind, uint32_t rank, const void *bytes,
     size_t len, bool more);
 
-/* The engine's connection is there, or gone. */
+/* The engine's connection is there, or gone; and what else libzmq tells. */
 void wires_connect(uint32_t rank, bool up);
+void wires_event(uint32_t rank, uint16_t event);
 
 /* What the next request over HTTP is answered. */
 void wires_http(CURLcode code, long status, const void *body, size_t len);

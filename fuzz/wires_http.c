@@ -9,6 +9,7 @@
 
 #include "wires.h"
 
+#include <errno.h>
 #include <stdarg.h>
 
 
@@ -125,7 +126,8 @@ curl_easy_getinfo(CURL *easy, CURLINFO info, ...)
     va_list  args;
 
     va_start(args, info);
-    *va_arg(args, long *) = http.status;
+    *va_arg(args, long *) = info == CURLINFO_RESPONSE_CODE ? http.status
+                                                            : ECONNREFUSED;
     va_end(args);
 
     return CURLE_OK;

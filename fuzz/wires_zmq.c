@@ -102,10 +102,15 @@ wires_frame(wires_kind_t kind, uint32_t rank, const void *bytes, size_t len,
 void
 wires_connect(uint32_t rank, bool up)
 {
-    uint8_t   frame[6];
-    uint16_t  event;
+    wires_event(rank, up ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED
+                         : ZMQ_EVENT_DISCONNECTED);
+}
 
-    event = up ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED : ZMQ_EVENT_DISCONNECTED;
+
+void
+wires_event(uint32_t rank, uint16_t event)
+{
+    uint8_t  frame[6];
 
     memset(frame, 0, sizeof(frame));
     memcpy(frame, &event, sizeof(event));

@@ -90,6 +90,7 @@ kvr_relay_turn(kvr_relay_t *r)
 
     kvr_relay_redis_tick(r);
     kvr_relay_source_tick(r);
+    kvr_relay_source_watch(r);
     kvr_relay_watch(r);
     kvr_relay_publisher_tick(r);
     kvr_relay_session_tick(r);

@@ -97,6 +97,12 @@ kvr_relay_endpoints_spread(const char *name, kvr_relay_list_t *list,
             continue;
         }
 
+        if (strncmp(first, "tcp://*:", 8) == 0) {
+            return kvr_relay_bad(name, "\"%s\": \"*\" is an address to listen "
+                                 "at, which is for the engine: give the "
+                                 "engine's host", kvr_relay_shown(first));
+        }
+
         colon = strrchr(first, ':');
         port = colon && isdigit((unsigned char) colon[1])
                ? strtoul(colon + 1, &end, 10) : 0;

@@ -33,6 +33,7 @@ static kvr_relay_mhd_t kvr_relay_metrics_answer(void *data,
     struct MHD_Connection *connection, const char *url, const char *method,
     const char *version, const char *upload, size_t *upload_len,
     void **request);
+static void kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page);
 static void kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page);
 static void kvr_relay_metrics_one(kvr_relay_page_t *page, const char *name,
     const char *type, const char *help, double value);
@@ -152,7 +153,6 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
     const char *url, const char *method, const char *version,
     const char *upload, size_t *upload_len, void **request)
 {
-    bool                   healthy;
     unsigned               status;
     kvr_relay_t           *r;
     kvr_relay_mhd_t        rc;
@@ -186,17 +186,22 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
         kvr_relay_metrics_write(r, &page);
 
     } else if (strcmp(url, "/health") == 0) {
-        healthy = r->publisher.state == KVR_RELAY_OPEN && r->publisher.resumed;
-        status = healthy ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+        kvr_relay_metrics_add(&page, "ok\n");
 
-        kvr_relay_metrics_add(&page, "%s\n", healthy ? "ok"
-                              : !r->redis.up ? "no connection to redis"
-                              : !r->session.started ? "standby"
-                              : "synchronizing");
+    } else if (strcmp(url, "/ready") == 0) {
+        kvr_relay_metrics_ready(r, &page);
+
+        if (page.len != 0) {
+            status = MHD_HTTP_SERVICE_UNAVAILABLE;
+
+        } else {
+            kvr_relay_metrics_add(&page, "ok\n");
+        }
 
     } else {
         status = MHD_HTTP_NOT_FOUND;
-        kvr_relay_metrics_add(&page, "/metrics and /health are here\n");
+        kvr_relay_metrics_add(&page, "/metrics, /health and /ready are "
+                              "here\n");
     }
 
     response = MHD_create_response_from_buffer(page.len, page.text,
@@ -212,6 +217,39 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
     MHD_destroy_response(response);
 
     return rc;
+}
+
+
+/* A line for each thing that has to be waited for. */
+
+static void
+kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)
+{
+    uint32_t                   i;
+    const kvr_relay_source_t  *s;
+
+    if (!r->redis.up) {
+        kvr_relay_metrics_add(page, "no connection to redis\n");
+
+    } else if (!r->session.started) {
+        kvr_relay_metrics_add(page, "standby: another relay of this worker "
+                              "has the lease\n");
+
+    } else if (r->publisher.state != KVR_RELAY_OPEN || !r->publisher.resumed) {
+        kvr_relay_metrics_add(page, "synchronizing: what the engine holds is "
+                              "not in redis yet\n");
+    }
+
+    for (i = 0; r->session.started && i < r->nsources; i++) {
+        s = &r->sources[i];
+
+        if (!s->connected) {
+            kvr_relay_metrics_add(page, "rank %u of the engine is not reached "
+                                  "at %s: %s\n", i,
+                                  kvr_relay_source_endpoint(r, s),
+                                  kvr_relay_source_why(r, s));
+        }
+    }
 }
 
 

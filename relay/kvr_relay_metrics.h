@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * /metrics in the format of Prometheus, and /health: 200 when what the engine
- * says reaches Redis, 503 otherwise.
+ * /metrics in the format of Prometheus; /health: 200 while the process turns
+ * its loop; /ready: 200 while the engine is reached and what it says reaches
+ * Redis, otherwise 503, and a line for each thing that is lacking.
  */
 
 

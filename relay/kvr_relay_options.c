@@ -164,7 +164,7 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "buffer has (4000)" },
 
     { "listen", "HOST:PORT", KVR_RELAY_TEXT, at(listen), 0, 0,
-      "serve /metrics and /health there; port 0: any (nowhere)" },
+      "serve /metrics, /health and /ready\nthere; port 0: any (nowhere)" },
 
     { "log-level", "LEVEL", KVR_RELAY_LEVEL, at(log_level), 0, 0,
       "error, warn, info or debug (info)" }

@@ -39,6 +39,8 @@ typedef struct {
                                            next message may end */
     char                reason[KVR_RELAY_REASON];   /* why not */
     bool                connected;
+    uint64_t            away_ms;        /* it is not, since then; 0: it is */
+    uint64_t            warn_ms;        /* when that is to be said next */
     bool                synced;         /* was in step, once */
     bool                in_step;        /* is: connected, and no replay is
                                            asked for what is known to be
@@ -104,6 +106,18 @@ void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /* Looks whether all are in step, so that publishing can begin (again). */
 void kvr_relay_source_tick(kvr_relay_t *r);
+
+/*
+ * Warns of each source that has not been connected for 5 seconds, and again
+ * each minute; at each turn.
+ */
+void kvr_relay_source_watch(kvr_relay_t *r);
+
+/* The source's engine: where it should be, and why it is not reached there. */
+const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
+    const kvr_relay_source_t *s);
+const char *kvr_relay_source_why(const kvr_relay_t *r,
+    const kvr_relay_source_t *s);
 
 /* The first one that has told of the rank, or NULL. */
 kvr_relay_source_t *kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank);

@@ -149,6 +149,13 @@ kvr_relay_trtllm_poll(kvr_relay_t *r, zmq_pollitem_t *items)
 }
 
 
+const char *
+kvr_relay_trtllm_why(const kvr_relay_t *r)
+{
+    return r->trtllm.why[0] ? r->trtllm.why : "no answer";
+}
+
+
 void
 kvr_relay_trtllm_tick(kvr_relay_t *r)
 {
@@ -250,8 +257,8 @@ kvr_relay_trtllm_write(char *bytes, size_t one, size_t n, void *data)
 static void
 kvr_relay_trtllm_answered(kvr_relay_t *r, CURLcode code)
 {
-    char                 why[64];
-    long                 status;
+    char                 why[KVR_RELAY_TRTLLM_WHY];
+    long                 status, error;
     kvr_relay_source_t  *s;
     kvr_relay_trtllm_t  *t;
 
@@ -265,7 +272,14 @@ kvr_relay_trtllm_answered(kvr_relay_t *r, CURLcode code)
     t->running = false;
 
     if (code != CURLE_OK) {
-        kvr_relay_trtllm_failed(r, curl_easy_strerror(code),
+        error = 0;
+
+        if (code == CURLE_COULDNT_CONNECT) {
+            curl_easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &error);
+        }
+
+        kvr_relay_trtllm_failed(r, error ? strerror((int) error)
+                                         : curl_easy_strerror(code),
                                 code != CURLE_COULDNT_CONNECT
                                 && code != CURLE_COULDNT_RESOLVE_HOST);
         return;
@@ -280,8 +294,6 @@ kvr_relay_trtllm_answered(kvr_relay_t *r, CURLcode code)
         kvr_relay_trtllm_failed(r, why, status >= 500);
         return;
     }
-
-    t->failures = 0;
 
     if (!s->connected) {
         kvr_relay_log(KVR_RELAY_INFO, "engine connected", "rank=0");
@@ -315,7 +327,9 @@ kvr_relay_trtllm_failed(kvr_relay_t *r, const char *why, bool sent)
     t = &r->trtllm;
     s = &r->sources[0];
 
-    if (t->failures++ == 0) {
+    snprintf(t->why, sizeof(t->why), "%s", why);
+
+    if (s->connected) {
         kvr_relay_log(KVR_RELAY_WARN, "engine doesn't answer", "why=%s",
                       kvr_relay_quote(quoted, why, strlen(why)));
     }

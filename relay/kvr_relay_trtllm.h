@@ -19,6 +19,7 @@
 
 
 #define KVR_RELAY_TRTLLM_FDS  8
+#define KVR_RELAY_TRTLLM_WHY  64      /* bytes */
 
 
 typedef struct {
@@ -32,7 +33,8 @@ typedef struct {
     char               *body;
     size_t              len;
     size_t              size;
-    uint32_t            failures;       /* one after the other */
+    char                why[KVR_RELAY_TRTLLM_WHY];      /* the last poll that
+                                           failed did; "": none has */
     bool                doubt;          /* an answer was lost, perhaps with
                                            events: the next event tells */
 } kvr_relay_trtllm_t;
@@ -45,6 +47,9 @@ void kvr_relay_trtllm_close(kvr_relay_t *r);
 uint32_t kvr_relay_trtllm_poll(kvr_relay_t *r, zmq_pollitem_t *items);
 
 void kvr_relay_trtllm_tick(kvr_relay_t *r);
+
+/* Why the engine is not reached, while it is not. */
+const char *kvr_relay_trtllm_why(const kvr_relay_t *r);
 
 
 #endif /* KVR_RELAY_TRTLLM_H_INCLUDED */

@@ -11,12 +11,17 @@
 
 #define KVR_RELAY_IDLE_MS      10000    /* while it is silent */
 #define KVR_RELAY_AGAIN_MS     500      /* for libzmq to connect again */
+#define KVR_RELAY_SILENT_MS    3000     /* without an answer to a connect */
 
 
 static void kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
+static void kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s,
+    uint16_t event);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
+static bool kvr_relay_zmq_silent(const kvr_relay_t *r,
+    const kvr_relay_zmq_t *z);
 static void kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -64,6 +69,8 @@ kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s)
     if (zmq_setsockopt(z->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0
         || zmq_socket_monitor(z->sub, name, ZMQ_EVENT_HANDSHAKE_SUCCEEDED
                               | ZMQ_EVENT_DISCONNECTED
+                              | ZMQ_EVENT_CONNECT_DELAYED
+                              | ZMQ_EVENT_CLOSED
                               | ZMQ_EVENT_CONNECT_RETRIED) != 0
         || zmq_connect(z->monitor, name) != 0
         || zmq_connect(z->sub, r->options.events.items[s->index]) != 0)
@@ -242,19 +249,83 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
         if (m.n != 0 && zmq_msg_size(&m.frames[0]) >= sizeof(event)) {
             memcpy(&event, zmq_msg_data(&m.frames[0]), sizeof(event));
 
-            if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-                kvr_relay_zmq_connected(r, s);
-
-            } else if (event == ZMQ_EVENT_DISCONNECTED) {
-                kvr_relay_zmq_disconnected(r, s);
-
-            } else {
-                s->zmq->again_ms = 0;
-            }
+            kvr_relay_zmq_event(r, s, event);
         }
 
         kvr_relay_frames_release(&m);
     }
+}
+
+
+/*
+ * libzmq does not tell the error of a connect.  The events around it do, more
+ * or less: DELAYED is the begin of a connect, CLOSED its failure, and RETRIED
+ * comes when the next one is planned.  Without DELAYED and CLOSED there was no
+ * address to connect to.
+ */
+static void
+kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s, uint16_t event)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    switch (event) {
+
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        kvr_relay_zmq_connected(r, s);
+        return;
+
+    case ZMQ_EVENT_DISCONNECTED:
+        kvr_relay_zmq_disconnected(r, s);
+        return;
+
+    case ZMQ_EVENT_CONNECT_DELAYED:
+        z->tried_ms = r->now_ms;
+        return;
+
+    case ZMQ_EVENT_CLOSED:
+        z->failed = true;
+        z->why = kvr_relay_zmq_silent(r, z) ? NULL
+                 : "connection refused, or no route to the host";
+
+        if (strncmp(r->options.events.items[s->index], "ipc:", 4) == 0) {
+            z->why = "there is no such socket, or nothing listens at it";
+        }
+
+        return;
+    }
+
+    /* ZMQ_EVENT_CONNECT_RETRIED */
+
+    if (!z->failed) {
+        z->why = "the host's name has no address, or there is no route to it";
+    }
+
+    z->failed = false;
+    z->tried_ms = 0;
+    z->again_ms = 0;
+}
+
+
+/* Nothing has answered to the connect that runs, or that has just failed. */
+
+static bool
+kvr_relay_zmq_silent(const kvr_relay_t *r, const kvr_relay_zmq_t *z)
+{
+    return z->tried_ms && r->now_ms >= z->tried_ms + KVR_RELAY_SILENT_MS;
+}
+
+
+const char *
+kvr_relay_zmq_why(const kvr_relay_t *r, const kvr_relay_source_t *s)
+{
+    const kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    return z == NULL || z->why == NULL || kvr_relay_zmq_silent(r, z)
+           ? "no answer" : z->why;
 }
 
 
@@ -273,7 +344,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     s->connected = true;
-    z->told = false;
+    z->tried_ms = 0;
     z->again_ms = 0;
     z->reconnected = true;
     z->has_live = false;
@@ -302,21 +373,25 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+    z->why = NULL;
+
     if (s->connected) {
         kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u",
                       s->index);
 
-    } else if (!s->zmq->told) {
-        s->zmq->told = true;
-
-        kvr_relay_log(KVR_RELAY_WARN, "engine not reached", "rank=%u why=\""
-                      "what answers there is no publisher by ZMQ\"", s->index);
+    } else {
+        z->why = "what answers there is no publisher by ZMQ";
     }
 
     s->connected = false;
     s->in_step = false;
-    s->zmq->mode = KVR_RELAY_AWAY;
-    s->zmq->again_ms = r->now_ms + KVR_RELAY_AGAIN_MS;
+    z->mode = KVR_RELAY_AWAY;
+    z->failed = true;
+    z->tried_ms = 0;
+    z->again_ms = r->now_ms + KVR_RELAY_AGAIN_MS;
 
     kvr_relay_replay_stop(s);
     kvr_relay_zmq_drop(s);

@@ -41,7 +41,12 @@ struct kvr_relay_zmq_s {
     void                  *replay;          /* NULL: none runs */
     kvr_relay_zmq_mode_t   mode;
 
-    bool                   told;            /* that it is no publisher */
+    const char            *why;             /* the last connect failed; NULL:
+                                               nothing has answered */
+    bool                   failed;          /* a connect, and the next one is
+                                               not planned yet */
+    uint64_t               tried_ms;        /* the connect that runs began; 0:
+                                               none runs */
     bool                   refused;         /* told of frames that are no
                                                message */
     bool                   reconnected;     /* may be another engine */
@@ -80,6 +85,10 @@ void kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s);
 /* The sockets to poll: up to 3; returns how many. */
 uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
     zmq_pollitem_t *items);
+
+/* Why the engine is not reached, while it is not. */
+const char *kvr_relay_zmq_why(const kvr_relay_t *r,
+    const kvr_relay_source_t *s);
 
 /* Reads what there is, some of it; at each turn. */
 void kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s);

@@ -56,7 +56,15 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
         }
 
         location / {
-            return  200 "w$_\\n";
+            content_by_lua_block {
+                local text = (package.loaded.report or {})[$_] or ""
+
+                if text == "fail" or text:find("# closed", 1, true) then
+                    return ngx.exit(444)
+                end
+
+                ngx.say("w$_")
+            }
         }
     }
 _EOC_
@@ -150,7 +158,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 26;
+plan tests => repeat_each() * 29;
 
 run_tests();
 
@@ -321,3 +329,69 @@ qr/the load of worker "\w+" is not known, "[^"]*" of it is not read: [\w ]+/
 qr/(the load of worker "w1" is not known, "\/nowhere" of it is not read: no \w+
 |the load of worker "w2" is not known, "\/nowhere" of it is not read: none of the metrics that are known is in it
 ){2}/
+
+
+
+=== TEST 7: a worker that has failed is tried at once when its load is read again
+--- http_config
+    kv_router_scrape  main interval=100ms timeout=300ms;
+    kv_router_health  main max_fails=1 fail_timeout=1h;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            local function health()
+                return client.stats().workers[1].health
+            end
+
+            local function becomes(state)
+                client.wait(function()
+                    return health().state == state
+                end)
+
+                local h = health()
+
+                ngx.say(h.state, h.retry_in > 3600 and " for longer" or "")
+            end
+
+            -- Waits until the worker was asked for its load so often.
+            local function scraped(n, what)
+                local before = client.stats().scrape[what]
+
+                client.wait(function()
+                    return client.stats().scrape[what] >= before + n
+                end)
+            end
+
+            local function request()
+                ngx.say(ask("POST", "/v1/x", '{"prompt":[1]}').status)
+            end
+
+            report(1, "fail")
+            scraped(2, "failed")
+            request()
+            scraped(2, "failed")
+            becomes("failed")
+
+            -- its load can be read, its port for requests is closed
+            report(1, "vllm:num_requests_waiting 1\n# closed\n")
+            becomes("half_open")
+            request()
+            scraped(3, "scrapes")
+            becomes("failed")
+
+            report(1, "fail")
+            scraped(2, "failed")
+            report(1, "vllm:num_requests_waiting 1\n")
+            becomes("half_open")
+            request()
+            becomes("ok")
+--- response_body
+502
+failed
+half_open
+502
+failed
+half_open
+200
+ok
+--- no_error_log
+[alert]

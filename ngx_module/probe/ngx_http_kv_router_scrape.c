@@ -403,7 +403,10 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* Counts; says when it begins to fail, and when it is good again. */
+/*
+ * Counts; says when it begins to fail, and when it is good again, which is a
+ * sign that the worker is back.
+ */
 
 static void
 ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
@@ -439,6 +442,9 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
                       &zone->name, conf.id, &zone->scrape.uri, why);
 
     } else {
+        (void) kvr_health_returned(kvr_router_health(&zone->router, number),
+                                   generation, ngx_current_msec);
+
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" reports its load",
                       &zone->name, conf.id);

@@ -236,7 +236,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
             && w->stream.source != KVR_SOURCE_API)
         {
             kvr_stream_refused(k, w, false);
-            kvr_stream_confidence(k, w);
+            kvr_ingest_confidence(in, w);
         }
 
     } else if (in->msg.form == KVR_FORM_NORMALISED) {
@@ -259,6 +259,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_shard_unlock(k);
 
     return verdict;
+}
+
+
+void
+kvr_ingest_confidence(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    if (kvr_stream_confidence(in->shard, w)) {
+        kvr_members_returned(in->router, in->shard, in->worker);
+    }
 }
 
 
@@ -319,7 +328,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
     if (back) {
         kvr_stream_skip(k, w, m->epoch, 0);
-        kvr_stream_confidence(k, w);
+        kvr_ingest_confidence(in, w);
         kvr_count(k, &w->counters.restarts, 1);
         kvr_count(k, &w->counters.gaps, 1);
         return KVR_INGEST_GAP;
@@ -348,7 +357,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
             kvr_stream_complete(k, w, m->complete);
 
             if (s->confidence != KVR_SYNCING) {
-                kvr_stream_confidence(k, w);
+                kvr_ingest_confidence(in, w);
             }
         }
 
@@ -598,6 +607,6 @@ kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)
     kvr_count(k, &w->counters.messages, 1);
 
     if (s->confidence != KVR_SYNCING) {
-        kvr_stream_confidence(k, w);
+        kvr_ingest_confidence(in, w);
     }
 }

@@ -112,7 +112,7 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
                       repair ? KVR_SYNCING : KVR_STALE);
 
         } else if (!repair) {
-            kvr_stream_confidence(k, w);
+            (void) kvr_stream_confidence(k, w);
         }
 
         kvr_txn_commit(&k->mem);
@@ -134,7 +134,7 @@ kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker, size_t len)
 
     if (rc == KVR_OK) {
         kvr_count(in->shard, &w->counters.repairs, 1);
-        kvr_stream_confidence(in->shard, w);
+        kvr_ingest_confidence(in, w);
         kvr_shard_unlock(in->shard);
     }
 
@@ -163,7 +163,7 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
         kvr_stream_skip(in->shard, w, epoch, seq);
     }
 
-    kvr_stream_confidence(in->shard, w);
+    kvr_ingest_confidence(in, w);
     kvr_shard_unlock(in->shard);
 
     return KVR_OK;
@@ -186,7 +186,7 @@ kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len)
     {
         kvr_set32(&in->shard->mem, &w->stream.reason, KVR_DEG_GAP);
         kvr_stream_uncleared(in->shard, w);
-        kvr_stream_confidence(in->shard, w);
+        kvr_ingest_confidence(in, w);
     }
 
     kvr_shard_unlock(in->shard);

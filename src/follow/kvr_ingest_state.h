@@ -49,6 +49,12 @@ kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len);
 kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 
+/*
+ * Sets the confidence in in->worker's view.  Where it becomes EXACT the worker
+ * is taken to be back: its engine and its publisher are in step.
+ */
+void kvr_ingest_confidence(kvr_ingest_t *in, kvr_worker_t *w);
+
 /* Counts an event, or what can't be read, as refused. */
 void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why);
 

@@ -180,7 +180,7 @@ kvr_stream_uncleared(kvr_shard_t *k, kvr_worker_t *w)
 }
 
 
-void
+bool
 kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
 {
     uint32_t  c;
@@ -205,7 +205,11 @@ kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
         break;
     }
 
-    if (w->stream.confidence != c) {
-        kvr_set32(&k->mem, &w->stream.confidence, c);
+    if (w->stream.confidence == c) {
+        return false;
     }
+
+    kvr_set32(&k->mem, &w->stream.confidence, c);
+
+    return c == KVR_EXACT;
 }

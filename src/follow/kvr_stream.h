@@ -51,8 +51,11 @@ bool kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank);
 /* Something of the worker's was lost, of whatever rank. */
 void kvr_stream_uncleared(kvr_shard_t *k, kvr_worker_t *w);
 
-/* Sets the confidence that follows from the rest. */
-void kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w);
+/*
+ * Sets the confidence that follows from the rest.  True: the view is EXACT now
+ * and was not, so that the publisher is in step with its engine (again).
+ */
+bool kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w);
 
 
 #endif /* KVR_STREAM_H_INCLUDED */

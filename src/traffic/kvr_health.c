@@ -12,7 +12,8 @@
 #define KVR_OPEN             1u
 #define KVR_HALF_OPEN        2u
 
-#define KVR_LEVEL_MAX        15u
+#define KVR_LEVEL_MAX        14u
+#define KVR_LEVEL_RETURNED   15u     /* half-open before the wait was over */
 #define KVR_IN_A_ROW_MAX     0x7fffu
 
 
@@ -393,7 +394,8 @@ kvr_health_failed(kvr_health_t *h, uint32_t generation,
 
         } else if (c.phase == KVR_HALF_OPEN && ticket->probe) {
             c.phase = KVR_OPEN;
-            c.level = kvr_min(c.level + 1, KVR_LEVEL_MAX);
+            c.level = c.level == KVR_LEVEL_RETURNED
+                      ? 0 : kvr_min(c.level + 1, KVR_LEVEL_MAX);
             c.ms = now_ms;
 
         } else {
@@ -482,6 +484,34 @@ kvr_health_pause(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
                                                        KVR_HEALTH_AWAY_MAX),
                                         0, generation));
     kvr_tally(&h->counters.pauses);
+}
+
+
+bool
+kvr_health_returned(kvr_health_t *h, uint32_t generation, uint64_t now_ms)
+{
+    uint64_t       is;
+    kvr_circuit_t  c;
+
+    is = kvr_health_own(&h->circuit, generation);
+
+    for ( ;; ) {
+        c = kvr_circuit_unpack(is);
+
+        if (c.phase != KVR_OPEN) {
+            return false;
+        }
+
+        c.phase = KVR_HALF_OPEN;
+        c.level = KVR_LEVEL_RETURNED;
+        c.ms = now_ms;
+
+        if (kvr_health_change(&h->circuit, &is,
+                              kvr_circuit_pack(&c, generation)))
+        {
+            return true;
+        }
+    }
 }
 
 

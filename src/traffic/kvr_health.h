@@ -11,6 +11,9 @@
  *       └─────────────────────────────────────────────────────────────┘
  *         it answers: slow start
  *
+ * The wait also ends with a sign that the worker is back.  When the probe that
+ * follows fails, the wait is fail_timeout again, not twice as long as before.
+ *
  * A worker has one record, beside the fleet, found by the worker's number.
  * Its state is four words, each of which stands for itself and is changed by
  * compare-and-exchange, without a lock, by any process:
@@ -170,6 +173,15 @@ bool kvr_health_answered(kvr_health_t *h, uint32_t generation,
     uint64_t now_ms, kvr_ticket_t *ticket);
 void kvr_health_aborted(kvr_health_t *h, uint32_t generation,
     uint64_t now_ms, kvr_ticket_t *ticket);
+
+/*
+ * There is a sign that the worker is back, other than an answer to a request.
+ * An open circuit is half-open from now on: one request may go there as a
+ * probe.  Nothing changes while the circuit is closed or half-open: each sign
+ * is worth one probe at most.  True: the circuit was open.
+ */
+bool kvr_health_returned(kvr_health_t *h, uint32_t generation,
+    uint64_t now_ms);
 
 /* The engine wants no requests for so long, KVR_HEALTH_AWAY_MAX at most. */
 void kvr_health_pause(kvr_health_t *h, uint32_t generation, uint64_t now_ms,

@@ -13,6 +13,8 @@
 #include "kvr_shard.h"
 
 
+static kvr_health_t *kvr_members_health(const kvr_router_t *r,
+    const kvr_shard_t *k, uint32_t worker);
 static kvr_rc_t kvr_members_retire(kvr_shard_t *k,
     const kvr_worker_conf_t *confs, size_t n);
 
@@ -262,10 +264,27 @@ kvr_router_health(const kvr_router_t *r, uint32_t worker)
 void
 kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k, uint32_t worker)
 {
-    kvr_health_begin(&r->health[worker * r->nshards
-                                + (uint32_t) (k - r->shards)],
+    kvr_health_begin(kvr_members_health(r, k, worker),
                      k->fleet.workers[worker].generation,
                      kvr_now_us() / 1000);
+}
+
+
+void
+kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
+    uint32_t worker)
+{
+    (void) kvr_health_returned(kvr_members_health(r, k, worker),
+                               k->fleet.workers[worker].generation,
+                               kvr_now_us() / 1000);
+}
+
+
+static kvr_health_t *
+kvr_members_health(const kvr_router_t *r, const kvr_shard_t *k,
+    uint32_t worker)
+{
+    return &r->health[worker * r->nshards + (uint32_t) (k - r->shards)];
 }
 
 

@@ -170,6 +170,10 @@ void kvr_shard_sweep_aside(kvr_shard_t *k);
 void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
 
+/* There is a sign that the worker is back, see kvr_health_returned(). */
+void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
+    uint32_t worker);
+
 /* Recovers for a dead owner of the lock. */
 void kvr_shard_recover(kvr_shard_t *k);
 

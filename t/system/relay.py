@@ -220,6 +220,11 @@ class Relay(Process):
         except urllib.error.HTTPError as err:
             return err.code, err.read().decode()
 
+    def wait_ready(self):
+        """Until it is ready."""
+        wait_until(f"{self.name} is ready",
+                   lambda: self.http("/ready") == (200, "ok\n"), PATIENCE)
+
     def metric(self, name):
         """One of its metrics."""
         text = self.http("/metrics")[1]

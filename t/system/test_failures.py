@@ -332,7 +332,8 @@ def a_last_failure_counts_too():
     before = failures("w2").get("status", 0)
     w1.mode = w2.mode = "error"
     assert at.ask().status == 500
-    assert failures("w2")["status"] == before + 1
+    wait_until("it is counted", lambda: failures("w2").get("status")
+               == before + 1, PATIENCE)
     at.check_idle()
 
 

@@ -520,7 +520,8 @@ class Tests:
         relay = self.started(engine)
         second = self.relay(engine, worker=relay.worker)
         second.wait_for("standby")
-        assert second.http("/health") == (503, "standby\n")
+        assert second.http("/ready")[1].startswith("standby: "), second.text()
+        assert second.http("/health") == (200, "ok\n")
         assert second.metric("active") == 0
         engine.send(stored([1]))
         epoch = self.comes(relay, 1).epoch
@@ -535,7 +536,7 @@ class Tests:
         assert third.ended() == 0
         assert "deregistered=no" in third.text()
         assert self.member(relay.worker)
-        assert second.http("/health") == (200, "ok\n")
+        second.wait_ready()
 
     def superseded(self):
         """a relay that slept too long ends, and harms nothing"""
@@ -760,7 +761,8 @@ class Tests:
                             ('engine_up{rank="0"}', 1),
                             ('engine_seq{rank="0"}', 1)):
             assert relay.metric(name) == value, name
-        assert relay.http("/health") == (200, "ok\n")
+        for page in "/health", "/ready":
+            assert relay.http(page) == (200, "ok\n")
         assert relay.http("/")[0] == 404
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What kv-relay says: its log, and /health."""
+"""What kv-relay says: its log, /health and /ready."""
 
 import fcntl
 import os
@@ -153,18 +153,84 @@ class Log(test_relay.Tests):
         assert steps == sorted(steps), said
         assert said.count("ready") == 1
 
-    def health(self):
-        """/health says what it waits for"""
+    def pages(self):
+        """/ready says what it waits for, /health that it is alive"""
         engine = self.engine()
         engine.close()
         relay = self.relay(engine)
         relay.wait_for("ready")
-        assert relay.http("/health") == (503, "synchronizing\n")
+        away = f"rank 0 of the engine is not reached at {self._place(engine)}:"
+        status, text = relay.http("/ready")
+        assert status == 503, text
+        assert re.match(rf"synchronizing: .*\n{re.escape(away)} ", text), text
         other = self.relay(engine, worker=relay.worker)
         other.wait_for("standby")
-        assert other.http("/health") == (503, "standby\n")
+        assert other.http("/ready") == (
+            503, "standby: another relay of this worker has the lease\n")
         relay.wait_for("snapshot")
-        assert relay.http("/health") == (200, "ok\n")
+        wait_until("it says why", lambda: relay.http("/ready") == (
+            503, f"{away} connection refused, or no route to the host\n"),
+            PATIENCE)
+        for one in relay, other:
+            assert one.http("/health") == (200, "ok\n")
+        engine.open()
+        relay.wait_ready()
+        engine.close()
+        wait_until("it is not", lambda: relay.http("/ready")[1].startswith(
+            away), PATIENCE)
+
+    @staticmethod
+    def _place(engine):
+        return f"tcp://127.0.0.1:{engine.port}"
+
+    def _unreached(self, relay, rank, place, why):
+        """Until the log says it of a rank, in one line."""
+        start = f'msg="engine not reached" rank={rank} '
+        lines = wait_until(
+            f"rank {rank} is not reached",
+            lambda: [line for line in relay.text().splitlines()
+                     if start in line], PATIENCE)
+        assert len(lines) == 1 and " level=warn " in lines[0], lines
+        assert f'{start}endpoint="{place}" seconds=' in lines[0], lines
+        assert f' why="{why}" remedy="start the engine' in lines[0], lines
+
+    def not_reached(self):
+        """of each rank that is not reached it is told where, and why"""
+        engine, gone = self.engine(), self.engine()
+        gone.close()
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            places = {
+                "connection refused, or no route to the host":
+                    self._place(gone),
+                "there is no such socket, or nothing listens at it":
+                    f"ipc://{self.stage.directory}/nobody",
+                "the host's name has no address, or there is no route to it":
+                    "tcp://[fe80::1]:5557",
+                "no answer": f"tcp://127.0.0.1:{deaf.getsockname()[1]}"}
+            relay = self.relay([engine], *(
+                word for place in places.values()
+                for word in ("--events", place)), replay=False)
+            relay.wait_for("engine not reached", len(places))
+            for rank, (why, place) in enumerate(places.items()):
+                self._unreached(relay, rank, place, why)
+                assert (f"rank {rank} of the engine is not reached at {place}:"
+                        f" {why}\n") in relay.http("/ready")[1]
+        assert "rank 4" not in relay.http("/ready")[1]
+        assert relay.metric('engine_up{rank="4"}') == 1
+
+    def not_polled(self):
+        """nor is a TensorRT-LLM that is not there passed over"""
+        engine = self.engine()
+        engine.close()
+        place = f"http://127.0.0.1:{engine.port}"
+        relay = self.relay([], "--trtllm", place)
+        self._unreached(relay, 0, place, "Connection refused")
+        assert (f"rank 0 of the engine is not reached at {place}: Connection "
+                "refused\n") in relay.http("/ready")[1]
+        relay = self.relay([], "--trtllm",
+                           f"http://u:sEcr3t@127.0.0.1:{engine.port}")
+        self._unreached(relay, 0, "…", "Connection refused")
+        assert "sEcr3t" not in relay.text() + relay.http("/ready")[1]
 
     def metrics(self):
         """the metrics of the README are those that there are"""
@@ -179,11 +245,13 @@ class Log(test_relay.Tests):
         assert set(re.findall(r"`(\w+)(?:\{[\w,]+\})?`", table)) == names
 
     def no_publisher(self):
-        """a port where no publisher is is told of once"""
+        """a port where something else listens is told of"""
         with Web() as web:
-            relay = self.relay([], "--events", f"tcp://127.0.0.1:{web.port}")
+            place = f"tcp://127.0.0.1:{web.port}"
+            relay = self.relay([], "--events", place)
             wait_until("it tries again", lambda: web.times > 5, PATIENCE)
-        assert relay.text().count('msg="engine not reached"') == 1
+            self._unreached(relay, 0, place,
+                            "what answers there is no publisher by ZMQ")
         assert "engine disconnected" not in relay.text()
         assert "engine connected" not in relay.text()
 
@@ -197,7 +265,6 @@ class Log(test_relay.Tests):
             relay.wait_for("engine disconnected", times)
             with Web(engine.port) as web:
                 wait_until("it tries again", lambda: web.times > 2, PATIENCE)
-            assert relay.text().count('msg="engine not reached"') == times
             engine.open()
         relay.wait_for("engine connected", 3)
         assert relay.text().count('msg="engine disconnected"') == 2

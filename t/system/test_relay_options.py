@@ -26,6 +26,11 @@ class Options(test_relay.Tests):
                 (["--worker", "w", "--events", "127.0.0.1:1"],
                  "--events \"127.0.0.1:1\" is neither"),
                 (["--worker", "w", "--events", "tcp://h:99999"], "--events"),
+                (["--worker", "w", "--events", "tcp://*:5557"],
+                 '--events "tcp://*:5557": "*" is an address to listen at, '
+                 "which is for the engine: give the engine's host"),
+                (good + ["--replay", "tcp://*:5657"],
+                 '--replay "tcp://*:5657": "*" is an address to listen at'),
                 (good + ["--ranks", "0"], "--ranks must be 1 to 64"),
                 (good + ["--ranks", "x"], "--ranks \"x\" is not a number"),
                 (good + ["--replay", "tcp://h:1", "--replay", "tcp://h:2"],

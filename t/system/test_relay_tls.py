@@ -73,7 +73,7 @@ class Tls(test_relay.Tests):
         time.sleep(1)
         assert relay.text().count(f'msg="{REFUSED}"') == 1, relay.text()
         assert 'msg="redis connected"' not in relay.text()
-        assert relay.http("/health") == (503, "no connection to redis\n")
+        assert relay.http("/ready") == (503, "no connection to redis\n")
         return relay
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class Tls(test_relay.Tests):
         """a certificate for the address, of an authority that is trusted"""
         _, relay = self._works(*self._ca())
         assert " tls=TLSv1.3" in relay.text()
-        assert relay.http("/health") == (200, "ok\n")
+        relay.wait_ready()
 
     def name(self):
         """a certificate for the name that is given, which is sent as SNI"""
@@ -194,7 +194,7 @@ class Tls(test_relay.Tests):
             relay = self.relay(self.engine(), *self._ca(),
                                url=url_of(server.port))
             wait_until("it is connected", lambda: server.taken, PATIENCE)
-            assert relay.http("/health")[0] == 503
+            assert relay.http("/ready")[0] == 503
             before = relay.ticks()
             relay.wait_for(REFUSED)
             assert relay.ticks() - before < 100     # a second of them

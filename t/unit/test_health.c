@@ -210,6 +210,75 @@ test_probe(void)
 }
 
 
+static bool
+returned(uint64_t now)
+{
+    return kvr_health_returned(h, generation, now);
+}
+
+
+static void
+test_returned(void)
+{
+    uint64_t           now;
+    kvr_ticket_t       first;
+    kvr_health_view_t  view;
+
+    fresh();
+    (void) fail(NOW);
+    (void) fail(NOW);
+    ok(!returned(NOW + 1), "a closed circuit has no wait to end");
+    ok(fail(NOW + 1), "nor does a sign of a return forgive failures");
+
+    broken();
+    now = NOW + TIMEOUT;
+    (void) fail(now);
+    now += 2 * TIMEOUT;
+    (void) fail(now);
+    is_u64(state(now + 4 * TIMEOUT - 1), KVR_HEALTH_FAILED,
+           "after two probes that failed the wait is four times as long");
+
+    ok(returned(now + 5), "a sign of a return ends it:");
+    is_u64(state(now + 5), KVR_HEALTH_HALF_OPEN, "the worker is half-open,");
+    kvr_health_view(h, generation, &p, now + 5, &view);
+    is_u64(view.left, 0, "and may be tried at once");
+    ok(!returned(now + 6), "a second sign changes nothing");
+    ok(take(now + 7), "a request goes there as a probe");
+    ok(!another(now + 7), "and no other one");
+    ok(!returned(now + 8) && !another(now + 8),
+       "nor does one when there is another sign meanwhile");
+
+    (void) kvr_health_failed(h, generation, &p, now + 9, KVR_FAILED_CONNECT,
+                             &ticket);
+    now += 9;
+    ok(!take(now), "when the probe fails the worker is out again,");
+    is_u64(state(now + TIMEOUT - 1), KVR_HEALTH_FAILED, "for fail_timeout,");
+    is_u64(state(now + TIMEOUT), KVR_HEALTH_HALF_OPEN, "and no longer");
+    now += TIMEOUT;
+    ok(!fail(now) && state(now + 2 * TIMEOUT - 1) == KVR_HEALTH_FAILED
+       && state(now + 2 * TIMEOUT) == KVR_HEALTH_HALF_OPEN,
+       "the probes after it double the wait as ever");
+
+    ok(returned(now) && take(now), "the next sign is worth a probe, too");
+    first = ticket;
+    kvr_health_aborted(h, generation, now + 1, &first);
+    ok(take(now + 1), "and another one when the client gave that up");
+    (void) kvr_health_failed(h, generation, &p, now + 1, KVR_FAILED_CONNECT,
+                             &ticket);
+    is_u64(state(now + 1 + TIMEOUT), KVR_HEALTH_HALF_OPEN,
+           "whose failure does not double the wait either");
+
+    (void) fail(now + 1 + TIMEOUT);
+    ok(returned(now + 2 + TIMEOUT) && take(now + 2 + TIMEOUT)
+       && answer(now + 2 + TIMEOUT), "an answer to such a probe");
+    is_u64(state(now + 2 + TIMEOUT), KVR_HEALTH_OK, "closes the circuit");
+
+    broken();
+    generation = 2;
+    ok(!returned(NOW), "a sign is that of one generation");
+}
+
+
 static void
 test_slow_start(void)
 {
@@ -377,6 +446,8 @@ life(void)
         (void) fail(now);
         (void) fail(now);
         (void) check(now, false);
+        (void) kvr_health_returned(h, generation, now);
+        (void) fail(now);
         (void) take(now + TIMEOUT);
         (void) answer(now + TIMEOUT);
         kvr_health_begin(h, generation, now);
@@ -464,6 +535,7 @@ main(void)
 
     test_circuit();
     test_probe();
+    test_returned();
     test_slow_start();
     test_away();
     test_checks();

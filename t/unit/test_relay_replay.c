@@ -2,7 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * A relay that asks an engine's replay: what it says of itself until that is
- * over, and that it is over some time.  Wires and clock are fuzz/wires.h's.
+ * over, and that it is over some time.  And one whose engine is not reached.
+ * Wires and clock are fuzz/wires.h's.
  */
 
 
@@ -32,6 +33,8 @@ static void endless(void);
 static void unread(void);
 static void refused(void);
 static void full(void);
+static void unreached(void);
+static bool because(const char *why);
 
 
 static kvr_relay_t  relay;
@@ -47,6 +50,7 @@ main(void)
     unread();
     refused();
     full();
+    unreached();
 
     return done();
 }
@@ -505,4 +509,89 @@ full(void)
     ok(asks() && relay.sources[0].seq == 4, "and the next one is asked for");
 
     end();
+}
+
+
+static void
+unreached(void)
+{
+    uint32_t  i;
+
+    begin();
+
+    for (i = 0; i < 70; i++) {
+        turn(1000);
+    }
+
+    ok(wires_unreached == 0, "of an engine that is reached nothing is said");
+
+    wires_connect(0, false);
+    turn(TURN);
+    turn(4000);
+    wires_connect(0, true);
+    turn(TURN);
+    turn(4000);
+    ok(wires_unreached == 0, "nor of one that was away for four seconds,");
+
+    wires_connect(0, false);
+    turn(TURN);
+    turn(4999);
+    ok(wires_unreached == 0, "or a little longer,");
+
+    turn(1);
+    ok(wires_unreached == 1 && strstr(wires_line, "rank=0 endpoint="
+                                      "\"events:0\" seconds=5 why=") != NULL,
+       "but after five,");
+
+    turn(59999);
+    ok(wires_unreached == 1, "and not again");
+
+    turn(1);
+    ok(wires_unreached == 2 && strstr(wires_line, "seconds=65") != NULL,
+       "before a minute is over");
+
+    ok(because("no answer"), "nothing has answered so far");
+
+    wires_event(0, ZMQ_EVENT_CONNECT_DELAYED);
+    wires_event(0, ZMQ_EVENT_CLOSED);
+    wires_event(0, ZMQ_EVENT_CONNECT_RETRIED);
+    ok(because("connection refused"), "a connect may fail at once,");
+
+    wires_event(0, ZMQ_EVENT_CONNECT_DELAYED);
+    ok(because("connection refused"), "which is so while the next one runs,");
+
+    turn(3000);
+    ok(because("no answer"), "until it takes too long;");
+
+    wires_event(0, ZMQ_EVENT_CLOSED);
+    wires_event(0, ZMQ_EVENT_CONNECT_RETRIED);
+    ok(because("no answer"), "it may fail by that;");
+
+    wires_event(0, ZMQ_EVENT_CONNECT_RETRIED);
+    ok(because("name has no address"), "there may be no address;");
+
+    wires_connect(0, false);
+    ok(because("no publisher"), "or something else may listen there");
+
+    wires_event(0, ZMQ_EVENT_CONNECT_RETRIED);
+    ok(because("no publisher"), "and again");
+
+    wires_connect(0, true);
+    turn(TURN);
+    wires_connect(0, false);
+    ok(because("no answer"), "an engine that was there may be gone");
+
+    end();
+}
+
+
+/* Is that why the engine is not reached? */
+
+static bool
+because(const char *why)
+{
+    turn(TURN);
+
+    return strstr(kvr_relay_source_why(&relay, &relay.sources[0]), why)
+           != NULL;
 }

@@ -38,6 +38,76 @@ test_refusal(void)
 }
 
 
+/* Is the worker to be tried?  If not, it fails once more. */
+
+static kvr_health_state_t
+failing(uint64_t at_ms)
+{
+    double               share;
+    uint32_t             w;
+    kvr_health_t        *h;
+    kvr_ticket_t         ticket;
+    kvr_health_state_t   state;
+
+    static const kvr_health_params_t  p = { 1, 3600000, 0, 0 };
+
+    if (kvr_router_find_worker(&router, "a", 1, &w) != KVR_OK) {
+        return KVR_HEALTH_STATES;
+    }
+
+    h = kvr_router_health(&router, w);
+    state = kvr_health_state(h, worker_of("a")->generation, &p, at_ms, &share);
+
+    if (kvr_health_take(h, worker_of("a")->generation, &p, at_ms, false,
+                        &ticket))
+    {
+        (void) kvr_health_failed(h, worker_of("a")->generation, &p, at_ms,
+                                 KVR_FAILED_CONNECT, &ticket);
+    }
+
+    return state;
+}
+
+
+static void
+test_return(void)
+{
+    model_t   m;
+    uint64_t  at_ms;
+
+    model_random(&m);
+    at_ms = kvr_now_us() / 1000 + 60000;
+
+    ok(load("a", 5, 100, true, &m) && failing(at_ms) == KVR_HEALTH_OK
+       && failing(at_ms) == KVR_HEALTH_FAILED, "a worker that has failed");
+
+    (void) say("a", 5, 100, true, NULL);
+    (void) say("a", 5, 101, true, "[['c', 0]]");
+    is_u64(failing(at_ms), KVR_HEALTH_FAILED,
+           "is not tried because its publisher goes on");
+
+    (void) say("a", 5, 101, false, NULL);
+    is_u64(failing(at_ms), KVR_HEALTH_FAILED, "nor because it loses step,");
+
+    (void) say("a", 5, 101, true, NULL);
+    ok(stands("a", KVR_EXACT, KVR_FINE, 5, 101), "but when it is in step");
+    is_u64(failing(at_ms), KVR_HEALTH_HALF_OPEN, "again it is,");
+    is_u64(failing(at_ms), KVR_HEALTH_FAILED, "once");
+
+    (void) say("a", 6, 1, false, "[['c', 0]]");
+    is_u64(failing(at_ms), KVR_HEALTH_FAILED,
+           "a new epoch of a publisher that lacks something changes nothing");
+
+    ok(kvr_ingest_repair_begin(ingest, "a", 1) == KVR_OK
+       && failing(at_ms) == KVR_HEALTH_FAILED
+       && load("a", 7, 10, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 7, 10)
+       && failing(at_ms) == KVR_HEALTH_HALF_OPEN
+       && failing(at_ms) == KVR_HEALTH_FAILED,
+       "the end of a repair that makes the view EXACT is such a sign, too");
+}
+
+
 /* A message whose first event is refused, of two. */
 
 static void
@@ -571,7 +641,8 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_taken_over, test_parts_taken_over,
+        test_refusal, test_return, test_taken_over,
+        test_parts_taken_over,
         test_silent_epoch, test_set_back, test_unread, test_ranks,
         test_ranks_refused, test_no_room, test_old, test_numbers,
         test_refused_numbers
