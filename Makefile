@@ -414,7 +414,8 @@ bench: deps-check all
 endif
 
 
-## make install     as root: the module, its load file, the relay, Lua, samples
+## make install     as root: the module, its load file, the relay, Lua,
+##                  kv-router-check, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -436,6 +437,9 @@ install: all
 	        "$(DESTDIR)$(DOC_DIR)/examples/$$f" || exit; \
 	done
 	install -D -m 755 $(BUILD)/kv-relay "$(DESTDIR)$(BIN_DIR)/kv-relay"
+	sed "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" util/kv-router-check \
+	    > "$(DESTDIR)$(BIN_DIR)/kv-router-check"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-router-check"
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
@@ -462,6 +466,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(MODULES_DIR)/$(MODULE).so" \
 	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \

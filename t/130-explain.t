@@ -513,7 +513,7 @@ kv_router_worker_usage_best_tokens_total{zone="main",worker="w1"} 24
 kv_router_worker_usage_cached_tokens_total{zone="main",worker="w1"} 20
 --- no_error_log
 [error]
-[warn]
+in its cache of
 
 
 

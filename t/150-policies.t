@@ -1,5 +1,5 @@
 # Policies in nginx: sessions, prefixes, workers that a request is pinned to,
-# and a policy that fails.
+# and policies that fail, wait, or are slow.
 
 use lib 't/lib';
 use KVRouter;
@@ -22,6 +22,7 @@ _EOC_
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     kv_router_zone      zone=main:16m block_size=4;
+    lua_package_path    "$KVRouter::Root/lua/?.lua;$KVRouter::Root/t/lib/?.lua;$KVRouter::Root/conf/?.lua;\$TEST_NGINX_HTML_DIR/?.lua;;";
     lua_shared_dict     sessions 1m;
 
     upstream engines {
@@ -32,6 +33,10 @@ $Workers
 _EOC_
     location /kv/ {
         kv_router_api  main;
+    }
+
+    location /status {
+        kv_router_status  main;
     }
 
     location /v1/ {
@@ -72,13 +77,52 @@ add_block_preprocessor(sub {
 
                 return count, last
             end
+
+            -- why each of n requests was routed; more than one: joined
+            local function whys(n, headers)
+                local seen, list = {}, {}
+
+                for _ = 1, n do
+                    local _, why = route(headers)
+
+                    if not seen[why] then
+                        seen[why] = true
+                        list[#list + 1] = why
+                    end
+                end
+
+                return table.concat(list, ", ")
+            end
+
+            -- the lines of the log that have what; show(line) each
+            local function logged(what, show)
+                local n = 0
+
+                for line in io.lines(ngx.config.prefix() .. "logs/error.log")
+                do
+                    if line:find(what, 1, true) then
+                        n = n + 1
+
+                        if show then
+                            ngx.say((line:match("kv_router: (.*)")
+                                         :gsub(", client: .*", "")))
+                        end
+                    end
+                end
+
+                return n
+            end
+
+            local function requests()
+                return require("resty.kv_router").index("main"):stats().requests
+            end
 _EOC_
 });
 
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 24;
+plan tests => repeat_each() * 39;
 
 run_tests();
 
@@ -248,24 +292,165 @@ w2
                 end
             end
 
-            local status = require("resty.kv_router").index("main"):stats()
-
-            ngx.say(status.requests and status.requests.policy_errors
-                    or status.policy_errors)
-
-            local lines, traces = 0, 0
-
-            for line in io.lines(ngx.config.prefix() .. "logs/error.log") do
-                lines = lines + (line:find('policy "moody"', 1, true)
-                                 and 1 or 0)
-                traces = traces + (line:find("stack traceback", 1, true)
-                                   and 1 or 0)
-            end
-
-            ngx.say(lines, " lines, ", traces, " tracebacks")
+            ngx.say(requests().policy_errors)
+            ngx.say(logged('policy "moody"'), " lines, ",
+                    logged("stack traceback"), " tracebacks")
 --- response_body
 30
 3 lines, 3 tracebacks
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 6: a policy that yields is not waited for, and is said once
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "acme.waits"
+        })
+    }
+--- user_files
+>>> acme/waits.lua
+local _M = {}
+
+local sleep = ngx.sleep
+
+local kinds = {
+    sleeps = function() sleep(3600) end,
+    blinks = function() sleep(0) end,
+    connects = function()
+        local sock = ngx.socket.tcp()
+
+        sock:settimeout(3600 * 1000)
+        sock:connect("127.0.0.1", ngx.var.http_x_port)
+        sock:receive()
+    end,
+    locks = function()
+        require("ngx.semaphore").new():wait(3600)
+    end,
+    yields = function() coroutine.yield() end,
+    fails = function() coroutine.wrap(error)("of a coroutine") end,
+}
+
+function _M.new() return _M end
+
+function _M:pick(ctx)
+    local kind = ctx.request.headers["x-kind"]
+
+    if kind then
+        kinds[kind]()
+    end
+
+    -- a coroutine that doesn't wait is as good as any other function
+    local next = coroutine.wrap(function() coroutine.yield(2) end)
+
+    return next(), nil, "mine"
+end
+
+return _M
+--- script
+            ngx.say(whys(20))
+
+            for _, kind in ipairs { "sleeps", "blinks", "connects", "locks",
+                                    "yields" }
+            do
+                ngx.say(kind, ": ", whys(2, "x-kind: " .. kind .. "\r\n"
+                                            .. "x-port: "
+                                            .. ngx.var.server_port .. "\r\n"),
+                        ", then ", whys(20))
+            end
+
+            ngx.say(logged('policy "acme.waits"', true))
+
+            -- no pcall() catches this error
+            ngx.say(whys(3, "x-kind: fails\r\n"), ", then ", whys(20))
+            ngx.say(logged('policy "acme.waits"'))
+            ngx.say(requests().policy_errors)
+--- response_body
+acme.waits: mine
+sleeps: acme.waits: policy_error, then acme.waits: mine
+blinks: acme.waits: policy_error, then acme.waits: mine
+connects: acme.waits: policy_error, then acme.waits: mine
+locks: acme.waits: policy_error, then acme.waits: mine
+yields: acme.waits: policy_error, then acme.waits: mine
+policy "acme.waits": pick: it yielded, which a policy may not
+1
+acme.waits: policy_error, then acme.waits: mine
+2
+13
+--- no_error_log
+[alert]
+[emerg]
+
+
+
+=== TEST 7: a policy that is slow is said once a minute, and counted each time
+--- http_config
+    init_by_lua_block {
+        local now_us = require("resty.kv_router.ffi").now_us
+
+        router = require("resty.kv_router").new("main", {
+            policy = {
+                name = "slow",
+                pick = function()
+                    local till = now_us() + 11000
+
+                    while now_us() < till do end
+
+                    return 1, nil, "mine"
+                end
+            }
+        })
+    }
+--- script
+            ngx.say(whys(3))
+            ngx.say(logged('policy "slow": pick() took '))
+            ngx.say(requests().policy_slow, " ", requests().policy_errors)
+            ngx.say(ask("GET", "/status?format=prometheus").body
+                    :match("\nkv_router_policy_slow_total{[^}]*} (%d+)"))
+--- response_body
+slow: mine
+1
+3 0
+3
+--- grep_error_log eval: qr/pick\(\) took [\d.]+ ms for 3 candidates; requests of this nginx process wait meanwhile: make it do linear work, and try it by kv-router-check/
+--- grep_error_log_out eval
+qr/^pick\(\) took \d\d+\.\d ms for 3 .*\n\z/
+
+
+
+=== TEST 8: the sample policy does in nginx what it says
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            policy = "policy.tiers"
+        })
+    }
+--- script
+            local function workers(tier)
+                local seen, list = {}, {}
+
+                for _ = 1, 40 do
+                    local at = route(tier and "x-tier: " .. tier .. "\r\n")
+
+                    if not seen[at] then
+                        seen[at] = true
+                        list[#list + 1] = at
+                    end
+                end
+
+                table.sort(list)
+                return table.concat(list, " ")
+            end
+
+            ngx.say("batch: ", workers("batch"))
+            ngx.say("premium: ", workers("premium"))
+            ngx.say("others: ", workers())
+            ngx.say(requests().policy_errors)
+--- response_body
+batch: w1 w3
+premium: w2
+others: w1 w2 w3
+0

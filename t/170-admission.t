@@ -147,7 +147,7 @@ load: none
 --- no_error_log
 [error]
 [alert]
-[warn]
+requests are refused
 
 
 
@@ -263,7 +263,7 @@ load: none
 --- no_error_log
 [error]
 [alert]
-[warn]
+requests are refused
 
 
 
@@ -307,7 +307,7 @@ load: none
 --- no_error_log
 [error]
 [alert]
-[warn]
+requests are refused
 
 
 

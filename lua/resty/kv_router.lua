@@ -379,7 +379,11 @@ local function choose(self, r, zone, req, found, given, why, started)
                                started / 1e6, self.max_tries + 1)
     local shown = self.shows and explain.wanted(self.shows)
     local costs = shown and explain.costs(chosen, ctx) or nil
-    local list, k, reason, failed, plan = policy.decide(chosen, ctx)
+    local list, k, reason, failed, plan, slow = policy.decide(chosen, ctx)
+
+    if slow then
+        lib.policy_slow(zone)
+    end
 
     if chosen.done then
         ngx.ctx[self] = ctx

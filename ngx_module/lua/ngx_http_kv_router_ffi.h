@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   12
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   13
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -274,21 +274,8 @@ int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 
 /* ---- policies ----------------------------------------------------------- */
 
-/*
- * What follows is a policy's.  lua: a lua_State of the VM that runs it, any.
- * caller: that of the coroutine which waits for it, or NULL.  After
- * NGX_HTTP_KV_ROUTER_GUARD_PERIOD ms of CPU time an error is raised in it, in
- * whatever coroutine but the caller's, and again until
- * ngx_http_kv_router_ffi_guarded() is called.
- */
-void ngx_http_kv_router_ffi_guard(void *lua, void *caller);
-
-/*
- * The policy is done.  NGX_OK: in time, or it was said before.  NGX_BUSY: it
- * was stopped after *ms.  NGX_DECLINED: it could not be stopped for a while,
- * being compiled, and took *ms or more.
- */
-int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
+/* Counts a pick() that took too long: resty.kv_router.policy says how long. */
+void ngx_http_kv_router_ffi_policy_slow(void *zone);
 
 
 /* ---- the index ---------------------------------------------------------- */

@@ -7,7 +7,6 @@
  */
 
 
-#include "../lua/ngx_http_kv_router_guard.h"
 #include "../request/ngx_http_kv_router_route.h"
 
 
@@ -555,8 +554,6 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     {
         return;
     }
-
-    ngx_http_kv_router_guard_exit();
 
     kmcf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_kv_router_module);

@@ -332,6 +332,15 @@ ngx_http_kv_router_ffi_refused(void *data, uint32_t why)
 }
 
 
+void
+ngx_http_kv_router_ffi_policy_slow(void *data)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    (void) ngx_atomic_fetch_add(&zone->sh->policy_slow, 1);
+}
+
+
 int
 ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 {

@@ -320,6 +320,68 @@ has(fake.log[before + 1], "stack traceback:", "with a traceback of a kind")
 has(fake.log[before + 1], "test_policy.lua:", "which says where pick() is")
 
 
+-- ---- policies that yield ----------------------------------------------------
+
+before = #fake.log
+
+for _ = 1, 2 do
+    got, _, why = decide(function() coroutine.yield() end, "waits")
+    is(got, "1 2 0", "a policy that yields: the least loaded, in order")
+    is(why, lib.WHY.POLICY_ERROR, "a policy that yields is counted")
+end
+
+is(#fake.log, before + 1, "a policy that yields is logged once")
+has(fake.log[before + 1], 'policy "waits": pick: it yielded, which a policy '
+    .. "may not\nstack traceback:", "with what it did")
+has(fake.log[before + 1], "test_policy.lua:", "and where")
+
+is(decide(function()
+    return coroutine.wrap(function() coroutine.yield(2) end)()
+end), "1", "a coroutine of its own may yield to it")
+
+tap.ok(not policy.load("session").apart, "ours run in the request's thread")
+tap.ok(policy.load("session", { next = { pick = broken } }).apart,
+       "but not when they ask one that is not ours")
+
+
+-- ---- policies that are slow -------------------------------------------------
+
+-- A policy whose pick() takes that many microseconds; returns it and how to
+-- ask it, which tells whether it was slow.
+local function slow_policy(name, us)
+    local loaded = assert(policy.load({
+        name = name,
+        pick = function()
+            fake.time = fake.time + us / 1e6
+
+            return 1
+        end
+    }))
+
+    return function()
+        return (select(6, policy.decide(loaded, candidates())))
+    end
+end
+
+local ask_slow = slow_policy("slow", 12300)
+
+before = #fake.log
+is(ask_slow(), true, "a pick of over 10 ms is slow")
+is(#fake.log, before + 1, "it is logged")
+has(fake.log[before + 1], 'policy "slow": pick() took 12.3 ms for 3 '
+    .. "candidates; requests of this nginx process wait meanwhile: make it do "
+    .. "linear work, and try it by kv-router-check", "with the time it took")
+is(ask_slow(), true, "each of them is slow")
+is(#fake.log, before + 1, "but one a minute is logged")
+is(slow_policy("slower", 99000)(), true, "a pick of another policy")
+is(#fake.log, before + 2, "has a minute of its own")
+fake.time = fake.time + 61
+ask_slow()
+is(#fake.log, before + 3, "after a minute it is logged again")
+is(slow_policy("fast", 9900)(), false, "a pick of less is not slow")
+is(#fake.log, before + 3, "and not logged")
+
+
 -- ---- done -------------------------------------------------------------------
 
 local told = {}

@@ -24,6 +24,7 @@ EXPECTED = (
     "usr/share/doc/nginx-kv-router/examples/nginx.conf",
     "usr/share/doc/nginx-kv-router/examples/policy/tiers.lua",
     "usr/bin/kv-relay",
+    "usr/bin/kv-router-check",
 )
 
 at = None                                   # the DESTDIR, set by main()
@@ -45,7 +46,7 @@ def files():
 
 
 def all_is_there():
-    """make install: the module, its load file, Lua, samples, and the relay"""
+    """make install: the module, its load file, Lua, samples, and programs"""
     make("install")
     missing = [name for name in EXPECTED if name not in files()]
     assert not missing, (missing, files())
@@ -95,6 +96,21 @@ def the_relay_runs():
     assert "--events" in text, text
 
 
+def the_check_runs():
+    """kv-router-check that was installed tries a policy that was installed"""
+    command = at / "usr/bin/kv-router-check"
+    text = subprocess.run([command, "--help"], check=True, timeout=30,
+                          capture_output=True, text=True).stdout
+    assert "Usage: kv-router-check" in text, text
+    text = command.read_text()
+    assert text.count("lua_dir='/usr/share/") == 1, text
+    run = subprocess.run(
+        ["/bin/sh", "-s", "kv_cost"], check=True, timeout=60, text=True,
+        input=text.replace("lua_dir='", f"lua_dir='{at}"), cwd="/",
+        capture_output=True)
+    assert "20 contexts, kinds of faults: 0" in run.stdout, run
+
+
 def the_relay_needs_little():
     """it needs libzmq, libcurl and libmicrohttpd where it runs, and of the
     others only what can't be linked into it"""
@@ -122,7 +138,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="kv-router install-") as path:
         at = Path(path)
         return tap.run([all_is_there, the_unit_is_there,
-                        the_sample_starts_it, the_relay_runs,
+                        the_sample_starts_it, the_relay_runs, the_check_runs,
                         the_relay_needs_little, nothing_is_left])
 
 

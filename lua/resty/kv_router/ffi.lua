@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 12               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 13               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -156,8 +156,7 @@ int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
 
-void ngx_http_kv_router_ffi_guard(void *lua, void *caller);
-int ngx_http_kv_router_ffi_guarded(uint32_t *ms);
+void ngx_http_kv_router_ffi_policy_slow(void *zone);
 
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
@@ -595,22 +594,9 @@ end
 
 -- ---- policies ---------------------------------------------------------------
 
--- From now on a policy runs, in the VM of that lua_State.
-function _M.guard(vm, caller)
-    C.ngx_http_kv_router_ffi_guard(vm, caller)
-end
-
-
--- It is done.  Returns nil when it was in time; else the milliseconds that it
--- took at least, and true when it could not be stopped for a while.
-function _M.guarded()
-    local rc = C.ngx_http_kv_router_ffi_guarded(u32_out)
-
-    if rc == OK then
-        return nil
-    end
-
-    return u32_out[0], rc == DECLINED
+-- Counts a pick() that took too long.
+function _M.policy_slow(zone)
+    C.ngx_http_kv_router_ffi_policy_slow(zone)
 end
 
 

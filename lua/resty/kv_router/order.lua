@@ -34,7 +34,6 @@ function _M.costs(n)
     if n > capacity then
         local size = max(2 * n, MIN_SIZE)
 
-        -- in this order: a policy may be stopped in between
         costs = ffi_new("double[?]", size + 1)
         list = ffi_new("uint32_t[?]", size)
         capacity = size

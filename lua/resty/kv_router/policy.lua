@@ -16,9 +16,9 @@
 --
 -- and what it returns, or a table given as opts.policy itself, has
 --
---     pick(self, ctx)           chooses; may not yield, and should do linear
---                               work in the number of candidates.  After 50
---                               to 100 ms of CPU time it is stopped
+--     pick(self, ctx)           chooses; must not yield, and must do linear
+--                               work in the number of candidates: the nginx
+--                               process serves no other request meanwhile
 --     name                      optional: what logs call a table given as
 --                               opts.policy
 --     roles                     optional: the roles of the workers that it
@@ -114,7 +114,9 @@
 -- An error, or an answer that is none of these, is logged once per kind with
 -- a traceback and counted, and the least loaded candidate is taken.  Errors
 -- raised at one line of a file are of one kind.  So it is with a policy that
--- yields, or is stopped: resty.kv_router.guard, resty.kv_router.scan.
+-- yields.  A pick() that took over 10 ms is told once a minute, and counted.
+-- Nothing ends a pick() that never ends: the command kv-router-check finds it
+-- before nginx does.
 --
 -- A policy may ask another one: load() it in new(), then call its pick(), or
 -- ask() when its answer has to be looked at; resty.kv_router.subset lets it
@@ -122,40 +124,46 @@
 
 
 local ffi = require "ffi"
-local guard = require "resty.kv_router.guard"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
+local lib = require "resty.kv_router.ffi"
 local log = require "resty.kv_router.log"
 local matches = require "resty.kv_router.matches"
-local role_bits = require "resty.kv_router.ffi".ROLE_BITS
-local scan = require "resty.kv_router.scan"
-local why = require "resty.kv_router.ffi".WHY
 
 local ERR = ngx.ERR
+local WARN = ngx.WARN
 local ffi_new = ffi.new
 local error = error
 local find = string.find
+local format = string.format
 local getmetatable = getmetatable
 local getinfo = debug.getinfo
 local ipairs = ipairs
 local istype = ffi.istype
+local kill = ngx.thread.kill
 local limited = log.limited
 local match = string.match
 local max = math.max
-local ngx_log = ngx.log
-local ngx_now = ngx.now
+local now_us = lib.now_us
 local pairs = pairs
 local pcall = pcall
 local rawequal = rawequal
 local rawset = rawset
 local require = require
+local role_bits = lib.ROLE_BITS
 local setmetatable = setmetatable
 local sizeof = ffi.sizeof
+local spawn = ngx.thread.spawn
 local tostring = tostring
 local traceback = debug.traceback
 local type = type
 local typeof = ffi.typeof
-local update_time = ngx.update_time
+local wait = ngx.thread.wait
+local why = lib.WHY
 local xpcall = xpcall
+
+-- This is Lua's own function.  The one that nginx puts in its place calls a
+-- thread "running" that waits for an event.
+local status = rawget(coroutine, "_status") or coroutine.status
 
 
 local _M = {}
@@ -163,9 +171,10 @@ local _M = {}
 
 local OURS = "resty.kv_router.policy."
 
-local MAX_LOST = 1               -- seconds
-local LOST_PART = 0.1
-local TOO_OFTEN = "it is not asked for a while, as it was stopped too often"
+local SLOW = 10000               -- microseconds
+
+local YIELDED = "it yielded, which a policy may not"
+local ABORTED = "its thread was aborted"
 
 
 -- ---- loading ----------------------------------------------------------------
@@ -231,24 +240,23 @@ local function bits_of(roles)
 end
 
 
--- Ours end, and don't yield.
+-- Is it one of our own policies?  These don't yield.
 local function is_ours(what)
     return type(what) == "string"
            and (find(what, OURS, 1, true) == 1 or not find(what, ".", 1, true))
 end
 
 
--- those that are not, loaded until now, and of these those that may yield
+-- the number of policies that are not ours, loaded until now
 local others = 0
-local yielding = 0
 
 
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done, roles, guarded, apart },
--- roles as the bits of ffi.ROLE_BITS; guarded: it is, or asks, one that is not
--- ours; apart: one that may yield; or nil and a sentence.
+-- named one.  Returns { name, policy, pick, done, roles, apart }, roles as the
+-- bits of ffi.ROLE_BITS; apart: it is, or asks, one that is not ours; or nil
+-- and a sentence.
 function _M.load(what, conf)
-    local others_before, yielding_before = others, yielding
+    local before = others
     local policy, err, name
 
     if type(what) == "string" then
@@ -291,16 +299,10 @@ function _M.load(what, conf)
 
     if not is_ours(what) then
         others = others + 1
-
-        if scan.prepare(policy) then
-            yielding = yielding + 1
-        end
     end
 
     return { name = name, policy = policy, pick = policy.pick,
-             done = policy.done, roles = roles,
-             guarded = others > others_before,
-             apart = yielding > yielding_before, lost = 0, lost_at = 0 }
+             done = policy.done, roles = roles, apart = others > before }
 end
 
 
@@ -355,7 +357,6 @@ local function room(n)
     if n > capacity then
         local size = max(2 * n, MIN_SIZE)
 
-        -- in this order: a policy may be stopped in between
         ranked = ffi_new(list_t, size)
         capacity = size
     end
@@ -562,54 +563,51 @@ local function with_traceback(err)
 end
 
 
--- Seconds that a policy which was stopped has cost, less a tenth of those since
--- then.
-local function lost(self, now)
-    self.lost = max(0, self.lost - (now - self.lost_at) * LOST_PART)
-    self.lost_at = now
-
-    return self.lost
+local function work(job)
+    job.ok, job.a, job.b, job.c, job.d = xpcall(job.func, with_traceback,
+                                                job.policy, job.ctx)
+    job.ended = true
 end
 
 
--- Calls one of its functions; outcome: in the log phase, where nothing yields.
--- Returns what xpcall() does.
-local function run(self, func, ctx, outcome)
-    if not self.guarded then
-        return xpcall(func, with_traceback, self.policy, ctx, outcome)
+-- Calls one of a policy's functions, where threads can be made: all phases of
+-- a request but the log phase.  Returns what xpcall() does.  A policy that is
+-- not ours runs in a thread of its own: when it yields, this is an error, the
+-- thread is ended, and what it waited for is forgotten.  (An error of a
+-- coroutine.wrap() is caught by no pcall() in nginx: it aborts the thread.)
+local function run(self, func, ctx)
+    if not self.apart then
+        return xpcall(func, with_traceback, self.policy, ctx)
     end
 
-    local started = ngx_now()
+    local job = { func = func, policy = self.policy, ctx = ctx }
+    local ok, thread = pcall(spawn, work, job)
 
-    if self.lost > 0 and lost(self, started) > MAX_LOST then
-        return false, TOO_OFTEN
+    if not ok then
+        return false, tostring(thread)
     end
 
-    local ok, a, b, c, d, took, outran
-
-    if self.apart and not outcome then
-        ok, a, b, c, d, took, outran = guard.apart(func, self.policy, ctx)
-
-    else
-        ok, a, b, c, d, took, outran = guard.call(func, self.policy, ctx,
-                                                  outcome)
+    if job.ended then
+        wait(thread)
+        return job.ok, job.a, job.b, job.c, job.d
     end
 
-    if took then
-        update_time()
-        self.lost = lost(self, ngx_now()) + max(took / 1000,
-                                                ngx_now() - started)
-    end
+    local err = traceback(thread, status(thread) == "suspended" and YIELDED
+                                  or ABORTED)
 
-    if outran and not self.interpreted then
-        self.interpreted = true
-        scan.interpret(self.policy)
+    pcall(kill, thread)
 
-        ngx_log(ERR, 'kv_router: policy "', self.name, '": it could not be '
-                .. "stopped for a while, and is interpreted from now on")
-    end
+    return false, tostring(err)
+end
 
-    return ok, a, b, c, d
+
+-- Tells of a pick() that took that many microseconds.
+local function tell_slow(self, us, n)
+    limited("policy " .. self.name .. " slow", log.MINUTE, WARN,
+            format('policy "%s": pick() took %.1f ms for %d candidates; '
+                   .. "requests of this nginx process wait meanwhile: make it "
+                   .. "do linear work, and try it by kv-router-check",
+                   self.name, us / 1000, n))
 end
 
 
@@ -634,17 +632,24 @@ end
 
 -- Asks a policy that load() returned.  Returns an array of candidate numbers
 -- as C counts them (from 0, good until the next call), its length, the reason
--- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, and the plan
--- or nil.
+-- (a string or nil), ffi.WHY.POLICY_ERROR when the policy failed, the plan or
+-- nil, and true when pick() took over 10 ms.
 function _M.decide(self, ctx)
+    local started = now_us()
     local ok, a, b, reason, plan = run(self, self.pick, ctx)
+    local took = now_us() - started
+    local slow = took > SLOW
+
+    if slow then
+        tell_slow(self, took, #ctx.candidates)
+    end
 
     if ok then
         local k, err
 
         -- not always: what is called by pcall() is not compiled by itself
 
-        if self.guarded and may_raise(a, plan) then
+        if self.apart and may_raise(a, plan) then
             k, err = read(ctx.candidates, a, b, reason, plan)
 
         else
@@ -652,7 +657,7 @@ function _M.decide(self, ctx)
         end
 
         if k then
-            return ranked, k, reason, nil, plan
+            return ranked, k, reason, nil, plan, slow
         end
 
         complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
@@ -669,7 +674,7 @@ function _M.decide(self, ctx)
     -- which may replace ranked
     k = copy(list, 0, k, #ctx.candidates)
 
-    return ranked, k, nil, why.POLICY_ERROR
+    return ranked, k, nil, why.POLICY_ERROR, nil, slow
 end
 
 
@@ -693,9 +698,11 @@ function _M.costs(self, ctx)
 end
 
 
--- Tells a policy with a done() what came of the request.
+-- Tells a policy with a done() what came of the request.  In the log phase,
+-- where nothing can yield.
 function _M.finish(self, ctx, outcome)
-    local ok, err = run(self, self.done, ctx, outcome)
+    local ok, err = xpcall(self.done, with_traceback, self.policy, ctx,
+                           outcome)
 
     if not ok then
         complain(self, "done", kind_of(err), err)

@@ -69,7 +69,6 @@ function _M:clear(n)
     if n > self.size then
         local size = max(2 * n, MIN_SIZE)
 
-        -- in this order: a policy may be stopped in between
         self.candidates = ffi_new(list_t, size)
         self.numbers = ffi_new(numbers_t, size)
         self.size = size

@@ -4,6 +4,7 @@
 
 
 local ffi = require "ffi"
+local host = require "resty.kv_router.host"
 
 local error = error
 local pairs = pairs
@@ -52,6 +53,7 @@ local ngx = {
         clear_header = function(name) _M.set[name] = false end,
         set_body_data = function(body) _M.new_body = body end,
     },
+    thread = host.thread,
     socket = {
         tcp = function() return table.remove(_M.sockets, 1) end,
     },
@@ -73,8 +75,8 @@ _M.balancer = {}
 package.loaded["ngx.balancer"] = {
     get_last_failure = function() return _M.balancer.failure end,
     set_more_tries = function(n) _M.balancer.more = n; return true end,
-    set_current_peer = function(host, port)
-        _M.balancer.host, _M.balancer.port = host, port
+    set_current_peer = function(address, port)
+        _M.balancer.host, _M.balancer.port = address, port
         return true
     end,
 }
@@ -111,8 +113,7 @@ package.loaded["ngx.semaphore"] = {
 
 -- name without ngx_http_kv_router_ffi_ -> function; tests put theirs here
 _M.c = {
-    guard = function() end,
-    guarded = function() return 0 end,
+    now_us = function() return _M.time * 1e6 end,
 }
 
 ffi.C = setmetatable({}, {
@@ -126,90 +127,12 @@ ffi.C = setmetatable({}, {
 
 -- ---- candidates -------------------------------------------------------------
 
-local kept = {}      -- what C structures point to
-
-
--- Lines "age" of a candidate and so on may be given by a table; the rest is
--- as if the worker were idle and nothing known of it.
-local function fill(c, given, i)
-    c.holder = i
-    c.weight = 1
-    c.share = 1
-    c.age = -1
-    c.confidence_id = 1
-    c.reason_text = "none"
-    c.reported_waiting = -1
-    c.reported_running = -1
-    c.reported_usage = -1
-
-    for key, value in pairs(given) do
-        if key == "worker" or key == "address" or key == "model" then
-            kept[#kept + 1] = value
-            c[key .. "_data"] = value
-            c[key .. "_len"] = #value
-        elseif key == "confidence_reason" then
-            kept[#kept + 1] = value
-            c.reason_text = value
-        else
-            c[key] = value
-        end
-    end
-
-    -- cumulative
-    c.host = math.max(c.host, c.device)
-    c.disk = math.max(c.disk, c.host)
-end
-
-
--- A match, as resty.kv_router.ffi gives it.  list: an array of tables with
--- fields of candidates ("worker" by default "0", "1", ...); match: fields of
--- the match.
-function _M.match(list, match)
-    -- declares them
-    require "resty.kv_router.ffi"
-
-    local candidates = ffi.new("ngx_http_kv_router_candidate_t[?]", #list + 1)
-    local m = ffi.new("ngx_http_kv_router_match_t")
-
-    m.block_size = 16
-
-    for i, given in ipairs(list) do
-        given.worker = given.worker or tostring(i - 1)
-        given.address = given.address or "10.0.0." .. i .. ":8000"
-        given.model = given.model or ""
-        fill(candidates[i - 1], given, i - 1)
-
-        if given.device and given.device > m.best then
-            m.best = given.device
-        end
-    end
-
-    m.n = #list
-    m.candidates = candidates
-
-    for key, value in pairs(match or {}) do
-        m[key] = value
-    end
-
-    kept[#kept + 1] = candidates
-    kept[#kept + 1] = m
-
-    return m
-end
+_M.match = host.match
 
 
 -- A lua_shared_dict of that name, without bounds.
 function _M.dict(name)
-    local values, till = {}, {}
-
-    ngx.shared[name] = {
-        get = function(_, key)
-            return till[key] and till[key] > _M.time and values[key] or nil
-        end,
-        set = function(_, key, value, ttl)
-            values[key], till[key] = value, _M.time + ttl
-        end,
-    }
+    ngx.shared[name] = host.dict(ngx.now)
 end
 
 
