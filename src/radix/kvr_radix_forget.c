@@ -20,9 +20,9 @@
  */
 
 
-#include "kvr_names.h"
 #include "../core/kvr_oldest.h"
-#include "kvr_radix_run.h"
+#include "kvr_radix_forget.h"
+#include "kvr_radix_free.h"
 
 
 #define KVR_FORGET_COST      2048       /* of a sample; no run is forgotten by
@@ -400,7 +400,7 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
     n = 0;
 
     do {
-        view = kvr_cover_next(&x->cover, r, &i);
+        view = kvr_pairs_next(&x->cover, r, &i);
 
         if (view == UINT32_MAX) {
             break;

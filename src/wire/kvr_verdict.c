@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What an event or a message can't be used for, in a word and in a sentence, and
- * the memory that decoders fill.
+ * Why an event or a message can't be used, and the memory that the decoders
+ * fill.
  */
 
 
