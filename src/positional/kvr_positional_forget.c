@@ -22,6 +22,7 @@
 
 
 #include "../core/kvr_oldest.h"
+#include "kvr_positional_forget.h"
 #include "kvr_positional_steps.h"
 
 
