@@ -6,6 +6,7 @@
 #include "kvr_ingest_state.h"
 #include "../zone/kvr_span.h"
 #include "kvr_stream.h"
+#include "../zone/kvr_lease.h"
 
 #include <stdlib.h>
 

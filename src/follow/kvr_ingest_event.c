@@ -8,6 +8,7 @@
 
 #include "kvr_ingest_state.h"
 #include "kvr_stream.h"
+#include "../zone/kvr_views.h"
 
 
 static void kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w,
