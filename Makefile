@@ -389,9 +389,9 @@ soak: deps-check deps-fuzz all unit $(threaded) $(preloaded) \
 	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
 
 
-## make lint        style, luacheck, syntax and the direction of includes
+## make lint        style, luacheck, syntax, direction of includes and calls
 
-lint: deps-check
+lint: deps-check all
 	@t/run $(if $(V),-v) --build $(BUILD) util/lint
 
 

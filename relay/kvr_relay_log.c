@@ -210,3 +210,28 @@ kvr_relay_quote(char out[KVR_RELAY_QUOTED], const char *text, size_t len)
 
     return out;
 }
+
+
+int
+kvr_relay_bad(const char *name, const char *fmt, ...)
+{
+    va_list  args;
+
+    fprintf(stderr, "kv-relay: %s%s ", strncmp(name, "--", 2) ? "--" : "",
+            name);
+
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+
+    fprintf(stderr, "\n");
+
+    return KVR_RELAY_BAD;
+}
+
+
+const char *
+kvr_relay_shown(const char *value)
+{
+    return strchr(value, '@') ? "…" : value;
+}

@@ -19,6 +19,7 @@
 
 
 #define KVR_RELAY_QUOTED  256       /* room for a value that was quoted */
+#define KVR_RELAY_BAD     2         /* exit code: an option is wrong */
 
 
 typedef enum {
@@ -50,6 +51,13 @@ uint64_t kvr_relay_log_dropped(void);
 /* A value in quotation marks, its controls replaced; cut where out ends. */
 const char *kvr_relay_quote(char out[KVR_RELAY_QUOTED], const char *text,
     size_t len);
+
+/* Says on stderr what is wrong with an option; the process's exit code. */
+__attribute__((format(printf, 2, 3)))
+int kvr_relay_bad(const char *name, const char *fmt, ...);
+
+/* A value as messages may have it: a URL may have a password. */
+const char *kvr_relay_shown(const char *value);
 
 
 #endif /* KVR_RELAY_LOG_H_INCLUDED */

@@ -13,14 +13,12 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 
 #define KVR_RELAY_VERSION  "0.1.0"
 #define KVR_RELAY_ENV      "KV_RELAY_"
-#define KVR_RELAY_BAD      2            /* exit code: an option is wrong */
 #define KVR_RELAY_ENV_MAX  64
 #define KVR_RELAY_NAME     "abcdefghijklmnopqrstuvwxyz-"
 
@@ -634,29 +632,4 @@ kvr_relay_options_help(void)
     printf("\nExit codes: 0 ended by SIGTERM or SIGINT, 1 can't go on, 2 an "
            "option is wrong,\n3 superseded by another relay of the same "
            "worker.\n");
-}
-
-
-const char *
-kvr_relay_shown(const char *value)
-{
-    return strchr(value, '@') ? "…" : value;
-}
-
-
-int
-kvr_relay_bad(const char *name, const char *fmt, ...)
-{
-    va_list  args;
-
-    fprintf(stderr, "kv-relay: %s%s ", strncmp(name, "--", 2) ? "--" : "",
-            name);
-
-    va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
-    va_end(args);
-
-    fprintf(stderr, "\n");
-
-    return KVR_RELAY_BAD;
 }

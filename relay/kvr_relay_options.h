@@ -71,12 +71,5 @@ typedef struct {
  */
 int kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv);
 
-/* Says on stderr what is wrong with an option; the process's exit code. */
-__attribute__((format(printf, 2, 3)))
-int kvr_relay_bad(const char *name, const char *fmt, ...);
-
-/* A value as messages may have it: a URL may have a password. */
-const char *kvr_relay_shown(const char *value);
-
 
 #endif /* KVR_RELAY_OPTIONS_H_INCLUDED */

@@ -468,7 +468,7 @@ ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 {
-    char        complaint[KVR_COMPLAINT_LEN];
+    char        warning[KVR_WARNING_LEN];
     kvr_rc_t    krc;
     ngx_int_t   rc, blocks;
     ngx_uint_t  n;
@@ -495,9 +495,9 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
         krc = kvr_ingest_step(c->ingest, c->pace);
 
-        while (kvr_ingest_complaint(c->ingest, complaint)) {
+        while (kvr_ingest_warning(c->ingest, warning)) {
             ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
-                          &c->zone->name, complaint);
+                          &c->zone->name, warning);
         }
 
         switch (krc) {

@@ -162,11 +162,11 @@ ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-void
+ngx_int_t
 ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
 {
     if (ngx_http_kv_router_attempt_bad_status(ctx->request)) {
-        return;
+        return NGX_DECLINED;
     }
 
     if (ctx->taken) {
@@ -174,7 +174,7 @@ ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
                                          NGX_HTTP_KV_ROUTER_DONE, 0);
     }
 
-    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
+    return NGX_OK;
 }
 
 

@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_fleet.h"
 
 
 static ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_make(

@@ -2,14 +2,14 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A request's context, its decision, its tries at engines, its end.
+ * A request's decision, its tries at engines, its end.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
 
-static void ngx_http_kv_router_cleanup(void *data);
+static void ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx);
 
 static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
     ngx_uint_t anyhow);
@@ -34,108 +34,6 @@ ngx_http_kv_router_now_us(void)
     clock_gettime(CLOCK_MONOTONIC, &ts);
 
     return (double) ts.tv_sec * 1e6 + (double) ts.tv_nsec / 1e3;
-}
-
-
-/* ---- context ------------------------------------------------------------ */
-
-ngx_http_kv_router_ctx_t *
-ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_kv_router_module);
-
-    if (ctx || r != r->main) {
-        return ctx;
-    }
-
-    /* an internal redirect has zeroed the contexts */
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_http_kv_router_cleanup) {
-            ctx = cln->data;
-
-            if (ctx->request == r) {
-                ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
-                return ctx;
-            }
-        }
-    }
-
-    return NULL;
-}
-
-
-ngx_http_kv_router_ctx_t *
-ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone)
-{
-    ngx_uint_t                   told;
-    ngx_pool_cleanup_t          *cln;
-    ngx_http_kv_router_ctx_t    *ctx;
-    ngx_http_kv_router_fleet_t  *fleet;
-
-    ctx = ngx_http_kv_router_get_ctx(r);
-
-    if (ctx && ctx->zone == zone) {
-        return ctx;
-    }
-
-    fleet = ngx_http_kv_router_fleet_get(zone);
-    if (fleet == NULL) {
-        return NULL;
-    }
-
-    if (ctx) {
-        /* routed by another zone before: that is over now */
-        ngx_http_kv_router_cleanup(ctx);
-        told = ctx->told;
-
-    } else {
-
-        told = 0;
-
-        cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
-        if (cln == NULL) {
-            ngx_http_kv_router_fleet_put(fleet);
-            return NULL;
-        }
-
-        ctx = cln->data;
-        cln->handler = ngx_http_kv_router_cleanup;
-
-        ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
-    }
-
-    ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
-    ctx->reservation.holder = KVR_HOLDER_NONE;
-    ctx->prefill.holder = KVR_HOLDER_NONE;
-    ctx->cached_tokens = -1;
-    ctx->told = told;
-    ctx->request = r;
-    ctx->zone = zone;
-    ctx->fleet = fleet;
-
-    return ctx;
-}
-
-
-static void
-ngx_http_kv_router_cleanup(void *data)
-{
-    ngx_http_kv_router_ctx_t *ctx = data;
-
-    if (ctx->fleet == NULL) {
-        return;
-    }
-
-    ngx_http_kv_router_attempt_forget(ctx);
-    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
-    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
-    ngx_http_kv_router_fleet_put(ctx->fleet);
-    ctx->fleet = NULL;
 }
 
 
@@ -618,7 +516,10 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (ctx->first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
             ctx->first_byte_us = ngx_http_kv_router_now_us();
 
-            ngx_http_kv_router_attempt_answered(ctx);
+            if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
+                ngx_http_kv_router_prefill_ended(ctx,
+                                                 NGX_HTTP_KV_ROUTER_DONE);
+            }
 
             kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
             ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
@@ -639,6 +540,17 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
+/* What the request had reserved is given back: its context goes. */
+
+static void
+ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_http_kv_router_attempt_forget(ctx);
+    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+}
+
+
 void
 ngx_http_kv_router_filter_init(void)
 {
@@ -647,4 +559,6 @@ ngx_http_kv_router_filter_init(void)
 
     ngx_http_next_body_filter = ngx_http_top_body_filter;
     ngx_http_top_body_filter = ngx_http_kv_router_body_filter;
+
+    ngx_http_kv_router_ctx_init(ngx_http_kv_router_route_release);
 }

@@ -2,7 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What is counted, under the names that JSON and Prometheus have for it.
+ * Workers, their ranks and their load, read for the status page, the API and
+ * Lua, and printed as JSON.
  */
 
 
@@ -10,21 +11,7 @@
 #define _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_
 
 
-#include "../api/ngx_http_kv_router_answer.h"
-
-
-/* one number: a field of a structure */
-
-typedef struct {
-    const char                     *key;       /* JSON; NULL ends the table */
-    const char                     *metric;    /* after "kv_router_"; NULL:
-                                                  not for Prometheus */
-    const char                     *help;
-    size_t                          offset;
-    unsigned                        bits:8;    /* 32, 64 */
-    unsigned                        counter:1; /* "_total"; else a gauge */
-    unsigned                        us:1;      /* microseconds, shown as s */
-} ngx_http_kv_router_field_t;
+#include "ngx_http_kv_router_fields.h"
 
 
 /* a worker as it is at one moment */
@@ -59,22 +46,6 @@ typedef struct {
 } ngx_http_kv_router_load_t;
 
 
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
-extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
-
-
-uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,
-    const void *base);
-
 /*
  * Reads the worker in a slot.  NGX_DECLINED: none is there, or it was taken
  * out; NGX_BUSY: it is just being changed.
@@ -92,10 +63,6 @@ ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
 ngx_uint_t ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, uint32_t *holder, uint32_t *steps,
     ngx_http_kv_router_load_t *load);
-
-/* pairs of the object that is open */
-void ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
-    const void *base, yajl_gen g);
 
 /*
  * What the engine itself reports of a holder; its age in ms, -1: nothing.  The

@@ -25,6 +25,27 @@ static void ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     uint32_t slot);
 
 
+kvr_confidence_t
+ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number)
+{
+    uint32_t  source;
+
+    if (zone->redis) {
+        source = kvr_load32(&w->stream.source);
+
+        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
+            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                           number)])
+        {
+            return KVR_STALE;
+        }
+    }
+
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+}
+
+
 const char *
 ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)

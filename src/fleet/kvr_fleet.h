@@ -114,7 +114,7 @@ typedef struct {
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint32_t    told_sizes;         /* bits of block sizes that don't fit and
-                                       were told: kvr_complaint.c */
+                                       were told: kvr_warning.c */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */

@@ -6,6 +6,7 @@
 #include "kvr_ingest_state.h"
 #include "../zone/kvr_span.h"
 #include "kvr_stream.h"
+#include "../zone/kvr_lease.h"
 
 #include <stdlib.h>
 
@@ -136,7 +137,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     in->refused = 0;
     in->misfit = false;
     in->halfway = false;
-    in->complaint.noted = 0;
+    in->warning.noted = 0;
     memset(&in->msg, 0, sizeof(kvr_message_t));
 
     if (!kvr_worker_id_valid(worker, len)) {
@@ -559,11 +560,11 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
 
 
 bool
-kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN])
+kvr_ingest_warning(kvr_ingest_t *in, char text[KVR_WARNING_LEN])
 {
-    return kvr_complaint_tell(&in->complaint,
-                              &in->shard->fleet.workers[in->worker],
-                              in->shard->params->block_size, text);
+    return kvr_warning_tell(&in->warning,
+                            &in->shard->fleet.workers[in->worker],
+                            in->shard->params->block_size, text);
 }
 
 
@@ -577,8 +578,8 @@ kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
 
     } else {
         kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-        kvr_complaint_note(&in->complaint, &in->shard->mem, w, KVR_WHY_SYNTAX,
-                           &in->event, kvr_decoder_detail(in->decoder));
+        kvr_warning_note(&in->warning, &in->shard->mem, w, KVR_WHY_SYNTAX,
+                         &in->event, kvr_decoder_detail(in->decoder));
     }
 
     kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);

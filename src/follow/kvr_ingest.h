@@ -21,7 +21,7 @@
 #define KVR_INGEST_H_INCLUDED
 
 
-#include "kvr_complaint.h"
+#include "kvr_warning.h"
 #include "../zone/kvr_router.h"
 
 
@@ -84,7 +84,7 @@ kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
  * refused for a reason that its worker never gave before; text then says which
  * worker and why, once.
  */
-bool kvr_ingest_complaint(kvr_ingest_t *in, char text[KVR_COMPLAINT_LEN]);
+bool kvr_ingest_warning(kvr_ingest_t *in, char text[KVR_WARNING_LEN]);
 
 /* Where the worker's stream stands.  KVR_DECLINED: not known. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,

@@ -8,6 +8,7 @@
 
 #include "kvr_ingest_state.h"
 #include "kvr_stream.h"
+#include "../zone/kvr_views.h"
 
 
 static void kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w,
@@ -45,8 +46,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             || memcmp(w->conf.id, ev->worker, ev->worker_len) != 0))
     {
         kvr_ingest_refuse(in, w, KVR_WHY_WORKER);
-        kvr_complaint_note(&in->complaint, &k->mem, w, KVR_WHY_WORKER, ev,
-                           "its worker is not the channel's");
+        kvr_warning_note(&in->warning, &k->mem, w, KVR_WHY_WORKER, ev,
+                         "its worker is not the channel's");
         return KVR_OK;
     }
 
@@ -59,8 +60,8 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (ev->verdict == KVR_REFUSED) {
         kvr_ingest_refuse(in, w, ev->why);
         kvr_ingest_missed(in, ev, ev->why);
-        kvr_complaint_note(&in->complaint, &k->mem, w, ev->why, ev,
-                           kvr_decoder_detail(in->decoder));
+        kvr_warning_note(&in->warning, &k->mem, w, ev->why, ev,
+                         kvr_decoder_detail(in->decoder));
         return KVR_OK;
     }
 
@@ -78,7 +79,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (rc == KVR_INVALID && kvr_why_class(why) == KVR_WHY_IS_REFUSED) {
         in->refused++;
         kvr_ingest_missed(in, ev, why);
-        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev, "");
+        kvr_warning_note(&in->warning, &k->mem, w, why, ev, "");
     }
 
     return rc;
@@ -155,9 +156,9 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         in->refused++;
         in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
         kvr_ingest_missed(in, ev, why);
-        kvr_complaint_note(&in->complaint, &k->mem, w, why, ev,
-                           ev->verdict == KVR_REFUSED
-                           ? kvr_decoder_detail(in->decoder) : "");
+        kvr_warning_note(&in->warning, &k->mem, w, why, ev,
+                         ev->verdict == KVR_REFUSED
+                         ? kvr_decoder_detail(in->decoder) : "");
     }
 
     /* what is filtered as a whole may be of groups with another size */

@@ -5,6 +5,7 @@
 
 #include "kvr_ingest_state.h"
 #include "kvr_stream.h"
+#include "../zone/kvr_lease.h"
 
 
 static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,

@@ -27,7 +27,7 @@ struct kvr_ingest_s {
     uint32_t           generation;
     uint32_t           refused;     /* events of the message */
     bool               misfit;      /* a block size that is no multiple */
-    kvr_complaint_t    complaint;
+    kvr_warning_t      warning;
     kvr_engine_t      *engine;      /* for bare batches; made when the first
                                        one comes */
     kvr_engine_conf_t  memory;      /* of it */

@@ -6,6 +6,8 @@
 #include "kvr_snapshot.h"
 #include "../zone/kvr_span.h"
 #include "../zone/kvr_shard.h"
+#include "../zone/kvr_lease.h"
+#include "../zone/kvr_views.h"
 
 #include <stdlib.h>
 
@@ -68,54 +70,6 @@ kvr_snapshot_destroy(kvr_snapshot_t *s)
         kvr_decoder_destroy(s->decoder);
         free(s);
     }
-}
-
-
-/* ---- aside, in the zone: under the lock --------------------------------- */
-
-void
-kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker)
-{
-    uint32_t       h;
-    kvr_worker_t  *w;
-
-    w = &k->fleet.workers[worker];
-
-    if (w->stream.aside == 0) {
-        return;
-    }
-
-    k->fleet.aside = true;
-
-    for (h = w->first_holder; h != KVR_HOLDER_NONE;
-         h = k->fleet.holders[h].next)
-    {
-        kvr_shard_clear(k, h);
-    }
-
-    k->fleet.aside = false;
-
-    kvr_set64(&k->mem, &w->stream.aside, 0);
-}
-
-
-void
-kvr_shard_sweep_aside(kvr_shard_t *k)
-{
-    uint32_t  i;
-
-    kvr_txn_commit(&k->mem);
-
-    for (i = 0; i < k->zone->fleet.nworkers; i++) {
-
-        kvr_shard_drop_aside(k, i);
-
-        if (kvr_txn_room(&k->mem) < KVR_RANKS_MAX * 8) {
-            kvr_txn_commit(&k->mem);
-        }
-    }
-
-    kvr_txn_commit(&k->mem);
 }
 
 

@@ -4,6 +4,7 @@
 
 
 #include "kvr_stream.h"
+#include "../zone/kvr_views.h"
 
 
 static bool kvr_stream_unranked(const kvr_worker_t *w);

@@ -4,6 +4,7 @@
 
 
 #include "kvr_index.h"
+#include "../radix/kvr_radix_words.h"
 #include "../radix/kvr_roots.h"
 
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 
-static void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
 static kvr_rc_t kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 static kvr_rc_t kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev,
@@ -100,57 +99,6 @@ kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out)
                   - t->filtered.n;
     out->revived = e->revived;
     out->unremembered = t->unremembered;
-}
-
-
-/* ---- holders ------------------------------------------------------------ */
-
-kvr_rc_t
-kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
-{
-    kvr_rc_t              rc;
-    kvr_shard_t          *k;
-    kvr_engine_t         *e;
-    const kvr_holder_t   *holder;
-    kvr_engine_holder_t  *h;
-
-    e = op->e;
-    k = op->k;
-
-    rc = kvr_fleet_holder(&k->fleet, op->worker, rank, &op->holder);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    holder = &k->fleet.holders[op->holder];
-    h = &e->holders[(size_t) (k - e->router->shards) * e->max_holders
-                    + op->holder];
-
-    if (h->owner == 0 || h->token != k->token || h->dropped != holder->dropped
-        || h->generation != holder->generation)
-    {
-        kvr_engine_reset(e, h);
-
-        h->whole = holder->view == KVR_VIEW_NONE;
-        h->token = k->token;
-        h->dropped = holder->dropped;
-        h->generation = holder->generation;
-    }
-
-    op->rank = rank;
-    op->h = h;
-
-    return KVR_OK;
-}
-
-
-static void
-kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h)
-{
-    kvr_engine_blocks_drop(&e->blocks, &h->live);
-
-    h->owner = ++e->owner;
-    h->ngroups = 0;
 }
 
 
@@ -249,70 +197,6 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     }
 
     return rc;
-}
-
-
-kvr_rc_t
-kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
-{
-    uint32_t             unknown;
-    kvr_rc_t             rc;
-    kvr_event_t          clear;
-    const kvr_holder_t  *holder;
-
-    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
-
-    holder = &op->k->fleet.holders[op->holder];
-
-    if (op->h->dropped != holder->dropped) {
-
-        kvr_engine_reset(op->e, op->h);
-        op->h->dropped = holder->dropped;
-        op->h->whole = true;
-        op->nprops = 0;
-
-        memset(&clear, 0, sizeof(kvr_event_t));
-        clear.kind = KVR_CLEAR;
-        kvr_engine_emit(op, &clear);
-    }
-
-    return rc;
-}
-
-
-kvr_rc_t
-kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
-    kvr_why_t what)
-{
-    *why = what;
-    kvr_count(op->k, &op->w->counters.why[what], 1);
-
-    return rc;
-}
-
-
-void
-kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
-{
-    kvr_event_t  plain;
-
-    if (op->emit == NULL) {
-        return;
-    }
-
-    memset(&plain, 0, sizeof(kvr_event_t));
-
-    plain.kind = ev->kind;
-    plain.tier = ev->tier;
-    plain.rank = op->rank;
-    plain.has_parent = ev->has_parent;
-    plain.parent = ev->parent;
-    plain.handles = ev->handles;
-    plain.nhandles = ev->nhandles;
-    plain.locals = ev->locals;
-    plain.nlocals = ev->nlocals;
-
-    op->emit(op->data, &plain);
 }
 
 
@@ -582,39 +466,6 @@ kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
 
     kvr_engine_blocks_place(&op->e->blocks, b, one->locals, one->nlocals);
     kvr_engine_hold(op, b, one->tier, tiers == 0);
-}
-
-
-/* One that is held, and that nobody counts, stays at one: better less. */
-
-void
-kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
-    const kvr_event_t *ev)
-{
-    uint16_t  *copies;
-
-    copies = &b->copies[ev->tier];
-
-    if (op->e->counting && !ev->reused && *copies && *copies < UINT16_MAX) {
-        (*copies)++;
-    }
-}
-
-
-void
-kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
-    bool fresh)
-{
-    if (fresh) {
-        memset(b->copies, 0, sizeof(b->copies));
-    }
-
-    b->copies[tier] = 1;
-
-    if (b->state != KVR_KNOWN_LIVE) {
-        kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
-                               KVR_KNOWN_LIVE);
-    }
 }
 
 

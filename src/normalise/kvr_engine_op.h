@@ -71,6 +71,9 @@ typedef struct {
 /* Finds, or makes, the holder of (worker, rank), and its memory. */
 kvr_rc_t kvr_engine_op(kvr_engine_op_t *op, uint32_t rank);
 
+/* Drops the memory of a holder. */
+void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
+
 /* The memory of a block; NULL. */
 static inline kvr_engine_block_t *
 kvr_engine_find(const kvr_engine_op_t *op, uint64_t handle)

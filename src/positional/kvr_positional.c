@@ -5,12 +5,9 @@
 
 #include "kvr_links.h"
 #include "kvr_places.h"
+#include "kvr_positional_forget.h"
 #include "kvr_positional_steps.h"
 
-
-/* Room that one step needs: the longest clusters moved. */
-#define KVR_POSITIONAL_TXN_ROOM       4096
-#define KVR_POSITIONAL_LIMBO_ROOM     64
 
 #define KVR_POSITIONAL_AHEAD          8     /* handles fetched ahead */
 
@@ -29,8 +26,6 @@ typedef struct {
 } kvr_positional_chain_t;
 
 
-static void kvr_positional_open(kvr_positional_t *x);
-static bool kvr_positional_short(const kvr_positional_t *x);
 static kvr_rc_t kvr_positional_new(kvr_positional_t *x, uint32_t parent,
     uint64_t hash, uint64_t sequence, uint32_t *block);
 static uint32_t kvr_positional_anchor(const kvr_positional_t *x,
@@ -49,53 +44,6 @@ static kvr_rc_t kvr_positional_hold(kvr_positional_t *x, uint32_t view,
     kvr_tier_t tier, uint32_t block, uint64_t handle);
 static void kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
     const uint64_t *handles, uint32_t n);
-static void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
-
-
-/* ---- transactions ------------------------------------------------------- */
-
-void
-kvr_positional_begin(kvr_positional_t *x)
-{
-    kvr_positional_open(x);
-
-    if (x->zone->tidying) {
-        (void) kvr_positional_tidy(x, x->zone->tidying);
-        kvr_txn_commit(x->mem);
-        kvr_positional_open(x);
-    }
-}
-
-
-static void
-kvr_positional_open(kvr_positional_t *x)
-{
-    kvr_arena_settle(&x->arena);
-
-    /* counters that change with every block are logged once, here */
-
-    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
-                x->handles.zone->used);
-    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
-}
-
-
-static bool
-kvr_positional_short(const kvr_positional_t *x)
-{
-    return kvr_txn_room(x->mem) < KVR_POSITIONAL_TXN_ROOM
-           || kvr_arena_limbo_room(&x->arena) < KVR_POSITIONAL_LIMBO_ROOM;
-}
-
-
-void
-kvr_positional_breathe(kvr_positional_t *x)
-{
-    if (kvr_positional_short(x)) {
-        kvr_txn_commit(x->mem);
-        kvr_positional_open(x);
-    }
-}
 
 
 /* ---- blocks ------------------------------------------------------------- */
@@ -146,60 +94,6 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
     }
 
     return KVR_OK;
-}
-
-
-uint32_t
-kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
-{
-    uint32_t      parent;
-    kvr_block_t  *b, *up;
-
-    while (block) {
-
-        b = kvr_block_at(&x->arena, block);
-
-        if (b->nchildren || kvr_block_held(&x->arena, b)) {
-            break;
-        }
-
-        parent = b->parent;
-
-        if (x->zone->forgetting == block) {
-            kvr_set32(x->mem, &x->zone->forgetting, 0);
-        }
-
-        kvr_places_delete(x, block);
-
-        kvr_version_lock(x->mem, &b->version);
-        kvr_set32(x->mem, &b->position, KVR_BLOCK_FREE);
-        kvr_version_unlock(&b->version);
-
-        if (parent) {
-            up = kvr_block_at(&x->arena, parent);
-            kvr_set32(x->mem, &up->nchildren, up->nchildren - 1);
-        }
-
-        if (b->cap) {
-            kvr_arena_free(&x->arena, b->at.ext);
-        }
-
-        kvr_arena_free(&x->arena, block);
-
-        block = parent;
-
-        if (kvr_positional_short(x)) {
-            kvr_set32(x->mem, &x->zone->tidying, block);
-            kvr_txn_commit(x->mem);
-            kvr_positional_open(x);
-        }
-    }
-
-    if (x->zone->tidying) {
-        kvr_set32(x->mem, &x->zone->tidying, 0);
-    }
-
-    return block;
 }
 
 
@@ -625,46 +519,7 @@ kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
 }
 
 
-/* The entry of a handle goes. */
-
-static void
-kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
-{
-    uint32_t  view;
-
-    view = kvr_entry_view(x->handles.slots[slot].place);
-
-    kvr_entries_delete(&x->handles, slot);
-    kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
-
-    if (x->view_handles[view] == 0 && x->view_broken[view]) {
-        /* nothing is left of a view that was hidden */
-        kvr_links_set_broken(x, view, 0);
-    }
-}
-
-
 /* ---- reclaim ------------------------------------------------------------ */
-
-void
-kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i)
-{
-    uint32_t      view;
-    uint64_t      slot, handle;
-    kvr_block_t  *b;
-
-    b = kvr_block_at(&x->arena, block);
-    view = kvr_mark_view(kvr_block_marks(&x->arena, b)[i]);
-    handle = kvr_block_values(&x->arena, b)[i];
-
-    if (kvr_entries_find(&x->handles, handle, view, &slot) == NULL) {
-        kvr_txn_damaged("a handle is not in its table");
-    }
-
-    kvr_links_lose(x, view, block, handle, 0);
-    kvr_positional_drop(x, slot);
-}
-
 
 bool
 kvr_positional_reclaim(kvr_positional_t *x,

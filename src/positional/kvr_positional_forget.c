@@ -21,7 +21,8 @@
  */
 
 
-#include "../core/kvr_oldest.h"
+#include "../core/kvr_evict_sample.h"
+#include "kvr_positional_forget.h"
 #include "kvr_positional_steps.h"
 
 
@@ -49,11 +50,11 @@ typedef struct {
 
 
 static uint32_t kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
-    kvr_oldest_t *oldest, uint32_t *cost);
+    kvr_evict_sample_t *oldest, uint32_t *cost);
 static uint32_t kvr_forget_blocks(kvr_positional_t *x, uint32_t keep,
-    uint32_t n, const kvr_oldest_t *near);
+    uint32_t n, const kvr_evict_sample_t *near);
 static bool kvr_forget_best(const kvr_positional_t *x, uint32_t keep,
-    uint32_t n, const kvr_oldest_t *near, kvr_forget_row_t *best);
+    uint32_t n, const kvr_evict_sample_t *near, kvr_forget_row_t *best);
 static bool kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
     kvr_forget_row_t *row);
 static bool kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block);
@@ -67,9 +68,9 @@ static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
 bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 {
-    uint32_t          some, room;
-    kvr_oldest_t      oldest;
-    kvr_arena_want_t  want;
+    uint32_t            some, room;
+    kvr_evict_sample_t  oldest;
+    kvr_arena_want_t    want;
 
     want = x->arena.lack;
     x->arena.lack.class = 0;
@@ -108,8 +109,8 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
  */
 
 static uint32_t
-kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
-    uint32_t *cost)
+kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
+    kvr_evict_sample_t *oldest, uint32_t *cost)
 {
     uint32_t  i, n, block, all;
     uint64_t  pos, look;
@@ -119,7 +120,7 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
     look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
 
     for (i = 0;
-         i < look && oldest->n < KVR_OLDEST_SAMPLE
+         i < look && oldest->n < KVR_EVICT_SAMPLE
          && (oldest->n == 0 || i < KVR_FORGET_LOOK);
          i++)
     {
@@ -129,7 +130,7 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
         if (block && block != keep
             && kvr_block_at(&x->arena, block)->nchildren == 0)
         {
-            kvr_oldest_add(oldest, block, kvr_forget_age(x, block));
+            kvr_evict_sample_add(oldest, block, kvr_forget_age(x, block));
         }
     }
 
@@ -137,7 +138,7 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
 
     *cost += (i - kvr_min(i, KVR_FORGET_LOOK)) / KVR_FORGET_SLOTS;
 
-    n = kvr_min(oldest->n, KVR_OLDEST_BEST);
+    n = kvr_min(oldest->n, KVR_EVICT_BEST);
     all = 0;
 
     for (i = 0; i < n && all < KVR_FORGET_COST; i++) {
@@ -152,7 +153,7 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep, kvr_oldest_t *oldest,
 
 static uint32_t
 kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
-    const kvr_oldest_t *near)
+    const kvr_evict_sample_t *near)
 {
     bool              more;
     uint32_t          block, end, cost, all;
@@ -200,7 +201,7 @@ kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
 
 static bool
 kvr_forget_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
-    const kvr_oldest_t *near, kvr_forget_row_t *best)
+    const kvr_evict_sample_t *near, kvr_forget_row_t *best)
 {
     uint32_t          i;
     kvr_forget_row_t  row;
@@ -345,8 +346,8 @@ kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
 static uint32_t
 kvr_forget_age(const kvr_positional_t *x, uint32_t block)
 {
-    return kvr_oldest_age(x->now,
-                          kvr_load32(&kvr_block_at(&x->arena, block)->stamp));
+    return kvr_evict_age(x->now,
+                         kvr_load32(&kvr_block_at(&x->arena, block)->stamp));
 }
 
 

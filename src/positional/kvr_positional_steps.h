@@ -12,6 +12,34 @@
 #include "kvr_positional.h"
 
 
+/* Room that one step needs: the longest clusters moved. */
+#define KVR_POSITIONAL_TXN_ROOM       4096
+#define KVR_POSITIONAL_LIMBO_ROOM     64
+
+
+/* The log is empty: what every transaction begins with. */
+static inline void
+kvr_positional_open(kvr_positional_t *x)
+{
+    kvr_arena_settle(&x->arena);
+
+    /* counters that change with every block are logged once, here */
+
+    kvr_txn_log(x->mem, &x->handles.zone->used, KVR_UNDO_64,
+                x->handles.zone->used);
+    kvr_txn_log(x->mem, &x->zone->blocks, KVR_UNDO_64, x->zone->blocks);
+}
+
+
+/* Would another step not fit? */
+static inline bool
+kvr_positional_short(const kvr_positional_t *x)
+{
+    return kvr_txn_room(x->mem) < KVR_POSITIONAL_TXN_ROOM
+           || kvr_arena_limbo_room(&x->arena) < KVR_POSITIONAL_LIMBO_ROOM;
+}
+
+
 /* Between two steps: commits and goes on when another would not fit. */
 void kvr_positional_breathe(kvr_positional_t *x);
 
@@ -28,14 +56,8 @@ uint32_t kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
  */
 void kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i);
 
-/*
- * Forgets some of what was not used for long, but not the block `keep`, nor
- * those before it.  With a log that holds what kvr_positional_begin() wrote;
- * leaves it so.  Adds to *cost; false: there is nothing to forget that would
- * help, or that is as much as an event may cost.
- */
-bool kvr_positional_make_room(kvr_positional_t *x, uint32_t keep,
-    uint32_t *cost);
+/* The entry of a handle goes. */
+void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);
 
 
 #endif /* KVR_POSITIONAL_STEPS_H_INCLUDED */

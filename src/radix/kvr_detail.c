@@ -41,7 +41,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     kvr_detail_t   *d;
     kvr_details_t  *details, *old;
 
-    depth = kvr_cover_depth(c, run, view);
+    depth = kvr_pairs_depth(c, run, view);
     words = (kvr_max(run->len, 1u) + 63) / 64;
 
     bits = kvr_arena_alloc(c->arena, words * KVR_TIERS);
@@ -89,7 +89,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     details = kvr_arena_at(c->arena, run->detail);
     d = &details->items[n];
 
-    rc = kvr_cover_set_depth(c, run, view, KVR_COVER_DETAIL);
+    rc = kvr_pairs_set_depth(c, run, view, KVR_COVER_DETAIL);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -286,7 +286,7 @@ kvr_detail_settle(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
         kvr_detail_drop(c, run, d);
 
         /* the view has its pair: this takes no memory */
-        (void) kvr_cover_set_depth(c, run, k, lead);
+        (void) kvr_pairs_set_depth(c, run, k, lead);
         return;
     }
 

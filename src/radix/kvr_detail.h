@@ -10,7 +10,7 @@
 #define KVR_DETAIL_H_INCLUDED
 
 
-#include "kvr_run.h"
+#include "kvr_pairs.h"
 
 
 #define kvr_detail_bits(c, d)                                                 \

@@ -9,8 +9,9 @@
  */
 
 
+#include "kvr_radix.h"
 #include "kvr_children.h"
-#include "kvr_radix_run.h"
+#include "kvr_radix_words.h"
 
 
 #define KVR_FIND_SPINS       64         /* while a run's version is odd */

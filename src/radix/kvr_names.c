@@ -5,6 +5,7 @@
 
 #include "kvr_names.h"
 #include "kvr_radix_run.h"
+#include "kvr_radix_words.h"
 
 
 #define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
@@ -81,7 +82,7 @@ kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
         return false;
     }
 
-    pair = kvr_cover_pair(&x->cover, r, view);
+    pair = kvr_pairs_get(&x->cover, r, view);
 
     if (pair & KVR_COVER_OWN) {
         return false;
@@ -677,7 +678,7 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
     }
 
     kvr_set32(x->mem, &x->view_owns[view], x->view_owns[view] + o->n);
-    kvr_cover_set_own(&x->cover, r, view);
+    kvr_pairs_set_own(&x->cover, r, view);
 
     return KVR_OK;
 }

@@ -36,7 +36,7 @@
 #define KVR_NAMES_H_INCLUDED
 
 
-#include "kvr_radix.h"
+#include "kvr_radix_state.h"
 
 
 #define KVR_OWN_MAX          1024       /* names of a view's own in one run */
@@ -149,19 +149,6 @@ kvr_rc_t kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
  * must be empty before more can go.
  */
 bool kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
-
-
-/*
- * One device block more behind the last one of its run, which is the parent,
- * for a view that has all of it; and the last block of a run taken out, when
- * the view is the only one there and the block is found by that name.  False,
- * nothing done: it is not as simple as that.
- */
-bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *parent, kvr_handle_key_t key, uint64_t handle,
-    uint64_t hash, uint64_t seed);
-bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *name, kvr_handle_key_t key);
 
 
 /* ---- own ---------------------------------------------------------------- */

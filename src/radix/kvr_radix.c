@@ -45,10 +45,13 @@
  */
 
 
+#include "kvr_radix.h"
 #include "kvr_children.h"
-#include "kvr_names.h"
+#include "kvr_radix_forget.h"
+#include "kvr_radix_free.h"
+#include "kvr_radix_one.h"
 #include "kvr_radix_run.h"
-#include "kvr_roots.h"
+#include "kvr_radix_words.h"
 
 
 /* Shares of the memory, in 256ths: see the zone-size table in README. */
@@ -331,7 +334,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 
     view = op->view;
     r = kvr_radix_run(x, run);
-    pair = kvr_cover_pair(&x->cover, r, view);
+    pair = kvr_pairs_get(&x->cover, r, view);
     i = 0;
 
     if (kvr_load32(&r->stamp) != x->now) {
@@ -382,7 +385,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
                 }
 
                 if (offset + i > pair) {
-                    rc = kvr_cover_set_depth(&x->cover, r, view, offset + i);
+                    rc = kvr_pairs_set_depth(&x->cover, r, view, offset + i);
                     if (rc != KVR_OK) {
                         return rc;
                     }
@@ -475,7 +478,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     }
 
     if (kvr_own_find(x, r, view)) {
-        kvr_cover_set_own(&x->cover, r, view);
+        kvr_pairs_set_own(&x->cover, r, view);
     }
 
     kvr_radix_count(x, view, 1);
@@ -499,7 +502,7 @@ kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
-    pair = kvr_cover_pair(&x->cover, r, view);
+    pair = kvr_pairs_get(&x->cover, r, view);
 
     if ((pair & KVR_COVER_OWN) == 0) {
 
@@ -618,7 +621,7 @@ kvr_radix_each(const kvr_radix_t *x,
 
         r = kvr_radix_run(x, name.run);
 
-        for (i = 0; (name.view = kvr_cover_next(&x->cover, r, &i))
+        for (i = 0; (name.view = kvr_pairs_next(&x->cover, r, &i))
                     != UINT32_MAX; i++)
         {
             o = kvr_own_find(x, r, name.view);

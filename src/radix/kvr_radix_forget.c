@@ -20,9 +20,9 @@
  */
 
 
-#include "kvr_names.h"
-#include "../core/kvr_oldest.h"
-#include "kvr_radix_run.h"
+#include "../core/kvr_evict_sample.h"
+#include "kvr_radix_forget.h"
+#include "kvr_radix_free.h"
 
 
 #define KVR_FORGET_COST      2048       /* of a sample; no run is forgotten by
@@ -100,18 +100,18 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 static uint32_t
 kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
 {
-    uint32_t      i, n, run, cost;
-    uint64_t      slot;
-    kvr_oldest_t  oldest;
+    uint32_t            i, n, run, cost;
+    uint64_t            slot;
+    kvr_evict_sample_t  oldest;
 
     oldest.n = 0;
 
-    for (i = 0; i < KVR_OLDEST_SAMPLE; i++) {
+    for (i = 0; i < KVR_EVICT_SAMPLE; i++) {
 
         run = kvr_forget_leaf(x, kvr_forget_random(x), keep);
 
         if (run) {
-            kvr_oldest_add(&oldest, run, kvr_forget_age(x, run));
+            kvr_evict_sample_add(&oldest, run, kvr_forget_age(x, run));
         }
     }
 
@@ -128,14 +128,14 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
             run = (uint32_t) (x->children[slot] >> 32);
 
             if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
-                kvr_oldest_add(&oldest, run, 0);
+                kvr_evict_sample_add(&oldest, run, 0);
             }
         }
 
         kvr_set64(x->mem, &x->zone->forget_at, slot);
     }
 
-    n = kvr_min(oldest.n, KVR_OLDEST_BEST);
+    n = kvr_min(oldest.n, KVR_EVICT_BEST);
     cost = 0;
 
     for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
@@ -312,7 +312,7 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
 static uint32_t
 kvr_forget_age(const kvr_radix_t *x, uint32_t run)
 {
-    return kvr_oldest_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
+    return kvr_evict_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
 }
 
 
@@ -400,7 +400,7 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
     n = 0;
 
     do {
-        view = kvr_cover_next(&x->cover, r, &i);
+        view = kvr_pairs_next(&x->cover, r, &i);
 
         if (view == UINT32_MAX) {
             break;

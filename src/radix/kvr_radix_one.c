@@ -9,8 +9,9 @@
  */
 
 
-#include "kvr_names.h"
-#include "kvr_radix_run.h"
+#include "kvr_radix_one.h"
+#include "kvr_radix_free.h"
+#include "kvr_radix_words.h"
 
 
 static kvr_rc_t kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
@@ -83,7 +84,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
         return false;
     }
 
-    depth = kvr_cover_word(&x->cover, r, view);
+    depth = kvr_pairs_word(&x->cover, r, view);
 
     if (depth == NULL || *depth != n) {
         return false;
@@ -176,7 +177,7 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *name,
         return false;
     }
 
-    depth = kvr_cover_word(&x->cover, r, view);
+    depth = kvr_pairs_word(&x->cover, r, view);
 
     if (depth == NULL || *depth != n + 1) {
         return false;

@@ -5,7 +5,9 @@
  */
 
 
-#include "kvr_names.h"
+#include "kvr_radix_forget.h"
+#include "kvr_radix_free.h"
+#include "kvr_radix_one.h"
 #include "kvr_radix_run.h"
 
 
@@ -36,7 +38,7 @@ kvr_radix_row_begin(kvr_radix_t *x, kvr_radix_row_t *row, uint32_t run)
 
     row->run = run;
     row->r = kvr_radix_run(x, run);
-    pair = kvr_cover_pair(&x->cover, row->r, row->view);
+    pair = kvr_pairs_get(&x->cover, row->r, row->view);
     row->depth = kvr_cover_plain(pair);
     row->was = row->depth;
     row->own = pair & KVR_COVER_OWN;
@@ -49,7 +51,7 @@ kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 {
     if (row->depth != row->was) {
         /* it has a pair: this takes no memory */
-        (void) kvr_cover_set_depth(&x->cover, row->r, row->view, row->depth);
+        (void) kvr_pairs_set_depth(&x->cover, row->r, row->view, row->depth);
         row->was = row->depth;
     }
 
@@ -288,7 +290,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
         dropped = false;
         i = 0;
 
-        while ((view = kvr_cover_next(&x->cover, r, &i)) != UINT32_MAX) {
+        while ((view = kvr_pairs_next(&x->cover, r, &i)) != UINT32_MAX) {
 
             if (!dying(data, view)) {
                 i++;
@@ -314,26 +316,4 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);
 
     return false;
-}
-
-
-void
-kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
-{
-    uint32_t    held;
-    kvr_run_t  *r;
-
-    r = kvr_radix_run(x, run);
-
-    if (kvr_cover_pair(&x->cover, r, view) & KVR_COVER_OWN) {
-
-        kvr_radix_breathe(x);
-        kvr_own_drop(x, run, view);
-
-    } else {
-        held = kvr_cover_held(&x->cover, r, view);
-        kvr_radix_count(x, view, -(int32_t) held);
-    }
-
-    kvr_cover_drop(&x->cover, r, view);
 }

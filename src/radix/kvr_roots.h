@@ -26,7 +26,7 @@
 #define KVR_ROOTS_H_INCLUDED
 
 
-#include "kvr_radix.h"
+#include "kvr_radix_state.h"
 
 
 #define KVR_ROOTS_MAX        (1u << 19) /* cells: 64 KiB of bits */

@@ -8,39 +8,10 @@
 #include <stdlib.h>
 
 
+static kvr_rc_t kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg,
+    kvr_why_t *why);
 static bool kvr_json_text(const kvr_msgpack_t *in);
 static void kvr_scratch_free(kvr_scratch_t *s);
-
-
-static const char *const  kvr_why_names[KVR_WHYS] = {
-    [KVR_WHY_NONE] = "none",
-    [KVR_WHY_MEDIUM] = "medium",
-    [KVR_WHY_LOCALITY] = "locality",
-    [KVR_WHY_GROUP] = "group",
-    [KVR_WHY_EXTRA_KEY] = "extra_key",
-    [KVR_WHY_LORA_ID] = "lora_id",
-    [KVR_WHY_BIGRAM] = "bigram",
-    [KVR_WHY_PARTIAL] = "partial",
-    [KVR_WHY_SYNTAX] = "syntax",
-    [KVR_WHY_TYPE] = "type",
-    [KVR_WHY_LENGTH] = "length",
-    [KVR_WHY_BLOCK_SIZE] = "block_size",
-    [KVR_WHY_LIMIT] = "limit",
-    [KVR_WHY_PARENT] = "parent",
-    [KVR_WHY_RANK] = "rank",
-    [KVR_WHY_WORKER] = "worker",
-    [KVR_WHY_FULL] = "full",
-    [KVR_WHY_FORGOTTEN] = "forgotten",
-    [KVR_WHY_UNKNOWN] = "unknown"
-};
-
-
-static const char *const  kvr_why_classes[] = {
-    [KVR_WHY_IS_NONE] = "none",
-    [KVR_WHY_IS_FILTERED] = "filtered",
-    [KVR_WHY_IS_REFUSED] = "refused",
-    [KVR_WHY_IS_FORGOTTEN] = "forgotten"
-};
 
 
 kvr_decoder_t *
@@ -164,9 +135,12 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     {
         rc = kvr_envelope_open(d, msg, why);
 
-    } else {
-        rc = kvr_batch_open(d, msg, why);
+        if (rc != KVR_OK || msg->heartbeat) {
+            goto done;
+        }
     }
+
+    rc = kvr_batch_open(d, msg, why);
 
 done:
 
@@ -181,7 +155,8 @@ done:
 }
 
 
-kvr_rc_t
+/* Any message or payload but an envelope, from the bytes in d->in. */
+static kvr_rc_t
 kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 {
     kvr_msgpack_t       peek;
@@ -296,122 +271,6 @@ const char *
 kvr_decoder_detail(const kvr_decoder_t *d)
 {
     return d->detail;
-}
-
-
-const char *
-kvr_why_name(kvr_why_t why)
-{
-    if ((unsigned) why >= KVR_WHYS) {
-        return "unknown";
-    }
-
-    return kvr_why_names[why];
-}
-
-
-kvr_why_class_t
-kvr_why_class(kvr_why_t why)
-{
-    if (why == KVR_WHY_NONE) {
-        return KVR_WHY_IS_NONE;
-    }
-
-    if (why < KVR_WHY_SYNTAX) {
-        return KVR_WHY_IS_FILTERED;
-    }
-
-    return why < KVR_WHY_FULL ? KVR_WHY_IS_REFUSED : KVR_WHY_IS_FORGOTTEN;
-}
-
-
-const char *
-kvr_why_class_name(kvr_why_class_t c)
-{
-    return kvr_why_classes[c];
-}
-
-
-void *
-kvr_scratch_reserve(kvr_scratch_t *s, size_t size)
-{
-    void    *data;
-    size_t   room;
-
-    if (size <= s->size) {
-        return s->data;
-    }
-
-    room = (s->size == 0) ? 4096 : s->size;
-
-    while (room < size) {
-        room *= 2;
-    }
-
-    data = realloc(s->data, room);
-    if (data == NULL) {
-        return NULL;
-    }
-
-    s->data = data;
-    s->size = room;
-
-    return data;
-}
-
-
-const char *
-kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value)
-{
-    uint64_t  *values;
-
-    if (*n == KVR_EVENT_BLOCKS_MAX) {
-        return "too many blocks";
-    }
-
-    values = kvr_scratch_reserve(s, (*n + (size_t) 1) * sizeof(uint64_t));
-    if (values == NULL) {
-        return "out of memory";
-    }
-
-    values[(*n)++] = value;
-
-    return NULL;
-}
-
-
-kvr_rc_t
-kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail)
-{
-    ev->verdict = KVR_FILTERED;
-    ev->why = why;
-    d->detail = detail;
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail)
-{
-    ev->verdict = KVR_REFUSED;
-    ev->why = why;
-    d->detail = detail;
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
-    const char *detail)
-{
-    *why = reason;
-    d->detail = detail;
-
-    return KVR_INVALID;
 }
 
 

@@ -92,12 +92,10 @@ typedef enum {
 
 kvr_json_dialect_t kvr_json_dialect(const kvr_msgpack_t *in);
 
-/* Any message or payload but an envelope, from the bytes in d->in. */
-kvr_rc_t kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why);
-
 /*
  * The dialects.  d->in is at the first byte of the message; for an envelope
- * that is the array's.
+ * that is the array's, and afterwards, unless it is a heartbeat, that of its
+ * payload.
  */
 kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
     kvr_why_t *why);

@@ -116,5 +116,5 @@ kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
     d->in.pos = payload->bytes;
     d->in.left = payload->count;
 
-    return kvr_batch_open(d, msg, why);
+    return KVR_OK;
 }

@@ -148,36 +148,6 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-void
-kvr_tensorrt_begin(kvr_decoder_t *d)
-{
-    kvr_tensorrt_t  *t;
-
-    t = d->tensorrt;
-
-    t->judged = false;
-    t->type = KVR_TENSORRT_UNKNOWN;
-    t->has_id = false;
-    t->has_parent = false;
-    t->has_hash = false;
-    t->has_blocks = false;
-    t->has_hashes = false;
-    t->has_old = false;
-    t->has_new = false;
-    t->id = 0;
-    t->rank = d->rank;
-    t->window = 0;
-    t->parent = 0;
-    t->nhashes = 0;
-    t->nblocks = 0;
-    t->ntokens = 0;
-    t->nmm = 0;
-    t->lora_len = 0;
-    t->salt_len = 0;
-    t->wrong = KVR_WHY_NONE;
-}
-
-
 /*
  * An engine that begins says the window of each of its pools, and then starts
  * its numbers at 0; the windows of its last life are forgotten.
@@ -590,15 +560,5 @@ kvr_tensorrt_remove(kvr_decoder_t *d, kvr_event_t *ev, kvr_tier_t tier,
     if (remaining != NULL && n != 0) {
         memset(remaining, 0, n * sizeof(uint32_t));
         ev->remaining = remaining;
-    }
-}
-
-
-void
-kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail)
-{
-    if (t->wrong == KVR_WHY_NONE) {
-        t->wrong = why;
-        t->detail = detail;
     }
 }

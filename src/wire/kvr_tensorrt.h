@@ -132,7 +132,25 @@ extern const yajl_callbacks  kvr_tensorrt_callbacks;
 /* Nothing is known of the event that is read next. */
 void kvr_tensorrt_begin(kvr_decoder_t *d);
 
-void kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail);
+/* The first thing that is wrong with the event stays. */
+static inline void
+kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail)
+{
+    if (t->wrong == KVR_WHY_NONE) {
+        t->wrong = why;
+        t->detail = detail;
+    }
+}
+
+
+/* The same, with the block. */
+static inline void
+kvr_tensorrt_block_wrong(kvr_tensorrt_t *t, kvr_why_t why)
+{
+    if (t->block.why == KVR_WHY_NONE) {
+        t->block.why = why;
+    }
+}
 
 
 #endif /* KVR_TENSORRT_H_INCLUDED */

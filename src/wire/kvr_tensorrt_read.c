@@ -42,7 +42,6 @@ static bool kvr_tensorrt_text(kvr_tensorrt_t *t, kvr_scratch_t *to,
 static void kvr_tensorrt_append(kvr_tensorrt_t *t, kvr_scratch_t *to,
     uint32_t *n, uint64_t value);
 static void kvr_tensorrt_block(kvr_decoder_t *d);
-static void kvr_tensorrt_block_wrong(kvr_tensorrt_t *t, kvr_why_t why);
 
 
 const yajl_callbacks  kvr_tensorrt_callbacks = {
@@ -770,10 +769,31 @@ kvr_tensorrt_block(kvr_decoder_t *d)
 }
 
 
-static void
-kvr_tensorrt_block_wrong(kvr_tensorrt_t *t, kvr_why_t why)
+void
+kvr_tensorrt_begin(kvr_decoder_t *d)
 {
-    if (t->block.why == KVR_WHY_NONE) {
-        t->block.why = why;
-    }
+    kvr_tensorrt_t  *t;
+
+    t = d->tensorrt;
+
+    t->judged = false;
+    t->type = KVR_TENSORRT_UNKNOWN;
+    t->has_id = false;
+    t->has_parent = false;
+    t->has_hash = false;
+    t->has_blocks = false;
+    t->has_hashes = false;
+    t->has_old = false;
+    t->has_new = false;
+    t->id = 0;
+    t->rank = d->rank;
+    t->window = 0;
+    t->parent = 0;
+    t->nhashes = 0;
+    t->nblocks = 0;
+    t->ntokens = 0;
+    t->nmm = 0;
+    t->lora_len = 0;
+    t->salt_len = 0;
+    t->wrong = KVR_WHY_NONE;
 }

@@ -7,9 +7,9 @@
 
 
 #include "kvr_span.h"
+#include "kvr_views.h"
 
 
-static void kvr_apply_untruncate(kvr_shard_t *k, uint32_t worker);
 static kvr_rc_t kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown,
     kvr_why_t *why);
@@ -20,62 +20,6 @@ static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
 static void kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder);
 static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
-
-
-void
-kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
-{
-    uint32_t  view;
-
-    view = kvr_fleet_drop_view(&k->fleet, holder);
-
-    if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
-        kvr_fleet_free_view(&k->fleet, view);
-    }
-
-    kvr_apply_untruncate(k, k->fleet.holders[holder].worker);
-}
-
-
-/* A worker of which nothing is held has lost nothing. */
-
-static void
-kvr_apply_untruncate(kvr_shard_t *k, uint32_t worker)
-{
-    uint32_t       h;
-    kvr_worker_t  *w;
-
-    w = &k->fleet.workers[worker];
-
-    if ((w->flags & KVR_WORKER_TRUNCATED) == 0) {
-        return;
-    }
-
-    for (h = w->first_holder; h != KVR_HOLDER_NONE;
-         h = k->fleet.holders[h].next)
-    {
-        if (k->fleet.holders[h].view != KVR_VIEW_NONE) {
-            return;
-        }
-    }
-
-    kvr_fleet_set_flags(&k->fleet, worker, 0, KVR_WORKER_TRUNCATED);
-}
-
-
-void
-kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker)
-{
-    uint32_t  h;
-
-    kvr_shard_drop_aside(k, worker);
-
-    for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
-         h = k->fleet.holders[h].next)
-    {
-        kvr_shard_clear(k, h);
-    }
-}
 
 
 kvr_rc_t

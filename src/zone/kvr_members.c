@@ -11,6 +11,7 @@
 
 
 #include "kvr_shard.h"
+#include "kvr_views.h"
 
 
 static kvr_health_t *kvr_members_health(const kvr_router_t *r,
@@ -29,17 +30,6 @@ kvr_members_shard(const kvr_router_t *r, uint32_t number, uint32_t *local)
     *local = number / r->nshards;
 
     return &r->shards[number % r->nshards];
-}
-
-
-uint32_t
-kvr_router_shard(const kvr_router_t *r, const char *id, size_t len)
-{
-    if (r->nshards == 1) {
-        return 0;
-    }
-
-    return (uint32_t) (kvr_hash_bytes(id, len, KVR_HASH_SEED) % r->nshards);
 }
 
 

@@ -7,6 +7,8 @@
 
 
 #include "kvr_shard.h"
+#include "kvr_lease.h"
+#include "kvr_views.h"
 
 
 static kvr_rc_t kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,

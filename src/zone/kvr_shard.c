@@ -6,13 +6,37 @@
 #include "kvr_shard.h"
 
 
-#define KVR_RECLAIM_SLOTS    256       /* looked at between two clock reads */
-
-
 static uint64_t kvr_shard_round(uint64_t at);
-static bool kvr_shard_left_aside(kvr_shard_t *k);
-static bool kvr_view_dying(void *data, uint32_t view);
-static void kvr_reclaim_finish(kvr_shard_t *k);
+
+
+/* ---- parameters --------------------------------------------------------- */
+
+uint32_t
+kvr_router_shard(const kvr_router_t *r, const char *id, size_t len)
+{
+    if (r->nshards == 1) {
+        return 0;
+    }
+
+    return (uint32_t) (kvr_hash_bytes(id, len, KVR_HASH_SEED) % r->nshards);
+}
+
+
+size_t
+kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens)
+{
+    return (ntokens - (params->eagle && ntokens)) / params->block_size;
+}
+
+
+size_t
+kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
+    const uint32_t *tokens, size_t ntokens, uint64_t *out)
+{
+    return params->eagle
+           ? kvr_hash_pairs(h, tokens, ntokens, params->block_size, out)
+           : kvr_hash_blocks(h, tokens, ntokens, params->block_size, out);
+}
 
 
 /* ---- making and opening ------------------------------------------------- */
@@ -115,7 +139,6 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
 
     kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
-    kvr_shard_forget_init(k);
 
     return true;
 }
@@ -156,28 +179,6 @@ kvr_shard_unlock(kvr_shard_t *k)
 }
 
 
-kvr_rc_t
-kvr_shard_lock_leased(kvr_shard_t *k)
-{
-    kvr_rc_t  rc;
-
-    rc = kvr_shard_lock(k, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    if (k->token == 0 || k->zone->lease.token != k->token
-        || k->zone->lease.owner != k->self)
-    {
-        k->token = 0;
-        kvr_shard_unlock(k);
-        return KVR_LOST;
-    }
-
-    return KVR_OK;
-}
-
-
 /* The lock, and a worker that is there; on KVR_OK the caller unlocks. */
 
 kvr_rc_t
@@ -209,177 +210,4 @@ kvr_shard_recover(kvr_shard_t *k)
     if (kvr_lock_orphaned(&k->zone->lock) && kvr_shard_lock(k, 0) == KVR_OK) {
         kvr_shard_unlock(k);
     }
-}
-
-
-bool
-kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us)
-{
-    bool  more, left;
-
-    left = kvr_shard_left_aside(k);
-
-    if (kvr_load32(&k->zone->fleet.ndying) == 0 && !left) {
-        return false;
-    }
-
-    if (kvr_shard_lock(k, 0) != KVR_OK) {
-        return true;
-    }
-
-    if (left && kvr_shard_left_aside(k)) {
-        kvr_shard_sweep_aside(k);
-    }
-
-    do {
-        kvr_index_begin(&k->index);
-
-        if (kvr_index_reclaim(&k->index, kvr_view_dying, k,
-                              KVR_RECLAIM_SLOTS)
-            || k->zone->fleet.ndying == 0)
-        {
-            kvr_reclaim_finish(k);
-        }
-
-        kvr_txn_commit(&k->mem);
-
-        more = k->zone->fleet.ndying != 0;
-
-    } while (more && kvr_now_us() < until_us);
-
-    kvr_shard_unlock(k);
-
-    return more;
-}
-
-
-/* Is something aside of nobody, who will not take it down either? */
-
-static bool
-kvr_shard_left_aside(kvr_shard_t *k)
-{
-    return kvr_load32(&k->zone->fleet.naside)
-           && !kvr_owner_alive(kvr_load64(&k->zone->lease.owner));
-}
-
-
-static bool
-kvr_view_dying(void *data, uint32_t view)
-{
-    kvr_shard_t  *k = data;
-
-    return k->fleet.view_holder[view] == KVR_VIEW_DYING;
-}
-
-
-/* A round is over: views of which nothing is left may be used again. */
-
-static void
-kvr_reclaim_finish(kvr_shard_t *k)
-{
-    uint32_t  v;
-
-    for (v = 0; v < k->zone->fleet.nviews; v++) {
-        if (kvr_view_dying(k, v) && kvr_index_view_empty(&k->index, v)) {
-            kvr_fleet_free_view(&k->fleet, v);
-
-            /* thousands may die together: the log is not for all of them */
-            if (kvr_txn_room(&k->mem) < 16) {
-                kvr_txn_commit(&k->mem);
-            }
-        }
-    }
-}
-
-
-/* ---- lease -------------------------------------------------------------- */
-
-/*
- * A lease whose holder is gone becomes free first, so that all who wait count
- * from the same moment.
- */
-
-kvr_rc_t
-kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms)
-{
-    kvr_rc_t      rc;
-    kvr_lease_t  *lease;
-    kvr_owner_t   owner;
-    uint64_t      renewed;
-
-    lease = &k->zone->lease;
-    owner = kvr_load64(&lease->owner);
-    renewed = kvr_load64(&lease->renewed_ms);
-
-    if (owner != k->self || k->token != kvr_load64(&lease->token)) {
-
-        k->token = 0;
-
-        if (owner == 0 && wait_ms && now_ms < renewed + wait_ms) {
-            return KVR_BUSY;
-        }
-
-        if (owner && now_ms <= renewed + KVR_LEASE_MS
-            && kvr_owner_alive(owner))
-        {
-            return KVR_DECLINED;
-        }
-    }
-
-    rc = kvr_shard_lock(k, 0);
-    if (rc != KVR_OK) {
-        /* a renewal may wait for the next time, a taking must */
-        return k->token ? KVR_OK : rc;
-    }
-
-    if (lease->owner == k->self && lease->token == k->token && k->token) {
-        kvr_set64(&k->mem, &lease->renewed_ms, now_ms);
-
-    } else if (lease->owner != owner || lease->renewed_ms != renewed) {
-        rc = KVR_DECLINED;
-
-    } else if (owner && wait_ms) {
-        kvr_set64(&k->mem, &lease->owner, 0);
-        kvr_set64(&k->mem, &lease->renewed_ms, now_ms);
-        rc = KVR_BUSY;
-
-    } else {
-        if (k->zone->fleet.naside) {
-            kvr_shard_sweep_aside(k);
-        }
-
-        kvr_set64(&k->mem, &lease->owner, k->self);
-        kvr_set64(&k->mem, &lease->token, lease->token + 1);
-        kvr_set64(&k->mem, &lease->renewed_ms, now_ms);
-        k->token = lease->token;
-    }
-
-    kvr_shard_unlock(k);
-
-    return rc;
-}
-
-
-void
-kvr_shard_lease_release(kvr_shard_t *k)
-{
-    kvr_lease_t  *lease;
-
-    if (k->token == 0) {
-        return;
-    }
-
-    if (kvr_shard_lock(k, KVR_LOCK_MS) == KVR_OK) {
-
-        lease = &k->zone->lease;
-
-        if (lease->token == k->token) {
-            kvr_set64(&k->mem, &lease->owner, 0);
-            kvr_set64(&k->mem, &lease->renewed_ms, kvr_now_us() / 1000);
-        }
-
-        kvr_shard_unlock(k);
-    }
-
-    k->token = 0;
 }

@@ -100,9 +100,10 @@ void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
     kvr_index_kind_t kind, const uint64_t secret[4]);
 
 /*
- * Opens the shard whose header is at offset `at` of mem.  False: its header is
- * damaged.  Changes nothing in the zone.  scratch: memory for twice
- * KVR_EVENT_BLOCKS_MAX words, of the process's own, which it may share.
+ * Opens the shard whose header is at offset `at` of mem; the caller calls
+ * kvr_shard_forget_init() afterwards.  False: its header is damaged.  Changes
+ * nothing in the zone.  scratch: memory for twice KVR_EVENT_BLOCKS_MAX words,
+ * of the process's own, which it may share.
  */
 bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     const kvr_params_t *params, uint64_t *scratch);
@@ -116,12 +117,6 @@ bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
  */
 kvr_rc_t kvr_shard_lock(kvr_shard_t *k, uint32_t timeout_ms);
 void kvr_shard_unlock(kvr_shard_t *k);
-
-/*
- * The lock, for the holder of the lease.  KVR_LOST: another's; KVR_BUSY; then
- * without the lock.
- */
-kvr_rc_t kvr_shard_lock_leased(kvr_shard_t *k);
 
 /*
  * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
@@ -150,19 +145,6 @@ kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
 /* In words why an event could not be applied; "" for other reasons. */
 const char *kvr_why_detail(kvr_why_t why);
 
-/*
- * Empties a holder, or all of a worker's, together with what is built aside.
- */
-void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
-void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
-
-/*
- * Drops what is aside of a worker, or of all: who built it is then told so.
- * The latter commits.
- */
-void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
-void kvr_shard_sweep_aside(kvr_shard_t *k);
-
 
 /* ---- one shard's share of what kvr_router.h promises -------------------- */
 
@@ -177,12 +159,6 @@ void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
 /* Recovers for a dead owner of the lock. */
 void kvr_shard_recover(kvr_shard_t *k);
 
-/*
- * Reclaims some of the cleared views, until about until_us (kvr_now_us()).
- * True when work is left.
- */
-bool kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us);
-
 /* Makes the index tell the workers what it forgets. */
 void kvr_shard_forget_init(kvr_shard_t *k);
 
@@ -192,9 +168,6 @@ void kvr_shard_forget_init(kvr_shard_t *k);
  */
 bool kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
     uint64_t until_us);
-
-kvr_rc_t kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms);
-void kvr_shard_lease_release(kvr_shard_t *k);
 
 
 #endif /* KVR_SHARD_H_INCLUDED */

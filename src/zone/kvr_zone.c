@@ -310,6 +310,10 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         sound = kvr_shard_attach(&k->shards[i], &mem, at, &z->params,
                                  k->scratch);
         kvr_fleet_hints(&k->shards[i].fleet, k->hints, nhints);
+
+        if (sound) {
+            kvr_shard_forget_init(&k->shards[i]);
+        }
     }
 
     if (!sound) {

@@ -52,7 +52,7 @@ kvr_check_names(kvr_check_t *k, uint32_t run)
         return why;
     }
 
-    for (i = 0; (view = kvr_cover_next(&k->x->cover, r, &i)) != UINT32_MAX;
+    for (i = 0; (view = kvr_pairs_next(&k->x->cover, r, &i)) != UINT32_MAX;
          i++)
     {
         why = kvr_check_view(k, run, view);
@@ -127,7 +127,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
     const kvr_run_t  *r;
 
     r = kvr_radix_run(k->x, run);
-    pair = kvr_cover_pair(&k->x->cover, r, view);
+    pair = kvr_pairs_get(&k->x->cover, r, view);
     own = pair & KVR_COVER_OWN;
     o = kvr_own_find(k->x, r, view);
 
@@ -221,7 +221,7 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 
     if (o->n == 0 || o->n > o->cap || o->cap % 4
         || kvr_own_find(k->x, r, o->view) != o
-        || (kvr_cover_pair(&k->x->cover, r, o->view) & KVR_COVER_OWN) == 0)
+        || (kvr_pairs_get(&k->x->cover, r, o->view) & KVR_COVER_OWN) == 0)
     {
         return kvr_check_fail("run %u: view %u has %u own names, room %u",
                               run, o->view, o->n, o->cap);
@@ -269,7 +269,7 @@ kvr_check_places(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
     const kvr_details_t  *details;
 
     r = kvr_radix_run(k->x, run);
-    depth = kvr_cover_depth(&k->x->cover, r, o->view);
+    depth = kvr_pairs_depth(&k->x->cover, r, o->view);
     d = NULL;
     bits = NULL;
     counts = NULL;

@@ -7,6 +7,7 @@
 
 #include "kvr_check_run.h"
 #include "radix/kvr_children.h"
+#include "radix/kvr_radix_words.h"
 
 
 static const char *kvr_check_cover(kvr_check_t *k, uint32_t run,
@@ -284,7 +285,7 @@ kvr_check_detail(kvr_check_t *k, uint32_t run, const kvr_run_t *r,
     const uint16_t  *counts;
     const uint64_t  *bits;
 
-    if (kvr_cover_depth(&k->x->cover, r, d->view) != KVR_COVER_DETAIL) {
+    if (kvr_pairs_depth(&k->x->cover, r, d->view) != KVR_COVER_DETAIL) {
         return kvr_check_fail("run %u: view %u has a detail unasked", run,
                               d->view);
     }

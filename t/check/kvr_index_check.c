@@ -1,4 +1,3 @@
-
 /*
  * Copyright (C) the nginx-kv-router authors
  */

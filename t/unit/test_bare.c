@@ -11,7 +11,7 @@
 
 
 static kvr_ingest_t  *ingest;
-static char           told[KVR_COMPLAINT_LEN];
+static char           told[KVR_WARNING_LEN];
 static unsigned       tellings;
 static unsigned       misfits;          /* of them, of blocks of 3 */
 static uint32_t       step;             /* blocks */
@@ -57,7 +57,7 @@ message_bytes(const char *worker, const void *bytes, size_t len)
         do {
             rc = kvr_ingest_step(ingest, step);
 
-            while (kvr_ingest_complaint(ingest, told)) {
+            while (kvr_ingest_warning(ingest, told)) {
                 tellings++;
                 misfits += strstr(told, "its block size is 3,") != NULL;
             }

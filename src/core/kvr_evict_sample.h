@@ -6,27 +6,27 @@
  */
 
 
-#ifndef KVR_OLDEST_H_INCLUDED
-#define KVR_OLDEST_H_INCLUDED
+#ifndef KVR_EVICT_SAMPLE_H_INCLUDED
+#define KVR_EVICT_SAMPLE_H_INCLUDED
 
 
 #include "../kvr.h"
 
 
-#define KVR_OLDEST_SAMPLE    32
-#define KVR_OLDEST_BEST      8          /* of these are forgotten */
+#define KVR_EVICT_SAMPLE     32
+#define KVR_EVICT_BEST       8          /* of these are evicted */
 
 
 typedef struct {
     uint32_t    n;
-    uint32_t    items[KVR_OLDEST_SAMPLE];       /* the oldest first */
-    uint32_t    ages[KVR_OLDEST_SAMPLE];
-} kvr_oldest_t;
+    uint32_t    items[KVR_EVICT_SAMPLE];        /* the oldest first */
+    uint32_t    ages[KVR_EVICT_SAMPLE];
+} kvr_evict_sample_t;
 
 
-/* Each item once; no more than KVR_OLDEST_SAMPLE. */
+/* Each item once; no more than KVR_EVICT_SAMPLE. */
 static inline void
-kvr_oldest_add(kvr_oldest_t *o, uint32_t item, uint32_t age)
+kvr_evict_sample_add(kvr_evict_sample_t *o, uint32_t item, uint32_t age)
 {
     uint32_t  k;
 
@@ -48,10 +48,10 @@ kvr_oldest_add(kvr_oldest_t *o, uint32_t item, uint32_t age)
 
 /* Seconds since a stamp; another process's clock may be ahead of ours. */
 static inline uint32_t
-kvr_oldest_age(uint32_t now, uint32_t stamp)
+kvr_evict_age(uint32_t now, uint32_t stamp)
 {
     return now - stamp > INT32_MAX ? 0 : now - stamp;
 }
 
 
-#endif /* KVR_OLDEST_H_INCLUDED */
+#endif /* KVR_EVICT_SAMPLE_H_INCLUDED */

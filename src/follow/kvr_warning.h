@@ -6,37 +6,37 @@
  */
 
 
-#ifndef KVR_COMPLAINT_H_INCLUDED
-#define KVR_COMPLAINT_H_INCLUDED
+#ifndef KVR_WARNING_H_INCLUDED
+#define KVR_WARNING_H_INCLUDED
 
 
 #include "../wire/kvr_event.h"
 #include "../fleet/kvr_fleet.h"
 
 
-#define KVR_COMPLAINT_LEN    256        /* bytes of it in words */
+#define KVR_WARNING_LEN      256        /* bytes of it in words */
 
 
 typedef struct {
     uint32_t     noted;                 /* a bit for each reason to be told */
     uint32_t     block_size;            /* that doesn't fit */
     const char  *detail[KVR_WHYS];
-} kvr_complaint_t;
+} kvr_warning_t;
 
 
 /*
  * An event of w was refused, which its counters tell by now.  detail is the
  * decoder's, or "".  Under the shard's lock.
  */
-void kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
+void kvr_warning_note(kvr_warning_t *c, kvr_mem_t *mem, kvr_worker_t *w,
     kvr_why_t why, const kvr_event_t *ev, const char *detail);
 
 /*
  * One of those that were noted, in words; false: there is none any more.
  * block_size is the zone's.
  */
-bool kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
-    uint32_t block_size, char text[KVR_COMPLAINT_LEN]);
+bool kvr_warning_tell(kvr_warning_t *c, const kvr_worker_t *w,
+    uint32_t block_size, char text[KVR_WARNING_LEN]);
 
 
-#endif /* KVR_COMPLAINT_H_INCLUDED */
+#endif /* KVR_WARNING_H_INCLUDED */

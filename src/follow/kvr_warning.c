@@ -3,18 +3,18 @@
  */
 
 
-#include "kvr_complaint.h"
+#include "kvr_warning.h"
 #include "../zone/kvr_shard.h"
 
 #include <stdio.h>
 
 
-static bool kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w,
+static bool kvr_warning_size(kvr_mem_t *mem, kvr_worker_t *w,
     uint32_t size);
 
 
 void
-kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
+kvr_warning_note(kvr_warning_t *c, kvr_mem_t *mem, kvr_worker_t *w,
     kvr_why_t why, const kvr_event_t *ev, const char *detail)
 {
     bool  news;
@@ -24,7 +24,7 @@ kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
     }
 
     news = why == KVR_WHY_BLOCK_SIZE
-           ? kvr_complaint_size(mem, w, ev->block_size)
+           ? kvr_warning_size(mem, w, ev->block_size)
            : w->counters.why[why] == 1;
 
     if (news) {
@@ -44,7 +44,7 @@ kvr_complaint_note(kvr_complaint_t *c, kvr_mem_t *mem, kvr_worker_t *w,
  */
 
 static bool
-kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
+kvr_warning_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
 {
     uint32_t  bit;
 
@@ -61,8 +61,8 @@ kvr_complaint_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
 
 
 bool
-kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
-    uint32_t block_size, char text[KVR_COMPLAINT_LEN])
+kvr_warning_tell(kvr_warning_t *c, const kvr_worker_t *w,
+    uint32_t block_size, char text[KVR_WARNING_LEN])
 {
     kvr_why_t  why;
 
@@ -74,13 +74,13 @@ kvr_complaint_tell(kvr_complaint_t *c, const kvr_worker_t *w,
     c->noted &= c->noted - 1;
 
     if (why == KVR_WHY_BLOCK_SIZE) {
-        snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": its block size "
+        snprintf(text, KVR_WARNING_LEN, "worker \"%.63s\": its block size "
                  "is %u, which is no multiple of the zone's %u: nothing of it "
                  "is indexed", w->conf.id,
                  c->block_size, block_size);
 
     } else {
-        snprintf(text, KVR_COMPLAINT_LEN, "worker \"%.63s\": an event is "
+        snprintf(text, KVR_WARNING_LEN, "worker \"%.63s\": an event is "
                  "refused, as more like it may be: %s", w->conf.id,
                  c->detail[why]);
     }

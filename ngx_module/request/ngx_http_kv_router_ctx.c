@@ -1,0 +1,150 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_ctx.h"
+
+
+static void ngx_http_kv_router_cleanup(void *data);
+
+
+static ngx_http_kv_router_release_pt  ngx_http_kv_router_release;
+
+
+void
+ngx_http_kv_router_ctx_init(ngx_http_kv_router_release_pt release)
+{
+    ngx_http_kv_router_release = release;
+}
+
+
+ngx_http_kv_router_ctx_t *
+ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_kv_router_module);
+
+    if (ctx || r != r->main) {
+        return ctx;
+    }
+
+    /* an internal redirect has zeroed the contexts */
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_http_kv_router_cleanup) {
+            ctx = cln->data;
+
+            if (ctx->request == r) {
+                ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
+                return ctx;
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+ngx_http_kv_router_ctx_t *
+ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone)
+{
+    ngx_uint_t                   told;
+    ngx_pool_cleanup_t          *cln;
+    ngx_http_kv_router_ctx_t    *ctx;
+    ngx_http_kv_router_fleet_t  *fleet;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx && ctx->zone == zone) {
+        return ctx;
+    }
+
+    fleet = ngx_http_kv_router_fleet_get(zone);
+    if (fleet == NULL) {
+        return NULL;
+    }
+
+    if (ctx) {
+        /* routed by another zone before: that is over now */
+        ngx_http_kv_router_cleanup(ctx);
+        told = ctx->told;
+
+    } else {
+
+        told = 0;
+
+        cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
+        if (cln == NULL) {
+            ngx_http_kv_router_fleet_put(fleet);
+            return NULL;
+        }
+
+        ctx = cln->data;
+        cln->handler = ngx_http_kv_router_cleanup;
+
+        ngx_http_set_ctx(r, ctx, ngx_http_kv_router_module);
+    }
+
+    ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
+    ctx->reservation.holder = KVR_HOLDER_NONE;
+    ctx->prefill.holder = KVR_HOLDER_NONE;
+    ctx->cached_tokens = -1;
+    ctx->told = told;
+    ctx->request = r;
+    ctx->zone = zone;
+    ctx->fleet = fleet;
+
+    return ctx;
+}
+
+
+static void
+ngx_http_kv_router_cleanup(void *data)
+{
+    ngx_http_kv_router_ctx_t *ctx = data;
+
+    if (ctx->fleet == NULL) {
+        return;
+    }
+
+    ngx_http_kv_router_release(ctx);
+    ngx_http_kv_router_fleet_put(ctx->fleet);
+    ctx->fleet = NULL;
+}
+
+
+void *
+ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size)
+{
+    void                       *data;
+    ngx_http_kv_router_room_t  *room;
+
+    room = &ctx->rooms[which];
+
+    /* a decision that was made stands on what it has */
+
+    if (size > room->size || ctx->reserved) {
+
+        /* doubled: what is left behind is bounded */
+
+        if (size > room->size) {
+            size = ngx_max(size, 2 * room->size);
+        }
+
+        data = ngx_palloc(ctx->request->pool, size);
+        if (data == NULL) {
+            return NULL;
+        }
+
+        room->data = data;
+        room->size = size;
+    }
+
+    return room->data;
+}

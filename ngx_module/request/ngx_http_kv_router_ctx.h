@@ -1,0 +1,128 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A request's context: all that is known of it, from its body to its end.
+ *
+ * The context belongs to the request's pool and is found again by the pool's
+ * cleanup, so that an internal redirect, which forgets module contexts, does
+ * not lose it.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_CTX_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_CTX_H_INCLUDED_
+
+
+#include "../lua/ngx_http_kv_router_ffi.h"
+#include "ngx_http_kv_router_fleet.h"
+
+#include <wire/kvr_answer.h>
+
+
+typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
+
+
+/*
+ * Memory of the request's pool, which its next match uses again: one that
+ * waits is matched 100 times a second.
+ */
+
+typedef enum {
+    NGX_HTTP_KV_ROUTER_ROOM_BODY = 0,
+    NGX_HTTP_KV_ROUTER_ROOM_HASHES,
+    NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+    NGX_HTTP_KV_ROUTER_ROOM_WHERE,
+    NGX_HTTP_KV_ROUTER_ROOM_OUT,
+
+    NGX_HTTP_KV_ROUTER_ROOMS
+} ngx_http_kv_router_room_e;
+
+typedef struct {
+    void                           *data;
+    size_t                          size;
+} ngx_http_kv_router_room_t;
+
+
+typedef struct {
+    ngx_http_request_t             *request;       /* whose it is */
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_http_kv_router_fleet_t     *fleet;
+
+    ngx_http_kv_router_room_t       rooms[NGX_HTTP_KV_ROUTER_ROOMS];
+
+    ngx_str_t                       model;         /* of a body without ids */
+    ngx_http_kv_router_match_t      match;
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
+                                                      are out, for retries */
+    uint32_t                        ncandidates;   /* of both */
+    uint64_t                       *hashes;        /* match.prompt_blocks */
+
+    uint64_t                       *chains;        /* of predictions */
+    uint32_t                        nchains;
+    uint32_t                        best;          /* without them */
+
+    kvr_reservation_t               reservation;
+    kvr_reservation_t               prefill;       /* elsewhere */
+    ngx_http_kv_router_candidate_t *chosen;
+    ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
+    uint32_t                       *ranked;        /* for retries */
+    uint32_t                        nranked;
+    uint32_t                        rank;          /* that an engine was told;
+                                                      UINT32_MAX: none */
+    u_char                         *tried;         /* of each candidate */
+    ngx_uint_t                      tries;
+    ngx_uint_t                      stale;         /* connections it met */
+
+    ngx_http_kv_router_attempt_t   *attempt;       /* the peer's; NULL */
+    kvr_ticket_t                    ticket;        /* while taken */
+    kvr_ticket_t                    prefill_ticket;
+
+    ngx_str_t                       policy;
+    ngx_str_t                       reason;
+    ngx_uint_t                      why;
+    double                          us;            /* spent deciding */
+    double                          decided_us;    /* when */
+    double                          first_byte_us; /* when; 0: not yet */
+
+    ngx_uint_t                      output_tokens; /* of a streamed answer */
+
+    kvr_answer_t                   *answer;        /* its end; NULL */
+    int64_t                         cached_tokens; /* that the engine told;
+                                                      -1: it didn't */
+    double                         *costs;         /* to be shown; NULL */
+
+    unsigned                        taken:1;       /* an attempt is on */
+    unsigned                        prefilling:1;  /* one to prefill */
+    unsigned                        again:1;       /* at the same worker */
+    unsigned                        told:1;        /* a rank, to an engine, of
+                                                      this zone or another */
+    unsigned                        line_end:1;    /* the last byte of it */
+    unsigned                        matched:1;
+    unsigned                        dry:1;         /* nothing is counted */
+    unsigned                        show:1;        /* in a header */
+    unsigned                        usage_done:1;
+    unsigned                        reserved:1;    /* a decision was made */
+} ngx_http_kv_router_ctx_t;
+
+
+/* the request's context, or that of the one it was redirected from; NULL */
+ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
+
+
+/* the same, made when there is none; NULL when out of memory */
+ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone);
+
+/* room: of size bytes at least; what it had is lost.  NULL: no memory */
+void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_room_e which, size_t size);
+
+
+/* called for each context that ends, before its fleet is put back */
+typedef void (*ngx_http_kv_router_release_pt)(ngx_http_kv_router_ctx_t *ctx);
+
+void ngx_http_kv_router_ctx_init(ngx_http_kv_router_release_pt release);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_CTX_H_INCLUDED_ */

@@ -1,0 +1,59 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * A process's copy of the fleet.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_FLEET_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_FLEET_H_INCLUDED_
+
+
+#include "../module/ngx_http_kv_router_module.h"
+
+
+/* a holder, as a process remembers it from the zone */
+
+typedef struct {
+    uint32_t                        holder;
+    uint32_t                        generation;
+    uint32_t                        number;    /* of the worker */
+    uint32_t                        rank;
+    uint32_t                        role;
+    uint32_t                        max_active;
+    double                          weight;
+    const kvr_worker_t             *worker;    /* in the zone */
+    ngx_str_t                       id;
+    ngx_str_t                       address;
+    ngx_str_t                       host;      /* of address; "unix:/path" */
+    ngx_str_t                       model;
+    ngx_str_t                       lora;      /* kvr_adapters.h */
+    in_port_t                       port;
+    kvr_health_params_t             health;
+    unsigned                        draining:1;
+} ngx_http_kv_router_holder_t;
+
+
+/*
+ * The routable holders of a zone, copied when the fleet's version changes.
+ * Never changed once it is made; a request that uses it holds a reference.
+ */
+
+typedef struct ngx_http_kv_router_fleet_s {
+    uint32_t                        version;
+    ngx_uint_t                      refs;
+    ngx_pool_t                     *pool;
+    ngx_uint_t                      n;
+    ngx_uint_t                      size;      /* of holders */
+    ngx_http_kv_router_holder_t    *holders;
+    uint32_t                       *by_holder; /* index + 1; 0: none */
+} ngx_http_kv_router_fleet_t;
+
+/* the current one, with a reference taken; NULL when out of memory */
+ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_get(
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_FLEET_H_INCLUDED_ */

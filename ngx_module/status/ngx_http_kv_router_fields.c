@@ -1,0 +1,277 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_fields.h"
+#include "ngx_http_kv_router_stats.h"
+
+
+#define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 0, 0 }
+
+#define ngx_http_kv_router_counter(type, field, key, metric, help)           \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 1, 0 }
+
+#define ngx_http_kv_router_fields_end  { NULL, NULL, NULL, 0, 0, 0, 0 }
+
+
+#define gauge(field, metric, help)                                           \
+    ngx_http_kv_router_gauge(kvr_stats_t, field, #field, metric, help)
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_stats_t, field, #field, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[] = {
+    gauge(zone_bytes, "zone_size_bytes", "Size of the zone."),
+    gauge(used_bytes, "zone_used_bytes",
+          "Bytes in use of all that can run out."),
+    gauge(arena_bytes, "arena_size_bytes",
+          "Size of the arena that blocks are kept in."),
+    gauge(arena_used, "arena_used_bytes", "Bytes in use of the arena."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
+    gauge(workers, "workers", "Workers that are known."),
+    gauge(holders, "holders", "Pairs of a worker and a rank."),
+    gauge(blocks, "blocks", "Block positions in the index."),
+    gauge(pairs, "pairs", "Pairs of a holder and a handle of a block."),
+    gauge(handles, "handles", "Handles that are known, shared ones once."),
+    gauge(handles_max, "handles_max", "Handles that there is room for."),
+    gauge(runs, "runs", "Runs of blocks in the index."),
+    gauge(runs_max, "runs_max", "Runs that there is room for."),
+    gauge(holes, "holes", "Pairs of a run and a holder with holes or tiers."),
+    gauge(views_dying, "views_dying",
+          "Cleared views that are not reclaimed yet."),
+    counter(forgotten, "forgotten_total",
+            "Pairs forgotten for want of room or use."),
+    counter(stores_full, "stores_full_total",
+            "Stores refused because the zone was full."),
+    counter(lookups_torn, "lookups_torn_total",
+            "Lookups cut short because a writer was in the way."),
+    counter(rollbacks, "rollbacks_total",
+            "Transactions of dead writers that were undone."),
+    counter(lock_breaks, "lock_breaks_total",
+            "Locks taken over from dead processes."),
+    counter(load_reclaimed, "load_tables_reclaimed_total",
+            "Load tables of dead processes that were zeroed."),
+    counter(load_overflow, "load_tables_overflow_total",
+            "Processes that found no load table of their own."),
+    counter(load_below_zero, "load_below_zero_total",
+            "Times that a load counter fell below zero: a bug."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(kvr_stats_t, field, key, metric, help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(kvr_stats_t, field, key, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[] = {
+    gauge(frequency_max, "blocks_max", "frequency_blocks_max",
+          "Blocks whose lookups can be counted; 0: none are."),
+    counter(frequency_replaced, "replaced", "frequency_replaced_total",
+            "Blocks forgotten in the window, because others took their room."),
+    counter(frequency_cut, "cut", "frequency_cut_total",
+            "Lookups of which only the first blocks were counted."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(ngx_http_kv_router_shctx_t, field, key, metric, \
+                             help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(ngx_http_kv_router_shctx_t, field, key,       \
+                               metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
+    counter(requests, "routed", "requests_total", "Requests routed."),
+    counter(retries, "retries", "retries_total",
+            "Attempts after a worker failed."),
+    counter(policy_errors, "policy_errors", "policy_errors_total",
+            "Requests whose policy failed."),
+    counter(policy_slow, "policy_slow", "policy_slow_total",
+            "Times that a policy took over 10 ms to choose."),
+    counter(lookups, "lookups", "lookups_total",
+            "Prompts whose blocks were looked up."),
+    counter(lookups_matched, "lookups_matched", "lookups_matched_total",
+            "Those of whose blocks some worker had one at least."),
+    counter(prompt_blocks, "prompt_blocks", "prompt_blocks_total",
+            "Complete blocks of the prompts."),
+    counter(overlap_blocks, "overlap_blocks", "overlap_blocks_total",
+            "Blocks of the prompts that the chosen worker had."),
+    counter(best_blocks, "best_overlap_blocks", "best_overlap_blocks_total",
+            "Blocks of the prompts that the best worker had."),
+    counter(unshared, "unshared", "unshared_total",
+            "Prompts counted as sharing no block with others in flight, for "
+            "want of room."),
+    { "decide_seconds", "decide_seconds_total", "Time spent deciding.",
+      offsetof(ngx_http_kv_router_shctx_t, decide_us),
+      sizeof(ngx_atomic_t) * 8, 1, 1 },
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
+    counter(scrapes, "scrapes", "scrapes_total",
+            "Times that an engine was asked for its load."),
+    counter(scrapes_failed, "failed", "scrapes_failed_total",
+            "Of these, times that it could not be read."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
+    counter(redis_connects, "connects", "redis_connects_total",
+            "Connections to Redis made."),
+    counter(redis_disconnects, "disconnects", "redis_disconnects_total",
+            "Connections to Redis lost."),
+    counter(redis_messages, "messages", "redis_messages_total",
+            "Messages received."),
+    counter(redis_bytes, "bytes", "redis_received_bytes_total",
+            "Bytes of the messages received."),
+    counter(redis_refused, "refused", "redis_messages_refused_total",
+            "Messages refused as a whole."),
+    counter(redis_dropped, "dropped", "redis_messages_dropped_total",
+            "Messages dropped because the queue was full."),
+    counter(repairs_started, "repairs_started", "repairs_started_total",
+            "Repairs from the log begun."),
+    counter(repairs_done, "repairs_done", "repairs_done_total",
+            "Repairs that filled their gap."),
+    counter(repairs_failed, "repairs_failed", "repairs_failed_total",
+            "Repairs that did not."),
+    counter(snapshots_loaded, "snapshots_loaded", "snapshots_loaded_total",
+            "Snapshots that took the place of a view."),
+    counter(snapshots_refused, "snapshots_refused", "snapshots_refused_total",
+            "Troubles with snapshots, each said once a worker in the log."),
+    counter(snapshots_asked, "snapshots_asked", "snapshots_asked_total",
+            "Times that a new snapshot was asked for."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
+
+#define counter(field, help)                                                 \
+    ngx_http_kv_router_counter(kvr_worker_counters_t, field, #field,         \
+                               "worker_" #field "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[] = {
+    counter(messages, "Messages applied."),
+    counter(heartbeats, "Heartbeats received."),
+    counter(duplicates, "Messages that had been applied before."),
+    counter(gaps, "Gaps in the sequence of messages."),
+    counter(repairs, "Repairs finished."),
+    counter(restarts, "Restarts of the publisher."),
+    counter(snapshots, "Snapshots that took the place of the view."),
+    counter(stores, "Store events applied."),
+    counter(removes, "Remove events applied."),
+    counter(clears, "Clear events applied."),
+    counter(blocks_stored, "Blocks stored."),
+    counter(blocks_removed, "Blocks removed."),
+    counter(blocks_unknown, "Blocks to be removed that were not held."),
+    counter(blocks_forgotten, "Blocks forgotten for want of room or use."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define counter(field, key, help)                                            \
+    ngx_http_kv_router_counter(kvr_usage_counters_t, field, key,             \
+                               "worker_usage_" key "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
+    counter(requests, "requests",
+            "Answers in which the engine said what it had cached."),
+    counter(prompt_tokens, "prompt_tokens", "Tokens of their prompts."),
+    counter(predicted_tokens, "predicted_tokens",
+            "Of these, tokens that the worker had by its events."),
+    counter(best_tokens, "best_tokens",
+            "Of these, tokens that the best worker had by its events."),
+    counter(cached_tokens, "cached_tokens",
+            "Of these, tokens that the engine said it had."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define gauge(field, key, help)                                              \
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, field, key,          \
+                             "worker_" key, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[] = {
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, held, "blocks",
+                             "worker_held_blocks",
+                             "Blocks that the rank holds, in any tier."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
+    gauge(row.active, "active_requests", "Requests sent and not ended."),
+    gauge(row.prefills, "active_prefills",
+          "Requests before their first byte."),
+    gauge(row.prefill_tokens, "prefill_tokens",
+          "Uncached prompt tokens of the requests before their first byte."),
+    gauge(row.decode_blocks, "decode_blocks", "KV blocks of the requests."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+
+
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_health_counters_t, field, #field,         \
+                               "worker_" metric "_total", help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
+    counter(attempts, "attempts", "Times that a request was sent there."),
+    counter(aborted, "attempts_aborted",
+            "Attempts whose end nobody waited for."),
+    counter(pauses, "pauses", "Times that the engine asked for a pause."),
+    counter(opened, "circuit_opened", "Times that the worker failed."),
+    counter(probes, "probes",
+            "Requests sent to the failed worker to see whether it answers."),
+    counter(checks, "checks", "Active checks."),
+    counter(checks_failed, "checks_failed", "Active checks that failed."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+/* Others may be adding to it. */
+
+uint64_t
+ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)
+{
+    const u_char  *p;
+
+    p = (const u_char *) base + f->offset;
+
+    return (f->bits == 32) ? *(const volatile uint32_t *) p
+                           : *(const volatile uint64_t *) p;
+}
+
+
+void
+ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
+    const void *base, yajl_gen g)
+{
+    for ( /* void */ ; f->key; f++) {
+        ngx_http_kv_router_gen_decimal(g, f->key,
+                                       ngx_http_kv_router_field(f, base),
+                                       f->us ? 6 : 0);
+    }
+}

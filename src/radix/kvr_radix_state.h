@@ -1,0 +1,111 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The state of the radix index: its part of the zone, and a process's handle
+ * on it.  What can be done with it is in kvr_radix.h.
+ */
+
+
+#ifndef KVR_RADIX_STATE_H_INCLUDED
+#define KVR_RADIX_STATE_H_INCLUDED
+
+
+#include "../core/kvr_arena.h"
+#include "kvr_cover.h"
+#include "kvr_handle_table.h"
+
+
+#define KVR_RADIX_HOPS       2048       /* runs that one lookup follows; a
+                                           longer way ends the match there */
+#define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
+#define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
+#define KVR_RADIX_COST       16384      /* of making room, in one event: views
+                                           and names that go */
+#define KVR_RADIX_HINTS      4096       /* chains that grow at the same time */
+
+
+typedef struct {
+    uint64_t            children;       /* offset: u64 slots, run | tag */
+    uint64_t            nchildren;      /* slots */
+    uint64_t            children_used;
+    uint64_t            children_limit;
+    uint64_t            occupied;       /* offset: a bit for each slot */
+    uint64_t            root_bits;      /* offset: kvr_roots.h */
+    uint64_t            root_counts;    /* offset: u16 a cell */
+    uint64_t            nroots;         /* cells, 2^k */
+    uint64_t            view_runs;      /* offset: u32 a view, runs it has */
+    uint64_t            view_handles;   /* offset: the same, handles */
+    uint64_t            view_owns;      /* offset: the same, own names */
+    uint32_t            max_views;
+    uint32_t            children_version;   /* odd while entries move */
+    uint64_t            secret[2];
+    uint64_t            blocks;         /* positions in the tree */
+    uint64_t            pairs;          /* (view, handle) */
+    uint64_t            details;        /* (run, view) pairs with one */
+    uint64_t            torn;           /* lookups cut short; relaxed adds */
+    uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
+    uint64_t            forget_at;      /* the same, of forgetting's */
+    uint64_t            forgotten;      /* handles, since the start */
+    uint32_t            tidying;        /* run to go on with; 0: none */
+    uint32_t            pad;
+    kvr_handle_zone_t   handles;
+    kvr_arena_zone_t    arena;
+} kvr_radix_zone_t;
+
+
+/*
+ * Where a writer will look next: at the end of a chain that it has stored, and
+ * before the end of one that it has removed.  The writer's own memory, and a
+ * guess: it is held against the index before it is believed.  With a new epoch
+ * of the arena all are dropped.
+ */
+typedef struct {
+    uint64_t            handle;
+    uint32_t            run;
+    uint16_t            offset;
+    uint16_t            view;
+} kvr_hint_t;
+
+
+/* A process's handle; 64 KiB of it are hints. */
+typedef struct {
+    kvr_mem_t          *mem;
+    kvr_radix_zone_t   *zone;
+    kvr_arena_t         arena;
+    kvr_handle_table_t  handles;
+    kvr_cover_t         cover;
+    uint64_t           *children;
+    uint64_t           *occupied;
+    uint64_t           *root_bits;
+    uint16_t           *root_counts;
+    uint32_t           *view_handles;
+    uint32_t           *view_owns;
+    uint32_t            now;            /* second, for the runs' stamps; the
+                                           owner of this handle sets it */
+    uint32_t            breaths;        /* commits within events */
+    uint32_t            cost;           /* that one event may be, of making
+                                           room; 0: nothing is forgotten */
+    uint64_t            random;         /* state of a generator */
+    uint32_t            emptying;       /* chunk, a guess: there is more to
+                                           forget in it; 0: none */
+
+    /* called in a transaction, for each view that lost handles to forgetting;
+       may be NULL */
+    void              (*forgot)(void *data, uint32_t view, uint32_t handles);
+    void               *forgot_data;
+
+    bool                trimmed;        /* in this transaction: words behind
+                                           a run's end may be somebody's */
+    uint32_t            epoch;          /* of the hints */
+    kvr_hint_t          hints[KVR_RADIX_HINTS];
+} kvr_radix_t;
+
+
+static inline kvr_run_t *
+kvr_radix_run(const kvr_radix_t *x, uint32_t run)
+{
+    return kvr_arena_at(&x->arena, run);
+}
+
+
+#endif /* KVR_RADIX_STATE_H_INCLUDED */
