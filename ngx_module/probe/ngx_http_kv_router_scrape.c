@@ -235,6 +235,11 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
         return NGX_OK;
     }
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": load of worker \"%V\": GET \"%V\" "
+                   "at \"%V\"", &zone->name, &h->id, &zone->scrape.uri,
+                   &h->address);
+
     s = &scraper->all[i];
 
     s->scraper = scraper;
@@ -292,6 +297,10 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
     {
         why = "none of the metrics that are known is in it";
     }
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": load of worker number %uD: %s",
+                   &zone->name, s->number, why ? why : "read");
 
     ngx_http_kv_router_scrape_say(zone, s->number, why);
 }
