@@ -163,7 +163,7 @@ invalid zone size "zone=main:big"
 --- http_config
     kv_router_zone  zone=main:1g;
 --- error_log
-invalid zone size "zone=main:1g"
+invalid zone size "zone=main:1g", it must be a name and a size in "k" or "m", as in "zone=main:1024m"
 
 
 
@@ -179,7 +179,7 @@ invalid zone size "zone=:8m"
 --- http_config
     kv_router_zone  zone=main:32k;
 --- error_log
-zone "main" is too small
+zone "main" is too small, it must have 8m at least
 
 
 
@@ -229,7 +229,7 @@ invalid parameter "block_size=16x"
 --- http_config
     kv_router_zone  zone=main:8m block_size=1000000;
 --- error_log
-invalid parameter "block_size=1000000"
+invalid parameter "block_size=1000000", it must be a number from 1 to 1024
 
 
 
@@ -253,7 +253,7 @@ invalid parameter "max_workers=16385"
 --- http_config
     kv_router_zone  zone=main:8m index=btree;
 --- error_log
-invalid parameter "index=btree"
+invalid parameter "index=btree", it must be "radix" or "positional"
 
 
 
@@ -269,7 +269,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red"
+invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl
 
 
 
@@ -413,7 +413,7 @@ invalid parameter "weight=-1"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 weight=heavy;
 --- error_log
-invalid parameter "weight=heavy"
+invalid parameter "weight=heavy", it must be a number from 0.001 to 1000
 
 
 
@@ -440,7 +440,7 @@ invalid parameter "ranks=1025"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 role=worker;
 --- error_log
-invalid parameter "role=worker"
+invalid parameter "role=worker", it must be "both", "prefill" or "decode"
 
 
 
@@ -458,7 +458,7 @@ invalid parameter "max_active=-1"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 lora=a,é;
 --- error_log
-invalid parameter "lora=a,é"
+invalid parameter "lora=a,é", it has a character that no name of an adapter has
 
 
 
@@ -484,7 +484,7 @@ unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
     kv_router_zone  zone=main:8m;
     kv_router_redis  main 127.0.0.1:6379;
 --- error_log
-invalid parameter "127.0.0.1:6379"
+invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, unix:/path), channel, replay, ssl_verify
 
 
 
@@ -565,7 +565,7 @@ no URL of Redis in "kv_router_redis" directive
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1 channel=kv-*-events;
 --- error_log
-invalid parameter "channel=kv-*-events"
+invalid parameter "channel=kv-*-events", it must be the channel of one worker, or a prefix and "*"
 
 
 
@@ -834,7 +834,7 @@ invalid parameter "ssl_verify=maybe"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://127.0.0.1 ssl_name=;
 --- error_log
-invalid parameter "ssl_name="
+invalid parameter "ssl_name=", it must be a text that is not empty
 
 
 
@@ -910,7 +910,7 @@ invalid parameter "max_fails=1001"
     kv_router_zone  zone=main:8m;
     kv_router_health  main fail_timeout=0;
 --- error_log
-invalid parameter "fail_timeout=0"
+invalid parameter "fail_timeout=0", it must be a time from 1ms to 1h
 
 
 
@@ -928,7 +928,7 @@ invalid parameter "fail_timeout=2h"
     kv_router_zone  zone=main:8m;
     kv_router_health  main slow_start=x;
 --- error_log
-invalid parameter "slow_start=x"
+invalid parameter "slow_start=x", it must be a time from 0 to 1h
 
 
 
@@ -937,7 +937,7 @@ invalid parameter "slow_start=x"
     kv_router_zone  zone=main:8m;
     kv_router_health  main check=health;
 --- error_log
-invalid parameter "check=health"
+invalid parameter "check=health", it must be a URI that begins with "/" and has no blanks
 
 
 
@@ -1043,7 +1043,7 @@ GET /t
     kv_router_zone  zone=main:8m;
     kv_router_scrape  main path=/metrics;
 --- error_log
-invalid parameter "path=/metrics": "uri=/...", "interval=" and "timeout=", 100ms to 1h, are known
+invalid parameter "path=/metrics": the parameters are uri, interval, timeout
 
 
 
@@ -1105,7 +1105,7 @@ unknown kv_router_zone "main" in "kv_router_scrape"
 --- http_config
     kv_router_zone  zone=main:8m eagle=yes;
 --- error_log
-invalid parameter "eagle=yes"
+invalid parameter "eagle=yes", it must be "on" or "off"
 
 
 

@@ -83,6 +83,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->busy.cancelable = 1;
 
     r = &c->subscriber;
+    r->purpose = "events";
     r->zone = zone;
     r->data = c;
     r->connected = ngx_http_kv_router_consumer_connected;
@@ -91,6 +92,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->reply = ngx_http_kv_router_consumer_reply;
 
     r = &c->repairer;
+    r->purpose = "logs";
     r->zone = zone;
     r->data = c;
     r->exiting = ngx_http_kv_router_consumer_exiting;
@@ -609,6 +611,11 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
                 &m->worker, detail);
         }
 
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": message of worker \"%V\", %uz "
+                       "bytes, is applied", &c->zone->name, &m->worker,
+                       m->body.len);
+
         ngx_queue_remove(q);
         c->message = m;
         return NGX_OK;
@@ -653,6 +660,11 @@ ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t  *slot;
 
     slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": gap before a message of worker "
+                   "\"%V\", met %ui times before", &c->zone->name, &m->worker,
+                   m->gaps);
 
     if (m->gaps > 1
         || kvr_ingest_missing(c->ingest, &missing) != KVR_OK)

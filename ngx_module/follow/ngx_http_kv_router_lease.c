@@ -108,6 +108,11 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
         }
     }
 
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": leases of shards %xL are held%s",
+                   &c->zone->name, c->leased,
+                   soon ? ", others are free or locked" : "");
+
     /* a former holder that wakes may have said otherwise */
 
     ngx_http_kv_router_consumer_say(c);

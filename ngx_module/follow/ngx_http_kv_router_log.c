@@ -33,6 +33,9 @@ static void ngx_http_kv_router_log_disconnected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *r,
     redisReply *reply);
+#if (NGX_DEBUG)
+static const char *ngx_http_kv_router_log_kind(redisReply *reply);
+#endif
 
 
 void
@@ -78,6 +81,10 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     if (ngx_http_kv_router_redis_send(&c->repairer, n, args) != NGX_OK) {
         return NGX_DECLINED;
     }
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\" asks: "
+                   "%V %V", &c->zone->name, &r->worker, &args[0], &args[1]);
 
     r->state++;    /* wait for it */
     c->asked[c->nasked++] = r;
@@ -270,6 +277,10 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
         }
     }
 
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": %ui questions of repairs are asked "
+                   "again", &c->zone->name, c->nasked);
+
     /* what was asked for is asked again */
 
     for (i = 0; i < c->nasked; i++) {
@@ -310,6 +321,12 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
     c->nasked--;
     ngx_memmove(&c->asked[0], &c->asked[1],
                 c->nasked * sizeof(ngx_http_kv_router_repair_t *));
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\" is "
+                   "answered: %s, %uz bytes, %uz elements", &c->zone->name,
+                   &r->worker, ngx_http_kv_router_log_kind(reply),
+                   (size_t) reply->len, (size_t) reply->elements);
 
     if (ngx_http_kv_router_log_expected(r, reply)) {
         r->page = reply;
@@ -353,6 +370,11 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
         delay = NGX_HTTP_KV_ROUTER_TRY_AGAIN << (r->errors - 1);
         r->after = ngx_current_msec + delay / 2 + ngx_random() % delay;
 
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\" asks "
+                       "again in %M ms", &c->zone->name, &r->worker,
+                       r->after - ngx_current_msec);
+
     } else {
         ngx_http_kv_router_log_failed(r);
     }
@@ -381,6 +403,36 @@ ngx_http_kv_router_log_expected(ngx_http_kv_router_repair_t *r,
         return reply->type == REDIS_REPLY_ARRAY;
     }
 }
+
+
+#if (NGX_DEBUG)
+
+static const char *
+ngx_http_kv_router_log_kind(redisReply *reply)
+{
+    switch (reply->type) {
+
+    case REDIS_REPLY_STRING:
+        return "string";
+
+    case REDIS_REPLY_ARRAY:
+        return "array";
+
+    case REDIS_REPLY_NIL:
+        return "nil";
+
+    case REDIS_REPLY_STATUS:
+        return "status";
+
+    case REDIS_REPLY_ERROR:
+        return "error";
+
+    default:
+        return "another type";
+    }
+}
+
+#endif
 
 
 /* what the state asks for is not to be had */

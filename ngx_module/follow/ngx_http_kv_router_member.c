@@ -57,6 +57,11 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     kvr_registration_t            reg;
     ngx_http_kv_router_member_t  *slot;
 
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, m->consumer->log, 0,
+                   "kv_router zone \"%V\": registration of worker \"%s\" is "
+                   "read, ttl %L ms", &m->consumer->zone->name, asked->id,
+                   ttl);
+
     hash = asked->hash;
     slot = ngx_http_kv_router_member_slot(m, asked->id, asked->len);
 
@@ -175,6 +180,14 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
 
     rc = kvr_router_register(&c->zone->router, reg, ngx_current_msec + ttl,
                              &what);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": registration of worker \"%V\": "
+                   "%s", &c->zone->name, &id,
+                   rc != KVR_OK ? "not taken"
+                   : what == KVR_REGISTERED_NEW ? "new"
+                   : what == KVR_REGISTERED_AS_BEFORE ? "as before"
+                                                      : "changed");
 
     slot = ngx_http_kv_router_member_slot(m, id.data, len);
 

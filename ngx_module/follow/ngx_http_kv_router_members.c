@@ -100,6 +100,7 @@ ngx_http_kv_router_members_make(ngx_http_kv_router_consumer_t *c)
     m->timer.cancelable = 1;
 
     r = &m->redis;
+    r->purpose = "members";
     r->zone = c->zone;
     r->data = m;
     r->connected = ngx_http_kv_router_members_connected;
@@ -348,6 +349,10 @@ ngx_http_kv_router_members_poll(ngx_http_kv_router_members_t *m)
     m->failed = 0;
     m->begun = ngx_current_msec;
     m->shards = m->consumer->leased;
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, m->consumer->log, 0,
+                   "kv_router zone \"%V\": poll %uD of the members begins",
+                   &m->consumer->zone->name, m->poll);
 
     ngx_http_kv_router_members_ask_page(m, "0");
 }
@@ -692,6 +697,12 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
             missed += (slot->absences++ == 0);
         }
     }
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, m->consumer->log, 0,
+                   "kv_router zone \"%V\": poll %uD of the members ends: %ui "
+                   "known, %ui newly absent%s", &m->consumer->zone->name,
+                   m->poll, known, missed,
+                   missed * 2 > known ? ", none is taken out yet" : "");
 
     /* most of them at once: Redis lost its data, and they will be back */
 

@@ -189,6 +189,11 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
         r->look = slot->look;
         r->state = ngx_http_kv_router_repair_begin;
 
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\" "
+                       "starts%s", &c->zone->name, &r->worker,
+                       r->look ? ", looking for a snapshot" : "");
+
         slot->active = 1;
         c->nactive++;
 
@@ -326,6 +331,12 @@ ngx_http_kv_router_repair_last_entry(ngx_http_kv_router_consumer_t *c,
 
     ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
+    ngx_log_debug6(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": its log "
+                   "ends at %uL-%uL, its view is at %uL-%uL", &c->zone->name,
+                   &r->worker, r->last.epoch, r->last.seq, cursor.epoch,
+                   cursor.seq);
+
     if (ngx_http_kv_router_repair_behind(&cursor, &r->last)) {
         rc = ngx_http_kv_router_repair_begin_worker(c, r);
         if (rc != NGX_OK) {
@@ -354,6 +365,12 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t  *slot;
 
     if (r->entry == r->page->elements) {
+
+        ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\": page "
+                       "of %uz entries is read, up to %uL-%uL",
+                       &c->zone->name, &r->worker, r->entry, r->last.epoch,
+                       r->seq);
 
         if (r->aside && r->entry < r->count) {
             return ngx_http_kv_router_snapshot_give_up(c, r);
@@ -389,6 +406,12 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
     }
 
     if (id.seq != r->seq + 1) {
+
+        ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\": its "
+                       "log goes on with %uL, %uL is applied%s",
+                       &c->zone->name, &r->worker, id.seq, r->seq,
+                       r->given_up ? "" : ", a snapshot is needed");
 
         if (!r->given_up) {
             r->late = 1;
@@ -586,6 +609,11 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
         (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_done, 1);
         c->repaired++;
     }
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\" ends at "
+                   "%uL-%uL%s", &c->zone->name, &r->worker, cursor.epoch,
+                   cursor.seq, r->failed ? ", messages are lost" : "");
 
     slot->active = 0;
 

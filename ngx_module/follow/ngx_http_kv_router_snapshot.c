@@ -71,8 +71,20 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
     }
 
     if (rc != NGX_OK || !ngx_http_kv_router_snapshot_useful(c, r)) {
+
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\": "
+                       "%s", &c->zone->name, &r->worker,
+                       rc == NGX_OK ? "its snapshot is of no use"
+                                    : "it has no snapshot");
+
         return ngx_http_kv_router_snapshot_give_up(c, r);
     }
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": its "
+                   "snapshot is at %uL-%uL, %ui parts", &c->zone->name,
+                   &r->worker, r->head.epoch, r->head.seq, r->parts);
 
     r->state = ngx_http_kv_router_repair_load;
 
@@ -261,6 +273,12 @@ ngx_http_kv_router_snapshot_part(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_free_page(r);
 
     r->part++;
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": part %ui "
+                   "of %ui is aside", &c->zone->name, &r->worker, r->part,
+                   r->parts);
+
     r->state = (r->part < r->parts) ? ngx_http_kv_router_repair_ask_part
                                     : ngx_http_kv_router_repair_swap;
 
@@ -314,6 +332,11 @@ ngx_http_kv_router_snapshot_expired(ngx_http_kv_router_consumer_t *c,
                                             "a part is not to be had");
     }
 
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": part %ui "
+                   "is gone, looking for a newer snapshot", &c->zone->name,
+                   &r->worker, r->part + 1);
+
     (void) kvr_snapshot_abort(r->snapshot);
 
     ngx_http_kv_router_repair_free_page(r);
@@ -348,6 +371,12 @@ ngx_http_kv_router_snapshot_swap(ngx_http_kv_router_consumer_t *c,
     r->state = ngx_http_kv_router_repair_ask_page;
 
     if (rc != KVR_OK) {
+
+        ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": repair of worker \"%V\": its "
+                       "view is beyond %uL-%uL, the log's entries go aside, "
+                       "too", &c->zone->name, &r->worker, r->head.epoch,
+                       r->head.seq);
 
         /* messages behind it are in the view already: once more, aside */
 
@@ -479,6 +508,11 @@ ngx_http_kv_router_snapshot_give_up(ngx_http_kv_router_consumer_t *c,
     r->seq = (cursor.epoch == r->last.epoch) ? cursor.seq : 0;
     r->state = ngx_http_kv_router_repair_ask_page;
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": its log "
+                   "is read from behind %uL-%uL", &c->zone->name, &r->worker,
+                   r->last.epoch, r->seq);
+
     return NGX_AGAIN;
 }
 
@@ -536,6 +570,11 @@ ngx_http_kv_router_snapshot_later(ngx_http_kv_router_consumer_t *c,
 
     slot->delay = delay;
     slot->again = ngx_current_msec + delay / 2 + ngx_random() % (delay / 2);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "kv_router zone \"%V\": worker \"%V\" needs a snapshot, "
+                   "looking again in %M ms", &c->zone->name, &r->worker,
+                   slot->again - ngx_current_msec);
 }
 
 

@@ -2,17 +2,173 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Directives.
+ * Directives, and the tables of their parameters.
  */
 
 
 #include "ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_param.h"
 
 
+#define NGX_HTTP_KV_ROUTER_IN_A_ROW    1000     /* checks */
+#define NGX_HTTP_KV_ROUTER_SCRAPE_MIN  100      /* ms */
+#define NGX_HTTP_KV_ROUTER_SCRAPE_MAX  3600000
+
+
+static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
+    void *field);
+static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
+    void *field);
+static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
+    ngx_str_t *value, kvr_worker_conf_t *w);
 static ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
     ngx_command_t *cmd);
-static ngx_int_t ngx_http_kv_router_copy(ngx_str_t *value, char *to,
-    size_t size);
+
+
+static const ngx_conf_enum_t  ngx_http_kv_router_indexes[] = {
+    { ngx_string("radix"), KVR_INDEX_RADIX },
+    { ngx_string("positional"), KVR_INDEX_POSITIONAL },
+    { ngx_null_string, 0 }
+};
+
+
+static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
+    { ngx_string("both"), KVR_ROLE_BOTH },
+    { ngx_string("prefill"), KVR_ROLE_PREFILL },
+    { ngx_string("decode"), KVR_ROLE_DECODE },
+    { ngx_null_string, 0 }
+};
+
+
+#define at(field)  ngx_http_kv_router_at(ngx_http_kv_router_zone_t, field)
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
+
+    { ngx_string("zone"), NGX_HTTP_KV_ROUTER_SET,
+      0, 0, 0, 0, ngx_http_kv_router_zone_name, 0 },
+
+    { ngx_string("block_size"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(params.block_size), 1, KVR_BLOCK_SIZE_MAX, NULL, 0 },
+
+    { ngx_string("index"), NGX_HTTP_KV_ROUTER_WORD,
+      at(params.index), 0, 0, ngx_http_kv_router_indexes, 0 },
+
+    { ngx_string("model"), NGX_HTTP_KV_ROUTER_TEXT,
+      at(params.model), 0, 0, NULL, 0 },
+
+    { ngx_string("eagle"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(params.eagle), 0, 0, NULL, 0 },
+
+    { ngx_string("max_workers"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(params.max_workers), 1, 16384, NULL, 0 },
+
+    { ngx_string("shards"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(params.shards), 1, KVR_SHARDS_MAX, NULL, 0 },
+
+    { ngx_string("frequency"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(params.frequency_ms), KVR_FREQUENCY_MIN, KVR_FREQUENCY_MAX, NULL, 0 },
+
+    { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
+
+    { ngx_string("predict"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(predict), 0, KVR_PREDICT_MAX, NULL, 0 },
+
+    { ngx_string("ttl"), NGX_HTTP_KV_ROUTER_SEC,
+      at(params.ttl), 1, INT32_MAX, NULL, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_check_params[] = {
+
+    { ngx_string("max_fails"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(health.params.max_fails), 0, KVR_FAILS_MAX, NULL, 0 },
+
+    { ngx_string("fail_timeout"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(health.params.fail_timeout), 1, KVR_HEALTH_MS_MAX, NULL, 0 },
+
+    { ngx_string("slow_start"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(health.params.slow_start), 0, KVR_HEALTH_MS_MAX, NULL, 0 },
+
+    { ngx_string("check"), NGX_HTTP_KV_ROUTER_URI,
+      at(health.check), 0, 0, NULL, 0 },
+
+    { ngx_string("interval"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(health.interval), 100, KVR_HEALTH_MS_MAX, NULL, 0 },
+
+    { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(health.timeout), 1, KVR_HEALTH_MS_MAX, NULL, 0 },
+
+    { ngx_string("passes"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(health.passes), 1, NGX_HTTP_KV_ROUTER_IN_A_ROW, NULL, 0 },
+
+    { ngx_string("fails"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(health.fails), 1, NGX_HTTP_KV_ROUTER_IN_A_ROW, NULL, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_scrape_params[] = {
+
+    { ngx_string("uri"), NGX_HTTP_KV_ROUTER_URI,
+      at(scrape.uri), 0, 0, NULL, 0 },
+
+    { ngx_string("interval"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(scrape.interval), NGX_HTTP_KV_ROUTER_SCRAPE_MIN,
+      NGX_HTTP_KV_ROUTER_SCRAPE_MAX, NULL, 0 },
+
+    { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(scrape.timeout), NGX_HTTP_KV_ROUTER_SCRAPE_MIN,
+      NGX_HTTP_KV_ROUTER_SCRAPE_MAX, NULL, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+#undef at
+
+
+#define at(field)  ngx_http_kv_router_at(kvr_worker_conf_t, field)
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
+
+    { ngx_string("ranks"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(ranks), 1, KVR_RANKS_MAX, NULL, 0 },
+
+    { ngx_string("role"), NGX_HTTP_KV_ROUTER_WORD,
+      at(role), 0, 0, ngx_http_kv_router_roles, 0 },
+
+    { ngx_string("weight"), NGX_HTTP_KV_ROUTER_DECIMAL,
+      at(weight), 1, KVR_WEIGHT_MAX * 1000, NULL, 0 },
+
+    { ngx_string("model"), NGX_HTTP_KV_ROUTER_TEXT,
+      at(model), 0, 0, NULL, 0 },
+
+    { ngx_string("lora"), NGX_HTTP_KV_ROUTER_SET,
+      at(lora), 0, 0, ngx_http_kv_router_worker_lora, 0 },
+
+    { ngx_string("salted"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(salted), 0, 0, NULL, 0 },
+
+    { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
+
+    { ngx_string("max_fails"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(max_fails), 0, KVR_FAILS_MAX, NULL, KVR_OWN_MAX_FAILS },
+
+    { ngx_string("fail_timeout"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(fail_timeout), 1, KVR_HEALTH_MS_MAX, NULL,
+      KVR_OWN_FAIL_TIMEOUT },
+
+    { ngx_string("slow_start"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(slow_start), 0, KVR_HEALTH_MS_MAX, NULL, KVR_OWN_SLOW_START },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+#undef at
 
 
 char *
@@ -20,15 +176,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_kv_router_main_conf_t *kmcf = conf;
 
-    u_char                      *p;
-    ssize_t                      size;
-    ngx_int_t                    n, ttl;
-    ngx_str_t                   *value, name, s;
-    ngx_uint_t                   i;
     ngx_pool_cleanup_t          *cln;
     ngx_http_kv_router_zone_t   *zone, **zp;
-
-    value = cf->args->elts;
 
     zone = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_zone_t));
     if (zone == NULL) {
@@ -47,191 +196,29 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->params.max_workers = 1024;
     zone->params.shards = 1;
 
-    ngx_str_null(&name);
-    size = 0;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        if (ngx_strncmp(value[i].data, "zone=", 5) == 0) {
-
-            name.data = value[i].data + 5;
-
-            p = (u_char *) ngx_strchr(name.data, ':');
-
-            if (p == NULL || p == name.data) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "invalid zone size \"%V\"", &value[i]);
-                return NGX_CONF_ERROR;
-            }
-
-            name.len = p - name.data;
-
-            s.data = p + 1;
-            s.len = value[i].data + value[i].len - s.data;
-
-            size = ngx_parse_size(&s);
-
-            if (size == NGX_ERROR) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "invalid zone size \"%V\"", &value[i]);
-                return NGX_CONF_ERROR;
-            }
-
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "block_size=", 11) == 0) {
-
-            n = ngx_atoi(value[i].data + 11, value[i].len - 11);
-
-            if (n < 1 || n > KVR_BLOCK_SIZE_MAX) {
-                goto invalid;
-            }
-
-            zone->params.block_size = n;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "eagle=on") == 0) {
-            zone->params.eagle = 1;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "eagle=off") == 0) {
-            zone->params.eagle = 0;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "max_workers=", 12) == 0) {
-
-            n = ngx_atoi(value[i].data + 12, value[i].len - 12);
-
-            if (n < 1 || n > 16384) {
-                goto invalid;
-            }
-
-            zone->params.max_workers = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "frequency=", 10) == 0) {
-
-            s.data = value[i].data + 10;
-            s.len = value[i].len - 10;
-
-            n = ngx_parse_time(&s, 0);
-
-            if (n != NGX_ERROR && n >= KVR_FREQUENCY_MIN
-                && n <= KVR_FREQUENCY_MAX)
-            {
-                zone->params.frequency_ms = n;
-                continue;
-            }
-
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid parameter \"%V\", it must be a time "
-                               "from 1s to 1d", &value[i]);
-            return NGX_CONF_ERROR;
-        }
-
-        if (ngx_strncmp(value[i].data, "shards=", 7) == 0) {
-
-            n = ngx_atoi(value[i].data + 7, value[i].len - 7);
-
-            if (n < 1 || n > KVR_SHARDS_MAX) {
-                goto invalid;
-            }
-
-            zone->params.shards = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "model=", 6) == 0) {
-
-            s.data = value[i].data + 6;
-            s.len = value[i].len - 6;
-
-            if (ngx_http_kv_router_copy(&s, zone->params.model,
-                                        sizeof(zone->params.model))
-                != NGX_OK)
-            {
-                goto invalid;
-            }
-
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "max_active=", 11) == 0) {
-
-            n = ngx_atoi(value[i].data + 11, value[i].len - 11);
-
-            if (n == NGX_ERROR || n > KVR_ACTIVE_MAX) {
-                goto invalid;
-            }
-
-            zone->max_active = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "predict=", 8) == 0) {
-
-            s.data = value[i].data + 8;
-            s.len = value[i].len - 8;
-
-            n = ngx_parse_time(&s, 0);
-
-            if (n == NGX_ERROR || n > KVR_PREDICT_MAX) {
-                goto invalid;
-            }
-
-            zone->predict = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "ttl=", 4) == 0) {
-
-            s.data = value[i].data + 4;
-            s.len = value[i].len - 4;
-
-            ttl = ngx_parse_time(&s, 1);
-
-            if (ttl == NGX_ERROR || ttl <= 0 || ttl > INT32_MAX) {
-                goto invalid;
-            }
-
-            zone->params.ttl = ttl;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "index=radix") == 0) {
-            zone->params.index = KVR_INDEX_RADIX;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "index=positional") == 0) {
-            zone->params.index = KVR_INDEX_POSITIONAL;
-            continue;
-        }
-
-        goto invalid;
+    if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_zone_params, zone,
+                                  NULL)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
     }
 
-    if (name.len == 0) {
+    if (zone->name.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%V\" must have \"zone\" parameter",
                            &cmd->name);
         return NGX_CONF_ERROR;
     }
 
-    if (size < (ssize_t) NGX_HTTP_KV_ROUTER_ZONE_MIN) {
+    if (zone->size < NGX_HTTP_KV_ROUTER_ZONE_MIN) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "zone \"%V\" is too small", &name);
+                           "zone \"%V\" is too small, it must have %dm at "
+                           "least", &zone->name,
+                           NGX_HTTP_KV_ROUTER_ZONE_MIN / (1024 * 1024));
         return NGX_CONF_ERROR;
     }
 
-    zone->name = name;
-
-    zone->shm_zone = ngx_shared_memory_add(cf, &name, size,
+    zone->shm_zone = ngx_shared_memory_add(cf, &zone->name, zone->size,
                                            &ngx_http_kv_router_module);
     if (zone->shm_zone == NULL) {
         return NGX_CONF_ERROR;
@@ -239,7 +226,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (zone->shm_zone->data) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "%V \"%V\" is already defined", &cmd->name, &name);
+                           "%V \"%V\" is already defined", &cmd->name,
+                           &zone->name);
         return NGX_CONF_ERROR;
     }
 
@@ -262,13 +250,42 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     *zp = zone;
 
     return NGX_CONF_OK;
+}
 
-invalid:
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"",
-                       &value[i]);
+/* "name:size"; the whole parameter is shown, as in other modules of nginx. */
 
-    return NGX_CONF_ERROR;
+static char *
+ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
+{
+    ngx_http_kv_router_zone_t *zone = field;
+
+    u_char     *p, *last;
+    ssize_t     size;
+    ngx_str_t   s;
+
+    last = value->data + value->len;
+
+    p = ngx_strlchr(value->data, last, ':');
+
+    s.data = p ? p + 1 : last;
+    s.len = last - s.data;
+
+    size = ngx_parse_size(&s);
+
+    if (p == NULL || p == value->data || size == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid zone size \"zone=%V\", it must be a name "
+                           "and a size in \"k\" or \"m\", as in "
+                           "\"zone=main:1024m\"", value);
+        return NGX_CONF_ERROR;
+    }
+
+    zone->name.data = value->data;
+    zone->name.len = p - value->data;
+    zone->size = size;
+
+    return NGX_CONF_OK;
 }
 
 
@@ -335,16 +352,58 @@ ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "is duplicate";
     }
 
-    return ngx_http_kv_router_scrape_parse(cf, zone);
+    ngx_str_set(&zone->scrape.uri, "/metrics");
+    zone->scrape.interval = 1000;
+    zone->scrape.timeout = 1000;
+
+    if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_scrape_params,
+                                  zone, NULL)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    /* two may be missed */
+
+    zone->report_ms = 3 * zone->scrape.interval + zone->scrape.timeout;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->health.set) {
+        return "is duplicate";
+    }
+
+    zone->health.set = 1;
+
+    if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_check_params,
+                                  zone, NULL)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    zone->health.params.checked = (zone->health.check.len != 0);
+
+    return NGX_CONF_OK;
 }
 
 
 char *
 ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_int_t                   n;
-    ngx_str_t                  *value, s;
-    ngx_url_t                   u;
+    ngx_str_t                  *value;
     ngx_uint_t                  i;
     kvr_worker_conf_t          *w, *others;
     ngx_http_kv_router_zone_t  *zone;
@@ -396,173 +455,85 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     w->ranks = 1;
     w->weight = 1000;
 
-    /* as in "server" of an upstream: names are resolved at start */
+    if (ngx_http_kv_router_worker_address(cf, &value[3], w) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_kv_router_params(cf, 4, ngx_http_kv_router_worker_params,
+                                     w, &w->own);
+}
+
+
+/* As in "server" of an upstream: names are resolved at start. */
+
+static char *
+ngx_http_kv_router_worker_address(ngx_conf_t *cf, ngx_str_t *value,
+    kvr_worker_conf_t *w)
+{
+    ngx_url_t  u;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
-    u.url = value[3];
+    u.url = *value;
     u.default_port = 80;
 
-    if (ngx_strncmp(value[3].data, "unix:", 5) != 0
-        && ngx_strlchr(value[3].data, value[3].data + value[3].len, '/'))
+    if (ngx_strncmp(value->data, "unix:", 5) != 0
+        && ngx_strlchr(value->data, value->data + value->len, '/'))
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid address \"%V\" of worker \"%V\": "
-                           "no scheme and no path can be in it", &value[3],
-                           &value[2]);
+                           "invalid address \"%V\" of worker \"%s\": "
+                           "no scheme and no path can be in it", value, w->id);
         return NGX_CONF_ERROR;
     }
 
     if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s in worker \"%V\"",
-                           u.err ? u.err : "invalid address", &value[3]);
+                           u.err ? u.err : "invalid address", value);
         return NGX_CONF_ERROR;
     }
 
     if (u.no_port && u.family != AF_UNIX) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "no port in address \"%V\" of worker \"%V\"",
-                           &value[3], &value[2]);
+                           "no port in address \"%V\" of worker \"%s\"",
+                           value, w->id);
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_kv_router_copy(&u.addrs[0].name, w->address,
-                                sizeof(w->address))
+    if (ngx_http_kv_router_param_copy(&u.addrs[0].name, w->address,
+                                      sizeof(w->address))
         != NGX_OK)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "address \"%V\" is too long", &value[3]);
+                           "address \"%V\" is too long", value);
         return NGX_CONF_ERROR;
-    }
-
-    for (i = 4; i < cf->args->nelts; i++) {
-
-        if (ngx_strncmp(value[i].data, "ranks=", 6) == 0) {
-
-            n = ngx_atoi(value[i].data + 6, value[i].len - 6);
-
-            if (n < 1 || n > KVR_RANKS_MAX) {
-                goto invalid;
-            }
-
-            w->ranks = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "weight=", 7) == 0) {
-
-            n = ngx_atofp(value[i].data + 7, value[i].len - 7, 3);
-
-            if (n < 1 || n > KVR_WEIGHT_MAX * 1000) {
-                goto invalid;
-            }
-
-            w->weight = n;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "max_active=", 11) == 0) {
-
-            n = ngx_atoi(value[i].data + 11, value[i].len - 11);
-
-            if (n < 0 || n > KVR_ACTIVE_MAX) {
-                goto invalid;
-            }
-
-            w->max_active = n;
-            continue;
-        }
-
-        switch (ngx_http_kv_router_health_param(&value[i], &w->max_fails,
-                                                &w->fail_timeout,
-                                                &w->slow_start, &w->own))
-        {
-        case NGX_OK:
-            continue;
-
-        case NGX_ERROR:
-            goto invalid;
-        }
-
-        if (ngx_strncmp(value[i].data, "model=", 6) == 0) {
-
-            s.data = value[i].data + 6;
-            s.len = value[i].len - 6;
-
-            if (ngx_http_kv_router_copy(&s, w->model, sizeof(w->model))
-                != NGX_OK)
-            {
-                goto invalid;
-            }
-
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "lora=", 5) == 0) {
-
-            if (kvr_adapters_set(w->lora, (char *) value[i].data + 5,
-                                 value[i].len - 5))
-            {
-                goto invalid;
-            }
-
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "salted=on") == 0) {
-            w->salted = 1;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "salted=off") == 0) {
-            w->salted = 0;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "role=both") == 0) {
-            w->role = KVR_ROLE_BOTH;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "role=prefill") == 0) {
-            w->role = KVR_ROLE_PREFILL;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "role=decode") == 0) {
-            w->role = KVR_ROLE_DECODE;
-            continue;
-        }
-
-        goto invalid;
     }
 
     return NGX_CONF_OK;
-
-invalid:
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"",
-                       &value[i]);
-
-    return NGX_CONF_ERROR;
 }
 
 
-char *
-ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
+static char *
+ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value, void *field)
 {
-    ngx_http_kv_router_zone_t  *zone;
+    u_char      *p;
+    size_t       size;
+    const char  *why;
 
-    zone = ngx_http_kv_router_conf_zone(cf, cmd);
-    if (zone == NULL) {
+    why = kvr_adapters_set(field, (char *) value->data, value->len);
+
+    if (why == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    size = sizeof("it ") + ngx_strlen(why);
+
+    p = ngx_pnalloc(cf->pool, size);
+    if (p == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    if (zone->health.set) {
-        return "is duplicate";
-    }
+    ngx_snprintf(p, size, "it %s%Z", why);
 
-    return ngx_http_kv_router_health(cf, zone);
+    return (char *) p;
 }
 
 
@@ -596,22 +567,4 @@ ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     clcf->handler = (ngx_http_handler_pt) cmd->post;
 
     return NGX_CONF_OK;
-}
-
-
-/* A value as a terminated string; longer ones don't fit. */
-
-static ngx_int_t
-ngx_http_kv_router_copy(ngx_str_t *value, char *to, size_t size)
-{
-    if (value->len >= size || ngx_strlchr(value->data,
-                                          value->data + value->len, '\0'))
-    {
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(to, size);
-    ngx_memcpy(to, value->data, value->len);
-
-    return NGX_OK;
 }

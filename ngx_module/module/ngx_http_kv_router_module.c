@@ -56,7 +56,7 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
 
     { ngx_string("kv_router_health"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
-      ngx_http_kv_router_health_directive,
+      ngx_http_kv_router_health,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },

@@ -85,6 +85,7 @@ typedef struct {
 
 typedef struct {
     ngx_str_t                       name;
+    size_t                          size;      /* of its shared memory */
     kvr_params_t                    params;
     ngx_shm_zone_t                 *shm_zone;
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
@@ -231,7 +232,7 @@ char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_kv_router_health_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+char *ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -254,14 +255,8 @@ ngx_int_t ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
 void ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone);
 
 
-/* health: directive, a worker's settings, its object in JSON */
+/* health: what it is without kv_router_health, a worker's, its JSON */
 
-char *ngx_http_kv_router_health(ngx_conf_t *cf,
-    ngx_http_kv_router_zone_t *zone);
-
-/* NGX_DECLINED: the argument is another; bits of KVR_OWN_… are set in own */
-ngx_int_t ngx_http_kv_router_health_param(ngx_str_t *arg, uint32_t *max_fails,
-    uint32_t *fail_timeout, uint32_t *slow_start, uint32_t *own);
 void ngx_http_kv_router_health_init(ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_conf_t *conf, kvr_health_params_t *params);
@@ -276,10 +271,8 @@ ngx_int_t ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
 void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
 
 
-/* scrape: directive, and the load that engines report of themselves */
+/* scrape: the load that engines report of themselves */
 
-char *ngx_http_kv_router_scrape_parse(ngx_conf_t *cf,
-    ngx_http_kv_router_zone_t *zone);
 ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);

@@ -202,6 +202,11 @@ ngx_http_kv_router_check_start(ngx_http_kv_router_checks_t *checks,
     ngx_cpystrn((u_char *) check->id, h->id.data,
                 ngx_min(h->id.len + 1, sizeof(check->id)));
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": check of worker \"%V\": GET \"%V\" "
+                   "at \"%V\"", &zone->name, &h->id, &zone->health.check,
+                   &h->address);
+
     switch (ngx_http_kv_router_client_get(&check->client, &h->address,
                                           &zone->health.check,
                                           zone->health.timeout,
@@ -254,6 +259,10 @@ ngx_http_kv_router_check_done(ngx_http_kv_router_check_t *check,
 
     zone = check->checks->zone;
     router = &zone->router;
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": check of worker \"%s\": %s",
+                   &zone->name, check->id, why ? why : "passed");
 
     health = kvr_router_health(router, check->number);
 

@@ -62,77 +62,6 @@ static void ngx_http_kv_router_report_json(const char *key, double value,
 static kvr_report_load_t  ngx_http_kv_router_reported[KVR_RANKS_MAX];
 
 
-char *
-ngx_http_kv_router_scrape_parse(ngx_conf_t *cf,
-    ngx_http_kv_router_zone_t *zone)
-{
-    ngx_int_t    ms;
-    ngx_str_t   *value, s;
-    ngx_uint_t   i;
-
-    value = cf->args->elts;
-
-    ngx_str_set(&zone->scrape.uri, "/metrics");
-    zone->scrape.interval = 1000;
-    zone->scrape.timeout = 1000;
-
-    for (i = 2; i < cf->args->nelts; i++) {
-
-        if (ngx_strncmp(value[i].data, "uri=/", 5) == 0) {
-            zone->scrape.uri.data = value[i].data + 4;
-            zone->scrape.uri.len = value[i].len - 4;
-
-            for (s = zone->scrape.uri; s.len; s.data++, s.len--) {
-                if (*s.data <= 0x20 || *s.data == 0x7f) {
-                    goto invalid;
-                }
-            }
-
-            continue;
-        }
-
-        s.data = (u_char *) ngx_strchr(value[i].data, '=');
-
-        if (s.data == NULL) {
-            goto invalid;
-        }
-
-        s.data++;
-        s.len = value[i].data + value[i].len - s.data;
-
-        ms = ngx_parse_time(&s, 0);
-
-        if (ms == NGX_ERROR || ms < 100 || ms > 3600000) {
-            goto invalid;
-        }
-
-        if (ngx_strncmp(value[i].data, "interval=", 9) == 0) {
-            zone->scrape.interval = ms;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "timeout=", 8) == 0) {
-            zone->scrape.timeout = ms;
-            continue;
-        }
-
-    invalid:
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid parameter \"%V\": \"uri=/...\", "
-                           "\"interval=\" and \"timeout=\", 100ms to 1h, are "
-                           "known", &value[i]);
-        return NGX_CONF_ERROR;
-    }
-
-    /* two may be missed */
-
-    zone->report_ms = 3 * zone->scrape.interval + zone->scrape.timeout;
-
-    return NGX_CONF_OK;
-}
-
-
 ngx_int_t
 ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone)
@@ -306,6 +235,11 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
         return NGX_OK;
     }
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": load of worker \"%V\": GET \"%V\" "
+                   "at \"%V\"", &zone->name, &h->id, &zone->scrape.uri,
+                   &h->address);
+
     s = &scraper->all[i];
 
     s->scraper = scraper;
@@ -363,6 +297,10 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
     {
         why = "none of the metrics that are known is in it";
     }
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": load of worker number %uD: %s",
+                   &zone->name, s->number, why ? why : "read");
 
     ngx_http_kv_router_scrape_say(zone, s->number, why);
 }

@@ -19,21 +19,8 @@
 #define NGX_HTTP_KV_ROUTER_READ            16384
 /* bytes read in one turn of the event loop, about 0.2 ms of work */
 #define NGX_HTTP_KV_ROUTER_READ_TURN       (256 * 1024)
-/* bytes of its buffer that hiredis keeps when it is empty */
-#define NGX_HTTP_KV_ROUTER_READER_KEEP     (256 * 1024)
-/* elements of an array: pages have 128 entries; hiredis would believe any */
-#define NGX_HTTP_KV_ROUTER_ELEMENTS        4096
 
 
-#if (HIREDIS_MAJOR == 0)
-typedef int     ngx_http_kv_router_elements_t;
-#else
-typedef size_t  ngx_http_kv_router_elements_t;
-#endif
-
-
-static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
-    ngx_http_kv_router_elements_t elements);
 static void ngx_http_kv_router_redis_leave(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
@@ -50,26 +37,6 @@ static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
 
 
 static u_char  ngx_http_kv_router_redis_buf[NGX_HTTP_KV_ROUTER_READ];
-
-
-/* hiredis's own functions that make replies, but for arrays without bound */
-
-static redisReplyObjectFunctions    ngx_http_kv_router_redis_objects;
-
-static void *(*ngx_http_kv_router_redis_make_array)(const redisReadTask *task,
-    ngx_http_kv_router_elements_t elements);
-
-
-static void *
-ngx_http_kv_router_redis_array(const redisReadTask *task,
-    ngx_http_kv_router_elements_t elements)
-{
-    if (elements > NGX_HTTP_KV_ROUTER_ELEMENTS) {
-        return NULL;
-    }
-
-    return ngx_http_kv_router_redis_make_array(task, elements);
-}
 
 
 void
@@ -116,6 +83,8 @@ ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r)
 
     ready = r->ready;
 
+    ngx_http_kv_router_redis_debug(r, "goes where the events come from");
+
     ngx_http_kv_router_redis_leave(r);
 
     if (ready) {
@@ -132,6 +101,8 @@ ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
     if (!r->opened) {
         return;
     }
+
+    ngx_http_kv_router_redis_debug(r, "closed");
 
     r->opened = 0;
 
@@ -268,6 +239,7 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
     if (r->leader) {
 
         if (!r->leader->works) {
+            ngx_http_kv_router_redis_debug(r, "waits for the subscription");
             return;
         }
 
@@ -279,22 +251,11 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 
     r->log.action = "connecting to redis";
 
-    r->reader = redisReaderCreate();
+    r->reader = ngx_http_kv_router_redis_reader();
     if (r->reader == NULL) {
         ngx_http_kv_router_redis_failed(r, 0, "no memory for redis", NULL);
         return;
     }
-
-    r->reader->maxbuf = NGX_HTTP_KV_ROUTER_READER_KEEP;
-
-    if (ngx_http_kv_router_redis_objects.createArray == NULL) {
-        ngx_http_kv_router_redis_make_array = r->reader->fn->createArray;
-        ngx_http_kv_router_redis_objects = *r->reader->fn;
-        ngx_http_kv_router_redis_objects.createArray =
-                                               ngx_http_kv_router_redis_array;
-    }
-
-    r->reader->fn = &ngx_http_kv_router_redis_objects;
 
     if (r->addrs == NULL) {
         server = ngx_http_kv_router_redis_current(r);
@@ -322,6 +283,10 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
 
     server = ngx_http_kv_router_redis_current(r);
     addr = &r->addrs[r->addr];
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
+                   "kv_router zone \"%V\": redis %s: connects to \"%V\" at %V",
+                   &r->zone->name, r->purpose, &server->url, &addr->name);
 
     ngx_memzero(&r->peer, sizeof(ngx_peer_connection_t));
 
@@ -434,6 +399,8 @@ ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r)
     c->read->handler = ngx_http_kv_router_redis_read_handler;
     c->write->handler = ngx_http_kv_router_redis_write_handler;
 
+    ngx_http_kv_router_redis_debug(r, "connected");
+
     r->established = 1;
     r->log.action = NULL;
 
@@ -536,6 +503,8 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
                                             "redis does not answer", NULL);
             return;
         }
+
+        ngx_http_kv_router_redis_debug(r, "silent, PING is sent");
 
         r->ping = 1;
 
@@ -733,6 +702,10 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     if (!works && (r->addr || (r->server && r->leader == NULL))) {
         delay = 1;
     }
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
+                   "kv_router zone \"%V\": redis %s: closed, %s; the next try "
+                   "is in %M ms", &r->zone->name, r->purpose, reason, delay);
 
     ngx_add_timer(&r->reconnect, delay);
 

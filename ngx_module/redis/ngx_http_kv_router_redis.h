@@ -50,6 +50,8 @@ struct ngx_http_kv_router_redis_s {
     /* set by the owner; all of the functions may call _close() */
 
     ngx_http_kv_router_zone_t          *zone;
+    char                               *purpose;      /* a word, in debug
+                                                         logs */
     void                               *data;
     ngx_http_kv_router_redis_event_pt   connected;    /* may send now */
     ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
@@ -129,6 +131,11 @@ ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
 
 /* between the files of a connection */
 
+#define ngx_http_kv_router_redis_debug(r, text)                               \
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, &(r)->log, 0,                          \
+                   "kv_router zone \"%V\": redis %s: %s",                     \
+                   &(r)->zone->name, (r)->purpose, text)
+
 ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
     ngx_http_kv_router_redis_t *r);
 
@@ -138,6 +145,9 @@ void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
 
 /* connects to r->addrs[r->addr] */
 void ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r);
+
+/* with bounds; NULL: no memory */
+redisReader *ngx_http_kv_router_redis_reader(void);
 
 /* the bytes that come and go from now on are RESP */
 void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);

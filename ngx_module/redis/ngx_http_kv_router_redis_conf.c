@@ -9,26 +9,53 @@
 
 
 #include "ngx_http_kv_router_redis.h"
+#include "../module/ngx_http_kv_router_param.h"
 
 
-static char *ngx_http_kv_router_redis_ssl_param(
-    ngx_http_kv_router_redis_conf_t *rcf, ngx_str_t *value);
-static char *ngx_http_kv_router_redis_channel(
-    ngx_http_kv_router_redis_conf_t *rcf, ngx_str_t *value);
+static char *ngx_http_kv_router_redis_channel(ngx_conf_t *cf,
+    ngx_str_t *value, void *field);
+
+
+#define at(field)                                                             \
+    ngx_http_kv_router_at(ngx_http_kv_router_redis_conf_t, field)
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_redis_params[] = {
+
+    { ngx_string("channel"), NGX_HTTP_KV_ROUTER_SET,
+      0, 0, 0, 0, ngx_http_kv_router_redis_channel, 0 },
+
+    { ngx_string("replay"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(replay), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_verify"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(ssl_verify), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_trusted_certificate"), NGX_HTTP_KV_ROUTER_STR,
+      at(ssl_trusted_certificate), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_name"), NGX_HTTP_KV_ROUTER_STR,
+      at(ssl_name), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_certificate"), NGX_HTTP_KV_ROUTER_STR,
+      at(ssl_certificate), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_certificate_key"), NGX_HTTP_KV_ROUTER_STR,
+      at(ssl_certificate_key), 0, 0, NULL, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+#undef at
 
 
 char *
 ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
 {
     char                               *rv;
-    ngx_str_t                          *value, *ssl_param, s, masked;
+    ngx_str_t                          *value, *ssl_param, masked;
     ngx_uint_t                          i, ssl;
     ngx_http_kv_router_redis_conf_t    *rcf;
     ngx_http_kv_router_redis_server_t  *server;
-
-    if (zone->redis) {
-        return "is duplicate";
-    }
 
     rcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_redis_conf_t));
     if (rcf == NULL) {
@@ -55,40 +82,6 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
 
     for (i = 2; i < cf->args->nelts; i++) {
 
-        if (ngx_strncmp(value[i].data, "channel=", 8) == 0) {
-
-            s.len = value[i].len - 8;
-            s.data = value[i].data + 8;
-
-            if (ngx_http_kv_router_redis_channel(rcf, &s) != NGX_CONF_OK) {
-                goto invalid;
-            }
-
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "replay=on") == 0) {
-            rcf->replay = 1;
-            continue;
-        }
-
-        if (ngx_strcmp(value[i].data, "replay=off") == 0) {
-            rcf->replay = 0;
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "ssl_", 4) == 0) {
-
-            if (ngx_http_kv_router_redis_ssl_param(rcf, &value[i])
-                != NGX_CONF_OK)
-            {
-                goto invalid;
-            }
-
-            ssl_param = &value[i];
-            continue;
-        }
-
         if (ngx_http_kv_router_redis_is_url(&value[i])) {
 
             server = ngx_array_push(&rcf->servers);
@@ -107,7 +100,24 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
             continue;
         }
 
-        goto invalid;
+        if (ngx_http_kv_router_redis_mask(cf->pool, &value[i], &masked)
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        rv = ngx_http_kv_router_param(cf, &value[i], &masked,
+                                      ngx_http_kv_router_redis_params,
+                                      "URLs (redis://host:port, "
+                                      "rediss://host:port, unix:/path)",
+                                      rcf, NULL);
+        if (rv != NGX_CONF_OK) {
+            return rv;
+        }
+
+        if (ngx_strncmp(value[i].data, "ssl_", 4) == 0) {
+            ssl_param = &value[i];
+        }
     }
 
     if (rcf->servers.nelts == 0) {
@@ -139,93 +149,24 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
     zone->redis = rcf;
 
     return NGX_CONF_OK;
-
-invalid:
-
-    if (ngx_http_kv_router_redis_mask(cf->pool, &value[i], &masked)
-        != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"",
-                       &masked);
-
-    return NGX_CONF_ERROR;
-}
-
-
-static char *
-ngx_http_kv_router_redis_ssl_param(ngx_http_kv_router_redis_conf_t *rcf,
-    ngx_str_t *value)
-{
-    u_char      *p;
-    ngx_str_t   *s;
-    ngx_uint_t   i;
-
-    static const struct {
-        ngx_str_t   name;
-        size_t      offset;
-    } names[] = {
-        { ngx_string("ssl_trusted_certificate="),
-          offsetof(ngx_http_kv_router_redis_conf_t,
-                   ssl_trusted_certificate) },
-        { ngx_string("ssl_name="),
-          offsetof(ngx_http_kv_router_redis_conf_t, ssl_name) },
-        { ngx_string("ssl_certificate="),
-          offsetof(ngx_http_kv_router_redis_conf_t, ssl_certificate) },
-        { ngx_string("ssl_certificate_key="),
-          offsetof(ngx_http_kv_router_redis_conf_t, ssl_certificate_key) },
-        { ngx_null_string, 0 }
-    };
-
-    if (ngx_strcmp(value->data, "ssl_verify=on") == 0) {
-        rcf->ssl_verify = 1;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_strcmp(value->data, "ssl_verify=off") == 0) {
-        rcf->ssl_verify = 0;
-        return NGX_CONF_OK;
-    }
-
-    p = ngx_strlchr(value->data, value->data + value->len, '=');
-
-    if (p == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    p++;
-
-    for (i = 0; names[i].name.len; i++) {
-
-        if ((size_t) (p - value->data) == names[i].name.len
-            && ngx_strncmp(value->data, names[i].name.data, names[i].name.len)
-               == 0)
-        {
-            s = (ngx_str_t *) ((u_char *) rcf + names[i].offset);
-            s->len = value->data + value->len - p;
-            s->data = p;
-
-            return s->len ? NGX_CONF_OK : NGX_CONF_ERROR;
-        }
-    }
-
-    return NGX_CONF_ERROR;
 }
 
 
 /* patterns are a prefix and '*': what the star stands for is the worker */
 
 static char *
-ngx_http_kv_router_redis_channel(ngx_http_kv_router_redis_conf_t *rcf,
-    ngx_str_t *value)
+ngx_http_kv_router_redis_channel(ngx_conf_t *cf, ngx_str_t *value, void *field)
 {
+    ngx_http_kv_router_redis_conf_t *rcf = field;
+
     u_char  *p;
     size_t   i;
 
+    static char  must[] = "it must be the channel of one worker, or a prefix "
+                          "and \"*\"";
+
     if (value->len == 0) {
-        return NGX_CONF_ERROR;
+        return must;
     }
 
     for (i = 0; i < value->len; i++) {
@@ -242,7 +183,7 @@ ngx_http_kv_router_redis_channel(ngx_http_kv_router_redis_conf_t *rcf,
         case '?':
         case '[':
         case '\\':
-            return NGX_CONF_ERROR;
+            return must;
         }
     }
 
@@ -262,5 +203,5 @@ ngx_http_kv_router_redis_channel(ngx_http_kv_router_redis_conf_t *rcf,
 
     return kvr_worker_id_valid((char *) value->data + rcf->prefix.len,
                                value->len - rcf->prefix.len)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+           ? NGX_CONF_OK : must;
 }

@@ -44,6 +44,12 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
         }
     }
 
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, &r->log, 0,
+                   "kv_router zone \"%V\": redis %s: logs in, user \"%V\", %s "
+                   "password, database %i", &r->zone->name, r->purpose,
+                   &server->user, server->password.len ? "a" : "no",
+                   server->db);
+
     /* answered by an error when a password is missing or data is loaded */
 
     ngx_str_set(&args[0], "PING");
@@ -105,6 +111,8 @@ ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
     if (r->handshake) {
         return;
     }
+
+    ngx_http_kv_router_redis_debug(r, "ready");
 
     r->ready = 1;
 

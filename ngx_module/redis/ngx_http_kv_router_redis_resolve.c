@@ -51,6 +51,10 @@ ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r)
                    ? NGX_HTTP_KV_ROUTER_RESOLVE : core->resolver_timeout;
     ctx->cancelable = 1;
 
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, &r->log, 0,
+                   "kv_router zone \"%V\": redis %s: resolves \"%V\"",
+                   &r->zone->name, r->purpose, &server->host);
+
     r->resolving = ctx;
 
     /* may call the handler at once */

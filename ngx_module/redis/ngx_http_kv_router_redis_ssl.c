@@ -115,6 +115,8 @@ ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r)
         return;
     }
 
+    ngx_http_kv_router_redis_debug(r, "begins TLS");
+
     /* nginx says by itself what fails: once is enough */
 
     if (ngx_http_kv_router_redis_current(r)->down) {

@@ -61,6 +61,9 @@ static ngx_uint_t ngx_http_kv_router_attempt_whole(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_kv_router_attempt_bad_status(
     ngx_http_request_t *r);
 static ngx_msec_t ngx_http_kv_router_attempt_pause(ngx_http_request_t *r);
+#if (NGX_DEBUG)
+static const char *ngx_http_kv_router_attempt_name(ngx_uint_t end);
+#endif
 
 
 /* ---- candidates --------------------------------------------------------- */
@@ -141,6 +144,12 @@ ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
         || !kvr_health_take(health, h->generation, &h->health,
                             ngx_current_msec, anyhow, ticket))
     {
+        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                       "kv_router attempt: not at worker \"%*s\", which is "
+                       "gone, drains, or is out",
+                       (size_t) ctx->candidates[i].worker_len,
+                       ctx->candidates[i].worker);
+
         return NGX_DECLINED;
     }
 
@@ -380,9 +389,6 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
         }
     }
 
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "kv_router attempt ended: %ui, pause %M", end, pause);
-
     a->free(pc, a->data, state);
 
     /*
@@ -411,6 +417,11 @@ ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t  *h;
 
     h = ngx_http_kv_router_attempt_holder(ctx, c, &health);
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router attempt: at worker \"%*s\" ended: %s, pause %M",
+                   (size_t) c->worker_len, c->worker,
+                   ngx_http_kv_router_attempt_name(end), pause);
 
     if (h == NULL) {
         return;
@@ -647,3 +658,27 @@ ngx_http_kv_router_attempt_pause(ngx_http_request_t *r)
 
     return (ngx_msec_t) ngx_min(n, KVR_HEALTH_AWAY_MAX / 1000) * 1000;
 }
+
+
+#if (NGX_DEBUG)
+
+static const char *
+ngx_http_kv_router_attempt_name(ngx_uint_t end)
+{
+    switch (end) {
+
+    case NGX_HTTP_KV_ROUTER_DONE:
+        return "answered";
+
+    case NGX_HTTP_KV_ROUTER_ABORTED:
+        return "aborted";
+
+    case NGX_HTTP_KV_ROUTER_STALE:
+        return "stale connection";
+
+    default:
+        return kvr_failure_name(end);
+    }
+}
+
+#endif

@@ -36,6 +36,38 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
+/* Ranks of a worker lie side by side. */
+
+uint32_t
+ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c, uint32_t n)
+{
+    double    active;
+    uint32_t  i, k, last;
+
+    for (i = 0, k = 0; i < n; i = last) {
+
+        active = 0;
+
+        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
+            active += c[last].active_requests;
+        }
+
+        if (c[i].max_active && active >= c[i].max_active) {
+            continue;
+        }
+
+        if (k != i) {
+            ngx_memmove(&c[k], &c[i], (last - i)
+                                    * sizeof(ngx_http_kv_router_candidate_t));
+        }
+
+        k += last - i;
+    }
+
+    return k;
+}
+
+
 void
 ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx)
 {
@@ -77,6 +109,10 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
         active += load.active;
     }
 
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router bound: %L of the zone's %ui requests", active,
+                   ctx->zone->max_active);
+
     return active >= (int64_t) ctx->zone->max_active;
 }
 
@@ -109,6 +145,10 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
             active += load.active;
         }
     }
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router bound: worker \"%*s\" has %L of %uD requests",
+                   (size_t) c->worker_len, c->worker, active, c->max_active);
 
     return active >= (int64_t) c->max_active;
 }

@@ -67,6 +67,12 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                                      c->generation, c->device,
                                      ngx_current_msec);
 
+        if (depth > c->device) {
+            ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                           "kv_router prediction: worker \"%*s\" has %uD "
+                           "blocks", (size_t) c->worker_len, c->worker, depth);
+        }
+
         c->predicted = depth - c->device;
         c->device = depth;
         c->host = ngx_max(c->host, depth);
@@ -167,6 +173,11 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     s->decode_blocks = blocks;
 
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router reservation: worker \"%*s\" rank %uD, %L tokens "
+                   "to prefill, %L blocks", (size_t) c->worker_len, c->worker,
+                   c->rank, s->prefill_tokens, s->decode_blocks);
+
     kvr_load_reserve(&ctx->zone->router.load, s);
 
     if (ctx->nchains) {
@@ -222,6 +233,12 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     if (s->holder == KVR_HOLDER_NONE) {
         return;
     }
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router release: %s, %L blocks streamed",
+                   s == &ctx->prefill ? "the prefill elsewhere"
+                                      : "the request",
+                   s->output_blocks);
 
     if (s->request) {
         kvr_load_share(s, kvr_inflight_remove(ctx->zone->inflight, s->holder,

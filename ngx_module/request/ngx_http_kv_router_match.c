@@ -422,41 +422,6 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Leaves out candidates of workers that have all the requests that they may:
- * max_active is for all ranks of a worker, which lie side by side.
- */
-
-static uint32_t
-ngx_http_kv_router_leave_full(ngx_http_kv_router_candidate_t *c, uint32_t n)
-{
-    double    active;
-    uint32_t  i, k, last;
-
-    for (i = 0, k = 0; i < n; i = last) {
-
-        active = 0;
-
-        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
-            active += c[last].active_requests;
-        }
-
-        if (c[i].max_active && active >= c[i].max_active) {
-            continue;
-        }
-
-        if (k != i) {
-            ngx_memmove(&c[k], &c[i], (last - i)
-                                    * sizeof(ngx_http_kv_router_candidate_t));
-        }
-
-        k += last - i;
-    }
-
-    return k;
-}
-
-
-/*
  * Eligible holders with their load.  Those that are out by their health are
  * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
  * who could have the request are full.
@@ -511,7 +476,7 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     }
 
     all = n;
-    n = ngx_http_kv_router_leave_full(c, n);
+    n = ngx_http_kv_router_bound_list(c, n);
 
     for (i = 0; i < k; i++) {
         (void) ngx_http_kv_router_candidate(ctx,
@@ -520,7 +485,7 @@ ngx_http_kv_router_list(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     }
 
     full = k;
-    k = n + ngx_http_kv_router_leave_full(&c[n], k);
+    k = n + ngx_http_kv_router_bound_list(&c[n], k);
 
     ctx->match.n = all ? n : k;
     ctx->ncandidates = k;
@@ -589,6 +554,12 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         c->device = m[i].device;
         c->host = m[i].host;
         c->disk = m[i].disk;
+
+        ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router match: worker \"%*s\" rank %uD has %uD "
+                       "blocks, %uD with host, %uD with disk, health %uD",
+                       (size_t) c->worker_len, c->worker, c->rank, c->device,
+                       c->host, c->disk, c->health);
 
         if (where[k - 1] <= ctx->match.n) {
             ctx->match.best = ngx_max(ctx->match.best, c->device);
@@ -672,6 +643,13 @@ ngx_http_kv_router_match(ngx_http_request_t *r,
     ctx->matched = 1;
     *out = &ctx->match;
 
+    ngx_log_debug6(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router match: prompt of %uD tokens, %uD blocks; %uD "
+                   "candidates and %uD that are out, best %uD blocks, rc:%i",
+                   ctx->match.prompt_tokens, ctx->match.prompt_blocks,
+                   ctx->match.n, ctx->ncandidates - ctx->match.n,
+                   ctx->match.best, rc);
+
     if (rc == NGX_BUSY) {
         *err = "all workers have their max_active requests";
     }
@@ -730,6 +708,11 @@ ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
     tokens = NULL;
     why = ngx_http_kv_router_scan(r, ctx, &prompt, &tokens);
 
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router body: %s, %uz tokens",
+                   why ? ngx_http_kv_router_why_name(why) : "token ids",
+                   prompt.ntokens);
+
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
                              model_len, allowed, allowed_len, roles);
 
@@ -778,6 +761,9 @@ ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *data,
 
     ngx_http_kv_router_names(&names, lora, lora_len, salt, salt_len, model,
                              model_len, allowed, allowed_len, roles);
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router tokens from lua: %uz", ntokens);
 
     ctx = ngx_http_kv_router_get_ctx(r);
 

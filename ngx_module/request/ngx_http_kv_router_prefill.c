@@ -53,6 +53,12 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
         rc = NGX_OK;
     }
 
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router prefill: at worker \"%*s\", %s",
+                   (size_t) ctx->candidates[i].worker_len,
+                   ctx->candidates[i].worker,
+                   rc == NGX_OK ? "reserved" : *err);
+
     ngx_http_kv_router_bound_end(ctx);
 
     return rc;

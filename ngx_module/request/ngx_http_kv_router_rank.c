@@ -90,6 +90,9 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     ctx->rank = rank;
     ctx->told = 1;
 
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router rank %uD is told to the engine", rank);
+
     u = r->upstream;
     u->request_bufs = r->request_body ? r->request_body->bufs : NULL;
 

@@ -158,6 +158,15 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     ctx->prefiller = NULL;
     ctx->why = why;
+
+    ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router policy \"%V\" chose worker \"%*s\" rank %uD "
+                   "because of %s: \"%V\", %uD others ranked",
+                   &ctx->policy, (size_t) ctx->candidates[i].worker_len,
+                   ctx->candidates[i].worker, ctx->candidates[i].rank,
+                   ngx_http_kv_router_why_name(why), &ctx->reason,
+                   ctx->nranked);
+
     ctx->us = us;
     ctx->decided_us = ngx_http_kv_router_now_us();
     ctx->first_byte_us = 0;
@@ -183,6 +192,10 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_bound_end(ctx);
 
     if (chosen == UINT32_MAX) {
+
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router reservation: no worker has room");
+
         ngx_http_kv_router_attempt_drop(ctx);
         ctx->reserved = 0;
 
@@ -227,6 +240,10 @@ ngx_http_kv_router_ffi_refused(void *data, uint32_t why)
     if (why < NGX_HTTP_KV_ROUTER_REASONS) {
         (void) ngx_atomic_fetch_add(&zone->sh->by_reason[why], 1);
     }
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": a request is refused: %s",
+                   &zone->name, ngx_http_kv_router_why_name(why));
 }
 
 
@@ -379,6 +396,10 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     if (ctx->again) {
         ctx->again = 0;
 
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: the same worker, whose connection "
+                       "was closed");
+
         i = ctx->chosen - ctx->candidates;
 
         (void) ngx_http_kv_router_attempt_take(ctx, i, 1);
@@ -387,6 +408,11 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     } else if (ctx->tries) {
 
         i = ngx_http_kv_router_take(ctx, UINT32_MAX);
+
+        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: %s",
+                       i != UINT32_MAX ? "the next worker"
+                                       : "no worker is left");
 
         if (i != UINT32_MAX) {
             ngx_http_kv_router_go(ctx, i);
@@ -433,6 +459,11 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     }
 
     *left = n;
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router peer: worker \"%V\" rank %uD at \"%V\", "
+                   "try %ui, %uD candidates left",
+                   &h->id, h->rank, &h->address, ctx->tries, n);
 
     return NGX_OK;
 }
@@ -515,6 +546,10 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
         if (ctx->first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
             ctx->first_byte_us = ngx_http_kv_router_now_us();
+
+            ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                           "kv_router first byte, %uL us after the decision",
+                           (uint64_t) (ctx->first_byte_us - ctx->decided_us));
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_prefill_ended(ctx,

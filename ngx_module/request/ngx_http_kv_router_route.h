@@ -44,6 +44,13 @@ ngx_uint_t ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx,
 ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
 
 /*
+ * bound: leaves candidates out whose workers have all the requests that they
+ * may have; answers how many of n are left
+ */
+uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c,
+    uint32_t n);
+
+/*
  * bound: between these two no other process looks for room and takes it.  They
  * do nothing where nothing is bounded.
  */

@@ -75,6 +75,12 @@ ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx)
 
     ctx->cached_tokens = told.cached_tokens;
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router usage: the engine had %uL of %uL tokens cached, "
+                   "%uD of %uD blocks were known", told.cached_tokens,
+                   told.prompt_tokens, ctx->chosen->device,
+                   ctx->match.prompt_blocks);
+
     if (ctx->match.prompt_blocks == 0) {
         return;
     }

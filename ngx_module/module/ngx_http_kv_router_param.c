@@ -1,0 +1,370 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "ngx_http_kv_router_param.h"
+
+
+static const ngx_http_kv_router_param_t *ngx_http_kv_router_param_find(
+    const ngx_http_kv_router_param_t *params, ngx_str_t *arg);
+static ngx_int_t ngx_http_kv_router_param_integer(
+    const ngx_http_kv_router_param_t *param, ngx_str_t *value, int64_t *n);
+static ngx_int_t ngx_http_kv_router_param_uri(ngx_str_t *value);
+static u_char *ngx_http_kv_router_param_must(
+    const ngx_http_kv_router_param_t *param, u_char *p, u_char *last);
+static u_char *ngx_http_kv_router_param_number(
+    ngx_http_kv_router_param_e kind, int64_t n, u_char *p, u_char *last);
+
+
+static const ngx_conf_enum_t  ngx_http_kv_router_param_flags[] = {
+    { ngx_string("off"), 0 },
+    { ngx_string("on"), 1 },
+    { ngx_null_string, 0 }
+};
+
+
+char *
+ngx_http_kv_router_params(ngx_conf_t *cf, ngx_uint_t first,
+    const ngx_http_kv_router_param_t *params, void *conf, uint32_t *given)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+
+    for (i = first; i < cf->args->nelts; i++) {
+
+        if (ngx_http_kv_router_param(cf, &value[i], &value[i], params, NULL,
+                                     conf, given)
+            != NGX_CONF_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg, ngx_str_t *shown,
+    const ngx_http_kv_router_param_t *params, const char *also, void *conf,
+    uint32_t *given)
+{
+    char                              *rv;
+    u_char                            *p, *last, *field;
+    u_char                             text[NGX_MAX_CONF_ERRSTR];
+    int64_t                            n;
+    ngx_int_t                          rc;
+    ngx_str_t                          value;
+    ngx_http_kv_router_param_pt        set;
+    const ngx_http_kv_router_param_t  *param;
+
+    p = text;
+    last = text + sizeof(text);
+
+    param = ngx_http_kv_router_param_find(params, arg);
+
+    if (param == NULL) {
+        p = ngx_slprintf(p, last, ": the parameters are %s",
+                         also ? also : "");
+
+        for (param = params; param->name.len; param++) {
+            p = ngx_slprintf(p, last, "%s%V",
+                             param == params && !also ? "" : ", ",
+                             &param->name);
+        }
+
+        goto invalid;
+    }
+
+    value.data = arg->data + param->name.len + 1;
+    value.len = arg->len - param->name.len - 1;
+
+    field = (u_char *) conf + param->offset;
+    rc = NGX_OK;
+
+    switch (param->kind) {
+
+    case NGX_HTTP_KV_ROUTER_STR:
+    case NGX_HTTP_KV_ROUTER_URI:
+        rc = (param->kind == NGX_HTTP_KV_ROUTER_URI)
+             ? ngx_http_kv_router_param_uri(&value)
+             : (value.len ? NGX_OK : NGX_ERROR);
+
+        if (rc == NGX_OK) {
+            *(ngx_str_t *) field = value;
+        }
+
+        break;
+
+    case NGX_HTTP_KV_ROUTER_TEXT:
+        rc = ngx_http_kv_router_param_copy(&value, (char *) field,
+                                           param->size);
+        break;
+
+    case NGX_HTTP_KV_ROUTER_SET:
+        set = (ngx_http_kv_router_param_pt) param->post;
+        rv = set(cf, &value, field);
+
+        if (rv == NGX_CONF_ERROR) {
+            return rv;
+        }
+
+        if (rv != NGX_CONF_OK) {
+            p = ngx_slprintf(p, last, ", %s", rv);
+            goto invalid;
+        }
+
+        break;
+
+    default:
+        rc = ngx_http_kv_router_param_integer(param, &value, &n);
+
+        if (rc != NGX_OK) {
+            break;
+        }
+
+        switch (param->size) {
+
+        case sizeof(uint8_t):
+            *(uint8_t *) field = (uint8_t) n;
+            break;
+
+        case sizeof(uint32_t):
+            *(uint32_t *) field = (uint32_t) n;
+            break;
+
+        default:
+            *(uint64_t *) field = (uint64_t) n;
+            break;
+        }
+    }
+
+    if (rc != NGX_OK) {
+        p = ngx_http_kv_router_param_must(param, p, last);
+        goto invalid;
+    }
+
+    if (given) {
+        *given |= param->bit;
+    }
+
+    return NGX_CONF_OK;
+
+invalid:
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"%*s",
+                       shown, (size_t) (p - text), text);
+
+    return NGX_CONF_ERROR;
+}
+
+
+static const ngx_http_kv_router_param_t *
+ngx_http_kv_router_param_find(const ngx_http_kv_router_param_t *params,
+    ngx_str_t *arg)
+{
+    for ( /* void */ ; params->name.len; params++) {
+
+        if (arg->len > params->name.len
+            && arg->data[params->name.len] == '='
+            && ngx_strncmp(arg->data, params->name.data, params->name.len)
+               == 0)
+        {
+            return params;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
+    ngx_str_t *value, int64_t *n)
+{
+    const ngx_conf_enum_t  *w;
+
+    switch (param->kind) {
+
+    case NGX_HTTP_KV_ROUTER_FLAG:
+    case NGX_HTTP_KV_ROUTER_WORD:
+
+        w = param->post ? param->post : ngx_http_kv_router_param_flags;
+
+        for ( /* void */ ; w->name.len; w++) {
+            if (w->name.len == value->len
+                && ngx_strncmp(w->name.data, value->data, value->len) == 0)
+            {
+                *n = w->value;
+                return NGX_OK;
+            }
+        }
+
+        return NGX_ERROR;
+
+    case NGX_HTTP_KV_ROUTER_DECIMAL:
+        *n = ngx_atofp(value->data, value->len, 3);
+        break;
+
+    case NGX_HTTP_KV_ROUTER_MSEC:
+        *n = ngx_parse_time(value, 0);
+        break;
+
+    case NGX_HTTP_KV_ROUTER_SEC:
+        *n = ngx_parse_time(value, 1);
+        break;
+
+    default: /* NGX_HTTP_KV_ROUTER_NUMBER */
+        *n = ngx_atoi(value->data, value->len);
+        break;
+    }
+
+    /* no least value is negative, as NGX_ERROR is */
+
+    return *n >= param->least && *n <= param->most ? NGX_OK : NGX_ERROR;
+}
+
+
+/* The request line has room for no other characters. */
+
+static ngx_int_t
+ngx_http_kv_router_param_uri(ngx_str_t *value)
+{
+    size_t  i;
+
+    for (i = 0; i < value->len; i++) {
+        if (value->data[i] <= 0x20 || value->data[i] == 0x7f) {
+            return NGX_ERROR;
+        }
+    }
+
+    return value->len && value->data[0] == '/' ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_param_copy(ngx_str_t *value, char *to, size_t size)
+{
+    if (value->len >= size || ngx_strlchr(value->data,
+                                          value->data + value->len, '\0'))
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(to, size);
+    ngx_memcpy(to, value->data, value->len);
+
+    return NGX_OK;
+}
+
+
+/* ---- messages ----------------------------------------------------------- */
+
+/* What the values of a parameter must be. */
+
+static u_char *
+ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
+    u_char *p, u_char *last)
+{
+    const char             *what;
+    const ngx_conf_enum_t  *w;
+
+    p = ngx_slprintf(p, last, ", it must be ");
+    what = "a number";
+
+    switch (param->kind) {
+
+    case NGX_HTTP_KV_ROUTER_FLAG:
+        return ngx_slprintf(p, last, "\"on\" or \"off\"");
+
+    case NGX_HTTP_KV_ROUTER_WORD:
+
+        for (w = param->post; w->name.len; w++) {
+            p = ngx_slprintf(p, last, "%s\"%V\"",
+                             w == param->post ? ""
+                                              : w[1].name.len ? ", " : " or ",
+                             &w->name);
+        }
+
+        return p;
+
+    case NGX_HTTP_KV_ROUTER_STR:
+        return ngx_slprintf(p, last, "a text that is not empty");
+
+    case NGX_HTTP_KV_ROUTER_TEXT:
+        return ngx_slprintf(p, last, "a text of %uz bytes at most",
+                            param->size - 1);
+
+    case NGX_HTTP_KV_ROUTER_URI:
+        return ngx_slprintf(p, last, "a URI that begins with \"/\" and has "
+                            "no blanks");
+
+    case NGX_HTTP_KV_ROUTER_MSEC:
+    case NGX_HTTP_KV_ROUTER_SEC:
+        what = "a time";
+
+        /* fall through */
+
+    default:
+        p = ngx_slprintf(p, last, "%s from ", what);
+        p = ngx_http_kv_router_param_number(param->kind, param->least, p,
+                                            last);
+        p = ngx_slprintf(p, last, " to ");
+
+        return ngx_http_kv_router_param_number(param->kind, param->most, p,
+                                               last);
+    }
+}
+
+
+/* As the configuration has it: 1d, 1h, 500ms, 0.001. */
+
+static u_char *
+ngx_http_kv_router_param_number(ngx_http_kv_router_param_e kind, int64_t n,
+    u_char *p, u_char *last)
+{
+    ngx_uint_t  i;
+
+    static const struct {
+        int64_t      ms;
+        const char  *name;
+    } units[] = {
+        { 86400000, "d" },
+        { 3600000, "h" },
+        { 60000, "m" },
+        { 1000, "s" },
+        { 1, "ms" }
+    };
+
+    switch (kind) {
+
+    case NGX_HTTP_KV_ROUTER_DECIMAL:
+        return (n % 1000) ? ngx_slprintf(p, last, "%L.%03L", n / 1000,
+                                         n % 1000)
+                          : ngx_slprintf(p, last, "%L", n / 1000);
+
+    case NGX_HTTP_KV_ROUTER_SEC:
+        n *= 1000;
+
+        /* fall through */
+
+    case NGX_HTTP_KV_ROUTER_MSEC:
+
+        if (n == 0) {
+            break;
+        }
+
+        for (i = 0; n % units[i].ms; i++) { /* void */ }
+
+        return ngx_slprintf(p, last, "%L%s", n / units[i].ms, units[i].name);
+
+    default:
+        break;
+    }
+
+    return ngx_slprintf(p, last, "%L", n);
+}

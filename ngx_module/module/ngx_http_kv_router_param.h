@@ -1,0 +1,85 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Parameters of a directive, "name=value": a table has a line for each of
+ * them, and one parser reads their values into a structure.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_PARAM_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_PARAM_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+
+/* What a value looks like, and the type of the field that takes it. */
+
+typedef enum {
+    NGX_HTTP_KV_ROUTER_FLAG,        /* on|off; an integer: 1, 0 */
+    NGX_HTTP_KV_ROUTER_NUMBER,      /* a whole one; an integer */
+    NGX_HTTP_KV_ROUTER_DECIMAL,     /* an integer of thousandths */
+    NGX_HTTP_KV_ROUTER_MSEC,        /* a time; an integer of milliseconds */
+    NGX_HTTP_KV_ROUTER_SEC,         /* a time; an integer of seconds */
+    NGX_HTTP_KV_ROUTER_WORD,        /* one of the table's; an integer */
+    NGX_HTTP_KV_ROUTER_STR,         /* not empty; an ngx_str_t */
+    NGX_HTTP_KV_ROUTER_TEXT,        /* a char[], terminated */
+    NGX_HTTP_KV_ROUTER_URI,         /* begins with "/"; an ngx_str_t */
+    NGX_HTTP_KV_ROUTER_SET          /* the table's function takes it */
+} ngx_http_kv_router_param_e;
+
+
+/*
+ * Takes a value into the field.  Answers NGX_CONF_OK, NGX_CONF_ERROR when it
+ * has logged what is wrong, or else what is wrong with the value, "it must …".
+ */
+
+typedef char *(*ngx_http_kv_router_param_pt)(ngx_conf_t *cf, ngx_str_t *value,
+    void *field);
+
+
+/* An integer has 1, 4 or 8 bytes; most of a char[] follows from its size. */
+
+typedef struct {
+    ngx_str_t                       name;      /* len 0: the table's end */
+    ngx_http_kv_router_param_e      kind;
+    size_t                          offset;    /* of the field */
+    size_t                          size;      /* of the field */
+    int64_t                         least;
+    int64_t                         most;
+    const void                     *post;      /* a WORD's ngx_conf_enum_t[],
+                                                  a SET's function */
+    uint32_t                        bit;       /* to be set in *given */
+} ngx_http_kv_router_param_t;
+
+
+/* offset and size of a line */
+
+#define ngx_http_kv_router_at(type, field)                                    \
+    offsetof(type, field), sizeof(((type *) 0)->field)
+
+
+/*
+ * Reads arguments of a directive, from number first on, into conf, the
+ * structure that the table is of.  Of those that were there the bits are set
+ * in *given, which may be NULL.  NGX_CONF_OK, or NGX_CONF_ERROR: it is logged.
+ */
+char *ngx_http_kv_router_params(ngx_conf_t *cf, ngx_uint_t first,
+    const ngx_http_kv_router_param_t *params, void *conf, uint32_t *given);
+
+/*
+ * The same with one argument.  shown is what a message has of it; also, when
+ * it is not NULL, is told before the names of parameters where an argument is
+ * none of them.
+ */
+char *ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg,
+    ngx_str_t *shown, const ngx_http_kv_router_param_t *params,
+    const char *also, void *conf, uint32_t *given);
+
+/* A value as a terminated string.  NGX_ERROR: it has size bytes or more. */
+ngx_int_t ngx_http_kv_router_param_copy(ngx_str_t *value, char *to,
+    size_t size);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_PARAM_H_INCLUDED_ */
