@@ -112,6 +112,11 @@ sub import {
     no strict 'refs';
     *{"${caller}::$_"} = \&{$_} for @EXPORT;
 
+    # $TEST_NGINX_RAND_PORT_1 and so on: its own may be ports of connections
+
+    no warnings 'redefine';
+    *Test::Nginx::Util::gen_rand_port = sub (;$$$) { free_port() };
+
     # the first added runs last: the suite's own defaults are set by then
 
     Test::Nginx::Util::add_block_preprocessor(sub { add_lua_path(shift) });
