@@ -663,8 +663,8 @@ ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "kv_router zone \"%V\": gap before a message of worker "
-                   "\"%V\", met %ui times before", &c->zone->name, &m->worker,
-                   m->gaps);
+                   "\"%V\"%s", &c->zone->name, &m->worker,
+                   m->gaps ? ", after its repair, too" : "");
 
     if (m->gaps > 1
         || kvr_ingest_missing(c->ingest, &missing) != KVR_OK)

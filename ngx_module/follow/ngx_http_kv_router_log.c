@@ -277,9 +277,11 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
         }
     }
 
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, c->log, 0,
-                   "kv_router zone \"%V\": %ui questions of repairs are asked "
-                   "again", &c->zone->name, c->nasked);
+    if (c->nasked) {
+        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                       "kv_router zone \"%V\": what repairs asked is asked "
+                       "again, %ui questions", &c->zone->name, c->nasked);
+    }
 
     /* what was asked for is asked again */
 
@@ -322,11 +324,12 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
     ngx_memmove(&c->asked[0], &c->asked[1],
                 c->nasked * sizeof(ngx_http_kv_router_repair_t *));
 
-    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, c->log, 0,
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "kv_router zone \"%V\": repair of worker \"%V\" is "
-                   "answered: %s, %uz bytes, %uz elements", &c->zone->name,
-                   &r->worker, ngx_http_kv_router_log_kind(reply),
-                   (size_t) reply->len, (size_t) reply->elements);
+                   "answered: %s of %uz", &c->zone->name, &r->worker,
+                   ngx_http_kv_router_log_kind(reply),
+                   reply->type == REDIS_REPLY_ARRAY ? (size_t) reply->elements
+                                                    : (size_t) reply->len);
 
     if (ngx_http_kv_router_log_expected(r, reply)) {
         r->page = reply;

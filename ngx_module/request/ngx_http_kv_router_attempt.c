@@ -389,6 +389,11 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
         }
     }
 
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router attempt: at worker \"%*s\" ended: %s, pause %M",
+                   (size_t) ctx->chosen->worker_len, ctx->chosen->worker,
+                   ngx_http_kv_router_attempt_name(end), pause);
+
     a->free(pc, a->data, state);
 
     /*
@@ -419,9 +424,10 @@ ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
     h = ngx_http_kv_router_attempt_holder(ctx, c, &health);
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router attempt: at worker \"%*s\" ended: %s, pause %M",
+                   "kv_router health: worker \"%*s\": %s%s",
                    (size_t) c->worker_len, c->worker,
-                   ngx_http_kv_router_attempt_name(end), pause);
+                   ngx_http_kv_router_attempt_name(end),
+                   h ? "" : ", it has gone");
 
     if (h == NULL) {
         return;

@@ -557,9 +557,9 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
         ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router match: worker \"%*s\" rank %uD has %uD "
-                       "blocks, %uD with host, %uD with disk, health %uD",
+                       "blocks, %uD with host, %uD with disk; it is %s",
                        (size_t) c->worker_len, c->worker, c->rank, c->device,
-                       c->host, c->disk, c->health);
+                       c->host, c->disk, kvr_health_name(c->health));
 
         if (where[k - 1] <= ctx->match.n) {
             ctx->match.best = ngx_max(ctx->match.best, c->device);

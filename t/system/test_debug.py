@@ -18,6 +18,10 @@ from traffic import (Cache, Engines, Loop, Stream, le64,        # noqa: E402
 
 PASSWORD = "sEsAmE-0pen"
 NOWHERE = "127.0.0.1:9"         # nobody listens there
+PROBES = """\
+    kv_router_health  main check=/health fails=1000 interval=200ms;
+    kv_router_scrape  main interval=200ms;
+"""                             # neither URI is one of the engines'
 BLOCKS = 4                      # of each prompt
 
 
@@ -30,7 +34,10 @@ class DebugStage(Stage):
         text = conf.read_text()
         level = f"{log} notice;"
         assert level in text, text
-        conf.write_text(text.replace(level, f"{log} debug;"))
+        redis_line = "    kv_router_redis "
+        assert redis_line in text, text
+        conf.write_text(text.replace(level, f"{log} debug;").replace(
+            redis_line, PROBES + redis_line))
 
 
 class Play:
@@ -132,17 +139,17 @@ def a_repair_tells_its_steps():
     epoch = stream.epoch
     at.story(
         r'message of worker "w1", \d+ bytes, is applied',
-        r'gap before a message of worker "w1", met 0 times before',
+        r'gap before a message of worker "w1"$',
         rf'{name} starts$',
         rf'{name} asks: XREVRANGE kv-log:{{w1}}',
-        rf'{name} is answered: array, \d+ bytes, 1 elements',
+        rf'{name} is answered: array of 1$',
         rf'{name}: its log ends at {epoch}-4, its view is at {epoch}-1',
         rf'{name} asks: HMGET kv-snap:{{w1}}',
-        rf'{name} is answered: array, \d+ bytes, 8 elements',
+        rf'{name} is answered: array of 8$',
         rf'{name}: it has no snapshot',
         rf'{name}: its log is read from behind {epoch}-1',
         rf'{name} asks: XRANGE kv-log:{{w1}}',
-        rf'{name} is answered: array, \d+ bytes, 3 elements',
+        rf'{name} is answered: array of 3$',
         rf'{name}: page of 3 entries is read, up to {epoch}-4',
         rf'{name} ends at {epoch}-4$')
 
@@ -174,7 +181,7 @@ def a_snapshot_tells_its_parts():
         rf'{name}: its log goes on with 3, 1 is applied, a snapshot is needed',
         rf'{name}: its snapshot is at {epoch}-2, 1 parts',
         rf'{name} asks: GETRANGE kv-snap:{{w2}}:{epoch}-2:0',
-        rf'{name} is answered: string',
+        rf'{name} is answered: string of \d+',
         rf'{name}: part 1 of 1 is aside',
         rf'snapshot {epoch}-2 of worker "w2" is loaded',
         rf'{name} asks: XRANGE kv-log:{{w2}}',
@@ -200,6 +207,7 @@ def a_request_tells_its_way():
         r'kv_router peer: worker "w1" rank 0 at "127\.0\.0\.1:\d+", try 1, '
         r'2 candidates left',
         r'kv_router first byte, \d+ us after the decision',
+        r'kv_router health: worker "w1": answered',
         r'kv_router attempt: at worker "w1" ended: answered, pause 0',
         r'kv_router release: the request, 0 blocks streamed')
 
@@ -215,6 +223,7 @@ def a_retry_tells_why():
         r'kv_router policy "kv_cost" chose worker "dead"',
         r'kv_router peer: worker "dead" rank 0 .*, try 1, 1 candidates left',
         r'kv_router attempt: at worker "dead" ended: connect, pause 0',
+        r'kv_router health: worker "dead": connect',
         r'kv_router retry: the next worker',
         r'kv_router release: the request',
         r'kv_router reservation: worker "w2" rank 0, '
@@ -222,6 +231,32 @@ def a_retry_tells_why():
         r'kv_router peer: worker "w2" rank 0 .*, try 2, 0 candidates left',
         r'kv_router attempt: at worker "w2" ended: answered',
         r'kv_router release: the request')
+
+
+def a_registration_tells_what_is_new():
+    """registrations: what is read, and what is new in it"""
+    at.begin()
+    at.stage.redis.hset("kv-worker:{w3}", "block_size", BLOCK_SIZE)
+    at.stage.redis.pexpire("kv-worker:{w3}", 60000)
+    at.stage.redis.sadd("kv-workers", "w3")
+    name = r'registration of worker "w3"'
+    at.story(
+        r'poll \d+ of the members begins',
+        rf'{name} is read, ttl [1-5]\d{{4}} ms',
+        rf'{name}: new',
+        r'poll \d+ of the members ends: 1 known, 0 newly absent',
+        rf'{name}: as before')
+
+
+def probes_tell_their_answers():
+    """checks, and what engines tell of their load: asked, and answered"""
+    at.begin()
+    at.story(
+        r'check of worker "w1": GET "/health" at "127\.0\.0\.1:\d+"',
+        r'check of worker "w1": another status than 200')
+    at.story(
+        r'load of worker "w1": GET "/metrics" at "127\.0\.0\.1:\d+"',
+        r'load of worker number \d+: another status than 200')
 
 
 def an_outage_tells_its_tries():
@@ -254,6 +289,8 @@ def main():
             a_snapshot_tells_its_parts,
             a_request_tells_its_way,
             a_retry_tells_why,
+            a_registration_tells_what_is_new,
+            probes_tell_their_answers,
             an_outage_tells_its_tries,
             nothing_private_is_said])
 
