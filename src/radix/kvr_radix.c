@@ -5,7 +5,7 @@
 
 #include "kvr_radix.h"
 #include "kvr_children.h"
-#include "kvr_radix_forget.h"
+#include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
 #include "kvr_radix_run.h"
@@ -108,8 +108,8 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
     x->emptying = 0;
-    x->forgot = NULL;
-    x->forgot_data = NULL;
+    x->evicted = NULL;
+    x->evicted_data = NULL;
 
     memset(x->hints, 0, sizeof(x->hints));
 
@@ -246,7 +246,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 continue;
             }
 
-            /* what hung on it may be forgotten by now */
+            /* what hung on it may be evicted by now */
 
             kvr_radix_tidy(x, run, 0);
 

@@ -5,7 +5,7 @@
  */
 
 
-#include "kvr_radix_forget.h"
+#include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
 #include "kvr_radix_run.h"

@@ -89,7 +89,7 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
     more = false;
 
     for (i = 0; i < k->nshards; i++) {
-        if (kvr_shard_forget(&k->shards[i], k->ttl, now_ms, until)) {
+        if (kvr_shard_evict(&k->shards[i], k->ttl, now_ms, until)) {
             more = true;
         }
     }
