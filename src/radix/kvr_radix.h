@@ -14,7 +14,7 @@
  *                                  ▲
  *     events ──────────────────────┘
  *
- * kvr_run.h draws the runs, kvr_names.h what their blocks are called,
+ * kvr_run.h draws the runs, kvr_handles.h what their blocks are called,
  * kvr_handle_table.h the table of that, kvr_arena.h the memory;
  * kvr_radix_state.h has the types.
  *
