@@ -11,7 +11,7 @@
 
 #include "fuzz.h"
 
-#include "normalise/kvr_engine.h"
+#include "normalise/kvr_normalise.h"
 
 #include "../t/unit/kinds.h"
 
@@ -23,9 +23,9 @@
 
 
 typedef struct {
-    kvr_router_t    router;
-    kvr_engine_t   *engine;
-    char           *zone;
+    kvr_router_t       router;
+    kvr_normaliser_t  *engine;
+    char              *zone;
 } side_t;
 
 
@@ -76,7 +76,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
             break;
 
         case 2:
-            (void) kvr_engine_load(near.engine, "w", 1, copy, n);
+            (void) kvr_normalise_load(near.engine, "w", 1, copy, n);
             break;
 
         case 3:
@@ -100,9 +100,9 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 static void
 side_open(side_t *s)
 {
-    char               why[KVR_WHY_LEN];
-    kvr_worker_conf_t  worker;
-    kvr_engine_conf_t  conf;
+    char                  why[KVR_WHY_LEN];
+    kvr_worker_conf_t     worker;
+    kvr_normalise_conf_t  conf;
 
     memset(s->zone, 0, ZONE);
     memset(&worker, 0, sizeof(worker));
@@ -124,14 +124,14 @@ side_open(side_t *s)
         fuzz_fail("no zone: %s", why);
     }
 
-    s->engine = kvr_engine_create(&s->router, &conf);
+    s->engine = kvr_normalise_create(&s->router, &conf);
 }
 
 
 static void
 side_close(side_t *s)
 {
-    kvr_engine_destroy(s->engine);
+    kvr_normalise_destroy(s->engine);
     kvr_router_leave(&s->router);
     kvr_router_detach(&s->router);
 }
@@ -142,7 +142,7 @@ event(side_t *s, const kvr_event_t *ev)
 {
     kvr_why_t  why;
 
-    (void) kvr_engine_event(s->engine, "w", 1, ev, &why, emitted, s);
+    (void) kvr_normalise_event(s->engine, "w", 1, ev, &why, emitted, s);
 }
 
 
@@ -199,7 +199,9 @@ dumped(void *data, const kvr_event_t *ev)
 {
     kvr_why_t  why;
 
-    if (kvr_engine_event(far.engine, "w", 1, ev, &why, NULL, NULL) != KVR_OK) {
+    if (kvr_normalise_event(far.engine, "w", 1, ev, &why, NULL, NULL)
+        != KVR_OK)
+    {
         fuzz_fail("a dump's event was not taken: %s", kvr_why_name(why));
     }
 
@@ -212,13 +214,13 @@ saved(void *data, const void *part, size_t len)
 {
     void  *copy;
 
-    if (len > KVR_ENGINE_PART) {
+    if (len > KVR_NORMALISE_PART) {
         fuzz_fail("a part of %zu bytes", len);
     }
 
     copy = fuzz_copy(part, len);
 
-    if (kvr_engine_load(far.engine, "w", 1, copy, len) != KVR_OK) {
+    if (kvr_normalise_load(far.engine, "w", 1, copy, len) != KVR_OK) {
         fuzz_fail("a saved part was not taken");
     }
 
@@ -234,7 +236,7 @@ compare(void)
     side_open(&far);
 
     if (kvr_router_dump_events(&near.router, "w", 1, dumped, NULL) != KVR_OK
-        || kvr_engine_save(near.engine, "w", 1, saved, NULL) != KVR_OK)
+        || kvr_normalise_save(near.engine, "w", 1, saved, NULL) != KVR_OK)
     {
         fuzz_fail("no dump");
     }

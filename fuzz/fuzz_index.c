@@ -187,7 +187,7 @@ open_index(kvr_index_kind_t kind, uint32_t room, bool full)
     memset(memory, 0, mem.size);
     kvr_index_format(&mem, zone, kind, at, room, SETS_VIEWS, secret);
     kvr_index_attach(&x, &mem, zone);
-    kvr_index_on_forget(&x, forgot, NULL);
+    kvr_index_on_evict(&x, forgot, NULL);
 
     if (kind == KVR_INDEX_RADIX) {
         torn = &zone->u.radix.torn;

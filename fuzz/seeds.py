@@ -221,7 +221,7 @@ def streams():
 
 def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
            seed=1337):
-    """A block in a relay's saved state; see src/normalise/kvr_engine_save.c."""
+    """A block in a relay's saved state; see src/normalise/kvr_normalise_save.c."""
     return (words(handle, parent, 99, seed)
             + b"".join(n.to_bytes(2, "little") for n in copies)
             + len(local).to_bytes(2, "little") + bytes([flags, why])

@@ -34,7 +34,7 @@
 #include "kvr_relay_options.h"
 #include "kvr_relay_url.h"
 
-#include "normalise/kvr_engine.h"
+#include "normalise/kvr_normalise.h"
 #include "zone/kvr_router.h"
 
 #include <hiredis/hiredis.h>

@@ -15,19 +15,19 @@
 
 
 static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
-    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data);
 static void kvr_relay_mirror_windows(kvr_relay_mirror_t *m,
-    const kvr_event_t *ev, kvr_engine_emit_pt emit, void *data);
+    const kvr_event_t *ev, kvr_normalise_emit_pt emit, void *data);
 
 
 bool
 kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     char why[KVR_WHY_LEN])
 {
-    kvr_params_t       params;
-    kvr_worker_conf_t  conf;
-    kvr_engine_conf_t  engine;
+    kvr_params_t          params;
+    kvr_worker_conf_t     conf;
+    kvr_normalise_conf_t  engine;
 
     memset(m, 0, sizeof(kvr_relay_mirror_t));
     memset(&params, 0, sizeof(kvr_params_t));
@@ -83,7 +83,7 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     engine.blocks = (uint32_t) kvr_min(o->memory / 2 / KVR_RELAY_REMEMBER,
                                        UINT32_MAX / 2);
 
-    m->engine = kvr_engine_create(&m->router, &engine);
+    m->engine = kvr_normalise_create(&m->router, &engine);
     if (m->engine == NULL) {
         snprintf(why, KVR_WHY_LEN, "out of memory");
         return false;
@@ -97,7 +97,7 @@ void
 kvr_relay_mirror_free(kvr_relay_mirror_t *m)
 {
     if (m->engine != NULL) {
-        kvr_engine_destroy(m->engine);
+        kvr_normalise_destroy(m->engine);
     }
 
     if (m->router.zone != NULL) {
@@ -114,7 +114,7 @@ kvr_relay_mirror_free(kvr_relay_mirror_t *m)
 
 kvr_why_t
 kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_engine_emit_pt emit, void *data, bool *refused)
+    kvr_normalise_emit_pt emit, void *data, bool *refused)
 {
     kvr_rc_t   rc;
     kvr_why_t  why;
@@ -142,7 +142,7 @@ kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 
 static void
 kvr_relay_mirror_windows(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_engine_emit_pt emit, void *data)
+    kvr_normalise_emit_pt emit, void *data)
 {
     uint32_t  holder, steps, rank;
 
@@ -182,14 +182,14 @@ kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window)
 
 static kvr_rc_t
 kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_why_t *why, kvr_engine_emit_pt emit, void *data)
+    kvr_why_t *why, kvr_normalise_emit_pt emit, void *data)
 {
     kvr_rc_t  rc;
 
     do {
         *why = KVR_WHY_NONE;
-        rc = kvr_engine_event(m->engine, m->worker, m->worker_len, ev, why,
-                              emit, data);
+        rc = kvr_normalise_event(m->engine, m->worker, m->worker_len, ev, why,
+                                 emit, data);
     } while (rc == KVR_BUSY);
 
     return rc;
@@ -198,7 +198,7 @@ kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 
 void
 kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
-    kvr_engine_emit_pt emit, void *data)
+    kvr_normalise_emit_pt emit, void *data)
 {
     kvr_why_t    why;
     kvr_event_t  ev;
@@ -299,7 +299,7 @@ bool
 kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len)
 {
-    return kvr_engine_load(m->engine, m->worker, m->worker_len, bytes, len)
+    return kvr_normalise_load(m->engine, m->worker, m->worker_len, bytes, len)
            == KVR_OK;
 }
 
@@ -317,7 +317,7 @@ kvr_rc_t
 kvr_relay_mirror_save(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const void *part, size_t len), void *data)
 {
-    return kvr_engine_save(m->engine, m->worker, m->worker_len, put, data);
+    return kvr_normalise_save(m->engine, m->worker, m->worker_len, put, data);
 }
 
 
@@ -372,11 +372,11 @@ kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m)
 uint64_t
 kvr_relay_mirror_lost(const kvr_relay_mirror_t *m)
 {
-    kvr_engine_stats_t   stats;
-    const kvr_worker_t  *w;
+    kvr_normalise_stats_t  stats;
+    const kvr_worker_t    *w;
 
     w = kvr_router_worker(&m->router, m->number);
-    kvr_engine_stats(m->engine, &stats);
+    kvr_normalise_stats(m->engine, &stats);
 
     return w->counters.blocks_forgotten + stats.unremembered;
 }

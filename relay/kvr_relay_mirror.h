@@ -11,17 +11,17 @@
 
 
 typedef struct {
-    void            *base;
-    size_t           size;
-    kvr_router_t     router;
-    kvr_engine_t    *engine;
-    kvr_decoder_t   *decoder;
-    const char      *worker;            /* id */
-    size_t           worker_len;
-    uint32_t         number;
-    uint32_t         window;            /* TensorRT-LLM's largest */
-    uint64_t         forgotten;         /* before the mirror was emptied */
-    bool             lacking;           /* what was loaded was not all */
+    void              *base;
+    size_t             size;
+    kvr_router_t       router;
+    kvr_normaliser_t  *engine;
+    kvr_decoder_t     *decoder;
+    const char        *worker;          /* id */
+    size_t             worker_len;
+    uint32_t           number;
+    uint32_t           window;          /* TensorRT-LLM's largest */
+    uint64_t           forgotten;       /* before the mirror was emptied */
+    bool               lacking;         /* what was loaded was not all */
 } kvr_relay_mirror_t;
 
 
@@ -36,14 +36,14 @@ void kvr_relay_mirror_free(kvr_relay_mirror_t *m);
  * *refused tells which of both.
  */
 kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
-    kvr_engine_emit_pt emit, void *data, bool *refused);
+    kvr_normalise_emit_pt emit, void *data, bool *refused);
 
 /* The largest attention window of TensorRT-LLM, as far as is known. */
 void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 
 /* Empties a rank; emit may be NULL. */
 void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
-    kvr_engine_emit_pt emit, void *data);
+    kvr_normalise_emit_pt emit, void *data);
 
 /* Empties all ranks, or all but these. */
 void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
@@ -52,7 +52,7 @@ void kvr_relay_mirror_keep(kvr_relay_mirror_t *m,
 
 /*
  * A part of a snapshot, and, after all of these, a part of what
- * kvr_engine_save() wrote.  False: it is broken.
+ * kvr_normalise_save() wrote.  False: it is broken.
  */
 bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
@@ -70,7 +70,7 @@ void kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
 
-/* See kvr_engine_save(). */
+/* See kvr_normalise_save(). */
 kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const void *part, size_t len), void *data);
 

@@ -25,7 +25,7 @@ static void kvr_relay_source_number(kvr_relay_t *r, kvr_relay_source_t *s,
 static void kvr_relay_source_event(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
 static void kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_engine_emit_pt emit);
+    kvr_normalise_emit_pt emit);
 static void kvr_relay_source_empty(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_source_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_why_t why, const char *detail);
@@ -487,7 +487,7 @@ kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
 
 static void
 kvr_relay_source_clear(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_engine_emit_pt emit)
+    kvr_normalise_emit_pt emit)
 {
     uint32_t             rank;
     kvr_relay_ranks_t    ranks;

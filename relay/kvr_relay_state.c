@@ -52,7 +52,7 @@ static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
  *     last seq digest whole -epoch reason
  *
  * the last one of those that have had a message, whole being 2 since a clear,
- * and the reason why it is 0.  The other parts are kvr_engine_save()'s.
+ * and the reason why it is 0.  The other parts are kvr_normalise_save()'s.
  */
 bool
 kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)

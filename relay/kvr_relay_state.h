@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * What a snapshot keeps for the next relay, beside the blocks: how far each
- * source was, which ranks it has told of, and kvr_engine_save()'s parts.
+ * source was, which ranks it has told of, and kvr_normalise_save()'s parts.
  *
  * What is kept of an endpoint is believed of the one at the same place, unless
  * that is known to be another: then, and when there are fewer, the ranks that

@@ -55,7 +55,7 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 {
     if (in) {
         kvr_decoder_destroy(in->decoder);
-        kvr_engine_destroy(in->engine);
+        kvr_normalise_destroy(in->engine);
         free(in);
     }
 }

@@ -52,7 +52,7 @@ void kvr_ingest_destroy(kvr_ingest_t *in);
 
 /*
  * How many blocks of engines that send bare batches are remembered, instead of
- * KVR_ENGINE_BLOCKS; to be said before the first message.
+ * KVR_NORMALISE_BLOCKS; to be said before the first message.
  */
 void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
 

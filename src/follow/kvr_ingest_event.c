@@ -135,7 +135,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     k = in->shard;
 
     if (in->engine == NULL) {
-        in->engine = kvr_engine_create(in->router, &in->memory);
+        in->engine = kvr_normalise_create(in->router, &in->memory);
 
         if (in->engine == NULL) {
             kvr_ingest_refuse(in, w, KVR_WHY_FULL);
@@ -144,7 +144,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         }
     }
 
-    rc = kvr_engine_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
+    rc = kvr_normalise_apply(in->engine, k, in->worker, ev, &why, NULL, NULL);
 
     if (ev->kind == KVR_CLEAR && rc == KVR_OK
         && (in->msg.form == KVR_FORM_BARE || in->msg.complete))

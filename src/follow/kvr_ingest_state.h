@@ -9,28 +9,28 @@
 #define KVR_INGEST_STATE_H_INCLUDED
 
 
-#include "../normalise/kvr_engine.h"
+#include "../normalise/kvr_normalise.h"
 #include "kvr_ingest.h"
 
 
 struct kvr_ingest_s {
-    kvr_router_t      *router;
-    kvr_shard_t       *shard;       /* of the worker that was last named */
-    kvr_decoder_t     *decoder;
-    kvr_message_t      msg;
-    kvr_why_t          unread;      /* why no event of it can be read;
+    kvr_router_t         *router;
+    kvr_shard_t          *shard;    /* of the worker that was last named */
+    kvr_decoder_t        *decoder;
+    kvr_message_t         msg;
+    kvr_why_t             unread;   /* why no event of it can be read;
                                        KVR_WHY_NONE: they can */
-    kvr_event_t        event;
-    uint32_t           done;        /* of its handles */
-    bool               halfway;     /* it has more */
-    uint32_t           worker;      /* slot there, of the message opened */
-    uint32_t           generation;
-    uint32_t           refused;     /* events of the message */
-    bool               misfit;      /* a block size that is no multiple */
-    kvr_warning_t      warning;
-    kvr_engine_t      *engine;      /* for bare batches; made when the first
+    kvr_event_t           event;
+    uint32_t              done;     /* of its handles */
+    bool                  halfway;  /* it has more */
+    uint32_t              worker;   /* slot there, of the message opened */
+    uint32_t              generation;
+    uint32_t              refused;  /* events of the message */
+    bool                  misfit;   /* a block size that is no multiple */
+    kvr_warning_t         warning;
+    kvr_normaliser_t     *engine;   /* for bare batches; made when the first
                                        one comes */
-    kvr_engine_conf_t  memory;      /* of it */
+    kvr_normalise_conf_t  memory;   /* of it */
 };
 
 

@@ -129,7 +129,7 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
            && kvr_index_inside_views(size, r->view_runs, r->max_views)
            && kvr_index_inside_views(size, r->view_handles, r->max_views)
            && kvr_index_inside_views(size, r->view_owns, r->max_views)
-           && r->reclaim_at <= n && r->forget_at <= n
+           && r->reclaim_at <= n && r->evict_at <= n
            && r->tidying < r->arena.limit
            && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
                                sizeof(kvr_handle_line_t))
@@ -156,8 +156,8 @@ kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
            && p->max_views <= KVR_VIEWS_LIMIT
            && kvr_index_inside_views(size, p->view_handles, p->max_views)
            && kvr_index_inside_views(size, p->view_broken, p->max_views)
-           && p->reclaim_at <= n && p->forget_at <= n
-           && p->tidying < p->arena.limit && p->forgetting < p->arena.limit
+           && p->reclaim_at <= n && p->evict_at <= n
+           && p->tidying < p->arena.limit && p->evicting < p->arena.limit
            && kvr_index_inside(size, p->handles.slots, p->handles.nslots,
                                sizeof(kvr_entry_t))
            && p->handles.nslots <= UINT32_MAX
@@ -266,16 +266,16 @@ kvr_index_set_now(kvr_index_t *x, uint32_t now)
 
 
 void
-kvr_index_on_forget(kvr_index_t *x,
-    void (*forgot)(void *data, uint32_t view, uint32_t handles), void *data)
+kvr_index_on_evict(kvr_index_t *x,
+    void (*evicted)(void *data, uint32_t view, uint32_t handles), void *data)
 {
     if (x->zone->kind == KVR_INDEX_RADIX) {
-        x->u.radix.forgot = forgot;
-        x->u.radix.forgot_data = data;
+        x->u.radix.evicted = evicted;
+        x->u.radix.evicted_data = data;
 
     } else {
-        x->u.positional.forgot = forgot;
-        x->u.positional.forgot_data = data;
+        x->u.positional.evicted = evicted;
+        x->u.positional.evicted_data = data;
     }
 }
 
@@ -344,9 +344,9 @@ kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
 
 
 bool
-kvr_index_forget(kvr_index_t *x, uint32_t age, uint32_t slots)
+kvr_index_evict(kvr_index_t *x, uint32_t age, uint32_t slots)
 {
-    return kvr_index_call(x, forget, age, slots);
+    return kvr_index_call(x, evict, age, slots);
 }
 
 

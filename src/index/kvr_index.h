@@ -76,15 +76,15 @@ bool kvr_index_valid(const kvr_index_zone_t *z, uint64_t size);
 
 void kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out);
 
-/* Slots of the table that reclaim and forget go over. */
+/* Slots of the table that reclaim and eviction go over. */
 uint64_t kvr_index_slots(const kvr_index_t *x);
 
 /* Tells the time, in seconds, to which lookups and stores are stamped. */
 void kvr_index_set_now(kvr_index_t *x, uint32_t now);
 
-/* Called in a transaction, for each view that lost handles to forgetting. */
-void kvr_index_on_forget(kvr_index_t *x,
-    void (*forgot)(void *data, uint32_t view, uint32_t handles), void *data);
+/* Called in a transaction, for each view that lost handles to eviction. */
+void kvr_index_on_evict(kvr_index_t *x,
+    void (*evicted)(void *data, uint32_t view, uint32_t handles), void *data);
 
 /* A lookup was cut short beside a writer, above the index. */
 void kvr_index_torn(const kvr_index_t *x);
@@ -121,7 +121,7 @@ kvr_rc_t kvr_index_seed(const kvr_index_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed);
 bool kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
     void *data, uint32_t slots);
-bool kvr_index_forget(kvr_index_t *x, uint32_t age, uint32_t slots);
+bool kvr_index_evict(kvr_index_t *x, uint32_t age, uint32_t slots);
 bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 
 /* Bits of the tiers in which the view holds a block by this handle. */

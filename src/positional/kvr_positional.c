@@ -5,7 +5,7 @@
 
 #include "kvr_links.h"
 #include "kvr_places.h"
-#include "kvr_positional_forget.h"
+#include "kvr_positional_evict.h"
 #include "kvr_positional_steps.h"
 
 

@@ -43,7 +43,7 @@
  *
  * STAMPS.  Storing a block stamps it with the time, and so does a lookup with
  * the deepest block that it matched, at most once a second.  What nobody has
- * touched for long can be forgotten, the ends of chains first.
+ * touched for long can be evicted, the ends of chains first.
  */
 
 
@@ -85,8 +85,8 @@ typedef struct {
     uint64_t            secret[2];
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
-    uint64_t            forget_at;      /* and of forgetting's */
-    uint32_t            forgetting;     /* block to go on with; 0: none */
+    uint64_t            evict_at;       /* and of eviction's */
+    uint32_t            evicting;       /* block to go on with; 0: none */
     uint32_t            pad;
     uint64_t            forgotten;      /* handles, since the start */
     kvr_entries_zone_t  handles;
@@ -107,15 +107,15 @@ typedef struct {
     uint32_t                now;        /* second, for the blocks' stamps; the
                                            owner of this handle sets it */
     uint32_t                cost;       /* that one event may be, of making
-                                           room; 0: nothing is forgotten */
+                                           room; 0: nothing is evicted */
     uint32_t                emptying;   /* chunk, a guess: there is more to
-                                           forget from it on; 0: none */
+                                           evict from it on; 0: none */
 
-    /* called in a transaction, for each view that lost handles to forgetting;
+    /* called in a transaction, for each view that lost handles to evicting;
        may be NULL */
-    void                  (*forgot)(void *data, uint32_t view,
-                                    uint32_t handles);
-    void                   *forgot_data;
+    void                  (*evicted)(void *data, uint32_t view,
+                                     uint32_t handles);
+    void                   *evicted_data;
 } kvr_positional_t;
 
 
@@ -167,13 +167,13 @@ kvr_positional_view_empty(const kvr_positional_t *x, uint32_t view)
 
 
 /*
- * Forgets blocks that were not used for more than age seconds and on which
+ * Evicts blocks that were not used for more than age seconds and on which
  * none hang, and then those before them likewise: takes them from all views,
  * with their handles in all tiers.  Looks at `slots` slots, a handle that is
- * forgotten counting as some; true when a whole round over the table is done,
- * before that a long chain may be forgotten in part.
+ * evicted counting as some; true when a whole round over the table is done,
+ * before that a long chain may be evicted in part.
  */
-bool kvr_positional_forget(kvr_positional_t *x, uint32_t age,
+bool kvr_positional_evict(kvr_positional_t *x, uint32_t age,
     uint32_t slots);
 
 

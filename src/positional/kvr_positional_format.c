@@ -88,8 +88,8 @@ kvr_positional_attach(kvr_positional_t *x, kvr_mem_t *mem,
     x->now = 0;
     x->cost = KVR_POSITIONAL_COST;
     x->emptying = 0;
-    x->forgot = NULL;
-    x->forgot_data = NULL;
+    x->evicted = NULL;
+    x->evicted_data = NULL;
 
     kvr_arena_attach(&x->arena, mem, &z->arena);
     kvr_entries_attach(&x->handles, mem, &z->handles);

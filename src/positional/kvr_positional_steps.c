@@ -47,8 +47,8 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
 
         parent = b->parent;
 
-        if (x->zone->forgetting == block) {
-            kvr_set32(x->mem, &x->zone->forgetting, 0);
+        if (x->zone->evicting == block) {
+            kvr_set32(x->mem, &x->zone->evicting, 0);
         }
 
         kvr_places_delete(x, block);

@@ -4,8 +4,9 @@
  * The table of handles: engine's hash -> the block (run, offset) it names.
  *
  * A slot is one word, run (32) | offset in it (9) | tag (23); 0 is empty.  The
- * handle itself is in the run's names (kvr_names.h), and the tag, bits of the
- * handle's mixed hash, spares all but one look in a million at a wrong one.
+ * handle itself is in the run's names (kvr_handles.h), and the tag, bits of
+ * the handle's mixed hash, spares all but one look in a million at a wrong
+ * one.
  *
  *     line, 64 bytes    7 slots │ passed: entries that found the line full and
  *                                 went on to the next one
@@ -17,7 +18,7 @@
  *
  * One handle may have several entries: other views may use it for another
  * block.  The handles of those that agree on them are keyed by themselves, a
- * view's own ones (kvr_names.h) by the view too: two spaces in one table.
+ * view's own ones (kvr_handles.h) by the view too: two spaces in one table.
  *
  * For the owner of the zone's lock, in a transaction.
  */

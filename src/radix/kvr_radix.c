@@ -47,7 +47,7 @@
 
 #include "kvr_radix.h"
 #include "kvr_children.h"
-#include "kvr_radix_forget.h"
+#include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
 #include "kvr_radix_run.h"
@@ -150,8 +150,8 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
     x->emptying = 0;
-    x->forgot = NULL;
-    x->forgot_data = NULL;
+    x->evicted = NULL;
+    x->evicted_data = NULL;
 
     memset(x->hints, 0, sizeof(x->hints));
 
@@ -188,7 +188,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     uint32_t          i, k, run, child, offset, cost;
     kvr_rc_t          rc;
     kvr_run_t        *r;
-    kvr_name_t        name;
+    kvr_handle_ref_t  name;
     kvr_radix_op_t    op;
     kvr_handle_key_t  key;
 
@@ -204,7 +204,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     if (has_parent) {
 
-        if (!kvr_names_find(x, view, parent, &name)) {
+        if (!kvr_handles_find(x, view, parent, &name)) {
             return KVR_DECLINED;
         }
 
@@ -288,7 +288,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 continue;
             }
 
-            /* what hung on it may be forgotten by now */
+            /* what hung on it may be evicted by now */
 
             kvr_radix_tidy(x, run, 0);
 
@@ -308,7 +308,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     if (n) {
         key = kvr_handle_key(&x->handles, handles[n - 1], KVR_SPACE_SHARED);
-        kvr_names_hint(x, view, key, handles[n - 1], run, offset - 1);
+        kvr_handles_hint(x, view, key, handles[n - 1], run, offset - 1);
     }
 
     return KVR_OK;
@@ -347,7 +347,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 
         if (offset < r->nnames) {
             k = kvr_min(n, r->nnames - offset);
-            same = kvr_names_same(x, r, offset, handles, k);
+            same = kvr_handles_same(x, r, offset, handles, k);
 
         } else {
             k = offset - r->nnames;             /* 0: names go on here */
@@ -375,8 +375,8 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 
                 if (same < n && !x->view_owns[view]) {
 
-                    rc = kvr_names_append(x, run, handles + same, n - same,
-                                          &k);
+                    rc = kvr_handles_append(x, run, handles + same, n - same,
+                                            &k);
                     if (rc != KVR_OK) {
                         return rc;
                     }
@@ -416,17 +416,17 @@ static kvr_rc_t
 kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     uint32_t offset, uint64_t handle)
 {
-    bool         moved;
-    uint32_t     view, t;
-    kvr_rc_t     rc;
-    kvr_run_t   *r;
-    kvr_name_t   name;
+    bool              moved;
+    uint32_t          view, t;
+    kvr_rc_t          rc;
+    kvr_run_t        *r;
+    kvr_handle_ref_t  name;
 
     view = op->view;
     r = kvr_radix_run(x, run);
     moved = false;
 
-    if (kvr_names_find(x, view, handle, &name)) {
+    if (kvr_handles_find(x, view, handle, &name)) {
 
         if (name.run == run && name.offset == offset) {
 
@@ -506,12 +506,12 @@ kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
 
     if ((pair & KVR_COVER_OWN) == 0) {
 
-        if (offset < r->nnames && *kvr_names_at(x, r, offset) == handle) {
+        if (offset < r->nnames && *kvr_handles_at(x, r, offset) == handle) {
             return KVR_OK;
         }
 
         if (offset == r->nnames) {
-            rc = kvr_names_append_one(x, run, handle);
+            rc = kvr_handles_append_one(x, run, handle);
 
             if (rc != KVR_DECLINED) {
                 return rc;
@@ -534,10 +534,10 @@ kvr_rc_t
 kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t         i, cost;
-    kvr_rc_t         rc;
-    kvr_name_t       name;
-    kvr_radix_op_t   op;
+    uint32_t          i, cost;
+    kvr_rc_t          rc;
+    kvr_handle_ref_t  name;
+    kvr_radix_op_t    op;
 
     op.view = view;
     op.tier = tier;
@@ -545,7 +545,7 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; /* void */ ) {
 
-        if (!kvr_names_find(x, view, handles[i], &name)) {
+        if (!kvr_handles_find(x, view, handles[i], &name)) {
             (*unknown)++;
             i++;
             continue;
@@ -578,9 +578,9 @@ kvr_rc_t
 kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed)
 {
-    kvr_name_t  name;
+    kvr_handle_ref_t  name;
 
-    if (!kvr_names_find(x, view, handle, &name)) {
+    if (!kvr_handles_find(x, view, handle, &name)) {
         return KVR_DECLINED;
     }
 
@@ -593,9 +593,9 @@ kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 uint32_t
 kvr_radix_tiers(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 {
-    kvr_name_t  name;
+    kvr_handle_ref_t  name;
 
-    return kvr_names_find(x, view, handle, &name) ? name.tiers : 0;
+    return kvr_handles_find(x, view, handle, &name) ? name.tiers : 0;
 }
 
 
@@ -634,7 +634,7 @@ kvr_radix_each(const kvr_radix_t *x,
                     name.tiers = kvr_own_tiers(kvr_own_places(x, o)[k]);
 
                 } else {
-                    name.handle = *kvr_names_at(x, r, k);
+                    name.handle = *kvr_handles_at(x, r, k);
                     name.offset = k;
                     name.tiers = kvr_cover_tiers(&x->cover, r, name.view, k);
                 }

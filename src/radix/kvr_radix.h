@@ -14,7 +14,7 @@
  *                                  ▲
  *     events ──────────────────────┘
  *
- * kvr_run.h draws the runs, kvr_names.h what their blocks are called,
+ * kvr_run.h draws the runs, kvr_handles.h what their blocks are called,
  * kvr_handle_table.h the table of that, kvr_arena.h the memory;
  * kvr_radix_state.h has the types.
  *
@@ -77,10 +77,10 @@ void kvr_radix_begin(kvr_radix_t *x);
  * a chain behind parent (handle; without has_parent from the root).  seed of
  * the chain when the hashes were made from tokens here, else 0.
  *
- * Where there is no room, runs that were not used for long are forgotten.
+ * Where there is no room, runs that were not used for long are evicted.
  *
  * KVR_DECLINED: parent unknown to the view; nothing changed.
- * KVR_FULL: no room, and nothing to forget, or too many handles of one view
+ * KVR_FULL: no room, and nothing to evict, or too many handles of one view
  * for the same few blocks (KVR_OWN_MAX); what was not committed is rolled
  * back, the log is empty; *done blocks were stored.
  */
@@ -117,11 +117,11 @@ bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
     void *data, uint32_t slots);
 
 /*
- * Forgets runs that were not used for more than age seconds and on which none
+ * Evicts runs that were not used for more than age seconds and on which none
  * hang, looking at `slots` slots of the children's table.  True when a whole
  * round over it is done.
  */
-bool kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots);
+bool kvr_radix_evict(kvr_radix_t *x, uint32_t age, uint32_t slots);
 
 static inline bool
 kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)

@@ -5,7 +5,7 @@
 
 #include "kvr_radix_free.h"
 #include "kvr_children.h"
-#include "kvr_names.h"
+#include "kvr_handles.h"
 #include "kvr_radix_run.h"
 
 
@@ -107,7 +107,7 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
         r = kvr_radix_run(x, run);
         top = kvr_cover_top(&x->cover, r, r->len, &named);
 
-        while (!kvr_names_trim(x, run, named)) {
+        while (!kvr_handles_trim(x, run, named)) {
             kvr_radix_pause(x, run);
         }
 

@@ -64,8 +64,9 @@ kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
 
 
 bool
-kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
-    kvr_handle_key_t key, uint64_t handle, uint64_t hash, uint64_t seed)
+kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
+    const kvr_handle_ref_t *parent, kvr_handle_key_t key, uint64_t handle,
+    uint64_t hash, uint64_t seed)
 {
     uint16_t    *depth;
     uint32_t     n, *count;
@@ -107,7 +108,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
 
     to = n < KVR_RUN_INLINE ? &r->hashes[n]
                             : kvr_radix_paged(x, r, n - KVR_RUN_INLINE);
-    name = kvr_names_at(x, r, n);
+    name = kvr_handles_at(x, r, n);
     count = &x->view_handles[view];
 
     u = kvr_txn_note_begin(m, 8);
@@ -148,15 +149,15 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *parent,
     kvr_put64(&x->zone->blocks, x->zone->blocks + 1);
     kvr_put64(&x->zone->pairs, x->zone->pairs + 1);
 
-    kvr_names_hint(x, view, key, handle, parent->run, n);
+    kvr_handles_hint(x, view, key, handle, parent->run, n);
 
     return true;
 }
 
 
 bool
-kvr_radix_remove_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *name,
-    kvr_handle_key_t key)
+kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
+    const kvr_handle_ref_t *name, kvr_handle_key_t key)
 {
     uint16_t    *depth;
     uint32_t     n, *count;
@@ -185,10 +186,10 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view, const kvr_name_t *name,
 
     /* the next one to go, as a rule: its entry comes meanwhile */
 
-    before = *kvr_names_at(x, r, n - 1);
-    kvr_names_hint(x, view,
-                   kvr_handle_key(&x->handles, before, KVR_SPACE_SHARED),
-                   before, name->run, n - 1);
+    before = *kvr_handles_at(x, r, n - 1);
+    kvr_handles_hint(x, view,
+                     kvr_handle_key(&x->handles, before, KVR_SPACE_SHARED),
+                     before, name->run, n - 1);
 
     kvr_handle_delete(&x->handles, key, name->run, n);
 

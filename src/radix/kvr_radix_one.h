@@ -9,7 +9,7 @@
 #define KVR_RADIX_ONE_H_INCLUDED
 
 
-#include "kvr_names.h"
+#include "kvr_handles.h"
 
 
 /*
@@ -19,10 +19,10 @@
  * nothing done: it is not as simple as that.
  */
 bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *parent, kvr_handle_key_t key, uint64_t handle,
+    const kvr_handle_ref_t *parent, kvr_handle_key_t key, uint64_t handle,
     uint64_t hash, uint64_t seed);
 bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
-    const kvr_name_t *name, kvr_handle_key_t key);
+    const kvr_handle_ref_t *name, kvr_handle_key_t key);
 
 
 #endif /* KVR_RADIX_ONE_H_INCLUDED */

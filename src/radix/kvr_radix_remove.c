@@ -5,7 +5,7 @@
  */
 
 
-#include "kvr_radix_forget.h"
+#include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
 #include "kvr_radix_run.h"
@@ -66,7 +66,7 @@ kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 
 static inline bool
 kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
-    uint64_t handle, kvr_name_t *name)
+    uint64_t handle, kvr_handle_ref_t *name)
 {
     if (row->run == 0 || row->own || row->depth == KVR_COVER_DETAIL
         || row->offset == 0 || row->offset > row->r->nnames)
@@ -75,7 +75,7 @@ kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
     }
 
     if (row->offset > row->depth
-        || *kvr_names_at(x, row->r, row->offset - 1) != handle)
+        || *kvr_handles_at(x, row->r, row->offset - 1) != handle)
     {
         return false;
     }
@@ -102,7 +102,7 @@ kvr_radix_row_more(const kvr_radix_t *x, const kvr_radix_row_t *row,
 
     for (i = 0; i < n; i += m) {
         k = row->offset - i;
-        name = kvr_names_at(x, row->r, k - 1);
+        name = kvr_handles_at(x, row->r, k - 1);
         m = kvr_min((k - 1) % KVR_RUN_NAMES + 1, n - i);
 
         for (k = 0; k < m; k++) {
@@ -123,7 +123,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     uint32_t          i, k, mark, unknown_mark, cost, breaths;
     uint64_t          before;
     kvr_rc_t          rc;
-    kvr_name_t        name;
+    kvr_handle_ref_t  name;
     kvr_radix_row_t   row;
     kvr_handle_key_t  key;
 
@@ -141,7 +141,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     if (n == 1 && tier == KVR_DEVICE
-        && kvr_names_find(x, view, handles[0], &name))
+        && kvr_handles_find(x, view, handles[0], &name))
     {
         kvr_radix_breathe(x);
 
@@ -154,7 +154,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
         if (!kvr_radix_row_next(x, &row, handles[i], &name)) {
 
-            if (!kvr_names_find(x, view, handles[i], &name)
+            if (!kvr_handles_find(x, view, handles[i], &name)
                 || (name.run == row.run && row.depth != KVR_COVER_DETAIL
                     && name.offset >= row.depth))
             {
@@ -245,11 +245,11 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     if (row.run) {
 
         if (row.offset && row.offset <= row.r->nnames) {
-            before = *kvr_names_at(x, row.r, row.offset - 1);
-            kvr_names_hint(x, view,
-                           kvr_handle_key(&x->handles, before,
-                                          KVR_SPACE_SHARED),
-                           before, row.run, row.offset - 1);
+            before = *kvr_handles_at(x, row.r, row.offset - 1);
+            kvr_handles_hint(x, view,
+                             kvr_handle_key(&x->handles, before,
+                                            KVR_SPACE_SHARED),
+                             before, row.run, row.offset - 1);
         }
 
         kvr_radix_tidy(x, row.run, 0);

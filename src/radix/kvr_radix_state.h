@@ -44,7 +44,7 @@ typedef struct {
     uint64_t            details;        /* (run, view) pairs with one */
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
-    uint64_t            forget_at;      /* the same, of forgetting's */
+    uint64_t            evict_at;       /* the same, of eviction's */
     uint64_t            forgotten;      /* handles, since the start */
     uint32_t            tidying;        /* run to go on with; 0: none */
     uint32_t            pad;
@@ -84,15 +84,15 @@ typedef struct {
                                            owner of this handle sets it */
     uint32_t            breaths;        /* commits within events */
     uint32_t            cost;           /* that one event may be, of making
-                                           room; 0: nothing is forgotten */
+                                           room; 0: nothing is evicted */
     uint64_t            random;         /* state of a generator */
     uint32_t            emptying;       /* chunk, a guess: there is more to
-                                           forget in it; 0: none */
+                                           evict in it; 0: none */
 
-    /* called in a transaction, for each view that lost handles to forgetting;
+    /* called in a transaction, for each view that lost handles to evicting;
        may be NULL */
-    void              (*forgot)(void *data, uint32_t view, uint32_t handles);
-    void               *forgot_data;
+    void              (*evicted)(void *data, uint32_t view, uint32_t handles);
+    void               *evicted_data;
 
     bool                trimmed;        /* in this transaction: words behind
                                            a run's end may be somebody's */

@@ -25,7 +25,7 @@
  * handle for a block has a detail instead: a bitmap for each tier and the
  * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
  *
- * NAMES.  By which handles the blocks are known is told in kvr_names.h.
+ * NAMES.  By which handles the blocks are known is told in kvr_handles.h.
  *
  * WHAT READERS SEE.  Everything that a lookup reads of a run is changed under
  * the run's version (kvr_txn.h).  Bitmaps, counts and names are the writers'

@@ -81,7 +81,7 @@ typedef struct {
                                        engines' are (kvr_hash_pairs()) */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
-                                       are forgotten, 0: never; may change */
+                                       are evicted, 0: never; may change */
 } kvr_params_t;
 
 
@@ -150,7 +150,7 @@ void kvr_router_leave(kvr_router_t *k);
 
 /*
  * What every process does each 100 ms: recovers for dead owners of locks,
- * zeroes the load of dead processes, forgets what is older than ttl=, reclaims
+ * zeroes the load of dead processes, evicts what is older than ttl=, reclaims
  * some of the cleared views (about slice_us microseconds of work for each of
  * the two).  Returns true when work is left.
  */
@@ -233,7 +233,7 @@ typedef struct {
     uint64_t    lookups_torn;       /* in one shard: gave up on a writer */
     uint64_t    predictions;        /* made */
     uint64_t    frequency_max;      /* blocks that are counted, at most */
-    uint64_t    frequency_replaced; /* of these, forgotten in the window */
+    uint64_t    frequency_replaced; /* of these, evicted in the window */
     uint64_t    frequency_cut;      /* lookups counted in part */
     uint32_t    workers;
     uint32_t    holders;

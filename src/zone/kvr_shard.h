@@ -51,7 +51,7 @@ typedef struct {
     uint64_t          rollbacks;
     uint64_t          lock_breaks;
     uint64_t          stores_full;
-    uint64_t          forget_ms;        /* next slice of ttl's is due */
+    uint64_t          evict_ms;         /* next slice of ttl's is due */
 
     uint64_t          pad[3];           /* of the radix index, counters begin
                                            a line behind what lookups read */
@@ -101,7 +101,7 @@ void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
 /*
  * Opens the shard whose header is at offset `at` of mem; the caller calls
- * kvr_shard_forget_init() afterwards.  False: its header is damaged.  Changes
+ * kvr_shard_evict_init() afterwards.  False: its header is damaged.  Changes
  * nothing in the zone.  scratch: memory for twice KVR_EVENT_BLOCKS_MAX words,
  * of the process's own, which it may share.
  */
@@ -135,7 +135,7 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
  * One event, kept by the decoder, for a worker that exists; under the lock,
  * log empty; commits all but its last part, to which the caller adds what
  * belongs to it.  Counts in the worker's counters.
- * KVR_INVALID: refused, *why says.  KVR_FULL: forgotten, the worker is flagged
+ * KVR_INVALID: refused, *why says.  KVR_FULL: evicted, the worker is flagged
  * TRUNCATED.  KVR_OK with another *why than KVR_WHY_NONE: filtered, all of it
  * or its end.
  */
@@ -159,14 +159,14 @@ void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
 /* Recovers for a dead owner of the lock. */
 void kvr_shard_recover(kvr_shard_t *k);
 
-/* Makes the index tell the workers what it forgets. */
-void kvr_shard_forget_init(kvr_shard_t *k);
+/* Makes the index tell the workers what it evicts. */
+void kvr_shard_evict_init(kvr_shard_t *k);
 
 /*
- * Tells the index the time, and forgets what was not used for ttl seconds (0:
+ * Tells the index the time, and evicts what was not used for ttl seconds (0:
  * nothing), until about until_us.  True when more of it is due.
  */
-bool kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
+bool kvr_shard_evict(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
     uint64_t until_us);
 
 

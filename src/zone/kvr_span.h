@@ -86,7 +86,7 @@ kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
 
 /*
  * Is something held in the tier by what derives from a handle?  It may be when
- * the handle itself is not, where the end of its span was forgotten, or did
+ * the handle itself is not, where the end of its span was evicted, or did
  * not come in.  Reads only.
  */
 bool kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,

@@ -312,7 +312,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
         kvr_fleet_hints(&k->shards[i].fleet, k->hints, nhints);
 
         if (sound) {
-            kvr_shard_forget_init(&k->shards[i]);
+            kvr_shard_evict_init(&k->shards[i]);
         }
     }
 

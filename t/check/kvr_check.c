@@ -166,7 +166,7 @@ kvr_check_runs(kvr_check_t *k)
             return why;
         }
 
-        why = kvr_check_names(k, run);
+        why = kvr_check_run_handles(k, run);
         if (why) {
             return why;
         }

@@ -50,7 +50,7 @@ const char *kvr_check_pages(kvr_check_t *k, uint32_t run, kvr_pages_t p,
     uint32_t n, const char *what);
 
 /* Its names, shared and own, and that they say what the coverage says. */
-const char *kvr_check_names(kvr_check_t *k, uint32_t run);
+const char *kvr_check_run_handles(kvr_check_t *k, uint32_t run);
 
 /* One of the runs in the children's table? */
 bool kvr_check_is_run(const kvr_check_t *k, uint32_t run);

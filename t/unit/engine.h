@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * An engine's events for the tests: into one zone by kvr_engine_event(), and
- * what that emits into another, which has to answer the same.
+ * An engine's events for the tests: into one zone by kvr_normalise_event(),
+ * and what that emits into another, which has to answer the same.
  *
  *     engine_open(&kinds[0], true, 0);
  *     stored(0, "10 11", "ab", KVR_DEVICE);    a chain from the root
@@ -19,7 +19,7 @@
 
 
 #include "kinds.h"
-#include "normalise/kvr_engine.h"
+#include "normalise/kvr_normalise.h"
 #include "pack.h"
 #include "tap.h"
 
@@ -40,7 +40,7 @@ typedef struct {
 
 static engine_zone_t   near_zone;       /* beside the engine */
 static engine_zone_t   far_zone;        /* what hears of it */
-static kvr_engine_t   *engine;
+static kvr_normaliser_t   *engine;
 static kvr_decoder_t  *engine_decoder;
 static uint32_t        engine_size;     /* tokens of the engine's blocks */
 static uint32_t        engine_rank;
@@ -92,12 +92,12 @@ static inline void
 engine_open_sized(const kind_t *of, bool counting, uint32_t blocks,
     size_t size)
 {
-    kvr_engine_conf_t  conf = { counting, blocks };
+    kvr_normalise_conf_t  conf = { counting, blocks };
 
     engine_zone_open(&near_zone, of, size);
     engine_zone_open(&far_zone, of, 16 << 20);
 
-    engine = kvr_engine_create(&near_zone.router, &conf);
+    engine = kvr_normalise_create(&near_zone.router, &conf);
     engine_decoder = kvr_decoder_create();
     engine_size = of->params.block_size;
     engine_rank = 0;
@@ -115,7 +115,7 @@ engine_open(const kind_t *of, bool counting, uint32_t blocks)
 static inline void
 engine_close(void)
 {
-    kvr_engine_destroy(engine);
+    kvr_normalise_destroy(engine);
     kvr_decoder_destroy(engine_decoder);
     engine_zone_close(&near_zone);
     engine_zone_close(&far_zone);
@@ -147,8 +147,8 @@ static inline kvr_rc_t
 engine_tell(const kvr_event_t *ev)
 {
     emitted = 0;
-    engine_rc = kvr_engine_event(engine, "w", 1, ev, &engine_why, engine_hear,
-                                 NULL);
+    engine_rc = kvr_normalise_event(engine, "w", 1, ev, &engine_why,
+                                    engine_hear, NULL);
 
     return engine_rc;
 }

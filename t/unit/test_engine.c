@@ -248,8 +248,8 @@ test_groups(void)
     has("a", 1, 1, 1, "groups are remembered rank by rank");
     engine_rank = 0;
 
-    kvr_engine_destroy(engine);
-    engine = kvr_engine_create(&near_zone.router, NULL);
+    kvr_normalise_destroy(engine);
+    engine = kvr_normalise_create(&near_zone.router, NULL);
 
     published("['BlockRemoved', [10], 'GPU', 1]");
     has("a", 0, 0, 0, "who takes over and does not know a group removes what "
@@ -537,9 +537,9 @@ run(const kind_t *kind, const char *what, bool counting, void (*test)(void))
 static void
 test_full(void)
 {
-    uint64_t            i, handle;
-    uint32_t            n;
-    kvr_engine_stats_t  stats;
+    uint64_t               i, handle;
+    uint32_t               n;
+    kvr_normalise_stats_t  stats;
 
     engine_open(&kinds[0], true, 64);
 
@@ -553,7 +553,7 @@ test_full(void)
         stored_at(0, &handle, "b", 1, KVR_DEVICE);
     }
 
-    kvr_engine_stats(engine, &stats);
+    kvr_normalise_stats(engine, &stats);
     ok(stats.blocks <= 64 && stats.unremembered > 0,
        "what there is no room for is counted");
 
@@ -572,7 +572,7 @@ test_full(void)
         engine_say(KVR_REMOVE, text, KVR_DEVICE);
     }
 
-    kvr_engine_stats(engine, &stats);
+    kvr_normalise_stats(engine, &stats);
     ok(stats.gone <= 16, "of those gone a quarter is remembered");
 
     engine_say(KVR_STORE, "1", KVR_HOST);
@@ -596,7 +596,7 @@ test_full(void)
         n += engine_rc == KVR_DECLINED;
     }
 
-    kvr_engine_stats(engine, &stats);
+    kvr_normalise_stats(engine, &stats);
     ok(n == 200 && stats.filtered <= 16,
        "of those filtered a quarter is remembered");
 
@@ -609,7 +609,7 @@ test_full(void)
        "not the first");
 
     cleared();
-    kvr_engine_stats(engine, &stats);
+    kvr_normalise_stats(engine, &stats);
     ok(stats.blocks == 0, "a clear makes room");
 
     stored(0, "7", "a", KVR_DEVICE);
@@ -624,7 +624,7 @@ test_full(void)
 
 /* ---- save and load ------------------------------------------------------ */
 
-static uint8_t   parts[8][KVR_ENGINE_PART];
+static uint8_t   parts[8][KVR_NORMALISE_PART];
 static size_t    part_size[8];
 static uint32_t  nparts;
 
@@ -632,7 +632,7 @@ static uint32_t  nparts;
 static kvr_rc_t
 keep_part(void *data, const void *part, size_t size)
 {
-    if (nparts == 8 || size > KVR_ENGINE_PART) {
+    if (nparts == 8 || size > KVR_NORMALISE_PART) {
         return KVR_FULL;
     }
 
@@ -647,18 +647,18 @@ keep_part(void *data, const void *part, size_t size)
 static void
 learn(void *data, const kvr_event_t *ev)
 {
-    (void) kvr_engine_event(engine, "w", 1, ev, &engine_why, engine_hear,
-                            NULL);
+    (void) kvr_normalise_event(engine, "w", 1, ev, &engine_why, engine_hear,
+                               NULL);
 }
 
 
 static void
 test_save(const kind_t *kind)
 {
-    uint32_t       i, unsound;
-    uint64_t       numbers[4], locals[4];
-    kvr_event_t    ev;
-    kvr_engine_t  *old;
+    uint32_t           i, unsound;
+    uint64_t           numbers[4], locals[4];
+    kvr_event_t        ev;
+    kvr_normaliser_t  *old;
 
     engine_open(kind, true, 0);
 
@@ -679,14 +679,14 @@ test_save(const kind_t *kind)
               "98], 4, null, 'TAPE', 'x', null, 0, null]");
 
     nparts = 0;
-    ok(kvr_engine_save(engine, "w", 1, keep_part, NULL) == KVR_OK
+    ok(kvr_normalise_save(engine, "w", 1, keep_part, NULL) == KVR_OK
        && nparts == 2, "%s: a part is saved for each rank", kind->name);
 
     /* a new engine over a new index: what is held comes from its snapshot */
 
     old = engine;
-    engine = kvr_engine_create(&near_zone.router, NULL);
-    kvr_engine_destroy(old);
+    engine = kvr_normalise_create(&near_zone.router, NULL);
+    kvr_normalise_destroy(old);
 
     memset(&ev, 0, sizeof(ev));
     ev.kind = KVR_CLEAR;
@@ -706,7 +706,7 @@ test_save(const kind_t *kind)
         kind->name);
 
     for (i = 0, unsound = 0; i < nparts; i++) {
-        unsound += kvr_engine_load(engine, "w", 1, parts[i], part_size[i])
+        unsound += kvr_normalise_load(engine, "w", 1, parts[i], part_size[i])
                    != KVR_OK;
     }
 
@@ -753,7 +753,8 @@ test_load_hostile(void)
     for (i = 0; i < part_size[1]; i++) {
         copy = malloc(i + 1);
         memcpy(copy, parts[1], i);
-        good = good && kvr_engine_load(engine, "w", 1, copy, i) == KVR_INVALID;
+        good = good
+               && kvr_normalise_load(engine, "w", 1, copy, i) == KVR_INVALID;
         free(copy);
     }
 
@@ -769,7 +770,7 @@ test_load_hostile(void)
             copy[(size_t) rand() % part_size[1]] = (uint8_t) rand();
         }
 
-        (void) kvr_engine_load(engine, "w", 1, copy, part_size[1]);
+        (void) kvr_normalise_load(engine, "w", 1, copy, part_size[1]);
         free(copy);
 
         if (i % 100 == 0) {
@@ -781,9 +782,10 @@ test_load_hostile(void)
 
     ok(emission_fits, "20000 damaged parts do no harm");
 
-    ok(kvr_engine_load(engine, "nobody", 6, parts[1], part_size[1])
+    ok(kvr_normalise_load(engine, "nobody", 6, parts[1], part_size[1])
        == KVR_ERROR
-       && kvr_engine_save(engine, "nobody", 6, keep_part, NULL) == KVR_ERROR,
+       && kvr_normalise_save(engine, "nobody", 6, keep_part, NULL)
+          == KVR_ERROR,
        "an unknown worker has no parts");
 
     engine_close();

@@ -254,7 +254,7 @@ stamps(void)
 
     for (age = 0; age < 2; age++) {
         kvr_index_begin(&f->x);
-        while (!kvr_index_forget(&f->x, 100, 1000)) { /* void */ }
+        while (!kvr_index_evict(&f->x, 100, 1000)) { /* void */ }
         kvr_txn_commit(&f->mem);
     }
 

@@ -272,7 +272,7 @@ agrees(const char *who, const engine_zone_t *z)
 
 /* ---- from one to the next ----------------------------------------------- */
 
-static kvr_engine_t   *next_engine;
+static kvr_normaliser_t   *next_engine;
 static engine_zone_t   slots[2], next_far;
 static engine_zone_t  *next_near;      /* an engine points to its own */
 
@@ -283,7 +283,7 @@ next_learns(void *data, const kvr_event_t *ev)
     kvr_rc_t   rc;
     kvr_why_t  why;
 
-    rc = kvr_engine_event(next_engine, "w", 1, ev, &why, NULL, NULL);
+    rc = kvr_normalise_event(next_engine, "w", 1, ev, &why, NULL, NULL);
 
     return rc == KVR_OK && why == KVR_WHY_NONE ? KVR_OK : KVR_ERROR;
 }
@@ -292,7 +292,7 @@ next_learns(void *data, const kvr_event_t *ev)
 static kvr_rc_t
 next_remembers(void *data, const void *part, size_t size)
 {
-    return kvr_engine_load(next_engine, "w", 1, part, size);
+    return kvr_normalise_load(next_engine, "w", 1, part, size);
 }
 
 
@@ -311,22 +311,23 @@ next_hears(void *data, const kvr_event_t *ev)
 static bool
 hand_over(void)
 {
-    bool               good;
-    kvr_engine_conf_t  conf = { true, MEMORY };
+    bool                  good;
+    kvr_normalise_conf_t  conf = { true, MEMORY };
 
     next_near = &slots[next_near == slots];
 
     engine_zone_open(next_near, kind, SIZE);
     engine_zone_open(&next_far, kind, SIZE);
-    next_engine = kvr_engine_create(&next_near->router, &conf);
+    next_engine = kvr_normalise_create(&next_near->router, &conf);
 
     good = kvr_router_dump_events(&near_zone.router, "w", 1, next_learns,
                                   NULL) == KVR_OK
-           && kvr_engine_save(engine, "w", 1, next_remembers, NULL) == KVR_OK
+           && kvr_normalise_save(engine, "w", 1, next_remembers, NULL)
+              == KVR_OK
            && kvr_router_dump_events(&next_near->router, "w", 1, next_hears,
                                      NULL) == KVR_OK;
 
-    kvr_engine_destroy(engine);
+    kvr_normalise_destroy(engine);
     engine_zone_close(&near_zone);
     engine_zone_close(&far_zone);
 

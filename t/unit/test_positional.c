@@ -165,10 +165,10 @@ sweep(uint32_t age, uint32_t slots)
 {
     bool  round;
 
-    x->forgot = forgot;
+    x->evicted = forgot;
 
     kvr_index_begin(&f->x);
-    round = kvr_positional_forget(x, age, slots);
+    round = kvr_positional_evict(x, age, slots);
     kvr_txn_commit(&f->mem);
 
     return round;

@@ -87,7 +87,7 @@ open_small(size_t size, uint32_t views)
 
     now = 0;
     memset(told, 0, sizeof(told));
-    kvr_index_on_forget(&f->x, forgot, told);
+    kvr_index_on_evict(&f->x, forgot, told);
 }
 
 
@@ -345,7 +345,7 @@ ttl(void)
 
     for (rounds = 0; rounds < 4; /* void */ ) {
         kvr_index_begin(&f->x);
-        rounds += kvr_index_forget(&f->x, 60, 100);
+        rounds += kvr_index_evict(&f->x, 60, 100);
         kvr_txn_commit(&f->mem);
     }
 
@@ -362,7 +362,7 @@ ttl(void)
     kvr_index_set_now(&f->x, 1105);
 
     kvr_index_begin(&f->x);
-    while (!kvr_index_forget(&f->x, 60, 1000)) { /* void */ }
+    while (!kvr_index_evict(&f->x, 60, 1000)) { /* void */ }
     kvr_txn_commit(&f->mem);
 
     is_u64(depth_of(3, 30000, 1000), run,
@@ -372,7 +372,7 @@ ttl(void)
 
     for (rounds = 0; rounds < 4; /* void */ ) {
         kvr_index_begin(&f->x);
-        rounds += kvr_index_forget(&f->x, 60, 100);
+        rounds += kvr_index_evict(&f->x, 60, 100);
         kvr_txn_commit(&f->mem);
     }
 
@@ -640,7 +640,7 @@ forget_all(void)
 {
     kvr_index_begin(&f->x);
 
-    while (!kvr_index_forget(&f->x, 60, 100000)) { /* void */ }
+    while (!kvr_index_evict(&f->x, 60, 100000)) { /* void */ }
 
     kvr_txn_commit(&f->mem);
 }

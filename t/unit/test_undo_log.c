@@ -7,7 +7,7 @@
 
 
 #include "radix/kvr_children.h"
-#include "radix/kvr_names.h"
+#include "radix/kvr_handles.h"
 #include "radix/kvr_radix_run.h"
 #include "radix_fixture.h"
 

@@ -17,7 +17,7 @@
  */
 
 
-#include "kvr_engine_op.h"
+#include "kvr_normalise_op.h"
 #include "../wire/kvr_msgpack.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@
 
 
 typedef struct {
-    kvr_engine_op_t     op;
+    kvr_normalise_op_t  op;
     kvr_rc_t          (*put)(void *data, const void *part, size_t size);
     void               *data;
     char               *part;
@@ -44,15 +44,15 @@ typedef struct {
 } kvr_save_t;
 
 
-static kvr_rc_t kvr_save_list(kvr_save_t *s, const kvr_engine_list_t *list);
-static kvr_rc_t kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b);
+static kvr_rc_t kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list);
+static kvr_rc_t kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b);
 static kvr_rc_t kvr_save_flush(kvr_save_t *s);
 static size_t kvr_save_token(char *out, mpack_token_t token);
-static kvr_rc_t kvr_load_part(kvr_engine_op_t *op, const void *part,
+static kvr_rc_t kvr_load_part(kvr_normalise_op_t *op, const void *part,
     size_t size);
 static bool kvr_load_sound(const kvr_msgpack_item_t *groups,
     const kvr_msgpack_item_t *blocks);
-static void kvr_load_block(kvr_engine_op_t *op, const char *p);
+static void kvr_load_block(kvr_normalise_op_t *op, const char *p);
 static void kvr_save_number(char *p, uint64_t n, uint32_t bytes);
 static uint64_t kvr_load_number(const char *p, uint32_t bytes);
 
@@ -60,7 +60,7 @@ static uint64_t kvr_load_number(const char *p, uint32_t bytes);
 /* ---- save --------------------------------------------------------------- */
 
 kvr_rc_t
-kvr_engine_save(kvr_engine_t *e, const char *worker, size_t len,
+kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
     kvr_rc_t (*put)(void *data, const void *part, size_t size), void *data)
 {
     uint32_t     h, w;
@@ -73,8 +73,8 @@ kvr_engine_save(kvr_engine_t *e, const char *worker, size_t len,
     s.op.k = kvr_shard_of(e->router, worker, len);
     s.put = put;
     s.data = data;
-    s.part = malloc(KVR_ENGINE_PART);
-    s.blocks = malloc(KVR_ENGINE_PART);
+    s.part = malloc(KVR_NORMALISE_PART);
+    s.blocks = malloc(KVR_NORMALISE_PART);
 
     if (s.part == NULL || s.blocks == NULL) {
         rc = KVR_ERROR;
@@ -93,7 +93,7 @@ kvr_engine_save(kvr_engine_t *e, const char *worker, size_t len,
          rc == KVR_OK && h != KVR_HOLDER_NONE;
          h = s.op.k->fleet.holders[h].next)
     {
-        rc = kvr_engine_op(&s.op, s.op.k->fleet.holders[h].rank);
+        rc = kvr_normalise_op(&s.op, s.op.k->fleet.holders[h].rank);
 
         if (rc == KVR_OK) {
             s.said = s.op.h->ngroups == 0;
@@ -125,11 +125,11 @@ done:
 
 
 static kvr_rc_t
-kvr_save_list(kvr_save_t *s, const kvr_engine_list_t *list)
+kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list)
 {
-    uint32_t                   i;
-    kvr_rc_t                   rc;
-    const kvr_engine_block_t  *b;
+    uint32_t                  i;
+    kvr_rc_t                  rc;
+    const kvr_known_block_t  *b;
 
     rc = KVR_OK;
 
@@ -146,7 +146,7 @@ kvr_save_list(kvr_save_t *s, const kvr_engine_list_t *list)
 
 
 static kvr_rc_t
-kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
+kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 {
     char      *p;
     size_t     size;
@@ -167,8 +167,8 @@ kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
 
     size = KVR_SAVE_BLOCK + b->k * sizeof(uint64_t);
 
-    if (s->size + size > KVR_ENGINE_PART - KVR_SAVE_FRAME
-                         - KVR_ENGINE_GROUPS * KVR_SAVE_GROUP)
+    if (s->size + size > KVR_NORMALISE_PART - KVR_SAVE_FRAME
+                         - KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
     {
         rc = kvr_save_flush(s);
         if (rc != KVR_OK) {
@@ -195,7 +195,7 @@ kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
 
     for (i = 0; i < b->k; i++) {
         kvr_save_number(p + KVR_SAVE_BLOCK + i * 8,
-                        kvr_engine_locals(b)[i], 8);
+                        kvr_known_locals(b)[i], 8);
     }
 
     return KVR_OK;
@@ -205,9 +205,9 @@ kvr_save_block(kvr_save_t *s, const kvr_engine_block_t *b)
 static kvr_rc_t
 kvr_save_flush(kvr_save_t *s)
 {
-    char                       *p;
-    uint32_t                    i, n;
-    const kvr_engine_holder_t  *h;
+    char                          *p;
+    uint32_t                       i, n;
+    const kvr_normalise_holder_t  *h;
 
     h = s->op.h;
     n = s->said ? 0 : h->ngroups;
@@ -259,13 +259,13 @@ kvr_save_token(char *out, mpack_token_t token)
 /* ---- load --------------------------------------------------------------- */
 
 kvr_rc_t
-kvr_engine_load(kvr_engine_t *e, const char *worker, size_t len,
+kvr_normalise_load(kvr_normaliser_t *e, const char *worker, size_t len,
     const void *part, size_t size)
 {
-    kvr_rc_t         rc;
-    kvr_engine_op_t  op;
+    kvr_rc_t            rc;
+    kvr_normalise_op_t  op;
 
-    memset(&op, 0, sizeof(kvr_engine_op_t));
+    memset(&op, 0, sizeof(kvr_normalise_op_t));
 
     op.e = e;
     op.k = kvr_shard_of(e->router, worker, len);
@@ -284,7 +284,7 @@ kvr_engine_load(kvr_engine_t *e, const char *worker, size_t len,
 
 
 static kvr_rc_t
-kvr_load_part(kvr_engine_op_t *op, const void *part, size_t size)
+kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 {
     uint32_t             i;
     const char          *p, *end;
@@ -314,17 +314,17 @@ kvr_load_part(kvr_engine_op_t *op, const void *part, size_t size)
         return KVR_INVALID;
     }
 
-    if (kvr_engine_op(op, (uint32_t) item[1].number) != KVR_OK) {
+    if (kvr_normalise_op(op, (uint32_t) item[1].number) != KVR_OK) {
         return KVR_ERROR;
     }
 
     p = item[2].bytes;
 
     for (end = p + item[2].count; p < end; p += KVR_SAVE_GROUP) {
-        (void) kvr_engine_group_learn(op->h,
-                                      (uint32_t) kvr_load_number(p, 4),
-                                      (uint8_t) p[4],
-                                      (uint32_t) kvr_load_number(p + 5, 4));
+        (void) kvr_groups_learn(op->h,
+                                (uint32_t) kvr_load_number(p, 4),
+                                (uint8_t) p[4],
+                                (uint32_t) kvr_load_number(p + 5, 4));
 
         if (p[4] != KVR_GROUP_INDEXED) {
             kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID,
@@ -355,7 +355,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 
     if (groups->type != MPACK_TOKEN_BIN || blocks->type != MPACK_TOKEN_BIN
         || groups->count % KVR_SAVE_GROUP
-        || groups->count > KVR_ENGINE_GROUPS * KVR_SAVE_GROUP)
+        || groups->count > KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
     {
         return false;
     }
@@ -401,19 +401,19 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 /* Where it is held the index says, whatever the record does. */
 
 static void
-kvr_load_block(kvr_engine_op_t *op, const char *p)
+kvr_load_block(kvr_normalise_op_t *op, const char *p)
 {
-    uint16_t             n;
-    uint32_t             i, k, tiers;
-    uint64_t             handle;
-    kvr_known_t          state;
-    kvr_engine_block_t  *b;
+    uint16_t            n;
+    uint32_t            i, k, tiers;
+    uint64_t            handle;
+    kvr_known_state_t   state;
+    kvr_known_block_t  *b;
 
     handle = kvr_load_number(p, 8);
     k = (uint32_t) kvr_load_number(p + 40, 2);
 
-    tiers = kvr_engine_tiers(op, handle);
-    b = kvr_engine_find(op, handle);
+    tiers = kvr_normalise_tiers(op, handle);
+    b = kvr_normalise_find(op, handle);
 
     if (tiers) {
         state = KVR_KNOWN_LIVE;
@@ -429,14 +429,14 @@ kvr_load_block(kvr_engine_op_t *op, const char *p)
     }
 
     if (b == NULL) {
-        b = kvr_engine_add(op, handle, state);
+        b = kvr_normalise_add(op, handle, state);
 
         if (b == NULL) {
             return;
         }
 
     } else {
-        kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b, state);
+        kvr_known_move(&op->e->blocks, &op->h->live, b, state);
     }
 
     if (k) {
@@ -449,7 +449,7 @@ kvr_load_block(kvr_engine_op_t *op, const char *p)
         b->place = kvr_load_number(p + 16, 8);
         b->seed = kvr_load_number(p + 24, 8);
 
-        kvr_engine_blocks_place(&op->e->blocks, b, op->e->locals, k);
+        kvr_known_place(&op->e->blocks, b, op->e->locals, k);
     }
 
     for (i = 0; i < KVR_TIERS; i++) {

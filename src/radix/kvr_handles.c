@@ -3,24 +3,24 @@
  */
 
 
-#include "kvr_names.h"
+#include "kvr_handles.h"
 #include "kvr_radix_run.h"
 #include "kvr_radix_words.h"
 
 
-#define KVR_NAMES_AHEAD      32         /* lines fetched ahead */
+#define KVR_HANDLES_AHEAD      32         /* lines fetched ahead */
 #define KVR_NAMES_SAME       32         /* blocks that share a name: whoever
                                            looks for one may see them all */
 #define KVR_NAMES_ROOM       512        /* of the log, for what goes with
                                            names: pages, coverage */
 
 
-static inline bool kvr_names_is(const kvr_radix_t *x, uint32_t view,
-    uint64_t handle, uint32_t run, uint32_t offset, kvr_name_t *name);
-static bool kvr_names_find_own(const kvr_radix_t *x, uint32_t view,
-    uint64_t handle, kvr_name_t *name);
-static inline bool kvr_names_room(const kvr_radix_t *x);
-static bool kvr_names_contest(kvr_radix_t *x, uint32_t run,
+static inline bool kvr_handles_is(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle, uint32_t run, uint32_t offset, kvr_handle_ref_t *name);
+static bool kvr_handles_find_own(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle, kvr_handle_ref_t *name);
+static inline bool kvr_handles_room(const kvr_radix_t *x);
+static bool kvr_handles_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
 static kvr_rc_t kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o,
     uint64_t handle, uint32_t offset, uint32_t tiers);
@@ -33,21 +33,21 @@ static void kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o);
 
 
 bool
-kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_name_t *name)
+kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    kvr_handle_ref_t *name)
 {
     uint64_t            word;
     kvr_handle_key_t    key;
     kvr_handle_walk_t   w;
     const kvr_hint_t   *hint;
 
-    hint = &x->hints[kvr_names_hint_at(handle)];
+    hint = &x->hints[kvr_handles_hint_at(handle)];
 
     /* an epoch may begin in a transaction: then there is no run any more */
 
     if (hint->handle == handle && hint->view == view && hint->run
         && kvr_load32(&x->arena.zone->epoch) == x->epoch
-        && kvr_names_is(x, view, handle, hint->run, hint->offset, name))
+        && kvr_handles_is(x, view, handle, hint->run, hint->offset, name))
     {
         return true;
     }
@@ -56,29 +56,29 @@ kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     kvr_handle_walk(&x->handles, key, &w);
 
     while ((word = kvr_handle_next(&x->handles, &w))) {
-        if (kvr_names_is(x, view, handle, kvr_handle_run(word),
-                         kvr_handle_offset(word), name))
+        if (kvr_handles_is(x, view, handle, kvr_handle_run(word),
+                           kvr_handle_offset(word), name))
         {
             return true;
         }
     }
 
-    return x->view_owns[view] && kvr_names_find_own(x, view, handle, name);
+    return x->view_owns[view] && kvr_handles_find_own(x, view, handle, name);
 }
 
 
 /* Is the handle the shared name of that block, and does the view hold it? */
 
 static inline bool
-kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    uint32_t run, uint32_t offset, kvr_name_t *name)
+kvr_handles_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    uint32_t run, uint32_t offset, kvr_handle_ref_t *name)
 {
     uint32_t    pair;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
 
-    if (offset >= r->nnames || *kvr_names_at(x, r, offset) != handle) {
+    if (offset >= r->nnames || *kvr_handles_at(x, r, offset) != handle) {
         return false;
     }
 
@@ -104,8 +104,8 @@ kvr_names_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 
 static bool
-kvr_names_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_name_t *name)
+kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    kvr_handle_ref_t *name)
 {
     uint32_t            i, offset;
     uint64_t            word, *handles;
@@ -154,21 +154,22 @@ kvr_names_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 /* Does the log take one name more, or one less? */
 
 static inline bool
-kvr_names_room(const kvr_radix_t *x)
+kvr_handles_room(const kvr_radix_t *x)
 {
     return kvr_txn_room(x->mem) >= KVR_HANDLE_FAR + KVR_NAMES_ROOM;
 }
 
 
 uint32_t
-kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
+kvr_handles_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
     const uint64_t *handles, uint32_t n)
 {
     uint32_t  i, k, m;
 
     for (i = 0; i < n; i += m) {
         m = kvr_min(KVR_RUN_NAMES - (offset + i) % KVR_RUN_NAMES, n - i);
-        k = kvr_radix_compare(kvr_names_at(x, r, offset + i), handles + i, m);
+        k = kvr_radix_compare(kvr_handles_at(x, r, offset + i), handles + i,
+                              m);
 
         if (k < m) {
             return i + k;
@@ -180,14 +181,14 @@ kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
 
 
 kvr_rc_t
-kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
+kvr_handles_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     uint32_t n, uint32_t *named)
 {
     uint32_t           i, k, at;
     uint64_t          *name;
     kvr_rc_t           rc;
     kvr_run_t         *r;
-    kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
+    kvr_handle_key_t   keys[KVR_HANDLES_AHEAD], key;
 
     r = kvr_radix_run(x, run);
     at = r->nnames;
@@ -198,14 +199,14 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
         return rc;
     }
 
-    for (i = 0; i < n && i < KVR_NAMES_AHEAD; i++) {
+    for (i = 0; i < n && i < KVR_HANDLES_AHEAD; i++) {
         keys[i] = kvr_handle_key(&x->handles, handles[i], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, keys[i]);
     }
 
     for (i = 0; i < n; i += k) {
         k = kvr_min(KVR_RUN_NAMES - (at + i) % KVR_RUN_NAMES, n - i);
-        name = kvr_names_at(x, r, at + i);
+        name = kvr_handles_at(x, r, at + i);
 
         kvr_radix_keep(x, name, k);
         kvr_copy_words(name, handles + i, k);
@@ -213,16 +214,16 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
 
     for (i = 0; i < n; i++) {
 
-        key = keys[i % KVR_NAMES_AHEAD];
+        key = keys[i % KVR_HANDLES_AHEAD];
 
-        if (i + KVR_NAMES_AHEAD < n) {
-            keys[i % KVR_NAMES_AHEAD]
-                = kvr_handle_key(&x->handles, handles[i + KVR_NAMES_AHEAD],
+        if (i + KVR_HANDLES_AHEAD < n) {
+            keys[i % KVR_HANDLES_AHEAD]
+                = kvr_handle_key(&x->handles, handles[i + KVR_HANDLES_AHEAD],
                                  KVR_SPACE_SHARED);
-            kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+            kvr_handle_prefetch(&x->handles, keys[i % KVR_HANDLES_AHEAD]);
         }
 
-        if (!kvr_names_room(x)) {
+        if (!kvr_handles_room(x)) {
             break;
         }
 
@@ -247,7 +248,7 @@ kvr_names_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
 
 
 kvr_rc_t
-kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
+kvr_handles_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 {
     kvr_rc_t           rc;
     kvr_run_t         *r;
@@ -256,7 +257,7 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
     r = kvr_radix_run(x, run);
     key = kvr_handle_key(&x->handles, handle, KVR_SPACE_SHARED);
 
-    if (!kvr_names_contest(x, run, key)) {
+    if (!kvr_handles_contest(x, run, key)) {
         return KVR_DECLINED;
     }
 
@@ -266,8 +267,8 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
         return rc;
     }
 
-    kvr_radix_keep(x, kvr_names_at(x, r, r->nnames), 1);
-    kvr_put64(kvr_names_at(x, r, r->nnames), handle);
+    kvr_radix_keep(x, kvr_handles_at(x, r, r->nnames), 1);
+    kvr_put64(kvr_handles_at(x, r, r->nnames), handle);
 
     rc = kvr_handle_put(&x->handles, key, run, r->nnames, true);
     if (rc != KVR_OK) {
@@ -287,7 +288,7 @@ kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
  */
 
 static bool
-kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
+kvr_handles_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 {
     uint32_t            n;
     uint64_t            word;
@@ -320,11 +321,11 @@ kvr_names_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 
 
 bool
-kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
+kvr_handles_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 {
     uint32_t           i, last;
     kvr_run_t         *r;
-    kvr_handle_key_t   keys[KVR_NAMES_AHEAD], key;
+    kvr_handle_key_t   keys[KVR_HANDLES_AHEAD], key;
 
     r = kvr_radix_run(x, run);
 
@@ -335,27 +336,29 @@ kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
     last = r->nnames;
     x->trimmed = true;
 
-    for (i = last; i-- > n && last - i <= KVR_NAMES_AHEAD; /* void */ ) {
-        keys[i % KVR_NAMES_AHEAD] = kvr_handle_key(&x->handles,
-                                                   *kvr_names_at(x, r, i),
+    for (i = last; i-- > n && last - i <= KVR_HANDLES_AHEAD; /* void */ ) {
+        keys[i % KVR_HANDLES_AHEAD] = kvr_handle_key(&x->handles,
+                                                   *kvr_handles_at(x, r, i),
                                                    KVR_SPACE_SHARED);
-        kvr_handle_prefetch(&x->handles, keys[i % KVR_NAMES_AHEAD]);
+        kvr_handle_prefetch(&x->handles, keys[i % KVR_HANDLES_AHEAD]);
     }
 
     for (i = last; i > n; i--) {
 
-        if (!kvr_names_room(x)) {
+        if (!kvr_handles_room(x)) {
             break;
         }
 
-        key = keys[(i - 1) % KVR_NAMES_AHEAD];
+        key = keys[(i - 1) % KVR_HANDLES_AHEAD];
 
-        if (i > n + KVR_NAMES_AHEAD) {
-            keys[(i - 1) % KVR_NAMES_AHEAD]
+        if (i > n + KVR_HANDLES_AHEAD) {
+            keys[(i - 1) % KVR_HANDLES_AHEAD]
                 = kvr_handle_key(&x->handles,
-                                 *kvr_names_at(x, r, i - 1 - KVR_NAMES_AHEAD),
+                                 *kvr_handles_at(x, r, i - 1
+                                                       - KVR_HANDLES_AHEAD),
                                  KVR_SPACE_SHARED);
-            kvr_handle_prefetch(&x->handles, keys[(i - 1) % KVR_NAMES_AHEAD]);
+            kvr_handle_prefetch(&x->handles,
+                                keys[(i - 1) % KVR_HANDLES_AHEAD]);
         }
 
         kvr_handle_delete(&x->handles, key, run, i - 1);
@@ -607,7 +610,7 @@ kvr_own_delete(kvr_radix_t *x, uint32_t run, const kvr_own_t *o, uint32_t i)
 
 
 void
-kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
+kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *name, uint32_t view,
     uint32_t tiers)
 {
     uint32_t    i, last;
@@ -671,7 +674,7 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
             continue;
         }
 
-        rc = kvr_own_put(x, run, o, *kvr_names_at(x, r, i), i, tiers);
+        rc = kvr_own_put(x, run, o, *kvr_handles_at(x, r, i), i, tiers);
         if (rc != KVR_OK) {
             return rc;
         }

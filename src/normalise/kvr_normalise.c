@@ -3,43 +3,44 @@
  */
 
 
-#include "kvr_engine_op.h"
+#include "kvr_normalise_op.h"
 #include "../zone/kvr_span.h"
 
 #include <stdlib.h>
 
 
-static kvr_rc_t kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev,
-    kvr_why_t *why);
-static kvr_rc_t kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev,
-    kvr_why_t *why);
-static kvr_rc_t kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev,
-    kvr_why_t *why);
-static kvr_rc_t kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev,
+static kvr_rc_t kvr_normalise_clear(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_why_t *why);
+static kvr_rc_t kvr_normalise_store(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_why_t *why);
+static kvr_rc_t kvr_normalise_parent(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_why_t *why);
+static kvr_rc_t kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev,
     uint32_t span, uint32_t n, kvr_why_t *why);
-static void kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev);
-static void kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
+static void kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev);
+static void kvr_normalise_learn_one(kvr_normalise_op_t *op,
+    kvr_known_block_t *b,
     const kvr_event_t *one, uint64_t place, uint32_t tiers);
-static kvr_rc_t kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev,
-    kvr_why_t *why);
-static bool kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
+static kvr_rc_t kvr_normalise_remove(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_why_t *why);
+static bool kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *ev, uint32_t i);
 
 
-kvr_engine_t *
-kvr_engine_create(kvr_router_t *r, const kvr_engine_conf_t *conf)
+kvr_normaliser_t *
+kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
 {
-    size_t         n;
-    uint32_t       blocks;
-    kvr_engine_t  *e;
+    size_t             n;
+    uint32_t           blocks;
+    kvr_normaliser_t  *e;
 
-    e = calloc(1, sizeof(kvr_engine_t));
+    e = calloc(1, sizeof(kvr_normaliser_t));
     if (e == NULL) {
         return NULL;
     }
 
     n = KVR_EVENT_BLOCKS_MAX;
-    blocks = conf && conf->blocks ? conf->blocks : KVR_ENGINE_BLOCKS;
+    blocks = conf && conf->blocks ? conf->blocks : KVR_NORMALISE_BLOCKS;
 
     e->router = r;
     e->counting = conf ? conf->counting : true;
@@ -48,7 +49,7 @@ kvr_engine_create(kvr_router_t *r, const kvr_engine_conf_t *conf)
     /* pages of it are taken as they are used */
 
     e->holders = calloc((size_t) e->max_holders * r->nshards,
-                        sizeof(kvr_engine_holder_t));
+                        sizeof(kvr_normalise_holder_t));
     e->handles = calloc(n, sizeof(uint64_t));
     e->tiers = calloc(n, sizeof(uint8_t));
     e->path = calloc(n, sizeof(uint64_t));
@@ -57,9 +58,9 @@ kvr_engine_create(kvr_router_t *r, const kvr_engine_conf_t *conf)
 
     if (e->holders == NULL || e->handles == NULL || e->tiers == NULL
         || e->path == NULL || e->props == NULL || e->locals == NULL
-        || !kvr_engine_blocks_init(&e->blocks, blocks))
+        || !kvr_known_init(&e->blocks, blocks))
     {
-        kvr_engine_destroy(e);
+        kvr_normalise_destroy(e);
         return NULL;
     }
 
@@ -68,13 +69,13 @@ kvr_engine_create(kvr_router_t *r, const kvr_engine_conf_t *conf)
 
 
 void
-kvr_engine_destroy(kvr_engine_t *e)
+kvr_normalise_destroy(kvr_normaliser_t *e)
 {
     if (e == NULL) {
         return;
     }
 
-    kvr_engine_blocks_done(&e->blocks);
+    kvr_known_done(&e->blocks);
 
     free(e->holders);
     free(e->handles);
@@ -87,9 +88,9 @@ kvr_engine_destroy(kvr_engine_t *e)
 
 
 void
-kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out)
+kvr_normalise_stats(const kvr_normaliser_t *e, kvr_normalise_stats_t *out)
 {
-    const kvr_engine_blocks_t  *t;
+    const kvr_known_t  *t;
 
     t = &e->blocks;
 
@@ -105,8 +106,8 @@ kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out)
 /* ---- events ------------------------------------------------------------- */
 
 kvr_rc_t
-kvr_engine_event(kvr_engine_t *e, const char *worker, size_t len,
-    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+kvr_normalise_event(kvr_normaliser_t *e, const char *worker, size_t len,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data)
 {
     uint32_t      w;
@@ -121,7 +122,7 @@ kvr_engine_event(kvr_engine_t *e, const char *worker, size_t len,
         return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
     }
 
-    rc = kvr_engine_apply(e, k, w, ev, why, emit, data);
+    rc = kvr_normalise_apply(e, k, w, ev, why, emit, data);
     kvr_shard_unlock(k);
 
     return rc;
@@ -129,15 +130,15 @@ kvr_engine_event(kvr_engine_t *e, const char *worker, size_t len,
 
 
 kvr_rc_t
-kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
-    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data)
 {
-    kvr_rc_t         rc;
-    kvr_event_t      known;
-    kvr_engine_op_t  op;
+    kvr_rc_t            rc;
+    kvr_event_t         known;
+    kvr_normalise_op_t  op;
 
-    memset(&op, 0, sizeof(kvr_engine_op_t));
+    memset(&op, 0, sizeof(kvr_normalise_op_t));
 
     op.e = e;
     op.k = k;
@@ -151,27 +152,27 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     e->stamp++;
 
     if (ev->verdict == KVR_REFUSED) {
-        return kvr_engine_not(&op, KVR_INVALID, why, ev->why);
+        return kvr_normalise_not(&op, KVR_INVALID, why, ev->why);
     }
 
-    if (kvr_engine_op(&op, ev->rank) != KVR_OK) {
-        return kvr_engine_not(&op, KVR_INVALID, why, KVR_WHY_RANK);
+    if (kvr_normalise_op(&op, ev->rank) != KVR_OK) {
+        return kvr_normalise_not(&op, KVR_INVALID, why, KVR_WHY_RANK);
     }
 
-    *why = kvr_engine_filter(&op, ev);
+    *why = kvr_groups_filter(&op, ev);
 
     if (kvr_why_class(*why) == KVR_WHY_IS_REFUSED) {
-        return kvr_engine_not(&op, KVR_INVALID, why, *why);
+        return kvr_normalise_not(&op, KVR_INVALID, why, *why);
     }
 
     if (*why != KVR_WHY_NONE) {
 
         if (ev->kind == KVR_STORE) {
-            kvr_engine_foreign(&op, ev->handles,
-                               ev->nhandles + ev->nfiltered, *why);
+            kvr_groups_not_indexed(&op, ev->handles,
+                                   ev->nhandles + ev->nfiltered, *why);
         }
 
-        return kvr_engine_not(&op, KVR_DECLINED, why, *why);
+        return kvr_normalise_not(&op, KVR_DECLINED, why, *why);
     }
 
     if (ev->verdict == KVR_FILTERED) {
@@ -184,15 +185,15 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
     switch (ev->kind) {
 
     case KVR_STORE:
-        rc = kvr_engine_store(&op, ev, why);
+        rc = kvr_normalise_store(&op, ev, why);
         break;
 
     case KVR_REMOVE:
-        rc = kvr_engine_remove(&op, ev, why);
+        rc = kvr_normalise_remove(&op, ev, why);
         break;
 
     default: /* KVR_CLEAR */
-        rc = kvr_engine_clear(&op, ev, why);
+        rc = kvr_normalise_clear(&op, ev, why);
         break;
     }
 
@@ -203,18 +204,19 @@ kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
 /* Emitted whatever was there: it says that nothing is. */
 
 static kvr_rc_t
-kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
 {
     uint32_t  unknown;
     kvr_rc_t  rc;
 
     rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
 
-    kvr_engine_reset(op->e, op->h);
+    kvr_normalise_reset(op->e, op->h);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
     op->h->whole = true;
 
-    kvr_engine_emit(op, ev);
+    kvr_normalise_emit(op, ev);
 
     return rc;
 }
@@ -223,18 +225,19 @@ kvr_engine_clear(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 /* ---- stores ------------------------------------------------------------- */
 
 static kvr_rc_t
-kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
 {
     uint32_t     span, n;
     kvr_rc_t     rc;
     kvr_event_t  copy;
 
     if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
-        return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
+        return kvr_normalise_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
     }
 
     if (ev->ntokens == 0 && ev->nlocals == 0) {
-        return kvr_engine_offload(op, ev, why);
+        return kvr_restore_offload(op, ev, why);
     }
 
     /* before the parent, which has not been stored for the same reason */
@@ -242,17 +245,17 @@ kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
     *why = kvr_span_of(ev, op->k->params, &span, &n);
 
     if (*why != KVR_WHY_NONE) {
-        return kvr_engine_not(op, KVR_INVALID, why, *why);
+        return kvr_normalise_not(op, KVR_INVALID, why, *why);
     }
 
-    rc = kvr_engine_parent(op, ev, why);
+    rc = kvr_normalise_parent(op, ev, why);
 
     if (rc == KVR_OK) {
         copy = *ev;
-        rc = kvr_engine_blocks(op, &copy, span, n, why);
+        rc = kvr_normalise_blocks(op, &copy, span, n, why);
     }
 
-    kvr_engine_unprop(op);
+    kvr_restore_unpin(op);
 
     return rc;
 }
@@ -261,69 +264,70 @@ kvr_engine_store(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 /* Has the parent held, or says why it can't be. */
 
 static kvr_rc_t
-kvr_engine_parent(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
 {
-    kvr_engine_block_t  *b;
+    kvr_known_block_t  *b;
 
-    if (!ev->has_parent || kvr_engine_tiers(op, ev->parent)) {
+    if (!ev->has_parent || kvr_normalise_tiers(op, ev->parent)) {
         return KVR_OK;
     }
 
-    b = kvr_engine_find(op, ev->parent);
+    b = kvr_normalise_find(op, ev->parent);
 
-    if (b && b->state == KVR_KNOWN_GONE && kvr_engine_prop(op, ev->parent)) {
+    if (b && b->state == KVR_KNOWN_GONE && kvr_restore_pin(op, ev->parent)) {
         return KVR_OK;
     }
 
     if (b && b->foreign) {
-        kvr_engine_foreign(op, ev->handles, ev->nhandles + ev->nfiltered,
-                           b->why);
-        return kvr_engine_not(op, KVR_DECLINED, why, b->why);
+        kvr_groups_not_indexed(op, ev->handles, ev->nhandles + ev->nfiltered,
+                               b->why);
+        return kvr_normalise_not(op, KVR_DECLINED, why, b->why);
     }
 
     if ((b && b->state == KVR_KNOWN_LIVE)
         || op->w->flags & KVR_WORKER_TRUNCATED)
     {
-        return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_FORGOTTEN);
+        return kvr_normalise_not(op, KVR_DECLINED, why, KVR_WHY_FORGOTTEN);
     }
 
-    if (kvr_engine_partial(op, ev)) {
-        kvr_engine_foreign(op, ev->handles, ev->nhandles + ev->nfiltered,
-                           KVR_WHY_PARTIAL);
-        return kvr_engine_not(op, KVR_DECLINED, why, KVR_WHY_PARTIAL);
+    if (kvr_groups_partial(op, ev)) {
+        kvr_groups_not_indexed(op, ev->handles, ev->nhandles + ev->nfiltered,
+                               KVR_WHY_PARTIAL);
+        return kvr_normalise_not(op, KVR_DECLINED, why, KVR_WHY_PARTIAL);
     }
 
-    return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_PARENT);
+    return kvr_normalise_not(op, KVR_INVALID, why, KVR_WHY_PARENT);
 }
 
 
 /* Applies the first n blocks of a store, and learns what came of it. */
 
 static kvr_rc_t
-kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
+kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
     uint32_t n, kvr_why_t *why)
 {
-    uint32_t             i;
-    kvr_rc_t             rc;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b;
+    uint32_t            i;
+    kvr_rc_t            rc;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b;
 
     e = op->e;
 
-    kvr_engine_fetch(op, ev->handles, n);
+    kvr_normalise_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-        e->tiers[i] = op->h->whole && !kvr_engine_find(op, ev->handles[i])
-                      ? 0 : (uint8_t) kvr_engine_tiers(op, ev->handles[i]);
+        e->tiers[i] = op->h->whole && !kvr_normalise_find(op, ev->handles[i])
+                      ? 0 : (uint8_t) kvr_normalise_tiers(op, ev->handles[i]);
     }
 
-    b = ev->has_parent ? kvr_engine_find(op, ev->parent) : NULL;
+    b = ev->has_parent ? kvr_normalise_find(op, ev->parent) : NULL;
 
     if (b) {
         ev->seed = b->seed;
     }
 
-    rc = kvr_engine_write(op, ev, why);
+    rc = kvr_normalise_write(op, ev, why);
 
     if (rc != KVR_OK && rc != KVR_FULL) {
         return kvr_why_class(*why) == KVR_WHY_IS_FORGOTTEN ? KVR_DECLINED : rc;
@@ -339,7 +343,8 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
         /* those that came in, which are the first */
 
         for (i = 0; i < n; i++) {
-            if ((kvr_engine_tiers(op, ev->handles[i]) >> ev->tier & 1) == 0) {
+            if ((kvr_normalise_tiers(op,
+                                     ev->handles[i]) >> ev->tier & 1) == 0) {
                 break;
             }
         }
@@ -347,18 +352,18 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
         n = i;
 
     } else if (n < ev->nhandles) {
-        kvr_engine_foreign(op, &ev->handles[n],
-                           ev->nhandles - n + ev->nfiltered, *why);
+        kvr_groups_not_indexed(op, &ev->handles[n],
+                               ev->nhandles - n + ev->nfiltered, *why);
 
     } else if (ev->nfiltered) {
-        kvr_engine_foreign(op, &ev->handles[n], ev->nfiltered, ev->why);
-        (void) kvr_engine_not(op, rc, why, ev->why);
+        kvr_groups_not_indexed(op, &ev->handles[n], ev->nfiltered, ev->why);
+        (void) kvr_normalise_not(op, rc, why, ev->why);
     }
 
     ev->nhandles = n;
     ev->nlocals = n * span;
 
-    kvr_engine_learn(op, ev);
+    kvr_normalise_learn(op, ev);
 
     return rc;
 }
@@ -370,14 +375,14 @@ kvr_engine_blocks(kvr_engine_op_t *op, kvr_event_t *ev, uint32_t span,
  */
 
 static void
-kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
+kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
-    bool                 held, same;
-    uint32_t             i, k;
-    uint64_t             place;
-    kvr_event_t          one, row;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b;
+    bool                held, same;
+    uint32_t            i, k;
+    uint64_t            place;
+    kvr_event_t         one, row;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b;
 
     if (ev->nhandles == 0) {
         return;
@@ -393,7 +398,7 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
     row = *ev;
     row.nhandles = 0;
 
-    place = kvr_engine_parent_place(op, ev->has_parent, ev->parent);
+    place = kvr_normalise_parent_place(op, ev->has_parent, ev->parent);
 
     for (i = 0; i < ev->nhandles; i++) {
 
@@ -405,19 +410,19 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
             one.parent = ev->handles[i - 1];
         }
 
-        place = kvr_engine_place(place, one.locals, k);
+        place = kvr_normalise_place(place, one.locals, k);
 
-        b = kvr_engine_find(op, *one.handles);
+        b = kvr_normalise_find(op, *one.handles);
         held = e->tiers[i] >> ev->tier & 1;
         same = b && b->k == k && b->place == place;
 
-        kvr_engine_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
+        kvr_normalise_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
 
         if (held && same) {
 
             if (row.nhandles) {
                 row.nlocals = row.nhandles * k;
-                kvr_engine_emit(op, &row);
+                kvr_normalise_emit(op, &row);
                 row.nhandles = 0;
             }
 
@@ -434,7 +439,7 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
 
     if (row.nhandles) {
         row.nlocals = row.nhandles * k;
-        kvr_engine_emit(op, &row);
+        kvr_normalise_emit(op, &row);
     }
 }
 
@@ -442,16 +447,16 @@ kvr_engine_learn(kvr_engine_op_t *op, const kvr_event_t *ev)
 /* tiers: in which it was held at this very place. */
 
 static void
-kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
+kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *one, uint64_t place, uint32_t tiers)
 {
     if (tiers >> one->tier & 1) {
-        kvr_engine_copy(op, b, one);
+        kvr_normalise_copy(op, b, one);
         return;
     }
 
     if (b == NULL) {
-        b = kvr_engine_add(op, *one->handles, KVR_KNOWN_LIVE);
+        b = kvr_normalise_add(op, *one->handles, KVR_KNOWN_LIVE);
 
         if (b == NULL) {
             op->h->whole = false;
@@ -464,26 +469,27 @@ kvr_engine_learn_one(kvr_engine_op_t *op, kvr_engine_block_t *b,
     b->place = place;
     b->seed = one->seed;
 
-    kvr_engine_blocks_place(&op->e->blocks, b, one->locals, one->nlocals);
-    kvr_engine_hold(op, b, one->tier, tiers == 0);
+    kvr_known_place(&op->e->blocks, b, one->locals, one->nlocals);
+    kvr_normalise_hold(op, b, one->tier, tiers == 0);
 }
 
 
 /* ---- removals ----------------------------------------------------------- */
 
 static kvr_rc_t
-kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
 {
-    uint32_t             i, n, missing, tiers, view;
-    uint64_t             handle;
-    kvr_rc_t             rc;
-    kvr_why_t            what;
-    kvr_event_t          gone;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b;
+    uint32_t            i, n, missing, tiers, view;
+    uint64_t            handle;
+    kvr_rc_t            rc;
+    kvr_why_t           what;
+    kvr_event_t         gone;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b;
 
     if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
-        return kvr_engine_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
+        return kvr_normalise_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
     }
 
     e = op->e;
@@ -495,12 +501,12 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
     for (i = 0; i < ev->nhandles; i++) {
 
         handle = ev->handles[i];
-        b = kvr_engine_find(op, handle);
-        tiers = kvr_engine_tiers(op, handle);
+        b = kvr_normalise_find(op, handle);
+        tiers = kvr_normalise_tiers(op, handle);
 
         if (tiers >> ev->tier & 1) {
 
-            if (kvr_engine_last(op, b, ev, i)) {
+            if (kvr_normalise_last(op, b, ev, i)) {
                 e->handles[n++] = handle;
             }
 
@@ -525,7 +531,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
     gone.handles = e->handles;
     gone.nhandles = n;
 
-    rc = kvr_engine_write(op, &gone, why);
+    rc = kvr_normalise_write(op, &gone, why);
 
     if (missing) {
         kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
@@ -537,7 +543,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     for (i = 0; i < n; i++) {
 
-        b = kvr_engine_find(op, e->handles[i]);
+        b = kvr_normalise_find(op, e->handles[i]);
 
         if (b == NULL) {
             continue;
@@ -546,19 +552,19 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
         b->copies[ev->tier] = 0;
 
         if (b->state == KVR_KNOWN_LIVE
-            && kvr_engine_tiers(op, e->handles[i]) == 0)
+            && kvr_normalise_tiers(op, e->handles[i]) == 0)
         {
-            kvr_engine_blocks_move(&e->blocks, &op->h->live, b,
-                                   KVR_KNOWN_GONE);
+            kvr_known_move(&e->blocks, &op->h->live, b,
+                           KVR_KNOWN_GONE);
         }
     }
 
     if (n) {
-        kvr_engine_emit(op, &gone);
+        kvr_normalise_emit(op, &gone);
     }
 
     if (what != KVR_WHY_NONE) {
-        return kvr_engine_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
+        return kvr_normalise_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
     }
 
     return KVR_OK;
@@ -568,7 +574,7 @@ kvr_engine_remove(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 /* Does handle i's removal take out the last copy?  Counts one less if not. */
 
 static bool
-kvr_engine_last(kvr_engine_op_t *op, kvr_engine_block_t *b,
+kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *ev, uint32_t i)
 {
     uint32_t  left;

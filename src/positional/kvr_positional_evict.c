@@ -1,18 +1,18 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Forgetting: kvr_positional_make_room() when the zone is full, and
- * kvr_positional_forget() of what nobody used for a time.
+ * Eviction: kvr_positional_make_room() when the zone is full, and
+ * kvr_positional_evict() of what nobody used for a time.
  *
  * It is done by block, from all views at once, and a block on which others
- * hang is left until they are gone: so what is forgotten is the end of a
+ * hang is left until they are gone: so what is evicted is the end of a
  * chain, and what is left of the chain is still a prefix that can be matched.
  * A lookup stamps the deepest block that it matched and none before it: those
  * are as young as the youngest behind them.
  *
  * ROOM is made by the oldest of a sample.  When it was a piece of the arena
  * that there was no room for, and what these had was of no use for that, the
- * blocks of as many chunks in a row are forgotten as the piece takes.
+ * blocks of as many chunks in a row are evicted as the piece takes.
  *
  * What an event may cost bounds each of these two steps, so that the last two
  * may come to twice as much again: the rest of a sample, of a row of chunks
@@ -22,21 +22,21 @@
 
 
 #include "../core/kvr_evict_sample.h"
-#include "kvr_positional_forget.h"
+#include "kvr_positional_evict.h"
 #include "kvr_positional_steps.h"
 
 
-#define KVR_FORGET_BLOCKS    64         /* of each, from its end on */
-#define KVR_FORGET_COST      1024       /* of a sample; no block is forgotten
+#define KVR_EVICT_BLOCKS     64         /* of each, from its end on */
+#define KVR_EVICT_COST       1024       /* of a sample; no block is evicted
                                            by half then */
-#define KVR_FORGET_LINE      128        /* records looked at for one that
+#define KVR_EVICT_LINE       128        /* records looked at for one that
                                            goes */
-#define KVR_FORGET_LOOK      4096       /* slots looked at for the sample */
-#define KVR_FORGET_LONG      (1 << 20)  /* for the first of it */
-#define KVR_FORGET_AHEAD     8          /* handles fetched ahead */
-#define KVR_FORGET_ROW       8          /* chunks: a longer piece is not made
+#define KVR_EVICT_LOOK       4096       /* slots looked at for the sample */
+#define KVR_EVICT_LONG       (1 << 20)  /* for the first of it */
+#define KVR_EVICT_AHEAD      8          /* handles fetched ahead */
+#define KVR_EVICT_ROW        8          /* chunks: a longer piece is not made
                                            room for */
-#define KVR_FORGET_SLOTS     32         /* looked at for nothing, that cost
+#define KVR_EVICT_SLOTS      32         /* looked at for nothing, that cost
                                            as much as a record */
 
 
@@ -46,22 +46,22 @@ typedef struct {
     uint32_t    n;                      /* chunks */
     uint32_t    held;                   /* children outside of it */
     uint32_t    age;                    /* of the youngest */
-} kvr_forget_row_t;
+} kvr_evict_row_t;
 
 
-static uint32_t kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
+static uint32_t kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
     kvr_evict_sample_t *oldest, uint32_t *cost);
-static uint32_t kvr_forget_blocks(kvr_positional_t *x, uint32_t keep,
+static uint32_t kvr_evict_blocks(kvr_positional_t *x, uint32_t keep,
     uint32_t n, const kvr_evict_sample_t *near);
-static bool kvr_forget_best(const kvr_positional_t *x, uint32_t keep,
-    uint32_t n, const kvr_evict_sample_t *near, kvr_forget_row_t *best);
-static bool kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
-    kvr_forget_row_t *row);
-static bool kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block);
-static uint32_t kvr_forget_age(const kvr_positional_t *x, uint32_t block);
-static uint32_t kvr_forget_end(kvr_positional_t *x, uint32_t block,
+static bool kvr_evict_best(const kvr_positional_t *x, uint32_t keep,
+    uint32_t n, const kvr_evict_sample_t *near, kvr_evict_row_t *best);
+static bool kvr_evict_look(const kvr_positional_t *x, uint32_t keep,
+    kvr_evict_row_t *row);
+static bool kvr_evict_inside(const kvr_evict_row_t *row, uint32_t block);
+static uint32_t kvr_evict_block_age(const kvr_positional_t *x, uint32_t block);
+static uint32_t kvr_evict_end(kvr_positional_t *x, uint32_t block,
     uint32_t keep);
-static uint32_t kvr_forget_block(kvr_positional_t *x, uint32_t block,
+static uint32_t kvr_evict_block(kvr_positional_t *x, uint32_t block,
     uint32_t max, uint32_t *cost);
 
 
@@ -75,21 +75,21 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
     want = x->arena.lack;
     x->arena.lack.class = 0;
 
-    if (*cost >= x->cost || (want.class && want.n > KVR_FORGET_ROW)) {
+    if (*cost >= x->cost || (want.class && want.n > KVR_EVICT_ROW)) {
         return false;
     }
 
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
 
-    some = kvr_forget_oldest(x, keep, &oldest, cost);
+    some = kvr_evict_oldest(x, keep, &oldest, cost);
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
 
     if (kvr_arena_room(&x->arena, want) < room) {
 
-        some += kvr_forget_blocks(x, keep, want.n, &oldest);
+        some += kvr_evict_blocks(x, keep, want.n, &oldest);
 
         kvr_txn_commit(x->mem);
         kvr_positional_begin(x);
@@ -103,25 +103,25 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 
 /*
  * The oldest of a sample, as the radix index does it.  Here the sample is what
- * comes next in the table, whose order is by chance.  What it cost to forget
+ * comes next in the table, whose order is by chance.  What it cost to evict
  * them, 0: there is none; the slots looked at beyond what is usual are added
  * to *cost.
  */
 
 static uint32_t
-kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
+kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
     kvr_evict_sample_t *oldest, uint32_t *cost)
 {
     uint32_t  i, n, block, all;
     uint64_t  pos, look;
 
     oldest->n = 0;
-    pos = x->zone->forget_at;
-    look = kvr_min(x->zone->nplaces, KVR_FORGET_LONG);
+    pos = x->zone->evict_at;
+    look = kvr_min(x->zone->nplaces, KVR_EVICT_LONG);
 
     for (i = 0;
          i < look && oldest->n < KVR_EVICT_SAMPLE
-         && (oldest->n == 0 || i < KVR_FORGET_LOOK);
+         && (oldest->n == 0 || i < KVR_EVICT_LOOK);
          i++)
     {
         pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
@@ -130,19 +130,19 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
         if (block && block != keep
             && kvr_block_at(&x->arena, block)->nchildren == 0)
         {
-            kvr_evict_sample_add(oldest, block, kvr_forget_age(x, block));
+            kvr_evict_sample_add(oldest, block, kvr_evict_block_age(x, block));
         }
     }
 
-    kvr_set64(x->mem, &x->zone->forget_at, pos);
+    kvr_set64(x->mem, &x->zone->evict_at, pos);
 
-    *cost += (i - kvr_min(i, KVR_FORGET_LOOK)) / KVR_FORGET_SLOTS;
+    *cost += (i - kvr_min(i, KVR_EVICT_LOOK)) / KVR_EVICT_SLOTS;
 
     n = kvr_min(oldest->n, KVR_EVICT_BEST);
     all = 0;
 
-    for (i = 0; i < n && all < KVR_FORGET_COST; i++) {
-        all += kvr_forget_end(x, oldest->items[i], keep);
+    for (i = 0; i < n && all < KVR_EVICT_COST; i++) {
+        all += kvr_evict_end(x, oldest->items[i], keep);
     }
 
     return all;
@@ -152,15 +152,15 @@ kvr_forget_oldest(kvr_positional_t *x, uint32_t keep,
 /* All blocks of n chunks in a row, as far as that goes. */
 
 static uint32_t
-kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
+kvr_evict_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
     const kvr_evict_sample_t *near)
 {
-    bool              more;
-    uint32_t          block, end, cost, all;
-    kvr_block_t      *b;
-    kvr_forget_row_t  row;
+    bool             more;
+    uint32_t         block, end, cost, all;
+    kvr_block_t     *b;
+    kvr_evict_row_t  row;
 
-    if (!kvr_forget_best(x, keep, n, near, &row)) {
+    if (!kvr_evict_best(x, keep, n, near, &row)) {
         return 0;
     }
 
@@ -179,7 +179,7 @@ kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
             if (kvr_arena_is(&x->arena, block, KVR_ARENA_BLOCK)
                 && b->position != KVR_BLOCK_FREE && b->nchildren == 0)
             {
-                (void) kvr_forget_block(x, block, x->cost - all, &cost);
+                (void) kvr_evict_block(x, block, x->cost - all, &cost);
                 all += cost;
                 more = true;
             }
@@ -200,16 +200,16 @@ kvr_forget_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
  */
 
 static bool
-kvr_forget_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
-    const kvr_evict_sample_t *near, kvr_forget_row_t *best)
+kvr_evict_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
+    const kvr_evict_sample_t *near, kvr_evict_row_t *best)
 {
-    uint32_t          i;
-    kvr_forget_row_t  row;
+    uint32_t         i;
+    kvr_evict_row_t  row;
 
     best->first = x->emptying;
     best->n = n;
 
-    if (x->emptying && kvr_forget_look(x, keep, best)
+    if (x->emptying && kvr_evict_look(x, keep, best)
         && best->age != UINT32_MAX)
     {
         return true;
@@ -222,7 +222,7 @@ kvr_forget_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
         row.first = near->items[i] / KVR_ARENA_CHUNK;
         row.n = n;
 
-        if (kvr_forget_look(x, keep, &row)
+        if (kvr_evict_look(x, keep, &row)
             && (best->n == 0 || row.held < best->held
                 || (row.held == best->held && row.age > best->age)))
         {
@@ -237,14 +237,14 @@ kvr_forget_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
 /* False: these chunks must stay. */
 
 static bool
-kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
-    kvr_forget_row_t *row)
+kvr_evict_look(const kvr_positional_t *x, uint32_t keep,
+    kvr_evict_row_t *row)
 {
     uint32_t            block, end, age, inside;
     const kvr_block_t  *b;
 
     if (row->first + row->n > x->arena.zone->nchunks
-        || kvr_forget_inside(row, keep))
+        || kvr_evict_inside(row, keep))
     {
         return false;
     }
@@ -269,10 +269,10 @@ kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
         if (kvr_arena_is(&x->arena, block, KVR_ARENA_BLOCK)
             && b->position != KVR_BLOCK_FREE)
         {
-            age = kvr_forget_age(x, block);
+            age = kvr_evict_block_age(x, block);
             row->age = kvr_min(row->age, age);
             row->held += b->nchildren;
-            inside += kvr_forget_inside(row, b->parent);
+            inside += kvr_evict_inside(row, b->parent);
         }
     }
 
@@ -283,7 +283,7 @@ kvr_forget_look(const kvr_positional_t *x, uint32_t keep,
 
 
 static bool
-kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block)
+kvr_evict_inside(const kvr_evict_row_t *row, uint32_t block)
 {
     return block / KVR_ARENA_CHUNK - row->first < row->n;
 }
@@ -295,23 +295,23 @@ kvr_forget_inside(const kvr_forget_row_t *row, uint32_t block)
  */
 
 bool
-kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
+kvr_positional_evict(kvr_positional_t *x, uint32_t age, uint32_t slots)
 {
     bool      round, moved;
     uint32_t  block, cost;
     uint64_t  pos;
 
-    pos = x->zone->forget_at;
-    block = x->zone->forgetting;
+    pos = x->zone->evict_at;
+    block = x->zone->evicting;
     round = false;
     moved = false;
 
     while (slots) {
 
         if (block && kvr_block_at(&x->arena, block)->nchildren == 0
-            && kvr_forget_age(x, block) > age)
+            && kvr_evict_block_age(x, block) > age)
         {
-            block = kvr_forget_block(x, block, slots, &cost);
+            block = kvr_evict_block(x, block, slots, &cost);
             slots -= kvr_min(slots, cost);
             moved = true;
             continue;
@@ -336,15 +336,15 @@ kvr_positional_forget(kvr_positional_t *x, uint32_t age, uint32_t slots)
         block = (uint32_t) (x->places[pos++] >> 32);
     }
 
-    kvr_set64(x->mem, &x->zone->forget_at, pos);
-    kvr_set32(x->mem, &x->zone->forgetting, block);
+    kvr_set64(x->mem, &x->zone->evict_at, pos);
+    kvr_set32(x->mem, &x->zone->evicting, block);
 
     return round;
 }
 
 
 static uint32_t
-kvr_forget_age(const kvr_positional_t *x, uint32_t block)
+kvr_evict_block_age(const kvr_positional_t *x, uint32_t block)
 {
     return kvr_evict_age(x->now,
                          kvr_load32(&kvr_block_at(&x->arena, block)->stamp));
@@ -357,21 +357,21 @@ kvr_forget_age(const kvr_positional_t *x, uint32_t block)
  */
 
 static uint32_t
-kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
+kvr_evict_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
 {
     uint32_t  n, age, cost, all;
 
-    age = kvr_forget_age(x, block);
+    age = kvr_evict_block_age(x, block);
     all = 0;
 
-    for (n = 0; n < KVR_FORGET_BLOCKS; n++) {
+    for (n = 0; n < KVR_EVICT_BLOCKS; n++) {
 
-        block = kvr_forget_block(x, block, x->cost, &cost);
+        block = kvr_evict_block(x, block, x->cost, &cost);
         all += cost;
 
-        if (block == 0 || block == keep || all >= KVR_FORGET_COST
+        if (block == 0 || block == keep || all >= KVR_EVICT_COST
             || kvr_block_at(&x->arena, block)->nchildren
-            || kvr_forget_age(x, block) < age)
+            || kvr_evict_block_age(x, block) < age)
         {
             break;
         }
@@ -388,7 +388,7 @@ kvr_forget_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
  */
 
 static uint32_t
-kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
+kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
     uint32_t *cost)
 {
     uint32_t      i, mark, view, ahead;
@@ -406,12 +406,12 @@ kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
             continue;
         }
 
-        *cost += 1 + b->n / KVR_FORGET_LINE;
+        *cost += 1 + b->n / KVR_EVICT_LINE;
 
         /* the last record comes to this place */
 
-        if (b->n > KVR_FORGET_AHEAD) {
-            ahead = b->n - 1 - KVR_FORGET_AHEAD;
+        if (b->n > KVR_EVICT_AHEAD) {
+            ahead = b->n - 1 - KVR_EVICT_AHEAD;
             view = kvr_mark_view(kvr_block_marks(&x->arena, b)[ahead]);
 
             kvr_entries_prefetch(&x->handles,
@@ -422,8 +422,8 @@ kvr_forget_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         kvr_positional_expel(x, block, i);
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
 
-        if (x->forgot) {
-            x->forgot(x->forgot_data, kvr_mark_view(mark), 1);
+        if (x->evicted) {
+            x->evicted(x->evicted_data, kvr_mark_view(mark), 1);
         }
     }
 

@@ -3,7 +3,7 @@
  */
 
 
-#include "kvr_engine_blocks.h"
+#include "kvr_known.h"
 #include "../core/kvr_hash.h"
 
 #include <stdlib.h>
@@ -11,33 +11,30 @@
 
 
 /* Blocks that are fetched at once. */
-#define KVR_ENGINE_FETCH  64
+#define KVR_KNOWN_FETCH  64
 
 
-static uint32_t *kvr_engine_bucket(const kvr_engine_blocks_t *t,
+static uint32_t *kvr_known_bucket(const kvr_known_t *t,
     uint32_t owner, uint64_t handle);
-static uint32_t kvr_engine_blocks_take(kvr_engine_blocks_t *t,
-    kvr_known_t state);
-static uint32_t kvr_engine_blocks_evict(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *list);
-static void kvr_engine_blocks_unplace(kvr_engine_blocks_t *t,
-    kvr_engine_block_t *b);
-static kvr_engine_list_t *kvr_engine_list(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *live, uint32_t state);
-static void kvr_engine_list_put(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *list, uint32_t i);
-static void kvr_engine_list_cut(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *list, uint32_t i);
+static uint32_t kvr_known_take(kvr_known_t *t, kvr_known_state_t state);
+static uint32_t kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list);
+static void kvr_known_unplace(kvr_known_t *t, kvr_known_block_t *b);
+static kvr_known_list_t *kvr_known_list(kvr_known_t *t,
+    kvr_known_list_t *live, uint32_t state);
+static void kvr_known_list_put(kvr_known_t *t,
+    kvr_known_list_t *list, uint32_t i);
+static void kvr_known_list_cut(kvr_known_t *t,
+    kvr_known_list_t *list, uint32_t i);
 
 
 bool
-kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
+kvr_known_init(kvr_known_t *t, uint32_t max)
 {
     uint32_t  n;
 
     max = kvr_min(kvr_max(max, 16), 1u << 30);
 
-    memset(t, 0, sizeof(kvr_engine_blocks_t));
+    memset(t, 0, sizeof(kvr_known_t));
 
     /* four times as many buckets: what is not there costs one look */
 
@@ -46,14 +43,14 @@ kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
     t->max = max;
     t->mask = n - 1;
     t->fresh = 1;
-    t->blocks = calloc((size_t) max + 1, sizeof(kvr_engine_block_t));
+    t->blocks = calloc((size_t) max + 1, sizeof(kvr_known_block_t));
     t->buckets = calloc(n, sizeof(uint32_t));
 
     if (t->blocks == NULL || t->buckets == NULL
         || getrandom(&t->secret, sizeof(t->secret), 0)
            != (ssize_t) sizeof(t->secret))
     {
-        kvr_engine_blocks_done(t);
+        kvr_known_done(t);
         return false;
     }
 
@@ -62,12 +59,12 @@ kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max)
 
 
 void
-kvr_engine_blocks_done(kvr_engine_blocks_t *t)
+kvr_known_done(kvr_known_t *t)
 {
     uint32_t  i;
 
     for (i = 1; t->blocks && i < t->fresh; i++) {
-        kvr_engine_blocks_unplace(t, &t->blocks[i]);
+        kvr_known_unplace(t, &t->blocks[i]);
     }
 
     free(t->blocks);
@@ -78,8 +75,7 @@ kvr_engine_blocks_done(kvr_engine_blocks_t *t)
 
 
 static uint32_t *
-kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle)
+kvr_known_bucket(const kvr_known_t *t, uint32_t owner, uint64_t handle)
 {
     uint64_t  key[2];
 
@@ -90,14 +86,13 @@ kvr_engine_bucket(const kvr_engine_blocks_t *t, uint32_t owner,
 }
 
 
-kvr_engine_block_t *
-kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
-    uint64_t handle)
+kvr_known_block_t *
+kvr_known_find(const kvr_known_t *t, uint32_t owner, uint64_t handle)
 {
-    uint32_t             i;
-    kvr_engine_block_t  *b;
+    uint32_t            i;
+    kvr_known_block_t  *b;
 
-    for (i = *kvr_engine_bucket(t, owner, handle); i; i = b->chain) {
+    for (i = *kvr_known_bucket(t, owner, handle); i; i = b->chain) {
         b = &t->blocks[i];
 
         if (b->handle == handle && b->owner == owner) {
@@ -110,15 +105,15 @@ kvr_engine_blocks_find(const kvr_engine_blocks_t *t, uint32_t owner,
 
 
 void
-kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+kvr_known_fetch(const kvr_known_t *t, uint32_t owner,
     const uint64_t *handles, uint32_t n)
 {
-    uint32_t   i, k, *buckets[KVR_ENGINE_FETCH];
+    uint32_t   i, k, *buckets[KVR_KNOWN_FETCH];
 
     for (i = 0; i < n; i += k) {
 
-        for (k = 0; k < KVR_ENGINE_FETCH && i + k < n; k++) {
-            buckets[k] = kvr_engine_bucket(t, owner, handles[i + k]);
+        for (k = 0; k < KVR_KNOWN_FETCH && i + k < n; k++) {
+            buckets[k] = kvr_known_bucket(t, owner, handles[i + k]);
             __builtin_prefetch(buckets[k], 1);
         }
 
@@ -126,19 +121,19 @@ kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
             __builtin_prefetch(&t->blocks[*buckets[k]]);
         }
 
-        k = kvr_min(KVR_ENGINE_FETCH, n - i);
+        k = kvr_min(KVR_KNOWN_FETCH, n - i);
     }
 }
 
 
-kvr_engine_block_t *
-kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
-    uint32_t owner, uint64_t handle, kvr_known_t state)
+kvr_known_block_t *
+kvr_known_add(kvr_known_t *t, kvr_known_list_t *live,
+    uint32_t owner, uint64_t handle, kvr_known_state_t state)
 {
-    uint32_t             i, *bucket;
-    kvr_engine_block_t  *b;
+    uint32_t            i, *bucket;
+    kvr_known_block_t  *b;
 
-    i = kvr_engine_blocks_take(t, state);
+    i = kvr_known_take(t, state);
 
     if (i == 0) {
         t->unremembered++;
@@ -146,17 +141,17 @@ kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
     }
 
     b = &t->blocks[i];
-    memset(b, 0, sizeof(kvr_engine_block_t));
+    memset(b, 0, sizeof(kvr_known_block_t));
 
     b->handle = handle;
     b->owner = owner;
     b->state = state;
 
-    bucket = kvr_engine_bucket(t, owner, handle);
+    bucket = kvr_known_bucket(t, owner, handle);
     b->chain = *bucket;
     *bucket = i;
 
-    kvr_engine_list_put(t, kvr_engine_list(t, live, state), i);
+    kvr_known_list_put(t, kvr_known_list(t, live, state), i);
 
     return b;
 }
@@ -165,22 +160,22 @@ kvr_engine_blocks_add(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
 /* A place for one in that state; 0: none. */
 
 static uint32_t
-kvr_engine_blocks_take(kvr_engine_blocks_t *t, kvr_known_t state)
+kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
 {
     uint32_t  i;
 
     if (state == KVR_KNOWN_FILTERED && t->filtered.n >= t->max / 4) {
-        return kvr_engine_blocks_evict(t, &t->filtered);
+        return kvr_known_evict(t, &t->filtered);
     }
 
     if (state == KVR_KNOWN_GONE && t->gone.n >= t->max / 4) {
-        return kvr_engine_blocks_evict(t, &t->gone);
+        return kvr_known_evict(t, &t->gone);
     }
 
     i = t->free.first;
 
     if (i) {
-        kvr_engine_list_cut(t, &t->free, i);
+        kvr_known_list_cut(t, &t->free, i);
         return i;
     }
 
@@ -189,20 +184,20 @@ kvr_engine_blocks_take(kvr_engine_blocks_t *t, kvr_known_t state)
     }
 
     if (t->dead.n) {
-        return kvr_engine_blocks_evict(t, &t->dead);
+        return kvr_known_evict(t, &t->dead);
     }
 
-    return kvr_engine_blocks_evict(t, t->gone.n ? &t->gone : &t->filtered);
+    return kvr_known_evict(t, t->gone.n ? &t->gone : &t->filtered);
 }
 
 
 /* The oldest of a list is forgotten; 0: it is empty. */
 
 static uint32_t
-kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
+kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 {
-    uint32_t             i, *at;
-    kvr_engine_block_t  *b;
+    uint32_t            i, *at;
+    kvr_known_block_t  *b;
 
     i = list->first;
 
@@ -211,7 +206,7 @@ kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
     }
 
     b = &t->blocks[i];
-    at = kvr_engine_bucket(t, b->owner, b->handle);
+    at = kvr_known_bucket(t, b->owner, b->handle);
 
     while (*at != i) {
         at = &t->blocks[*at].chain;
@@ -222,11 +217,11 @@ kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
     /* its successor's bucket, for the next time */
 
     b = &t->blocks[b->next];
-    __builtin_prefetch(kvr_engine_bucket(t, b->owner, b->handle));
+    __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));
     b = &t->blocks[i];
 
-    kvr_engine_list_cut(t, list, i);
-    kvr_engine_blocks_unplace(t, b);
+    kvr_known_list_cut(t, list, i);
+    kvr_known_unplace(t, b);
 
     b->state = KVR_KNOWN_FREE;
 
@@ -235,10 +230,10 @@ kvr_engine_blocks_evict(kvr_engine_blocks_t *t, kvr_engine_list_t *list)
 
 
 void
-kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
+kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
     const uint64_t *locals, uint32_t k)
 {
-    kvr_engine_blocks_unplace(t, b);
+    kvr_known_unplace(t, b);
 
     if (k == 1) {
         b->locals.one = *locals;
@@ -264,7 +259,7 @@ kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
 
 
 static void
-kvr_engine_blocks_unplace(kvr_engine_blocks_t *t, kvr_engine_block_t *b)
+kvr_known_unplace(kvr_known_t *t, kvr_known_block_t *b)
 {
     if (b->k > 1) {
         free(b->locals.many);
@@ -276,28 +271,28 @@ kvr_engine_blocks_unplace(kvr_engine_blocks_t *t, kvr_engine_block_t *b)
 
 
 void
-kvr_engine_blocks_move(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
-    kvr_engine_block_t *b, kvr_known_t state)
+kvr_known_move(kvr_known_t *t, kvr_known_list_t *live,
+    kvr_known_block_t *b, kvr_known_state_t state)
 {
-    uint32_t            i;
-    kvr_engine_list_t  *list;
+    uint32_t           i;
+    kvr_known_list_t  *list;
 
     i = (uint32_t) (b - t->blocks);
 
-    kvr_engine_list_cut(t, kvr_engine_list(t, live, b->state), i);
+    kvr_known_list_cut(t, kvr_known_list(t, live, b->state), i);
     b->state = state;
 
-    list = kvr_engine_list(t, live, state);
-    kvr_engine_list_put(t, list, i);
+    list = kvr_known_list(t, live, state);
+    kvr_known_list_put(t, list, i);
 
     if (state != KVR_KNOWN_LIVE && list->n > t->max / 4) {
-        kvr_engine_list_put(t, &t->free, kvr_engine_blocks_evict(t, list));
+        kvr_known_list_put(t, &t->free, kvr_known_evict(t, list));
     }
 }
 
 
 void
-kvr_engine_blocks_drop(kvr_engine_blocks_t *t, kvr_engine_list_t *live)
+kvr_known_drop(kvr_known_t *t, kvr_known_list_t *live)
 {
     if (live->n == 0) {
         return;
@@ -314,13 +309,12 @@ kvr_engine_blocks_drop(kvr_engine_blocks_t *t, kvr_engine_list_t *live)
     t->dead.last = live->last;
     t->dead.n += live->n;
 
-    memset(live, 0, sizeof(kvr_engine_list_t));
+    memset(live, 0, sizeof(kvr_known_list_t));
 }
 
 
-static kvr_engine_list_t *
-kvr_engine_list(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
-    uint32_t state)
+static kvr_known_list_t *
+kvr_known_list(kvr_known_t *t, kvr_known_list_t *live, uint32_t state)
 {
     switch (state) {
 
@@ -337,8 +331,7 @@ kvr_engine_list(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
 
 
 static void
-kvr_engine_list_put(kvr_engine_blocks_t *t, kvr_engine_list_t *list,
-    uint32_t i)
+kvr_known_list_put(kvr_known_t *t, kvr_known_list_t *list, uint32_t i)
 {
     t->blocks[i].prev = list->last;
     t->blocks[i].next = 0;
@@ -356,10 +349,9 @@ kvr_engine_list_put(kvr_engine_blocks_t *t, kvr_engine_list_t *list,
 
 
 static void
-kvr_engine_list_cut(kvr_engine_blocks_t *t, kvr_engine_list_t *list,
-    uint32_t i)
+kvr_known_list_cut(kvr_known_t *t, kvr_known_list_t *list, uint32_t i)
 {
-    kvr_engine_block_t  *b;
+    kvr_known_block_t  *b;
 
     b = &t->blocks[i];
 

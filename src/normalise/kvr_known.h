@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The blocks that an engine's memory knows, by (owner, handle): a table of a
- * fixed size in a process's own memory.
+ * The blocks that the normaliser knows of an engine, by (owner, handle): a
+ * table of a fixed size in a process's own memory.
  *
  *     buckets ──► block ──► block         the same bucket
  *
@@ -20,8 +20,8 @@
  */
 
 
-#ifndef KVR_ENGINE_BLOCKS_H_INCLUDED
-#define KVR_ENGINE_BLOCKS_H_INCLUDED
+#ifndef KVR_KNOWN_H_INCLUDED
+#define KVR_KNOWN_H_INCLUDED
 
 
 #include "../kvr.h"
@@ -32,7 +32,7 @@ typedef enum {
     KVR_KNOWN_LIVE,
     KVR_KNOWN_GONE,
     KVR_KNOWN_FILTERED
-} kvr_known_t;
+} kvr_known_state_t;
 
 
 typedef struct {
@@ -50,75 +50,75 @@ typedef struct {
     uint32_t     stamp;             /* of the last event that looked at it */
     uint16_t     copies[KVR_TIERS]; /* 0: not known to be held there */
     uint16_t     k;                 /* locals; 0: its place is not known */
-    uint8_t      state : 4;         /* kvr_known_t */
+    uint8_t      state : 4;         /* kvr_known_state_t */
     uint8_t      has_parent : 1;
     uint8_t      foreign : 1;       /* filtered, whatever else it is */
     uint8_t      why;               /* kvr_why_t, of a foreign one */
-} kvr_engine_block_t;
+} kvr_known_block_t;
 
 
 typedef struct {
     uint32_t     first, last;
     uint32_t     n;
-} kvr_engine_list_t;
+} kvr_known_list_t;
 
 
 typedef struct {
-    kvr_engine_block_t  *blocks;    /* [0] is none */
-    uint32_t            *buckets;
-    uint32_t             mask;
-    uint32_t             max;
-    uint32_t             fresh;     /* never used: this one and those after */
-    uint64_t             words;     /* malloc()ed for locals */
-    uint64_t             secret;
-    uint64_t             unremembered;
+    kvr_known_block_t  *blocks;     /* [0] is none */
+    uint32_t           *buckets;
+    uint32_t            mask;
+    uint32_t            max;
+    uint32_t            fresh;      /* never used: this one and those after */
+    uint64_t            words;      /* malloc()ed for locals */
+    uint64_t            secret;
+    uint64_t            unremembered;
 
-    kvr_engine_list_t    free;
-    kvr_engine_list_t    gone;
-    kvr_engine_list_t    filtered;
-    kvr_engine_list_t    dead;
-} kvr_engine_blocks_t;
+    kvr_known_list_t    free;
+    kvr_known_list_t    gone;
+    kvr_known_list_t    filtered;
+    kvr_known_list_t    dead;
+} kvr_known_t;
 
 
 /* Room for so many blocks; false when out of memory. */
-bool kvr_engine_blocks_init(kvr_engine_blocks_t *t, uint32_t max);
-void kvr_engine_blocks_done(kvr_engine_blocks_t *t);
+bool kvr_known_init(kvr_known_t *t, uint32_t max);
+void kvr_known_done(kvr_known_t *t);
 
 /* NULL when there is none. */
-kvr_engine_block_t *kvr_engine_blocks_find(const kvr_engine_blocks_t *t,
+kvr_known_block_t *kvr_known_find(const kvr_known_t *t,
     uint32_t owner, uint64_t handle);
 
 /* Has n blocks come nearer, before all of them are asked for. */
-void kvr_engine_blocks_fetch(const kvr_engine_blocks_t *t, uint32_t owner,
+void kvr_known_fetch(const kvr_known_t *t, uint32_t owner,
     const uint64_t *handles, uint32_t n);
 
 /*
  * A new block of a state, that is not there yet; live is the owner's list.
  * NULL, and counted, when there is no room.
  */
-kvr_engine_block_t *kvr_engine_blocks_add(kvr_engine_blocks_t *t,
-    kvr_engine_list_t *live, uint32_t owner, uint64_t handle,
-    kvr_known_t state);
+kvr_known_block_t *kvr_known_add(kvr_known_t *t,
+    kvr_known_list_t *live, uint32_t owner, uint64_t handle,
+    kvr_known_state_t state);
 
 /*
  * Its local hashes, k > 0, for its place and seed, which are set before; when
  * there is no room for them that is counted, and the place is not known.
  */
-void kvr_engine_blocks_place(kvr_engine_blocks_t *t, kvr_engine_block_t *b,
+void kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
     const uint64_t *locals, uint32_t k);
 
 /* To another state, youngest there. */
-void kvr_engine_blocks_move(kvr_engine_blocks_t *t, kvr_engine_list_t *live,
-    kvr_engine_block_t *b, kvr_known_t state);
+void kvr_known_move(kvr_known_t *t, kvr_known_list_t *live,
+    kvr_known_block_t *b, kvr_known_state_t state);
 
 /* All of an owner's live blocks are dead. */
-void kvr_engine_blocks_drop(kvr_engine_blocks_t *t, kvr_engine_list_t *live);
+void kvr_known_drop(kvr_known_t *t, kvr_known_list_t *live);
 
 static inline const uint64_t *
-kvr_engine_locals(const kvr_engine_block_t *b)
+kvr_known_locals(const kvr_known_block_t *b)
 {
     return b->k == 1 ? &b->locals.one : b->locals.many;
 }
 
 
-#endif /* KVR_ENGINE_BLOCKS_H_INCLUDED */
+#endif /* KVR_KNOWN_H_INCLUDED */

@@ -1,16 +1,16 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Forgetting: kvr_radix_make_room() when the zone is full, and
- * kvr_radix_forget() of what nobody used for a time.
+ * Eviction: kvr_radix_make_room() when the zone is full, and
+ * kvr_radix_evict() of what nobody used for a time.
  *
  * It is done by run, from all views at once, and a run on which others hang is
- * left until they are gone: so what is forgotten is the end of a chain, and
+ * left until they are gone: so what is evicted is the end of a chain, and
  * what is left of the chain is still a prefix that can be matched.
  *
  * ROOM is made by the oldest of a sample.  When it was a piece of the arena
  * that there was no room for, and what these had was of no use for that, all
- * runs of one chunk are forgotten, after which it can serve any class: pieces
+ * runs of one chunk are evicted, after which it can serve any class: pieces
  * that are freed here and there seldom leave a chunk empty.
  *
  * What an event may cost bounds each of these two steps, so that the last two
@@ -21,20 +21,20 @@
 
 
 #include "../core/kvr_evict_sample.h"
-#include "kvr_radix_forget.h"
+#include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 
 
-#define KVR_FORGET_COST      2048       /* of a sample; no run is forgotten by
+#define KVR_EVICT_COST       2048       /* of a sample; no run is evicted by
                                            half then */
-#define KVR_FORGET_HOPS      64         /* down to a leaf */
-#define KVR_FORGET_SLOT      4          /* handles: as long as a slot */
-#define KVR_FORGET_LOOK      4096       /* slots, when the sample has none */
-#define KVR_FORGET_CHUNKS    16         /* looked at for the best of them */
+#define KVR_EVICT_HOPS       64         /* down to a leaf */
+#define KVR_EVICT_SLOT       4          /* handles: as long as a slot */
+#define KVR_EVICT_LOOK       4096       /* slots, when the sample has none */
+#define KVR_EVICT_CHUNKS     16         /* looked at for the best of them */
 
 /* What looking costs: headers of runs are seldom in the cache. */
-#define KVR_FORGET_LEAVES    64        /* a sample of leaves */
-#define KVR_FORGET_HEADERS   128        /* and one of chunks */
+#define KVR_EVICT_LEAVES     64        /* a sample of leaves */
+#define KVR_EVICT_HEADERS    128        /* and one of chunks */
 
 
 /* Runs side by side, in a chunk of the arena. */
@@ -42,19 +42,19 @@ typedef struct {
     uint32_t    chunk;
     uint32_t    inner;                  /* on which others hang */
     uint32_t    age;                    /* of the youngest */
-} kvr_forget_chunk_t;
+} kvr_evict_chunk_t;
 
 
-static uint32_t kvr_forget_oldest(kvr_radix_t *x, uint32_t keep);
-static uint32_t kvr_forget_runs(kvr_radix_t *x, uint32_t keep);
-static uint32_t kvr_forget_best(kvr_radix_t *x, uint32_t keep);
-static bool kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
-    kvr_forget_chunk_t *c);
-static uint64_t kvr_forget_random(kvr_radix_t *x);
-static uint32_t kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
-static uint32_t kvr_forget_age(const kvr_radix_t *x, uint32_t run);
-static uint64_t kvr_forget_slot(const kvr_radix_t *x, uint64_t slot);
-static uint32_t kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
+static uint32_t kvr_evict_oldest(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_evict_runs(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_evict_best(kvr_radix_t *x, uint32_t keep);
+static bool kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_evict_chunk_t *c);
+static uint64_t kvr_evict_random(kvr_radix_t *x);
+static uint32_t kvr_evict_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep);
+static uint32_t kvr_evict_run_age(const kvr_radix_t *x, uint32_t run);
+static uint64_t kvr_evict_slot(const kvr_radix_t *x, uint64_t slot);
+static uint32_t kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep,
     uint32_t handles, uint32_t max, uint32_t *cost);
 
 
@@ -74,16 +74,16 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
 
-    some = kvr_forget_oldest(x, keep);
-    *cost += KVR_FORGET_LEAVES;
+    some = kvr_evict_oldest(x, keep);
+    *cost += KVR_EVICT_LEAVES;
 
     kvr_txn_commit(x->mem);
     kvr_radix_begin(x);
 
     if (x->zone->children_used && kvr_arena_room(&x->arena, want) < room) {
 
-        some += kvr_forget_runs(x, keep);
-        *cost += KVR_FORGET_HEADERS;
+        some += kvr_evict_runs(x, keep);
+        *cost += KVR_EVICT_HEADERS;
 
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
@@ -98,7 +98,7 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 /* The oldest of a sample; what it cost, 0: there is none. */
 
 static uint32_t
-kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
+kvr_evict_oldest(kvr_radix_t *x, uint32_t keep)
 {
     uint32_t            i, n, run, cost;
     uint64_t            slot;
@@ -108,23 +108,23 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
 
     for (i = 0; i < KVR_EVICT_SAMPLE; i++) {
 
-        run = kvr_forget_leaf(x, kvr_forget_random(x), keep);
+        run = kvr_evict_leaf(x, kvr_evict_random(x), keep);
 
         if (run) {
-            kvr_evict_sample_add(&oldest, run, kvr_forget_age(x, run));
+            kvr_evict_sample_add(&oldest, run, kvr_evict_run_age(x, run));
         }
     }
 
     if (oldest.n == 0) {
 
-        /* forget_at may be behind the last slot */
+        /* evict_at may be behind the last slot */
 
-        slot = kvr_min(x->zone->forget_at, x->zone->nchildren - 1);
+        slot = kvr_min(x->zone->evict_at, x->zone->nchildren - 1);
 
-        for (i = 0; oldest.n == 0 && i < KVR_FORGET_LOOK; i++) {
+        for (i = 0; oldest.n == 0 && i < KVR_EVICT_LOOK; i++) {
 
-            slot = kvr_forget_slot(x, kvr_table_next(slot,
-                                                     x->zone->nchildren));
+            slot = kvr_evict_slot(x, kvr_table_next(slot,
+                                                    x->zone->nchildren));
             run = (uint32_t) (x->children[slot] >> 32);
 
             if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
@@ -132,15 +132,15 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
             }
         }
 
-        kvr_set64(x->mem, &x->zone->forget_at, slot);
+        kvr_set64(x->mem, &x->zone->evict_at, slot);
     }
 
     n = kvr_min(oldest.n, KVR_EVICT_BEST);
     cost = 0;
 
-    for (i = 0; i < n && cost < KVR_FORGET_COST; i++) {
-        (void) kvr_forget_run(x, oldest.items[i], keep, UINT32_MAX, x->cost,
-                              &cost);
+    for (i = 0; i < n && cost < KVR_EVICT_COST; i++) {
+        (void) kvr_evict_run(x, oldest.items[i], keep, UINT32_MAX, x->cost,
+                             &cost);
     }
 
     return cost;
@@ -153,13 +153,13 @@ kvr_forget_oldest(kvr_radix_t *x, uint32_t keep)
  */
 
 static uint32_t
-kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
+kvr_evict_runs(kvr_radix_t *x, uint32_t keep)
 {
     bool        more;
     uint32_t    run, first, cost;
     kvr_run_t  *r;
 
-    first = kvr_forget_best(x, keep) * KVR_ARENA_CHUNK;
+    first = kvr_evict_best(x, keep) * KVR_ARENA_CHUNK;
 
     if (first == 0) {
         return 0;
@@ -180,8 +180,8 @@ kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
             if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len
                 && r->nchildren == 0 && run != keep)
             {
-                (void) kvr_forget_run(x, run, keep, UINT32_MAX, x->cost,
-                                      &cost);
+                (void) kvr_evict_run(x, run, keep, UINT32_MAX, x->cost,
+                                     &cost);
                 more = true;
             }
         }
@@ -200,26 +200,26 @@ kvr_forget_runs(kvr_radix_t *x, uint32_t keep)
  */
 
 static uint32_t
-kvr_forget_best(kvr_radix_t *x, uint32_t keep)
+kvr_evict_best(kvr_radix_t *x, uint32_t keep)
 {
-    uint32_t            i, run;
-    kvr_forget_chunk_t  c, best;
+    uint32_t           i, run;
+    kvr_evict_chunk_t  c, best;
 
     memset(&best, 0, sizeof(best));
 
     if (x->emptying
-        && kvr_forget_look(x, x->emptying * KVR_ARENA_CHUNK, keep, &c)
+        && kvr_evict_look(x, x->emptying * KVR_ARENA_CHUNK, keep, &c)
         && c.age != UINT32_MAX)
     {
         return c.chunk;
     }
 
-    for (i = 0; i < KVR_FORGET_CHUNKS; i++) {
+    for (i = 0; i < KVR_EVICT_CHUNKS; i++) {
 
-        run = (uint32_t) (x->children[kvr_forget_random(x)] >> 32);
+        run = (uint32_t) (x->children[kvr_evict_random(x)] >> 32);
 
         if (run / KVR_ARENA_CHUNK != best.chunk
-            && kvr_forget_look(x, run, keep, &c)
+            && kvr_evict_look(x, run, keep, &c)
             && (best.chunk == 0 || c.inner < best.inner
                 || (c.inner == best.inner && c.age > best.age)))
         {
@@ -234,8 +234,8 @@ kvr_forget_best(kvr_radix_t *x, uint32_t keep)
 /* False: the chunk of this run must stay. */
 
 static bool
-kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
-    kvr_forget_chunk_t *c)
+kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
+    kvr_evict_chunk_t *c)
 {
     uint32_t    age, first;
     kvr_run_t  *r;
@@ -257,7 +257,7 @@ kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
         r = kvr_radix_run(x, run);
 
         if (kvr_arena_is(&x->arena, run, KVR_ARENA_RUN) && r->len) {
-            age = kvr_forget_age(x, run);
+            age = kvr_evict_run_age(x, run);
             c->age = kvr_min(c->age, age);
             c->inner += r->nchildren != 0;
         }
@@ -268,13 +268,13 @@ kvr_forget_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
 
 
 bool
-kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
+kvr_radix_evict(kvr_radix_t *x, uint32_t age, uint32_t slots)
 {
     uint32_t    run, handles, cost;
     uint64_t    pos;
     kvr_run_t  *r;
 
-    pos = x->zone->forget_at;
+    pos = x->zone->evict_at;
     cost = 0;
 
     while (slots) {
@@ -282,7 +282,7 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
         slots--;
 
         if (pos >= x->zone->nchildren) {
-            kvr_set64(x->mem, &x->zone->forget_at, 0);
+            kvr_set64(x->mem, &x->zone->evict_at, 0);
             return true;
         }
 
@@ -291,11 +291,11 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
         if (run) {
             r = kvr_radix_run(x, run);
 
-            if (r->nchildren == 0 && kvr_forget_age(x, run) > age) {
+            if (r->nchildren == 0 && kvr_evict_run_age(x, run) > age) {
                 /* another run may come to this slot: look at it again */
-                handles = kvr_forget_run(x, run, 0, slots * KVR_FORGET_SLOT,
-                                         UINT32_MAX, &cost);
-                slots -= kvr_min(slots, handles / KVR_FORGET_SLOT);
+                handles = kvr_evict_run(x, run, 0, slots * KVR_EVICT_SLOT,
+                                        UINT32_MAX, &cost);
+                slots -= kvr_min(slots, handles / KVR_EVICT_SLOT);
                 continue;
             }
         }
@@ -303,14 +303,14 @@ kvr_radix_forget(kvr_radix_t *x, uint32_t age, uint32_t slots)
         pos++;
     }
 
-    kvr_set64(x->mem, &x->zone->forget_at, pos);
+    kvr_set64(x->mem, &x->zone->evict_at, pos);
 
     return false;
 }
 
 
 static uint32_t
-kvr_forget_age(const kvr_radix_t *x, uint32_t run)
+kvr_evict_run_age(const kvr_radix_t *x, uint32_t run)
 {
     return kvr_evict_age(x->now, kvr_load32(&kvr_radix_run(x, run)->stamp));
 }
@@ -319,19 +319,19 @@ kvr_forget_age(const kvr_radix_t *x, uint32_t run)
 /* Any slot in use. */
 
 static uint64_t
-kvr_forget_random(kvr_radix_t *x)
+kvr_evict_random(kvr_radix_t *x)
 {
     x->random = x->random * UINT64_C(6364136223846793005)
                 + UINT64_C(1442695040888963407);
 
-    return kvr_forget_slot(x, kvr_table_home(x->random, x->zone->nchildren));
+    return kvr_evict_slot(x, kvr_table_home(x->random, x->zone->nchildren));
 }
 
 
 /* The first slot in use from this one on; there is one. */
 
 static uint64_t
-kvr_forget_slot(const kvr_radix_t *x, uint64_t slot)
+kvr_evict_slot(const kvr_radix_t *x, uint64_t slot)
 {
     uint64_t  word;
 
@@ -355,14 +355,14 @@ kvr_forget_slot(const kvr_radix_t *x, uint64_t slot)
 /* The run in that slot, or the end of what hangs on it, or 0. */
 
 static uint32_t
-kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
+kvr_evict_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 {
     uint32_t    run, hops;
     kvr_run_t  *r;
 
     run = (uint32_t) (x->children[slot] >> 32);
 
-    for (hops = 0; hops < KVR_FORGET_HOPS; hops++) {
+    for (hops = 0; hops < KVR_EVICT_HOPS; hops++) {
 
         r = kvr_radix_run(x, run);
 
@@ -388,7 +388,7 @@ kvr_forget_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
  */
 
 static uint32_t
-kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
+kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
     uint32_t max, uint32_t *cost)
 {
     uint32_t    i, n, view, had, owns;
@@ -417,8 +417,8 @@ kvr_forget_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
 
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + had);
 
-        if (x->forgot) {
-            x->forgot(x->forgot_data, view, had);
+        if (x->evicted) {
+            x->evicted(x->evicted_data, view, had);
         }
 
         n += had;

@@ -6,7 +6,7 @@
 
 
 #include "kvr_check_run.h"
-#include "radix/kvr_names.h"
+#include "radix/kvr_handles.h"
 
 
 static const char *kvr_check_view(kvr_check_t *k, uint32_t run,
@@ -21,7 +21,7 @@ static const char *kvr_check_places(kvr_check_t *k, uint32_t run,
 
 
 const char *
-kvr_check_names(kvr_check_t *k, uint32_t run)
+kvr_check_run_handles(kvr_check_t *k, uint32_t run)
 {
     uint32_t     i, view;
     kvr_run_t   *r;
@@ -40,7 +40,7 @@ kvr_check_names(kvr_check_t *k, uint32_t run)
     }
 
     for (i = 0; i < r->nnames; i++) {
-        why = kvr_check_entry(k, run, i, *kvr_names_at(k->x, r, i),
+        why = kvr_check_entry(k, run, i, *kvr_handles_at(k->x, r, i),
                               KVR_SPACE_SHARED);
         if (why) {
             return why;
@@ -92,7 +92,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
             r = kvr_radix_run(k->x, kvr_handle_run(word));
             other = other
                     || (kvr_handle_offset(word) < r->nnames
-                        && *kvr_names_at(k->x, r, kvr_handle_offset(word))
+                        && *kvr_handles_at(k->x, r, kvr_handle_offset(word))
                            == handle);
         }
     }
@@ -123,7 +123,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
     bool              own;
     uint32_t          i, pair, held;
     kvr_own_t        *o;
-    kvr_name_t        name;
+    kvr_handle_ref_t  name;
     const kvr_run_t  *r;
 
     r = kvr_radix_run(k->x, run);
@@ -159,7 +159,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
                                   "name", run, view, i);
         }
 
-        if (!kvr_names_find(k->x, view, *kvr_names_at(k->x, r, i), &name)
+        if (!kvr_handles_find(k->x, view, *kvr_handles_at(k->x, r, i), &name)
             || name.run != run || name.offset != i)
         {
             return kvr_check_fail("run %u: view %u knows block %u as another",

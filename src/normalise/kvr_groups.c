@@ -5,15 +5,15 @@
  */
 
 
-#include "kvr_engine_op.h"
+#include "kvr_normalise_op.h"
 
 
-static kvr_group_kind_t kvr_engine_group(kvr_engine_op_t *op,
+static kvr_group_kind_t kvr_groups_kind(kvr_normalise_op_t *op,
     const kvr_event_t *ev);
 
 
 kvr_why_t
-kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
+kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     kvr_group_kind_t  kind;
 
@@ -21,7 +21,7 @@ kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
         return ev->verdict == KVR_FILTERED ? ev->why : KVR_WHY_NONE;
     }
 
-    kind = kvr_engine_group(op, ev);
+    kind = kvr_groups_kind(op, ev);
 
     if (ev->verdict == KVR_FILTERED && ev->why != KVR_WHY_GROUP) {
         return ev->why;
@@ -43,16 +43,16 @@ kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev)
 /* Of the kind that the event says, or an earlier one of its group. */
 
 static kvr_group_kind_t
-kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
+kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
-    uint32_t              i;
-    kvr_engine_holder_t  *h;
+    uint32_t                 i;
+    kvr_normalise_holder_t  *h;
 
     h = op->h;
 
     if (ev->group_kind == KVR_GROUP_UNSAID) {
 
-        i = kvr_engine_group_find(h, ev->group);
+        i = kvr_groups_find(h, ev->group);
 
         if (i < h->ngroups) {
             return h->kinds[i];
@@ -64,8 +64,8 @@ kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
                                                         : KVR_GROUP_OTHER;
     }
 
-    if (!kvr_engine_group_learn(h, ev->group, ev->group_kind,
-                                ev->verdict == KVR_KEEP ? ev->block_size : 0))
+    if (!kvr_groups_learn(h, ev->group, ev->group_kind,
+                          ev->verdict == KVR_KEEP ? ev->block_size : 0))
     {
         op->e->blocks.unremembered++;
     }
@@ -75,7 +75,7 @@ kvr_engine_group(kvr_engine_op_t *op, const kvr_event_t *ev)
 
 
 uint32_t
-kvr_engine_group_find(const kvr_engine_holder_t *h, uint32_t group)
+kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group)
 {
     uint32_t  i;
 
@@ -86,16 +86,16 @@ kvr_engine_group_find(const kvr_engine_holder_t *h, uint32_t group)
 
 
 bool
-kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group, uint8_t kind,
+kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group, uint8_t kind,
     uint32_t size)
 {
     uint32_t  i;
 
-    i = kvr_engine_group_find(h, group);
+    i = kvr_groups_find(h, group);
 
     if (i == h->ngroups) {
 
-        if (i == KVR_ENGINE_GROUPS) {
+        if (i == KVR_NORMALISE_GROUPS) {
             return false;
         }
 
@@ -112,11 +112,11 @@ kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group, uint8_t kind,
 
 
 bool
-kvr_engine_partial(const kvr_engine_op_t *op, const kvr_event_t *ev)
+kvr_groups_partial(const kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     uint32_t  i;
 
-    i = kvr_engine_group_find(op->h, ev->group);
+    i = kvr_groups_find(op->h, ev->group);
 
     return ev->ntokens && i < op->h->ngroups
            && ev->block_size < op->h->sizes[i];
@@ -124,22 +124,22 @@ kvr_engine_partial(const kvr_engine_op_t *op, const kvr_event_t *ev)
 
 
 void
-kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles, uint32_t n,
-    kvr_why_t why)
+kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
+    uint32_t n, kvr_why_t why)
 {
-    uint32_t             i;
-    kvr_engine_block_t  *b;
+    uint32_t            i;
+    kvr_known_block_t  *b;
 
     for (i = 0; i < n; i++) {
 
-        b = kvr_engine_find(op, handles[i]);
+        b = kvr_normalise_find(op, handles[i]);
 
         if (b == NULL) {
-            b = kvr_engine_add(op, handles[i], KVR_KNOWN_FILTERED);
+            b = kvr_normalise_add(op, handles[i], KVR_KNOWN_FILTERED);
 
         } else if (b->state == KVR_KNOWN_FILTERED) {
-            kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
-                                   KVR_KNOWN_FILTERED);
+            kvr_known_move(&op->e->blocks, &op->h->live, b,
+                           KVR_KNOWN_FILTERED);
         }
 
         if (b) {

@@ -6,7 +6,7 @@
  *
  *     held ─► gone ─► gone ─► this one        as the engine has it
  *     held ─► x    ─► x    ─► x               x: held in EXTERNAL, see
- *                                             kvr_engine_prop()
+ *                                             kvr_restore_pin()
  *     held ─► x    ─► x    ─► host            it gets its tier
  *     held ─►  .   ─►  .   ─► host            the others are taken out: holes
  *
@@ -15,26 +15,26 @@
  */
 
 
-#include "kvr_engine_op.h"
+#include "kvr_normalise_op.h"
 
 
-static bool kvr_engine_path(kvr_engine_op_t *op, uint64_t handle,
+static bool kvr_restore_path(kvr_normalise_op_t *op, uint64_t handle,
     uint32_t *n);
-static bool kvr_engine_prop_piece(kvr_engine_op_t *op,
-    const kvr_engine_block_t *top, const uint64_t *handles, uint32_t n);
+static bool kvr_restore_pin_piece(kvr_normalise_op_t *op,
+    const kvr_known_block_t *top, const uint64_t *handles, uint32_t n);
 
 
 bool
-kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
+kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 {
-    uint32_t             i, n, first, words;
-    uint64_t            *path, place;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b, *top;
+    uint32_t            i, n, first, words;
+    uint64_t           *path, place;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b, *top;
 
     e = op->e;
 
-    if (!kvr_engine_path(op, handle, &n)) {
+    if (!kvr_restore_path(op, handle, &n)) {
         return false;
     }
 
@@ -44,12 +44,12 @@ kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
 
     for (first = 0; first < n; first = i) {
 
-        top = kvr_engine_find(op, path[first]);
-        place = kvr_engine_parent_place(op, top->has_parent, top->parent);
+        top = kvr_normalise_find(op, path[first]);
+        place = kvr_normalise_parent_place(op, top->has_parent, top->parent);
         words = 0;
 
         for (i = first; i < n; i++) {
-            b = kvr_engine_find(op, path[i]);
+            b = kvr_normalise_find(op, path[i]);
 
             if (b->k != top->k || b->seed != top->seed
                 || words + b->k > KVR_EVENT_BLOCKS_MAX)
@@ -57,17 +57,17 @@ kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
                 break;
             }
 
-            memcpy(&e->locals[words], kvr_engine_locals(b),
+            memcpy(&e->locals[words], kvr_known_locals(b),
                    b->k * sizeof(uint64_t));
             words += b->k;
 
             /* some before it may have moved meanwhile */
 
-            place = kvr_engine_place(place, kvr_engine_locals(b), b->k);
+            place = kvr_normalise_place(place, kvr_known_locals(b), b->k);
             b->place = place;
         }
 
-        if (!kvr_engine_prop_piece(op, top, &path[first], i - first)) {
+        if (!kvr_restore_pin_piece(op, top, &path[first], i - first)) {
             return false;
         }
     }
@@ -79,18 +79,18 @@ kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle)
 /* From the block to what is held, or to the root. */
 
 static bool
-kvr_engine_path(kvr_engine_op_t *op, uint64_t handle, uint32_t *n)
+kvr_restore_path(kvr_normalise_op_t *op, uint64_t handle, uint32_t *n)
 {
-    uint32_t             i;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b;
+    uint32_t            i;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b;
 
     e = op->e;
     i = 0;
 
-    while (kvr_engine_tiers(op, handle) == 0) {
+    while (kvr_normalise_tiers(op, handle) == 0) {
 
-        b = kvr_engine_find(op, handle);
+        b = kvr_normalise_find(op, handle);
 
         /* looked at in this event, and not held: it won't be, or a circle */
 
@@ -116,14 +116,14 @@ kvr_engine_path(kvr_engine_op_t *op, uint64_t handle, uint32_t *n)
 
 
 static bool
-kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
+kvr_restore_pin_piece(kvr_normalise_op_t *op, const kvr_known_block_t *top,
     const uint64_t *handles, uint32_t n)
 {
-    uint32_t       i;
-    kvr_rc_t       rc;
-    kvr_why_t      why;
-    kvr_event_t    ev;
-    kvr_engine_t  *e;
+    uint32_t           i;
+    kvr_rc_t           rc;
+    kvr_why_t          why;
+    kvr_event_t        ev;
+    kvr_normaliser_t  *e;
 
     e = op->e;
 
@@ -140,11 +140,11 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
     ev.locals = e->locals;
     ev.nlocals = n * top->k;
 
-    rc = kvr_engine_write(op, &ev, &why);
+    rc = kvr_normalise_write(op, &ev, &why);
 
     for (i = 0; i < n; i++) {
 
-        if (rc != KVR_OK && kvr_engine_tiers(op, handles[i]) == 0) {
+        if (rc != KVR_OK && kvr_normalise_tiers(op, handles[i]) == 0) {
             break;
         }
 
@@ -154,7 +154,7 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
     if (i) {
         ev.nhandles = i;
         ev.nlocals = i * top->k;
-        kvr_engine_emit(op, &ev);
+        kvr_normalise_emit(op, &ev);
     }
 
     return i == n;
@@ -162,19 +162,19 @@ kvr_engine_prop_piece(kvr_engine_op_t *op, const kvr_engine_block_t *top,
 
 
 void
-kvr_engine_unprop(kvr_engine_op_t *op)
+kvr_restore_unpin(kvr_normalise_op_t *op)
 {
-    uint32_t             i, n;
-    uint64_t            *props;
-    kvr_why_t            why;
-    kvr_event_t          ev;
-    kvr_engine_block_t  *b;
+    uint32_t            i, n;
+    uint64_t           *props;
+    kvr_why_t           why;
+    kvr_event_t         ev;
+    kvr_known_block_t  *b;
 
     props = op->e->props;
     n = 0;
 
     for (i = 0; i < op->nprops; i++) {
-        b = kvr_engine_find(op, props[i]);
+        b = kvr_normalise_find(op, props[i]);
 
         /* the engine itself may have it in that tier by now */
 
@@ -197,23 +197,23 @@ kvr_engine_unprop(kvr_engine_op_t *op)
     ev.handles = props;
     ev.nhandles = n;
 
-    if (kvr_engine_write(op, &ev, &why) == KVR_OK) {
-        kvr_engine_emit(op, &ev);
+    if (kvr_normalise_write(op, &ev, &why) == KVR_OK) {
+        kvr_normalise_emit(op, &ev);
     }
 }
 
 
 kvr_rc_t
-kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
+kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why)
 {
-    uint32_t             i, n, tiers, missing;
-    uint64_t             handle;
-    kvr_rc_t             rc;
-    kvr_why_t            what;
-    kvr_event_t          add;
-    kvr_engine_t        *e;
-    kvr_engine_block_t  *b;
+    uint32_t            i, n, tiers, missing;
+    uint64_t            handle;
+    kvr_rc_t            rc;
+    kvr_why_t           what;
+    kvr_event_t         add;
+    kvr_normaliser_t   *e;
+    kvr_known_block_t  *b;
 
     e = op->e;
     n = 0;
@@ -223,13 +223,13 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
     for (i = 0; i < ev->nhandles; i++) {
 
         handle = ev->handles[i];
-        tiers = kvr_engine_tiers(op, handle);
-        b = kvr_engine_find(op, handle);
+        tiers = kvr_normalise_tiers(op, handle);
+        b = kvr_normalise_find(op, handle);
 
         if (tiers >> ev->tier & 1) {
 
             if (b) {
-                kvr_engine_copy(op, b, ev);
+                kvr_normalise_copy(op, b, ev);
             }
 
             continue;
@@ -237,7 +237,7 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
 
         if (tiers == 0) {
 
-            if (b == NULL || b->k == 0 || !kvr_engine_prop(op, handle)) {
+            if (b == NULL || b->k == 0 || !kvr_restore_pin(op, handle)) {
 
                 if (b && b->foreign) {
                     what = b->why;
@@ -264,7 +264,7 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
         add.handles = e->handles;
         add.nhandles = n;
 
-        rc = kvr_engine_write(op, &add, why);
+        rc = kvr_normalise_write(op, &add, why);
 
         /* all of them, where the zone was not full */
 
@@ -272,14 +272,14 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
 
             handle = e->handles[i];
 
-            if ((kvr_engine_tiers(op, handle) >> ev->tier & 1) == 0) {
+            if ((kvr_normalise_tiers(op, handle) >> ev->tier & 1) == 0) {
                 continue;
             }
 
-            b = kvr_engine_find(op, handle);
+            b = kvr_normalise_find(op, handle);
 
             if (b) {
-                kvr_engine_hold(op, b, ev->tier, e->tiers[i] == 0);
+                kvr_normalise_hold(op, b, ev->tier, e->tiers[i] == 0);
             }
 
             e->handles[n++] = handle;
@@ -288,11 +288,11 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
         add.nhandles = n;
 
         if (n) {
-            kvr_engine_emit(op, &add);
+            kvr_normalise_emit(op, &add);
         }
     }
 
-    kvr_engine_unprop(op);
+    kvr_restore_unpin(op);
 
     if (missing) {
         kvr_count(op->k, &op->w->counters.blocks_unknown, missing);
@@ -300,7 +300,7 @@ kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
     }
 
     if (rc == KVR_OK && what != KVR_WHY_NONE) {
-        return kvr_engine_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
+        return kvr_normalise_not(op, n ? KVR_OK : KVR_DECLINED, why, what);
     }
 
     return rc;

@@ -3,17 +3,17 @@
  */
 
 
-#include "kvr_engine_op.h"
+#include "kvr_normalise_op.h"
 
 
 kvr_rc_t
-kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
+kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
 {
-    kvr_rc_t              rc;
-    kvr_shard_t          *k;
-    kvr_engine_t         *e;
-    const kvr_holder_t   *holder;
-    kvr_engine_holder_t  *h;
+    kvr_rc_t                 rc;
+    kvr_shard_t             *k;
+    kvr_normaliser_t        *e;
+    const kvr_holder_t      *holder;
+    kvr_normalise_holder_t  *h;
 
     e = op->e;
     k = op->k;
@@ -30,7 +30,7 @@ kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
     if (h->owner == 0 || h->token != k->token || h->dropped != holder->dropped
         || h->generation != holder->generation)
     {
-        kvr_engine_reset(e, h);
+        kvr_normalise_reset(e, h);
 
         h->whole = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
@@ -46,9 +46,9 @@ kvr_engine_op(kvr_engine_op_t *op, uint32_t rank)
 
 
 void
-kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h)
+kvr_normalise_reset(kvr_normaliser_t *e, kvr_normalise_holder_t *h)
 {
-    kvr_engine_blocks_drop(&e->blocks, &h->live);
+    kvr_known_drop(&e->blocks, &h->live);
 
     h->owner = ++e->owner;
     h->ngroups = 0;
@@ -56,7 +56,8 @@ kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h)
 
 
 kvr_rc_t
-kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
+kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
 {
     uint32_t             unknown;
     kvr_rc_t             rc;
@@ -69,14 +70,14 @@ kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
     if (op->h->dropped != holder->dropped) {
 
-        kvr_engine_reset(op->e, op->h);
+        kvr_normalise_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
         op->h->whole = true;
         op->nprops = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));
         clear.kind = KVR_CLEAR;
-        kvr_engine_emit(op, &clear);
+        kvr_normalise_emit(op, &clear);
     }
 
     return rc;
@@ -84,7 +85,7 @@ kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev, kvr_why_t *why)
 
 
 kvr_rc_t
-kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
+kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,
     kvr_why_t what)
 {
     *why = what;
@@ -95,7 +96,7 @@ kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
 
 
 void
-kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
+kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     kvr_event_t  plain;
 
@@ -122,7 +123,7 @@ kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev)
 /* One that is held, and that nobody counts, stays at one: better less. */
 
 void
-kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
+kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *ev)
 {
     uint16_t  *copies;
@@ -136,8 +137,8 @@ kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
 
 
 void
-kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
-    bool fresh)
+kvr_normalise_hold(kvr_normalise_op_t *op, kvr_known_block_t *b,
+    kvr_tier_t tier, bool fresh)
 {
     if (fresh) {
         memset(b->copies, 0, sizeof(b->copies));
@@ -146,7 +147,7 @@ kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b, kvr_tier_t tier,
     b->copies[tier] = 1;
 
     if (b->state != KVR_KNOWN_LIVE) {
-        kvr_engine_blocks_move(&op->e->blocks, &op->h->live, b,
-                               KVR_KNOWN_LIVE);
+        kvr_known_move(&op->e->blocks, &op->h->live, b,
+                       KVR_KNOWN_LIVE);
     }
 }

@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Engine: what an engine's own events mean, beyond what they say.
+ * The normaliser: what an engine's own events mean, beyond what they say, as
+ * plain events.
  *
  * RouterEvents and normalised batches are idempotent sets: kvr_shard_apply()
  * is all they need.  An engine's own ("bare") batch leaves things unsaid, and
@@ -31,36 +32,36 @@
  */
 
 
-#ifndef KVR_ENGINE_H_INCLUDED
-#define KVR_ENGINE_H_INCLUDED
+#ifndef KVR_NORMALISE_H_INCLUDED
+#define KVR_NORMALISE_H_INCLUDED
 
 
 #include "../zone/kvr_router.h"
 
 
-#define KVR_ENGINE_BLOCKS    (1u << 20)  /* the usual bound; 80 bytes each,
+#define KVR_NORMALISE_BLOCKS  (1u << 20)  /* the usual bound; 80 bytes each,
                                             taken as they are used */
-#define KVR_ENGINE_GROUPS    16          /* KV cache groups of a holder */
-#define KVR_ENGINE_PART      (256u << 10) /* bytes of a saved part, at most */
+#define KVR_NORMALISE_GROUPS  16          /* KV cache groups of a holder */
+#define KVR_NORMALISE_PART   (256u << 10) /* bytes of a saved part, at most */
 
 
-typedef struct kvr_engine_s  kvr_engine_t;
+typedef struct kvr_normaliser_s  kvr_normaliser_t;
 
 
 typedef struct {
     bool        counting;       /* copies; false: the first removal removes */
     uint32_t    blocks;         /* remembered, of all holders; 0: the usual */
-} kvr_engine_conf_t;
+} kvr_normalise_conf_t;
 
 
-/* All since the engine was made, but for the first three. */
+/* All since the normaliser was made, but for the first three. */
 typedef struct {
     uint64_t    blocks;         /* held, and remembered */
     uint64_t    gone;
     uint64_t    filtered;
     uint64_t    revived;        /* blocks that offload events brought back */
     uint64_t    unremembered;   /* there was no room for */
-} kvr_engine_stats_t;
+} kvr_normalise_stats_t;
 
 
 /*
@@ -75,18 +76,19 @@ typedef struct {
  * Applied to an empty index, they make it the same.  What the event points at
  * holds during the call; the shard's lock is held.
  */
-typedef void (*kvr_engine_emit_pt)(void *data, const kvr_event_t *ev);
+typedef void (*kvr_normalise_emit_pt)(void *data, const kvr_event_t *ev);
 
 
 /*
  * For the workers of one router, which must outlive it; conf may be NULL:
  * counting, the usual bound.  NULL when out of memory.
  */
-kvr_engine_t *kvr_engine_create(kvr_router_t *r,
-    const kvr_engine_conf_t *conf);
-void kvr_engine_destroy(kvr_engine_t *e);
+kvr_normaliser_t *kvr_normalise_create(kvr_router_t *r,
+    const kvr_normalise_conf_t *conf);
+void kvr_normalise_destroy(kvr_normaliser_t *e);
 
-void kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out);
+void kvr_normalise_stats(const kvr_normaliser_t *e,
+    kvr_normalise_stats_t *out);
 
 /*
  * Applies one event of a bare batch as the decoder gave it, whatever its
@@ -101,8 +103,9 @@ void kvr_engine_stats(const kvr_engine_t *e, kvr_engine_stats_t *out);
  * KVR_FULL: no room: the worker is flagged TRUNCATED; what was stored of it
  * was emitted.
  */
-kvr_rc_t kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
-    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+kvr_rc_t kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k,
+    uint32_t worker,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data);
 
 /*
@@ -110,23 +113,26 @@ kvr_rc_t kvr_engine_apply(kvr_engine_t *e, kvr_shard_t *k, uint32_t worker,
  * for the one event.  The worker has to be there (kvr_router_put_worker()).
  * KVR_BUSY: nothing was done, again later; KVR_ERROR: no such worker.
  */
-kvr_rc_t kvr_engine_event(kvr_engine_t *e, const char *worker, size_t len,
-    const kvr_event_t *ev, kvr_why_t *why, kvr_engine_emit_pt emit,
+kvr_rc_t kvr_normalise_event(kvr_normaliser_t *e, const char *worker,
+    size_t len,
+    const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data);
 
 /*
  * What the index of a worker does not say: copies, filtered and gone blocks,
  * groups, seeds.  put() is called with parts in msgpack of at most
- * KVR_ENGINE_PART bytes; any other answer than KVR_OK ends it and is answered.
- * kvr_engine_load() takes such parts, in order, after the worker's index was
- * filled again through kvr_engine_event(); it believes nothing it reads.
+ * KVR_NORMALISE_PART bytes; any other answer than KVR_OK ends it and is
+ * answered.  kvr_normalise_load() takes such parts, in order, after the
+ * worker's index was filled again through kvr_normalise_event(); it believes
+ * nothing it reads.
  * KVR_INVALID: not such a part, none of it was taken.  KVR_ERROR: no such
  * worker, or rank.  Both take the lock of the worker's shard (KVR_BUSY).
  */
-kvr_rc_t kvr_engine_save(kvr_engine_t *e, const char *worker, size_t len,
+kvr_rc_t kvr_normalise_save(kvr_normaliser_t *e, const char *worker,
+    size_t len,
     kvr_rc_t (*put)(void *data, const void *part, size_t size), void *data);
-kvr_rc_t kvr_engine_load(kvr_engine_t *e, const char *worker, size_t len,
-    const void *part, size_t size);
+kvr_rc_t kvr_normalise_load(kvr_normaliser_t *e, const char *worker,
+    size_t len, const void *part, size_t size);
 
 
-#endif /* KVR_ENGINE_H_INCLUDED */
+#endif /* KVR_NORMALISE_H_INCLUDED */

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the index forgets: told to the workers that had it, and, with ttl=,
+ * What the index evicts: told to the workers that had it, and, with ttl=,
  * looked for.
  */
 
@@ -9,14 +9,14 @@
 #include "kvr_shard.h"
 
 
-#define KVR_FORGET_SLICE_MS  100        /* between two slices, of whomever */
-#define KVR_FORGET_SLOTS     256        /* looked at between two clock reads */
+#define KVR_EVICT_SLICE_MS   100        /* between two slices, of whomever */
+#define KVR_EVICT_SLOTS      256        /* looked at between two clock reads */
 
 
-/* kvr_index_on_forget(): in a transaction, with the lock. */
+/* kvr_index_on_evict(): in a transaction, with the lock. */
 
 static void
-kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
+kvr_evict_tell(void *data, uint32_t view, uint32_t handles)
 {
     uint32_t       h;
     kvr_shard_t   *k;
@@ -45,10 +45,10 @@ kvr_forget_tell(void *data, uint32_t view, uint32_t handles)
 
 
 void
-kvr_shard_forget_init(kvr_shard_t *k)
+kvr_shard_evict_init(kvr_shard_t *k)
 {
     kvr_index_set_now(&k->index, (uint32_t) (kvr_now_us() / 1000000));
-    kvr_index_on_forget(&k->index, kvr_forget_tell, k);
+    kvr_index_on_evict(&k->index, kvr_evict_tell, k);
 }
 
 
@@ -58,14 +58,14 @@ kvr_shard_forget_init(kvr_shard_t *k)
  */
 
 bool
-kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
+kvr_shard_evict(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
     uint64_t until_us)
 {
     uint64_t  slots;
 
     kvr_index_set_now(&k->index, (uint32_t) (now_ms / 1000));
 
-    if (ttl == 0 || now_ms < kvr_load64(&k->zone->forget_ms)) {
+    if (ttl == 0 || now_ms < kvr_load64(&k->zone->evict_ms)) {
         return false;
     }
 
@@ -73,26 +73,26 @@ kvr_shard_forget(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
         return false;
     }
 
-    if (now_ms < k->zone->forget_ms) {
+    if (now_ms < k->zone->evict_ms) {
         kvr_shard_unlock(k);
         return false;
     }
 
-    slots = kvr_index_slots(&k->index) / (ttl * 2 + 1) + KVR_FORGET_SLOTS;
+    slots = kvr_index_slots(&k->index) / (ttl * 2 + 1) + KVR_EVICT_SLOTS;
 
     do {
         kvr_index_begin(&k->index);
-        (void) kvr_index_forget(&k->index, ttl, KVR_FORGET_SLOTS);
+        (void) kvr_index_evict(&k->index, ttl, KVR_EVICT_SLOTS);
         kvr_txn_commit(&k->mem);
 
-        slots -= kvr_min(slots, KVR_FORGET_SLOTS);
+        slots -= kvr_min(slots, KVR_EVICT_SLOTS);
 
     } while (slots && kvr_now_us() < until_us);
 
     /* what the slice was too short for is due at once */
 
-    kvr_put64(&k->zone->forget_ms,
-              slots ? now_ms : now_ms + KVR_FORGET_SLICE_MS);
+    kvr_put64(&k->zone->evict_ms,
+              slots ? now_ms : now_ms + KVR_EVICT_SLICE_MS);
 
     kvr_shard_unlock(k);
 

@@ -1,16 +1,16 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the files of the engine share; nobody else includes it.
+ * What the files of the normaliser share; no other room includes it.
  */
 
 
-#ifndef KVR_ENGINE_OP_H_INCLUDED
-#define KVR_ENGINE_OP_H_INCLUDED
+#ifndef KVR_NORMALISE_OP_H_INCLUDED
+#define KVR_NORMALISE_OP_H_INCLUDED
 
 
-#include "kvr_engine.h"
-#include "kvr_engine_blocks.h"
+#include "kvr_normalise.h"
+#include "kvr_known.h"
 #include "../zone/kvr_shard.h"
 
 
@@ -24,80 +24,81 @@ typedef struct {
     bool                 whole;         /* there is nothing in the index that
                                            is not known here */
     uint32_t             ngroups;
-    uint32_t             groups[KVR_ENGINE_GROUPS];
-    uint8_t              kinds[KVR_ENGINE_GROUPS];
-    uint32_t             sizes[KVR_ENGINE_GROUPS];  /* the largest block's */
-    kvr_engine_list_t    live;
-} kvr_engine_holder_t;
+    uint32_t             groups[KVR_NORMALISE_GROUPS];
+    uint8_t              kinds[KVR_NORMALISE_GROUPS];
+    uint32_t             sizes[KVR_NORMALISE_GROUPS]; /* the largest block's */
+    kvr_known_list_t     live;
+} kvr_normalise_holder_t;
 
 
-struct kvr_engine_s {
+struct kvr_normaliser_s {
     kvr_router_t        *router;
     bool                 counting;
     uint32_t             max_holders;   /* of a shard */
     uint32_t             owner;         /* the last one given */
     uint32_t             stamp;         /* of the last event */
     uint64_t             revived;
-    kvr_engine_holder_t *holders;       /* of all shards */
-    kvr_engine_blocks_t  blocks;
+    kvr_normalise_holder_t *holders;       /* of all shards */
+    kvr_known_t  blocks;
 
     /* of one event */
-    uint64_t            *handles;
-    uint8_t             *tiers;
-    uint64_t            *path;
-    uint64_t            *props;
-    uint64_t            *locals;
+    uint64_t    *handles;
+    uint8_t     *tiers;
+    uint64_t    *path;
+    uint64_t    *props;
+    uint64_t    *locals;
 };
 
 
 /* One event, or what is done to one holder. */
 typedef struct {
-    kvr_engine_t        *e;
+    kvr_normaliser_t    *e;
     kvr_shard_t         *k;
     kvr_worker_t        *w;
     uint32_t             worker;
     uint32_t             rank;
     uint32_t             holder;        /* in the shard */
-    kvr_engine_holder_t *h;
+    kvr_normalise_holder_t *h;
 
-    uint32_t             nprops;        /* blocks that hold up others */
-    uint32_t             steps;         /* that may still be taken for them */
+    uint32_t               nprops;      /* blocks that hold up others */
+    uint32_t               steps;       /* that may still be taken for them */
 
-    kvr_engine_emit_pt   emit;
-    void                *data;
-} kvr_engine_op_t;
+    kvr_normalise_emit_pt  emit;
+    void                  *data;
+} kvr_normalise_op_t;
 
 
 /* Finds, or makes, the holder of (worker, rank), and its memory. */
-kvr_rc_t kvr_engine_op(kvr_engine_op_t *op, uint32_t rank);
+kvr_rc_t kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank);
 
 /* Drops the memory of a holder. */
-void kvr_engine_reset(kvr_engine_t *e, kvr_engine_holder_t *h);
+void kvr_normalise_reset(kvr_normaliser_t *e, kvr_normalise_holder_t *h);
 
 /* The memory of a block; NULL. */
-static inline kvr_engine_block_t *
-kvr_engine_find(const kvr_engine_op_t *op, uint64_t handle)
+static inline kvr_known_block_t *
+kvr_normalise_find(const kvr_normalise_op_t *op, uint64_t handle)
 {
-    return kvr_engine_blocks_find(&op->e->blocks, op->h->owner, handle);
+    return kvr_known_find(&op->e->blocks, op->h->owner, handle);
 }
 
 
 /* A new one, which was not found; NULL: no room. */
-static inline kvr_engine_block_t *
-kvr_engine_add(kvr_engine_op_t *op, uint64_t handle, kvr_known_t state)
+static inline kvr_known_block_t *
+kvr_normalise_add(kvr_normalise_op_t *op, uint64_t handle,
+    kvr_known_state_t state)
 {
-    kvr_engine_t  *e;
+    kvr_normaliser_t  *e;
 
     e = op->e;
 
-    return kvr_engine_blocks_add(&e->blocks, &op->h->live, op->h->owner,
-                                 handle, state);
+    return kvr_known_add(&e->blocks, &op->h->live, op->h->owner,
+                         handle, state);
 }
 
 
 /* The place behind another, of a block with k local hashes. */
 static inline uint64_t
-kvr_engine_place(uint64_t place, const uint64_t *locals, uint32_t k)
+kvr_normalise_place(uint64_t place, const uint64_t *locals, uint32_t k)
 {
     uint32_t  i;
     uint64_t  link[2];
@@ -114,16 +115,16 @@ kvr_engine_place(uint64_t place, const uint64_t *locals, uint32_t k)
 
 /* The place of what is the parent; a handle stands for one not remembered. */
 static inline uint64_t
-kvr_engine_parent_place(const kvr_engine_op_t *op, bool has_parent,
+kvr_normalise_parent_place(const kvr_normalise_op_t *op, bool has_parent,
     uint64_t parent)
 {
-    const kvr_engine_block_t  *b;
+    const kvr_known_block_t  *b;
 
     if (!has_parent) {
         return 0;
     }
 
-    b = kvr_engine_find(op, parent);
+    b = kvr_normalise_find(op, parent);
 
     return b && b->k ? b->place : parent;
 }
@@ -131,7 +132,7 @@ kvr_engine_parent_place(const kvr_engine_op_t *op, bool has_parent,
 
 /* In which tiers the index has it, as bits. */
 static inline uint32_t
-kvr_engine_tiers(const kvr_engine_op_t *op, uint64_t handle)
+kvr_normalise_tiers(const kvr_normalise_op_t *op, uint64_t handle)
 {
     uint32_t  view;
 
@@ -144,7 +145,7 @@ kvr_engine_tiers(const kvr_engine_op_t *op, uint64_t handle)
 
 /* An event's blocks, which are all asked for, here or in the index too. */
 static inline void
-kvr_engine_fetch(const kvr_engine_op_t *op, const uint64_t *handles,
+kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
     uint32_t n)
 {
     uint32_t  view;
@@ -155,7 +156,7 @@ kvr_engine_fetch(const kvr_engine_op_t *op, const uint64_t *handles,
         kvr_index_fetch(&op->k->index, view, handles, n);
     }
 
-    kvr_engine_blocks_fetch(&op->e->blocks, op->h->owner, handles, n);
+    kvr_known_fetch(&op->e->blocks, op->h->owner, handles, n);
 }
 
 
@@ -163,38 +164,38 @@ kvr_engine_fetch(const kvr_engine_op_t *op, const uint64_t *handles,
  * kvr_shard_apply().  Where a view is dropped for want of room for its holes
  * (KVR_FULL), that is emitted and all memory of the holder is dropped too.
  */
-kvr_rc_t kvr_engine_write(kvr_engine_op_t *op, const kvr_event_t *ev,
+kvr_rc_t kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 
 /* Counts what is left out; returns rc. */
-kvr_rc_t kvr_engine_not(kvr_engine_op_t *op, kvr_rc_t rc, kvr_why_t *why,
+kvr_rc_t kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,
     kvr_why_t what);
 
 /* Emits what is common of an event: without tokens and what goes with them. */
-void kvr_engine_emit(kvr_engine_op_t *op, const kvr_event_t *ev);
+void kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev);
 
 /* The first copy of a block in a tier; fresh: it was in no other. */
-void kvr_engine_hold(kvr_engine_op_t *op, kvr_engine_block_t *b,
+void kvr_normalise_hold(kvr_normalise_op_t *op, kvr_known_block_t *b,
     kvr_tier_t tier, bool fresh);
 
 /* Another copy in the event's tier, unless it is none. */
-void kvr_engine_copy(kvr_engine_op_t *op, kvr_engine_block_t *b,
+void kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *ev);
 
 
-/* ---- kvr_engine_filter.c ------------------------------------------------ */
+/* ---- kvr_groups.c ------------------------------------------------ */
 
 /*
  * Why the event is not to be indexed, by the decoder's verdict and what is
  * known of its group; learns of groups.  KVR_WHY_NONE: it is.
  */
-kvr_why_t kvr_engine_filter(kvr_engine_op_t *op, const kvr_event_t *ev);
+kvr_why_t kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev);
 
 /* The number of a group in the holder's memory; ngroups: it is not there. */
-uint32_t kvr_engine_group_find(const kvr_engine_holder_t *h, uint32_t group);
+uint32_t kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group);
 
 /* What is said of a group; false: there is no room for another one. */
-bool kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group,
+bool kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
     uint8_t kind, uint32_t size);
 
 /*
@@ -202,28 +203,28 @@ bool kvr_engine_group_learn(kvr_engine_holder_t *h, uint32_t group,
  * the end of a prompt that fills a block in part as a smaller one, in a chain
  * of blocks of that size, of which the others are not published.
  */
-bool kvr_engine_partial(const kvr_engine_op_t *op, const kvr_event_t *ev);
+bool kvr_groups_partial(const kvr_normalise_op_t *op, const kvr_event_t *ev);
 
 /* Remembers blocks that are filtered. */
-void kvr_engine_foreign(kvr_engine_op_t *op, const uint64_t *handles,
+void kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
     uint32_t n, kvr_why_t why);
 
 
-/* ---- kvr_engine_revive.c ------------------------------------------------ */
+/* ---- kvr_restore.c ------------------------------------------------ */
 
 /*
  * Has the index hold a block that is gone, by way of its ancestors, in a tier
  * that is not scored: KVR_EXTERNAL.  False: it, or one of these, is not
  * remembered.
  */
-bool kvr_engine_prop(kvr_engine_op_t *op, uint64_t handle);
+bool kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle);
 
 /* All that was held for that alone is taken out again. */
-void kvr_engine_unprop(kvr_engine_op_t *op);
+void kvr_restore_unpin(kvr_normalise_op_t *op);
 
 /* A store without tokens: a tier more, of blocks that are known, or were. */
-kvr_rc_t kvr_engine_offload(kvr_engine_op_t *op, const kvr_event_t *ev,
+kvr_rc_t kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 
 
-#endif /* KVR_ENGINE_OP_H_INCLUDED */
+#endif /* KVR_NORMALISE_OP_H_INCLUDED */

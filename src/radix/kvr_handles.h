@@ -32,8 +32,8 @@
  */
 
 
-#ifndef KVR_NAMES_H_INCLUDED
-#define KVR_NAMES_H_INCLUDED
+#ifndef KVR_HANDLES_H_INCLUDED
+#define KVR_HANDLES_H_INCLUDED
 
 
 #include "kvr_radix_state.h"
@@ -80,11 +80,11 @@ typedef struct {
     uint32_t    offset;
     uint32_t    tiers;                  /* in which it is held by it */
     uint32_t    own;                    /* record + 1; 0: a shared name */
-} kvr_name_t;
+} kvr_handle_ref_t;
 
 
 /* The name of block i, which is below nnames; or the place for it. */
-#define kvr_names_at(x, r, i)                                                 \
+#define kvr_handles_at(x, r, i)                                               \
     ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->names[(i) / KVR_RUN_NAMES])  \
      + (i) % KVR_RUN_NAMES)
 
@@ -95,12 +95,12 @@ typedef struct {
 
 
 /* Does the view hold a block by this handle? */
-bool kvr_names_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_name_t *name);
+bool kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    kvr_handle_ref_t *name);
 
 /* Two handles at one place cost a look at the table, no more. */
 static inline uint32_t
-kvr_names_hint_at(uint64_t handle)
+kvr_handles_hint_at(uint64_t handle)
 {
     return (uint32_t) (kvr_table_spread(handle) % KVR_RADIX_HINTS);
 }
@@ -108,7 +108,7 @@ kvr_names_hint_at(uint64_t handle)
 
 /* The view will be asked about this one, which may be there, or not. */
 static inline void
-kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
+kvr_handles_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
     uint64_t handle, uint32_t run, uint32_t offset)
 {
     kvr_hint_t  *hint;
@@ -116,7 +116,7 @@ kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
     /* a removal will want its entry */
     kvr_handle_prefetch(&x->handles, key);
 
-    hint = &x->hints[kvr_names_hint_at(handle)];
+    hint = &x->hints[kvr_handles_hint_at(handle)];
     hint->handle = handle;
     hint->run = run;
     hint->offset = offset;
@@ -128,27 +128,27 @@ kvr_names_hint(kvr_radix_t *x, uint32_t view, kvr_handle_key_t key,
 
 /* How many of n handles are the names of blocks from an offset on, all of
  * which have one. */
-uint32_t kvr_names_same(const kvr_radix_t *x, const kvr_run_t *r,
+uint32_t kvr_handles_same(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t offset, const uint64_t *handles, uint32_t n);
 
 /*
  * Names blocks from nnames on, up to the first handle that names something
  * already, or as far as the log goes; *named of them.  KVR_FULL.
  */
-kvr_rc_t kvr_names_append(kvr_radix_t *x, uint32_t run,
+kvr_rc_t kvr_handles_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *handles, uint32_t n, uint32_t *named);
 
 /*
  * Names one block at nnames, though the handle may name others; KVR_FULL.
  * KVR_DECLINED, nothing done: it names too many.
  */
-kvr_rc_t kvr_names_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
+kvr_rc_t kvr_handles_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
 
 /*
  * Forgets the names from n on, the last first; false: not all, as the log
  * must be empty before more can go.
  */
-bool kvr_names_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
+bool kvr_handles_trim(kvr_radix_t *x, uint32_t run, uint32_t n);
 
 
 /* ---- own ---------------------------------------------------------------- */
@@ -168,7 +168,7 @@ kvr_rc_t kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view,
     uint64_t handle, uint32_t offset, uint32_t tiers);
 
 /* Changes the tiers of a name that was found; 0: takes it out. */
-void kvr_own_set(kvr_radix_t *x, const kvr_name_t *name, uint32_t view,
+void kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *name, uint32_t view,
     uint32_t tiers);
 
 /*
@@ -183,4 +183,4 @@ kvr_own_t *kvr_own_find(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t view);
 
 
-#endif /* KVR_NAMES_H_INCLUDED */
+#endif /* KVR_HANDLES_H_INCLUDED */
