@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import sys
-import time
 
 from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
@@ -113,7 +112,6 @@ def a_broken_edit_is_refused():
         wait_until(f"the log tells of {what}", lambda: all(
             text in at.stage.log()[known:]
             for text in ("init_by_lua error", why)), PATIENCE)
-        time.sleep(0.2)
         assert at.stage.children() == before, what
         assert at.chosen() == {"w3"}, what
         assert at.routed() == ("w3", "good"), what
@@ -139,10 +137,9 @@ def an_edit_that_fails_costs_no_request():
 
 def no_request_failed():
     """no request of the load failed"""
-    at.load.stop()
+    at.load.stop(done=100, streamed=5)
     print(f"# {at.load.done} requests, {at.load.streamed} of them streams")
     assert not at.load.failures, at.load.failures[:5]
-    assert at.load.done > 100 and at.load.streamed > 5
     at.stage.check_idle()
     settled()
 

@@ -36,7 +36,7 @@ class Web(Listener):
 def page_of(port, path):
     """What a relay serves there."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
-                                timeout=5) as answer:
+                                timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
@@ -157,10 +157,13 @@ class Log(test_relay.Tests):
         """/ready says what it waits for, /health that it is alive"""
         engine = self.engine()
         engine.close()
-        relay = self.relay(engine)
-        relay.wait_for("ready")
         away = f"rank 0 of the engine is not reached at {self._place(engine)}:"
-        status, text = relay.http("/ready")
+        for _ in range(10):
+            relay = self.relay(engine)
+            relay.wait_for("ready")
+            status, text = relay.http("/ready")
+            if 'msg="snapshot"' not in relay.text():
+                break                   # the answer was not too late
         assert status == 503, text
         assert re.match(rf"synchronizing: .*\n{re.escape(away)} ", text), text
         other = self.relay(engine, worker=relay.worker)
