@@ -33,6 +33,7 @@ NGINX = os.environ.get("TEST_NGINX_BINARY", "nginx")
 MODULE = "ngx_http_kv_router_module.so"
 WORKERS = {"w1": "127.0.0.1:8001", "w2": "127.0.0.1:8002"}
 URL = "http://127.0.0.1:8080"               # that of the documents
+HUNDRED = ",".join(map(str, range(1, 101)))    # $(seq -s, 100)
 TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 README = (ROOT / "README.md").read_text()
@@ -59,6 +60,7 @@ def commands(title):
     """The curl commands of a section: (method, url, headers, body)."""
     found = []
     for line in "".join(blocks("sh", section(title))).splitlines():
+        line = line.replace('\'"$(seq -s, 100)"\'', HUNDRED)
         if not line.startswith("curl "):
             continue
         words = iter(shlex.split(line)[1:])
@@ -238,7 +240,7 @@ def chat_and_complete():
     at.logged('reason="overlap"')
     at.complete(prompt)
     scores = at.json(*query)["scores"]
-    assert [score["device"] for score in scores] == [1], scores
+    assert [score["device"] for score in scores] == [6], scores
     assert scores[0]["worker_id"] in WORKERS
     assert [worker["worker_id"] for worker in at.json(*workers)] \
         == list(WORKERS)
@@ -257,12 +259,14 @@ def the_relays_run():
     assert len(lines) == 3, lines
     worker = at.processes[-1]
     for number, line in enumerate(lines):
+        sockets = line.count("ipc:///run/kv/w1.")
+        assert sockets == (0 if "--trtllm" in line else 2), line
         for old, new in (
                 ("w1", f"r{number}"), ("127.0.0.1:8001", worker.address),
                 ("redis://127.0.0.1:6379",
                  f"redis://127.0.0.1:{at.redis_port}"),
-                ("tcp://127.0.0.1:5557", worker.events),
-                ("tcp://127.0.0.1:5657", worker.replay)):
+                ("ipc:///run/kv/w1.events", worker.events),
+                ("ipc:///run/kv/w1.replay", worker.replay)):
             line = line.replace(old, new)
         relay = Process(f"relay-{number}",
                         [str(BUILD / "kv-relay"), *shlex.split(line)[1:]],
