@@ -163,7 +163,7 @@ refused({ dynamo = 1 }, 'the value of "dynamo" must be a boolean',
 -- 160 tokens wait, 10 of the prompt's 10 blocks are to be computed, 3 decode
 local both = { prefill_tokens = 160, decode_blocks = 3 }
 
-near_cost(6 * 20 + 3, "by default a block to prefill costs 6 that are decoded",
+near_cost(8 * 20 + 3, "by default a block to prefill costs 8 that are decoded",
           { both }, isl160, { dynamo = false })
 near_cost(20 + 3, "with dynamo = true it costs 1", { both }, isl160,
           { dynamo = true })
@@ -171,7 +171,7 @@ near_cost(2 * 20 + 3, "a setting beside dynamo = true has its own value",
           { both }, isl160, { dynamo = true, prefill_load_scale = 2 })
 near_cost(20 + 3, "dynamo can be set for one request", { both }, isl160,
           { dynamo = false }, { dynamo = true })
-near_cost(6 * 20 + 3, "or unset", { both }, isl160, { dynamo = true },
+near_cost(8 * 20 + 3, "or unset", { both }, isl160, { dynamo = true },
           { dynamo = false })
 near_cost(2 * 20 + 3, "what the policy's settings name stays then",
           { both }, isl160, { dynamo = false, prefill_load_scale = 2 },

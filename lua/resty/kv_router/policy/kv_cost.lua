@@ -33,7 +33,7 @@
 --                                               device memory
 --     host                   0.75     0.75      of one in host memory
 --     disk                   0.25     0.25      of one on disk
---     prefill_load_scale     6        1         weight of prefill against
+--     prefill_load_scale     8        1         weight of prefill against
 --                                               decode
 --     track_prefill          true     true      false: raw_prefill is 0
 --     decay                  0        0         how fast credit fades as
@@ -98,7 +98,7 @@ local SETTINGS = {
 }
 
 -- The defaults of prefill_load_scale.
-local SCALE = 6
+local SCALE = 8
 local DYNAMO_SCALE = 1
 
 local DISCOUNTS = {}
