@@ -12,6 +12,7 @@
 #     SECONDS      make fuzz: for each target; make soak: altogether (600)
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running
+#     COMPARE      make demo: 1 compares five policies on three workloads
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -395,10 +396,11 @@ lint: deps-check all
 	@t/run $(if $(V),-v) --build $(BUILD) util/lint
 
 
-## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on
+## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on;
+##                  COMPARE=1: five policies, three workloads, 25 minutes
 
 demo: deps-demo all
-	$(PYTHON) demo/demo.py --module $(BUILD)/$(MODULE).so \
+	$(PYTHON) demo/$(if $(COMPARE),compare,demo).py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
 

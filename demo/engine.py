@@ -22,6 +22,7 @@ from aiohttp import web
 
 from kv_cache import KVCache, Sequence
 from kv_events import Publisher
+from lateness import LATE_SECONDS
 from scheduler import Request, Scheduler
 from tokenizer import chat_text, tokenize
 
@@ -313,26 +314,31 @@ class Engine:
         return web.Response()
 
     async def metrics(self, _http):
-        """GET /metrics, under vLLM's names"""
+        """GET /metrics, under vLLM's names, and the deadlines"""
         scheduler = self.scheduler
         lines = []
         for name, kind, text, value in (
-                ("num_requests_running", "gauge",
+                ("vllm:num_requests_running", "gauge",
                  "Number of requests in model execution batches.",
                  scheduler.running),
-                ("num_requests_waiting", "gauge",
+                ("vllm:num_requests_waiting", "gauge",
                  "Number of requests waiting to be processed.",
                  len(scheduler.waiting)),
-                ("kv_cache_usage_perc", "gauge",
+                ("vllm:kv_cache_usage_perc", "gauge",
                  "KV-cache usage. 1 means 100 percent usage.",
                  self.cache.usage()),
-                ("prefix_cache_queries_total", "counter",
+                ("vllm:prefix_cache_queries_total", "counter",
                  "Prefix cache queries, in number of queried tokens.",
                  scheduler.queried_tokens),
-                ("prefix_cache_hits_total", "counter",
+                ("vllm:prefix_cache_hits_total", "counter",
                  "Prefix cache hits, in number of cached tokens.",
-                 scheduler.hit_tokens)):
-            name = "vllm:" + name
+                 scheduler.hit_tokens),
+                ("stand_in:deadlines_met_total", "counter",
+                 "Wake-ups of the stand-in in time.",
+                 scheduler.deadlines.met),
+                ("stand_in:deadlines_missed_total", "counter",
+                 f"Wake-ups later than {LATE_SECONDS} s.",
+                 scheduler.deadlines.missed)):
             lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}",
                       f'{name}{{model_name="{self.options.model}"}} {value}']
         return web.Response(text="\n".join(lines) + "\n",

@@ -61,4 +61,8 @@ class Publisher:
 
     def close(self):
         """Closes both; what is on its way is not waited for."""
-        self._context.destroy(linger=0)
+        self._pub.close(linger=0)
+        # pyzmq 24: Context.destroy() waits for an asyncio socket for ever
+        if self._replay:
+            self._replay.close(linger=0)
+        self._context.term()

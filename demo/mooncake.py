@@ -1,4 +1,4 @@
-"""The Mooncake conversation trace as prompts.
+"""The Mooncake conversation trace as conversations of one turn each.
 
 A line is {"timestamp": ms, "input_length", "output_length", "hash_ids"}, one
 hash id for each 512 tokens of the prompt; equal ids are equal tokens after
@@ -10,21 +10,24 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
 
+from conversations import Conversation
+
 TOKENS_PER_HASH_ID = 512
 LAST_GAP_MS = 3000              # timestamps are multiples of about this
 
 
 @dataclass
 class TraceRequest:
-    """One request of the trace, scaled."""
+    """One request of the trace, scaled: the turn of its conversation."""
 
-    at: float                   # seconds from the first request, recorded time
     hash_ids: list
     input_length: int
     output_length: int
     tokens_per_id: int
+    think: float = 0.0
 
-    def prompt(self):
+    @property
+    def tokens(self):
         """The prompt's token ids, the same in every run."""
         tokens = []
         for hash_id in self.hash_ids:
@@ -54,13 +57,12 @@ def load(path, count, scale, skip=0):
             record = json.loads(line)
             stamps.append(record["timestamp"])
             requests.append(TraceRequest(
-                0.0, record["hash_ids"],
+                record["hash_ids"],
                 max(1, record["input_length"] // scale),
                 max(1, record["output_length"] // scale),
                 TOKENS_PER_HASH_ID // scale))
-    for request, at in zip(requests, _spread(stamps)):
-        request.at = at / 1000
-    return requests
+    return [Conversation(at / 1000, [request])
+            for request, at in zip(requests, _spread(stamps))]
 
 
 def _spread(stamps):

@@ -1,11 +1,15 @@
 #!/usr/bin/python3
-"""Replays a part of the Mooncake trace against an OpenAI-compatible endpoint.
+"""Replays conversations against an OpenAI-compatible endpoint.
 
-Open loop: requests leave at their recorded times, divided by the speed-up,
-whether or not earlier ones have been answered; only --max-in-flight holds
-one back.  Answers are streamed.  Measured for each request: the time to the
-first token, the time to the end, the cached and all prompt tokens by the
-engine's own usage, and the worker, when the response names it in x-kv-worker.
+They are a part of the Mooncake trace, whose conversations have one turn each,
+or with --chats drawn by a seed.  Open loop: a conversation begins at its time,
+divided by the speed-up, whether or not others have been answered; only
+--max-in-flight holds a request back.  The next turn comes when the answer has
+been thought about, and has that answer in its prompt, as token ids by the
+stand-in's tokenizer.  Answers are streamed.  Measured for each request: the
+time to the first token, the time to the end, the cached and all prompt tokens
+by the engine's own usage, and the worker, when the response names it in
+x-kv-worker.
 """
 
 import argparse
@@ -19,9 +23,13 @@ from collections import Counter
 
 import aiohttp
 
+import conversations
 import mooncake
+from lateness import Deadlines, missed_share
+from tokenizer import tokenize
 
 REQUEST_TIMEOUT_SECONDS = 120
+HEAD_SECONDS = 0.1              # for making a body before it is due
 TTY_SECONDS, LOG_SECONDS = 0.2, 5.0     # between two reports of progress
 
 
@@ -36,9 +44,12 @@ def percentile(values, percent):
 class Replay:
     """One run: the requests' results as they come in."""
 
-    def __init__(self, options, requests):
+    def __init__(self, options, talks):
         self.options = options
-        self.requests = requests
+        self.talks = talks
+        self.requests = sum(len(talk.turns) for talk in talks)
+        self.slots = asyncio.Semaphore(options.max_in_flight)
+        self.deadlines = Deadlines()
         self.results = []
         self.errors = Counter()
         self.held_back = 0              # requests that --max-in-flight delayed
@@ -48,7 +59,6 @@ class Replay:
     async def run(self):
         """Sends everything and waits for all answers."""
         loop = asyncio.get_running_loop()
-        slots = asyncio.Semaphore(self.options.max_in_flight)
         timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
@@ -56,40 +66,58 @@ class Replay:
             reporter = asyncio.create_task(self._report())
             start = loop.time()
             tasks = []
-            for request in self.requests:
-                body = self._body(request)
-                due = start + request.at / self.options.speedup
-                await asyncio.sleep(due - loop.time())
-                self.held_back += slots.locked()
-                await slots.acquire()
-                self.in_flight += 1
-                task = asyncio.create_task(self._one(session, body))
-                task.add_done_callback(lambda _: slots.release())
-                tasks.append(task)
+            for talk in self.talks:
+                due = start + talk.at / self.options.speedup
+                await asyncio.sleep(due - HEAD_SECONDS - loop.time())
+                tasks.append(asyncio.create_task(
+                    self._converse(session, talk, due)))
             await asyncio.gather(*tasks)
             self.seconds = loop.time() - start
             reporter.cancel()
         self._print_progress(end="\n")
 
-    def _body(self, request):
+    async def _converse(self, session, talk, due):
+        """All turns of a conversation, the first one at `due`."""
+        loop = asyncio.get_running_loop()
+        prompt = []
+        for turn in talk.turns:
+            if prompt:
+                due = loop.time() + turn.think / self.options.speedup
+            prompt += turn.tokens
+            body = self._body(prompt, turn.output_length)
+            await self.deadlines.wait(due)
+            answer = await self._one(session, body)
+            if answer is None:          # the turns that follow need it
+                return
+            prompt += tokenize(answer)
+
+    def _body(self, prompt, output_length):
         return json.dumps({
-            "model": self.options.model, "prompt": request.prompt(),
-            "max_tokens": request.output_length, "ignore_eos": True,
+            "model": self.options.model, "prompt": prompt,
+            "max_tokens": output_length, "ignore_eos": True,
             "stream": True, "stream_options": {"include_usage": True},
         }, separators=(",", ":")).encode()
 
     async def _one(self, session, body):
-        try:
-            self.results.append(await self._stream(session, body))
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
-                ValueError) as err:
-            self.errors[f"{type(err).__name__}: {err}"] += 1
-        finally:
-            self.in_flight -= 1
+        """The answer's text; None when the request failed."""
+        self.held_back += self.slots.locked()
+        async with self.slots:
+            self.in_flight += 1
+            try:
+                answer, result = await self._stream(session, body)
+                self.results.append(result)
+                return answer
+            except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
+                    ValueError) as err:
+                self.errors[f"{type(err).__name__}: {err}"] += 1
+                return None
+            finally:
+                self.in_flight -= 1
 
     async def _stream(self, session, body):
         sent = time.perf_counter()
         first = usage = None
+        pieces = []
         done = False
         async with session.post(
                 self.options.url, data=body,
@@ -103,19 +131,20 @@ class Replay:
                     done = True
                     continue
                 chunk = json.loads(line[6:])
-                if first is None and chunk["choices"] \
-                        and chunk["choices"][0]["text"]:
+                if chunk["choices"]:
+                    pieces.append(chunk["choices"][0]["text"])
+                if first is None and any(pieces):
                     first = time.perf_counter()
                 usage = chunk.get("usage") or usage
             worker = response.headers.get("x-kv-worker")
         if not done or first is None or usage is None:
             raise ValueError("the stream broke off")
-        return {"worker": worker, "ttft": first - sent,
-                "seconds": time.perf_counter() - sent,
-                "prompt_tokens": usage["prompt_tokens"],
-                "cached_tokens":
-                    usage["prompt_tokens_details"]["cached_tokens"],
-                "completion_tokens": usage["completion_tokens"]}
+        return "".join(pieces), {
+            "worker": worker, "ttft": first - sent,
+            "seconds": time.perf_counter() - sent,
+            "prompt_tokens": usage["prompt_tokens"],
+            "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"],
+            "completion_tokens": usage["completion_tokens"]}
 
     def summary(self):
         """What was measured, for the result file; times in seconds."""
@@ -125,14 +154,18 @@ class Replay:
         totals = [r["seconds"] for r in self.results]
         workers = Counter(r["worker"] for r in self.results if r["worker"])
         return {
-            "requests": len(self.requests),
+            "requests": self.requests,
             "errors": sum(self.errors.values()),
             "error_kinds": dict(self.errors),
             "held_back": self.held_back,
+            "late": missed_share([(self.deadlines.met,
+                                   self.deadlines.missed)]),
             "seconds": self.seconds,
             "prompt_tokens": prompt, "cached_tokens": cached,
             "hit_rate": cached / prompt if prompt else 0.0,
-            "ttft": {f"p{p}": percentile(ttfts, p) for p in (50, 90, 99)},
+            "ttft": {"mean": sum(ttfts) / len(ttfts) if ttfts else None,
+                     **{f"p{p}": percentile(ttfts, p)
+                        for p in (50, 90, 99)}},
             "end_to_end": {f"p{p}": percentile(totals, p)
                            for p in (50, 90, 99)},
             "workers": dict(sorted(workers.items())),
@@ -149,7 +182,7 @@ class Replay:
     def _print_progress(self, end):
         if not self.options.progress:
             return
-        total = len(self.requests)
+        total = self.requests
         failed = sum(self.errors.values())
         done = len(self.results) + failed
         text = (f"{self.options.label}{done}/{total} requests, "
@@ -163,8 +196,9 @@ class Replay:
 def parse_options(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Replay a part of the Mooncake conversation trace against "
-                    "an OpenAI-compatible endpoint and measure it.",
+        description="Replay a part of the Mooncake conversation trace, or "
+                    "chats, against an OpenAI-compatible endpoint and "
+                    "measure it.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--url", default="http://127.0.0.1:8080/v1/completions",
@@ -173,13 +207,19 @@ def parse_options(argv=None):
     add("--trace", metavar="FILE", default=os.path.join(
         os.path.dirname(os.path.abspath(__file__)),
         "conversation_trace.jsonl"), help="the trace")
-    add("--skip", type=int, default=0, help="leave out the first requests")
-    add("--requests", type=int, default=1000, help="how many to replay")
+    add("--skip", type=int, default=0,
+        help="leave out the first requests of the trace")
+    add("--requests", type=int, default=1000,
+        help="how many of the trace to replay")
+    add("--chats", type=int, metavar="COUNT",
+        help="instead of the trace, so many drawn conversations of 4 to 9 "
+             "turns")
+    add("--seed", type=int, default=1, help="of --chats")
     add("--speedup", type=float, default=5.0,
-        help="divides the recorded times")
+        help="divides the recorded times, and those of thinking")
     add("--scale", type=int, default=4,
-        help="divides prompt and answer lengths; 512/SCALE must be a "
-             "multiple of the block size")
+        help="divides the trace's prompt and answer lengths; 512/SCALE must "
+             "be a multiple of the block size")
     add("--block-size", type=int, default=16,
         help="the engines', only to check --scale")
     add("--max-in-flight", type=int, default=512,
@@ -196,15 +236,22 @@ def parse_options(argv=None):
     return options
 
 
+def load(options):
+    """The conversations that the command line names."""
+    if options.chats:
+        return conversations.draw(options.chats, options.seed)
+    return mooncake.load(options.trace, options.requests, options.scale,
+                         options.skip)
+
+
 def main():
     """The program; its status is 1 when a request failed."""
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    requests = mooncake.load(options.trace, options.requests, options.scale,
-                             options.skip)
-    if not requests:
+    talks = load(options)
+    if not talks:
         sys.exit("no requests in that part of the trace")
-    replay = Replay(options, requests)
+    replay = Replay(options, talks)
     asyncio.run(replay.run())
     summary = replay.summary()
     for kind, count in replay.errors.items():

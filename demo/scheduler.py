@@ -7,7 +7,8 @@ blocks.  Blocks are taken for prompt and answer at once; a real engine takes
 the answer's one by one and preempts when they run out.  Prefill takes
 `prefill_us` for each token that is not cached, decoding `decode_us` a token,
 whatever else runs.  Time is kept by deadlines, so that a late wake-up on a
-busy machine does not make the engine slower than it says.
+busy machine does not make the engine slower than it says; how often it was
+late is counted.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections import deque
 
 from xxhash import xxh3_64_intdigest
 
+from lateness import Deadlines
 from tokenizer import WORDS, token_of
 
 CHUNK_SECONDS = 0.1             # a stream's tokens come in chunks this long
@@ -55,6 +57,7 @@ class Scheduler:
         self.waiting = deque()
         self.queried_tokens = 0         # prompt tokens looked up in the cache
         self.hit_tokens = 0             # and found
+        self.deadlines = Deadlines()
         self._publish = publish
         self._max_num_seqs = max_num_seqs
         self._prefill_seconds = prefill_us / 1e6
@@ -74,7 +77,7 @@ class Scheduler:
                 continue
             uncached = request.prompt_tokens - request.cached_tokens
             clock += uncached * self._prefill_seconds
-            await asyncio.sleep(clock - loop.time())
+            await self.deadlines.wait(clock)
             if request.prefilled.done():        # cancelled meanwhile
                 continue
             self.cache.commit(request.sequence, request.prompt_tokens)
@@ -83,7 +86,6 @@ class Scheduler:
 
     async def generate(self, request):
         """Yields lists of text pieces as they are decoded."""
-        loop = asyncio.get_running_loop()
         self.waiting.append(request)
         self._changed.set()
         try:
@@ -95,7 +97,7 @@ class Scheduler:
             while done < request.answer_tokens:
                 count = min(chunk, request.answer_tokens - done)
                 clock += count * self._decode_seconds
-                await asyncio.sleep(clock - loop.time())
+                await self.deadlines.wait(clock)
                 if request.is_gone():
                     return
                 yield self._decode(request, count)

@@ -2,6 +2,7 @@
 """The engine stand-in as a service: HTTP, and events by ZeroMQ; TAP."""
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -151,6 +152,21 @@ def a_client_that_leaves_frees_its_place():
         "running{model_name=\"demo\"} 0\n" in metrics()))
 
 
+def a_signal_stops_it():
+    """SIGTERM ends it with status 0"""
+    at.worker.stop()
+    assert at.worker.engine.status() == 0, at.worker.engine.tail()
+
+
+def deadlines_are_told():
+    """/metrics has the deadlines that were met and missed"""
+    at.one(3000)
+    met, missed = (int(re.search(
+        rf"^stand_in:deadlines_{which}_total{{.*}} (\d+)$", metrics(),
+        re.MULTILINE)[1]) for which in ("met", "missed"))
+    assert met + missed > 0
+
+
 def metrics():
     with urllib.request.urlopen(at.url + "/metrics",
                                 timeout=WAIT_SECONDS) as response:
@@ -169,7 +185,9 @@ def main():
             streams_carry_usage,
             chat_is_tokenised_as_announced,
             mistakes_are_explained,
-            a_client_that_leaves_frees_its_place])
+            a_client_that_leaves_frees_its_place,
+            deadlines_are_told,
+            a_signal_stops_it])
     finally:
         if at:
             at.stop()

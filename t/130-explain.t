@@ -199,8 +199,8 @@ __DATA__
 200 application/json
 main: 18 tokens, 4 blocks of 4, best 3
 kv_cost: overlap: w2/0, then w1
-w1/0 both 1: cost 6.5, 2 2 2 0, EXTERNAL none, 0 0 0 4, userdata: NULL
-w2/0 both 1: cost 5.5, 3 3 3 0, EXTERNAL none, 0 0 0 4, userdata: NULL
+w1/0 both 1: cost 24, 2 2 2 0, EXTERNAL none, 0 0 0 4, userdata: NULL
+w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, userdata: NULL
 --- no_error_log
 [error]
 [alert]
@@ -417,7 +417,7 @@ next: true, of the session: true
             ngx.say("none: ", tostring(ask("POST", "/v1/x", prompt(1, 18)).
                                        headers["x-kv-explain"]))
 --- response_body
-{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","confidence":"EXTERNAL","cost":5.5,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,5.5,"EXTERNAL"],["w1",0,2,0,6.5,"EXTERNAL"]]}
+{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","confidence":"EXTERNAL","cost":16,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
 true true true
 another: nil
 none: nil

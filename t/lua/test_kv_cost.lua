@@ -10,8 +10,15 @@ local ctx, is, near = fake.ctx, tap.is, tap.near
 
 
 -- The cost of the first of some candidates, which pick() left in the buffer:
--- nothing is wanted, so that nothing is taken out of it.
+-- nothing is wanted, so that nothing is taken out of it.  The oracles are
+-- Dynamo's numbers, so that conf is completed by dynamo = true.
 local function cost(list, match, conf, params)
+    conf = conf or {}
+
+    if conf.dynamo == nil then
+        conf.dynamo = true
+    end
+
     local policy = assert(kv_cost.new(conf))
     local c = ctx(list, match, { wanted = 0, params = params })
 
@@ -150,6 +157,25 @@ refused({ discount = { FRESH = 1 } }, 'unknown setting "FRESH"',
 refused({ discount = { STALE = 2 } }, '"STALE" must be from 0 to 1',
         "a discount over 1 is refused")
 refused("x", "a table is expected", "settings that are no table are refused")
+refused({ dynamo = 1 }, 'the value of "dynamo" must be a boolean',
+        "dynamo is true or false")
+
+-- 160 tokens wait, 10 of the prompt's 10 blocks are to be computed, 3 decode
+local both = { prefill_tokens = 160, decode_blocks = 3 }
+
+near_cost(8 * 20 + 3, "by default a block to prefill costs 8 that are decoded",
+          { both }, isl160, { dynamo = false })
+near_cost(20 + 3, "with dynamo = true it costs 1", { both }, isl160,
+          { dynamo = true })
+near_cost(2 * 20 + 3, "a setting beside dynamo = true has its own value",
+          { both }, isl160, { dynamo = true, prefill_load_scale = 2 })
+near_cost(20 + 3, "dynamo can be set for one request", { both }, isl160,
+          { dynamo = false }, { dynamo = true })
+near_cost(8 * 20 + 3, "or unset", { both }, isl160, { dynamo = true },
+          { dynamo = false })
+near_cost(2 * 20 + 3, "what the policy's settings name stays then",
+          { both }, isl160, { dynamo = false, prefill_load_scale = 2 },
+          { dynamo = true })
 
 near_cost(10 - 2 * 3, "params change a setting for one request",
           { { device = 3, host = 3, disk = 3 } }, isl160, nil,
@@ -183,6 +209,14 @@ tap.raises('unknown setting "x"', "params are checked too",
 
 
 -- ---- the choice -------------------------------------------------------------
+
+-- one request more is decoded where 4 of the prompt's 10 blocks are cached
+local warm = { device = 4, host = 4, disk = 4, decode_blocks = 12 }
+
+is(choice(kv_cost.new(), ctx({ warm, {} }, isl160)), 1,
+   "a conversation stays with its cache")
+is(choice(kv_cost.new({ dynamo = true }), ctx({ warm, {} }, isl160)), 2,
+   "with Dynamo's weights it leaves for the worker with less to decode")
 
 local policy = kv_cost.new()
 local list = { { decode_blocks = 5 }, { device = 8, host = 8, disk = 8 },

@@ -289,6 +289,8 @@ class Stage:
                 for worker, address in engines.items()),
             "LUA": str(ROOT / "lua"),
             "POLICY": policy,
+            "CONF": "nil",
+            "GENERATION": "1",
             "PORT": str(self.port)}
         text = (DEMO / "nginx.conf.in").read_text()
         conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)

@@ -2,7 +2,8 @@
 --
 -- kv_cost: the worker where the request costs the least, counting what it
 -- must prefill there, what it finds cached, and what already runs.  The
--- formula and its defaults are those of Dynamo's KV router.
+-- formula is that of Dynamo's KV router; the weight of prefill is not: see
+-- prefill_load_scale.
 --
 -- Lower is better; bs is the block size, isl the prompt's tokens, device, host
 -- and disk the blocks of the prompt cached there (host and disk: those beyond
@@ -25,19 +26,34 @@
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
 --
---     overlap_credit         1      worth of a block cached in device memory
---     host                   0.75   of one in host memory
---     disk                   0.25   of one on disk
---     prefill_load_scale     1      weight of prefill against decode
---     track_prefill          true   false: raw_prefill is 0
---     decay                  0      how fast credit fades as prefill queues up
---     active_request_weight  0      blocks that a running request counts for
---     temperature            0      0: the smallest cost, ties at random;
---                                   above: softmax over normalised costs
+--                            default  Dynamo's
+--     dynamo                 false    true      true: the defaults are those
+--                                               of the second column
+--     overlap_credit         1        1         worth of a block cached in
+--                                               device memory
+--     host                   0.75     0.75      of one in host memory
+--     disk                   0.25     0.25      of one on disk
+--     prefill_load_scale     8        1         weight of prefill against
+--                                               decode
+--     track_prefill          true     true      false: raw_prefill is 0
+--     decay                  0        0         how fast credit fades as
+--                                               prefill queues up
+--     active_request_weight  0        0         blocks that a running request
+--                                               counts for
+--     temperature            0        0         0: the smallest cost, ties at
+--                                               random; above: softmax over
+--                                               normalised costs
 --     discount               by confidence, 0 to 1, those not named keep their
 --                            default: { EXACT = 1, UNVERIFIED = 1,
 --                            EXTERNAL = 1, UNKNOWN = 1, BOUND = 0.7,
 --                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
+--
+-- A setting that is named, in policy_conf or in params, has the named value
+-- whatever dynamo is.  Dynamo has no discounts: set all to 1 to have none.
+--
+-- With prefill_load_scale = 1 a block of a running request costs as much as a
+-- block to prefill, so that a conversation leaves the worker that has it
+-- cached for one with less to decode, and is then cached twice.
 --
 -- A policy is a module with new(conf), which returns an object with
 -- pick(self, ctx) and, if it likes, done(self, ctx, outcome).  What they are
@@ -72,13 +88,18 @@ local SETTINGS = {
     overlap_credit = { type = "number", default = 1 },
     host = { type = "number", default = 0.75 },
     disk = { type = "number", default = 0.25 },
-    prefill_load_scale = { type = "number", default = 1 },
+    dynamo = { type = "boolean", default = false },
+    prefill_load_scale = { type = "number" },
     track_prefill = { type = "boolean", default = true },
     decay = { type = "number", default = 0 },
     active_request_weight = { type = "number", default = 0 },
     temperature = { type = "number", default = 0 },
     discount = { type = "table" },
 }
+
+-- The defaults of prefill_load_scale.
+local SCALE = 8
+local DYNAMO_SCALE = 1
 
 local DISCOUNTS = {}
 
@@ -93,12 +114,16 @@ DISCOUNTS.STALE.default = 0.5
 
 
 -- Complete settings, discounts also as an array by confidence_id, which is
--- what the loop reads.  base: settings for those not given.
+-- what the loop reads.  prefill_load_scale stays nil while nobody names it;
+-- scale is what holds then.  base: settings for those not given.
 local function settings(given, base)
     local conf, err = checked(given, SETTINGS, base)
     if not conf then
         return nil, err
     end
+
+    conf.scale = conf.prefill_load_scale or conf.dynamo and DYNAMO_SCALE
+                 or SCALE
 
     if base and not given.discount then
         conf.by_confidence = base.by_confidence
@@ -141,7 +166,7 @@ local function fill(cost, conf, ctx)
     local isl_blocks = max(1, ceil(isl / bs))
     local overlap_credit = conf.overlap_credit
     local host_credit, disk_credit = conf.host, conf.disk
-    local scale = conf.prefill_load_scale
+    local scale = conf.scale
     local tracked = conf.track_prefill
     local request_weight = conf.active_request_weight
     local discounts = conf.by_confidence

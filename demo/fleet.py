@@ -1,0 +1,323 @@
+"""The fleet: four engine stand-ins with their relays, Redis, and a real nginx.
+
+All of it runs in a temporary directory on free loopback ports.  A workload is
+what replay.py is told to send (its command line); between two policies there
+is an `nginx -s reload`, and the caches are emptied before each run.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+import replay
+from lateness import missed_share
+from processes import (DemoError, Process, free_port, run_attached,
+                       wait_until)
+from worker import Worker
+
+DEMO = Path(__file__).resolve().parent
+REPOSITORY = DEMO.parent
+
+WORKERS = ("w1", "w2", "w3", "w4")
+BLOCK_SIZE = 16
+DECODE_US = 4000
+PROBE = list(range(1, 1 + 4 * BLOCK_SIZE))      # a prompt no workload has
+PROBES = 20                                     # of the workload
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy's name, and its policy_conf as a Lua table, or nothing."""
+
+    name: str
+    conf: str = ""
+
+    @property
+    def title(self):
+        """What tables and progress call it."""
+        return f"{self.name} {self.conf}".rstrip()
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What the engine stand-ins are like."""
+
+    blocks: int                 # of each cache
+    prefill_us: int             # to compute a token that is not cached
+    seed: int = 0               # of the names that they give to blocks
+
+
+def http(method, url, body=None):
+    """One request on a new connection: the body of a 200, else OSError."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        url, data=data, method=method,
+        headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return response.read()
+    except urllib.error.HTTPError as err:
+        raise OSError(f"{method} {url}: {err.code} "
+                      f"{err.read(200).decode(errors='replace')}") from err
+
+
+class Fleet:
+    """Everything that runs."""
+
+    def __init__(self, options, directory, engines):
+        self.module = options.module.resolve()
+        self.relay = options.relay.resolve()
+        self.directory = directory
+        self.kind = engines
+        self.processes = {}
+        self.engines = {}                       # worker -> host:port
+        self.policy = None
+        self.generation = 0                     # of nginx's configuration
+        self.redis_port = free_port()
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    # ------------------------------------------------------------- starting
+
+    def start(self, policy):
+        """Starts all and waits until events flow from engines to router."""
+        self._spawn("redis", [
+            "redis-server", "--bind", "127.0.0.1", "--port",
+            str(self.redis_port), "--save", "", "--appendonly", "no",
+            "--maxmemory-policy", "noeviction"])
+        client = redis.Redis(host="127.0.0.1", port=self.redis_port)
+
+        def redis_answers():
+            try:
+                return client.ping()
+            except redis.ConnectionError as err:
+                raise OSError(str(err)) from err
+
+        self._wait("redis", "redis answers", redis_answers)
+        workers = [Worker(
+            name, self.directory, "--block-size", str(BLOCK_SIZE),
+            "--blocks", str(self.kind.blocks),
+            "--prefill-us-per-token", str(self.kind.prefill_us),
+            "--decode-us-per-token", str(DECODE_US),
+            "--seed", str(self.kind.seed * len(WORKERS) + number))
+            for number, name in enumerate(WORKERS)]
+        for worker in workers:
+            self.processes[worker.name] = worker.engine
+        for worker in workers:
+            worker.wait_ready()
+            self.engines[worker.name] = worker.address
+            worker.start_relay(self.relay, self._redis_url(),
+                               "--block-size", str(BLOCK_SIZE))
+            self.processes[worker.relay.name] = worker.relay
+        self._write_conf(policy)
+        self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
+                              "-c", "nginx.conf", "-e", "error.log"])
+        self._wait("nginx", "nginx answers", self._configured)
+
+    def stop(self):
+        """Stops what was started, the last one first."""
+        for process in reversed(self.processes.values()):
+            process.stop()
+
+    def tails(self):
+        """The ends of the logs, for a failure's report."""
+        logs = [(process.log.name, process.tail())
+                for process in self.processes.values()]
+        with contextlib.suppress(OSError):
+            lines = (self.directory / "error.log").read_text(
+                errors="replace").splitlines()
+            logs.append(("error.log", "\n".join(lines[-20:])))
+        return "\n".join(f"--- {name}\n{text}" for name, text in logs if text)
+
+    def _spawn(self, name, command):
+        try:
+            self.processes[name] = Process(name, command, self.directory)
+        except OSError as err:
+            raise DemoError(f"{command[0]} can't be started: {err}") from err
+
+    def _wait(self, name, what, check):
+        def alive_and_checked():
+            self.processes[name].check_alive()
+            return check()
+        return wait_until(what, alive_and_checked)
+
+    # ---------------------------------------------------------------- nginx
+
+    def _redis_url(self):
+        return f"redis://127.0.0.1:{self.redis_port}"
+
+    def _write_conf(self, policy):
+        self.policy = policy
+        self.generation += 1
+        names = {
+            "MODULE": str(self.module),
+            "USER": "user  root;" if os.geteuid() == 0 else "",
+            "BLOCK_SIZE": str(BLOCK_SIZE),
+            "REDIS": self._redis_url(),
+            "WORKERS": "\n".join(
+                f"    kv_router_worker main {worker} {address};"
+                for worker, address in self.engines.items()),
+            "LUA": str(REPOSITORY / "lua"),
+            "POLICY": policy.name,
+            "CONF": policy.conf or "nil",
+            "GENERATION": str(self.generation),
+            "PORT": str(self.port)}
+        text = (DEMO / "nginx.conf.in").read_text()
+        conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)
+        (self.directory / "nginx.conf").write_text(conf)
+
+    def _configured(self):
+        """The configuration that was written last answers."""
+        return http("GET", self.url + "/demo/generation").decode() \
+            == str(self.generation)
+
+    def reload(self, policy):
+        """Another policy by `nginx -s reload`, as a user would."""
+        self._write_conf(policy)
+        self.processes["nginx"].signal(signal.SIGHUP)
+        self._wait("nginx", f"the policy is {policy.title} after the reload",
+                   lambda: all(self._configured() for _ in range(10)))
+
+    # --------------------------------------------------------------- caches
+
+    def check_events(self):
+        """A prompt computed by every engine is known for every worker."""
+        for address in self.engines.values():
+            http("POST", f"http://{address}/v1/completions",
+                 {"prompt": PROBE, "max_tokens": 2})
+        wait_until("the router has seen events of all engines",
+                   lambda: self._holders(PROBE) == set(WORKERS))
+
+    def reset_caches(self, probes):
+        """Empties all engines and waits until the router knows it."""
+        for address in self.engines.values():
+            wait_until("the caches are reset", lambda url=address: http(
+                "POST", f"http://{url}/reset_prefix_cache") == b"")
+        wait_until("the router has seen that the caches are empty",
+                   lambda: not any(map(self._holders, probes)))
+
+    def _holders(self, tokens):
+        answer = json.loads(http("POST", self.url + "/kv/query",
+                                 {"tokens": tokens}))
+        return {score["worker_id"] for score in answer["scores"]}
+
+    def _missed(self):
+        """(met, missed) deadlines of each engine since it was started."""
+        counts = []
+        for address in self.engines.values():
+            metrics = http("GET", f"http://{address}/metrics").decode()
+            counts.append([int(re.search(
+                rf"^stand_in:deadlines_{which}_total\S* (\d+)$", metrics,
+                re.MULTILINE)[1]) for which in ("met", "missed")])
+        return counts
+
+    # --------------------------------------------------------------- replay
+
+    def replay(self, workload, progress=True):
+        """One run, of replay.py with these options; the summary it wrote.
+
+        "late" is the largest share of missed deadlines, of the replay or of
+        an engine: see lateness.py.
+        """
+        options = replay.parse_options(workload)
+        self.check_events()
+        self.reset_caches([PROBE] + [
+            talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
+        before = self._missed()
+        output = self.directory / "replay.json"
+        output.unlink(missing_ok=True)
+        run_attached([
+            sys.executable, str(DEMO / "replay.py"),
+            "--url", self.url + "/v1/completions", *workload,
+            "--block-size", str(BLOCK_SIZE), "--output", str(output),
+            "--label", f"{self.policy.title}: ",
+            *(["--progress"] if progress else [])], self.directory)
+        for process in self.processes.values():
+            process.check_alive()
+        if not output.exists():
+            raise DemoError("the replay was broken off")
+        summary = json.loads(output.read_text())
+        engines = missed_share(
+            [now - then for now, then in zip(*pair)]
+            for pair in zip(self._missed(), before))
+        return {**summary, "late": max(summary["late"], engines)}
+
+
+# ----------------------------------------------------------------- programs
+
+def add_options(parser):
+    """What was built, for parse_options() of a program."""
+    build = REPOSITORY / "build"
+    parser.add_argument("--module", metavar="FILE", type=Path,
+                        default=build / "ngx_http_kv_router_module.so",
+                        help="the nginx module")
+    parser.add_argument("--relay", metavar="FILE", type=Path,
+                        default=build / "kv-relay",
+                        help="the program beside each engine")
+
+
+def terminate(*_):
+    """SIGTERM ends as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def session(options, engines, work):
+    """Calls work(fleet), whose answer is the program's status.
+
+    The fleet is not started yet; it is stopped afterwards, and what it wrote
+    is removed, unless something went wrong.
+    """
+    for file in (options.module, options.relay):
+        if not file.is_file():
+            sys.exit(f"{file} isn't there: build it first, by `make`")
+    signal.signal(signal.SIGTERM, terminate)
+    directory = Path(tempfile.mkdtemp(prefix="kv-router-demo-"))
+    fleet = Fleet(options, directory, engines)
+    status = 1
+    keep_logs = False
+    try:
+        status = work(fleet)
+    except DemoError as err:
+        keep_logs = True
+        print(f"{fleet.tails()}\n\ndemo: {err}\n"
+              f"demo: logs are in {directory}", file=sys.stderr)
+    except KeyboardInterrupt:
+        status = 130
+        print("\ndemo: stopped", file=sys.stderr)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        fleet.stop()
+        if not keep_logs:
+            shutil.rmtree(directory, ignore_errors=True)
+    return status
+
+
+# ------------------------------------------------------------------ reports
+
+def print_table(heads, rows):
+    """Rows of text below their heads, as Markdown has tables."""
+    rows = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    rows.insert(1, ["-" * width for width in widths])
+    print()
+    for row in rows:
+        print("| " + " | ".join(cell.ljust(width) for cell, width
+                                in zip(row, widths)) + " |")
+    print(flush=True)
+
+
+def milliseconds(seconds):
+    """Seconds as text, `-` for none."""
+    return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
