@@ -122,7 +122,10 @@ for i, name in ipairs(names) do
     local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }
 
     near_cost(10 - discounts[i] * (4 + 0.75 * 2 + 0.25 * 2),
-              name .. " discounts overlap by " .. discounts[i], { c }, isl160)
+              name .. " discounts overlap by " .. discounts[i], { c }, isl160,
+              { dynamo = false, prefill_load_scale = 1 })
+    near_cost(10 - 6, name .. " discounts nothing with dynamo = true", { c },
+              isl160, { dynamo = true })
     is(fake.match({ c })[1].confidence, name, name .. " is what it is called")
 end
 
@@ -132,7 +135,11 @@ local degraded = { device = 4, host = 4, disk = 4, confidence_id = 2 }
 near_cost(10 - 0.1 * 4, "a discount can be set",
           { stale }, isl160, { discount = { STALE = 0.1 } })
 near_cost(10 - 0.5 * 4, "and leaves the others alone",
-          { degraded }, isl160, { discount = { STALE = 0.1 } })
+          { degraded }, isl160,
+          { dynamo = false, prefill_load_scale = 1, discount = { STALE = 0.1 } })
+near_cost(10 - 4, "dynamo = true for one request takes discounts away",
+          { degraded }, isl160, { dynamo = false, prefill_load_scale = 1 },
+          { dynamo = true })
 
 
 -- ---- settings ---------------------------------------------------------------

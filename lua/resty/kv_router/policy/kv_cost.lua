@@ -46,10 +46,11 @@
 --     discount               by confidence, 0 to 1, those not named keep their
 --                            default: { EXACT = 1, UNVERIFIED = 1,
 --                            EXTERNAL = 1, UNKNOWN = 1, BOUND = 0.7,
---                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
+--                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 };
+--                            Dynamo has none: 1 for each
 --
 -- A setting that is named, in policy_conf or in params, has the named value
--- whatever dynamo is.  Dynamo has no discounts: set all to 1 to have none.
+-- whatever dynamo is.
 --
 -- With prefill_load_scale = 1 a block of a running request costs as much as a
 -- block to prefill, so that a conversation leaves the worker that has it
@@ -101,21 +102,19 @@ local SETTINGS = {
 local SCALE = 8
 local DYNAMO_SCALE = 1
 
+-- Those of the other confidences are 1, and all of Dynamo's.
+local DISCOUNTED = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
+
 local DISCOUNTS = {}
 
 for _, name in pairs(names) do
-    DISCOUNTS[name] = { type = "number", max = 1, default = 1 }
+    DISCOUNTS[name] = { type = "number", max = 1 }
 end
 
-DISCOUNTS.BOUND.default = 0.7
-DISCOUNTS.DEGRADED.default = 0.5
-DISCOUNTS.SYNCING.default = 0.5
-DISCOUNTS.STALE.default = 0.5
 
-
--- Complete settings, discounts also as an array by confidence_id, which is
--- what the loop reads.  prefill_load_scale stays nil while nobody names it;
--- scale is what holds then.  base: settings for those not given.
+-- Complete settings.  prefill_load_scale and the discounts stay nil while
+-- nobody names them; the loop reads scale, and by_confidence, an array by
+-- confidence_id.  base: settings for those not given.
 local function settings(given, base)
     local conf, err = checked(given, SETTINGS, base)
     if not conf then
@@ -125,7 +124,7 @@ local function settings(given, base)
     conf.scale = conf.prefill_load_scale or conf.dynamo and DYNAMO_SCALE
                  or SCALE
 
-    if base and not given.discount then
+    if base and not given.discount and conf.dynamo == base.dynamo then
         conf.by_confidence = base.by_confidence
         return conf
     end
@@ -139,7 +138,10 @@ local function settings(given, base)
     conf.by_confidence = ffi_new("double[?]", #names + 1)
 
     for id = 0, #names do
-        conf.by_confidence[id] = conf.discount[names[id]]
+        local name = names[id]
+
+        conf.by_confidence[id] = conf.discount[name]
+                                 or not conf.dynamo and DISCOUNTED[name] or 1
     end
 
     return conf
