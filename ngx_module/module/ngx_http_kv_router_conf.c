@@ -10,9 +10,9 @@
 #include "ngx_http_kv_router_param.h"
 
 
-#define NGX_HTTP_KV_ROUTER_IN_A_ROW    1000     /* checks */
-#define NGX_HTTP_KV_ROUTER_SCRAPE_MIN  100      /* ms */
-#define NGX_HTTP_KV_ROUTER_SCRAPE_MAX  3600000
+#define NGX_HTTP_KV_ROUTER_IN_A_ROW       1000  /* checks */
+#define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN  100   /* ms */
+#define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX  3600000
 
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
@@ -117,12 +117,12 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_scrape_params[] = {
       at(scrape.uri), 0, 0, NULL, 0 },
 
     { ngx_string("interval"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(scrape.interval), NGX_HTTP_KV_ROUTER_SCRAPE_MIN,
-      NGX_HTTP_KV_ROUTER_SCRAPE_MAX, NULL, 0 },
+      at(scrape.interval), NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN,
+      NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX, NULL, 0 },
 
     { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(scrape.timeout), NGX_HTTP_KV_ROUTER_SCRAPE_MIN,
-      NGX_HTTP_KV_ROUTER_SCRAPE_MAX, NULL, 0 },
+      at(scrape.timeout), NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN,
+      NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX, NULL, 0 },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
