@@ -288,7 +288,7 @@ w2
             end
 
             ngx.say(requests().policy_errors)
-            ngx.say(logged('policy "moody"'), " lines, ",
+            ngx.say(logged('policy "moody":'), " lines, ",
                     logged("stack traceback"), " tracebacks")
 --- response_body
 30
@@ -357,11 +357,11 @@ return _M
                         ", then ", whys(20))
             end
 
-            ngx.say(logged('policy "acme.waits"', true))
+            ngx.say(logged('policy "acme.waits":', true))
 
             -- no pcall() catches this error
             ngx.say(whys(3, "x-kind: fails\r\n"), ", then ", whys(20))
-            ngx.say(logged('policy "acme.waits"'))
+            ngx.say(logged('policy "acme.waits":'))
             ngx.say(requests().policy_errors)
 --- response_body
 acme.waits: mine
