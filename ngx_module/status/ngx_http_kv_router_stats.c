@@ -117,6 +117,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Attempts after a worker failed."),
     counter(policy_errors, "policy_errors", "policy_errors_total",
             "Requests whose policy failed."),
+    counter(prompts_scanned, "prompts_scanned", "prompts_scanned_total",
+            "Times that a request's body was searched for token ids."),
     counter(lookups, "lookups", "lookups_total",
             "Prompts whose blocks were looked up."),
     counter(lookups_matched, "lookups_matched", "lookups_matched_total",
