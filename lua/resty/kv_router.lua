@@ -228,8 +228,8 @@ local function overloaded(self, zone, why)
 end
 
 
--- What failed was a reservation when candidates were found, else a match.
--- by_load: it is the second failure.
+-- A match failed, or, when it was found, its reservation.  by_load: for the
+-- second time.
 local function log_failure(self, found, err, by_load)
     local zone = 'zone "' .. self.name .. '": '
 
@@ -246,8 +246,7 @@ local function log_failure(self, found, err, by_load)
 end
 
 
--- The prompt of the body, or of n tokens that it was found to have.  Returns of
--- WHY what was found, or nil and what is wrong.
+-- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
 local function find_prompt(self, r, zone, given, salt, tokens, n)
     return lib.prompt(r, zone, given.lora_name, salt, given.model,
                       given.workers or self.pin and var.http_x_kv_worker or nil,
@@ -255,9 +254,9 @@ local function find_prompt(self, r, zone, given, salt, tokens, n)
 end
 
 
--- Finds the prompt in the body.  Returns the form of its text, if that is to be
--- tokenized, or nil and of WHY what hinders it, if anything does.  by_fields:
--- the path does not say the form, the body does.
+-- Finds the prompt in the body.  Returns the form of its text when that is to be
+-- tokenized; else nil and, when its form is unknown, that of WHY.  by_fields:
+-- the form is told by the body, not by the path.
 local function read_prompt(self, r, zone, req, given, by_fields)
     local found, err = find_prompt(self, r, zone, given, given.cache_salt)
 
@@ -307,8 +306,8 @@ local function untokenized(self, req, found)
 end
 
 
--- Has the text tokenized, in its form, by one of the candidates found, and its
--- ids taken for the prompt.  Returns of WHY what hindered it, or nil.  Yields.
+-- Has the text tokenized by one of the candidates found, and keeps its ids as
+-- the prompt.  Returns nil, or one of WHY: the request goes by load.  Yields.
 local function read_text(self, r, zone, req, given, form, found)
     local ok, tokens, n, field = pcall(self.tokenizer.tokenize, self.tokenizer,
                                        req, form, found, random)
@@ -401,7 +400,7 @@ local function choose(self, r, zone, req, found, given, why, started)
 end
 
 
--- The request has its worker.
+-- The request has its worker: the engine is told its rank, the plan is done.
 local function settle(self, r, zone, req, found, plan)
     if found.why == WHY.NO_TOKENS and not self.tokenizer then
         untokenized(self, req, found)
@@ -445,19 +444,18 @@ end
 -- The time that is recorded is that of deciding: neither the body's nor the
 -- tokenizer's, nor what passed while the request waited.
 --
--- The states of a request, and what comes next:
+-- The states of a request, and the next ones:
 --
---     read    the body's prompt is hashed, once: list
---     list    candidates: text, if there is one to be tokenized, or choose;
---             all are full: wait; no worker: end, with 503; failed: again
---     text    the text is tokenized and its ids hashed, or not: list
---     choose  the policy's choice is reserved: go; all are full by now: wait;
---             failed, since the worker is gone or for want of memory: again
---     again   the hashes are dropped: list; the second time: end, with 503
---     wait    it is its turn to look: list; the queue is full or the time is
---             over: end, with overload_status.  While a request waits, no
---             worker and a failure are reasons to wait on
---     go      the engine is told its rank and the plan is carried out: end
+--     read    hash the prompt      list
+--     list    list candidates      text, choose; full: wait; fails: again; 503
+--     text    tokenize, hash       list
+--     choose  ask and reserve      go; full: wait; fails: again
+--     again   drop the hashes      list; the second time: 503
+--     wait    for a turn to look   list; overload_status
+--     go      rank, plan           the end
+--
+-- The body is read in the first state alone.  503 is for no worker at all; a
+-- request that waits already waits on then, and when something fails.
 function router:access(given)
     local r = get_request()
     local zone = zone_of(self)

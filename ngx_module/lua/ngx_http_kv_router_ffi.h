@@ -111,26 +111,25 @@ typedef struct {
 } ngx_http_kv_router_match_t;
 
 
-/* What is named for a request beside its body.  A length is 0 with NULL. */
+/* Names given for a request beside its body.  With NULL a length is 0. */
 typedef struct {
     const unsigned char *lora;      /* a namespace of hashes; NULL: none */
     size_t               lora_len;
-    const unsigned char *salt;      /* another one; NULL: the "cache_salt" of
-                                       the body that is searched */
+    const unsigned char *salt;      /* another namespace; NULL: the
+                                       "cache_salt" of the body */
     size_t               salt_len;
-    const unsigned char *model;     /* only workers of that model, or of none,
+    const unsigned char *model;     /* only workers of this model, or of none,
                                        are eligible; NULL: the "model" of the
-                                       body that was searched last */
+                                       body, or of the one searched before */
     size_t               model_len;
     const unsigned char *allowed;   /* only workers of these ids, joined by
                                        commas or blanks; NULL: all */
     size_t               allowed_len;
-    uint32_t             roles;     /* a bit, 1 << kvr_role_t, for each that
-                                       is eligible */
+    uint32_t             roles;     /* eligible ones: 1 << kvr_role_t each */
 } ngx_http_kv_router_names_t;
 
 
-/* What was found of a request's prompt. */
+/* The prompt of a request, as it was found. */
 typedef struct {
     uint32_t    tokens;
     uint32_t    blocks;             /* that were hashed */
@@ -141,16 +140,16 @@ typedef struct {
 } ngx_http_kv_router_prompt_t;
 
 
-/* What a policy chose; what is NULL is not known. */
+/* The choice of a policy; a field that is NULL is not known. */
 typedef struct {
     const unsigned char *policy;    /* its name */
     size_t               policy_len;
     const unsigned char *reason;    /* the policy's own word */
     size_t               reason_len;
-    const uint32_t      *order;     /* candidates, from 0: the choice, then
-                                       those that retries follow */
+    const uint32_t      *order;     /* numbers of candidates, from 0: the
+                                       choice, then those for retries */
     size_t               norder;
-    const uint32_t      *prefill;   /* who computes the prompt instead */
+    const uint32_t      *prefill;   /* candidates that compute the prompt */
     size_t               nprefill;
     const double        *costs;     /* one for each candidate */
     double               us;        /* microseconds spent deciding */

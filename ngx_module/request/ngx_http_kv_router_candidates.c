@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Who could serve a request, as often as is asked: the eligible workers with
- * what each has of the prompt, and their load.
+ * The candidates of a request, listed as often as is needed: the eligible
+ * workers with their load, and the blocks of the prompt that each has.
  */
 
 
@@ -26,8 +26,8 @@ static ngx_int_t ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx);
 
 
 /*
- * A buffer of this process, used within one call: what the lookup finds.  It
- * is as large as max_workers makes it.
+ * The matches of a lookup: a buffer of this process, used within one call, of
+ * one for each rank of max_workers.
  */
 
 static kvr_match_t  *ngx_http_kv_router_matches;
@@ -430,7 +430,7 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
         ngx_http_kv_router_prompt_drop(ctx);
     }
 
-    /* a request that has waited is to know who is there now */
+    /* workers may have come or gone since the request began to wait */
 
     fleet = ctx->reserved ? NULL : ngx_http_kv_router_fleet_get(ctx->zone);
 

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What a request asks for, once a request: from its body, or from token ids,
- * to hashes of blocks and to what makes a worker eligible.
+ * The prompt of a request, found once: its token ids, from the body or from
+ * Lua, are hashed; the model and the workers that it may go to are kept.
  */
 
 
@@ -187,7 +187,10 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* body: NULL when none was searched: the model that is kept stays. */
+/*
+ * Copies the workers and the model that are named, or, where no model is, that
+ * of the body.  body: NULL when none was searched: the model stays.
+ */
 
 static ngx_int_t
 ngx_http_kv_router_keep_names(ngx_http_request_t *r,

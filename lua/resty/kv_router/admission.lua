@@ -117,8 +117,8 @@ local function line_up(self, waiter)
 end
 
 
--- The request is not to look for room any more: it has some, or needs none now.
--- place: what wait() returned, or nil: it did not wait.
+-- Ends a wait: the request has found room, or gives up.  place: that of wait(),
+-- or nil: the request has not waited.
 function _M.leave(self, place)
     if not place then
         return
@@ -142,12 +142,13 @@ function _M.leave(self, place)
 end
 
 
--- A request has found no room: returns when it is to look again, with its place,
--- which it gives with the next call, for this or for another wait: it keeps its
--- rank in the order and the end of its time.  At once when nobody waits and it
--- did not either.  Or returns nil and "full": the queue is, or "timeout": no
--- room came in time.  Who has looked with success, or gives up, must leave().
--- request.priority: asked for when the request lines up.  Yields.
+-- A request that has found no room waits until it is to look again.  Returns its
+-- place, which is given to the next call, in another wait of the same request,
+-- too: so it keeps its turn and the end of its time.  The first call of a wait
+-- returns at once when nobody waits.  Returns nil and "full" when no more may
+-- wait, nil and "timeout" when no room came in time; otherwise leave() must be
+-- called in the end.  request.priority is read when the request lines up.
+-- Yields.
 function _M.wait(self, place, request)
     update_time()
 

@@ -337,10 +337,10 @@ metatype("ngx_http_kv_router_outcome_t", { __index = worker_of })
 metatype("ngx_http_kv_router_found_t", { __index = worker_of })
 
 
--- ---- what is passed to C -----------------------------------------------------
+-- ---- structures passed to C -------------------------------------------------
 
--- One of each for all requests of this process: each call fills all that it
--- gives, and what it is given is read before anything can yield.
+-- One of each serves all requests of this process: a call sets all fields that C
+-- reads, and reads all that C has written, before anything can yield.
 
 local err_out = ffi_new("char *[1]")
 local match_out = ffi_new("const ngx_http_kv_router_match_t *[1]")
@@ -420,12 +420,12 @@ end
 
 -- ---- the request path -------------------------------------------------------
 
--- Finds the request's prompt and keeps its hashes, for candidates(): the prompt
--- is tokens, a uint32_t array of n, or, without them, the token ids in the body.
--- lora, salt, model: strings or nil; allowed: ids of workers, joined by commas,
--- or nil; roles: a bit for each, see ROLE_BITS.  For nil the body's salt and
--- model are taken; with tokens the model of the body that was searched before,
--- but no salt.  Returns of WHY what was found, BY_POLICY: hashes; or nil, err.
+-- Finds the request's prompt and keeps its hashes for candidates(): tokens, a
+-- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
+-- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
+-- all; roles: a bit for each, see ROLE_BITS.  A salt and a model that are nil
+-- are the body's; with tokens only the model is, of the body searched before.
+-- Returns one of WHY, BY_POLICY: there are hashes; or nil, err: no memory.
 function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
     local names = names_in
 
@@ -449,10 +449,11 @@ function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
 end
 
 
--- The workers that the request may go to now: a match (#m candidates, m[i],
--- m.why, ...), which lives as long as the request and changes with the next
--- call.  by_load: true: the prompt's hashes are dropped, overlaps are 0.  Or
--- nil, err, is there no worker at all?, are all that are eligible full?
+-- The workers that the request may go to now, after prompt().  Returns a match
+-- (#m candidates, m[i], m.why, ...), which lives as long as the request and
+-- changes with the next call; or nil, err, true when there is no worker at all,
+-- and then true when all that are eligible are full.  by_load: true: the hashes
+-- of the prompt are dropped, overlaps are 0.
 function _M.candidates(r, zone, by_load)
     local rc = C.ngx_http_kv_router_ffi_candidates(r, zone, by_load and 1 or 0,
                                                    match_out, err_out)
