@@ -33,6 +33,7 @@ _EOC_
         access_by_lua_block  { router:access() }
         log_by_lua_block     { router:log() }
         add_header           x-route "$kv_router_worker" always;
+        add_header           x-blocks "$kv_router_prompt_blocks";
         proxy_pass           http://engines/;
         proxy_http_version   1.1;
         proxy_set_header     Connection "";
@@ -84,7 +85,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 38;
+plan tests => repeat_each() * 48;
 
 run_tests();
 
@@ -348,3 +349,104 @@ load: none
 [error]
 [alert]
 [emerg]
+
+
+
+=== TEST 9: who waits has its body scanned once
+--- http_config
+    init_by_lua_block {
+        local lib = require("resty.kv_router.ffi")
+        local candidates = lib.candidates
+
+        looks = 0
+
+        function lib.candidates(...)
+            looks = looks + 1
+
+            return candidates(...)
+        end
+
+        router = require("resty.kv_router").new("main",
+                                                { queue = 10,
+                                                  queue_timeout = 60 })
+    }
+--- script
+            put("a", ',"max_active":1')
+
+            local a = hold()
+            local waiting = ngx.thread.spawn(function()
+                ngx.say(ask("POST", "/v1/x",
+                            '{"prompt":' .. client.tokens(1, 64) .. "}").status)
+            end)
+
+            -- each of them is 10 ms after the one before
+            ngx.say(client.wait(function() return looks > 20 end))
+            a:close()
+            ngx.thread.wait(waiting)
+
+            local requests = client.stats().requests
+
+            ngx.say("scanned: ", requests.prompts_scanned, ", blocks: ",
+                    requests.prompt_blocks)
+            client.idle()
+--- response_body
+true
+200
+scanned: 1, blocks: 16
+load: none
+--- no_error_log
+[error]
+[alert]
+[warn]
+
+
+
+=== TEST 10: requests that wait together keep what is their own
+--- http_config
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main",
+                                                { queue = 10, pin = true,
+                                                  queue_timeout = 60 })
+    }
+--- script
+            put("a", ',"max_active":1,"model":"m1"')
+            put("b", ',"max_active":1,"model":"m2"')
+
+            local a, b = hold(), hold()
+            local threads = {}
+
+            for i, case in ipairs {
+                { '{"prompt":' .. client.tokens(1, 12) .. ',"model":"m1"}' },
+                { '{"prompt":' .. client.tokens(7, 10) .. ',"model":"m2"}' },
+                { '{"prompt":' .. client.tokens(1, 8) .. "}",
+                  "x-kv-worker: b\r\n" },
+            } do
+                threads[i] = ngx.thread.spawn(function()
+                    local answer = ask("POST", "/v1/x", case[1], case[2])
+
+                    return answer.headers["x-route"] .. " "
+                           .. answer.headers["x-blocks"]
+                end)
+            end
+
+            ngx.say(client.wait(function()
+                return router.gate:waiting() == 3
+            end))
+            a:close()
+            b:close()
+
+            for i = 1, 3 do
+                ngx.say(select(2, ngx.thread.wait(threads[i])))
+            end
+
+            client.idle()
+--- response_body
+true
+a 3
+b 1
+b 2
+load: none
+--- no_error_log
+[error]
+[alert]
+[warn]

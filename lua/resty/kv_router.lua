@@ -42,7 +42,6 @@ local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
 local ngx_log = ngx.log
-local ngx_now = ngx.now
 local now_us = lib.now_us
 local pcall = pcall
 local pid = ngx.worker.pid
@@ -219,48 +218,60 @@ local function unavailable()
 end
 
 
--- The workers that the request may go to, as a list with commas; nil: all.
-local function allowed_for(self, given)
-    return given.workers or self.pin and var.http_x_kv_worker or nil
+local function overloaded(self, zone, why)
+    lib.refused(zone, WHY.OVERLOAD)
+    limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
+            .. '": all workers are busy, requests are refused: '
+            .. REFUSALS[why])
+
+    return refuse(self.overload_status, OVERLOAD)
 end
 
 
--- The match of a request that comes when all workers are busy: as soon as
--- there is one that is not.  nil: none was in time, or nobody may wait.
--- accept(match): optional; false: it waits on.  since: as for gate:enter().
-local function match_later(self, r, zone, req, given, since, accept)
-    local found, why = self.gate:enter(req.priority, function()
-        local found = lib.match(r, zone, given.lora_name, given.cache_salt,
-                                given.model, allowed_for(self, given),
-                                self.policy.roles)
+-- A match failed, or, when it was found, its reservation.  by_load: for the
+-- second time.
+local function log_failure(self, found, err, by_load)
+    local zone = 'zone "' .. self.name .. '": '
 
-        return found and (not accept or accept(found)) and found
-    end, since)
+    if found then
+        limited("reserve", log.MINUTE, WARN, zone .. "not reserved: " .. err)
+
+    elseif by_load then
+        limited("candidates", log.MINUTE, ERR, zone .. "no candidates: " .. err)
+
+    else
+        limited("match", log.MINUTE, ERR,
+                zone .. "no match, routed by load: " .. err)
+    end
+end
+
+
+-- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
+local function find_prompt(self, r, zone, given, salt, tokens, n)
+    return lib.prompt(r, zone, given.lora_name, salt, given.model,
+                      given.workers or self.pin and var.http_x_kv_worker or nil,
+                      self.policy.roles, tokens, n)
+end
+
+
+-- Finds the prompt in the body.  Returns the form of its text when that is to be
+-- tokenized; else nil and, when its form is unknown, that of WHY.  by_fields:
+-- the form is told by the body, not by the path.
+local function read_prompt(self, r, zone, req, given, by_fields)
+    local found, err = find_prompt(self, r, zone, given, given.cache_salt)
 
     if not found then
-        lib.refused(zone, WHY.OVERLOAD)
-        limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
-                .. '": all workers are busy, requests are refused: '
-                .. REFUSALS[why])
+        log_failure(self, nil, err)
     end
 
-    return found
-end
-
-
--- Candidates without any overlap: what is left when matching failed.
-local function match_nothing(self, r, zone, given)
-    local found, err, none = lib.match_tokens(r, zone, nil, 0, nil, nil,
-                                              given.model,
-                                              allowed_for(self, given),
-                                              self.policy.roles)
-
-    if not found and not none then
-        limited("match_tokens", log.MINUTE, ERR,
-                'zone "' .. self.name .. '": no candidates: ' .. err)
+    if found ~= WHY.NO_TOKENS or not self.tokenizer then
+        return nil
     end
 
-    return found
+    local form = by_fields and tokenizer.form_of(req.fields)
+                 or tokenizer.form(req.uri)
+
+    return form, not form and WHY.UNKNOWN_FORM or nil
 end
 
 
@@ -295,15 +306,9 @@ local function untokenized(self, req, found)
 end
 
 
--- Has the text tokenized, for its form, and matches again.  Returns a match,
--- found itself when there is no other, and of WHY what hindered it.  A second
--- match takes the place of the first: when meanwhile no worker is left, or none
--- that is not busy, it returns nil, nil, and for the latter true.
-local function match_text(self, r, zone, req, form, found, given)
-    if not form then
-        return found, WHY.UNKNOWN_FORM
-    end
-
+-- Has the text tokenized by one of the candidates found, and keeps its ids as
+-- the prompt.  Returns nil, or one of WHY: the request goes by load.  Yields.
+local function read_text(self, r, zone, req, given, form, found)
     local ok, tokens, n, field = pcall(self.tokenizer.tokenize, self.tokenizer,
                                        req, form, found, random)
     if not ok then
@@ -312,16 +317,10 @@ local function match_text(self, r, zone, req, form, found, given)
     end
 
     if tokens then
-        local again, err, none, busy
-            = lib.match_tokens(r, zone, tokens, n, given.lora_name, req.salt,
-                               given.model, allowed_for(self, given),
-                               self.policy.roles)
-        if again then
-            return again
-        end
+        local seen, err = find_prompt(self, r, zone, given, req.salt, tokens, n)
 
-        if none then
-            return nil, nil, busy
+        if seen then
+            return nil
         end
 
         n = err
@@ -331,18 +330,18 @@ local function match_text(self, r, zone, req, form, found, given)
         ngx_log(INFO, 'kv_router: the field "', field, '" of the body changes '
                 .. "what the engine reads, routed by load")
 
-        return found, WHY.UNKNOWN_FIELD
+        return WHY.UNKNOWN_FIELD
     end
 
     -- there was nothing to tokenize
     if n == nil then
-        return found
+        return nil
     end
 
     limited("tokenizer", log.MINUTE, WARN,
             "tokenizer: " .. tostring(n) .. ", routed by load")
 
-    return found, WHY.TOKENIZER
+    return WHY.TOKENIZER
 end
 
 
@@ -371,8 +370,8 @@ local function tell_rank(r, zone)
 end
 
 
--- Asks the policy and reserves what it chose.  Returns true and the plan, or
--- nil, what is wrong, and true when all workers are full by now.
+-- Asks the policy and reserves what it chose.  Returns its plan, true: it has
+-- none; or nil, what is wrong, and are all workers full by now?
 local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = policy.context(found, req, given.params, random,
@@ -389,11 +388,9 @@ local function choose(self, r, zone, req, found, given, why, started)
         ngx.ctx[self] = ctx
     end
 
-    -- from the second on: what retries follow
-    local ok, err, full = lib.reserve(r, zone, list[0],
-                                      k > 1 and list + 1 or nil, k - 1,
-                                      chosen.name, failed or why or found.why,
-                                      reason, now_us() - started)
+    local ok, err, full = lib.reserve(r, zone, chosen.name,
+                                      failed or why or found.why, reason,
+                                      list, k, now_us() - started)
 
     if not ok then
         return nil, err, full
@@ -403,53 +400,21 @@ local function choose(self, r, zone, req, found, given, why, started)
         lib.show(r, zone, costs)
     end
 
-    return true, plan
+    return plan or true
 end
 
 
--- What is to be done when it is reserved.
-local function settle(r, zone, req, found, plan)
+-- The request has its worker: the engine is told its rank, the plan is done.
+local function settle(self, r, zone, req, found, plan)
+    if found.why == WHY.NO_TOKENS and not self.tokenizer then
+        untokenized(self, req, found)
+    end
+
     tell_rank(r, zone)
 
-    if plan then
+    if plan ~= true then
         prepare(plan, r, zone, req, found)
     end
-end
-
-
--- Both.
-local function decide(self, r, zone, req, found, given, why, started)
-    local ok, plan, full = choose(self, r, zone, req, found, given, why,
-                                  started)
-
-    if not ok then
-        return nil, plan, full
-    end
-
-    settle(r, zone, req, found, plan)
-
-    return true
-end
-
-
--- Another process took the last place: the request waits, on or now, until it
--- has one.  False: it doesn't get any.
-local function decide_later(self, r, zone, req, given, why, since)
-    local plan
-
-    local found = match_later(self, r, zone, req, given, since, function(found)
-        local ok
-
-        ok, plan = choose(self, r, zone, req, found, given, why, now_us())
-
-        return ok
-    end)
-
-    if found then
-        settle(r, zone, req, found, plan)
-    end
-
-    return found
 end
 
 
@@ -481,7 +446,20 @@ end
 -- ctx.params).
 --
 -- The time that is recorded is that of deciding: neither the body's nor the
--- tokenizer's.
+-- tokenizer's, nor what passed while the request waited.
+--
+-- The states of a request, and the next ones:
+--
+--     read    hash the prompt      list
+--     list    list candidates      text, choose; full: wait; fails: again; 503
+--     text    tokenize, hash       list
+--     choose  ask and reserve      go; full: wait; fails: again
+--     again   drop the hashes      list; the second time: 503
+--     wait    for a turn to look   list; overload_status
+--     go      rank, plan           the end
+--
+-- The body is read in the first state alone.  503 is for no worker at all; a
+-- request that waits already waits on then, and when something fails.
 function router:access(given)
     local r = get_request()
     local zone = zone_of(self)
@@ -498,90 +476,57 @@ function router:access(given)
     given = given or NOTHING
     self.requests = self.requests + 1
 
+    local gate = self.gate
     local req = request.new(given.lora_name, given.cache_salt)
-    local found, err, none, busy = lib.match(r, zone, given.lora_name,
-                                             given.cache_salt, given.model,
-                                             allowed_for(self, given),
-                                             self.policy.roles)
+    local form, why = read_prompt(self, r, zone, req, given)
+    local place, spent, by_load
 
-    local since
+    while true do
+        local found, err, none, full = lib.candidates(r, zone, by_load)
+        local plan
 
-    if busy then
-        local before = now_us()
-
-        since = ngx_now()
-        found = match_later(self, r, zone, req, given, since)
-        started = started + (now_us() - before)
-
-        if not found then
-            return refuse(self.overload_status, OVERLOAD)
+        if found and not form then
+            plan, err, full = choose(self, r, zone, req, found, given, why,
+                                     started)
         end
-    end
 
-    if not found then
-        if none then
+        if plan then
+            gate:leave(place)
+
+            return settle(self, r, zone, req, found, plan)
+
+        elseif found and form then
+            local before = now_us()
+
+            gate:leave(place)
+            why = read_text(self, r, zone, req, given, form, found)
+            form = nil
+            started = started + (now_us() - before)
+
+        elseif full or place and place.waits then
+            spent = spent or now_us() - started
+            place, err = gate:wait(place, req)
+
+            if not place then
+                return overloaded(self, zone, err)
+            end
+
+            started = now_us() - spent
+
+        elseif none then
+            lib.refused(zone, WHY.NO_WORKER)
+
             return unavailable()
+
+        else
+            log_failure(self, found, err, by_load)
+
+            if by_load then
+                return unavailable()
+            end
+
+            by_load = true
         end
-
-        limited("match", log.MINUTE, ERR, 'zone "' .. self.name
-                .. '": no match, routed by load: ' .. err)
-
-        found = match_nothing(self, r, zone, given)
-
-        if not found then
-            return unavailable()
-        end
-    end
-
-    local why
-
-    if found.why == WHY.NO_TOKENS and not self.tokenizer then
-        untokenized(self, req, found)
-
-    elseif found.why == WHY.NO_TOKENS then
-        local before = now_us()
-
-        found, why, busy = match_text(self, r, zone, req,
-                                      tokenizer.form(req.uri), found, given)
-
-        if busy then
-            since = since or ngx_now()
-            found = match_later(self, r, zone, req, given, since)
-        end
-
-        started = started + (now_us() - before)
-
-        if not found then
-            return busy and refuse(self.overload_status, OVERLOAD)
-                   or unavailable()
-        end
-    end
-
-    local ok, full
-
-    ok, err, full = decide(self, r, zone, req, found, given, why, started)
-    if ok then
-        return
-    end
-
-    if full then
-        if not decide_later(self, r, zone, req, given, why, since) then
-            return refuse(self.overload_status, OVERLOAD)
-        end
-
-        return
-    end
-
-    -- the worker may be gone by now: once more, with what there is
-    limited("reserve", log.MINUTE, WARN,
-            'zone "' .. self.name .. '": not reserved: ' .. err)
-
-    found = match_nothing(self, r, zone, given)
-
-    if not found
-       or not decide(self, r, zone, req, found, given, why, started)
-    then
-        return unavailable()
     end
 end
 
@@ -609,27 +554,19 @@ function router:explain(given)
     given = given or NOTHING
 
     local req = request.new(given.lora_name, given.cache_salt)
-    local found, why, none
+    local form, why = read_prompt(self, r, zone, req, given, explain.asked())
+    local found, none, full
 
-    found, err, none = lib.match(r, zone, given.lora_name, given.cache_salt,
-                                 given.model, allowed_for(self, given),
-                                 self.policy.roles)
+    found, err, none, full = lib.candidates(r, zone)
 
-    if not found then
-        return nil, err, none
+    -- the path of POST /route is not that of the request in its body
+    if found and form then
+        why = read_text(self, r, zone, req, given, form, found)
+        found, err, none, full = lib.candidates(r, zone)
     end
 
-    if found.why == WHY.NO_TOKENS and self.tokenizer then
-
-        -- the path of POST /route is not that of the request in its body
-        local form = explain.asked() and tokenizer.form_of(req.fields)
-                     or tokenizer.form(req.uri)
-
-        found, why = match_text(self, r, zone, req, form, found, given)
-
-        if not found then
-            return nil, "no worker has room any more", true
-        end
+    if not found then
+        return nil, err, none or full
     end
 
     return explain.text(self, r, zone, req, found, given.params, why, random,

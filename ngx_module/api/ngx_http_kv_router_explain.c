@@ -362,7 +362,9 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
     int                                rc;
     char                              *err;
     ngx_http_kv_router_ctx_t          *ctx;
+    ngx_http_kv_router_names_t         names;
     ngx_http_kv_router_choice_t        choice;
+    ngx_http_kv_router_prompt_t        prompt;
     const ngx_http_kv_router_match_t  *match;
 
     static ngx_str_t  second = ngx_string("1");
@@ -371,11 +373,17 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 
     rc = ngx_http_kv_router_ffi_dry(c->request, c->zone, &err);
 
+    ngx_memzero(&names, sizeof(ngx_http_kv_router_names_t));
+    names.roles = NGX_HTTP_KV_ROUTER_ANY_ROLE;
+
     if (rc == NGX_OK) {
-        rc = ngx_http_kv_router_ffi_match(c->request, c->zone, NULL, 0, NULL,
-                                          0, NULL, 0, NULL, 0,
-                                          NGX_HTTP_KV_ROUTER_ANY_ROLE, &match,
-                                          &err);
+        rc = ngx_http_kv_router_ffi_prompt(c->request, c->zone, &names, NULL,
+                                           0, &prompt, &err);
+    }
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_kv_router_ffi_candidates(c->request, c->zone, 0, &match,
+                                               &err);
     }
 
     if (rc == NGX_DECLINED || rc == NGX_BUSY) {

@@ -25,7 +25,7 @@
  * new Lua files but never a new module: the library compares.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   13
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   14
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -111,18 +111,48 @@ typedef struct {
 } ngx_http_kv_router_match_t;
 
 
-/* What a policy chose, for people; what is NULL is not known. */
+/* Names given for a request beside its body.  With NULL a length is 0. */
 typedef struct {
-    const unsigned char *policy;
+    const unsigned char *lora;      /* a namespace of hashes; NULL: none */
+    size_t               lora_len;
+    const unsigned char *salt;      /* another namespace; NULL: the
+                                       "cache_salt" of the body */
+    size_t               salt_len;
+    const unsigned char *model;     /* only workers of this model, or of none,
+                                       are eligible; NULL: the "model" of the
+                                       body, or of the one searched before */
+    size_t               model_len;
+    const unsigned char *allowed;   /* only workers of these ids, joined by
+                                       commas or blanks; NULL: all */
+    size_t               allowed_len;
+    uint32_t             roles;     /* eligible ones: 1 << kvr_role_t each */
+} ngx_http_kv_router_names_t;
+
+
+/* The prompt of a request, as it was found. */
+typedef struct {
+    uint32_t    tokens;
+    uint32_t    blocks;             /* that were hashed */
+    uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when hashed */
+    uint32_t    model_len;
+    const char *model;              /* of eligible workers, the request's
+                                       memory; NULL: any */
+} ngx_http_kv_router_prompt_t;
+
+
+/* The choice of a policy; a field that is NULL is not known. */
+typedef struct {
+    const unsigned char *policy;    /* its name */
     size_t               policy_len;
-    const unsigned char *reason;
+    const unsigned char *reason;    /* the policy's own word */
     size_t               reason_len;
-    const uint32_t      *order;     /* candidates: the choice, and what retries
-                                       follow */
+    const uint32_t      *order;     /* numbers of candidates, from 0: the
+                                       choice, then those for retries */
     size_t               norder;
-    const uint32_t      *prefill;   /* who computes the prompt instead */
+    const uint32_t      *prefill;   /* candidates that compute the prompt */
     size_t               nprefill;
     const double        *costs;     /* one for each candidate */
+    double               us;        /* microseconds spent deciding */
     uint32_t             why;       /* NGX_HTTP_KV_ROUTER_... */
 } ngx_http_kv_router_choice_t;
 
@@ -140,49 +170,45 @@ double ngx_http_kv_router_ffi_now_us(void);
 /* ---- the request path --------------------------------------------------- */
 
 /*
- * access, after the body was read: finds token ids in the body, hashes them,
- * looks them up and fills the candidates.  *out belongs to the request.
+ * access, after the body was read: finds the prompt's token ids, hashes their
+ * blocks, and keeps the hashes with the request, and all that makes a worker
+ * eligible, for ngx_http_kv_router_ffi_candidates().  Once a request; for a
+ * text twice: its ids are there when it has been tokenized.
  *
- * lora, salt: hash namespaces; when salt is NULL the body's "cache_salt" is
- * taken.  model: only workers of that model, or of none, are eligible; NULL:
- * the body's "model".  allowed: only workers of these ids, joined by commas or
- * blanks; NULL: all.  roles: a bit, 1 << kvr_role_t, for each eligible one.
+ * tokens: ntokens ids in native order; NULL: the body is searched for ids, a
+ * model and a salt.  What is given is copied.  A body is searched in one pass.
  *
- * Whatever is wrong with the body, the answer is NGX_OK, out->why says it,
- * overlaps are 0, and there are candidates as long as there are workers.
- * NGX_DECLINED: no worker at all.  NGX_BUSY: all eligible workers have their
- * max_active requests.
+ * NGX_OK: whatever is wrong with the body, out->why says it.  NGX_ERROR: no
+ * memory; the candidates have no overlap then, if any can be listed.
  */
-int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
-    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len,
-    const u_char *allowed, size_t allowed_len, uint32_t roles,
-    const ngx_http_kv_router_match_t **out, char **err);
+int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
+    const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
+    size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
 
 /*
- * The same for tokens that are there already (u32, native order).  model
- * NULL: that of a body that the function above found without token ids.
+ * access, after the above: the workers that the request may go to now, with
+ * what each has of the prompt and its load; as often as is needed.  *out
+ * belongs to the request; the next call changes it.
+ *
+ * by_load: 1: the prompt's hashes are dropped, overlaps are 0.
+ *
+ * NGX_OK: there is one candidate at least; if no worker is eligible, all that
+ * do not drain are candidates.  NGX_DECLINED: no worker at all.  NGX_BUSY: all
+ * that are eligible have their max_active requests.  NGX_ERROR: no memory.
  */
-int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
-    const uint32_t *tokens, size_t ntokens,
-    const u_char *lora, size_t lora_len, const u_char *salt, size_t salt_len,
-    const u_char *model, size_t model_len,
-    const u_char *allowed, size_t allowed_len, uint32_t roles,
-    const ngx_http_kv_router_match_t **out, char **err);
+int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
+    int by_load, const ngx_http_kv_router_match_t **out, char **err);
 
 /*
- * access: the decision.  Reserves the load at candidates[i] of the request's
- * last match and sets the variables.  ranked: indices of candidates in the
- * order in which retries follow, without i; copied.  When they are used up, or
- * NULL, retries go by overlap and load.  why: NGX_HTTP_KV_ROUTER_…; reason:
- * the policy's word, copied.  us: microseconds spent deciding.  A second call
- * moves the reservation.  When candidates[i] is full or out by now the next
- * one has the request.  NGX_BUSY: none has room, and nothing is reserved.
+ * access: the decision.  Reserves the load at the candidate order[0] of the
+ * request's last match and sets the variables.  Retries follow the rest of
+ * order; when it is used up they go by overlap and load.  prefill and costs
+ * are not read; all else is copied.  A second call moves the reservation.
+ * When the candidate is full or out by now the next one has the request.
+ * NGX_BUSY: none has room, and nothing is reserved.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
-    uint32_t i, const uint32_t *ranked, size_t nranked,
-    const u_char *policy, size_t policy_len, uint32_t why,
-    const u_char *reason, size_t reason_len, double us, char **err);
+    const ngx_http_kv_router_choice_t *choice, char **err);
 
 /*
  * access, after the above: candidates[i] prefills for the one that was
@@ -219,14 +245,14 @@ int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
     uint32_t i, uint32_t *rank);
 
 /*
- * access, before a match: it is only to be explained.  Nothing is counted of
- * it, and nothing can be reserved.
+ * access, before the prompt: the request is only to be explained.  Nothing is
+ * counted of it, and nothing can be reserved.
  */
 int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 
 /*
- * The request's last match and what was chosen, as JSON.  *out is malloc()ed,
- * to be freed by ngx_http_kv_router_ffi_free().
+ * The request's last match and what was chosen, as JSON, but for us.  *out is
+ * malloc()ed, to be freed by ngx_http_kv_router_ffi_free().
  */
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,

@@ -152,6 +152,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;
+    ngx_atomic_t                    prompts_scanned;
     ngx_atomic_t                    lookups;       /* of blocks, by requests */
     ngx_atomic_t                    lookups_matched;
     ngx_atomic_t                    redis_connects;

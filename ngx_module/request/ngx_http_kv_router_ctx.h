@@ -24,8 +24,8 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 
 /*
- * Memory of the request's pool, which its next match uses again: one that
- * waits is matched 100 times a second.
+ * Memory of the request's pool, which is used again: while a request waits its
+ * candidates are listed 100 times a second, and a text has two prompts.
  */
 
 typedef enum {
@@ -51,12 +51,15 @@ typedef struct {
 
     ngx_http_kv_router_room_t       rooms[NGX_HTTP_KV_ROUTER_ROOMS];
 
-    ngx_str_t                       model;         /* of a body without ids */
+    ngx_http_kv_router_prompt_t     prompt;
+    uint64_t                       *hashes;        /* prompt.blocks; NULL */
+    ngx_str_t                       allowed;       /* ids; data NULL: all */
+    uint32_t                        roles;         /* that are eligible */
+
     ngx_http_kv_router_match_t      match;
     ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
                                                       are out, for retries */
     uint32_t                        ncandidates;   /* of both */
-    uint64_t                       *hashes;        /* match.prompt_blocks */
 
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
@@ -98,7 +101,10 @@ typedef struct {
     unsigned                        told:1;        /* a rank, to an engine, of
                                                       this zone or another */
     unsigned                        line_end:1;    /* the last byte of it */
-    unsigned                        matched:1;
+    unsigned                        prompted:1;    /* prompt, allowed and roles
+                                                      are what they should */
+    unsigned                        matched:1;     /* match and candidates
+                                                      are those of prompt */
     unsigned                        dry:1;         /* nothing is counted */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;

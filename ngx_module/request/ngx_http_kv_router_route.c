@@ -83,12 +83,10 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
 int
 ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
-    uint32_t i, const uint32_t *ranked, size_t nranked,
-    const u_char *policy, size_t policy_len, uint32_t why,
-    const u_char *reason, size_t reason_len, double us, char **err)
+    const ngx_http_kv_router_choice_t *choice, char **err)
 {
     size_t                       n;
-    uint32_t                     k, chosen;
+    uint32_t                     i, k, chosen;
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_shctx_t  *sh;
 
@@ -104,6 +102,8 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    i = choice->norder ? choice->order[0] : UINT32_MAX;
+
     if (i >= ctx->match.n) {
         *err = "no such candidate";
         return NGX_ERROR;
@@ -115,19 +115,19 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->rank = UINT32_MAX;
 
     if (ctx->tried == NULL
-        || ngx_http_kv_router_copy_str(r->pool, &ctx->policy, policy,
-                                       policy_len)
+        || ngx_http_kv_router_copy_str(r->pool, &ctx->policy, choice->policy,
+                                       choice->policy_len)
            != NGX_OK
-        || ngx_http_kv_router_copy_str(r->pool, &ctx->reason, reason,
-                                       reason_len)
+        || ngx_http_kv_router_copy_str(r->pool, &ctx->reason, choice->reason,
+                                       choice->reason_len)
            != NGX_OK)
     {
         *err = "no memory";
         return NGX_ERROR;
     }
 
-    if (ranked && nranked) {
-        n = ngx_min(nranked, ctx->match.n);
+    if (choice->norder > 1) {
+        n = ngx_min(choice->norder - 1, ctx->match.n);
 
         ctx->ranked = ngx_palloc(r->pool, n * sizeof(uint32_t));
         if (ctx->ranked == NULL) {
@@ -135,7 +135,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
             return NGX_ERROR;
         }
 
-        ngx_memcpy(ctx->ranked, ranked, n * sizeof(uint32_t));
+        ngx_memcpy(ctx->ranked, &choice->order[1], n * sizeof(uint32_t));
         ctx->nranked = n;
     }
 
@@ -157,17 +157,17 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
     ctx->prefiller = NULL;
-    ctx->why = why;
+    ctx->why = choice->why;
 
     ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router policy \"%V\" chose worker \"%*s\" rank %uD "
                    "because of %s: \"%V\", %uD others ranked",
                    &ctx->policy, (size_t) ctx->candidates[i].worker_len,
                    ctx->candidates[i].worker, ctx->candidates[i].rank,
-                   ngx_http_kv_router_why_name(why), &ctx->reason,
+                   ngx_http_kv_router_why_name(choice->why), &ctx->reason,
                    ctx->nranked);
 
-    ctx->us = us;
+    ctx->us = choice->us;
     ctx->decided_us = ngx_http_kv_router_now_us();
     ctx->first_byte_us = 0;
     ctx->output_tokens = 0;
@@ -218,13 +218,14 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     (void) ngx_atomic_fetch_add(&sh->overlap_blocks,
                                 ctx->chosen->device - ctx->chosen->predicted);
     (void) ngx_atomic_fetch_add(&sh->best_blocks, ctx->best);
-    (void) ngx_atomic_fetch_add(&sh->decide_us, (ngx_atomic_int_t) us);
+    (void) ngx_atomic_fetch_add(&sh->decide_us,
+                                (ngx_atomic_int_t) choice->us);
 
-    if (why < NGX_HTTP_KV_ROUTER_REASONS) {
-        (void) ngx_atomic_fetch_add(&sh->by_reason[why], 1);
+    if (choice->why < NGX_HTTP_KV_ROUTER_REASONS) {
+        (void) ngx_atomic_fetch_add(&sh->by_reason[choice->why], 1);
     }
 
-    if (why == NGX_HTTP_KV_ROUTER_POLICY_ERROR) {
+    if (choice->why == NGX_HTTP_KV_ROUTER_POLICY_ERROR) {
         (void) ngx_atomic_fetch_add(&sh->policy_errors, 1);
     }
 

@@ -17,6 +17,9 @@
 #include "ngx_http_kv_router_ctx.h"
 
 
+/* prompt: as one of less than a block; its model stays */
+void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);
+
 /* rank: has the worker of candidate i several? */
 ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 

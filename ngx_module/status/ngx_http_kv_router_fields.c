@@ -103,6 +103,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Requests whose policy failed."),
     counter(policy_slow, "policy_slow", "policy_slow_total",
             "Times that a policy took over 10 ms to choose."),
+    counter(prompts_scanned, "prompts_scanned", "prompts_scanned_total",
+            "Times that a request's body was searched for token ids."),
     counter(lookups, "lookups", "lookups_total",
             "Prompts whose blocks were looked up."),
     counter(lookups_matched, "lookups_matched", "lookups_matched_total",

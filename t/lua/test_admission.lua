@@ -45,18 +45,22 @@ local function come(name, priority)
     local request = {}
 
     request.co = coroutine.create(function()
-        local found, why = gate:enter(priority or 0, function()
+        local asked = { priority = priority or 0 }
+        local place, why = gate:wait(nil, asked)
+
+        while place do
             looks = looks + 1
 
             if room > 0 then
                 room = room - 1
-                return name
+                break
             end
 
-            return nil
-        end)
+            place, why = gate:wait(place, asked)
+        end
 
-        done[#done + 1] = found or name .. " " .. why
+        gate:leave(place)
+        done[#done + 1] = why and name .. " " .. why or name
     end)
 
     requests[#requests + 1] = request

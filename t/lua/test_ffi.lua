@@ -40,7 +40,8 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", lora = "lora_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
-                  health = "health_id", policy = "policy_data" }
+                  health = "health_id", policy = "policy_data",
+                  salt = "salt_data", allowed = "allowed_data" }
 
 local structs = 0
 
@@ -71,7 +72,7 @@ for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
-is(structs, 5, "structures in the header")
+is(structs, 7, "structures in the header")
 
 
 -- ---- functions --------------------------------------------------------------

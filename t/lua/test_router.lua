@@ -20,8 +20,8 @@ local c = fake.c
 local state              -- of the request that is played
 
 local function reset(more)
-    state = { now = 5000, rc = 0, tokens_rc = 0, reserve_rc = 0, reserved = -5,
-              reserves = 0 }
+    state = { now = 5000, prompt_rc = 0, tokens_rc = 0, rc = 0, reserve_rc = 0,
+              reserved = -5, scans = 0, lists = 0, reserves = 0 }
     fake.log, fake.printed, fake.exited = {}, "", nil
     fake.body, fake.body_read = nil, false
     fake.balancer = {}
@@ -39,7 +39,7 @@ local function reset(more)
 end
 
 local function str(data, len)
-    return data and data:sub(1, tonumber(len))
+    return data ~= nil and ffi.string(data, len) or nil
 end
 
 local function say(err, sentence)
@@ -64,52 +64,59 @@ function c.reserved()
     return state.reserved
 end
 
-local function match(out, rc, why, tokens)
+-- prompt_rc, tokens_rc: of the body's and of that of tokens; rc, rc_later: of
+-- candidates, before and after these
+function c.prompt(_, _, names, tokens, n, out, err)
+    state.allowed = str(names.allowed_data, names.allowed_len)
+    state.roles = names.roles
+    say(err, "prompt failed")
+
+    if tokens then
+        state.tokens, state.why = tonumber(n), 0
+        state.text_salt = str(names.salt_data, names.salt_len)
+        state.rc = state.rc_later or state.rc
+    else
+        state.scans = state.scans + 1
+        state.lora = str(names.lora_data, names.lora_len)
+        state.salt = str(names.salt_data, names.salt_len)
+        state.model = str(names.model_data, names.model_len)
+    end
+
+    out.why = state.why or 0
+
+    return tokens and state.tokens_rc or state.prompt_rc
+end
+
+function c.candidates(_, _, by_load, out, err)
+    state.lists = state.lists + 1
+    state.by_load = by_load == 1
+    say(err, "candidates failed")
+
+    local rc = state.by_load and state.by_load_rc or state.rc
+
     if rc ~= 0 then
         return rc
     end
 
-    state.match = fake.match(state.list, { why = why, prompt_tokens = tokens })
+    state.match = fake.match(state.list, { why = state.why or 0,
+                                           prompt_tokens = state.tokens or 64 })
     out[0] = state.match
 
     return 0
 end
 
-function c.match(_, _, lora, lora_len, salt, salt_len, model, model_len,
-                 allowed, allowed_len, roles, out, err)
-    state.allowed, state.roles = str(allowed, allowed_len), roles
-    state.lora, state.salt = str(lora, lora_len), str(salt, salt_len)
-    state.model = str(model, model_len)
-    say(err, "match failed")
+function c.reserve(_, _, choice, err)
+    local order = {}
 
-    -- of a text that was tokenized, if room went meanwhile
-    local rc = state.tokens and state.rc_later or state.rc
-
-    return match(out, rc, state.why or 0, 64)
-end
-
-function c.match_tokens(_, _, tokens, n, lora, lora_len, salt, salt_len, model,
-                        model_len, allowed, allowed_len, roles, out, err)
-    state.allowed, state.roles = str(allowed, allowed_len), roles
-    state.tokens = tokens and tonumber(n) or 0
-    state.text_salt = str(salt, salt_len)
-    say(err, "match_tokens failed")
-
-    return match(out, state.tokens_rc, 0, state.tokens)
-end
-
-function c.reserve(_, _, i, ranked, n, policy, policy_len, why, reason,
-                   reason_len, us, err)
-    local order = { tostring(i) }
-
-    for j = 0, tonumber(n) - 1 do
-        order[j + 2] = tostring(ranked[j])
+    for j = 1, tonumber(choice.norder) do
+        order[j] = tostring(choice.order[j - 1])
     end
 
     state.reserves = state.reserves + 1
     state.order = table.concat(order, " ")
-    state.policy, state.by = str(policy, policy_len), why
-    state.reason, state.us = str(reason, reason_len), us
+    state.policy = str(choice.policy_data, choice.policy_len)
+    state.reason = str(choice.reason_text, choice.reason_len)
+    state.by, state.us = choice.why, choice.us
     say(err, "the holder is gone")
 
     -- other processes are quicker so often
@@ -136,7 +143,8 @@ function c.rank(_, _, _, rank)
     return state.rank and 0 or -5
 end
 
-function c.refused()
+function c.refused(_, why)
+    state.refused = why
 end
 
 function c.prefill_ended()
@@ -280,7 +288,7 @@ local pinned = kv.new("main", { pin = true })
 reset()
 pinned:access()
 is(state.allowed, "w1,w2", "x-kv-worker: with pin these are all there are")
-reset { why = WHY.NO_TOKENS, rc = -1 }
+reset { why = WHY.NO_TOKENS, prompt_rc = -1 }
 pinned:access()
 is(state.allowed, "w1,w2", "x-kv-worker: also when matching failed")
 reset()
@@ -330,6 +338,7 @@ reset { quicker = 1 }
 router:access()
 is(fake.exited, nil, "another process is quicker: the request looks again")
 is(state.reserves, 2, "another process is quicker: and reserves what is left")
+is(state.scans, 1, "another process is quicker: the body is scanned once")
 
 reset { quicker = 9 }
 router:access()
@@ -365,6 +374,7 @@ reset { rc = -5 }
 router:access()
 is(fake.exited, 503, "no worker: 503")
 is(ngx.status, 503, "no worker: as the status")
+is(state.refused, WHY.NO_WORKER, "no worker: counted")
 is(ngx.header["Retry-After"], 1, "no worker: Retry-After")
 is(require "cjson".decode(fake.printed).error.code, "no_worker",
    "no worker: an error as OpenAI's API has it")
@@ -376,24 +386,34 @@ fake.body_error = nil
 is(state.order, "1 2 0", "no body can be read: routed all the same")
 has(fake.log[1], "unknown length", "no body can be read: logged")
 
-reset { rc = -1 }
+reset { prompt_rc = -1 }
+router:access()
+is(state.order, "1 2 0", "no prompt: routed by load")
+has(fake.log[1], "no match, routed by load: prompt failed",
+    "no prompt: logged")
+
+reset { rc = -1, by_load_rc = 0 }
 router:access()
 is(state.order, "1 2 0", "match fails: routed by load")
-has(fake.log[1], "match failed", "match fails: logged")
+has(fake.log[1], "no match, routed by load: candidates failed",
+    "match fails: logged")
 router:access()
 is(#fake.log, 1, "match fails: once a minute")
 fake.time = fake.time + 61
 router:access()
 is(#fake.log, 2, "match fails: and the next minute again")
 
-reset { rc = -1, tokens_rc = -1 }
+reset { rc = -1 }
 router:access()
 is(fake.exited, 503, "both fail: 503")
+is(state.lists, 2, "both fail: nothing is tried a third time")
 is(#fake.log, 2, "both fail: both are logged")
+is(state.refused, nil, "both fail: there may be workers")
 
 reset { failures = 1 }
 router:access()
 is(state.reserves, 2, "a reservation fails: another is made")
+is(state.by_load, true, "a reservation fails: by load alone")
 has(fake.log[1], "the holder is gone", "a reservation fails: logged")
 is(fake.exited, nil, "a reservation fails: the request goes on")
 
@@ -421,6 +441,7 @@ fake.body = '{"prompt":"hi","cache_salt":"pepper"}'
 fake.sockets = { sock.new(OK) }
 text:access()
 is(state.tokens, 2, "text: is tokenized and matched")
+is(state.scans, 1, "text: the body is scanned once")
 is(state.by, WHY.BY_POLICY, "text: and routed as any other")
 is(state.text_salt, "pepper", "text: with the body's salt")
 is(state.us, 4, "text: the tokenizer's time doesn't count")
@@ -429,7 +450,7 @@ reset { why = WHY.NO_TOKENS }
 fake.body = '{"prompt":"other"}'
 fake.sockets = { sock.new("", { connect = "refused" }), sock.new("") }
 text:access()
-is(state.tokens, nil, "the tokenizer fails: no second match")
+is(state.tokens, nil, "the tokenizer fails: no second prompt")
 is(state.by, WHY.TOKENIZER, "the tokenizer fails: told")
 has(fake.log[1], "tokenizer: 10.0.0.3:8000: receive: closed, routed by load",
     "the tokenizer fails: logged")
@@ -451,20 +472,15 @@ text:access()
 is(state.by, WHY.TOKENIZER, "matching its tokens fails: told")
 is(fake.exited, nil, "matching its tokens fails: the request goes on")
 
-function c.refused(_, why)
-    state.refused = why
-end
-
-reset { why = WHY.NO_TOKENS, tokens_rc = -3 }
+reset { why = WHY.NO_TOKENS, rc_later = -3 }
 fake.body = '{"prompt":"fifth"}'
 fake.sockets = { sock.new(OK) }
-state.rc_later = -3
 text:access()
 is(fake.exited, 503, "no room is left when it was tokenized: refused")
 is(state.refused, WHY.OVERLOAD, "no room is left when it was tokenized: told")
 is(state.reserves, 0, "no room is left when it was tokenized: no reservation")
 
-reset { why = WHY.NO_TOKENS, tokens_rc = -5 }
+reset { why = WHY.NO_TOKENS, rc_later = -5 }
 fake.body = '{"prompt":"sixth"}'
 fake.sockets = { sock.new(OK) }
 text:access()

@@ -3,13 +3,24 @@
 -- Admission: requests that find no room at any worker wait for it, in order.
 --
 --     local gate = admission.new(conf)
---     local found, why = gate:enter(priority, try)
+--     local place, why
+--
+--     while not room() do
+--         place, why = gate:wait(place, request)
+--
+--         if not place then
+--             return why
+--         end
+--     end
+--
+--     gate:leave(place)
 --
 -- Each nginx process has a queue of its own, in the order of the requests'
 -- priority (the smallest number first, as vLLM has it), then of their coming.
 -- Room is made by other processes too, so the first of the queue looks for it
 -- every 10 ms, and right after a request of this process has ended.  The
--- others look at their places only.  When there is a queue, who comes goes to its place in it.
+-- others look at their places only.  A request which finds no room while others
+-- wait lines up among them.
 
 
 local semaphore = require "ngx.semaphore"
@@ -61,19 +72,6 @@ local function wake(self)
 end
 
 
-local function leave(self, waiter)
-    local i = place_of(self.waiters, waiter)
-
-    if i then
-        remove(self.waiters, i)
-    end
-
-    if i == 1 then
-        wake(self)
-    end
-end
-
-
 -- Who is the first by now: those that are gone make room for others.
 local function first_of(self)
     local waiters = self.waiters
@@ -119,53 +117,89 @@ local function line_up(self, waiter)
 end
 
 
--- Calls try() until it returns a value, which is returned.  nil, "full": the
--- queue is; nil, "timeout": no room came in time.  since: when the request began
--- to wait, if it has waited before.  Yields.
-function _M.enter(self, priority, try, since)
+-- Ends a wait: the request has found room, or gives up.  place: that of wait(),
+-- or nil: the request has not waited.
+function _M.leave(self, place)
+    if not place then
+        return
+    end
+
+    place.waits = false
+
+    if place.lined then
+        local i = place_of(self.waiters, place)
+
+        place.lined = false
+
+        if i then
+            remove(self.waiters, i)
+        end
+
+        if i == 1 then
+            wake(self)
+        end
+    end
+end
+
+
+-- A request that has found no room waits until it is to look again.  Returns its
+-- place, which is given to the next call, in another wait of the same request,
+-- too: so it keeps its turn and the end of its time.  The first call of a wait
+-- returns at once when nobody waits.  Returns nil and "full" when no more may
+-- wait, nil and "timeout" when no room came in time; otherwise leave() must be
+-- called in the end.  request.priority is read when the request lines up.
+-- Yields.
+function _M.wait(self, place, request)
     update_time()
 
-    if not first_of(self) then
-        local found = try()
+    if not place then
+        place = { since = now() }
+    end
 
-        if found then
-            return found
+    if not place.waits then
+        place.waits = true
+
+        if not first_of(self) then
+            return place
         end
     end
 
-    if full(self) then
-        return nil, "full"
-    end
+    local deadline = place.since + self.timeout
 
-    local waiter = { priority = priority, since = since or now(), looked = now(),
-                     semaphore = new_semaphore(0) }
-
-    line_up(self, waiter)
-
-    local deadline = waiter.since + self.timeout
-    local found
-
-    repeat
-        waiter.semaphore:wait(first_of(self) == waiter and LOOK or SLEEP)
-        update_time()
-        waiter.looked = now()
-
-        if first_of(self) == waiter then
-            found = try()
-
-        elseif not place_of(self.waiters, waiter) then
-            -- it was taken for gone, on a machine that stood still
-            line_up(self, waiter)
+    if not place.lined then
+        if full(self) then
+            return nil, "full"
         end
-    until found or now() >= deadline
 
-    leave(self, waiter)
+        place.lined = true
+        place.looked = now()
+        place.priority = request.priority
+        place.semaphore = place.semaphore or new_semaphore(0)
+        line_up(self, place)
 
-    if not found then
+    elseif now() >= deadline then
+        _M.leave(self, place)
         return nil, "timeout"
     end
 
-    return found
+    repeat
+        place.semaphore:wait(first_of(self) == place and LOOK or SLEEP)
+        update_time()
+        place.looked = now()
+
+        if first_of(self) == place then
+            return place
+        end
+
+        -- it was taken for gone, on a machine that stood still
+        if not place_of(self.waiters, place) then
+            line_up(self, place)
+        end
+    until now() >= deadline
+
+    _M.leave(self, place)
+
+    return nil, "timeout"
 end
 
 

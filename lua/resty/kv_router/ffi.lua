@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 13               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 14               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -101,6 +101,26 @@ typedef struct {
 } ngx_http_kv_router_found_t;
 
 typedef struct {
+    const unsigned char *lora_data;
+    size_t               lora_len;
+    const unsigned char *salt_data;
+    size_t               salt_len;
+    const unsigned char *model_data;
+    size_t               model_len;
+    const unsigned char *allowed_data;
+    size_t               allowed_len;
+    uint32_t             roles;
+} ngx_http_kv_router_names_t;
+
+typedef struct {
+    uint32_t    tokens;
+    uint32_t    blocks;
+    uint32_t    why;
+    uint32_t    model_len;
+    const char *model_data;
+} ngx_http_kv_router_prompt_t;
+
+typedef struct {
     const unsigned char *policy_data;
     size_t               policy_len;
     const unsigned char *reason_text;
@@ -110,6 +130,7 @@ typedef struct {
     const uint32_t      *prefill;
     size_t               nprefill;
     const double        *costs;
+    double               us;
     uint32_t             why;
 } ngx_http_kv_router_choice_t;
 
@@ -117,23 +138,13 @@ uint32_t ngx_http_kv_router_ffi_version(void);
 void *ngx_http_kv_router_ffi_zone(const unsigned char *name, size_t len);
 double ngx_http_kv_router_ffi_now_us(void);
 
-int ngx_http_kv_router_ffi_match(ngx_http_request_t *r, void *zone,
-    const unsigned char *lora, size_t lora_len,
-    const unsigned char *salt, size_t salt_len,
-    const unsigned char *model, size_t model_len,
-    const unsigned char *allowed, size_t allowed_len, uint32_t roles,
-    const ngx_http_kv_router_match_t **out, char **err);
-int ngx_http_kv_router_ffi_match_tokens(ngx_http_request_t *r, void *zone,
-    const uint32_t *tokens, size_t ntokens,
-    const unsigned char *lora, size_t lora_len,
-    const unsigned char *salt, size_t salt_len,
-    const unsigned char *model, size_t model_len,
-    const unsigned char *allowed, size_t allowed_len, uint32_t roles,
-    const ngx_http_kv_router_match_t **out, char **err);
+int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
+    const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
+    size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
+int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
+    int by_load, const ngx_http_kv_router_match_t **out, char **err);
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
-    uint32_t i, const uint32_t *ranked, size_t nranked,
-    const unsigned char *policy, size_t policy_len, uint32_t why,
-    const unsigned char *reason, size_t reason_len, double us, char **err);
+    const ngx_http_kv_router_choice_t *choice, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
 int ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
@@ -325,7 +336,10 @@ metatype("ngx_http_kv_router_outcome_t", { __index = worker_of })
 metatype("ngx_http_kv_router_found_t", { __index = worker_of })
 
 
--- ---- out buffers: read before anything can yield ----------------------------
+-- ---- structures passed to C -------------------------------------------------
+
+-- One of each serves all requests of this process: a call sets all fields that C
+-- reads, and reads all that C has written, before anything can yield.
 
 local err_out = ffi_new("char *[1]")
 local match_out = ffi_new("const ngx_http_kv_router_match_t *[1]")
@@ -335,7 +349,9 @@ local len_out = ffi_new("size_t[1]")
 local u32_out = ffi_new("uint32_t[2]")
 local u64_in = ffi_new("uint64_t[1]")
 local outcome_out = ffi_new("ngx_http_kv_router_outcome_t")
+local names_in = ffi_new("ngx_http_kv_router_names_t")
 local choice_in = ffi_new("ngx_http_kv_router_choice_t")
+local prompt_out = ffi_new("ngx_http_kv_router_prompt_t")
 
 
 -- The sentence that C left, or one for the code.
@@ -403,48 +419,79 @@ end
 
 -- ---- the request path -------------------------------------------------------
 
-local function matched(rc)
+-- Finds the request's prompt and keeps its hashes for candidates(): tokens, a
+-- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
+-- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
+-- all; roles: a bit for each, see ROLE_BITS.  A salt and a model that are nil
+-- are the body's; with tokens only the model is, of the body searched before.
+-- Returns one of WHY, BY_POLICY: there are hashes; or nil, err: no memory.
+function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
+    local names = names_in
+
+    names.lora_data = lora
+    names.lora_len = len_of(lora)
+    names.salt_data = salt
+    names.salt_len = len_of(salt)
+    names.model_data = model
+    names.model_len = len_of(model)
+    names.allowed_data = allowed
+    names.allowed_len = len_of(allowed)
+    names.roles = roles
+
+    local rc = C.ngx_http_kv_router_ffi_prompt(r, zone, names, tokens, n or 0,
+                                               prompt_out, err_out)
     if rc ~= OK then
-        return nil, failure(rc), rc == DECLINED or rc == BUSY, rc == BUSY
+        return nil, failure(rc)
+    end
+
+    return prompt_out.why
+end
+
+
+-- The workers that the request may go to now, after prompt().  Returns a match
+-- (#m candidates, m[i], m.why, ...), which lives as long as the request and
+-- changes with the next call; or nil, err, true when there is no worker at all,
+-- and then true when all that are eligible are full.  by_load: true: the hashes
+-- of the prompt are dropped, overlaps are 0.
+function _M.candidates(r, zone, by_load)
+    local rc = C.ngx_http_kv_router_ffi_candidates(r, zone, by_load and 1 or 0,
+                                                   match_out, err_out)
+    if rc ~= OK then
+        return nil, failure(rc), rc == DECLINED, rc == BUSY
     end
 
     return match_out[0][0]
 end
 
 
--- Token ids of the request's body, looked up.  lora, salt, model: strings or
--- nil; allowed: ids of workers, joined by commas, or nil; roles: a bit for
--- each, see ROLE_BITS.  Returns the match (#m candidates, m[i], m.why, ...),
--- which lives as long as the request, or nil, err, and true when there is no
--- worker at all, or, then true once more, when all that are eligible are full.
-function _M.match(r, zone, lora, salt, model, allowed, roles)
-    return matched(C.ngx_http_kv_router_ffi_match(r, zone, lora, len_of(lora),
-                                                  salt, len_of(salt), model,
-                                                  len_of(model), allowed,
-                                                  len_of(allowed), roles,
-                                                  match_out, err_out))
+local function chosen(policy, why, reason, order, n)
+    local c = choice_in
+
+    c.policy_data = policy
+    c.policy_len = len_of(policy)
+    c.reason_text = reason
+    c.reason_len = len_of(reason)
+    c.order = order
+    c.norder = n
+    c.prefill = nil
+    c.nprefill = 0
+    c.costs = nil
+    c.us = 0
+    c.why = why
+
+    return c
 end
 
 
--- The same for tokens: a uint32_t array of n, or nil and 0.
-function _M.match_tokens(r, zone, tokens, n, lora, salt, model, allowed,
-                         roles)
-    return matched(C.ngx_http_kv_router_ffi_match_tokens(r, zone, tokens, n,
-                                                  lora, len_of(lora), salt,
-                                                  len_of(salt), model,
-                                                  len_of(model), allowed,
-                                                  len_of(allowed), roles,
-                                                  match_out, err_out))
-end
+-- Reserves a candidate of the last match.  order: a uint32_t array of n
+-- candidates, from 0: the choice, then those that retries follow; us:
+-- microseconds.  Returns nil, err, and true when all workers are full by now.
+function _M.reserve(r, zone, policy, why, reason, order, n, us)
+    local c = chosen(policy, why, reason, order, n)
 
+    c.us = us
 
--- Reserves candidate i (from 0) of the last match; ranked: a uint32_t array of
--- the n candidates (from 0) that retries follow, or nil.  us: microseconds.
--- Returns nil, err, and true when all workers are full by now.
-function _M.reserve(r, zone, i, ranked, n, policy, why, reason, us)
-    local rc = C.ngx_http_kv_router_ffi_reserve(r, zone, i, ranked, n, policy,
-                                                len_of(policy), why, reason,
-                                                len_of(reason), us, err_out)
+    local rc = C.ngx_http_kv_router_ffi_reserve(r, zone, c, err_out)
     if rc ~= OK then
         return nil, failure(rc), rc == BUSY
     end
@@ -500,7 +547,7 @@ function _M.rank(r, zone, i)
 end
 
 
--- The next match of this request is only to be explained: nothing is counted.
+-- The request is only to be explained: nothing is counted of it.
 function _M.dry(r, zone)
     local rc = C.ngx_http_kv_router_ffi_dry(r, zone, err_out)
     if rc ~= OK then
@@ -515,7 +562,7 @@ end
 -- candidates (from 0), nil and 0 when nothing was; prefill: a table of
 -- candidate numbers (from 1) or nil; costs: a double array from 0, or nil.
 function _M.explain(r, zone, policy, why, reason, order, n, prefill, costs)
-    local c = choice_in
+    local c = chosen(policy, why, reason, order, n)
     local at
 
     if prefill then
@@ -526,16 +573,9 @@ function _M.explain(r, zone, policy, why, reason, order, n, prefill, costs)
         end
     end
 
-    c.policy_data = policy
-    c.policy_len = len_of(policy)
-    c.reason_text = reason
-    c.reason_len = len_of(reason)
-    c.order = order
-    c.norder = n
     c.prefill = at
     c.nprefill = prefill and #prefill or 0
     c.costs = costs
-    c.why = why
 
     local rc = C.ngx_http_kv_router_ffi_explain(r, zone, c, text_out, len_out,
                                                 err_out)

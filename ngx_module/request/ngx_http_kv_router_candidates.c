@@ -1,0 +1,451 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The candidates of a request, listed as often as is needed: the eligible
+ * workers with their load, and the blocks of the prompt that each has.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+#include "../status/ngx_http_kv_router_watch.h"
+
+
+static ngx_int_t ngx_http_kv_router_lookup(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, uint32_t *found);
+static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+static ngx_uint_t ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id);
+static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_holder_t *h, ngx_uint_t strict);
+static ngx_uint_t ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
+static ngx_int_t ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx);
+
+
+/*
+ * The matches of a lookup: a buffer of this process, used within one call, of
+ * one for each rank of max_workers.
+ */
+
+static kvr_match_t  *ngx_http_kv_router_matches;
+static uint32_t      ngx_http_kv_router_matches_size;
+
+
+/* Is id one of those in the list, which commas or blanks join? */
+
+static ngx_uint_t
+ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id)
+{
+    u_char  *p, *last, *start;
+
+    p = list->data;
+    last = p + list->len;
+
+    while (p < last) {
+
+        if (*p == ',' || *p == ' ' || *p == '\t') {
+            p++;
+            continue;
+        }
+
+        start = p;
+
+        while (p < last && *p != ',' && *p != ' ' && *p != '\t') {
+            p++;
+        }
+
+        if ((size_t) (p - start) == id->len
+            && ngx_memcmp(start, id->data, id->len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_holder_t *h, ngx_uint_t strict)
+{
+    ngx_http_kv_router_prompt_t  *prompt;
+
+    if (h->draining || !strict) {
+        return !h->draining;
+    }
+
+    /* prefill and decode workers are for policies that ask for pairs */
+
+    if ((ctx->roles & 1 << h->role) == 0) {
+        return 0;
+    }
+
+    if (ctx->allowed.data && !ngx_http_kv_router_listed(&ctx->allowed, &h->id))
+    {
+        return 0;
+    }
+
+    prompt = &ctx->prompt;
+
+    return prompt->model == NULL || h->model.len == 0
+           || (h->model.len == prompt->model_len
+               && ngx_memcmp(h->model.data, prompt->model, h->model.len) == 0);
+}
+
+
+/* 0: it is out, by its health */
+
+static ngx_uint_t
+ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c)
+{
+    double               share;
+    uint64_t             last;
+    kvr_load_row_t       load;
+    kvr_report_load_t    reported;
+    const kvr_worker_t  *w;
+
+    w = h->worker;
+
+    kvr_load_read(&ctx->zone->router.load, h->holder, h->generation, &load);
+
+    c->active_requests = load.active;
+    c->active_prefills = load.prefills;
+    c->prefill_tokens = load.prefill_tokens;
+    c->decode_blocks = load.decode_blocks;
+    c->additional_blocks = ctx->prompt.blocks;
+
+    c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
+                                                   h->number),
+                                 h->generation, &h->health, ngx_current_msec,
+                                 &share);
+    c->share = share;
+    c->weight = h->weight * share;
+
+    last = kvr_load64(&w->stream.last_ms);
+    c->age = last == 0 ? -1 : last >= ngx_current_msec
+                              ? 0 : (ngx_current_msec - last) / 1000.0;
+
+    c->holder = h->holder;
+    c->generation = h->generation;
+    c->rank = h->rank;
+    c->device = 0;
+    c->host = 0;
+    c->disk = 0;
+    c->predicted = 0;
+    c->role = h->role;
+    c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
+    c->max_active = h->max_active;
+    c->worker_len = h->id.len;
+    c->address_len = h->address.len;
+    c->model_len = h->model.len;
+    c->lora_len = h->lora.len;
+    c->worker = (char *) h->id.data;
+    c->address = (char *) h->address.data;
+    c->model = (char *) h->model.data;
+    c->lora = (char *) h->lora.data;
+    c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
+
+    (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,
+                           ngx_current_msec, ctx->zone->report_ms, &reported);
+
+    c->reported_waiting = reported.waiting;
+    c->reported_running = reported.running;
+    c->reported_usage = reported.usage;
+
+    return kvr_health_usable(c->health);
+}
+
+
+/*
+ * Who has how much of the prompt: *found of ngx_http_kv_router_matches, 0 when
+ * there is nothing to look up.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    uint32_t *found)
+{
+    uint32_t      max;
+    kvr_match_t  *m;
+
+    max = kvr_router_max_holders(&ctx->zone->router);
+
+    if (max > ngx_http_kv_router_matches_size) {
+        m = ngx_alloc(max * sizeof(kvr_match_t), r->connection->log);
+        if (m == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_free(ngx_http_kv_router_matches);
+        ngx_http_kv_router_matches = m;
+        ngx_http_kv_router_matches_size = max;
+    }
+
+    *found = 0;
+
+    if (ctx->hashes) {
+        *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
+                                 ctx->prompt.blocks, false,
+                                 ngx_http_kv_router_matches, max);
+
+        if (!ctx->dry) {
+            ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+        }
+    }
+
+    if (ctx->dry) {
+        return NGX_OK;
+    }
+
+    return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
+                                    ctx->prompt.blocks,
+                                    ngx_http_kv_router_matches, *found,
+                                    &ctx->match.frequencies,
+                                    &ctx->match.nfrequencies);
+}
+
+
+/*
+ * Eligible holders with their load.  Those that are out by their health are
+ * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
+ * who could have the request are full.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i, k, n, all, full, strict, *out;
+    ngx_http_kv_router_holder_t     *h;
+    ngx_http_kv_router_candidate_t  *c;
+
+    c = ctx->candidates;
+
+    out = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_OUT,
+                                  (ctx->fleet->n + 1) * sizeof(uint32_t));
+    if (out == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+    k = 0;
+
+    for (strict = 2; strict-- > 0 && n + k == 0; /* void */ ) {
+
+        for (i = 0; i < ctx->fleet->n; i++) {
+            h = &ctx->fleet->holders[i];
+
+            if (!ngx_http_kv_router_eligible(ctx, h, strict)) {
+                continue;
+            }
+
+            if (ngx_http_kv_router_candidate(ctx, h, &c[n])) {
+                n++;
+
+            } else {
+                out[k++] = i;
+            }
+        }
+
+        if (n + k && (!strict || n == 0) && ctx->match.why == 0) {
+            ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
+        }
+    }
+
+    if (n + k && ngx_http_kv_router_zone_full(ctx)) {
+        ctx->match.n = 0;
+        ctx->ncandidates = 0;
+
+        return NGX_BUSY;
+    }
+
+    all = n;
+    n = ngx_http_kv_router_bound_list(c, n);
+
+    for (i = 0; i < k; i++) {
+        (void) ngx_http_kv_router_candidate(ctx,
+                                            &ctx->fleet->holders[out[i]],
+                                            &c[n + i]);
+    }
+
+    full = k;
+    k = n + ngx_http_kv_router_bound_list(&c[n], k);
+
+    ctx->match.n = all ? n : k;
+    ctx->ncandidates = k;
+
+    if (ctx->match.n == 0) {
+        return all || full ? NGX_BUSY : NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Candidates, then what of the prompt each has. */
+
+static ngx_int_t
+ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i, k, n, found, *where;
+    ngx_int_t                        rc;
+    kvr_match_t                     *m;
+    ngx_http_kv_router_candidate_t  *c;
+
+    n = ctx->fleet->n + 1;
+
+    ctx->candidates = ngx_http_kv_router_room(ctx,
+                                 NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+                                 n * sizeof(ngx_http_kv_router_candidate_t));
+    where = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_WHERE,
+                                    n * sizeof(uint32_t));
+
+    if (ctx->candidates == NULL || where == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(where, n * sizeof(uint32_t));
+
+    rc = ngx_http_kv_router_list(ctx);
+
+    ctx->match.candidates = ctx->candidates;
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < ctx->ncandidates; i++) {
+        k = ctx->fleet->by_holder[ctx->candidates[i].holder];
+        where[k - 1] = i + 1;
+    }
+
+    if (ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    m = ngx_http_kv_router_matches;
+
+    for (i = 0; i < found; i++) {
+
+        k = ctx->fleet->by_holder[m[i].holder];
+
+        if (k == 0 || where[k - 1] == 0) {
+            continue;
+        }
+
+        c = &ctx->candidates[where[k - 1] - 1];
+        c->device = m[i].device;
+        c->host = m[i].host;
+        c->disk = m[i].disk;
+
+        ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router match: worker \"%*s\" rank %uD has %uD "
+                       "blocks, %uD with host, %uD with disk; it is %s",
+                       (size_t) c->worker_len, c->worker, c->rank, c->device,
+                       c->host, c->disk, kvr_health_name(c->health));
+
+        if (where[k - 1] <= ctx->match.n) {
+            ctx->match.best = ngx_max(ctx->match.best, c->device);
+        }
+    }
+
+    return ngx_http_kv_router_expect(r, ctx);
+}
+
+
+ngx_int_t
+ngx_http_kv_router_touch(ngx_pool_t *pool, ngx_http_kv_router_zone_t *zone,
+    const uint64_t *locals, uint32_t n, const kvr_match_t *matches,
+    uint32_t found, uint32_t **out, uint32_t *nout)
+{
+    *out = NULL;
+    *nout = 0;
+
+    if (zone->params.frequency_ms == 0) {
+        return NGX_OK;
+    }
+
+    *out = ngx_palloc(pool, (ngx_min(n, KVR_FREQUENCY_DEPTH) + 1)
+                            * sizeof(uint32_t));
+    if (*out == NULL) {
+        return NGX_ERROR;
+    }
+
+    *nout = kvr_router_touch(&zone->router, locals, matches, found,
+                             ngx_current_msec, *out);
+
+    return NGX_OK;
+}
+
+
+int
+ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
+    int by_load, const ngx_http_kv_router_match_t **out, char **err)
+{
+    ngx_int_t                    rc;
+    ngx_http_kv_router_ctx_t    *ctx;
+    ngx_http_kv_router_fleet_t  *fleet;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->prompted) {
+        *err = "nothing is known of the request's prompt";
+        return NGX_ERROR;
+    }
+
+    if (by_load) {
+        ngx_http_kv_router_prompt_drop(ctx);
+    }
+
+    /* workers may have come or gone since the request began to wait */
+
+    fleet = ctx->reserved ? NULL : ngx_http_kv_router_fleet_get(ctx->zone);
+
+    if (fleet) {
+        ngx_http_kv_router_fleet_put(ctx->fleet);
+        ctx->fleet = fleet;
+    }
+
+    ctx->matched = 0;
+
+    ngx_memzero(&ctx->match, sizeof(ngx_http_kv_router_match_t));
+    ctx->match.block_size = ctx->zone->params.block_size;
+    ctx->match.prompt_tokens = ctx->prompt.tokens;
+    ctx->match.prompt_blocks = ctx->prompt.blocks;
+    ctx->match.why = ctx->prompt.why;
+    ctx->match.hashes = ctx->hashes;
+
+    rc = ngx_http_kv_router_fill(r, ctx);
+
+    ngx_log_debug6(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router match: prompt of %uD tokens, %uD blocks; %uD "
+                   "candidates and %uD that are out, best %uD blocks, rc:%i",
+                   ctx->match.prompt_tokens, ctx->match.prompt_blocks,
+                   ctx->match.n, ctx->ncandidates - ctx->match.n,
+                   ctx->match.best, rc);
+
+    switch (rc) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_BUSY:
+        *err = "all workers have their max_active requests";
+        return NGX_BUSY;
+
+    case NGX_DECLINED:
+        *err = "no worker";
+        return NGX_DECLINED;
+
+    default:
+        *err = "no memory";
+        return NGX_ERROR;
+    }
+
+    ctx->matched = 1;
+    *out = &ctx->match;
+
+    return NGX_OK;
+}
