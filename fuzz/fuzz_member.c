@@ -13,10 +13,10 @@
 #include "drained.h"
 
 #include "wire/kvr_address.h"
+#include "wire/kvr_redis_url.h"
 #include "wire/kvr_registration.h"
 #include "follow/kvr_snapshot.h"
 
-#include "../relay/kvr_relay_url.h"
 #include "../t/unit/kinds.h"
 
 
@@ -32,7 +32,7 @@ static void row(uint8_t what, const uint8_t *bytes, size_t len);
 static void field(uint8_t which, const char *value, size_t len);
 static void enrol(void);
 static void address(const char *text);
-static void url(const char *text);
+static void url(const char *bytes, size_t len);
 static void pointer(const char *bytes, size_t len);
 static void part(const char *bytes, size_t len);
 
@@ -137,7 +137,7 @@ row(uint8_t what, const uint8_t *bytes, size_t len)
         break;
 
     case 3:
-        url(text);
+        url((char *) bytes, len);
         break;
 
     case 4:
@@ -230,17 +230,38 @@ address(const char *text)
 }
 
 
+/* What is taken has a host, and no password is in the masked text. */
+
 static void
-url(const char *text)
+url(const char *bytes, size_t len)
 {
+    char             *copy, *masked;
+    size_t            n;
     const char       *wrong;
-    kvr_relay_url_t   u;
+    kvr_redis_url_t   u;
 
-    wrong = kvr_relay_url_parse(&u, text);
+    copy = fuzz_copy(bytes, len);
+    masked = malloc(len + KVR_REDIS_URL_MASK + 1);
 
-    if (wrong == NULL && (u.host[0] == '\0' || u.port > 65535)) {
-        fuzz_fail("an URL \"%s\"", u.name);
+    wrong = kvr_redis_url_parse(&u, copy, len);
+    n = kvr_redis_url_mask(masked, copy, len);
+
+    if (n > len + KVR_REDIS_URL_MASK) {
+        fuzz_fail("%zu bytes of %zu, masked", n, len);
     }
+
+    masked[n] = '\0';
+
+    if (wrong == NULL
+        && (u.host[0] == '\0' || u.port > 65535 || u.db > INT32_MAX
+            || (u.password[0] && strstr(masked, "***") == NULL
+                && strstr(masked, "password=") == NULL)))
+    {
+        fuzz_fail("a URL \"%s\", shown as \"%s\"", u.name, masked);
+    }
+
+    free(masked);
+    free(copy);
 }
 
 

@@ -32,9 +32,9 @@
 
 #include "kvr_relay_log.h"
 #include "kvr_relay_options.h"
-#include "kvr_relay_url.h"
 
 #include "normalise/kvr_engine.h"
+#include "wire/kvr_redis_url.h"
 #include "zone/kvr_router.h"
 
 #include <hiredis/hiredis.h>

@@ -5,9 +5,9 @@
 
 #include "kvr_relay_options.h"
 #include "kvr_relay_endpoints.h"
-#include "kvr_relay_url.h"
 
 #include "wire/kvr_event.h"
+#include "wire/kvr_redis_url.h"
 #include "fleet/kvr_fleet.h"
 #include "zone/kvr_router.h"
 
@@ -545,7 +545,7 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
     bool              tls;
     uint32_t          i;
     const char       *why;
-    kvr_relay_url_t   url;
+    kvr_redis_url_t   url;
 
     if (o->redis.n == 0) {
         o->redis.items[o->redis.n++] = strdup("redis://127.0.0.1:6379");
@@ -554,7 +554,8 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
     tls = false;
 
     for (i = 0; i < o->redis.n; i++) {
-        why = kvr_relay_url_parse(&url, o->redis.items[i]);
+        why = kvr_redis_url_parse(&url, o->redis.items[i],
+                                  strlen(o->redis.items[i]));
 
         if (why != NULL) {
             return kvr_relay_bad("redis", "URL %u %s", i + 1, why);

@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     kvr_relay_wire_t     wire;
     redisReader         *reader;
-    kvr_relay_url_t      where;         /* what is, or was, connected to */
+    kvr_redis_url_t      where;         /* what is, or was, connected to */
     uint32_t             url;           /* its index */
     bool                 up;            /* greeted, */
     uint64_t             up_ms;         /* then */
