@@ -46,10 +46,6 @@ static kvr_registration_t   reg;
 static kvr_snapshot_t      *snapshot;
 static bool                 begun;
 
-static const char *const    names[] = {
-    "address", "model", "role", "ranks", "block_size", "eagle", "weight", "no"
-};
-
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
@@ -165,14 +161,15 @@ static void
 field(uint8_t which, const char *value, size_t len)
 {
     char        *copy;
-    const char  *name, *wrong;
+    const char  *wrong;
 
     copy = fuzz_copy(value, len);
-    name = names[which % (sizeof(names) / sizeof(names[0]))];
-    wrong = kvr_registration_field(&reg, name, strlen(name), copy, len);
+    which %= KVR_MEMBER_FIELDS;
+    wrong = kvr_registration_field(&reg, which, copy, len);
 
     if (wrong && *wrong == '\0') {
-        fuzz_fail("%s is wrong, and nothing says why", name);
+        fuzz_fail("%s is wrong, and nothing says why",
+                  kvr_member_fields[which]);
     }
 
     free(copy);
@@ -270,14 +267,14 @@ url(const char *bytes, size_t len)
 static void
 pointer(const char *bytes, size_t len)
 {
-    char           *copies[KVR_POINTER_FIELDS];
-    size_t          n, lens[KVR_POINTER_FIELDS];
+    char           *copies[KVR_POINTER_ROUTER];
+    size_t          n, lens[KVR_POINTER_ROUTER];
     uint32_t        i;
     kvr_rc_t        rc;
     const char     *detail;
     kvr_pointer_t   p;
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         copies[i] = NULL;
         lens[i] = 0;
 
@@ -300,7 +297,7 @@ pointer(const char *bytes, size_t len)
     p.head.hybrid = false;
     rc = kvr_pointer_read(&p, (const char *const *) copies, lens, &detail);
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         free(copies[i]);
     }
 

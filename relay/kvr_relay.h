@@ -42,7 +42,7 @@
 
 
 #define KVR_RELAY_REASON  160       /* bytes of "why not complete" */
-#define KVR_RELAY_KEY     160       /* bytes of a Redis key */
+#define KVR_RELAY_KEY     160       /* bytes of a channel's name */
 
 
 typedef struct kvr_relay_s  kvr_relay_t;

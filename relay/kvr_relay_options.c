@@ -91,7 +91,7 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "rediss://: its key, without a password" },
 
     { "channel", "PREFIX", KVR_RELAY_TEXT, at(channel), 0, 0,
-      "what the channel's name begins with (kv-events:)" },
+      "what the channel's name begins with (" KVR_CHANNEL ")" },
 
     { "events", "ENDPOINT", KVR_RELAY_LIST, at(events), 0, 0,
       "the engine's ZMQ events, tcp://host:port; repeated: one a rank" },
@@ -189,7 +189,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     memset(given, 0, sizeof(given));
 
     o->redis_verify = true;
-    o->channel = "kv-events:";
+    o->channel = KVR_CHANNEL;
     o->ranks = 1;
     o->topic = "";
     o->trtllm_interval = 100;

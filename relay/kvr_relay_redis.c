@@ -633,7 +633,6 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     ...)
 {
     int          n;
-    size_t       len[KVR_RELAY_ARGS];
     va_list      args;
     const char  *argv[KVR_RELAY_ARGS];
 
@@ -645,13 +644,11 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         if (argv[n] == NULL) {
             break;
         }
-
-        len[n] = strlen(argv[n]);
     }
 
     va_end(args);
 
-    kvr_relay_redis_argv(r, reply, data, n, argv, len);
+    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
 }
 
 

@@ -71,7 +71,8 @@ void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
 
 /*
  * Sends a command; reply may be NULL.  It is called with NULL at once when
- * there is no connection.  Strings are terminated; args end with NULL.
+ * there is no connection.  Strings are terminated, and args end with NULL; of
+ * argv they are terminated when len is NULL.
  */
 void kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, ...) __attribute__((sentinel));
