@@ -248,8 +248,6 @@ $(BUILD)/unit/test_event_hostile $(BUILD)/unit-asan/test_event_hostile: \
 
 # What the relay has of its own.
 
-$(BUILD)/unit/test_relay_url: $(BUILD)/obj/relay/kvr_relay_url.o
-$(BUILD)/unit-asan/test_relay_url: $(BUILD)/obj-asan/relay/kvr_relay_url.o
 $(BUILD)/unit/test_relay_ranks: $(BUILD)/obj/relay/kvr_relay_ranks.o
 $(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
 
@@ -261,15 +259,12 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 	$(call link,$(SANITIZE))
 
 # Those of parts of the relay: all of it but its loop and its connections, see
-# fuzz/wires.h, and its URLs.
+# fuzz/wires.h.
 
 fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
-
-$(BUILD)/unit-asan/test_fuzz_member: $(BUILD)/obj-asan/relay/kvr_relay_url.o
-$(BUILD)/fuzz/fuzz_member: $(BUILD)/obj-fuzz/relay/kvr_relay_url.o
 
 $(BUILD)/unit-asan/test_fuzz_relay: $(BUILD)/obj-asan/fuzz/fuzz_relay.o \
                  $(BUILD)/obj-asan/fuzz/driver.o \

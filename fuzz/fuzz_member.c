@@ -13,10 +13,10 @@
 #include "drained.h"
 
 #include "wire/kvr_address.h"
+#include "wire/kvr_redis_url.h"
 #include "wire/kvr_registration.h"
 #include "follow/kvr_snapshot.h"
 
-#include "../relay/kvr_relay_url.h"
 #include "../t/unit/kinds.h"
 
 
@@ -32,7 +32,7 @@ static void row(uint8_t what, const uint8_t *bytes, size_t len);
 static void field(uint8_t which, const char *value, size_t len);
 static void enrol(void);
 static void address(const char *text);
-static void url(const char *text);
+static void url(const char *bytes, size_t len);
 static void pointer(const char *bytes, size_t len);
 static void part(const char *bytes, size_t len);
 
@@ -45,10 +45,6 @@ static kvr_router_t         router;
 static kvr_registration_t   reg;
 static kvr_snapshot_t      *snapshot;
 static bool                 begun;
-
-static const char *const    names[] = {
-    "address", "model", "role", "ranks", "block_size", "eagle", "weight", "no"
-};
 
 
 int
@@ -137,7 +133,7 @@ row(uint8_t what, const uint8_t *bytes, size_t len)
         break;
 
     case 3:
-        url(text);
+        url((char *) bytes, len);
         break;
 
     case 4:
@@ -165,14 +161,15 @@ static void
 field(uint8_t which, const char *value, size_t len)
 {
     char        *copy;
-    const char  *name, *wrong;
+    const char  *wrong;
 
     copy = fuzz_copy(value, len);
-    name = names[which % (sizeof(names) / sizeof(names[0]))];
-    wrong = kvr_registration_field(&reg, name, strlen(name), copy, len);
+    which %= KVR_MEMBER_FIELDS;
+    wrong = kvr_registration_field(&reg, which, copy, len);
 
     if (wrong && *wrong == '\0') {
-        fuzz_fail("%s is wrong, and nothing says why", name);
+        fuzz_fail("%s is wrong, and nothing says why",
+                  kvr_member_fields[which]);
     }
 
     free(copy);
@@ -230,17 +227,38 @@ address(const char *text)
 }
 
 
+/* What is taken has a host, and no password is in the masked text. */
+
 static void
-url(const char *text)
+url(const char *bytes, size_t len)
 {
+    char             *copy, *masked;
+    size_t            n;
     const char       *wrong;
-    kvr_relay_url_t   u;
+    kvr_redis_url_t   u;
 
-    wrong = kvr_relay_url_parse(&u, text);
+    copy = fuzz_copy(bytes, len);
+    masked = malloc(len + KVR_REDIS_URL_MASK + 1);
 
-    if (wrong == NULL && (u.host[0] == '\0' || u.port > 65535)) {
-        fuzz_fail("an URL \"%s\"", u.name);
+    wrong = kvr_redis_url_parse(&u, copy, len);
+    n = kvr_redis_url_mask(masked, copy, len);
+
+    if (n > len + KVR_REDIS_URL_MASK) {
+        fuzz_fail("%zu bytes of %zu, masked", n, len);
     }
+
+    masked[n] = '\0';
+
+    if (wrong == NULL
+        && (u.host[0] == '\0' || u.port > 65535 || u.db > INT32_MAX
+            || (u.password[0] && strstr(masked, "***") == NULL
+                && strstr(masked, "password=") == NULL)))
+    {
+        fuzz_fail("a URL \"%s\", shown as \"%s\"", u.name, masked);
+    }
+
+    free(masked);
+    free(copy);
 }
 
 
@@ -249,14 +267,14 @@ url(const char *text)
 static void
 pointer(const char *bytes, size_t len)
 {
-    char           *copies[KVR_POINTER_FIELDS];
-    size_t          n, lens[KVR_POINTER_FIELDS];
+    char           *copies[KVR_POINTER_ROUTER];
+    size_t          n, lens[KVR_POINTER_ROUTER];
     uint32_t        i;
     kvr_rc_t        rc;
     const char     *detail;
     kvr_pointer_t   p;
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         copies[i] = NULL;
         lens[i] = 0;
 
@@ -279,7 +297,7 @@ pointer(const char *bytes, size_t len)
     p.head.hybrid = false;
     rc = kvr_pointer_read(&p, (const char *const *) copies, lens, &detail);
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         free(copies[i]);
     }
 

@@ -103,7 +103,7 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->worker = "w";
     o->redis.items[0] = "redis://127.0.0.1";
     o->redis.n = 1;
-    o->channel = "kv-events:";
+    o->channel = KVR_CHANNEL;
     o->topic = "";
     o->ranks = how & RANKS_2 ? 2 : 1;
     o->trtllm = how & TRTLLM ? "http://127.0.0.1:1" : NULL;

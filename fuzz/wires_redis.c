@@ -16,6 +16,7 @@
 #define KEYS      512                   /* of Redis */
 #define KEY       256                   /* bytes */
 #define FIELDS    32                    /* of a pointer */
+#define ARGS      64                    /* of a command, at most */
 #define ANSWER    (1u << 20)            /* bytes */
 
 
@@ -160,7 +161,6 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     ...)
 {
     int          n;
-    size_t       len[16];
     va_list      args;
     const char  *argv[16];
 
@@ -172,13 +172,11 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         if (argv[n] == NULL) {
             break;
         }
-
-        len[n] = strlen(argv[n]);
     }
 
     va_end(args);
 
-    kvr_relay_redis_argv(r, reply, data, n, argv, len);
+    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
 }
 
 
@@ -186,6 +184,13 @@ void
 kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     int argc, const char **argv, const size_t *len)
 {
+    int     i;
+    size_t  lens[ARGS];
+
+    for (i = 0; len == NULL && i < argc; i++) {
+        lens[i] = strlen(argv[i]);
+    }
+
     if (!r->redis.up || r->redis.broken || nowed == OWED) {
 
         if (reply != NULL) {
@@ -195,7 +200,7 @@ kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         return;
     }
 
-    owe(reply, data, argc, argv, len);
+    owe(reply, data, argc, argv, len ? len : lens);
 }
 
 

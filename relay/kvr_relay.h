@@ -32,9 +32,9 @@
 
 #include "kvr_relay_log.h"
 #include "kvr_relay_options.h"
-#include "kvr_relay_url.h"
 
 #include "normalise/kvr_normalise.h"
+#include "wire/kvr_redis_url.h"
 #include "zone/kvr_router.h"
 
 #include <hiredis/hiredis.h>
@@ -42,7 +42,7 @@
 
 
 #define KVR_RELAY_REASON  160       /* bytes of "why not complete" */
-#define KVR_RELAY_KEY     160       /* bytes of a Redis key */
+#define KVR_RELAY_KEY     160       /* bytes of a channel's name */
 
 
 typedef struct kvr_relay_s  kvr_relay_t;

@@ -5,9 +5,9 @@
 
 #include "kvr_relay_options.h"
 #include "kvr_relay_endpoints.h"
-#include "kvr_relay_url.h"
 
 #include "wire/kvr_event.h"
+#include "wire/kvr_redis_url.h"
 #include "fleet/kvr_fleet.h"
 #include "zone/kvr_router.h"
 
@@ -89,7 +89,7 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "rediss://: its key, without a password" },
 
     { "channel", "PREFIX", KVR_RELAY_TEXT, at(channel), 0, 0,
-      "what the channel's name begins with (kv-events:)" },
+      "what the channel's name begins with (" KVR_CHANNEL ")" },
 
     { "events", "ENDPOINT", KVR_RELAY_LIST, at(events), 0, 0,
       "the engine's ZMQ events, tcp://host:port; repeated: one a rank" },
@@ -187,7 +187,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     memset(given, 0, sizeof(given));
 
     o->redis_verify = true;
-    o->channel = "kv-events:";
+    o->channel = KVR_CHANNEL;
     o->ranks = 1;
     o->topic = "";
     o->trtllm_interval = 100;
@@ -543,7 +543,7 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
     bool              tls;
     uint32_t          i;
     const char       *why;
-    kvr_relay_url_t   url;
+    kvr_redis_url_t   url;
 
     if (o->redis.n == 0) {
         o->redis.items[o->redis.n++] = strdup("redis://127.0.0.1:6379");
@@ -552,7 +552,8 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
     tls = false;
 
     for (i = 0; i < o->redis.n; i++) {
-        why = kvr_relay_url_parse(&url, o->redis.items[i]);
+        why = kvr_redis_url_parse(&url, o->redis.items[i],
+                                  strlen(o->redis.items[i]));
 
         if (why != NULL) {
             return kvr_relay_bad("redis", "URL %u %s", i + 1, why);

@@ -383,7 +383,7 @@ kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
     argv[0] = "XADD";
     argv[1] = r->session.log_key;
     argv[2] = id;
-    argv[3] = "m";
+    argv[3] = KVR_LOG_FIELD;
     argv[4] = e->bytes;
 
     len[0] = 4;

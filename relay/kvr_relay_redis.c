@@ -36,7 +36,9 @@ static void kvr_relay_redis_connect(kvr_relay_t *r);
 static redisReader *kvr_relay_redis_reader(void);
 static void *kvr_relay_redis_array(const redisReadTask *task,
     kvr_relay_elements_t elements);
-static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url);
+static void kvr_relay_redis_url(const kvr_relay_t *r, uint32_t i,
+    kvr_redis_url_t *url);
+static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_redis_url_t *url);
 static void kvr_relay_redis_authed(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_redis_greeted(kvr_relay_t *r, void *data,
@@ -65,12 +67,12 @@ bool
 kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
 {
     uint32_t         i;
-    kvr_relay_url_t  url;
+    kvr_redis_url_t  url;
 
     memset(&r->redis, 0, sizeof(kvr_relay_redis_t));
 
     for (i = 0; i < r->options.redis.n; i++) {
-        (void) kvr_relay_url_parse(&url, r->options.redis.items[i]);
+        kvr_relay_redis_url(r, i, &url);
 
         if (url.tls) {
             return kvr_relay_tls_check(&r->options, why);
@@ -78,6 +80,19 @@ kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
     }
 
     return true;
+}
+
+
+/* URL i, which was found good at the start. */
+
+static void
+kvr_relay_redis_url(const kvr_relay_t *r, uint32_t i, kvr_redis_url_t *url)
+{
+    const char  *text;
+
+    text = r->options.redis.items[i];
+
+    (void) kvr_redis_url_parse(url, text, strlen(text));
 }
 
 
@@ -134,7 +149,7 @@ kvr_relay_redis_connect(kvr_relay_t *r)
 
     c = &r->redis;
 
-    (void) kvr_relay_url_parse(&c->where, r->options.redis.items[c->url]);
+    kvr_relay_redis_url(r, c->url, &c->where);
 
     c->reader = kvr_relay_redis_reader();
 
@@ -195,7 +210,7 @@ kvr_relay_redis_array(const redisReadTask *task, kvr_relay_elements_t elements)
 
 
 static void
-kvr_relay_redis_greet(kvr_relay_t *r, const kvr_relay_url_t *url)
+kvr_relay_redis_greet(kvr_relay_t *r, const kvr_redis_url_t *url)
 {
     char  text[KVR_RELAY_KEY];
 
@@ -618,7 +633,6 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
     ...)
 {
     int          n;
-    size_t       len[KVR_RELAY_ARGS];
     va_list      args;
     const char  *argv[KVR_RELAY_ARGS];
 
@@ -630,13 +644,11 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         if (argv[n] == NULL) {
             break;
         }
-
-        len[n] = strlen(argv[n]);
     }
 
     va_end(args);
 
-    kvr_relay_redis_argv(r, reply, data, n, argv, len);
+    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
 }
 
 

@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     kvr_relay_wire_t     wire;
     redisReader         *reader;
-    kvr_relay_url_t      where;         /* what is, or was, connected to */
+    kvr_redis_url_t      where;         /* what is, or was, connected to */
     uint32_t             url;           /* its index */
     bool                 up;            /* greeted, */
     uint64_t             up_ms;         /* then */
@@ -71,7 +71,8 @@ void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
 
 /*
  * Sends a command; reply may be NULL.  It is called with NULL at once when
- * there is no connection.  Strings are terminated; args end with NULL.
+ * there is no connection.  Strings are terminated, and args end with NULL; of
+ * argv they are terminated when len is NULL.
  */
 void kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, ...) __attribute__((sentinel));

@@ -87,11 +87,13 @@ kvr_relay_session_init(kvr_relay_t *r)
 {
     uint32_t              i;
     uint8_t               random[16];
+    size_t                len;
     const char           *w;
     kvr_relay_session_t  *s;
 
     s = &r->session;
     w = r->options.worker;
+    len = strlen(w);
 
     memset(s, 0, sizeof(kvr_relay_session_t));
 
@@ -106,11 +108,11 @@ kvr_relay_session_init(kvr_relay_t *r)
     snprintf(s->block_size, sizeof(s->block_size), "%u",
              r->options.block_size);
     snprintf(s->channel, KVR_RELAY_KEY, "%s%s", r->options.channel, w);
-    snprintf(s->lease_key, KVR_RELAY_KEY, "kv-lease:{%s}", w);
-    snprintf(s->worker_key, KVR_RELAY_KEY, "kv-worker:{%s}", w);
-    snprintf(s->snap_key, KVR_RELAY_KEY, "kv-snap:{%s}", w);
-    snprintf(s->ask_key, KVR_RELAY_KEY, "kv-snap-ask:{%s}", w);
-    snprintf(s->log_key, KVR_RELAY_KEY, "kv-log:{%s}", w);
+    (void) kvr_key(s->lease_key, KVR_KEY_LEASE, w, len);
+    (void) kvr_key(s->worker_key, KVR_KEY_WORKER, w, len);
+    (void) kvr_key(s->snap_key, KVR_KEY_SNAPSHOT, w, len);
+    (void) kvr_key(s->ask_key, KVR_KEY_ASK, w, len);
+    (void) kvr_key(s->log_key, KVR_KEY_LOG, w, len);
 
     return true;
 }
@@ -245,6 +247,8 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_look(kvr_relay_t *r)
 {
+    uint32_t              i;
+    const char           *argv[2 + KVR_POINTER_RELAY];
     kvr_relay_session_t  *s;
 
     s = &r->session;
@@ -257,12 +261,20 @@ kvr_relay_session_look(kvr_relay_t *r)
     s->next = 0;
 
     kvr_relay_redis_args(r, kvr_relay_session_saw_worker, NULL, "HGET",
-                         s->worker_key, "epoch", NULL);
+                         s->worker_key, kvr_member_fields[KVR_MEMBER_EPOCH],
+                         NULL);
     kvr_relay_redis_args(r, kvr_relay_session_saw_log, NULL, "XREVRANGE",
                          s->log_key, "+", "-", "COUNT", "1", NULL);
-    kvr_relay_redis_args(r, kvr_relay_session_saw_snap, NULL, "HMGET",
-                         s->snap_key, "epoch", "seq", "parts", "state_parts",
-                         "version", "block_size", "eagle", NULL);
+
+    argv[0] = "HMGET";
+    argv[1] = s->snap_key;
+
+    for (i = 0; i < KVR_POINTER_RELAY; i++) {
+        argv[2 + i] = kvr_pointer_fields[i];
+    }
+
+    kvr_relay_redis_argv(r, kvr_relay_session_saw_snap, NULL,
+                         2 + KVR_POINTER_RELAY, argv, NULL);
 }
 
 
@@ -315,18 +327,26 @@ kvr_relay_session_saw_log(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
 {
-    uint64_t              parts, state;
+    uint32_t              i;
+    uint64_t              n[KVR_POINTER_RELAY];
     kvr_relay_session_t  *s;
 
     s = &r->session;
+    memset(n, 0, sizeof(n));
 
     if (kvr_relay_session_bad(r, reply)) {
         return;
     }
 
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 7) {
-        s->snap_epoch = kvr_relay_session_number(reply->element[0]);
-        s->snap_seq = kvr_relay_session_number(reply->element[1]);
+    if (reply->type == REDIS_REPLY_ARRAY
+        && reply->elements == KVR_POINTER_RELAY)
+    {
+        for (i = 0; i < KVR_POINTER_RELAY; i++) {
+            n[i] = kvr_relay_session_number(reply->element[i]);
+        }
+
+        s->snap_epoch = n[KVR_POINTER_EPOCH];
+        s->snap_seq = n[KVR_POINTER_SEQ];
 
         if (kvr_relay_session_never(r, s->snap_key, s->snap_epoch)) {
             s->snap_epoch = 0;
@@ -350,21 +370,18 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    parts = kvr_relay_session_number(reply->element[2]);
-    state = kvr_relay_session_number(reply->element[3]);
-
-    if (kvr_relay_session_number(reply->element[4]) != 1
-        || kvr_relay_session_number(reply->element[5])
-           != r->options.block_size
-        || kvr_relay_session_number(reply->element[6]) != r->options.eagle
-        || parts > KVR_RELAY_PARTS_MAX || state > KVR_RELAY_PARTS_MAX)
+    if (n[KVR_POINTER_VERSION] != 1
+        || n[KVR_POINTER_BLOCK_SIZE] != r->options.block_size
+        || n[KVR_POINTER_EAGLE] != r->options.eagle
+        || n[KVR_POINTER_NPARTS] > KVR_RELAY_PARTS_MAX
+        || n[KVR_POINTER_STATE_PARTS] > KVR_RELAY_PARTS_MAX)
     {
         kvr_relay_session_unloaded(r, "another version, block size, or eagle");
         return;
     }
 
-    s->parts = (uint32_t) parts;
-    s->state_parts = (uint32_t) state;
+    s->parts = (uint32_t) n[KVR_POINTER_NPARTS];
+    s->state_parts = (uint32_t) n[KVR_POINTER_STATE_PARTS];
 
     kvr_relay_session_part(r);
 }
@@ -375,7 +392,7 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_part(kvr_relay_t *r)
 {
-    char                  key[KVR_RELAY_KEY + 64];
+    char                  key[KVR_KEY_MAX];
     bool                  state;
     kvr_relay_session_t  *s;
 
@@ -399,10 +416,9 @@ kvr_relay_session_part(kvr_relay_t *r)
 
     state = s->next >= s->parts;
 
-    snprintf(key, sizeof(key), "%s:%llu-%llu:%s%u", s->snap_key,
-             (unsigned long long) s->snap_epoch,
-             (unsigned long long) s->snap_seq, state ? "s" : "",
-             state ? s->next - s->parts : s->next);
+    (void) kvr_key_part(key, r->options.worker, strlen(r->options.worker),
+                        s->snap_epoch, s->snap_seq, state,
+                        state ? s->next - s->parts : s->next);
 
     kvr_relay_redis_args(r, kvr_relay_session_loaded, NULL, "GET", key, NULL);
 }
@@ -511,8 +527,9 @@ kvr_relay_session_beat(kvr_relay_t *r)
     char                  epoch[24], seq[24], ranks[16], started[24];
     char                  reason[KVR_RELAY_REASON];
     bool                  complete;
-    size_t                i, n, len[42];
-    const char           *argv[42];
+    uint32_t              i, n;
+    const char           *argv[14 + 2 * KVR_MEMBER_FIELDS];
+    const char           *values[KVR_MEMBER_FIELDS];
     kvr_relay_session_t  *s;
 
     s = &r->session;
@@ -523,7 +540,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
     argv[n++] = "5";
     argv[n++] = s->lease_key;
     argv[n++] = s->worker_key;
-    argv[n++] = "kv-workers";
+    argv[n++] = KVR_KEY_WORKERS;
     argv[n++] = s->snap_key;
     argv[n++] = s->log_key;
     argv[n++] = s->token;
@@ -546,42 +563,30 @@ kvr_relay_session_beat(kvr_relay_t *r)
         snprintf(started, sizeof(started), "%llu",
                  (unsigned long long) r->started_ms);
 
-        argv[n++] = "address";
-        argv[n++] = r->options.address;
-        argv[n++] = "model";
-        argv[n++] = r->options.model;
-        argv[n++] = "block_size";
-        argv[n++] = s->block_size;
-        argv[n++] = "eagle";
-        argv[n++] = r->options.eagle ? "1" : "0";
-        argv[n++] = "ranks";
-        argv[n++] = ranks;
-        argv[n++] = "role";
-        argv[n++] = r->options.role;
-        argv[n++] = "weight";
-        argv[n++] = r->options.weight;
-        argv[n++] = "lora";
-        argv[n++] = r->options.lora;
-        argv[n++] = "hybrid";
-        argv[n++] = kvr_relay_mirror_hybrid(&r->mirror) ? "1" : "0";
-        argv[n++] = "epoch";
-        argv[n++] = epoch;
-        argv[n++] = "seq";
-        argv[n++] = seq;
-        argv[n++] = "complete";
-        argv[n++] = complete ? "1" : "0";
-        argv[n++] = "reason";
-        argv[n++] = reason;
-        argv[n++] = "started";
-        argv[n++] = started;
-    }
+        values[KVR_MEMBER_ADDRESS] = r->options.address;
+        values[KVR_MEMBER_MODEL] = r->options.model;
+        values[KVR_MEMBER_BLOCK_SIZE] = s->block_size;
+        values[KVR_MEMBER_EAGLE] = r->options.eagle ? "1" : "0";
+        values[KVR_MEMBER_RANKS] = ranks;
+        values[KVR_MEMBER_ROLE] = r->options.role;
+        values[KVR_MEMBER_WEIGHT] = r->options.weight;
+        values[KVR_MEMBER_LORA] = r->options.lora;
+        values[KVR_MEMBER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
+                                    ? "1" : "0";
+        values[KVR_MEMBER_REASON] = reason;
+        values[KVR_MEMBER_EPOCH] = epoch;
+        values[KVR_MEMBER_SEQ] = seq;
+        values[KVR_MEMBER_COMPLETE] = complete ? "1" : "0";
+        values[KVR_MEMBER_STARTED] = started;
 
-    for (i = 0; i < n; i++) {
-        len[i] = strlen(argv[i]);
+        for (i = 0; i < KVR_MEMBER_FIELDS; i++) {
+            argv[n++] = kvr_member_fields[i];
+            argv[n++] = values[i];
+        }
     }
 
     kvr_relay_redis_argv(r, kvr_relay_session_beaten, NULL, (int) n, argv,
-                         len);
+                         NULL);
 
     kvr_relay_publisher_heartbeat(r);
 
@@ -647,7 +652,7 @@ kvr_relay_session_leave(kvr_relay_t *r)
 
     kvr_relay_redis_args(r, kvr_relay_session_left, NULL, "EVAL",
                          kvr_relay_leave_script, "3", r->session.lease_key,
-                         r->session.worker_key, "kv-workers",
+                         r->session.worker_key, KVR_KEY_WORKERS,
                          r->session.token, r->options.worker,
                          r->options.deregister ? "1" : "0", NULL);
 }

@@ -3,8 +3,8 @@
  *
  * From a connection to Redis to the right to publish there.
  *
- *     LEASE    kv-lease:{w}: only one relay of a worker works at a time; the
- *              others are standbys and try again each second
+ *     LEASE    only one relay of a worker works at a time; the others are
+ *              standbys and try again each second
  *     LOAD     once: what an earlier relay left, into the mirror
  *     CHECK    after each reconnect: does Redis have what we think it has?
  *     READY    each second: the lease is renewed, membership written, a
@@ -54,11 +54,11 @@ typedef struct {
 
     char                block_size[16];
     char                channel[KVR_RELAY_KEY];
-    char                lease_key[KVR_RELAY_KEY];
-    char                worker_key[KVR_RELAY_KEY];
-    char                snap_key[KVR_RELAY_KEY];
-    char                ask_key[KVR_RELAY_KEY];
-    char                log_key[KVR_RELAY_KEY];
+    char                lease_key[KVR_KEY_MAX];
+    char                worker_key[KVR_KEY_MAX];
+    char                snap_key[KVR_KEY_MAX];
+    char                ask_key[KVR_KEY_MAX];
+    char                log_key[KVR_KEY_MAX];
 } kvr_relay_session_t;
 
 

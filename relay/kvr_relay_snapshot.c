@@ -284,7 +284,7 @@ kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
 static void
 kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)
 {
-    char                   key[KVR_RELAY_KEY + 64];
+    char                   key[KVR_KEY_MAX];
     bool                   state;
     size_t                 len[5];
     const char            *argv[5];
@@ -295,10 +295,9 @@ kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)
     state = i >= s->parts.n;
     part = state ? &s->state.items[i - s->parts.n] : &s->parts.items[i];
 
-    snprintf(key, sizeof(key), "%s:%llu-%llu:%s%u", r->session.snap_key,
-             (unsigned long long) s->at_epoch,
-             (unsigned long long) s->at_seq, state ? "s" : "",
-             state ? i - s->parts.n : i);
+    (void) kvr_key_part(key, r->options.worker, strlen(r->options.worker),
+                        s->at_epoch, s->at_seq, state,
+                        state ? i - s->parts.n : i);
 
     argv[0] = "SET";
     argv[1] = key;
@@ -350,8 +349,9 @@ static void
 kvr_relay_snapshot_point(kvr_relay_t *r)
 {
     char                   number[5][24];
-    size_t                 i, n, len[30];
-    const char            *argv[30];
+    uint32_t               i, n;
+    const char            *argv[8 + 2 * KVR_POINTER_FIELDS];
+    const char            *values[KVR_POINTER_FIELDS];
     kvr_relay_snapshot_t  *s;
 
     s = &r->snapshot;
@@ -372,36 +372,28 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = r->session.token;
     argv[n++] = number[0];
     argv[n++] = number[1];
-    argv[n++] = "version";
-    argv[n++] = "1";
-    argv[n++] = "epoch";
-    argv[n++] = number[0];
-    argv[n++] = "seq";
-    argv[n++] = number[1];
-    argv[n++] = "complete";
-    argv[n++] = s->complete ? "1" : "0";
-    argv[n++] = "parts";
-    argv[n++] = number[2];
-    argv[n++] = "blocks";
-    argv[n++] = number[4];
-    argv[n++] = "block_size";
-    argv[n++] = r->session.block_size;
-    argv[n++] = "eagle";
-    argv[n++] = r->options.eagle ? "1" : "0";
-    argv[n++] = "hybrid";
-    argv[n++] = kvr_relay_mirror_hybrid(&r->mirror) ? "1" : "0";
-    argv[n++] = "engine_seq";
-    argv[n++] = s->engine_seq;
-    argv[n++] = "state_parts";
-    argv[n++] = number[3];
 
-    for (i = 0; i < n; i++) {
-        len[i] = strlen(argv[i]);
+    values[KVR_POINTER_VERSION] = "1";
+    values[KVR_POINTER_EPOCH] = number[0];
+    values[KVR_POINTER_SEQ] = number[1];
+    values[KVR_POINTER_COMPLETE] = s->complete ? "1" : "0";
+    values[KVR_POINTER_NPARTS] = number[2];
+    values[KVR_POINTER_BLOCK_SIZE] = r->session.block_size;
+    values[KVR_POINTER_EAGLE] = r->options.eagle ? "1" : "0";
+    values[KVR_POINTER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
+                                 ? "1" : "0";
+    values[KVR_POINTER_STATE_PARTS] = number[3];
+    values[KVR_POINTER_BLOCKS] = number[4];
+    values[KVR_POINTER_ENGINE_SEQ] = s->engine_seq;
+
+    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+        argv[n++] = kvr_pointer_fields[i];
+        argv[n++] = values[i];
     }
 
     kvr_relay_redis_argv(r, kvr_relay_snapshot_pointed,
                          (void *) (uintptr_t) s->generation, (int) n, argv,
-                         len);
+                         NULL);
 }
 
 

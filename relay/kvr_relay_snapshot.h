@@ -2,8 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The mirror, written to Redis: parts first, each a normalised batch, then
- * what only a relay reads (kv-snap:{w}:<epoch>-<seq>:s<n>), then the pointer,
- * kv-snap:{w}.  Afterwards the log is trimmed up to it.
+ * parts that only relays read, then the pointer (wire/kvr_keys.h).  Afterwards
+ * the log is trimmed up to it.
  */
 
 

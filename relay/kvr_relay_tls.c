@@ -43,7 +43,7 @@ kvr_relay_tls_check(const kvr_relay_options_t *o, char why[KVR_RELAY_TLS_WHY])
 
 
 SSL *
-kvr_relay_tls_create(const kvr_relay_options_t *o, const kvr_relay_url_t *url,
+kvr_relay_tls_create(const kvr_relay_options_t *o, const kvr_redis_url_t *url,
     int fd, char why[KVR_RELAY_TLS_WHY])
 {
     SSL      *ssl;

@@ -11,7 +11,8 @@
 
 
 #include "kvr_relay_options.h"
-#include "kvr_relay_url.h"
+
+#include "wire/kvr_redis_url.h"
 
 #include <openssl/ssl.h>
 
@@ -37,7 +38,7 @@ bool kvr_relay_tls_check(const kvr_relay_options_t *o,
  * were renewed are taken.  NULL: why says what is wrong.
  */
 SSL *kvr_relay_tls_create(const kvr_relay_options_t *o,
-    const kvr_relay_url_t *url, int fd, char why[KVR_RELAY_TLS_WHY]);
+    const kvr_redis_url_t *url, int fd, char why[KVR_RELAY_TLS_WHY]);
 
 /*
  * After SSL_connect(), SSL_read() or SSL_write() returned rc, which is not

@@ -29,7 +29,7 @@ static void kvr_relay_wire_clear(void);
 
 
 bool
-kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_relay_url_t *url)
+kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_redis_url_t *url)
 {
     int              rc;
     char             port[16];
@@ -137,7 +137,7 @@ kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
 
 
 bool
-kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_relay_url_t *url,
+kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_redis_url_t *url,
     const kvr_relay_options_t *o)
 {
     ssize_t  n;

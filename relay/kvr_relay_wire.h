@@ -38,7 +38,7 @@ typedef struct {
 
 
 /* Begins to connect; all zero before.  False: it failed at once. */
-bool kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_relay_url_t *url);
+bool kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_redis_url_t *url);
 
 /* Connects to the host's next address instead.  False: there is no other. */
 bool kvr_relay_wire_next(kvr_relay_wire_t *w);
@@ -47,7 +47,7 @@ bool kvr_relay_wire_next(kvr_relay_wire_t *w);
  * Goes on to be OPEN, when the socket is ready.  url and o are those that it
  * was, and is, opened for.  False: it failed, and is to be closed.
  */
-bool kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_relay_url_t *url,
+bool kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_redis_url_t *url,
     const kvr_relay_options_t *o);
 
 /* What the loop polls; out: there is something to write. */

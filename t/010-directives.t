@@ -493,7 +493,7 @@ invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, 
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://;
 --- error_log
-invalid parameter "redis://"
+invalid parameter "redis://", the URL has no host
 
 
 
@@ -502,7 +502,7 @@ invalid parameter "redis://"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1:99999;
 --- error_log
-invalid port in "redis://127.0.0.1:99999"
+invalid parameter "redis://127.0.0.1:99999", the URL has a wrong port: it must be 1..65535
 
 
 
@@ -511,7 +511,7 @@ invalid port in "redis://127.0.0.1:99999"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://127.0.0.1/zero;
 --- error_log
-invalid parameter "redis://127.0.0.1/zero"
+invalid parameter "redis://127.0.0.1/zero", the URL has a wrong db: it must be 0..2147483647
 
 
 
@@ -520,7 +520,7 @@ invalid parameter "redis://127.0.0.1/zero"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main rediss://me:secret@127.0.0.1:99999;
 --- error_log
-invalid port in "rediss://me:***@127.0.0.1:99999"
+invalid parameter "rediss://me:***@127.0.0.1:99999", the URL has a wrong port: it must be 1..65535
 
 
 
@@ -529,7 +529,7 @@ invalid port in "rediss://me:***@127.0.0.1:99999"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://me:secret@127.0.0.1:99999;
 --- error_log
-invalid port in "redis://me:***@127.0.0.1:99999"
+invalid parameter "redis://me:***@127.0.0.1:99999", the URL has a wrong port: it must be 1..65535
 
 
 
@@ -807,7 +807,7 @@ invalid parameter "redis://me:***@127.0.0.1"
     kv_router_zone  zone=main:8m;
     kv_router_redis  main redis://[::1:6379;
 --- error_log
-invalid host in "redis://[::1:6379"
+invalid parameter "redis://[::1:6379", the URL has a wrong host
 
 
 

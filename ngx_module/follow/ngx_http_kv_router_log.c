@@ -2,22 +2,23 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The logs of the workers, streams in Redis: "kv-log:{worker}", whose entries
- * have the ids epoch-seq, and their snapshots.  What the repair asks of them,
- * and the answers.
+ * The logs of the workers, streams in Redis whose entries have the ids
+ * epoch-seq, and their snapshots (wire/kvr_keys.h).  What the repair asks of
+ * them, and the answers.
  */
 
 
 #include "ngx_http_kv_router_consumer.h"
+
+#include <wire/kvr_pointer.h>
 
 
 /* when a log can't be read: tries, and milliseconds before the second */
 #define NGX_HTTP_KV_ROUTER_TRIES        3
 #define NGX_HTTP_KV_ROUTER_TRY_AGAIN    500
 
-/* "kv-snap-ask:{" id "}" */
-#define NGX_HTTP_KV_ROUTER_LOG_KEY_LEN  (KVR_WORKER_ID_MAX + 16)
-#define NGX_HTTP_KV_ROUTER_LOG_ARGS     10
+/* HMGET, a key and the fields of a pointer are the most */
+#define NGX_HTTP_KV_ROUTER_LOG_ARGS     (2 + KVR_POINTER_ROUTER)
 
 /* "(" epoch "-" seq */
 #define NGX_HTTP_KV_ROUTER_LOG_ID_LEN   (2 * NGX_INT64_LEN + 8)
@@ -55,8 +56,7 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     ngx_int_t   rc;
     ngx_str_t   args[NGX_HTTP_KV_ROUTER_LOG_ARGS];
 
-    u_char      buf[NGX_HTTP_KV_ROUTER_LOG_KEY_LEN
-                    + 3 * NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
+    u_char      buf[KVR_KEY_MAX + 3 * NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
 
     if (r->skip) {
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, r->last.epoch,
@@ -99,16 +99,23 @@ static int
 ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
     ngx_str_t *args, u_char *buf)
 {
-    u_char  *p;
+    char        *key, *worker;
+    u_char      *p;
+    size_t       len;
+    ngx_uint_t   i;
 
     p = buf;
+    key = (char *) buf;
+    worker = (char *) r->worker.data;
+    len = r->worker.len;
+
     args[1].data = p;
 
     switch (r->state) {
 
     case ngx_http_kv_router_repair_ask_last:
         ngx_str_set(&args[0], "XREVRANGE");
-        args[1].len = ngx_sprintf(p, "kv-log:{%V}", &r->worker) - p;
+        args[1].len = kvr_key(key, KVR_KEY_LOG, worker, len);
         ngx_str_set(&args[2], "+");
         ngx_str_set(&args[3], "-");
         ngx_str_set(&args[4], "COUNT");
@@ -118,7 +125,7 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
 
     case ngx_http_kv_router_repair_ask_page:
         ngx_str_set(&args[0], "XRANGE");
-        args[1].len = ngx_sprintf(p, "kv-log:{%V}", &r->worker) - p;
+        args[1].len = kvr_key(key, KVR_KEY_LOG, worker, len);
         p += args[1].len;
 
         args[2].data = p;
@@ -137,26 +144,22 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
 
     case ngx_http_kv_router_repair_ask_pointer:
         ngx_str_set(&args[0], "HMGET");
-        args[1].len = ngx_sprintf(p, "kv-snap:{%V}", &r->worker) - p;
-        ngx_str_set(&args[2], "version");
-        ngx_str_set(&args[3], "epoch");
-        ngx_str_set(&args[4], "seq");
-        ngx_str_set(&args[5], "complete");
-        ngx_str_set(&args[6], "parts");
-        ngx_str_set(&args[7], "block_size");
-        ngx_str_set(&args[8], "eagle");
-        ngx_str_set(&args[9], "hybrid");
+        args[1].len = kvr_key(key, KVR_KEY_SNAPSHOT, worker, len);
 
-        return 10;
+        for (i = 0; i < KVR_POINTER_ROUTER; i++) {
+            args[2 + i].data = (u_char *) kvr_pointer_fields[i];
+            args[2 + i].len = ngx_strlen(kvr_pointer_fields[i]);
+        }
+
+        return 2 + KVR_POINTER_ROUTER;
 
     case ngx_http_kv_router_repair_ask_part:
 
         /* a byte more than it may have, whatever is there */
 
         ngx_str_set(&args[0], "GETRANGE");
-        args[1].len = ngx_sprintf(p, "kv-snap:{%V}:%uL-%uL:%ui", &r->worker,
-                                  r->head.epoch, r->head.seq, r->part)
-                      - p;
+        args[1].len = kvr_key_part(key, worker, len, r->head.epoch,
+                                   r->head.seq, false, r->part);
         p += args[1].len;
 
         ngx_str_set(&args[2], "0");
@@ -167,7 +170,7 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
 
     default: /* ngx_http_kv_router_repair_ask_new */
         ngx_str_set(&args[0], "SET");
-        args[1].len = ngx_sprintf(p, "kv-snap-ask:{%V}", &r->worker) - p;
+        args[1].len = kvr_key(key, KVR_KEY_ASK, worker, len);
         ngx_str_set(&args[2], "1");
         ngx_str_set(&args[3], "EX");
         ngx_str_set(&args[4], "60");

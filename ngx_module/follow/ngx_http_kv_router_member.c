@@ -30,28 +30,11 @@ static ngx_int_t ngx_http_kv_router_member_ignore(
     const char *why);
 
 
-/* NGX_ABORT: the lease is lost */
-
-ngx_str_t  ngx_http_kv_router_member_fields[] = {
-    ngx_string("address"),
-    ngx_string("model"),
-    ngx_string("block_size"),
-    ngx_string("eagle"),
-    ngx_string("ranks"),
-    ngx_string("role"),
-    ngx_string("weight"),
-    ngx_string("lora"),
-    ngx_string("hybrid"),
-    ngx_string("reason")
-};
-
-
 ngx_int_t
 ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl)
 {
     size_t                        i;
-    ngx_str_t                    *name;
     redisReply                   *hash, *value;
     const char                   *why;
     kvr_registration_t            reg;
@@ -68,7 +51,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     if (hash->type == REDIS_REPLY_ERROR) {
 
         if (ngx_strncmp(hash->str, "WRONGTYPE", 9) != 0) {
-            return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
+            return ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, hash);
         }
 
         ngx_http_kv_router_member_complain(m, asked->id, asked->len,
@@ -77,9 +60,9 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     }
 
     if (hash->type != REDIS_REPLY_ARRAY
-        || hash->elements != NGX_HTTP_KV_ROUTER_MEMBER_FIELDS)
+        || hash->elements != KVR_MEMBER_ROUTER)
     {
-        return ngx_http_kv_router_members_fail(m, "kv-worker", hash);
+        return ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, hash);
     }
 
     if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
@@ -111,15 +94,13 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     kvr_registration_init(&reg, (char *) asked->id, asked->len);
 
     for (i = 0; i < hash->elements; i++) {
-        name = &ngx_http_kv_router_member_fields[i];
         value = hash->element[i];
 
         if (value->type != REDIS_REPLY_STRING) {
             continue;                           /* it has no such field */
         }
 
-        why = kvr_registration_field(&reg, (char *) name->data, name->len,
-                                     value->str, value->len);
+        why = kvr_registration_field(&reg, i, value->str, value->len);
         if (why) {
             ngx_http_kv_router_member_complain(m, asked->id, asked->len,
                                                "refused", why);

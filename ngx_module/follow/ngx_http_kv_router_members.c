@@ -19,9 +19,6 @@
 #define NGX_HTTP_KV_ROUTER_MEMBERS_PAGES  4096
 #define NGX_HTTP_KV_ROUTER_MEMBERS_MAX    65536
 
-/* "kv-worker:{" id "}" */
-#define NGX_HTTP_KV_ROUTER_MEMBER_KEY     (KVR_WORKER_ID_MAX + 16)
-
 
 static ngx_http_kv_router_members_t *ngx_http_kv_router_members_make(
     ngx_http_kv_router_consumer_t *c);
@@ -292,7 +289,7 @@ ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
             reply = NULL;
 
         } else {
-            rc = ngx_http_kv_router_members_fail(m, "kv-workers", reply);
+            rc = ngx_http_kv_router_members_fail(m, KVR_KEY_WORKERS, reply);
         }
 
     } else if (m->nasked) {
@@ -305,7 +302,7 @@ ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
         }
 
         if (reply->type != REDIS_REPLY_INTEGER) {
-            rc = ngx_http_kv_router_members_fail(m, "kv-worker", reply);
+            rc = ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, reply);
 
         } else if (!m->failed) {
             rc = ngx_http_kv_router_member_found(m, asked, reply->integer);
@@ -365,7 +362,7 @@ ngx_http_kv_router_members_ask_page(ngx_http_kv_router_members_t *m,
     ngx_str_t  args[5];
 
     ngx_str_set(&args[0], "SSCAN");
-    ngx_str_set(&args[1], "kv-workers");
+    ngx_str_set(&args[1], KVR_KEY_WORKERS);
     args[2].data = (u_char *) cursor;
     args[2].len = ngx_strlen(cursor);
     ngx_str_set(&args[3], "COUNT");
@@ -421,7 +418,7 @@ ngx_http_kv_router_members_go_on(ngx_http_kv_router_members_t *m)
             m->next = 0;
 
         } else if (++m->pages == NGX_HTTP_KV_ROUTER_MEMBERS_PAGES) {
-            (void) ngx_http_kv_router_members_fail(m, "kv-workers", NULL);
+            (void) ngx_http_kv_router_members_fail(m, KVR_KEY_WORKERS, NULL);
 
         } else {
             ngx_http_kv_router_members_ask_page(m, page->element[0]->str);
@@ -460,7 +457,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         }
 
         if (m->ids++ == NGX_HTTP_KV_ROUTER_MEMBERS_MAX) {
-            (void) ngx_http_kv_router_members_fail(m, "kv-workers", NULL);
+            (void) ngx_http_kv_router_members_fail(m, KVR_KEY_WORKERS, NULL);
             return NGX_DONE;
         }
 
@@ -549,25 +546,24 @@ static ngx_int_t
 ngx_http_kv_router_members_ask(ngx_http_kv_router_members_t *m, u_char *id,
     size_t len)
 {
-    u_char                       key[NGX_HTTP_KV_ROUTER_MEMBER_KEY];
-    ngx_str_t                    args[2 + NGX_HTTP_KV_ROUTER_MEMBER_FIELDS];
+    char                         key[KVR_KEY_MAX];
+    ngx_str_t                    args[2 + KVR_MEMBER_ROUTER];
     ngx_uint_t                   i, last;
     ngx_http_kv_router_asked_t  *asked;
 
-    args[1].data = key;
-    args[1].len = ngx_sprintf(key, "kv-worker:{%*s}", len, id) - key;
+    args[1].data = (u_char *) key;
+    args[1].len = kvr_key(key, KVR_KEY_WORKER, (char *) id, len);
 
     /* not HGETALL: there may be any number of fields */
 
     ngx_str_set(&args[0], "HMGET");
 
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_MEMBER_FIELDS; i++) {
-        args[2 + i] = ngx_http_kv_router_member_fields[i];
+    for (i = 0; i < KVR_MEMBER_ROUTER; i++) {
+        args[2 + i].data = (u_char *) kvr_member_fields[i];
+        args[2 + i].len = ngx_strlen(kvr_member_fields[i]);
     }
 
-    if (ngx_http_kv_router_redis_send(&m->redis,
-                                      2 + NGX_HTTP_KV_ROUTER_MEMBER_FIELDS,
-                                      args)
+    if (ngx_http_kv_router_redis_send(&m->redis, 2 + KVR_MEMBER_ROUTER, args)
         != NGX_OK)
     {
         goto failed;

@@ -35,9 +35,6 @@
 /* of a registration, milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL            15000
 
-/* of it, those that are of interest */
-#define NGX_HTTP_KV_ROUTER_MEMBER_FIELDS  10
-
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
 
@@ -134,8 +131,6 @@ void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
 
 /* a member; NGX_ABORT: the lease is lost */
-
-extern ngx_str_t  ngx_http_kv_router_member_fields[];
 
 /* what Redis answered, asked->hash and the milliseconds to live */
 ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,

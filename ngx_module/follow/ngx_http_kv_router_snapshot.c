@@ -2,9 +2,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Snapshots of workers, in Redis: the hash "kv-snap:{worker}" names the parts
- * of the newest.  When a repair loads one, from where, and what it does when
- * there is none.
+ * Snapshots of workers, in Redis: a pointer names the parts of the newest
+ * (wire/kvr_keys.h).  When a repair loads one, from where, and what it does
+ * when there is none.
  */
 
 
@@ -98,17 +98,17 @@ static ngx_int_t
 ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r, const char **detail)
 {
-    size_t         i, len[KVR_POINTER_FIELDS];
-    const char    *values[KVR_POINTER_FIELDS];
+    size_t         i, len[KVR_POINTER_ROUTER];
+    const char    *values[KVR_POINTER_ROUTER];
     redisReply    *value;
     kvr_pointer_t  pointer;
 
-    if (r->page->elements != KVR_POINTER_FIELDS) {
+    if (r->page->elements != KVR_POINTER_ROUTER) {
         *detail = "not the fields of a snapshot";
         return NGX_ERROR;
     }
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         value = r->page->element[i];
 
         switch (value->type) {

@@ -69,8 +69,8 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         return NGX_CONF_ERROR;
     }
 
-    ngx_str_set(&rcf->channel, "kv-events:*");
-    ngx_str_set(&rcf->prefix, "kv-events:");
+    ngx_str_set(&rcf->channel, KVR_CHANNEL "*");
+    ngx_str_set(&rcf->prefix, KVR_CHANNEL);
     rcf->replay = 1;
     rcf->ssl_verify = 1;
     rcf->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);

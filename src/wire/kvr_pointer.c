@@ -9,16 +9,11 @@
 
 kvr_rc_t
 kvr_pointer_read(kvr_pointer_t *p,
-    const char *const values[KVR_POINTER_FIELDS],
-    const size_t len[KVR_POINTER_FIELDS], const char **detail)
+    const char *const values[KVR_POINTER_ROUTER],
+    const size_t len[KVR_POINTER_ROUTER], const char **detail)
 {
     uint32_t  i;
-    uint64_t  version, epoch, seq, complete, parts, block_size, eagle, hybrid;
-
-    uint64_t  *numbers[] = {
-        &version, &epoch, &seq, &complete, &parts, &block_size, &eagle,
-        &hybrid
-    };
+    uint64_t  n[KVR_POINTER_ROUTER];
 
     for (i = 0; i < KVR_POINTER_NEEDED && values[i] == NULL; i++) {
         /* void */
@@ -28,43 +23,44 @@ kvr_pointer_read(kvr_pointer_t *p,
         return KVR_DECLINED;
     }
 
-    eagle = p->head.eagle;
-    hybrid = p->head.hybrid;
+    n[KVR_POINTER_EAGLE] = p->head.eagle;
+    n[KVR_POINTER_HYBRID] = p->head.hybrid;
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
 
         if (i >= KVR_POINTER_NEEDED && values[i] == NULL) {
             continue;
         }
 
-        if (values[i] == NULL
-            || !kvr_u64_parse(values[i], len[i], numbers[i]))
-        {
+        if (values[i] == NULL || !kvr_u64_parse(values[i], len[i], &n[i])) {
             *detail = "a field of a snapshot is missing, or no number";
             return KVR_INVALID;
         }
     }
 
-    if (version != 1) {
+    if (n[KVR_POINTER_VERSION] != 1) {
         *detail = "a snapshot of another version";
         return KVR_INVALID;
     }
 
-    if (epoch == 0 || epoch > KVR_EPOCH_MAX || seq == 0 || seq > KVR_SEQ_MAX
-        || complete > 1 || eagle > 1 || hybrid > 1 || parts > KVR_POINTER_PARTS
-        || block_size > UINT32_MAX)
+    if (n[KVR_POINTER_EPOCH] == 0 || n[KVR_POINTER_EPOCH] > KVR_EPOCH_MAX
+        || n[KVR_POINTER_SEQ] == 0 || n[KVR_POINTER_SEQ] > KVR_SEQ_MAX
+        || n[KVR_POINTER_COMPLETE] > 1 || n[KVR_POINTER_EAGLE] > 1
+        || n[KVR_POINTER_HYBRID] > 1
+        || n[KVR_POINTER_NPARTS] > KVR_POINTER_PARTS
+        || n[KVR_POINTER_BLOCK_SIZE] > UINT32_MAX)
     {
         *detail = "a field of a snapshot is out of range";
         return KVR_INVALID;
     }
 
-    p->head.epoch = epoch;
-    p->head.seq = seq;
-    p->head.complete = complete != 0;
-    p->head.block_size = (uint32_t) block_size;
-    p->head.eagle = eagle != 0;
-    p->head.hybrid = hybrid != 0;
-    p->parts = (uint32_t) parts;
+    p->head.epoch = n[KVR_POINTER_EPOCH];
+    p->head.seq = n[KVR_POINTER_SEQ];
+    p->head.complete = n[KVR_POINTER_COMPLETE] != 0;
+    p->head.block_size = (uint32_t) n[KVR_POINTER_BLOCK_SIZE];
+    p->head.eagle = n[KVR_POINTER_EAGLE] != 0;
+    p->head.hybrid = n[KVR_POINTER_HYBRID] != 0;
+    p->parts = (uint32_t) n[KVR_POINTER_NPARTS];
 
     return KVR_OK;
 }

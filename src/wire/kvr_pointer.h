@@ -1,9 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The pointer of a worker's newest snapshot: fields of the hash
- * "kv-snap:{worker}" (EVENTS.md section 2).  Whoever can write to Redis can
- * write anything there.
+ * The pointer of a worker's newest snapshot, a hash in Redis (kvr_keys.h).
+ * Whoever can write to Redis can write anything there.
  */
 
 
@@ -11,16 +10,11 @@
 #define KVR_POINTER_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "kvr_keys.h"
 
 
 /* Of a snapshot: more blocks than any zone has room for. */
 #define KVR_POINTER_PARTS   65536
-
-/* version, epoch, seq, complete, parts, block_size, and eagle and hybrid,
-   which may be missing */
-#define KVR_POINTER_FIELDS  8
-#define KVR_POINTER_NEEDED  6
 
 
 /* What the pointer says of a snapshot. */
@@ -42,14 +36,14 @@ typedef struct {
 
 
 /*
- * Reads the fields, in the order above, of any bytes; NULL: the hash has no
- * such field.  Without eagle, or hybrid, the one in p->head stays as it is.
+ * Reads the fields, by kvr_pointer_field_t, of any bytes; NULL: the hash has
+ * no such field.  Without eagle, or hybrid, the one in p->head stays as it is.
  * KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why, a
  * sentence that lives forever.
  */
 kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
-    const char *const values[KVR_POINTER_FIELDS],
-    const size_t len[KVR_POINTER_FIELDS], const char **detail);
+    const char *const values[KVR_POINTER_ROUTER],
+    const size_t len[KVR_POINTER_ROUTER], const char **detail);
 
 
 #endif /* KVR_POINTER_H_INCLUDED */

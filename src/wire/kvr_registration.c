@@ -41,66 +41,55 @@ kvr_registration_init(kvr_registration_t *reg, const char *id, size_t len)
 
 
 const char *
-kvr_registration_field(kvr_registration_t *reg, const char *name,
-    size_t name_len, const char *value, size_t len)
+kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
+    const char *value, size_t len)
 {
-#define is(text)                                                             \
-    (name_len == sizeof(text) - 1 && memcmp(name, text, name_len) == 0)
+    switch (field) {
 
-    if (is("address")) {
+    case KVR_MEMBER_ADDRESS:
         return kvr_registration_address(reg, value, len);
-    }
 
-    if (is("model")) {
+    case KVR_MEMBER_MODEL:
         return kvr_registration_model(reg, value, len);
-    }
 
-    if (is("lora")) {
+    case KVR_MEMBER_LORA:
         return kvr_registration_lora(reg, value, len);
-    }
 
-    if (is("role")) {
+    case KVR_MEMBER_ROLE:
         return kvr_registration_role(reg, value, len);
-    }
 
-    if (is("ranks")) {
+    case KVR_MEMBER_RANKS:
         return kvr_registration_number(value, len, KVR_RANKS_MAX,
                                        &reg->conf.ranks)
                ? NULL : "\"ranks\" must be 1..1024";
-    }
 
-    if (is("block_size")) {
+    case KVR_MEMBER_BLOCK_SIZE:
         return kvr_registration_number(value, len, KVR_BLOCK_SIZE_MAX,
                                        &reg->block_size)
                ? NULL : "\"block_size\" must be 1..1024";
-    }
 
-    if (is("eagle")) {
+    case KVR_MEMBER_EAGLE:
         reg->has_eagle = true;
         reg->eagle = (len == 1 && value[0] == '1');
 
         return reg->eagle || (len == 1 && value[0] == '0')
                ? NULL : "\"eagle\" must be 0 or 1";
-    }
 
-    if (is("hybrid")) {
+    case KVR_MEMBER_HYBRID:
         reg->hybrid = (len == 1 && value[0] == '1');
         return NULL;
-    }
 
-    if (is("reason")) {
+    case KVR_MEMBER_REASON:
         kvr_registration_said(reg, value, len);
         return NULL;
-    }
 
-    if (is("weight")) {
+    case KVR_MEMBER_WEIGHT:
         return kvr_registration_weight(value, len, &reg->conf.weight)
                ? NULL : "\"weight\" must be 0.001..1000";
+
+    default:
+        return NULL;
     }
-
-    return NULL;
-
-#undef is
 }
 
 

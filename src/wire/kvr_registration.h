@@ -1,9 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A worker's registration, field by field: the hash "kv-worker:{worker}" that
- * its publisher keeps in Redis (EVENTS.md section 2).  Whoever can write to
- * Redis can write anything there.
+ * A worker's registration, field by field: a hash that its publisher keeps in
+ * Redis (kvr_keys.h).  Whoever can write to Redis can write anything there.
  */
 
 
@@ -12,6 +11,7 @@
 
 
 #include "kvr_adapters.h"
+#include "kvr_keys.h"
 
 
 typedef enum {
@@ -69,11 +69,11 @@ void kvr_registration_init(kvr_registration_t *reg, const char *id,
     size_t len);
 
 /*
- * Takes a field of any bytes; those that nobody here needs are ignored.  NULL,
- * or what is wrong, a sentence that lives forever.
+ * Takes a field of any bytes; those that routers don't read are ignored.
+ * NULL, or what is wrong, a sentence that lives forever.
  */
-const char *kvr_registration_field(kvr_registration_t *reg, const char *name,
-    size_t name_len, const char *value, size_t len);
+const char *kvr_registration_field(kvr_registration_t *reg,
+    kvr_member_field_t field, const char *value, size_t len);
 
 /*
  * NULL when the worker is for a zone of this model ("": of any) and of these

@@ -21,8 +21,8 @@ static const char    *detail;
 static kvr_rc_t
 read_fields(const char *first, ...)
 {
-    char       *copies[KVR_POINTER_FIELDS];
-    size_t      len[KVR_POINTER_FIELDS];
+    char       *copies[KVR_POINTER_ROUTER];
+    size_t      len[KVR_POINTER_ROUTER];
     va_list     args;
     uint32_t    i;
     kvr_rc_t    rc;
@@ -30,7 +30,7 @@ read_fields(const char *first, ...)
 
     va_start(args, first);
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         value = i ? va_arg(args, const char *) : first;
         copies[i] = NULL;
         len[i] = value ? strlen(value) : 0;
@@ -48,7 +48,7 @@ read_fields(const char *first, ...)
     rc = kvr_pointer_read(&pointer, (const char *const *) copies, len,
                           &detail);
 
-    for (i = 0; i < KVR_POINTER_FIELDS; i++) {
+    for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         free(copies[i]);
     }
 

@@ -19,11 +19,27 @@ static const char  *hybrid = "0";
 
 /* ---- fields ------------------------------------------------------------- */
 
+/* The field of that name; one that routers don't read when there is none. */
+
+static kvr_member_field_t
+named(const char *name)
+{
+    uint32_t  i;
+
+    for (i = 0; i < KVR_MEMBER_ROUTER; i++) {
+        if (strcmp(kvr_member_fields[i], name) == 0) {
+            return i;
+        }
+    }
+
+    return KVR_MEMBER_STARTED;
+}
+
+
 static const char *
 field(const char *name, const char *value)
 {
-    return kvr_registration_field(&reg, name, strlen(name), value,
-                                  strlen(value));
+    return kvr_registration_field(&reg, named(name), value, strlen(value));
 }
 
 
@@ -40,7 +56,7 @@ refused(const char *name, const char *value, size_t len)
     memcpy(copy, value, len);
 
     before = reg;
-    wrong = kvr_registration_field(&reg, name, strlen(name), copy, len);
+    wrong = kvr_registration_field(&reg, named(name), copy, len);
 
     free(copy);
 
@@ -103,7 +119,8 @@ test_fields(void)
        "so is what it says of itself, printable");
 
     memset(said, 'x', sizeof(said));
-    ok(kvr_registration_field(&reg, "reason", 6, said, sizeof(said)) == NULL
+    ok(kvr_registration_field(&reg, KVR_MEMBER_REASON, said, sizeof(said))
+       == NULL
        && strlen(reg.said) == KVR_SAID_MAX
        && field("reason", "") == NULL && reg.said[0] == '\0',
        "and cut, or none");
@@ -216,7 +233,8 @@ test_adapters(void)
        && refused("lora", text, KVR_ADAPTERS_MAX + 2),
        "and so are too many");
 
-    ok(kvr_registration_field(&reg, "lora", 4, text, KVR_ADAPTERS_MAX) == NULL
+    ok(kvr_registration_field(&reg, KVR_MEMBER_LORA, text, KVR_ADAPTERS_MAX)
+       == NULL
        && strlen(reg.conf.lora) == KVR_ADAPTERS_MAX,
        "511 bytes of names are taken");
 

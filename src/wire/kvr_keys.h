@@ -1,0 +1,114 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What Redis has of a worker (EVENTS.md section 2): the names of the keys, and
+ * the fields of the hashes, for the router and kv-relay.
+ *
+ *     kv-workers                   a set: the ids of the workers
+ *     kv-worker:{w}                a hash: the worker's registration
+ *     kv-log:{w}                   a stream: its messages, by epoch-seq
+ *     kv-snap:{w}                  a hash: the pointer of its newest snapshot
+ *     kv-snap:{w}:<epoch>-<seq>:<n>    strings: the parts of that snapshot
+ *     kv-snap:{w}:<epoch>-<seq>:s<n>   the parts that only relays read
+ *     kv-snap-ask:{w}              there when a router wants a snapshot
+ *     kv-lease:{w}                 the token of the relay that publishes
+ *     kv-events:<w>                a channel: its messages as they come
+ */
+
+
+#ifndef KVR_KEYS_H_INCLUDED
+#define KVR_KEYS_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_KEY_WORKERS   "kv-workers"
+#define KVR_KEY_WORKER    "kv-worker"
+#define KVR_KEY_LOG       "kv-log"
+#define KVR_KEY_SNAPSHOT  "kv-snap"
+#define KVR_KEY_ASK       "kv-snap-ask"
+#define KVR_KEY_LEASE     "kv-lease"
+
+/* What a channel's name begins with, unless a person says otherwise. */
+#define KVR_CHANNEL       "kv-events:"
+
+/* The only field of a log's entries: the message. */
+#define KVR_LOG_FIELD     "m"
+
+/* Bytes of any of the keys, with the null byte: those of parts are longest. */
+#define KVR_KEY_MAX       (KVR_WORKER_ID_MAX + 80)
+
+
+/*
+ * Fields of a registration, in the order in which they are asked for: first
+ * those that routers read.
+ */
+typedef enum {
+    KVR_MEMBER_ADDRESS,
+    KVR_MEMBER_MODEL,
+    KVR_MEMBER_BLOCK_SIZE,
+    KVR_MEMBER_EAGLE,
+    KVR_MEMBER_RANKS,
+    KVR_MEMBER_ROLE,
+    KVR_MEMBER_WEIGHT,
+    KVR_MEMBER_LORA,
+    KVR_MEMBER_HYBRID,
+    KVR_MEMBER_REASON,
+    KVR_MEMBER_ROUTER,              /* the number of those above */
+
+    KVR_MEMBER_EPOCH = KVR_MEMBER_ROUTER,
+    KVR_MEMBER_SEQ,
+    KVR_MEMBER_COMPLETE,
+    KVR_MEMBER_STARTED,
+    KVR_MEMBER_FIELDS
+} kvr_member_field_t;
+
+
+/*
+ * The same of a pointer: first those that every pointer has, then those that
+ * routers read when they are there, then those that only relays read.
+ */
+typedef enum {
+    KVR_POINTER_VERSION,
+    KVR_POINTER_EPOCH,
+    KVR_POINTER_SEQ,
+    KVR_POINTER_COMPLETE,
+    KVR_POINTER_NPARTS,
+    KVR_POINTER_BLOCK_SIZE,
+    KVR_POINTER_NEEDED,             /* the number of those above */
+
+    KVR_POINTER_EAGLE = KVR_POINTER_NEEDED,
+    KVR_POINTER_HYBRID,
+    KVR_POINTER_ROUTER,             /* the number of those above */
+
+    KVR_POINTER_STATE_PARTS = KVR_POINTER_ROUTER,
+    KVR_POINTER_RELAY,              /* the number of those above */
+
+    KVR_POINTER_BLOCKS = KVR_POINTER_RELAY,
+    KVR_POINTER_ENGINE_SEQ,
+    KVR_POINTER_FIELDS
+} kvr_pointer_field_t;
+
+
+/* Their names. */
+extern const char *const  kvr_member_fields[KVR_MEMBER_FIELDS];
+extern const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS];
+
+
+/*
+ * Writes "name:{worker}", terminated, and answers its length.  The worker's id
+ * is valid, len its bytes.
+ */
+size_t kvr_key(char out[KVR_KEY_MAX], const char *name, const char *worker,
+    size_t len);
+
+/*
+ * The same of part i of a snapshot; of the parts that only relays read when
+ * state is true.
+ */
+size_t kvr_key_part(char out[KVR_KEY_MAX], const char *worker, size_t len,
+    uint64_t epoch, uint64_t seq, bool state, uint32_t i);
+
+
+#endif /* KVR_KEYS_H_INCLUDED */
