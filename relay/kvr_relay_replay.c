@@ -500,7 +500,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              news, anew;
+    bool              news, anew, same;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -528,7 +528,13 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
         anew = s->known && z->held_seq <= s->seq;
 
-        if (anew && z->held_seq < z->overlap) {
+        /* a replay that says nothing has no message of another incarnation */
+
+        same = z->answers != 0 || z->held_epoch[0] == '\0'
+               || s->sgl_epoch[0] == '\0'
+               || strcmp(z->held_epoch, s->sgl_epoch) == 0;
+
+        if (anew && same && z->held_seq < z->overlap) {
             r->counters.gaps_filled++;
             anew = false;
 
