@@ -8,7 +8,8 @@ import subprocess
 import time
 
 PR_SET_PDEATHSIG = 1
-STOP_SECONDS = 5.0
+STOP_SECONDS = 5.0              # from SIGTERM to SIGKILL
+WAIT_SECONDS = 60.0             # that anything may take: more is a hang
 TAIL_LINES = 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -25,7 +26,7 @@ def free_port():
         return sock.getsockname()[1]
 
 
-def wait_until(what, check, seconds=15.0):
+def wait_until(what, check, seconds=WAIT_SECONDS):
     """Polls `check` until its answer is true, and returns that answer.
 
     Connection errors count as not yet; DemoError after `seconds`.

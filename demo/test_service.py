@@ -13,10 +13,10 @@ import msgpack
 import zmq
 
 import tap
-from processes import wait_until
+from processes import WAIT_SECONDS, wait_until
 from worker import Worker
 
-TIMEOUT_MS = 5000
+TIMEOUT_MS = 60_000
 
 
 class Fixture:
@@ -25,7 +25,7 @@ class Fixture:
     def __init__(self, directory):
         self.worker = Worker(
             "engine", directory, "--blocks", "256",
-            "--prefill-us-per-token", "1", "--decode-us-per-token", "1000")
+            "--prefill-us-per-token", "1", "--decode-us-per-token", "10000")
         self.worker.wait_ready()
         self.url = "http://" + self.worker.address
         self.context = zmq.Context()
@@ -44,7 +44,7 @@ class Fixture:
         request = urllib.request.Request(
             self.url + path, json.dumps(body or {}).encode(),
             {"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=5)
+        return urllib.request.urlopen(request, timeout=WAIT_SECONDS)
 
     def one(self, first):
         """One prompt of two blocks, answered with 17 tokens.
@@ -148,11 +148,12 @@ def a_client_that_leaves_frees_its_place():
     assert "running{model_name=\"demo\"} 1\n" in metrics()
     response.close()
     wait_until("nothing runs", lambda: (
-        "running{model_name=\"demo\"} 0\n" in metrics()), 5)
+        "running{model_name=\"demo\"} 0\n" in metrics()))
 
 
 def metrics():
-    with urllib.request.urlopen(at.url + "/metrics", timeout=5) as response:
+    with urllib.request.urlopen(at.url + "/metrics",
+                                timeout=WAIT_SECONDS) as response:
         return response.read().decode()
 
 

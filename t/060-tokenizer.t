@@ -48,7 +48,7 @@ scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {
             tokenizer = "remote",
-            tokenizer_timeout = 0.2,
+            tokenizer_timeout = 3,
         })
     }
 

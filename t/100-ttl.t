@@ -76,4 +76,3 @@ __DATA__
 stored: 222
 later: 202
 forgotten: 2, of w1 2, truncated: true
---- timeout: 20

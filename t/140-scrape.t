@@ -102,7 +102,7 @@ add_block_preprocessor(sub {
 
     $config = "    kv_router_zone  zone=main:16m;\n$config$Router";
     $config .= $Workers unless $config =~ /kv_router_worker/;
-    $config .= "    kv_router_scrape  main interval=100ms timeout=300ms;\n"
+    $config .= "    kv_router_scrape  main interval=100ms timeout=3s;\n"
         unless $config =~ /kv_router_scrape/ || $block->name =~ /without/;
 
     $block->set_value('http_config', $config);
@@ -256,10 +256,11 @@ w1: 0: 3 4 -, 1: 4 4 -
                 reported(1, "")
             end
 
-            local stats = client.stats().scrape
+            ngx.say("failed: ", client.wait(function()
+                local stats = client.stats().scrape
 
-            ngx.say("failed: ", stats.failed > 6
-                    and stats.scrapes > stats.failed)
+                return stats.failed > 6 and stats.scrapes > stats.failed
+            end))
 --- response_body
 w1: 0: 1 - -
 w1: nothing
@@ -274,7 +275,6 @@ w1: nothing
 w1: 0: 1 - -
 w1: nothing
 failed: true
---- timeout: 60
 --- grep_error_log eval
 qr/"\/metrics" of it is not read: [\w ]+/
 --- grep_error_log_out eval

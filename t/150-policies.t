@@ -13,10 +13,6 @@ our $Workers = join('', map { <<_EOC_ } 1 .. 3);
         location  / {
             return  200 "w$_";
         }
-
-        location  /slow {
-            content_by_lua_block { ngx.sleep(60) }
-        }
     }
 _EOC_
 
@@ -39,7 +35,6 @@ _EOC_
         log_by_lua_block     { router:log() }
         add_header           x-route "$kv_router_policy: $kv_router_reason" always;
         proxy_pass           http://engines/;
-        proxy_read_timeout   1s;
     }
 _EOC_
 

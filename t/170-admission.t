@@ -131,7 +131,7 @@ refused: 2
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
                                                 { queue = 10,
-                                                  queue_timeout = 8 })
+                                                  queue_timeout = 60 })
     }
 --- script
             put("a", ',"max_active":1')
@@ -233,7 +233,7 @@ none: 200 . - fine$
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
                                                 { queue = 10,
-                                                  queue_timeout = 8 })
+                                                  queue_timeout = 60 })
     }
 --- script
             put("a", ',"max_active":1')
@@ -241,16 +241,16 @@ none: 200 . - fine$
             local a = hold()
             local waiting = ngx.thread.spawn(tell_route, "to the new one")
 
-            ngx.sleep(0.2)
+            client.turns()
             put("b", ',"max_active":1')
             ngx.thread.wait(waiting)
 
             local b = hold()
 
             waiting = ngx.thread.spawn(tell_route, "to its successor")
-            ngx.sleep(0.2)
+            client.turns()
             ask("DELETE", "/kv/workers/b")
-            ngx.sleep(0.2)
+            client.turns()
             put("c", "")
             ngx.thread.wait(waiting)
             a:close()
@@ -272,7 +272,7 @@ load: none
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
                                                 { queue = 10,
-                                                  queue_timeout = 8 })
+                                                  queue_timeout = 60 })
     }
 --- script
             put("a", ',"max_active":1')
@@ -290,7 +290,7 @@ load: none
                 end)
 
                 -- each is in the queue before the next one comes
-                ngx.sleep(0.05)
+                client.turns()
             end
 
             a:close()

@@ -28,9 +28,9 @@ use POSIX qw( :sys_wait_h );
 use Time::HiRes qw( time sleep );
 
 
-use constant READY => 15;        # seconds that a server may take to come up
+use constant READY => 60;        # seconds that a server may take to come up
 use constant GRACE => 5;         # seconds between a signal and SIGKILL
-use constant REPLY => 5;         # seconds that Redis may take to answer
+use constant REPLY => 60;        # seconds that Redis may take to answer
 use constant PYTHON => '/usr/bin/python3';
 
 

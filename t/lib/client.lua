@@ -17,7 +17,7 @@ local say = ngx.say
 local _M = {}
 
 
-local SECONDS = 10               -- that anything may take, on a busy machine
+local SECONDS = 60               -- that anything may take: more is a hang
 
 
 -- A connection to port, or to the server of this request, with that sent.
@@ -100,6 +100,28 @@ function _M.wait(done)
     end
 
     return nil
+end
+
+
+-- Lets this process do all that it can do now: it takes some turns of its
+-- loop, however long they last.
+function _M.turns()
+    for _ = 1, 20 do
+        ngx.sleep(0.001)
+    end
+end
+
+
+-- Waits until the error log has a text, a Lua pattern; returns what it found.
+function _M.logged(pattern)
+    return _M.wait(function()
+        local file = assert(io.open(ngx.config.prefix() .. "logs/error.log"))
+        local text = file:read("*a")
+
+        file:close()
+
+        return text:match(pattern)
+    end)
 end
 
 

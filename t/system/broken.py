@@ -11,9 +11,10 @@ What an engine does with the next connection is said by its `mode`:
     garbage       answers with a header that is none
     bare          answers with what is not HTTP at all
     hang          reads the request, and no more
+    held          answers when release() is called
     error         500
     busy          503
-    later         503 with a Retry-After of three seconds
+    later         503 with a Retry-After of ten seconds
     cut           half of a stream, then RST
     short         fewer bytes than its Content-Length says
     stall         half of a stream, and no more
@@ -25,6 +26,7 @@ import http.client
 import json
 import random
 import re
+import select
 import socket
 import struct
 import threading
@@ -70,6 +72,7 @@ class Engine:
         self._listener = None
         self._peers = set()
         self._forgotten = set()
+        self._released = threading.Event()
         self._mode = "refuse"
         self.mode = "ok"
 
@@ -81,6 +84,8 @@ class Engine:
     @mode.setter
     def mode(self, mode):
         self._mode = mode
+        if mode == "held":
+            self._released.clear()
         if mode == "refuse":
             self.die()
         elif self._listener is None:
@@ -104,6 +109,11 @@ class Engine:
         open now are reset when something comes on them, and no sooner."""
         with self._lock:
             self._forgotten = set(self._peers)
+
+    def release(self):
+        """Answers all that are held; from now on it is well."""
+        self.mode = "ok"
+        self._released.set()
 
     def _listen(self):
         listener = socket.socket()
@@ -239,6 +249,12 @@ class Engine:
             pass
         return False
 
+    def _held(self, peer):
+        while not self._released.wait(0.02):
+            if select.select([peer], [], [], 0)[0]:
+                return False            # the client has left
+        return self._ok(peer)
+
     def _error(self, peer):
         self._head(peer, "500 Internal Server Error", 0)
         return True
@@ -248,7 +264,7 @@ class Engine:
         return True
 
     def _later(self, peer):
-        self._head(peer, "503 Service Unavailable", 0, "Retry-After: 3\r\n")
+        self._head(peer, "503 Service Unavailable", 0, "Retry-After: 10\r\n")
         return True
 
 
@@ -285,7 +301,7 @@ class Stage(stage.Stage):
 
     health = "max_fails=3 fail_timeout=1m"
     retry = "error timeout invalid_header http_500 http_503 non_idempotent"
-    timeout = "3s"
+    timeout = "10s"
     buffering = "off"
     tries = 2
 
@@ -363,7 +379,7 @@ class Stage(stage.Stage):
     def call_any(self, method, path, body):
         """The same as call(), 201 being as good as 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port,
-                                                timeout=10)
+                                                timeout=PATIENCE)
         try:
             connection.request(method, path, json.dumps(body))
             response = connection.getresponse()

@@ -14,7 +14,7 @@ PROMPTS = 4                     # that all others begin with
 BLOCK = 16                      # tokens
 LONGEST = 40                    # blocks of a prompt
 PATIENCE = 60.0                 # seconds that an answer may take
-GRACE = 12.0                    # seconds that nginx may take to see an end
+GRACE = 60.0                    # seconds that nginx may take to see an end
 
 PATHS = {                       # -> reservations that a request may have
     "/v1/completions": 1, "/buffered/completions": 1, "/waiting/completions": 1,

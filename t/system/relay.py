@@ -39,6 +39,7 @@ class Engine:
         self.drop = set()               # seqs that the next replay leaves out
         self.mute = False               # replay doesn't answer
         self.endless = 0                # so many replays are without an end
+        self.answered = 0               # replays, to their end
         self.held = False               # while it is, a replay repeats its
                                         # last message and has no end
         self.behind = []                # frames that messages have behind
@@ -53,7 +54,9 @@ class Engine:
     def open(self):
         """Its sockets."""
         self.context = zmq.Context()
-        self.pub = self.context.socket(zmq.PUB)
+        self.pub = self.context.socket(zmq.XPUB)    # PUB, but that it tells
+        self.pub.xpub_verbose = True                # of each subscription
+        self.subscriptions = 0
         self.replay = self.context.socket(zmq.ROUTER)
         for socket, port in ((self.pub, self.port),
                              (self.replay, self.replay_port)):
@@ -79,6 +82,19 @@ class Engine:
         self.pub.close()
         self.replay.close()
         self.context.term()
+
+    def subscribed(self):
+        """How often anybody subscribed: what was sent before is lost to whom
+        that was."""
+        with self.lock:
+            while self.going and self.pub.poll(0):
+                self.subscriptions += self.pub.recv()[:1] == b"\1"
+            return self.subscriptions
+
+    def wait_subscribed(self, times=1):
+        """Until somebody has subscribed so often since its sockets are."""
+        wait_until(f"{times} subscriptions",
+                   lambda: self.subscribed() >= times, PATIENCE)
 
     def _serve(self):
         while self.going:
@@ -107,6 +123,7 @@ class Engine:
                     continue
                 self.replay.send_multipart(
                     [ident, b"", *[b""] * self.newer, b"\xff" * 8, b""])
+                self.answered += 1
 
     def send(self, *events, lost=False, as_map=False, ts=None):
         """A batch; lost: subscribers don't get it."""
@@ -212,7 +229,7 @@ class Relay(Process):
                          self.text()).group(1)
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
-                                        timeout=5) as answer:
+                                        timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as err:
             return err.code, err.read().decode()
@@ -230,10 +247,23 @@ class View:
     """What a router makes of a worker's snapshot and log."""
 
     def __init__(self, client, worker):
+        while True:
+            pointer = self._pointer(client, worker)
+            try:
+                self._read(client, worker, pointer)
+                return
+            except AssertionError:      # another snapshot came meanwhile
+                if self._pointer(client, worker) == pointer:
+                    raise
+
+    @staticmethod
+    def _pointer(client, worker):
+        return {k.decode(): v.decode() for k, v in
+                client.hgetall(f"kv-snap:{{{worker}}}").items()}
+
+    def _read(self, client, worker, pointer):
         self.held = {}          # (rank, tier, handle) -> local hash | None
         self.blocks = {}        # (rank, handle) -> (parent, locals)
-        pointer = {k.decode(): v.decode() for k, v in
-                   client.hgetall(f"kv-snap:{{{worker}}}").items()}
         self.pointer = pointer
         self.epoch, self.seq = int(pointer["epoch"]), int(pointer["seq"])
         self.complete = pointer["complete"] == "1"

@@ -29,7 +29,7 @@ DEMO = ROOT / "demo"
 sys.path.insert(0, str(DEMO))
 
 import tap                                                      # noqa: E402
-from processes import Process, wait_until            # noqa: E402
+from processes import Process, WAIT_SECONDS, wait_until         # noqa: E402
 
 from clock import Clock                                         # noqa: E402
 from model import Model, difference                             # noqa: E402
@@ -42,7 +42,7 @@ SHARDS = int(os.environ.get("KVR_SHARDS", "1"))
 BLOCK_SIZE = 16
 NOBODY = "0.0.0.1:9"            # an engine's address that is never used
 PROCESSES = int(os.environ.get("KVR_PROCESSES", "2"))   # of nginx
-PATIENCE = 15.0                 # seconds that anything may take
+PATIENCE = WAIT_SECONDS         # that anything may take: more is a hang
 TAIL_LINES = 60
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 
@@ -149,8 +149,8 @@ class Stage:
         self.logs.append(log)
         self._write_conf(engines, policy, url or self.redis_url(), log.name)
         self.nginx = Process("nginx", [
-            *self._clocked("nginx"), "nginx", "-p", f"{self.directory}/", "-c", "nginx.conf",
-            "-e", log.name], self.directory)
+            *self._clocked("nginx"), "nginx", "-p", f"{self.directory}/",
+            "-c", "nginx.conf", "-e", log.name], self.directory)
 
         def answers():
             self.nginx.check_alive()
@@ -305,7 +305,7 @@ class Stage:
     def call(self, method, path, body=None):
         """One request on a new connection; OSError unless it is a 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port,
-                                                timeout=10)
+                                                timeout=PATIENCE)
         try:
             connection.request(method, path, None if body is None
                                else json.dumps(body))
@@ -376,15 +376,49 @@ class Stage:
             raise AssertionError(
                 f"{err}: {self.workers().get(name)}") from err
 
-    def wait_lease(self, token=0):
-        """Waits for a living holder of a lease newer than `token`, the first
-        shard's, until all are subscribed; returns the lease: {pid, token}."""
+    def wait_lease(self, token=0, but=()):
+        """Waits for a living holder, none of `but`, of a lease newer than
+        `token`, the first shard's, until all are subscribed; returns the
+        lease: {pid, token}."""
         def taken():
             status = self.status()
             return (status["lease"]["token"] > token and status["redis"]["up"]
-                    and status["lease"]["pid"] in self.children()
+                    and status["lease"]["pid"] in self.children() - set(but)
                     and status["lease"])
         return wait_until("the lease is taken", taken, PATIENCE)
+
+    def resubscribe(self):
+        """Ends nginx's subscriptions, and waits until it has others: right
+        after the end it still takes itself to be subscribed."""
+        before = self.log().count(": subscribed to ")
+        killed = self.redis.client_kill_filter(_type="pubsub", skipme=True)
+        wait_until(f"nginx has {killed} subscriptions again", lambda:
+                   self.log().count(": subscribed to ") >= before + killed,
+                   PATIENCE)
+        self.wait_subscribed()
+
+    def wait_asked(self, command, times=3):
+        """Waits until every process of nginx can have sent Redis a command
+        so many times more: it has seen by then what was there before."""
+        def calls():
+            known = self.redis.info("commandstats").get(
+                f"cmdstat_{command}", {})
+            return known.get("calls", 0) + known.get("rejected_calls", 0)
+        before = calls()
+        wait_until(f"{command} {times} times", lambda: calls() >= before
+                   + times * min(SHARDS, PROCESSES), PATIENCE)
+
+    def connections(self):
+        """How many there ever were to Redis."""
+        return self.redis.info("stats")["total_connections_received"]
+
+    def wait_tried(self, connections=None):
+        """Waits until every process of nginx can have tried to connect twice
+        more, whoever counts the connections."""
+        connections = connections or self.connections
+        enough = connections() + 2 * min(SHARDS, PROCESSES)
+        wait_until("two more connections", lambda: connections() >= enough,
+                   PATIENCE)
 
     def wait_subscribed(self, up=1):
         """Waits until Redis is there for nginx, or isn't."""

@@ -123,7 +123,7 @@ def what_is_dropped_is_missing():
     assert worker["confidence"] == "UNVERIFIED", worker
     at.stage.redis.config_set("client-output-buffer-limit", "pubsub 0 0 0")
     clears = at.worker("flood")["counters"]["clears"]
-    for lost in range(1, 6):
+    for lost in range(1, 21):
         flood()
         wait_until("it is known behind what came before, "
                    "or too slow a machine lost the lease",
@@ -146,7 +146,7 @@ def flood():
     """A clear, then one more than may wait, while the zone is locked."""
     batch = msgpack.packb([1.5, [stored(HASH)], 0, bytes(12 << 20)])
     before = at.stage.status()["redis"]["dropped"]
-    with subprocess.Popen(["sleep", "60"]) as owner:
+    with subprocess.Popen(["sleep", "600"]) as owner:
         try:
             with at.stage.locked(owner.pid):
                 at.stage.redis.publish("kv-events:flood", msgpack.packb(

@@ -20,6 +20,7 @@ from stage import PROCESSES, SEED
 WORKERS = 6
 CLIENTS = 16
 REQUESTS = 1000                 # at least
+CHANGES = 10                    # and more than that, and retries
 SECONDS = 25                    # at least
 PROMPTS = 12
 ALLOWED = (r"upstream|connect\(\) failed|recv\(\) failed", )
@@ -29,7 +30,7 @@ class ChaosStage(Stage):
     """All workers can be tried; w1 has no place before w2."""
 
     health = "max_fails=2 fail_timeout=2s slow_start=1s"
-    timeout = "5s"
+    timeout = "60s"
     tries = WORKERS - 1
 
 
@@ -51,12 +52,23 @@ class Chaos:
         for thread in threads:
             thread.start()
         end = time.monotonic() + self.seconds
-        while time.monotonic() < end or self.done < REQUESTS:
+        while time.monotonic() < end or not self._enough():
             time.sleep(1)
             self._change()
         self.going = False
         for thread in threads:
             thread.join()
+
+    def _enough(self):
+        """Whether there was enough of all."""
+        return self.done >= REQUESTS and self.changes > CHANGES \
+            and self.retries() > CHANGES
+
+    def retries(self):
+        """How many there were."""
+        with contextlib.suppress(OSError):
+            return self.stage.status()["requests"]["retries"]
+        return 0
 
     def _change(self):
         """One dies, or returns."""
@@ -75,7 +87,7 @@ class Chaos:
         while self.going:
             prompt = [rng.randrange(PROMPTS)] * 64
             try:
-                answer = self.stage.ask(prompt, timeout=30)
+                answer = self.stage.ask(prompt)
             except (OSError, http.client.HTTPException) as err:
                 with self.lock:
                     self.failed.append(repr(err))
@@ -98,12 +110,9 @@ at = None                       # the Chaos, set by main()
 def nothing_fails():
     """no request fails that another worker could serve"""
     at.run()
-    requests = at.stage.status()["requests"]
     print(f"# {at.done} requests, {at.changes} deaths and returns, "
-          f"{requests['retries']} retries, {at.cut} streams cut")
-    assert at.done >= REQUESTS and at.changes > 10
+          f"{at.retries()} retries, {at.cut} streams cut")
     assert not at.failed, (len(at.failed), at.failed[:5])
-    assert requests["retries"] > 10, requests
 
 
 def all_of_them_come_back():

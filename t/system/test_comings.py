@@ -15,7 +15,7 @@ import threading
 import time
 
 from broken import EVENTS, Engine, Stage
-from stage import PROCESSES, SEED
+from stage import PATIENCE, PROCESSES, SEED
 
 WORKERS = 5
 CLIENTS = 12
@@ -85,7 +85,7 @@ class Comings:
 
     def _call(self, method, path, body, expected):
         connection = http.client.HTTPConnection("127.0.0.1", at.port,
-                                                timeout=10)
+                                                timeout=PATIENCE)
         with contextlib.closing(connection):
             connection.request(method, path, body and json.dumps(body))
             response = connection.getresponse()
@@ -98,7 +98,7 @@ class Comings:
         while self.going:
             answer = None
             try:
-                answer = at.ask([rng.randrange(9)] * 64, timeout=30)
+                answer = at.ask([rng.randrange(9)] * 64)
             except (OSError, http.client.HTTPException) as err:
                 self.wrong.append(repr(err))
                 continue
@@ -146,7 +146,7 @@ def the_log_is_quiet():
 class ComingsStage(Stage):
     """All workers can be tried."""
 
-    timeout = "5s"
+    timeout = "60s"
     tries = WORKERS - 1
 
 

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "demo"))
 
 import tap                                                  # noqa: E402
-from processes import Process, free_port, wait_until        # noqa: E402
+from processes import (Process, WAIT_SECONDS, free_port,    # noqa: E402
+                       wait_until)
 from worker import Worker                                   # noqa: E402
 
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
@@ -192,7 +193,7 @@ class Fixture:
             data=None if body is None else body.encode(),
             headers=headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as err:
             return err.code, err.read().decode()
@@ -271,6 +272,8 @@ def the_relays_run():
                 relay.check_alive()
                 return 'msg="ready"' in relay.log.read_text()
             wait_until(line, ready)
+            relay.signal(signal.SIGTERM)
+            wait_until("it ends", lambda one=relay: one.status() is not None)
         finally:
             relay.stop()
         assert relay.status() == 0, relay.tail()
@@ -412,7 +415,8 @@ def the_sample_runs():
     # what the synopsis left cached would hide what this one does
     for address in at.engines.values():
         urllib.request.urlopen(urllib.request.Request(
-            f"http://{address}/reset_prefix_cache", method="POST"), timeout=5)
+            f"http://{address}/reset_prefix_cache", method="POST"),
+            timeout=WAIT_SECONDS)
     wait_until("the caches are empty", lambda: not [
         score for score in at.json(*commands("Synopsis")[3])["scores"]
         if score["worker_id"] in WORKERS])
@@ -431,7 +435,7 @@ def the_sample_runs():
         assert fields["policy"] == "kv_cost", line
         assert fields["confidence"] in ("EXACT", "UNKNOWN"), line
         assert "-" not in fields.values(), line
-        assert re.fullmatch(r"0\.\d{6}", fields["decided"]), line
+        assert re.fullmatch(r"\d+\.\d{6}", fields["decided"]), line
     at.end()
 
 

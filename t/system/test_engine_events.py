@@ -123,7 +123,7 @@ class Play:
         port = re.search(r'msg="started".* listen=127.0.0.1:(\d+)',
                          worker.relay.log.read_text()).group(1)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics",
-                                    timeout=5) as answer:
+                                    timeout=PATIENCE) as answer:
             text = answer.read().decode()
         unsent, number = (int(re.search(
             rf"^kv_relay_{name} (\S+)$", text, re.M).group(1))
@@ -201,9 +201,10 @@ def requests_are_served():
     at.start_engines()
     at.stage.start_nginx(at.engines)
     at.stage.wait_subscribed()
-    failed = at.loop.run(at.complete(REQUESTS), 20)
+    failed = at.loop.run(at.complete(REQUESTS), 5 * PATIENCE)
     # the last resets may have come late: the caches are filled once more
-    failed += at.loop.run(at.complete(REQUESTS // 3, resets=0), 20)
+    failed += at.loop.run(at.complete(REQUESTS // 3, resets=0),
+                          5 * PATIENCE)
     assert not failed, failed
     at.settle()
     events = [event for log in at.logs().values() for message in log
@@ -294,7 +295,7 @@ def an_engine_that_restarts_begins_anew():
     worker.start_engine()
     worker.wait_ready()
     at.engines = {"e2": worker.address}
-    failed = at.loop.run(at.complete(20), 20)
+    failed = at.loop.run(at.complete(20), 5 * PATIENCE)
     assert not failed, failed
     wait_until("the new epoch is there",
                lambda: at.cursors()["e2"][0] > epoch, PATIENCE)

@@ -43,6 +43,12 @@ def failures(worker):
             if n}
 
 
+def has_failed(worker, kind, n):
+    """Waits until that was counted: the client's end may come before."""
+    wait_until(f"{worker} has failed {n} times: {kind}",
+               lambda: failures(worker).get(kind, 0) == n, PATIENCE)
+
+
 def fails_over(mode, *kinds):
     """A request that w1 fails is answered by w2, and w1's failure seen."""
     begin()
@@ -140,7 +146,7 @@ def broken_stream(mode, kind):
     answer = at.ask()
     assert answer.status == 200 and not answer.whole, answer.body
     assert answer.worker == "w1" and w2.served == 0
-    assert failures("w1").get(kind, 0) == before + 1, failures("w1")
+    has_failed("w1", kind, before + 1)
     assert at.health_of("w1")["fails"] == 1
     at.check_idle()
 
@@ -169,8 +175,7 @@ def what_is_no_http_is_a_failure():
         assert b"what is this?" in at.ask().body
     except http.client.BadStatusLine:
         pass
-    wait_until("it is one", lambda: failures("w1").get("invalid", 0)
-               == before + 1, PATIENCE)
+    has_failed("w1", "invalid", before + 1)
     at.check_idle()
 
 
@@ -198,12 +203,13 @@ def go_away():
 def the_load_goes_where_the_request_goes():
     """while w2 is at it, the load is w2's alone"""
     begin()
-    w1.mode, w2.mode, w2.pause = "refuse", "slow_first", 0.9
+    w1.mode, w2.mode = "refuse", "held"
     thread = threading.Thread(target=at.ask)
     thread.start()
     wait_until("w2 is at it", lambda: w2.open, PATIENCE)
     loads = {name: worker["load"][0]["active_requests"]
              for name, worker in at.workers().items()}
+    w2.release()
     thread.join()
     assert loads == {"w1": 0, "w2": 1}, loads
     at.check_idle()
@@ -240,10 +246,10 @@ def one_request_is_the_probe():
     """after fail_timeout one request at a time is let through"""
     begin(fail_timeout=5)
     break_w1("reset_after")
-    w1.mode, w1.pause = "slow_first", 0.9
+    w1.mode = "held"
     at.wait_health("w1", "half_open")
     served = w1.served
-    answers = together(12)
+    answers = together(12, lambda answers: len(answers) == 11)
     bodies = [answer.body for answer in answers]
     assert bodies.count(b"w1") == 1, bodies
     assert bodies.count(b"w2") == 11, bodies
@@ -251,20 +257,24 @@ def one_request_is_the_probe():
     assert [answer.reason for answer in answers
             if answer.body == b"w1"] == ["half_open"]
     at.wait_health("w1", "ok")
-    w1.mode = "ok"
     assert at.ask().body == b"w1"
     at.check_idle()
 
 
-def together(n):
-    """Requests at the same time; their answers."""
+def together(n, until):
+    """Requests at the same time; their answers.  w1 holds those that it has
+    until something is so of the answers that there are."""
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(at.ask()))
                for _ in range(n)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        wait_until("they are held", lambda: until(answers), PATIENCE)
+    finally:
+        w1.release()
+        for thread in threads:
+            thread.join()
     assert len(answers) == n
     return answers
 
@@ -275,12 +285,13 @@ def a_failed_probe_waits_longer():
     break_w1()
     probes = at.health_of("w1")["probes"]
     at.wait_health("w1", "half_open")
+    asked = time.monotonic()
     answer = at.ask()
     assert answer.body == b"w2" and answer.reason == "retry"
     health = at.health_of("w1")
     assert health["probes"] == probes + 1, health
-    assert health["state"] == "failed" and health["retry_in"] > 2, health
     at.wait_health("w1", "half_open")
+    assert time.monotonic() - asked > 3, "it waited no longer than at first"
     w1.mode = "ok"
     assert at.ask().body == b"w1"
     at.wait_health("w1", "ok")
@@ -291,12 +302,11 @@ def a_probe_whose_client_leaves_makes_room():
     """a probe whose client leaves makes room for the next one"""
     begin(fail_timeout=5)
     break_w1()
-    w1.mode, w1.pause = "slow_first", 3
+    w1.mode = "held"
     at.wait_health("w1", "half_open")
     go_away()
-    at.wait_health("w1", "half_open")
     w1.mode = "ok"
-    assert at.ask().body == b"w1"
+    wait_until("there is room", lambda: at.ask().body == b"w1", PATIENCE)
     at.check_idle()
 
 
@@ -332,7 +342,7 @@ def a_last_failure_counts_too():
     before = failures("w2").get("status", 0)
     w1.mode = w2.mode = "error"
     assert at.ask().status == 500
-    assert failures("w2")["status"] == before + 1
+    has_failed("w2", "status", before + 1)
     at.check_idle()
 
 
@@ -388,10 +398,7 @@ def an_idle_connection_that_was_closed():
 def many_kept_connections_that_are_dead():
     """however many are kept: an engine that was switched off and on is well"""
     begin(max_fails=1)
-    w1.mode, w1.pause = "slow_first", 0.5
-    kept = KEPT - len({answer.body for answer in together(KEPT)} - {b"w1"})
-    assert kept == KEPT, kept
-    w1.mode = "ok"
+    keep()
     for _ in range(2):
         w1.forget()
         served, known = w1.served, failures("w1")
@@ -400,10 +407,15 @@ def many_kept_connections_that_are_dead():
         assert w1.served - served == 3 * PROCESSES
         health = at.health_of("w1")
         assert failures("w1") == known and health["state"] == "ok", health
-        w1.mode = "slow_first"
-        assert {answer.body for answer in together(KEPT)} == {b"w1"}
-        w1.mode = "ok"
+        keep()
     at.check_idle()
+
+
+def keep():
+    """As many connections to w1 as are kept, all at once."""
+    w1.mode = "held"
+    answers = together(KEPT, lambda _: w1.open == KEPT)
+    assert {answer.body for answer in answers} == {b"w1"}
 
 
 # ------------------------------------------------- draining, slow start, hot
@@ -474,7 +486,7 @@ def checks_take_workers_out():
     """active checks take a worker out, and bring it back"""
     begin()
     at.change("max_fails=2", "max_fails=0 check=/health interval=200ms "
-                             "timeout=1s fails=2")
+                             "timeout=60s fails=2")
     wait_until("both are checked", lambda: all(
         at.health_of(name)["checks"] for name in ("w1", "w2")), PATIENCE)
     assert at.health_of("w1")["checks_failed"] == 0
@@ -489,9 +501,6 @@ def checks_take_workers_out():
     w1.mode = "ok"
     at.wait_health("w1", "ok")
     assert at.ask().body == b"w1"
-    checked = w1.checked
-    time.sleep(1)
-    print(f"# {w1.checked - checked} checks in a second, of one in 200 ms")
     at.check_idle()
 
 

@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT / "demo"))
 
 import tap                                                  # noqa: E402
 
+TIMEOUT = 600                   # seconds that a program may take
+
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
 
 EXPECTED = (
@@ -32,7 +34,7 @@ at = None                                   # the DESTDIR, set by main()
 def make(target):
     """Runs it, with a DESTDIR whose name has a blank."""
     subprocess.run(["make", "-s", "-C", ROOT, target, f"BUILD={BUILD}",
-                    f"DESTDIR={at}"], check=True, timeout=250, env={
+                    f"DESTDIR={at}"], check=True, timeout=TIMEOUT, env={
                         name: value for name, value in os.environ.items()
                         if not name.startswith(("MAKE", "MFLAGS"))},
                    stdout=subprocess.DEVNULL)
@@ -74,7 +76,7 @@ def the_sample_starts_it():
     assert "KV_RELAY_EVENTS" in settings, settings
     names = {"KV_RELAY_" + name.upper().replace("-", "_")
              for name in re.findall(r"^  --(\S+)", subprocess.run(
-                 [at / "usr/bin/kv-relay", "--help"], check=True, timeout=30,
+                 [at / "usr/bin/kv-relay", "--help"], check=True, timeout=TIMEOUT,
                  capture_output=True, text=True).stdout, re.M)}
     said = set(re.findall(r"^#?(KV_\w+)=", sample.read_text(), re.M))
     assert said <= names, said - names
@@ -91,7 +93,7 @@ def the_sample_starts_it():
 def the_relay_runs():
     """the relay that was installed tells what it can do"""
     text = subprocess.run([at / "usr/bin/kv-relay", "--help"], check=True,
-                          timeout=30, capture_output=True, text=True).stdout
+                          timeout=TIMEOUT, capture_output=True, text=True).stdout
     assert "--events" in text, text
 
 
@@ -104,7 +106,7 @@ def the_relay_needs_little():
     may |= {name for name in ("libhiredis", "libmpack", "libyajl")
             if f"-l{name[3:]}\\>" not in static}
     needs = {line.split()[1].partition(".so")[0] for line in subprocess.run(
-        ["objdump", "-p", at / "usr/bin/kv-relay"], check=True, timeout=30,
+        ["objdump", "-p", at / "usr/bin/kv-relay"], check=True, timeout=TIMEOUT,
         capture_output=True, text=True).stdout.splitlines()
              if "NEEDED" in line}
     assert "libzmq" in needs and needs <= may, (needs, static)

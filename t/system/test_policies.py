@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import sys
-import time
 
 from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
@@ -115,7 +114,6 @@ def a_broken_edit_is_refused():
         wait_until(f"the log tells of {what}", lambda: all(
             text in at.stage.log()[known:]
             for text in ("init_by_lua error", why)), PATIENCE)
-        time.sleep(0.2)
         assert at.stage.children() == before, what
         assert at.chosen() == {"w3"}, what
         assert at.routed() == ("w3", "good"), what
@@ -155,10 +153,9 @@ def an_edit_that_never_ends_costs_none_either():
 
 def no_request_failed():
     """no request of the load failed"""
-    at.load.stop()
+    at.load.stop(done=100, streamed=5)
     print(f"# {at.load.done} requests, {at.load.streamed} of them streams")
     assert not at.load.failures, at.load.failures[:5]
-    assert at.load.done > 100 and at.load.streamed > 5
     at.stage.check_idle()
     settled()
 

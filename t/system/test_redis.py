@@ -5,7 +5,6 @@ import hashlib
 import random
 import signal
 import sys
-import time
 
 import msgpack
 import redis
@@ -63,7 +62,8 @@ class Play:
     def check(self, stream, confidence="EXACT", reason="none"):
         """Of a stream all was applied, and it is trusted so far."""
         self.stage.wait_applied(stream.cursor())
-        worker = self.stage.wait_confidence(stream.worker, confidence)
+        worker = self.stage.wait_confidence(stream.worker, confidence,
+                                            beat=stream.heartbeat)
         assert worker["reason"] == reason, worker
         self.check_fleet()
         return worker
@@ -87,12 +87,10 @@ def outage(number):
     before = at.stage.query(at.prompts[0])
     assert before == {("w1", 0): (30,) * 3, ("w2", 0): (30,) * 3}, before
     at.fleet.start(0.05)
-    time.sleep(0.3)
     at.stage.stop_redis(number)
     try:
         at.stage.wait_subscribed(0)
         done = at.load.done
-        time.sleep(0.7)
         wait_until("requests are answered without redis",
                    lambda: at.load.done > done + 20, PATIENCE)
         assert at.stage.query(at.prompts[0]) == before
@@ -123,11 +121,10 @@ def connections_may_be_killed():
     for number in range(6):
         stream.send(100, live=False)
         stream.send(1)
-        for kind in ("pubsub", "normal")[:1 + number % 2]:
-            at.stage.redis.client_kill_filter(_type=kind, skipme=True)
-        time.sleep(0.25)
+        if number % 2:
+            at.stage.redis.client_kill_filter(_type="normal", skipme=True)
+        at.stage.resubscribe()
     at.fleet.stop()
-    at.stage.wait_subscribed()
     at.check(stream)
     assert at.stage.status()["redis"]["disconnects"] >= 6
 
@@ -136,19 +133,17 @@ def a_redis_that_lost_all_is_no_loss():
     """redis comes back without its data: the views stay, and stay EXACT"""
     at.fleet.start(0.05)
     at.stage.redis.flushall()
-    at.stage.redis.client_kill_filter(_type="pubsub", skipme=True)
     at.stage.redis.client_kill_filter(_type="normal", skipme=True)
-    time.sleep(0.5)
+    at.stage.resubscribe()
     at.fleet.stop()
-    at.stage.wait_subscribed()
     at.check_fleet()
 
 
 def no_request_failed():
     """no request failed in all of this"""
-    at.load.stop()
+    at.load.stop(done=100)
     print(f"# {at.load.done} requests, {at.load.streamed} of them streams")
-    assert not at.load.failures and at.load.done > 100, at.load.failures[:5]
+    assert not at.load.failures, at.load.failures[:5]
     at.stage.check_idle()
 
 
@@ -413,7 +408,7 @@ def mutations_harm_nobody_else():
     model.clear_worker("mutant")
     wrong = difference(at.model().holdings(), model.holdings())
     assert not wrong, wrong
-    at.stage.wait_confidence("g1", "EXACT")
+    at.stage.wait_confidence("g1", "EXACT", beat=stream.heartbeat)
 
 
 def nothing_crashed():
@@ -435,7 +430,7 @@ def other_way(worker, url, client=None):
     stream.send(150, live=False)                # from the log
     stream.send(20)
     at.stage.wait_applied(stream.cursor())
-    at.stage.wait_confidence(worker, "EXACT")
+    at.stage.wait_confidence(worker, "EXACT", beat=stream.heartbeat)
     dump = at.stage.dump()
     holder = {name: held for name, held in dump.holdings().items()
               if name[0] == worker}
@@ -495,7 +490,7 @@ def a_wrong_password_stops_no_request():
         at.stage.call("POST", "/v1/completions", {"prompt": at.prompts[0]})
     wait_until("the error is logged", lambda: "[error]" in at.stage.log(),
                PATIENCE)
-    time.sleep(1.5)
+    at.stage.wait_tried()
     errors = [line for line in at.stage.log().splitlines()
               if "[error]" in line]
     # by each process that has a lease

@@ -49,11 +49,29 @@ class Tests:
         self.relays.append(relay)
         return relay
 
-    def started(self, *args, **options):
-        """A relay that has begun to publish."""
-        relay = self.relay(*args, **options)
+    def started(self, engines, *args, **options):
+        """A relay that has begun to publish, and hears its engines."""
+        known = [(engine, engine.subscribed()) for engine in (
+            [engines] if isinstance(engines, Engine) else engines)
+                 if engine.going]
+        relay = self.relay(engines, *args, **options)
         relay.wait_for("snapshot")
+        for engine, times in known:
+            engine.wait_subscribed(times + 1)
         return relay
+
+    def settled(self, relay, engine):
+        """Until it has looked once more at what the engine had said when it
+        was reached."""
+        relay.wait_for("replay", 2)
+        wait_until("the replays' ends", lambda: relay.metric("replays_total")
+                   == engine.answered, PATIENCE)
+
+    def told(self, relay):
+        """Until membership is of what a router would see now, or later."""
+        seq = int(self.view(relay.worker).seq)
+        wait_until(f"membership of message {seq}", lambda: int(
+            self.member(relay.worker).get("seq", -1)) >= seq, PATIENCE)
 
     def member(self, worker):
         """kv-worker of a worker."""
@@ -397,9 +415,8 @@ class Tests:
         relay.wait_for("in step")
         engine.send(stored([2]))
         relay.wait_for("replay doesn't answer", 2)
-        seq = str(self.comes(relay, 2).seq)
-        wait_until("membership of after it", lambda: self.member(
-            relay.worker)["seq"] == seq, PATIENCE)
+        self.comes(relay, 2)
+        self.told(relay)
         assert "answer" in self.is_complete(relay, False)
 
     def sglang(self):
@@ -418,7 +435,7 @@ class Tests:
         relay.wait_for("engine disconnected")
         self.is_complete(relay, False)
         engine.open()
-        relay.wait_for("engine connected", 2)
+        engine.wait_subscribed()
         engine.send(stored([6], 5))
         self.comes(relay, 5, 6)
         self.is_complete(relay)
@@ -589,16 +606,17 @@ class Tests:
     def membership(self):
         """what the options say of the worker is in Redis"""
         engine = self.engine()
+        before = int(time.time() * 1000)
         relay = self.started(engine, "--model", "m", "--role", "prefill",
                              "--weight", "2.5", "--lora", "a,b")
-        wait_until("membership", lambda: self.member(relay.worker), PATIENCE)
+        self.is_complete(relay)
         member = self.member(relay.worker)
-        assert abs(int(member.pop("started")) / 1000 - time.time()) < 60
+        assert before <= int(member.pop("started")) <= time.time() * 1000
         epoch = member.pop("epoch")
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
-            "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5", "lora": "a,b",
-            "hybrid": "0",
+            "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
+            "lora": "a,b", "hybrid": "0",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(
@@ -773,7 +791,7 @@ def main(kind=Tests, name="relay", of=Stage):
                  if callable(value) and not name.startswith("_")]
         helpers = {"engine", "relay", "started", "member", "view", "comes",
                    "is_complete", "after", "snapshot_now", "quiet",
-                   "trtllm"}
+                   "settled", "told", "trtllm"}
         wanted = sys.argv[1:] or [n for n in names if n not in helpers]
 
         def case(name):

@@ -322,8 +322,7 @@ class Doubts(test_relay.Tests):
         engine.send(stored([2]))
         self.comes(relay, 2)
         assert self.is_complete(relay, False)
-        relay.wait_for("replay", 3)         # it looks for more by itself
-        time.sleep(.5)
+        relay.wait_for("replay", 4)         # it looks for more by itself
         assert self.is_complete(relay, False)
         self.comes(relay, 2)
 
@@ -353,8 +352,7 @@ class Doubts(test_relay.Tests):
         engine.close()
         relay.wait_for("engine disconnected")
         engine.rise()
-        relay.wait_for("engine connected", 2)
-        time.sleep(.3)
+        engine.wait_subscribed()
         engine.send(stored([5]))
         self.comes(relay, 5)
         self.is_complete(relay)
@@ -378,9 +376,9 @@ class Doubts(test_relay.Tests):
         count = relay.metric("replays_total")
         for i in range(6, 16):
             engine.send(stored([i], i - 1))
-            time.sleep(.05)
-        self.comes(relay, *range(5, 16))
-        assert relay.metric("replays_total") <= count + 2
+            self.comes(relay, *range(5, i + 1))
+        # one that asks at each of the ten has asked ten times
+        assert relay.metric("replays_total") < count + 10
         self.is_complete(relay)
 
     def end_lost(self):
@@ -659,10 +657,12 @@ class Doubts(test_relay.Tests):
     # -------------------------------------------------------------- Redis
 
     def quiet(self, relay):
-        """It does not try, and say so, again and again."""
-        before = len(relay.text().splitlines())
+        """It does not try, and say so, again and again: five lines a second
+        at most."""
+        before, began = len(relay.text().splitlines()), time.monotonic()
         time.sleep(4)
-        return len(relay.text().splitlines()) - before < 20
+        more = len(relay.text().splitlines()) - before
+        return more < 5 * (time.monotonic() - began)
 
     def wrong_type(self):
         """a key of another type is not tried without end"""

@@ -31,7 +31,7 @@ class Engines(test_relay.Tests):
             relay.wait_for("engine disconnected", times)
             self.is_complete(relay, False)
             engine.open()
-            relay.wait_for("engine connected", times + 1)
+            engine.wait_subscribed()
             engine.topic = topic + b"\0sgl-kv-snapshot=" + b"b" * 32
             engine.send()
             engine.topic = topic
@@ -69,7 +69,7 @@ class Engines(test_relay.Tests):
         relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
-        time.sleep(1)           # it asks anew, once, what was said at first
+        self.settled(relay, engine)
         engine.held = True
         count = relay.metric("replays_total")
         engine.send(lost=True)

@@ -3,7 +3,6 @@
 
 import signal
 import sys
-import time
 
 import test_relay
 from processes import wait_until
@@ -319,7 +318,7 @@ class Ranks(test_relay.Tests):
         second.send_rank(0, CLEARED)
         second.send_rank(1, stored([3]))
         self._have(relay, r0=[], r1=[3])
-        time.sleep(1.5)
+        self.told(relay)
         self._lacks(relay, "both say that they are rank 0")
         second.close()
         relay.wait_for("engine disconnected")

@@ -3,7 +3,6 @@
 
 import re
 import sys
-import time
 from datetime import datetime
 
 import test_relay
@@ -17,11 +16,6 @@ ASKED = "what the engine did meanwhile is being asked for"
 
 class Replays(test_relay.Tests):
     """The same stage, other plays."""
-
-    def _settled(self, relay):
-        """Until it has looked once more at what the engine has said."""
-        self.is_complete(relay)
-        time.sleep(1)
 
     def _doubted(self, relay):
         """It is said at once that it is not complete, and why; then that the
@@ -44,7 +38,7 @@ class Replays(test_relay.Tests):
         relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
-        self._settled(relay)
+        self.settled(relay, engine)
         engine.mute = True
         engine.send(removed([1]), lost=True)
         engine.send(stored([2]))
@@ -62,7 +56,7 @@ class Replays(test_relay.Tests):
         for i in range(1, 4):
             engine.send(stored([i]))
         self.comes(relay, 1, 2, 3)
-        self._settled(relay)
+        self.settled(relay, engine)
         engine.mute = True
         engine.topic = EPOCH + b"bbb"
         engine.seq = 0
@@ -100,7 +94,7 @@ class Replays(test_relay.Tests):
             relay.wait_for("engine disconnected", connected + i - 1)
             engine.open()
             relay.wait_for("engine connected", connected + i)
-        time.sleep(.3)
+        engine.wait_subscribed()
 
     def reached_again(self):
         """without replay, SGLang's next message proves that nothing is lost"""
@@ -130,7 +124,7 @@ class Replays(test_relay.Tests):
         self._blips(relay, engine, 2)
         engine.send(stored([4], 3))
         self.comes(relay, 1, 3, 4)
-        time.sleep(1.5)
+        self.told(relay)
         self._lacks(relay, "--replay")
 
 

@@ -17,7 +17,7 @@ from traffic import Cache, Stream, make_prompts                 # noqa: E402
 from model import Model                                         # noqa: E402
 
 WORKERS = 24
-TRIES = 6                       # to see leases with all processes: one that
+TRIES = 30                      # to see leases with all processes: one that
                                 # the machine forgets for long gets none
 KILLS = 6
 
@@ -62,7 +62,8 @@ class Play:
         self.stage.wait_applied(cursors)
         for stream in self.streams:
             model.holders.update(stream.cache.model.holders)
-            worker = self.stage.wait_confidence(stream.worker, "EXACT")
+            worker = self.stage.wait_confidence(stream.worker, "EXACT",
+                                                beat=stream.heartbeat)
             assert worker["reason"] == "none", worker
         self.stage.check_index(model)
         blocks = self.streams[0].cache.blocks
@@ -83,7 +84,8 @@ def leases_come_to_lie_with_all_processes():
         if len(set(pids)) == PROCESSES:
             break
         at.stage.reload()
-        time.sleep(1)
+        wait_until("the old ones are gone", lambda: len(
+            at.stage.children()) == PROCESSES, PATIENCE)
     assert len(pids) == SHARDS and len(set(pids)) == PROCESSES, pids
 
 

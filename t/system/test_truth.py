@@ -24,12 +24,13 @@ from truth.referee import Referee
 
 RATE = 8                        # requests of each engine a second
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0
-LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "30"))
+LIMIT = float(os.environ.get("KVR_LIMIT", "10" if SECONDS else "120"))
 ALL = (*SMALL, LARGE) if SECONDS else SMALL     # KVR_ENGINES=eagle: those
 ENGINES = os.environ.get("KVR_ENGINES", ",".join(ALL)).split(",")
 if ENGINES == ["eagle"]:
     ENGINES = EAGLE
 PAUSE = 0.5                     # between two rounds
+SAMPLES = 100                   # at least
 TOO_MANY = 2                    # that were late: to go on says no more
 UNKNOWN = 0.2                   # the part of samples that may be no use
 
@@ -133,7 +134,7 @@ def faults_are_survived():
         if len(at.late) > TOO_MANY:
             break
         time.sleep(PAUSE)
-    at.stop()
+    at.stop(SAMPLES)
     assert not at.broken, at.broken
     assert not at.late, at.late
 
@@ -147,7 +148,7 @@ def losses_are_told_of():
 def what_is_exact_is_true():
     """what is EXACT is what the engine held at that message"""
     assert not at.differences, "\n".join(at.differences[:10])
-    assert at.blocks > 1000 and at.samples > 100, (at.blocks, at.samples)
+    assert at.blocks > 1000, at.blocks
     assert at.unknown < UNKNOWN * (at.samples + at.unknown), (
         at.unknown, at.samples)
 

@@ -53,8 +53,9 @@ def saying(profile):
             for rank, listener in enumerate(listeners):
                 history = engine.ranks[rank].lives[-1]
                 consumer = consumers[rank]
-                listener.first.update(listener.heard(0.5))
                 last = history.last()
+                if max(listener.first) < last:
+                    listener.first.update(listener.heard_until(last))
                 assert sorted(listener.first) == list(range(last + 1))
                 for seq in range(last + 1):
                     consumer.apply(listener.first[seq])

@@ -16,7 +16,7 @@ import aiohttp
 import msgpack
 from aiohttp import web
 
-from stage import BLOCK_SIZE, DEMO          # noqa: F401 (the demo's path)
+from stage import BLOCK_SIZE, DEMO, PATIENCE, wait_until    # noqa: F401
 
 import kv_cache                             # noqa: E402
 
@@ -57,7 +57,7 @@ class Loop:
         """Starts a coroutine; returns its future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def run(self, coroutine, seconds=20):
+    def run(self, coroutine, seconds=PATIENCE):
         """Runs a coroutine to its end."""
         return self.start(coroutine).result(seconds)
 
@@ -285,7 +285,7 @@ class Fleet:
     def stop(self):
         """Ends the changes, and waits until Redis has all of them."""
         self._going = False
-        self._churn.result(20)
+        self._churn.result(PATIENCE)
         self._loop.run(self._drained())
 
     def publish(self, worker, count=1):
@@ -357,8 +357,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def stop(self):
-        """Asks no more; raises what was wrong."""
+    def stop(self, count):
+        """Asks no more, once it has had so many answers; raises what was
+        wrong."""
+        wait_until(f"{count} queries", lambda: self.asked > count
+                   or not self._thread.is_alive(), PATIENCE)
         self._going = False
         self._thread.join()
         if self._wrong:
@@ -470,16 +473,19 @@ class Load:
         self._going = True
         self._task = self._loop.start(self._run(rate))
 
-    def stop(self):
-        """Ends the stream; returns when the last one is answered."""
+    def stop(self, done=0, streamed=0):
+        """Ends the stream once there were so many answers; returns when the
+        last one is there."""
+        wait_until(f"{done} requests, {streamed} streams", lambda: self.done
+                   > done and self.streamed >= streamed, PATIENCE)
         self._going = False
-        self._task.result(20)
+        self._task.result(2 * PATIENCE)
 
     async def _run(self, rate):
         tasks = set()
         async with aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True, limit=0),
-                timeout=aiohttp.ClientTimeout(total=15)) as session:
+                timeout=aiohttp.ClientTimeout(total=PATIENCE)) as session:
             while self._going:
                 task = asyncio.create_task(self._one(session))
                 tasks.add(task)

@@ -38,6 +38,7 @@ class Wire(Listener):
         super().__init__(host, port)
         self._to, self._pieces = to, pieces
         self._open = []
+        self.taken = 0                  # connections
 
     def __exit__(self, *_):
         super().__exit__()
@@ -47,6 +48,7 @@ class Wire(Listener):
 
     def serve(self, client):
         """Both ways at once."""
+        self.taken += 1
         server = socket.create_connection(("127.0.0.1", self._to))
         for sock in (client, server):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -128,13 +128,21 @@ class Listener:
         self.subscriber.connect(f"tcp://127.0.0.1:{ports[0]}")
         self.asker = self.context.socket(zmq.DEALER)
         self.asker.connect(f"tcp://127.0.0.1:{ports[1]}")
-        self.asker.rcvtimeo = self.subscriber.rcvtimeo = 5000
+        self.asker.rcvtimeo = self.subscriber.rcvtimeo = 60_000
 
     def heard(self, seconds):
         """The messages that come until nothing has for so long."""
         while self.subscriber.poll(int(seconds * 1000)):
             frames = self.subscriber.recv_multipart()
             yield int.from_bytes(frames[-2], "big"), frames[-1]
+
+    def heard_until(self, last):
+        """The messages that come, up to that one."""
+        seq = -1
+        while seq < last:
+            frames = self.subscriber.recv_multipart()
+            seq = int.from_bytes(frames[-2], "big")
+            yield seq, frames[-1]
 
     def replayed(self, start):
         """What the engine still has from a message on."""

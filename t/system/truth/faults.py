@@ -141,8 +141,13 @@ def relay_stopped(plant, worker, rng):
         second.start()
         time.sleep(1)
         plant.fleet.relays[worker] = second
+    lease = "kv-lease:{%s}" % worker
+    owner = plant.asked("get", lease)
     first.signal(signal.SIGSTOP)
     time.sleep(LEASE_SECONDS + rng.uniform(1, 2))
+    if second:
+        wait_until("the second relay has the lease", lambda: plant.asked(
+            "get", lease) not in (owner, None), PATIENCE)
     first.signal(signal.SIGCONT)
     if second:
         status = wait_until("the first relay ends", lambda: (

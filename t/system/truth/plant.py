@@ -1,6 +1,8 @@
 """All of it: engines, relays, Redis and nginx, as one that faults act on."""
 
+import contextlib
 import json
+
 import redis
 
 from processes import DemoError
@@ -43,6 +45,11 @@ class Plant:
     def redis_data(self):
         """Where Redis has its data."""
         return self.stage.directory / "appendonlydir"
+
+    def asked(self, command, *args):
+        """What Redis answers; None while it is away."""
+        with contextlib.suppress(redis.RedisError):
+            return getattr(self.stage.redis, command)(*args)
 
     def kill_clients(self, kind):
         """CLIENT KILL of all of a kind."""

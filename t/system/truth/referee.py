@@ -16,13 +16,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from model import Model
+from stage import wait_until
 
 from .faults import KINDS
 from .load import Load
 from .oracle import EMPTY, PARTLY, compare
 
 SAMPLE_SECONDS = 0.2            # from one sample to the next
-NOTICED_SECONDS = 20.0          # after a loss it is told of
+NOTICED_SECONDS = 60.0          # after a loss it is told of
 AT_ONCE = 8                     # faults
 
 
@@ -58,8 +59,10 @@ class Referee:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def stop(self):
-        """Takes no more samples."""
+    def stop(self, samples):
+        """Takes no more samples, once there are so many."""
+        wait_until(f"{samples} samples", lambda: self.samples > samples
+                   or not self._thread.is_alive())
         self._going = False
         self._thread.join()
         self.load.stop()
