@@ -29,7 +29,7 @@ static kvr_rc_t line(void *data, const char *text, size_t len);
 static void close_zone(void);
 
 
-const uint32_t  fuzz_inputs = 4000;
+const uint32_t  fuzz_inputs = 2000;
 
 static _Alignas(4096) char  zone[ZONE];
 

@@ -1,8 +1,11 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The arena under random transactions, some of them rolled back or killed;
- * and under an index that is looked up meanwhile.
+ *     test_arena_random [transactions]
+ *
+ * The arena under random transactions, some of them rolled back or killed, so
+ * many at one instruction after the other; and under an index that is looked
+ * up meanwhile.
  *
  * A transaction is made from its number and from what the slots hold, so that
  * two arenas that did the same are the same.
@@ -45,7 +48,7 @@ typedef struct {
 static void stream(void);
 static void rollbacks(void);
 static void kills(void);
-static void steps(void);
+static void steps(uint32_t transactions);
 static void readers(void);
 static bool transaction(arena_t *f, uint64_t i);
 static void take(arena_t *f, slot_t *s, uint64_t *seed);
@@ -71,7 +74,8 @@ main(int argc, char **argv)
     stream();
     rollbacks();
     kills();
-    steps();
+    steps(argc > 1 ? strtoul(argv[1], NULL, 0) : 3);
+
     for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
         readers();
     }
@@ -468,8 +472,14 @@ kills(void)
 
     for (k = 0; k < 150 && good; k++) {
 
+        i = *fx.next;
         pid = start(writer);
-        usleep(200 + fx_mix(k) % 2000);
+
+        while (kvr_load64(fx.next) == i) {
+            usleep(20);
+        }
+
+        usleep(fx_mix(k) % 2000);
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
 
@@ -511,7 +521,7 @@ one_transaction(void)
 /* Killed at an instruction, then at a later one, until it comes to its end. */
 
 static void
-steps(void)
+steps(uint32_t transactions)
 {
     bool      good;
     uint32_t  i, n, at;
@@ -521,7 +531,7 @@ steps(void)
     good = true;
     n = 0;
 
-    for (i = 0; i < 480 && good; i++) {
+    for (i = 0; i < 40 * transactions && good; i++) {
 
         for (at = 1; i % 40 == 3 && *fx.next == i && good;
              at += 1 + fx_mix(at) % (STRIDE + at / 8))
@@ -545,7 +555,7 @@ steps(void)
         good = good && is_same(&fx, &other);
     }
 
-    ok(good && n > 200, "a process killed at %u instructions, too", n);
+    ok(good && n > 20 * transactions, "a process killed at %u instructions, too", n);
     arena_close(&fx);
     arena_close(&other);
 }

@@ -117,7 +117,9 @@ beside(uint64_t ms)
         _exit(0);
     }
 
-    while (fx_now_ns() < until) {
+    while (fx_now_ns() < until || kvr_load64(&f->words[W_ROUNDS]) <= 10
+           || f->words[W_LOOKUPS] <= 100)
+    {
         for (i = 0; i < 16; i++) {
             reader();
         }

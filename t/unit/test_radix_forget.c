@@ -39,11 +39,16 @@ static uint64_t  q[MAX], h[MAX];
 static uint64_t  told[FX_VIEWS];
 static uint32_t  now;
 static uint32_t  wait_us;
+static uint32_t  steps = 2000;          /* of the model's */
 
 
 int
-main(void)
+main(int argc, char **argv)
 {
+    if (argc > 1) {
+        steps = strtoul(argv[1], NULL, 0);
+    }
+
     for (fx_kind = 0; fx_kind < KVR_INDEX_KINDS; fx_kind++) {
         note("%s", kvr_index_name(fx_kind));
 
@@ -669,7 +674,7 @@ model(void)
     stores = 0;
     good = true;
 
-    for (step = 0; good && step < 6000; step++) {
+    for (step = 0; good && step < steps; step++) {
 
         now += step % 16 == 0;
         kvr_index_set_now(&f->x, now);

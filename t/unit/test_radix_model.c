@@ -122,7 +122,7 @@ main(int argc, char **argv)
 
     all = 0;
     wrong = 0;
-    steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 6000;
+    steps = argc > 1 ? strtoul(argv[1], NULL, 0) : 2000;
     seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 20261120;
     only = argc > 3 ? strtoul(argv[3], NULL, 0) : UINT32_MAX;
 

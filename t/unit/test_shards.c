@@ -55,7 +55,7 @@ typedef struct {
 static const uint32_t  counts[ZONES] = { 1, 3, 4, KVR_SHARDS_MAX };
 
 static uint32_t        rounds = 6000;
-static uint32_t        kills = 25;
+static uint32_t        kills = 10;
 static uint64_t        state = 1;
 static kvr_router_t    zones[ZONES];
 static record_t       *records[ZONES];
@@ -631,7 +631,7 @@ reader(kvr_router_t *k, uint64_t *wrong)
     uint64_t     q[DEPTH];
     kvr_match_t  m[WORKERS * RANKS];
 
-    (void) alarm(60);                   /* should nobody kill it */
+    (void) alarm(600);                   /* should nobody kill it */
 
     for ( ;; ) {
 
@@ -693,7 +693,7 @@ test_killed(void)
 
             if (pid[i] == 0) {
                 k.shards[i].self = kvr_owner_self();
-                (void) alarm(60);       /* should nobody kill it */
+                (void) alarm(600);       /* should nobody kill it */
 
                 for ( ;; ) {
                     random_event(&ev, true);

@@ -1,6 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
+ *     test_snapshot_killed [rounds [stride]]
+ *
  * Snapshots whose loaders are killed, at random and all through the swap: one
  * view or the other is left, and nothing aside.  Lookups go on meanwhile.
  */
@@ -10,20 +12,18 @@
 #include "processes.h"
 
 
-#define ROUNDS   40
-
-#ifdef __SANITIZE_ADDRESS__
-#define STRIDE   53                     /* instructions between two kills */
-#else
-#define STRIDE   23
-#endif
+#define ROUNDS   12
+#define MORE     20                     /* times as many, at most, until one is
+                                           killed while something is aside */
+#define STRIDE   97                     /* instructions between two kills */
+#define STUCK    600000                 /* times 100 us, and more: it hangs */
 
 #define CHILD    (*(volatile uint64_t *) shared)
 
 
 static model_t    models[2];
 static void      *shared;
-static uint32_t   looks, looks_empty;
+static uint32_t   looks, looks_empty, rounds, stride;
 
 
 static void
@@ -134,11 +134,14 @@ test_killed(void)
 
     kvr_router_leave(&router);
 
-    for (i = 0; good && i < ROUNDS; i++) {
+    for (i = 0;
+         good && (i < rounds || (i < MORE * rounds && middle == 0));
+         i++)
+    {
         CHILD = 0;
         pid = start(loader);
 
-        for (n = 0; CHILD == 0 && n < 20000; n++) {
+        for (n = 0; CHILD == 0 && n < STUCK; n++) {
             usleep(100);
         }
 
@@ -234,7 +237,7 @@ test_swap_killed(void)
 
     kvr_router_leave(&router);
 
-    for (steps = 0; good && inside; steps += STRIDE) {
+    for (steps = 0; good && inside; steps += stride) {
         seq = worker_of("a")->stream.seq;
         inside = killed_behind(builder, swapper, steps);
 
@@ -259,7 +262,7 @@ test_swap_killed(void)
 
 
 int
-main(void)
+main(int argc, char **argv)
 {
     uint32_t  i, k;
 
@@ -267,6 +270,8 @@ main(void)
         test_killed, test_swap_killed
     };
 
+    rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : ROUNDS;
+    stride = argc > 2 ? strtoul(argv[2], NULL, 0) : STRIDE;
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

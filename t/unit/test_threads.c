@@ -149,7 +149,9 @@ reader(void *data)
 {
     reader_t  *r = data;
 
-    while (__atomic_load_n(&stopped, __ATOMIC_RELAXED) == 0) {
+    while (__atomic_load_n(&stopped, __ATOMIC_RELAXED) == 0
+           || r->lookups <= 20)
+    {
         look_up(r);
         look_at_worker(r);
     }
