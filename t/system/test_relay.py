@@ -60,12 +60,16 @@ class Tests:
             engine.wait_subscribed(times + 1)
         return relay
 
-    def settled(self, relay, engine):
-        """Until it has looked once more at what the engine had said when it
-        was reached."""
-        relay.wait_for("replay", 2)
+    def settled(self, engines, *args, **options):
+        """The same, and it has looked once more at what they had said when
+        they were reached: what comes next is live."""
+        relay = self.started(engines, *args, **options)
+        if isinstance(engines, Engine):
+            engines = [engines]
+        relay.wait_for("replay", 2 * len(engines))
         wait_until("the replays' ends", lambda: relay.metric("replays_total")
-                   == engine.answered, PATIENCE)
+                   == sum(engine.answered for engine in engines), PATIENCE)
+        return relay
 
     def told(self, relay):
         """Until membership is of what a router would see now, or later."""
@@ -129,7 +133,7 @@ class Tests:
     def arrays(self):
         """vLLM's arrays reach the log as normalised batches"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1, 2]), stored([3], 2))
         engine.send(removed([3]))
         view = self.comes(relay, 1, 2)
@@ -154,7 +158,7 @@ class Tests:
     def published(self):
         """subscribers get the log's very bytes, and heartbeats between"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         with self.stage.redis.pubsub(ignore_subscribe_messages=True) as sub:
             sub.subscribe(f"kv-events:{relay.worker}")
             wait_until("a heartbeat", lambda: sub.get_message(timeout=1),
@@ -180,7 +184,7 @@ class Tests:
     def copies(self):
         """a block stored twice goes with its second removal"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         engine.send(stored([1]), stored([2], 1))
         engine.send(removed([1]))
@@ -253,7 +257,7 @@ class Tests:
     def large(self):
         """a batch that is too large for one envelope goes in several"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         blocks = list(range(1, 20001))
         engine.send(stored(blocks))
         engine.send(removed(blocks[10000:]))
@@ -303,7 +307,7 @@ class Tests:
     def gap(self):
         """lost messages come from the replay"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         engine.send(stored([2], 1), lost=True)
@@ -443,7 +447,7 @@ class Tests:
     def ranks(self):
         """each rank has its port, its sequence and its part in complete"""
         first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
+        relay = self.settled([first, second])
         first.send(stored([1]))
         second.send(stored([1]))
         second.send(stored([2], 1))
@@ -660,7 +664,7 @@ class Tests:
     def asked(self):
         """a router that asks gets one"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         self.snapshot_now(relay)
@@ -763,7 +767,7 @@ class Tests:
     def metrics(self):
         """metrics and health are served"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]), removed([1]), stored([2]))
         engine.send(CLEARED)
         self.comes(relay)

@@ -329,7 +329,7 @@ class Doubts(test_relay.Tests):
     def event_ids(self):
         """an event's own number does not stand for its message's"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         for n, ident in enumerate((700, 3, 701), 1):
             engine.send({"event_id": ident, "timestamp": 1.0,
                          "event_type": "stored", "model_name": "m",

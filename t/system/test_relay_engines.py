@@ -66,10 +66,9 @@ class Engines(test_relay.Tests):
         """Whether that was seen before the connection, of which nothing is
         read then, was given up."""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
-        self.settled(relay, engine)
         engine.held = True
         count = relay.metric("replays_total")
         engine.send(lost=True)

@@ -39,7 +39,7 @@ class Redis(test_relay.Tests):
         self.stage.start_redis("--appendonly", "yes", "--appendfsync",
                                "always")
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         self.stage.stop_redis(signal.SIGKILL)
@@ -55,7 +55,7 @@ class Redis(test_relay.Tests):
     def redis_behind(self):
         """a Redis that lost the last of it gets that once more"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         for i in range(1, 11):
             engine.send(stored([i], i - 1 or None))
         view = self.comes(relay, *range(1, 11))

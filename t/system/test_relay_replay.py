@@ -35,10 +35,9 @@ class Replays(test_relay.Tests):
     def mute_in_a_gap(self):
         """while lost messages are asked for it is not complete"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.settled(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
-        self.settled(relay, engine)
         engine.mute = True
         engine.send(removed([1]), lost=True)
         engine.send(stored([2]))
@@ -52,11 +51,10 @@ class Replays(test_relay.Tests):
     def mute_when_anew(self):
         """nor while an engine that counts anew is asked since when"""
         engine = self.engine(topic=EPOCH + b"aaa")
-        relay = self.started(engine)
+        relay = self.settled(engine)
         for i in range(1, 4):
             engine.send(stored([i]))
         self.comes(relay, 1, 2, 3)
-        self.settled(relay, engine)
         engine.mute = True
         engine.topic = EPOCH + b"bbb"
         engine.seq = 0
