@@ -412,10 +412,9 @@ class Stage:
         """How many there ever were to Redis."""
         return self.redis.info("stats")["total_connections_received"]
 
-    def wait_tried(self, connections=None):
+    def wait_tried(self, connections):
         """Waits until every process of nginx can have tried to connect twice
-        more, whoever counts the connections."""
-        connections = connections or self.connections
+        more; `connections` counts them."""
         enough = connections() + 2 * min(SHARDS, PROCESSES)
         wait_until("two more connections", lambda: connections() >= enough,
                    PATIENCE)

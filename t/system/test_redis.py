@@ -490,7 +490,7 @@ def a_wrong_password_stops_no_request():
         at.stage.call("POST", "/v1/completions", {"prompt": at.prompts[0]})
     wait_until("the error is logged", lambda: "[error]" in at.stage.log(),
                PATIENCE)
-    at.stage.wait_tried()
+    at.stage.wait_tried(at.stage.connections)
     errors = [line for line in at.stage.log().splitlines()
               if "[error]" in line]
     # by each process that has a lease

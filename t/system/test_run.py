@@ -56,5 +56,24 @@ def runner_killed():
             os.kill(pid, signal.SIGKILL)
 
 
+def promises_kept():
+    """a row of the table is a failure when no test of its title has passed"""
+    with tempfile.TemporaryDirectory() as directory:
+        good, table = Path(directory, "good.py"), Path(directory, "table.md")
+        good.write_text('print("1..2\\nok 1 - it is so\\nok 2 # SKIP not")')
+        name = os.path.relpath(good, ROOT)
+        for title, missing in (("is so", False), ("is not", True)):
+            table.write_text(f"| promise | `{name}` | {title} |\n"
+                             "| other | `other.py` | of a file not run |\n")
+            run = subprocess.run(
+                [ROOT / "t" / "run", "--table", table, good],
+                stdout=subprocess.PIPE, text=True, timeout=PATIENCE,
+                check=False)
+            said = f"{table}:1: no test passed: {title}\n"
+            assert (said in run.stdout) == missing, run.stdout
+            assert run.returncode == missing, run.stdout
+            assert "other.py" not in run.stdout, run.stdout
+
+
 if __name__ == "__main__":
-    sys.exit(tap.run([runner_killed]))
+    sys.exit(tap.run([runner_killed, promises_kept]))
