@@ -204,12 +204,12 @@ static ngx_int_t
 ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, ngx_http_kv_router_names_t *names)
 {
-    kvr_params_t  *params;
+    kvr_contract_t  contract;
 
-    params = &ctx->zone->params;
+    contract = kvr_params_contract(&ctx->zone->params);
 
     ctx->match.prompt_tokens = n;
-    ctx->match.prompt_blocks = kvr_router_prompt_blocks(params, n);
+    ctx->match.prompt_blocks = kvr_contract_blocks(contract, n);
 
     if (ctx->match.prompt_blocks == 0) {
         ctx->match.why = NGX_HTTP_KV_ROUTER_SHORT;
@@ -228,8 +228,8 @@ ngx_http_kv_router_hash(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                   (char *) names->salt.data,
                                   names->salt.len));
 
-    (void) kvr_router_hash(params, &ngx_http_kv_router_hasher, tokens, n,
-                           ctx->hashes);
+    (void) kvr_contract_hash(contract, &ngx_http_kv_router_hasher, tokens, n,
+                             ctx->hashes);
 
     return NGX_OK;
 }
