@@ -82,9 +82,8 @@ rows_snapshot_of(kvr_index_kind_t kind, const char *index, uint32_t chain,
     s = kvr_snapshot_create(&k);
 
     head.epoch = 1;
-    head.block_size = 16;
+    head.contract = (kvr_contract_t) { 16, false };
     head.complete = true;
-    head.eagle = false;
 
     longest = 0;
     end = 0;

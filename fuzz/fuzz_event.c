@@ -31,13 +31,14 @@ const uint32_t  fuzz_inputs = 300000;
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    void           *copy;
-    size_t          n;
-    kvr_rc_t        rc;
-    kvr_why_t       why;
-    kvr_event_t     ev;
-    const char     *detail;
-    kvr_message_t   msg;
+    void            *copy;
+    size_t           n;
+    kvr_rc_t         rc;
+    kvr_why_t        why;
+    kvr_event_t      ev;
+    const char      *detail;
+    kvr_message_t    msg;
+    kvr_contract_t   contract;
 
     if (len == 0) {
         return 0;
@@ -50,8 +51,9 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
     copy = fuzz_copy(bytes + 1, len - 1);
     kvr_decoder_salted(decoder, bytes[0] & 1);
-    kvr_decoder_block_size(decoder, (bytes[0] & 2) ? 16 : 0);
-    kvr_decoder_eagle(decoder, bytes[0] & 8);
+    contract.block_size = (bytes[0] & 2) ? 16 : 0;
+    contract.pairs = bytes[0] & 8;
+    kvr_decoder_contract(decoder, contract);
     kvr_decoder_window(decoder, (bytes[0] & 4) ? 64 : 0);
 
     why = KVR_WHY_NONE;

@@ -197,7 +197,7 @@ enrol(void)
     if (reg.conf.ranks < 1 || reg.conf.ranks > KVR_RANKS_MAX
         || reg.conf.weight < 1 || reg.conf.weight > KVR_WEIGHT_MAX * 1000
         || reg.conf.role > KVR_ROLE_DECODE
-        || reg.block_size > KVR_BLOCK_SIZE_MAX
+        || reg.contract.block_size > KVR_BLOCK_SIZE_MAX
         || memchr(reg.said, '\0', KVR_SAID_MAX + 1) == NULL
         || memchr(reg.conf.address, '\0', KVR_ADDRESS_MAX + 1) == NULL
         || (reg.conf.address[0] && kvr_address_wrong(reg.conf.address)))
@@ -205,7 +205,7 @@ enrol(void)
         fuzz_fail("a registration that can't be");
     }
 
-    if (kvr_registration_foreign(&reg, "m", 4, false) != NULL) {
+    if (kvr_registration_foreign(&reg, "m", (kvr_contract_t) { 4, false }) != NULL) {
         (void) kvr_router_ignore_worker(&router, WORKER, 1);
         return;
     }
@@ -293,7 +293,7 @@ pointer(const char *bytes, size_t len)
     }
 
     detail = NULL;
-    p.head.eagle = false;
+    p.head.contract.pairs = false;
     p.head.hybrid = false;
     rc = kvr_pointer_read(&p, (const char *const *) copies, lens, &detail);
 

@@ -52,12 +52,11 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     }
 
     kvr_decoder_salted(m->decoder, o->salted);
-    kvr_decoder_block_size(m->decoder, o->block_size);
-    kvr_decoder_eagle(m->decoder, o->eagle);
     kvr_decoder_message_max(m->decoder, o->message_max);
 
     params.block_size = o->block_size;
     params.eagle = o->eagle;
+    kvr_decoder_contract(m->decoder, kvr_params_contract(&params));
     params.max_workers = 1 + o->ranks / 2;  /* holders come with them */
     params.shards = 1;
     params.index = KVR_INDEX_RADIX;

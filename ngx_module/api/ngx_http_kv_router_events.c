@@ -205,8 +205,7 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
     detail = "";
     k = &c->zone->router;
 
-    kvr_decoder_block_size(d, kvr_router_params(k)->block_size);
-    kvr_decoder_eagle(d, kvr_router_params(k)->eagle);
+    kvr_decoder_contract(d, kvr_params_contract(kvr_router_params(k)));
     kvr_decoder_window(d, 0);
 
     if (kvr_message_open(d, c->body.data, c->body.len, msg, &why, &detail)

@@ -155,12 +155,12 @@ static ngx_int_t
 ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q, ngx_uint_t early_exit)
 {
-    size_t               n, max;
-    uint32_t            *tokens;
-    kvr_json_t           j;
-    kvr_hasher_t         hasher;
-    kvr_json_text_t      key;
-    const kvr_params_t  *params;
+    size_t            n, max;
+    uint32_t         *tokens;
+    kvr_json_t        j;
+    kvr_hasher_t      hasher;
+    kvr_contract_t    contract;
+    kvr_json_text_t   key;
 
     ngx_memzero(q, sizeof(ngx_http_kv_router_query_t));
 
@@ -221,10 +221,11 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
                                                n, c->zone->max_tokens);
     }
 
-    params = kvr_router_params(&c->zone->router);
+    contract = kvr_params_contract(kvr_router_params(&c->zone->router));
 
     q->local = ngx_palloc(c->request->pool,
-                          (n / params->block_size + 1) * sizeof(uint64_t));
+                          (kvr_contract_blocks(contract, n) + 1)
+                          * sizeof(uint64_t));
     if (q->local == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -235,7 +236,7 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
                     kvr_hash_seed((char *) q->lora.data, q->lora.len,
                                   (char *) q->salt.data, q->salt.len));
 
-    q->blocks = kvr_router_hash(params, &hasher, tokens, n, q->local);
+    q->blocks = kvr_contract_hash(contract, &hasher, tokens, n, q->local);
 
     return NGX_OK;
 }

@@ -37,6 +37,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     size_t                        i;
     redisReply                   *hash, *value;
     const char                   *why;
+    kvr_params_t                 *params;
     kvr_registration_t            reg;
     ngx_http_kv_router_member_t  *slot;
 
@@ -108,9 +109,9 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         }
     }
 
-    why = kvr_registration_foreign(&reg, m->consumer->zone->params.model,
-                                   m->consumer->zone->params.block_size,
-                                   m->consumer->zone->params.eagle);
+    params = &m->consumer->zone->params;
+    why = kvr_registration_foreign(&reg, params->model,
+                                   kvr_params_contract(params));
     if (why) {
         return ngx_http_kv_router_member_ignore(m, &reg, asked->len, why);
     }

@@ -131,7 +131,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
 
     /* who does not say is taken for one of the zone's kind */
 
-    pointer.head.eagle = c->zone->params.eagle;
+    pointer.head.contract = kvr_params_contract(&c->zone->params);
     pointer.head.hybrid = false;
 
     switch (kvr_pointer_read(&pointer, values, len, detail)) {
@@ -224,10 +224,8 @@ ngx_http_kv_router_snapshot_load(ngx_http_kv_router_consumer_t *c,
     case KVR_INVALID:
         return ngx_http_kv_router_snapshot_useless(c, r,
                           ngx_http_kv_router_trouble_block_size,
-                          r->head.block_size != c->zone->params.block_size
-                          ? "the block size is not the zone's"
-                          : "its blocks are of pairs of tokens (EAGLE), the "
-                            "zone's are not, or the other way round");
+                          kvr_contract_differs(r->head.contract,
+                                       kvr_params_contract(&c->zone->params)));
 
     case KVR_BUSY:
     case KVR_LOST:

@@ -94,7 +94,8 @@ ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
                                            (char *) salt,
                                            salt ? salt_len : 0));
 
-    n = kvr_router_hash(&zone->params, &hasher, tokens, ntokens, out);
+    n = kvr_contract_hash(kvr_params_contract(&zone->params), &hasher, tokens,
+                          ntokens, out);
 
     if (sequence) {
         kvr_hash_sequence(out, n, sequence);

@@ -244,12 +244,12 @@ static ngx_int_t
 ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
     size_t n, uint64_t seed)
 {
-    uint32_t       blocks;
-    uint64_t      *hashes;
-    kvr_params_t  *params;
+    uint32_t         blocks;
+    uint64_t        *hashes;
+    kvr_contract_t   contract;
 
-    params = &ctx->zone->params;
-    blocks = kvr_router_prompt_blocks(params, n);
+    contract = kvr_params_contract(&ctx->zone->params);
+    blocks = kvr_contract_blocks(contract, n);
 
     if (blocks == 0) {
         ctx->prompt.tokens = n;
@@ -264,8 +264,8 @@ ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
 
     kvr_hasher_init(&ngx_http_kv_router_hasher, seed);
 
-    (void) kvr_router_hash(params, &ngx_http_kv_router_hasher, tokens, n,
-                           hashes);
+    (void) kvr_contract_hash(contract, &ngx_http_kv_router_hasher, tokens, n,
+                             hashes);
 
     ctx->hashes = hashes;
     ctx->prompt.tokens = n;

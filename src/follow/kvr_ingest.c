@@ -43,8 +43,8 @@ kvr_ingest_create(kvr_router_t *k)
         return NULL;
     }
 
-    kvr_decoder_block_size(in->decoder, kvr_router_params(k)->block_size);
-    kvr_decoder_eagle(in->decoder, kvr_router_params(k)->eagle);
+    kvr_decoder_contract(in->decoder,
+                         kvr_params_contract(kvr_router_params(k)));
 
     return in;
 }

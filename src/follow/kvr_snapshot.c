@@ -125,9 +125,7 @@ kvr_snapshot_begin(kvr_snapshot_t *s, const char *worker, size_t len,
 
     k = kvr_shard_of(s->router, worker, len);
 
-    if (head->block_size != k->params->block_size
-        || head->eagle != k->params->eagle)
-    {
+    if (kvr_contract_differs(head->contract, kvr_params_contract(k->params))) {
         return KVR_INVALID;
     }
 

@@ -62,16 +62,9 @@ kvr_decoder_salted(kvr_decoder_t *d, bool salted)
 
 
 void
-kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size)
+kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract)
 {
-    d->block_size = block_size;
-}
-
-
-void
-kvr_decoder_eagle(kvr_decoder_t *d, bool eagle)
-{
-    d->eagle = eagle;
+    d->contract = contract;
 }
 
 

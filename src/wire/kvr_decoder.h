@@ -37,8 +37,7 @@ struct kvr_decoder_s {
     kvr_rc_t        end;        /* what is answered when `next' is NULL */
     const char     *detail;
     bool            salted;
-    uint32_t        block_size;     /* the index's; 0: not known */
-    bool            eagle;          /* its blocks are of pairs */
+    kvr_contract_t  contract;       /* the index's */
     uint32_t        window;         /* the largest of the worker's; 0: … */
     uint32_t        usual_rank;     /* of messages that name none */
     size_t          message_max;    /* bytes */

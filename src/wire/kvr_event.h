@@ -26,7 +26,7 @@
 #define KVR_EVENT_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "../core/kvr_contract.h"
 
 
 typedef struct kvr_decoder_s  kvr_decoder_t;
@@ -250,22 +250,22 @@ void kvr_decoder_destroy(kvr_decoder_t *d);
 void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
 
 /*
- * What TensorRT-LLM's events leave unsaid of the worker whose messages come
- * next: the index's block size, so that a smaller last block is known to be
- * partial, and the largest attention window seen so far, to which an event of
- * a larger one adds.  0, as at first: not known.  Both hold until said
- * otherwise, and may be said when a message is open already.
+ * Says how the index's blocks are made.  Engine events that come with tokens
+ * of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell nothing of a
+ * plain block that others would know, and single tokens don't tell the one
+ * behind a block.  By the block size a smaller last block of TensorRT-LLM's is
+ * known to be partial.  Single tokens and a size that is not known at first;
+ * holds until said otherwise.
  */
-void kvr_decoder_block_size(kvr_decoder_t *d, uint32_t block_size);
-void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
+void kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract);
 
 /*
- * Says whether the index's blocks are of pairs of tokens.  Engine events that
- * come with tokens of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell
- * nothing of a plain block that others would know, and single tokens don't
- * tell the one behind a block.  Off at first; holds until said otherwise.
+ * The largest attention window seen so far of the worker whose messages come
+ * next, to which an event of TensorRT-LLM's of a larger one adds.  0, as at
+ * first: not known.  Holds until said otherwise, and may be said when a
+ * message is open already.
  */
-void kvr_decoder_eagle(kvr_decoder_t *d, bool eagle);
+void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
 
 /*
  * Says how many bytes a message may have: longer ones are refused unread,

@@ -23,7 +23,7 @@ kvr_pointer_read(kvr_pointer_t *p,
         return KVR_DECLINED;
     }
 
-    n[KVR_POINTER_EAGLE] = p->head.eagle;
+    n[KVR_POINTER_EAGLE] = p->head.contract.pairs;
     n[KVR_POINTER_HYBRID] = p->head.hybrid;
 
     for (i = 0; i < KVR_POINTER_ROUTER; i++) {
@@ -57,8 +57,8 @@ kvr_pointer_read(kvr_pointer_t *p,
     p->head.epoch = n[KVR_POINTER_EPOCH];
     p->head.seq = n[KVR_POINTER_SEQ];
     p->head.complete = n[KVR_POINTER_COMPLETE] != 0;
-    p->head.block_size = (uint32_t) n[KVR_POINTER_BLOCK_SIZE];
-    p->head.eagle = n[KVR_POINTER_EAGLE] != 0;
+    p->head.contract.block_size = (uint32_t) n[KVR_POINTER_BLOCK_SIZE];
+    p->head.contract.pairs = n[KVR_POINTER_EAGLE] != 0;
     p->head.hybrid = n[KVR_POINTER_HYBRID] != 0;
     p->parts = (uint32_t) n[KVR_POINTER_NPARTS];
 

@@ -10,6 +10,7 @@
 #define KVR_POINTER_H_INCLUDED
 
 
+#include "../core/kvr_contract.h"
 #include "kvr_keys.h"
 
 
@@ -21,9 +22,8 @@
 typedef struct {
     uint64_t    epoch;              /* it is the state after this message */
     uint64_t    seq;
-    uint32_t    block_size;         /* tokens */
+    kvr_contract_t  contract;       /* of its blocks */
     bool        complete;           /* the publisher knows all of the engine */
-    bool        eagle;              /* its blocks are of pairs of tokens */
     bool        hybrid;             /* the model has KV cache groups that are
                                        not in it */
 } kvr_snapshot_head_t;
@@ -37,7 +37,7 @@ typedef struct {
 
 /*
  * Reads the fields, by kvr_pointer_field_t, of any bytes; NULL: the hash has
- * no such field.  Without eagle, or hybrid, the one in p->head stays as it is.
+ * no such field.  Without eagle, or hybrid, what p->head says stays as it is.
  * KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why, a
  * sentence that lives forever.
  */

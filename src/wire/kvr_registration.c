@@ -65,14 +65,14 @@ kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
 
     case KVR_MEMBER_BLOCK_SIZE:
         return kvr_registration_number(value, len, KVR_BLOCK_SIZE_MAX,
-                                       &reg->block_size)
+                                       &reg->contract.block_size)
                ? NULL : "\"block_size\" must be 1..1024";
 
     case KVR_MEMBER_EAGLE:
-        reg->has_eagle = true;
-        reg->eagle = (len == 1 && value[0] == '1');
+        reg->has_pairs = true;
+        reg->contract.pairs = (len == 1 && value[0] == '1');
 
-        return reg->eagle || (len == 1 && value[0] == '0')
+        return reg->contract.pairs || (len == 1 && value[0] == '0')
                ? NULL : "\"eagle\" must be 0 or 1";
 
     case KVR_MEMBER_HYBRID:
@@ -95,17 +95,18 @@ kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
 
 const char *
 kvr_registration_foreign(const kvr_registration_t *reg, const char *model,
-    uint32_t block_size, bool eagle)
+    kvr_contract_t zone)
 {
-    if (reg->block_size && reg->block_size != block_size) {
-        return "its block size is not the zone's";
-    }
+    const char      *why;
+    kvr_contract_t   its;
 
-    if (reg->has_eagle && reg->eagle != eagle) {
-        return reg->eagle ? "its blocks are of pairs of tokens (EAGLE), the "
-                            "zone's are not"
-                          : "its blocks are of single tokens, and the zone "
-                            "has eagle=on";
+    its.block_size = reg->contract.block_size ? reg->contract.block_size
+                                              : zone.block_size;
+    its.pairs = reg->has_pairs ? reg->contract.pairs : zone.pairs;
+
+    why = kvr_contract_differs(its, zone);
+    if (why != NULL) {
+        return why;
     }
 
     if (model[0] && reg->conf.model[0]

@@ -10,6 +10,7 @@
 #define KVR_REGISTRATION_H_INCLUDED
 
 
+#include "../core/kvr_contract.h"
 #include "kvr_adapters.h"
 #include "kvr_keys.h"
 
@@ -54,9 +55,9 @@ typedef struct {
 typedef struct {
     kvr_worker_conf_t  conf;            /* address: "" when there is none, and
                                            the worker gets no requests */
-    uint32_t           block_size;      /* tokens; 0: not said */
-    bool               has_eagle;
-    bool               eagle;           /* its blocks are of pairs of tokens */
+    kvr_contract_t     contract;        /* of its blocks; the size 0: not
+                                           said */
+    bool               has_pairs;       /* said of which kind */
     bool               hybrid;          /* has KV cache groups that are not
                                            indexed */
     char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
@@ -80,7 +81,7 @@ const char *kvr_registration_field(kvr_registration_t *reg,
  * blocks; else why not, as above.  A worker that does not say is.
  */
 const char *kvr_registration_foreign(const kvr_registration_t *reg,
-    const char *model, uint32_t block_size, bool eagle);
+    const char *model, kvr_contract_t zone);
 
 /* "both", "prefill", "decode" */
 const char *kvr_role_name(uint32_t role);

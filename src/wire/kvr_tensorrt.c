@@ -250,7 +250,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
 
-            if (d->eagle) {
+            if (d->contract.pairs) {
                 b[i].why = KVR_WHY_BIGRAM;
 
             } else if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
@@ -283,7 +283,7 @@ kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
     }
 
     return tokens < 2 || (tokens & (tokens - 1)) != 0
-           || tokens < d->block_size;
+           || tokens < d->contract.block_size;
 }
 
 

@@ -205,7 +205,8 @@ static kvr_rc_t
 kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
     uint32_t n, uint64_t *seed)
 {
-    uint32_t  i, block_size, pairs;
+    uint32_t        i;
+    kvr_contract_t  c;
 
     /* salt and LoRA come with a chain's first block, and hold for all of it */
 
@@ -224,22 +225,21 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
                               ev->salt_len);
     }
 
-    block_size = k->params->block_size;
-    pairs = k->params->eagle;
+    c = kvr_params_contract(k->params);
 
     kvr_hasher_init(&k->hasher, *seed);
 
-    if (ev->mm_start == NULL || ev->block_size != block_size) {
-        (void) kvr_router_hash(k->params, &k->hasher, ev->tokens,
-                               (size_t) n * ev->block_size + pairs,
-                               k->hashes);
+    if (ev->mm_start == NULL || ev->block_size != c.block_size) {
+        (void) kvr_contract_hash(c, &k->hasher, ev->tokens,
+                                 (size_t) n * ev->block_size + c.pairs,
+                                 k->hashes);
         return KVR_OK;
     }
 
     for (i = 0; i < n; i++) {
         k->hashes[i] = kvr_hash_block_mm(&k->hasher,
-                                         ev->tokens + i * block_size,
-                                         block_size + pairs,
+                                         ev->tokens + i * c.block_size,
+                                         c.block_size + c.pairs,
                                          ev->mm + ev->mm_start[i],
                                          ev->mm_start[i + 1]
                                          - ev->mm_start[i]);

@@ -47,7 +47,7 @@
 
 
 #include "../kvr.h"
-#include "../core/kvr_hash.h"
+#include "../core/kvr_contract.h"
 #include "../core/kvr_lock.h"
 #include "../core/kvr_txn.h"
 #include "../wire/kvr_event.h"
@@ -83,6 +83,14 @@ typedef struct {
     uint32_t    ttl;                /* seconds without use after which blocks
                                        are evicted, 0: never; may change */
 } kvr_params_t;
+
+
+/* How the blocks of such a zone are made. */
+static inline kvr_contract_t
+kvr_params_contract(const kvr_params_t *params)
+{
+    return (kvr_contract_t) { params->block_size, params->eagle };
+}
 
 
 typedef struct kvr_zone_s   kvr_zone_t;
@@ -160,14 +168,6 @@ bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 /* ---- reading ------------------------------------------------------------ */
 
 const kvr_params_t *kvr_router_params(const kvr_router_t *k);
-
-/*
- * How many blocks of an index made with params are complete in so many tokens,
- * and their local hashes, to out, by a hasher that has the seed.
- */
-size_t kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens);
-size_t kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
-    const uint32_t *tokens, size_t ntokens, uint64_t *out);
 
 /*
  * Finds who holds how much of a prompt, given as local hashes.  Writes at most

@@ -22,23 +22,6 @@ kvr_router_shard(const kvr_router_t *r, const char *id, size_t len)
 }
 
 
-size_t
-kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens)
-{
-    return (ntokens - (params->eagle && ntokens)) / params->block_size;
-}
-
-
-size_t
-kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
-    const uint32_t *tokens, size_t ntokens, uint64_t *out)
-{
-    return params->eagle
-           ? kvr_hash_pairs(h, tokens, ntokens, params->block_size, out)
-           : kvr_hash_blocks(h, tokens, ntokens, params->block_size, out);
-}
-
-
 /* ---- making and opening ------------------------------------------------- */
 
 static uint64_t

@@ -413,8 +413,7 @@ begin(const char *worker, uint64_t epoch, uint64_t seq, bool complete)
     head.epoch = epoch;
     head.seq = seq;
     head.complete = complete;
-    head.block_size = 4;
-    head.eagle = false;
+    head.contract = (kvr_contract_t) { 4, false };
     head.hybrid = false;
 
     return kvr_snapshot_begin(snapshot, worker, strlen(worker), &head);
@@ -427,7 +426,7 @@ static inline kvr_rc_t
 begin_hybrid(const char *worker, uint64_t epoch, uint64_t seq)
 {
     kvr_snapshot_head_t  head = {
-        .epoch = epoch, .seq = seq, .block_size = 4, .complete = true,
+        .epoch = epoch, .seq = seq, .contract = { 4, false }, .complete = true,
         .hybrid = true
     };
 

@@ -54,7 +54,7 @@ static void
 test_decoder(void)
 {
     decoder = kvr_decoder_create();
-    kvr_decoder_eagle(decoder, true);
+    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, true });
 
     ok(decodes("['BlockStored', [7, 8], null, [[1, 2], [2, 3], [3, 4], "
                "[4, 5]], 2]", KVR_KEEP, KVR_WHY_NONE)
@@ -120,7 +120,7 @@ test_decoder(void)
        && got.event[0].ev.why == KVR_WHY_BIGRAM,
        "TensorRT-LLM has single tokens");
 
-    kvr_decoder_eagle(decoder, false);
+    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, false });
 
     ok(decodes("['BlockStored', [7], null, [[1, 2], [3, 4]], 9]",
                KVR_FILTERED, KVR_WHY_BIGRAM),
@@ -184,22 +184,22 @@ message(const char *event)
 static uint32_t
 held(size_t n, size_t *blocks)
 {
-    uint32_t             i, tokens[TOKENS];
-    uint64_t             locals[TOKENS];
-    kvr_hasher_t         hasher;
-    const kvr_params_t  *params;
+    uint32_t        i, tokens[TOKENS];
+    uint64_t        locals[TOKENS];
+    kvr_hasher_t    hasher;
+    kvr_contract_t  contract;
 
     for (i = 0; i < TOKENS; i++) {
         tokens[i] = 100 + i;
     }
 
-    params = kvr_router_params(&router);
+    contract = kvr_params_contract(kvr_router_params(&router));
     hasher.ready = false;
     kvr_hasher_init(&hasher, KVR_HASH_SEED);
 
-    *blocks = kvr_router_hash(params, &hasher, tokens, n, locals);
+    *blocks = kvr_contract_hash(contract, &hasher, tokens, n, locals);
 
-    if (*blocks != kvr_router_prompt_blocks(params, n)) {
+    if (*blocks != kvr_contract_blocks(contract, n)) {
         return UINT32_MAX;
     }
 

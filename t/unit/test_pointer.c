@@ -75,7 +75,7 @@ main(void)
        "a pointer is read");
     ok(pointer.head.epoch == 1700000000000 && pointer.head.seq == 7
        && pointer.head.complete && pointer.parts == 3
-       && pointer.head.block_size == 16, "each of its fields");
+       && pointer.head.contract.block_size == 16, "each of its fields");
     ok(read_fields(NULL, NULL, NULL, NULL, NULL, NULL, "0", NULL)
        == KVR_DECLINED,
        "where there is none, there is no snapshot");
@@ -84,9 +84,9 @@ main(void)
        "what is just in the bounds is taken");
 
     ok(read_fields("1", "1", "7", "1", "3", "16", "1", NULL) == KVR_OK
-       && pointer.head.eagle
+       && pointer.head.contract.pairs
        && read_fields("1", "1", "7", "1", "3", "16", "0", NULL) == KVR_OK
-       && !pointer.head.eagle, "it may say what its blocks are of");
+       && !pointer.head.contract.pairs, "it may say what its blocks are of");
     ok(read_fields("1", "1", "7", "1", "3", "16", "2", NULL) == KVR_INVALID
        && read_fields("1", "1", "7", "1", "3", "16", "", NULL) == KVR_INVALID
        && read_fields("1", "1", "7", "1", "3", "16", "on", NULL)

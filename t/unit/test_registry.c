@@ -93,7 +93,7 @@ test_fields(void)
 
     ok(strcmp(reg.conf.id, "w1") == 0 && reg.conf.ranks == 1
        && reg.conf.role == KVR_ROLE_BOTH && reg.conf.weight == 1000
-       && reg.conf.address[0] == '\0' && reg.block_size == 0,
+       && reg.conf.address[0] == '\0' && reg.contract.block_size == 0,
        "a registration without fields has the defaults");
 
     ok(field("address", "127.0.0.1:8000") == NULL
@@ -103,7 +103,7 @@ test_fields(void)
        && field("model", "meta/llama 3") == NULL
        && strcmp(reg.conf.model, "meta/llama 3") == 0
        && field("ranks", "1024") == NULL && reg.conf.ranks == 1024
-       && field("block_size", "64") == NULL && reg.block_size == 64
+       && field("block_size", "64") == NULL && reg.contract.block_size == 64
        && field("role", "prefill") == NULL
        && reg.conf.role == KVR_ROLE_PREFILL
        && field("weight", ".25") == NULL && reg.conf.weight == 250
@@ -250,36 +250,39 @@ test_adapters(void)
 }
 
 
+static bool
+foreign(const char *model, uint32_t block_size, bool pairs)
+{
+    kvr_contract_t  zone = { block_size, pairs };
+
+    return kvr_registration_foreign(&reg, model, zone) != NULL;
+}
+
+
 static void
 test_foreign(void)
 {
     kvr_registration_init(&reg, "w1", 2);
 
-    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
-       && kvr_registration_foreign(&reg, "llama", 16, true) == NULL,
+    ok(!foreign("llama", 16, false) && !foreign("llama", 16, true),
        "a worker that does not say what it is is for every zone");
 
     (void) field("model", "llama");
     (void) field("block_size", "16");
 
-    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
-       && kvr_registration_foreign(&reg, "", 16, false) == NULL,
+    ok(!foreign("llama", 16, false) && !foreign("", 16, false),
        "one that does is for its model's zone, and for a zone of any");
-    ok(kvr_registration_foreign(&reg, "qwen", 16, false) != NULL
-       && kvr_registration_foreign(&reg, "llam", 16, false) != NULL,
+    ok(foreign("qwen", 16, false) && foreign("llam", 16, false),
        "but for no other model's");
-    ok(kvr_registration_foreign(&reg, "llama", 32, false) != NULL
-       && kvr_registration_foreign(&reg, "", 32, false) != NULL,
+    ok(foreign("llama", 32, false) && foreign("", 32, false),
        "nor for one of another block size");
 
     (void) field("eagle", "1");
-    ok(kvr_registration_foreign(&reg, "llama", 16, false) != NULL
-       && kvr_registration_foreign(&reg, "llama", 16, true) == NULL,
+    ok(foreign("llama", 16, false) && !foreign("llama", 16, true),
        "blocks of pairs of tokens are for a zone of such");
 
     (void) field("eagle", "0");
-    ok(kvr_registration_foreign(&reg, "llama", 16, false) == NULL
-       && kvr_registration_foreign(&reg, "llama", 16, true) != NULL,
+    ok(!foreign("llama", 16, false) && foreign("llama", 16, true),
        "and others are not");
 
     ok(field("eagle", "on") != NULL && field("eagle", "") != NULL

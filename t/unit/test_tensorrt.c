@@ -156,7 +156,7 @@ test_sizes(void)
     ok(got.n == 1 && EV(0)->verdict == KVR_KEEP && EV(0)->block_size == 4,
        "another one is whole where nothing is known");
 
-    kvr_decoder_block_size(decoder, 8);
+    kvr_decoder_contract(decoder, (kvr_contract_t) { 8, false });
     stored("null", a, "");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_PARTIAL,
        "but partial when it is smaller than the index's blocks");
@@ -174,7 +174,7 @@ test_sizes(void)
        && EV(0)->nhandles == 2,
        "a block that another follows is whole, whatever its size");
 
-    kvr_decoder_block_size(decoder, 0);
+    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, false });
 
     block(b, "2", 20, 8, 0, "");
     snprintf(all, sizeof(all), "%s,%s", a, b);
