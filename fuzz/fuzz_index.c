@@ -1,25 +1,28 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Both indexes against sets (sets.h): any bytes are a row of stores, removals,
- * tiers, clears and rollbacks by four holders with few names, so that handles
- * move, come twice, name themselves as parents, and leave holes everywhere.
+ * Both indexes against the model of the unit tests (t/unit/model.h): any bytes
+ * are a row of stores, removals, tiers, clears and rollbacks by four holders
+ * with few names, so that handles move, come twice, name themselves as parents,
+ * and leave holes everywhere.
  *
- * The first byte chooses the index and the memory, of which there may be so little that
- * stores and removals are refused for want of room, or blocks are forgotten:
- * that ends an input, when nobody has more than the sets say.  A clear may
- * take long: the holder is hidden, and reclaimed bit by bit between other
- * operations.
+ * The first byte chooses the index and the memory, of which there may be so
+ * little that stores and removals are refused for want of room, or blocks are
+ * forgotten: that ends an input, when nobody has more than the model says.  A
+ * clear may take long: the holder is hidden, and reclaimed bit by bit between
+ * other operations.
  */
 
 
 #include "fuzz.h"
-#include "sets.h"
 
 #include "../t/check/kvr_check.h"
+#include "../t/unit/model.h"
 
 
 #define ROOM         (1u << 20)         /* for log, tables, and arena */
+#define VIEWS        4
+#define HANDLES      1024               /* their names: 0 .. 1023 */
 #define OPS          400                /* of an input, at most */
 #define EVENT_MAX    768
 #define PROMPT_MAX   4096
@@ -62,6 +65,7 @@ static void op_apply(op_t *op);
 static void op_compare(const op_t *op);
 static void open_index(kvr_index_kind_t kind, uint32_t room, bool full);
 static void group(bytes_t *b, kind_t kind, uint32_t n);
+static uint64_t named(uint32_t view, uint64_t handle);
 static uint32_t deepest(uint32_t n);
 static void forgot(void *data, uint32_t view, uint32_t handles);
 static void clear(bytes_t *b);
@@ -69,7 +73,7 @@ static bool reclaim(uint32_t slots);
 static void drop(uint32_t view);
 static bool dying(void *data, uint32_t view);
 static void prompt(bytes_t *b);
-static void compare(uint32_t block);
+static void compare(uint64_t node);
 static void compare_prompt(uint32_t n);
 static void check(void);
 static void finish(void);
@@ -82,10 +86,10 @@ static kvr_mem_t            mem;
 static kvr_index_t          x;
 static kvr_index_zone_t    *zone;
 static uint64_t            *torn;       /* a counter that nothing here needs */
-static sets_t               sets;
+static mdl_t                model;
 static bool                 forgetful;
-static uint32_t             last;       /* the block stored last */
-static uint32_t             hidden;     /* a view; SETS_VIEWS: none */
+static uint64_t             last;       /* the node of the block stored last */
+static uint32_t             hidden;     /* a view; VIEWS: none */
 static op_t                 ops[GROUP];
 static uint64_t             q[PROMPT_MAX + 8];
 
@@ -106,9 +110,9 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     open_index(kind & 8 ? KVR_INDEX_POSITIONAL : KVR_INDEX_RADIX,
                80u << 10 << kind % 4, kind & 4);
 
-    sets_init(&sets);
+    mdl_open(&model);
     last = 0;
-    hidden = SETS_VIEWS;
+    hidden = VIEWS;
     forgetful = false;
 
     for (i = 0; i < OPS && b.pos < b.end && !forgetful; i++) {
@@ -142,7 +146,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
             clear(&b);
         }
 
-        if (hidden < SETS_VIEWS) {
+        if (hidden < VIEWS) {
             (void) reclaim(1 + i);
         }
 
@@ -155,6 +159,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
     check();
     finish();
+    mdl_close(&model);
 
     return 0;
 }
@@ -185,7 +190,7 @@ open_index(kvr_index_kind_t kind, uint32_t room, bool full)
     mem.size = at + room;
 
     memset(memory, 0, mem.size);
-    kvr_index_format(&mem, zone, kind, at, room, SETS_VIEWS, secret);
+    kvr_index_format(&mem, zone, kind, at, room, VIEWS, secret);
     kvr_index_attach(&x, &mem, zone);
     kvr_index_on_evict(&x, forgot, NULL);
 
@@ -213,13 +218,13 @@ op_read(bytes_t *b, kind_t kind, op_t *op)
 
     how = take(b);
     op->kind = kind;
-    op->view = how % SETS_VIEWS;
+    op->view = how % VIEWS;
     op->tier = how & 16 ? (kvr_tier_t) (how >> 2 & 3) : KVR_DEVICE;
     many = (how & 0x60) == 0x60;
 
     n = take(b);
     op->has_parent = n != 0;
-    op->parent = (how & 0x80 ? n * 4 : n) % SETS_HANDLES;
+    op->parent = (how & 0x80 ? n * 4 : n) % HANDLES;
 
     n = take(b);
     op->n = many ? 1 + n * 3 : 1 + n % 12;
@@ -255,7 +260,7 @@ op_read(bytes_t *b, kind_t kind, op_t *op)
             op->handles[i] = name * 4 + i;
         }
 
-        op->handles[i] %= SETS_HANDLES;
+        op->handles[i] %= HANDLES;
     }
 
     if (op->has_parent && shape == 0xff) {
@@ -284,9 +289,7 @@ group(bytes_t *b, kind_t kind, uint32_t n)
         }
     }
 
-    if (deepest(n) + n * EVENT_MAX > PROMPT_MAX
-        || sets.nblocks + n * EVENT_MAX > SETS_BLOCKS / 2)
-    {
+    if (deepest(n) + n * EVENT_MAX > PROMPT_MAX) {
         return;
     }
 
@@ -349,18 +352,31 @@ forgot(void *data, uint32_t view, uint32_t handles)
 }
 
 
+/* The node of a handle; the root, which no handle names: it is unknown. */
+
+static uint64_t
+named(uint32_t view, uint64_t handle)
+{
+    uint64_t  node;
+
+    node = mdl_node(&model, view, handle);
+
+    return node == UINT64_MAX ? 0 : node;
+}
+
+
 /* Where the events' parents are. */
 
 static uint32_t
 deepest(uint32_t n)
 {
-    uint32_t  i, block, depth;
+    uint32_t  i, depth;
 
     depth = 0;
 
     for (i = 0; i < n; i++) {
-        block = sets.entries[ops[i].view][ops[i].parent].block;
-        depth = block ? kvr_max(depth, sets.blocks[block].depth) : depth;
+        depth = kvr_max(depth, model.nodes[named(ops[i].view,
+                                                 ops[i].parent)].depth);
     }
 
     return depth;
@@ -392,13 +408,14 @@ op_apply(op_t *op)
 }
 
 
-/* The same with the sets, and whether the answer was right. */
+/* The same with the model, and whether the answer was right. */
 
 static void
 op_compare(const op_t *op)
 {
     bool      known;
-    uint32_t  i, n, block;
+    uint32_t  i, n;
+    uint64_t  node;
 
     n = 0;
     known = true;
@@ -406,33 +423,30 @@ op_compare(const op_t *op)
     switch (op->kind) {
 
     case OP_STORE:
-        block = op->has_parent ? sets.entries[op->view][op->parent].block : 0;
-        known = !op->has_parent || block;
+        node = op->has_parent ? named(op->view, op->parent) : 0;
+        known = !op->has_parent || node;
 
         for (n = 0; known && n < op->count; n++) {
-            block = sets_block(&sets, block, op->hashes[n]);
-            sets_hold(&sets, op->view, op->handles[n], block, op->tier);
-            last = block;
+            node = mdl_child(&model, node, op->hashes[n]);
+            mdl_hold(&model, op->view, op->handles[n], node, op->tier);
+            last = node;
         }
 
         break;
 
     case OP_REMOVE:
-        for (i = 0; i < op->n; i++) {
-            n += !sets_remove(&sets, op->view, op->handles[i], op->tier);
-        }
-
+        n = mdl_remove(&model, op->view, op->tier, op->handles, op->n);
         break;
 
     default:
         for (i = 0; i < op->n; i++) {
-            block = sets.entries[op->view][op->handles[i]].block;
+            node = named(op->view, op->handles[i]);
 
-            if (block) {
-                sets_hold(&sets, op->view, op->handles[i], block, op->tier);
+            if (node) {
+                mdl_hold(&model, op->view, op->handles[i], node, op->tier);
             }
 
-            n += block == 0;
+            n += node == 0;
         }
     }
 
@@ -459,12 +473,12 @@ clear(bytes_t *b)
 
     view = take(b);
 
-    if (hidden < SETS_VIEWS) {
+    if (hidden < VIEWS) {
         drop(hidden);
     }
 
-    hidden = view % SETS_VIEWS;
-    sets_clear(&sets, hidden);
+    hidden = view % VIEWS;
+    mdl_drop(&model, hidden);
 
     if (view & 0x80) {
         drop(hidden);
@@ -491,7 +505,7 @@ reclaim(uint32_t slots)
     kvr_txn_commit(&mem);
 
     if (round && kvr_index_view_empty(&x, hidden)) {
-        hidden = SETS_VIEWS;
+        hidden = VIEWS;
     }
 
     return round;
@@ -503,9 +517,9 @@ drop(uint32_t view)
 {
     uint32_t  rounds, other;
 
-    other = hidden == view ? SETS_VIEWS : hidden;
+    other = hidden == view ? VIEWS : hidden;
     hidden = view;
-    sets_clear(&sets, view);
+    mdl_drop(&model, view);
 
     for (rounds = 0; hidden == view; /* void */ ) {
         rounds += reclaim(10000);
@@ -526,11 +540,11 @@ prompt(bytes_t *b)
 {
     uint32_t  n, view, name, what;
 
-    view = take(b) % SETS_VIEWS;
+    view = take(b) % VIEWS;
     name = take(b) * 4 + take(b) % 4;
     what = take(b);
 
-    n = sets_chain(&sets, sets.entries[view][name].block, q);
+    n = mdl_chain(&model, named(view, name), q, PROMPT_MAX);
 
     if (n && what & 1) {
         q[what % n] ^= 1;
@@ -545,20 +559,20 @@ prompt(bytes_t *b)
 
 
 static void
-compare(uint32_t block)
+compare(uint64_t node)
 {
-    compare_prompt(sets_chain(&sets, block, q));
+    compare_prompt(mdl_chain(&model, node, q, PROMPT_MAX));
 }
 
 
 static void
 compare_prompt(uint32_t n)
 {
-    uint32_t      v, t, best, top, less, want[3], got[3][SETS_VIEWS];
+    uint32_t      v, t, best, top, less, want[3], got[3][VIEWS];
     kvr_depths_t  out;
 
     top = 0;
-    out.nviews = SETS_VIEWS;
+    out.nviews = VIEWS;
     out.early_exit = false;
 
     for (t = 0; t < 3; t++) {
@@ -567,14 +581,14 @@ compare_prompt(uint32_t n)
 
     best = kvr_index_find(&x, q, n, &out);
 
-    for (v = 0; v < SETS_VIEWS; v++) {
+    for (v = 0; v < VIEWS; v++) {
 
         if (v == hidden) {
             top = kvr_max(top, out.depths[2][v]);
             continue;
         }
 
-        sets_find(&sets, v, q, n, want);
+        mdl_find(&model, v, q, n, want);
         top = kvr_max(top, want[2]);
 
         for (t = 0; t < 3; t++) {
@@ -592,7 +606,7 @@ compare_prompt(uint32_t n)
                   out.torn);
     }
 
-    if (hidden < SETS_VIEWS || forgetful) {
+    if (hidden < VIEWS || forgetful) {
         return;
     }
 
@@ -602,9 +616,9 @@ compare_prompt(uint32_t n)
     out.early_exit = true;
     (void) kvr_index_find(&x, q, n, &out);
 
-    for (v = 0; v < SETS_VIEWS; v++) {
+    for (v = 0; v < VIEWS; v++) {
 
-        sets_find(&sets, v, q, n, want);
+        mdl_find(&model, v, q, n, want);
         less += out.depths[2][v] < want[2];
 
         for (t = 0; t < 3; t++) {
@@ -623,7 +637,7 @@ check(void)
 {
     const char  *why;
 
-    if (hidden < SETS_VIEWS) {
+    if (hidden < VIEWS) {
         /* a view reclaimed by half is not whole */
         return;
     }
@@ -644,11 +658,11 @@ finish(void)
     uint32_t           v, i;
     kvr_index_usage_t  u;
 
-    for (v = 0; v < SETS_VIEWS; v++) {
+    for (v = 0; v < VIEWS; v++) {
 
-        for (i = 0; i < SETS_HANDLES; i += 17) {
-            if (sets.entries[v][i].block) {
-                compare(sets.entries[v][i].block);
+        for (i = 0; i < HANDLES; i += 17) {
+            if (named(v, i)) {
+                compare(named(v, i));
             }
         }
 
@@ -656,7 +670,7 @@ finish(void)
             drop(v);
         }
 
-        sets_clear(&sets, v);
+        mdl_drop(&model, v);
 
         if (!kvr_index_view_empty(&x, v)) {
             fuzz_fail("view %u is not empty at the end", v);
@@ -683,16 +697,16 @@ emptied(uint32_t view)
     uint32_t             i, t, unknown;
     uint64_t             handle;
     kvr_rc_t             rc;
-    const sets_entry_t  *e;
+    const mdl_entry_t   *e;
 
-    for (i = 0; i < SETS_HANDLES; i++) {
-        e = &sets.entries[view][i];
+    for (i = 0; i < HANDLES; i++) {
+        e = mdl_get(&model.handles, view, i);
         handle = i;
         unknown = 0;
 
         for (t = 0; t < KVR_TIERS; t++) {
 
-            if ((e->tiers & 1u << t) == 0) {
+            if (e == NULL || e->n[t] == 0) {
                 continue;
             }
 

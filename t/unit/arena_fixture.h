@@ -53,14 +53,7 @@ arena_open(arena_t *f, uint32_t chunks)
     size = sizeof(kvr_journal_t) + sizeof(kvr_arena_zone_t) + 64 + 16384
            + SLOTS * sizeof(slot_t) + chunks * 4096ul + 100;
 
-    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-             -1, 0);
-
-    if (p == MAP_FAILED) {
-        perror("mmap");
-        exit(1);
-    }
-
+    p = shared_memory(size);
     f->mem.base = p;
     f->mem.size = size;
     f->mem.journal = p;
@@ -113,13 +106,7 @@ put(arena_t *f, uint32_t piece, uint32_t words)
 {
     kvr_arena_settle(&f->a);
 
-    if (words == RUN) {
-        kvr_arena_free(&f->a, piece);
-
-    } else {
-        kvr_arena_free(&f->a, piece);
-    }
-
+    kvr_arena_free(&f->a, piece);
     kvr_txn_commit(&f->mem);
 }
 

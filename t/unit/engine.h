@@ -23,9 +23,6 @@
 #include "pack.h"
 #include "tap.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
-
 
 #define ENGINE_BLOCKS    64             /* of an event, or a prompt */
 #define ENGINE_SIZE_MAX  8              /* tokens of an engine's block */
@@ -53,26 +50,11 @@ static bool            emission_fits;   /* all were taken by the far zone */
 static inline void
 engine_zone_open(engine_zone_t *z, const kind_t *of, size_t size)
 {
-    char               text[KVR_WHY_LEN] = "no lock";
-    kvr_worker_conf_t  conf;
-
     z->size = size;
-    z->base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    z->base = router_open(&z->router, &of->params, size);
 
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, "w");
-    conf.ranks = 2;
-    conf.weight = 1000;
-
-    if (z->base == MAP_FAILED
-        || kvr_router_format(z->base, size, &of->params, text) != KVR_OK
-        || kvr_router_attach(&z->router, z->base, size, &of->params, text)
-           != KVR_OK
-        || kvr_router_join(&z->router) != KVR_OK
-        || kvr_router_put_worker(&z->router, &conf, KVR_WORKER_API) != KVR_OK)
-    {
-        printf("Bail out! no zone: %s\n", text);
+    if (router_put(&z->router, "w", "", 2, KVR_WORKER_API) != KVR_OK) {
+        printf("Bail out! no worker\n");
         exit(1);
     }
 }
@@ -81,9 +63,7 @@ engine_zone_open(engine_zone_t *z, const kind_t *of, size_t size)
 static inline void
 engine_zone_close(engine_zone_t *z)
 {
-    kvr_router_leave(&z->router);
-    kvr_router_detach(&z->router);
-    munmap(z->base, z->size);
+    router_close(&z->router, z->base, z->size);
 }
 
 

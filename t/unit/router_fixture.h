@@ -10,13 +10,8 @@
 #define ROUTER_FIXTURE_H_INCLUDED
 
 
-#include "zone/kvr_router.h"
+#include "kinds.h"
 #include "tap.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 
 #define ZONE    (16u << 20)
@@ -25,34 +20,13 @@
 
 static uint32_t     kind;               /* of the index */
 static uint32_t     shards = 1;
-static char         why[KVR_WHY_LEN];   /* of the last zone */
 static const char  *detail;             /* of the last event */
 
 
 static inline uint64_t
 now(void)
 {
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
-}
-
-
-static inline void *
-memory(size_t size)
-{
-    void  *p;
-
-    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-             -1, 0);
-    if (p == MAP_FAILED) {
-        perror("mmap");
-        exit(1);
-    }
-
-    return p;
+    return kvr_now_us() / 1000;
 }
 
 
@@ -79,15 +53,7 @@ fresh(kvr_router_t *k)
     kvr_params_t   p;
 
     p = params();
-    base = memory(ZONE);
-
-    if (kvr_router_format(base, ZONE, &p, why) != KVR_OK
-        || kvr_router_attach(k, base, ZONE, &p, why) != KVR_OK
-        || kvr_router_join(k) != KVR_OK)
-    {
-        printf("Bail out! %s\n", why);
-        exit(1);
-    }
+    base = router_open(k, &p, ZONE);
 
     for (i = 0; i < shards; i++) {
         (void) kvr_router_lease(k, i, 0, now());
@@ -100,15 +66,7 @@ fresh(kvr_router_t *k)
 static inline void
 put(kvr_router_t *k, const char *id, const char *address)
 {
-    kvr_worker_conf_t  conf;
-
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, id);
-    strcpy(conf.address, address);
-    conf.ranks = 1;
-    conf.weight = 1000;
-
-    (void) kvr_router_put_worker(k, &conf, KVR_WORKER_STATIC);
+    (void) router_put(k, id, address, 1, KVR_WORKER_STATIC);
 }
 
 
@@ -158,29 +116,14 @@ store(kvr_router_t *k, const char *id, uint64_t parent, uint64_t h,
 static inline uint32_t
 held(kvr_router_t *k, const char *id, uint64_t h, uint32_t n)
 {
-    uint32_t      i, found, worker, holder;
-    uint64_t      q[4096];
-    kvr_match_t   m[256];
+    uint32_t  i;
+    uint64_t  q[4096];
 
     for (i = 0; i < n; i++) {
         q[i] = h + i;
     }
 
-    found = kvr_router_find(k, q, n, false, m, 256);
-
-    if (kvr_router_find_worker(k, id, strlen(id), &worker) != KVR_OK
-        || kvr_router_find_holder(k, worker, 0, &holder) != KVR_OK)
-    {
-        return 0;
-    }
-
-    for (i = 0; i < found; i++) {
-        if (m[i].holder == holder) {
-            return m[i].device;
-        }
-    }
-
-    return 0;
+    return router_match(k, id, 0, q, n).device;
 }
 
 

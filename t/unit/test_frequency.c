@@ -8,12 +8,12 @@
 
 #include "traffic/kvr_frequency.h"
 
+#include "fixture.h"
 #include "tap.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,8 +320,7 @@ test_processes(bool killed)
     uint64_t   sum, locals[64];
     shared_t  *s;
 
-    s = mmap(NULL, sizeof(shared_t), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    s = shared_memory(sizeof(shared_t));
 
     z = &s->z;
     fresh(SETS);
@@ -399,8 +398,7 @@ test_race(void)
     uint32_t   i, k, p, wrong, lost;
     shared_t  *s;
 
-    s = mmap(NULL, sizeof(shared_t), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    s = shared_memory(sizeof(shared_t));
 
     z = &s->z;
 
@@ -465,8 +463,7 @@ test_crowd(void)
     uint64_t   locals[16], *asked;
     shared_t  *s;
 
-    s = mmap(NULL, sizeof(shared_t) + sizeof(locals), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    s = shared_memory(sizeof(shared_t) + sizeof(locals));
 
     asked = (uint64_t *) (s + 1);
     z = &s->z;
@@ -509,12 +506,7 @@ test_crowd(void)
 int
 main(void)
 {
-    base = mmap(NULL, SETS * SET, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
-        printf("Bail out! no memory\n");
-        return 1;
-    }
+    base = shared_memory(SETS * SET);
 
     test_counts();
     test_window();

@@ -6,8 +6,8 @@
 
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
+#include "fixture.h"
 #include "traffic/kvr_health.h"
 #include "processes.h"
 #include "tap.h"
@@ -525,13 +525,7 @@ test_processes(void)
 int
 main(void)
 {
-    h = mmap(NULL, sizeof(kvr_health_t), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (h == MAP_FAILED) {
-        printf("Bail out! no memory\n");
-        return 1;
-    }
+    h = shared_memory(sizeof(kvr_health_t));
 
     test_circuit();
     test_probe();

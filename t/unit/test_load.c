@@ -295,13 +295,7 @@ test_shared(void)
 int
 main(void)
 {
-    seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (seen == MAP_FAILED) {
-        printf("Bail out! no memory\n");
-        return 1;
-    }
+    seen = shared_memory(sizeof(*seen));
 
     zone_open(&kinds[0], 16 << 20);
     test_gate();

@@ -19,6 +19,7 @@ static bool damaged(void *base, kvr_index_zone_t *z);
 
 
 static kvr_router_t  router;
+static char          why[KVR_WHY_LEN];  /* of the last zone */
 
 
 static void
@@ -30,7 +31,7 @@ test_zone(void)
     kvr_shard_zone_t  *z;
 
     p = params();
-    base = memory(ZONE);
+    base = shared_memory(ZONE);
 
     p.block_size = 0;
     ok(kvr_router_format(base, ZONE, &p, why) == KVR_INVALID
@@ -160,7 +161,7 @@ test_frequencies(void)
 
     p = params();
     p.frequency_ms = 60000;
-    base = memory(ZONE);
+    base = shared_memory(ZONE);
 
     ok(kvr_router_format(base, ZONE, &p, why) == KVR_OK
        && kvr_router_attach(&k, base, ZONE, &p, why) == KVR_OK

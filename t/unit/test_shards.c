@@ -9,6 +9,7 @@
 
 
 #include "follow/kvr_ingest.h"
+#include "kinds.h"
 #include "zone/kvr_zone.h"
 
 #include "../check/kvr_check.h"
@@ -81,8 +82,6 @@ now(void)
 static void
 fresh(kvr_router_t *k, uint32_t shards)
 {
-    char          why[KVR_WHY_LEN];
-    void         *base;
     kvr_params_t  p;
 
     memset(&p, 0, sizeof(p));
@@ -90,19 +89,7 @@ fresh(kvr_router_t *k, uint32_t shards)
     p.max_workers = 64;
     p.shards = shards;
 
-    base = mmap(NULL, ZONE * (1 + shards / 16), PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (base == MAP_FAILED
-        || kvr_router_format(base, ZONE * (1 + shards / 16), &p, why)
-           != KVR_OK
-        || kvr_router_attach(k, base, ZONE * (1 + shards / 16), &p, why)
-           != KVR_OK
-        || kvr_router_join(k) != KVR_OK)
-    {
-        printf("Bail out! %s\n", why);
-        exit(1);
-    }
+    (void) router_open(k, &p, ZONE * (1 + shards / 16));
 }
 
 
@@ -120,15 +107,7 @@ name(uint32_t worker)
 static kvr_rc_t
 put(kvr_router_t *k, uint32_t worker)
 {
-    kvr_worker_conf_t  conf;
-
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, name(worker));
-    strcpy(conf.address, "127.0.0.1:1");
-    conf.ranks = RANKS;
-    conf.weight = 1000;
-
-    return kvr_router_put_worker(k, &conf, KVR_WORKER_API);
+    return router_put(k, name(worker), "127.0.0.1:1", RANKS, KVR_WORKER_API);
 }
 
 
@@ -679,8 +658,7 @@ test_killed(void)
 
     bad = 0;
     h = 0;
-    wrong = mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    wrong = shared_memory(sizeof(uint64_t));
 
     for (round = 0; round < kills; round++) {
 

@@ -272,8 +272,7 @@ main(int argc, char **argv)
 
     rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : ROUNDS;
     stride = argc > 2 ? strtoul(argv[2], NULL, 0) : STRIDE;
-    shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = shared_memory(4096);
 
     for (i = 0; i < KINDS; i++) {
         note("%s", kinds[i].name);

@@ -75,8 +75,7 @@ main(int argc, char **argv)
     uint32_t  i, rounds;
 
     rounds = argc > 1 ? strtoul(argv[1], NULL, 0) : 5;
-    told = mmap(NULL, sizeof(told_t), PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    told = shared_memory(sizeof(told_t));
 
     for (i = 0; i < KINDS; i++) {
         memset(told, 0, sizeof(told_t));

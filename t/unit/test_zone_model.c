@@ -9,6 +9,7 @@
  */
 
 
+#include "kinds.h"
 #include "radix_fixture.h"
 
 #include "zone/kvr_shard.h"
@@ -195,29 +196,10 @@ profile_run(const profile_t *p, uint32_t steps, uint64_t seed)
 static void
 zone_open(run_t *r, uint32_t z)
 {
-    char          why[KVR_WHY_LEN];
-    uint32_t      w;
-    kvr_stats_t   s;
-    kvr_params_t  p;
+    uint32_t     w;
+    kvr_stats_t  s;
 
-    memset(&p, 0, sizeof(p));
-    p.block_size = 4;
-    p.max_workers = 16;
-    p.index = z % 2 ? KVR_INDEX_POSITIONAL : KVR_INDEX_RADIX;
-    p.shards = z < 2 ? 1 : 4;
-
-    r->memory[z] = mmap(NULL, ZONE, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (r->memory[z] == MAP_FAILED
-        || kvr_router_format(r->memory[z], ZONE, &p, why) != KVR_OK
-        || kvr_router_attach(&r->zones[z], r->memory[z], ZONE, &p, why)
-           != KVR_OK
-        || kvr_router_join(&r->zones[z]) != KVR_OK)
-    {
-        printf("Bail out! no zone: %s\n", why);
-        exit(1);
-    }
+    r->memory[z] = router_open(&r->zones[z], &kinds[z].params, ZONE);
 
     for (w = 0; w < WORKERS; w++) {
         (void) worker_put(r, z, w);
@@ -242,14 +224,7 @@ name(uint32_t worker)
 static kvr_rc_t
 worker_put(run_t *r, uint32_t z, uint32_t worker)
 {
-    kvr_worker_conf_t  conf;
-
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, name(worker));
-    conf.ranks = RANKS;
-    conf.weight = 1000;
-
-    return kvr_router_put_worker(&r->zones[z], &conf, KVR_WORKER_API);
+    return router_put(&r->zones[z], name(worker), "", RANKS, KVR_WORKER_API);
 }
 
 

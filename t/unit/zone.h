@@ -21,9 +21,6 @@
 #include "follow/kvr_ingest.h"
 #include "tap.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
-
 
 #define BLOCKS   128                    /* of an event, at most */
 
@@ -42,23 +39,9 @@ static uint64_t       now_ms = 1000;    /* nothing here waits */
 static inline void
 zone_open(const kind_t *of, size_t size)
 {
-    char  text[KVR_WHY_LEN] = "no lock";
-
     kind = of;
     zone_size = size;
-    zone_base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (zone_base == MAP_FAILED
-        || kvr_router_format(zone_base, size, &of->params, text) != KVR_OK
-        || kvr_router_attach(&router, zone_base, size, &of->params, text)
-           != KVR_OK
-        || kvr_router_join(&router) != KVR_OK)
-    {
-        printf("Bail out! no zone: %s\n", text);
-        exit(1);
-    }
-
+    zone_base = router_open(&router, &of->params, size);
     rank = 0;
     tier = KVR_DEVICE;
 }
@@ -67,23 +50,14 @@ zone_open(const kind_t *of, size_t size)
 static inline void
 zone_close(void)
 {
-    kvr_router_leave(&router);
-    kvr_router_detach(&router);
-    munmap(zone_base, zone_size);
+    router_close(&router, zone_base, zone_size);
 }
 
 
 static inline void
 put(const char *worker)
 {
-    kvr_worker_conf_t  conf;
-
-    memset(&conf, 0, sizeof(conf));
-    strcpy(conf.id, worker);
-    conf.ranks = 2;
-    conf.weight = 1000;
-
-    if (kvr_router_put_worker(&router, &conf, KVR_WORKER_API) != KVR_OK) {
+    if (router_put(&router, worker, "", 2, KVR_WORKER_API) != KVR_OK) {
         printf("Bail out! no worker\n");
         exit(1);
     }
@@ -189,25 +163,7 @@ clear(const char *worker)
 static inline kvr_match_t
 matched(const char *worker, const uint64_t *prompt, uint32_t n)
 {
-    uint32_t      i, found, w, holder;
-    kvr_match_t   none, all[256];
-
-    memset(&none, 0, sizeof(none));
-    found = kvr_router_find(&router, prompt, n, false, all, 256);
-
-    if (kvr_router_find_worker(&router, worker, strlen(worker), &w) != KVR_OK
-        || kvr_router_find_holder(&router, w, rank, &holder) != KVR_OK)
-    {
-        return none;
-    }
-
-    for (i = 0; i < found; i++) {
-        if (all[i].holder == holder) {
-            return all[i];
-        }
-    }
-
-    return none;
+    return router_match(&router, worker, rank, prompt, n);
 }
 
 
