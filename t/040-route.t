@@ -35,7 +35,7 @@ our $Engines = engines(3, upstream => "        keepalive  4;\n",
         }
 _EOC_
 
-our $Workers = workers(3);
+our $Workers = zone_workers(3);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {

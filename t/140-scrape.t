@@ -86,7 +86,7 @@ _EOC_
     }
 _EOC_
 
-our $Workers = workers(2);
+our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {

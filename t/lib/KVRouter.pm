@@ -35,7 +35,7 @@ use constant PYTHON => '/usr/bin/python3';
 
 
 our @EXPORT = qw( engines free_port redis_cmd scripts start_engine start_redis
-                  stop workers );
+                  stop zone_workers );
 
 our $Root = abs_path(dirname(__FILE__) . '/../..');
 
@@ -236,7 +236,7 @@ _EOC_
 
 # The first N of these engines as workers of the zone "main".
 
-sub workers {
+sub zone_workers {
     my ($n) = @_;
 
     return join('', map { <<"_EOC_" } 1 .. $n);
