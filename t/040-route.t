@@ -5,41 +5,23 @@ use KVRouter;
 
 # w1, w2 and w3 are servers of the same nginx; nobody listens on port 9.
 
-our $Engines = join('', map { <<_EOC_ } 1 .. 3);
-    server {
-        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-
-        location / {
-            return  200 "w$_\\n";
-        }
-
-        location /slow {
-            content_by_lua_block {
-                ngx.say("w$_")
-                ngx.flush(true)
-                ngx.sleep(60)
-            }
-        }
-
-        location /reset {
-            return  444;
-        }
-
+our $Engines = engines(3, upstream => "        keepalive  4;\n",
+                      engine => <<'_EOC_');
         location /cut {
             content_by_lua_block {
                 ngx.header.content_length = 100
-                ngx.print("w$_")
+                ngx.print("wNUMBER")
                 ngx.flush(true)
                 ngx.exit(444)
             }
         }
 
         location /rank {
-            return  200 "w$_ is told \$http_x_data_parallel_rank\\n";
+            return  200 "wNUMBER is told $http_x_data_parallel_rank\n";
         }
 
         location /fail {
-            return  503 "w$_ fails\\n";
+            return  503 "wNUMBER fails\n";
         }
 
         location /body {
@@ -48,15 +30,12 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 3);
 
             content_by_lua_block {
                 ngx.req.read_body()
-                ngx.say("w$_ ", #(ngx.req.get_body_data() or ""))
+                ngx.say("wNUMBER ", #(ngx.req.get_body_data() or ""))
             }
         }
-    }
 _EOC_
 
-our $Workers = join('', map { <<_EOC_ } 1 .. 3);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-_EOC_
+our $Workers = zone_workers(3);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
@@ -67,11 +46,6 @@ _EOC_
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     kv_router_zone  zone=main:16m block_size=4;
 
-    upstream engines {
-        server     0.0.0.1;
-        balancer_by_lua_block { router:balance() }
-        keepalive  4;
-    }
 $Engines
 _EOC_
     location /kv/ {

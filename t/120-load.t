@@ -5,26 +5,7 @@ use KVRouter;
 
 # two engines whose answers stay open; /stream has an event for each token
 
-our $Engines = join('', map { <<_EOC_ } 1 .. 2);
-    server {
-        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-
-        location / {
-            return  200 "w$_\\n";
-        }
-
-        location /slow {
-            content_by_lua_block {
-                ngx.say("w$_")
-                ngx.flush(true)
-                ngx.sleep(60)
-            }
-        }
-
-        location /reset {
-            return  444;
-        }
-
+our $Engines = engines(2, engine => <<'_EOC_');
         location /stream {
             content_by_lua_block {
                 ngx.header.content_type = "text/event-stream; charset=utf-8"
@@ -32,21 +13,18 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
                 -- cut where it hurts: between the two ends of line
 
                 for _ = 1, 10 do
-                    ngx.print("data: x\\n")
+                    ngx.print("data: x\n")
                     ngx.flush(true)
-                    ngx.print("\\n")
+                    ngx.print("\n")
                 end
 
                 ngx.flush(true)
                 ngx.sleep(60)
             }
         }
-    }
 _EOC_
 
-our $Workers = join('', map { <<_EOC_ } 1 .. 2);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-_EOC_
+our $Workers = zone_workers(2);
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     init_by_lua_block {
@@ -75,10 +53,6 @@ scripts(http_config => <<"_EOC_", config => <<'_EOC_');
         } })
     }
 
-    upstream engines {
-        server     0.0.0.1;
-        balancer_by_lua_block { router:balance() }
-    }
 $Engines
 _EOC_
     location /kv/ {

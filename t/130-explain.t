@@ -6,22 +6,7 @@ use KVRouter;
 # two engines: /usage answers with the usage that the request's header names,
 # /stream with the same in its last events
 
-our $Engines = join('', map { <<_EOC_ } 1 .. 2);
-    server {
-        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-
-        location / {
-            return  200 "w$_\\n";
-        }
-
-        location /slow {
-            content_by_lua_block {
-                ngx.say("w$_")
-                ngx.flush(true)
-                ngx.sleep(60)
-            }
-        }
-
+our $Engines = engines(2, engine => <<'_EOC_');
         location /usage {
             content_by_lua_block {
                 ngx.header.content_type = "application/json"
@@ -35,22 +20,19 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
                 ngx.header.content_type = "text/event-stream"
 
                 for _ = 1, 20 do
-                    ngx.print('data: {"choices":[{"text":"x"}]}\\n\\n')
+                    ngx.print('data: {"choices":[{"text":"x"}]}\n\n')
                     ngx.flush(true)
                 end
 
                 ngx.print('data: {"choices":[],"usage":',
-                          ngx.var.http_x_usage, "}\\n\\n")
+                          ngx.var.http_x_usage, "}\n\n")
                 ngx.flush(true)
-                ngx.print("data: [DONE]\\n\\n")
+                ngx.print("data: [DONE]\n\n")
             }
         }
-    }
 _EOC_
 
-our $Workers = join('', map { <<_EOC_ } 1 .. 2);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-_EOC_
+our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
@@ -59,10 +41,6 @@ our $Router = <<'_EOC_';
 _EOC_
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
-    upstream engines {
-        server     0.0.0.1;
-        balancer_by_lua_block { router:balance() }
-    }
 $Engines
 _EOC_
     location /kv/ {

@@ -5,21 +5,18 @@ use KVRouter;
 
 # two engines; what they report is set by POST /report of each
 
-our $Engines = join('', map { <<_EOC_ } 1 .. 2);
-    server {
-        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-
+our $Engines = engines(2, engine => <<'_EOC_');
         location = /report {
             content_by_lua_block {
                 ngx.req.read_body()
                 package.loaded.report = package.loaded.report or {}
-                package.loaded.report[$_] = ngx.req.get_body_data()
+                package.loaded.report[NUMBER] = ngx.req.get_body_data()
             }
         }
 
         location = /metrics {
             content_by_lua_block {
-                local text = (package.loaded.report or {})[$_] or ""
+                local text = (package.loaded.report or {})[NUMBER] or ""
 
                 if text == "fail" then
                     return ngx.exit(500)
@@ -32,40 +29,31 @@ our $Engines = join('', map { <<_EOC_ } 1 .. 2);
 
                 elseif text == "cut" then
                     ngx.header.content_length = 1000
-                    ngx.print("vllm:num_requests_waiting 1\\n")
+                    ngx.print("vllm:num_requests_waiting 1\n")
                     ngx.flush(true)
                     return ngx.exit(444)
 
                 elseif text == "long" then
                     for _ = 1, 40 do
-                        ngx.print(("# a comment\\n"):rep(4000))
+                        ngx.print(("# a comment\n"):rep(4000))
                     end
 
-                    ngx.print("vllm:num_requests_waiting 1\\n")
+                    ngx.print("vllm:num_requests_waiting 1\n")
                     return
                 end
 
                 -- in chunks
 
-                for line in text:gmatch("[^\\n]+") do
+                for line in text:gmatch("[^\n]+") do
                     ngx.print(line)
                     ngx.flush(true)
-                    ngx.print("\\n")
+                    ngx.print("\n")
                 end
             }
         }
-
-        location / {
-            return  200 "w$_\\n";
-        }
-    }
 _EOC_
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
-    upstream engines {
-        server     0.0.0.1;
-        balancer_by_lua_block { router:balance() }
-    }
 $Engines
 _EOC_
     location /kv/ {
@@ -84,9 +72,7 @@ _EOC_
     }
 _EOC_
 
-our $Workers = join('', map { <<_EOC_ } 1 .. 2);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
-_EOC_
+our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {

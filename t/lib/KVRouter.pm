@@ -34,7 +34,8 @@ use constant REPLY => 60;        # seconds that Redis may take to answer
 use constant PYTHON => '/usr/bin/python3';
 
 
-our @EXPORT = qw( free_port redis_cmd scripts start_engine start_redis stop );
+our @EXPORT = qw( engines free_port redis_cmd scripts start_engine start_redis
+                  stop zone_workers );
 
 our $Root = abs_path(dirname(__FILE__) . '/../..');
 
@@ -173,6 +174,68 @@ sub add_script {
 $script
         }
     }
+_EOC_
+}
+
+
+# For http_config: N engines, servers of the same nginx, and the upstream that
+# a router balances over them.  Engine I listens on $TEST_NGINX_RAND_PORT_I and
+# answers "wI"; /slow stays open after that, /reset has no answer.  engine =>
+# more locations of each, NUMBER being its number; upstream => more directives.
+
+sub engines {
+    my ($n, %more) = @_;
+
+    $more{$_} //= '' for qw( engine upstream );
+
+    return <<"_EOC_" . join('', map { engine($_, $more{engine}) } 1 .. $n);
+    upstream engines {
+        server     0.0.0.1;
+        balancer_by_lua_block { router:balance() }
+$more{upstream}    }
+
+_EOC_
+}
+
+
+sub engine {
+    my ($number, $more) = @_;
+
+    $more =~ s/NUMBER/$number/g;
+
+    return <<"_EOC_";
+    server {
+        listen 127.0.0.1:\$TEST_NGINX_RAND_PORT_$number;
+
+        location / {
+            return  200 "w$number\\n";
+        }
+
+        location /slow {
+            content_by_lua_block {
+                ngx.say("w$number")
+                ngx.flush(true)
+                ngx.sleep(60)
+            }
+        }
+
+        location /reset {
+            return  444;
+        }
+
+$more    }
+
+_EOC_
+}
+
+
+# The first N of these engines as workers of the zone "main".
+
+sub zone_workers {
+    my ($n) = @_;
+
+    return join('', map { <<"_EOC_" } 1 .. $n);
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
 _EOC_
 }
 
