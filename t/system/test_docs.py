@@ -180,11 +180,12 @@ class Fixture:
         wait_until("events flow", subscribed)
 
     def end(self):
-        """Stops nginx; what it logged must be harmless."""
+        """Stops nginx; what it logged must be harmless.  On a busy machine a
+        policy may be interrupted, and told to be slow."""
         self.nginx.stop()
         for line in (self.prefix / "error.log").read_text().splitlines():
-            assert not re.search(r"\[(emerg|alert|crit|error|warn)\]", line), \
-                line
+            assert " pick() took " in line or not re.search(
+                r"\[(emerg|alert|crit|error|warn)\]", line), line
 
     # ------------------------------------------------------------- requests
 
