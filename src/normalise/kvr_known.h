@@ -38,7 +38,7 @@ typedef enum {
 typedef struct {
     uint64_t     handle;
     uint64_t     parent;            /* handle, with has_parent */
-    uint64_t     place;             /* hash of all local hashes up to it */
+    uint64_t     path_hash;         /* hash of all local hashes up to it */
     uint64_t     seed;              /* of the chain; 0: not known */
     union {
         uint64_t     one;           /* k = 1 */
@@ -49,7 +49,7 @@ typedef struct {
     uint32_t     prev, next;        /* in its list; 0: none */
     uint32_t     stamp;             /* of the last event that looked at it */
     uint16_t     copies[KVR_TIERS]; /* 0: not known to be held there */
-    uint16_t     k;                 /* locals; 0: its place is not known */
+    uint16_t     k;                 /* locals; 0: path hash not known */
     uint8_t      state : 4;         /* kvr_known_state_t */
     uint8_t      has_parent : 1;
     uint8_t      foreign : 1;       /* filtered, whatever else it is */
@@ -101,10 +101,11 @@ kvr_known_block_t *kvr_known_add(kvr_known_t *t,
     kvr_known_state_t state);
 
 /*
- * Its local hashes, k > 0, for its place and seed, which are set before; when
- * there is no room for them that is counted, and the place is not known.
+ * Gives a block its k > 0 local hashes, which are copied.  The caller has set
+ * path_hash and seed.  Without memory the block gets none (k is 0), which is
+ * counted as unremembered: its path hash is not known.
  */
-void kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
+void kvr_known_set_locals(kvr_known_t *t, kvr_known_block_t *b,
     const uint64_t *locals, uint32_t k);
 
 /* To another state, youngest there. */

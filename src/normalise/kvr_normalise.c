@@ -20,7 +20,7 @@ static kvr_rc_t kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev,
 static void kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev);
 static void kvr_normalise_learn_one(kvr_normalise_op_t *op,
     kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t place, uint32_t tiers);
+    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers);
 static kvr_rc_t kvr_normalise_remove(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
 static bool kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
@@ -379,7 +379,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     bool                held, same;
     uint32_t            i, k;
-    uint64_t            place;
+    uint64_t            path_hash;
     kvr_event_t         one, row;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
@@ -398,7 +398,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
     row = *ev;
     row.nhandles = 0;
 
-    place = kvr_normalise_parent_place(op, ev->has_parent, ev->parent);
+    path_hash = kvr_normalise_parent_path_hash(op, ev->has_parent, ev->parent);
 
     for (i = 0; i < ev->nhandles; i++) {
 
@@ -410,13 +410,14 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
             one.parent = ev->handles[i - 1];
         }
 
-        place = kvr_normalise_place(place, one.locals, k);
+        path_hash = kvr_normalise_path_hash(path_hash, one.locals, k);
 
         b = kvr_normalise_find(op, *one.handles);
         held = e->tiers[i] >> ev->tier & 1;
-        same = b && b->k == k && b->place == place;
+        same = b && b->k == k && b->path_hash == path_hash;
 
-        kvr_normalise_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
+        kvr_normalise_learn_one(op, b, &one, path_hash,
+                                same ? e->tiers[i] : 0);
 
         if (held && same) {
 
@@ -448,7 +449,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 
 static void
 kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t place, uint32_t tiers)
+    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers)
 {
     if (tiers >> one->tier & 1) {
         kvr_normalise_copy(op, b, one);
@@ -466,10 +467,10 @@ kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
 
     b->has_parent = one->has_parent;
     b->parent = one->parent;
-    b->place = place;
+    b->path_hash = path_hash;
     b->seed = one->seed;
 
-    kvr_known_place(&op->e->blocks, b, one->locals, one->nlocals);
+    kvr_known_set_locals(&op->e->blocks, b, one->locals, one->nlocals);
     kvr_normalise_hold(op, b, one->tier, tiers == 0);
 }
 

@@ -96,26 +96,29 @@ kvr_normalise_add(kvr_normalise_op_t *op, uint64_t handle,
 }
 
 
-/* The place behind another, of a block with k local hashes. */
+/* The path hash of a block with k local hashes; path_hash: its parent's. */
 static inline uint64_t
-kvr_normalise_place(uint64_t place, const uint64_t *locals, uint32_t k)
+kvr_normalise_path_hash(uint64_t path_hash, const uint64_t *locals, uint32_t k)
 {
     uint32_t  i;
     uint64_t  link[2];
 
     for (i = 0; i < k; i++) {
-        link[0] = place;
+        link[0] = path_hash;
         link[1] = locals[i];
-        place = kvr_hash_bytes(link, sizeof(link), KVR_HASH_SEED);
+        path_hash = kvr_hash_bytes(link, sizeof(link), KVR_HASH_SEED);
     }
 
-    return place;
+    return path_hash;
 }
 
 
-/* The place of what is the parent; a handle stands for one not remembered. */
+/*
+ * The path hash of a parent; 0 when there is none.  If the parent is not
+ * remembered, its handle stands for it.
+ */
 static inline uint64_t
-kvr_normalise_parent_place(const kvr_normalise_op_t *op, bool has_parent,
+kvr_normalise_parent_path_hash(const kvr_normalise_op_t *op, bool has_parent,
     uint64_t parent)
 {
     const kvr_known_block_t  *b;
@@ -126,7 +129,7 @@ kvr_normalise_parent_place(const kvr_normalise_op_t *op, bool has_parent,
 
     b = kvr_normalise_find(op, parent);
 
-    return b && b->k ? b->place : parent;
+    return b && b->k ? b->path_hash : parent;
 }
 
 

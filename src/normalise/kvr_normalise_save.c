@@ -7,7 +7,7 @@
  * records whose numbers are little-endian:
  *
  *     group    number (4), kind (1), the size of its largest block (4)
- *     block    handle (8), parent (8), place (8), seed (8), copies by tier
+ *     block    handle (8), parent (8), path (8), seed (8), copies by tier
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
  *
@@ -181,7 +181,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 
     kvr_save_number(p, b->handle, 8);
     kvr_save_number(p + 8, b->parent, 8);
-    kvr_save_number(p + 16, b->place, 8);
+    kvr_save_number(p + 16, b->path_hash, 8);
     kvr_save_number(p + 24, b->seed, 8);
 
     for (i = 0; i < KVR_TIERS; i++) {
@@ -446,10 +446,10 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
 
         b->has_parent = (p[42] & KVR_SAVE_HAS_PARENT) != 0;
         b->parent = kvr_load_number(p + 8, 8);
-        b->place = kvr_load_number(p + 16, 8);
+        b->path_hash = kvr_load_number(p + 16, 8);
         b->seed = kvr_load_number(p + 24, 8);
 
-        kvr_known_place(&op->e->blocks, b, op->e->locals, k);
+        kvr_known_set_locals(&op->e->blocks, b, op->e->locals, k);
     }
 
     for (i = 0; i < KVR_TIERS; i++) {

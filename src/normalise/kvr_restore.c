@@ -28,7 +28,7 @@ bool
 kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 {
     uint32_t            i, n, first, words;
-    uint64_t           *path, place;
+    uint64_t           *path, path_hash;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b, *top;
 
@@ -45,7 +45,8 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
     for (first = 0; first < n; first = i) {
 
         top = kvr_normalise_find(op, path[first]);
-        place = kvr_normalise_parent_place(op, top->has_parent, top->parent);
+        path_hash = kvr_normalise_parent_path_hash(op, top->has_parent,
+                                                   top->parent);
         words = 0;
 
         for (i = first; i < n; i++) {
@@ -63,8 +64,9 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 
             /* some before it may have moved meanwhile */
 
-            place = kvr_normalise_place(place, kvr_known_locals(b), b->k);
-            b->place = place;
+            path_hash = kvr_normalise_path_hash(path_hash,
+                                                kvr_known_locals(b), b->k);
+            b->path_hash = path_hash;
         }
 
         if (!kvr_restore_pin_piece(op, top, &path[first], i - first)) {
