@@ -143,7 +143,7 @@ kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
         }
 
         if (b) {
-            b->foreign = 1;
+            b->not_indexed = 1;
             b->why = (uint8_t) why;
         }
     }

@@ -53,11 +53,11 @@ kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
     e->handles = calloc(n, sizeof(uint64_t));
     e->tiers = calloc(n, sizeof(uint8_t));
     e->path = calloc(n, sizeof(uint64_t));
-    e->props = calloc(n, sizeof(uint64_t));
+    e->pins = calloc(n, sizeof(uint64_t));
     e->locals = calloc(n, sizeof(uint64_t));
 
     if (e->holders == NULL || e->handles == NULL || e->tiers == NULL
-        || e->path == NULL || e->props == NULL || e->locals == NULL
+        || e->path == NULL || e->pins == NULL || e->locals == NULL
         || !kvr_known_init(&e->blocks, blocks))
     {
         kvr_normalise_destroy(e);
@@ -81,7 +81,7 @@ kvr_normalise_destroy(kvr_normaliser_t *e)
     free(e->handles);
     free(e->tiers);
     free(e->path);
-    free(e->props);
+    free(e->pins);
     free(e->locals);
     free(e);
 }
@@ -98,7 +98,7 @@ kvr_normalise_stats(const kvr_normaliser_t *e, kvr_normalise_stats_t *out)
     out->filtered = t->filtered.n;
     out->blocks = t->fresh - 1 - t->free.n - t->dead.n - t->gone.n
                   - t->filtered.n;
-    out->revived = e->revived;
+    out->restored = e->restored;
     out->unremembered = t->unremembered;
 }
 
@@ -279,7 +279,7 @@ kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
         return KVR_OK;
     }
 
-    if (b && b->foreign) {
+    if (b && b->not_indexed) {
         kvr_groups_not_indexed(op, ev->handles, ev->nhandles + ev->nfiltered,
                                b->why);
         return kvr_normalise_not(op, KVR_DECLINED, why, b->why);
@@ -517,7 +517,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
             /* its end was forgotten, and counted then */
             e->handles[n++] = handle;
 
-        } else if (b && b->foreign) {
+        } else if (b && b->not_indexed) {
 
             if (!ev->everywhere || ev->tier == KVR_DEVICE) {
                 what = b->why;

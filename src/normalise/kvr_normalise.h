@@ -59,7 +59,7 @@ typedef struct {
     uint64_t    blocks;         /* held, and remembered */
     uint64_t    gone;
     uint64_t    filtered;
-    uint64_t    revived;        /* blocks that offload events brought back */
+    uint64_t    restored;       /* blocks that offload events brought back */
     uint64_t    unremembered;   /* there was no room for */
 } kvr_normalise_stats_t;
 

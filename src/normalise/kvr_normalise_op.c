@@ -73,7 +73,7 @@ kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
         kvr_normalise_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
         op->h->whole = true;
-        op->nprops = 0;
+        op->npins = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));
         clear.kind = KVR_CLEAR;

@@ -37,7 +37,7 @@ struct kvr_normaliser_s {
     uint32_t             max_holders;   /* of a shard */
     uint32_t             owner;         /* the last one given */
     uint32_t             stamp;         /* of the last event */
-    uint64_t             revived;
+    uint64_t             restored;
     kvr_normalise_holder_t *holders;       /* of all shards */
     kvr_known_t  blocks;
 
@@ -45,7 +45,7 @@ struct kvr_normaliser_s {
     uint64_t    *handles;
     uint8_t     *tiers;
     uint64_t    *path;
-    uint64_t    *props;
+    uint64_t    *pins;
     uint64_t    *locals;
 };
 
@@ -60,7 +60,7 @@ typedef struct {
     uint32_t             holder;        /* in the shard */
     kvr_normalise_holder_t *h;
 
-    uint32_t               nprops;      /* blocks that hold up others */
+    uint32_t               npins;       /* blocks that hold up others */
     uint32_t               steps;       /* that may still be taken for them */
 
     kvr_normalise_emit_pt  emit;

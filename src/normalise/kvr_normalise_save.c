@@ -30,7 +30,7 @@
                                            apart */
 
 #define KVR_SAVE_HAS_PARENT  0x01
-#define KVR_SAVE_FOREIGN     0x02
+#define KVR_SAVE_NOT_INDEXED 0x02
 
 
 typedef struct {
@@ -159,7 +159,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
         max = kvr_max(max, b->copies[i]);
     }
 
-    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->foreign
+    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->not_indexed
         && (b->seed == 0 || b->seed == KVR_HASH_SEED))
     {
         return KVR_OK;
@@ -190,7 +190,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 
     kvr_save_number(p + 40, b->k, 2);
     p[42] = (char) ((b->has_parent ? KVR_SAVE_HAS_PARENT : 0)
-                    | (b->foreign ? KVR_SAVE_FOREIGN : 0));
+                    | (b->not_indexed ? KVR_SAVE_NOT_INDEXED : 0));
     p[43] = (char) b->why;
 
     for (i = 0; i < b->k; i++) {
@@ -384,7 +384,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 
         if (k > KVR_BLOCK_SIZE_MAX || left < KVR_SAVE_BLOCK + k * 8
             || kvr_why_class((uint8_t) p[43])
-               != (p[42] & KVR_SAVE_FOREIGN ? KVR_WHY_IS_FILTERED
+               != (p[42] & KVR_SAVE_NOT_INDEXED ? KVR_WHY_IS_FILTERED
                                             : KVR_WHY_IS_NONE))
         {
             return false;
@@ -421,7 +421,7 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
     } else if (k) {
         state = KVR_KNOWN_GONE;
 
-    } else if (p[42] & KVR_SAVE_FOREIGN) {
+    } else if (p[42] & KVR_SAVE_NOT_INDEXED) {
         state = KVR_KNOWN_FILTERED;
 
     } else {
@@ -457,7 +457,7 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
         b->copies[i] = tiers >> i & 1 ? kvr_max(n, 1) : 0;
     }
 
-    b->foreign = (p[42] & KVR_SAVE_FOREIGN) != 0;
+    b->not_indexed = (p[42] & KVR_SAVE_NOT_INDEXED) != 0;
     b->why = (uint8_t) p[43];
 }
 

@@ -150,7 +150,7 @@ kvr_restore_pin_piece(kvr_normalise_op_t *op, const kvr_known_block_t *top,
             break;
         }
 
-        e->props[op->nprops++] = handles[i];
+        e->pins[op->npins++] = handles[i];
     }
 
     if (i) {
@@ -167,25 +167,25 @@ void
 kvr_restore_unpin(kvr_normalise_op_t *op)
 {
     uint32_t            i, n;
-    uint64_t           *props;
+    uint64_t           *pins;
     kvr_why_t           why;
     kvr_event_t         ev;
     kvr_known_block_t  *b;
 
-    props = op->e->props;
+    pins = op->e->pins;
     n = 0;
 
-    for (i = 0; i < op->nprops; i++) {
-        b = kvr_normalise_find(op, props[i]);
+    for (i = 0; i < op->npins; i++) {
+        b = kvr_normalise_find(op, pins[i]);
 
         /* the engine itself may have it in that tier by now */
 
         if (b == NULL || b->copies[KVR_EXTERNAL] == 0) {
-            props[n++] = props[i];
+            pins[n++] = pins[i];
         }
     }
 
-    op->nprops = 0;
+    op->npins = 0;
 
     if (n == 0) {
         return;
@@ -196,7 +196,7 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
     ev.kind = KVR_REMOVE;
     ev.tier = KVR_EXTERNAL;
     ev.rank = op->rank;
-    ev.handles = props;
+    ev.handles = pins;
     ev.nhandles = n;
 
     if (kvr_normalise_write(op, &ev, &why) == KVR_OK) {
@@ -241,7 +241,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
             if (b == NULL || b->k == 0 || !kvr_restore_pin(op, handle)) {
 
-                if (b && b->foreign) {
+                if (b && b->not_indexed) {
                     what = b->why;
 
                 } else {
@@ -251,7 +251,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
                 continue;
             }
 
-            e->revived++;
+            e->restored++;
         }
 
         e->tiers[n] = (uint8_t) tiers;
