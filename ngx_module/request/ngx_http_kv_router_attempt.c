@@ -57,7 +57,7 @@ static ngx_http_kv_router_holder_t *ngx_http_kv_router_attempt_holder(
     kvr_health_t **health);
 static ngx_uint_t ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
     ngx_peer_connection_t *pc, ngx_uint_t state);
-static ngx_uint_t ngx_http_kv_router_attempt_whole(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_attempt_complete(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_kv_router_attempt_bad_status(
     ngx_http_request_t *r);
 static ngx_msec_t ngx_http_kv_router_attempt_pause(ngx_http_request_t *r);
@@ -521,7 +521,7 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
                               : NGX_HTTP_KV_ROUTER_ABORTED;
     }
 
-    if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_whole(r)) {
+    if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_complete(r)) {
         return NGX_HTTP_KV_ROUTER_DONE;
     }
 
@@ -536,7 +536,7 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
 /* Has all of the answer come? */
 
 static ngx_uint_t
-ngx_http_kv_router_attempt_whole(ngx_http_request_t *r)
+ngx_http_kv_router_attempt_complete(ngx_http_request_t *r)
 {
     ngx_event_pipe_t     *p;
     ngx_http_upstream_t  *u;

@@ -135,7 +135,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     why = KVR_WHY_NONE;
 
     in->refused = 0;
-    in->misfit = false;
+    in->bad_block_size = false;
     in->halfway = false;
     in->warning.noted = 0;
     memset(&in->msg, 0, sizeof(kvr_message_t));
@@ -349,7 +349,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
 
             /* it began anew, knows all, and said nothing yet */
-            kvr_stream_anew(k, in->worker, m->epoch);
+            kvr_stream_restart(k, in->worker, m->epoch);
         }
 
         if ((m->epoch == s->epoch && m->seq == s->seq)
@@ -377,8 +377,8 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
     /* what was gone back to begins anew, too, where all of it can be had */
 
-    if (m->seq == 1 && (m->epoch > s->epoch || !s->whole)) {
-        kvr_stream_anew(k, in->worker, m->epoch);
+    if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
+        kvr_stream_restart(k, in->worker, m->epoch);
         return KVR_INGEST_APPLY;
     }
 
@@ -458,7 +458,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
          */
 
         if (in->refused > refused) {
-            kvr_stream_refused(k, w, in->misfit);
+            kvr_stream_refused(k, w, in->bad_block_size);
         }
 
         if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway
@@ -583,7 +583,7 @@ kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
-    kvr_stream_refused(in->shard, w, in->misfit);
+    kvr_stream_refused(in->shard, w, in->bad_block_size);
 }
 
 

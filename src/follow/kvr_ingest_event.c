@@ -154,7 +154,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_INVALID) {
         in->refused++;
-        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        in->bad_block_size = in->bad_block_size || why == KVR_WHY_BLOCK_SIZE;
         kvr_ingest_missed(in, ev, why);
         kvr_warning_note(&in->warning, &k->mem, w, why, ev,
                          ev->verdict == KVR_REFUSED
@@ -240,13 +240,13 @@ kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
 static void
 kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 {
-    if (w->stream.whole && w->stream.reason == KVR_FINE && !in->refused) {
+    if (w->stream.contiguous && w->stream.reason == KVR_FINE && !in->refused) {
         return;
     }
 
     if (kvr_stream_cleared(in->shard, in->worker, rank)) {
         in->refused = 0;
-        in->misfit = false;
+        in->bad_block_size = false;
     }
 }
 

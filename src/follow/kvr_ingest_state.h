@@ -26,7 +26,8 @@ struct kvr_ingest_s {
     uint32_t              worker;   /* slot there, of the message opened */
     uint32_t              generation;
     uint32_t              refused;  /* events of the message */
-    bool                  misfit;   /* a block size that is no multiple */
+    bool                  bad_block_size;  /* of an event: is no multiple
+                                              of the zone's */
     kvr_warning_t         warning;
     kvr_normaliser_t     *engine;   /* for bare batches; made when the first
                                        one comes */

@@ -97,7 +97,7 @@ kvr_snapshot_newer(const kvr_worker_t *w, const kvr_snapshot_head_t *head,
         return true;
     }
 
-    return kvr_load32(&w->stream.whole) == 0 && (begin || head->seq == seq);
+    return kvr_load32(&w->stream.contiguous) == 0 && (begin || head->seq == seq);
 }
 
 
@@ -427,7 +427,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
     m = &s->shard->mem;
 
     if (!kvr_snapshot_newer(w, &s->head, false)) {
-        *behind = s->head.epoch == stream->epoch && !stream->whole;
+        *behind = s->head.epoch == stream->epoch && !stream->contiguous;
         kvr_shard_unlock(s->shard);
         return KVR_DECLINED;
     }
@@ -450,7 +450,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
     kvr_set64(m, &stream->seq, s->head.seq);
     kvr_set32(m, &stream->at, 0);
     kvr_set32(m, &stream->source, KVR_SOURCE_ENVELOPE);
-    kvr_set32(m, &stream->whole, s->head.complete);
+    kvr_set32(m, &stream->contiguous, s->head.complete);
     kvr_set32(m, &stream->reason,
               !s->head.complete ? KVR_DEG_INCOMPLETE
               : s->full ? KVR_DEG_FULL

@@ -19,7 +19,7 @@
 void kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete);
 
 /* The publisher begins an epoch with nothing, and so does the view. */
-void kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch);
+void kvr_stream_restart(kvr_shard_t *k, uint32_t worker, uint64_t epoch);
 
 /*
  * The stream goes on behind (epoch, seq), where it did not stand: the view is
@@ -29,10 +29,11 @@ void kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch,
     uint64_t seq);
 
 /*
- * Something was refused; misfit: for its block size.  Said at once: who goes
- * on with the message may be another process.
+ * An event of the worker was refused; bad_block_size: because of its block
+ * size.  The reason is stored at once, for another process may go on with the
+ * message.
  */
-void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit);
+void kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool bad_block_size);
 
 /*
  * What was refused was of that rank, which is one to be cleared from now on;

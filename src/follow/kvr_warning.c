@@ -50,11 +50,11 @@ kvr_warning_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
 
     bit = 1u << (size * 2654435769u >> 27);
 
-    if (w->stream.told_sizes & bit) {
+    if (w->stream.logged_sizes & bit) {
         return false;
     }
 
-    kvr_set32(mem, &w->stream.told_sizes, w->stream.told_sizes | bit);
+    kvr_set32(mem, &w->stream.logged_sizes, w->stream.logged_sizes | bit);
 
     return true;
 }

@@ -52,7 +52,7 @@ typedef struct {
     uint16_t     k;                 /* locals; 0: path hash not known */
     uint8_t      state : 4;         /* kvr_known_state_t */
     uint8_t      has_parent : 1;
-    uint8_t      not_indexed : 1;   /* KVR_KNOWN_FILTERED, whatever else */
+    uint8_t      not_indexed : 1;   /* an event filtered it; any state */
     uint8_t      why;               /* kvr_why_t, with not_indexed */
 } kvr_known_block_t;
 

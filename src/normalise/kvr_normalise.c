@@ -214,7 +214,7 @@ kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     kvr_normalise_reset(op->e, op->h);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
-    op->h->whole = true;
+    op->h->all_known = true;
 
     kvr_normalise_emit(op, ev);
 
@@ -317,7 +317,7 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
     kvr_normalise_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-        e->tiers[i] = op->h->whole && !kvr_normalise_find(op, ev->handles[i])
+        e->tiers[i] = op->h->all_known && !kvr_normalise_find(op, ev->handles[i])
                       ? 0 : (uint8_t) kvr_normalise_tiers(op, ev->handles[i]);
     }
 
@@ -460,7 +460,7 @@ kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
         b = kvr_normalise_add(op, *one->handles, KVR_KNOWN_LIVE);
 
         if (b == NULL) {
-            op->h->whole = false;
+            op->h->all_known = false;
             return;
         }
     }

@@ -32,7 +32,7 @@ kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
     {
         kvr_normalise_reset(e, h);
 
-        h->whole = holder->view == KVR_VIEW_NONE;
+        h->all_known = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
         h->dropped = holder->dropped;
         h->generation = holder->generation;
@@ -72,7 +72,7 @@ kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
         kvr_normalise_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
-        op->h->whole = true;
+        op->h->all_known = true;
         op->npins = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));

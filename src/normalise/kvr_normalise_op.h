@@ -21,7 +21,7 @@ typedef struct {
     uint32_t             dropped;
 
     uint32_t             owner;         /* 0: nothing is known yet */
-    bool                 whole;         /* there is nothing in the index that
+    bool                 all_known;     /* there is nothing in the index that
                                            is not known here */
     uint32_t             ngroups;
     uint32_t             groups[KVR_NORMALISE_GROUPS];
@@ -155,7 +155,7 @@ kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
 
     view = op->k->fleet.holders[op->holder].view;
 
-    if (view != KVR_VIEW_NONE && !op->h->whole) {
+    if (view != KVR_VIEW_NONE && !op->h->all_known) {
         kvr_index_fetch(&op->k->index, view, handles, n);
     }
 

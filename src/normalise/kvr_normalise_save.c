@@ -40,7 +40,7 @@ typedef struct {
     char               *part;
     char               *blocks;         /* records of the next part */
     size_t              size;
-    bool                said;           /* the groups */
+    bool                groups_saved;
 } kvr_save_t;
 
 
@@ -96,7 +96,7 @@ kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
         rc = kvr_normalise_op(&s.op, s.op.k->fleet.holders[h].rank);
 
         if (rc == KVR_OK) {
-            s.said = s.op.h->ngroups == 0;
+            s.groups_saved = s.op.h->ngroups == 0;
             rc = kvr_save_list(&s, &s.op.h->live);
         }
 
@@ -108,7 +108,7 @@ kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
             rc = kvr_save_list(&s, &e->blocks.filtered);
         }
 
-        if (rc == KVR_OK && (s.size || !s.said)) {
+        if (rc == KVR_OK && (s.size || !s.groups_saved)) {
             rc = kvr_save_flush(&s);
         }
     }
@@ -210,8 +210,8 @@ kvr_save_flush(kvr_save_t *s)
     const kvr_normalise_holder_t  *h;
 
     h = s->op.h;
-    n = s->said ? 0 : h->ngroups;
-    s->said = true;
+    n = s->groups_saved ? 0 : h->ngroups;
+    s->groups_saved = true;
 
     p = s->part;
     p += kvr_save_token(p, mpack_pack_array(4));
