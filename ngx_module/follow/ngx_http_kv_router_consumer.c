@@ -188,7 +188,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
-    c->unsaid = 0;
+    c->not_syncing = 0;
 
     /* before the bytes that it has open */
 
@@ -260,12 +260,12 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
     /* who lost messages is to be known before it is said that none is lost */
 
     if (up) {
-        c->unsaid = c->leased;
+        c->not_syncing = c->leased;
         ngx_http_kv_router_consumer_say(c);
         return;
     }
 
-    c->unsaid = 0;
+    c->not_syncing = 0;
 
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
@@ -291,16 +291,16 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             continue;
         }
 
-        if (c->unsaid & bit
+        if (c->not_syncing & bit
             && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
                == KVR_OK)
         {
             /* only the end of a repair takes back what was said now */
-            c->unsaid &= ~bit;
+            c->not_syncing &= ~bit;
             ngx_http_kv_router_repair_shards(c, bit);
         }
 
-        c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
+        c->zone->sh->redis_up[i] = (c->up && !(c->not_syncing & bit));
     }
 }
 

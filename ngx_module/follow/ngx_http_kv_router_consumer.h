@@ -66,7 +66,7 @@ typedef struct {
     kvr_cursor_t                    useless;   /* snapshot that failed */
     ngx_msec_t                      again;     /* look for a snapshot; or 0 */
     ngx_msec_t                      delay;     /* before the next look */
-    ngx_uint_t                      said;      /* troubles, a bit each */
+    ngx_uint_t                      logged;    /* troubles, a bit each */
     unsigned                        wanted:1;  /* a repair */
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
@@ -152,8 +152,10 @@ struct ngx_http_kv_router_consumer_s {
     ngx_http_kv_router_members_t   *members;
 
     uint64_t                        leased;    /* shards, a bit each */
-    uint64_t                        unsaid;    /* whose workers have to be
-                                                  made SYNCING */
+    uint64_t                        not_syncing;
+                                               /* shards, a bit each: their
+                                                  workers must still be made
+                                                  SYNCING after a takeover */
 
     /* with a lease only */
 

@@ -171,6 +171,6 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
         }
 
     } else if (c->up) {
-        c->unsaid |= (uint64_t) 1 << shard;
+        c->not_syncing |= (uint64_t) 1 << shard;
     }
 }

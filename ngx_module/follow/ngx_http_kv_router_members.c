@@ -465,9 +465,9 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         }
 
         if (!kvr_worker_id_valid(id->str, id->len)) {
-            ngx_http_kv_router_member_complain(m, (u_char *) id->str, id->len,
-                                               "refused",
-                                               "not a worker's id");
+            ngx_http_kv_router_member_warn(m, (u_char *) id->str, id->len,
+                                           "refused",
+                                           "not a worker's id");
             continue;
         }
 
@@ -624,8 +624,8 @@ ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
                                                 : "an answer of another type";
     }
 
-    level = m->said ? NGX_LOG_INFO : NGX_LOG_ERR;
-    m->said = 1;
+    level = m->logged ? NGX_LOG_INFO : NGX_LOG_ERR;
+    m->logged = 1;
 
     ngx_log_error(level, m->consumer->log, 0,
                   "kv_router zone \"%V\": members can't be read, \"%s\": "
@@ -659,7 +659,7 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
         return;
     }
 
-    m->said = 0;
+    m->logged = 0;
 
     k = &m->consumer->zone->router;
     n = ngx_min(kvr_router_workers(k), m->nslots);

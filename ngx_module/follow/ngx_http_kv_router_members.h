@@ -41,8 +41,8 @@
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
 
-/* complaints that are remembered */
-#define NGX_HTTP_KV_ROUTER_COMPLAINTS     1024
+/* the maximum number of warnings that are remembered */
+#define NGX_HTTP_KV_ROUTER_WARNINGS       1024
 
 
 /* a worker of the zone, by its number */
@@ -66,7 +66,7 @@ typedef struct {
 typedef struct {
     uint32_t                        id;        /* a hash of it */
     const char                     *text;
-} ngx_http_kv_router_complaint_t;
+} ngx_http_kv_router_member_warning_t;
 
 
 typedef enum {
@@ -102,11 +102,11 @@ struct ngx_http_kv_router_members_s {
     uint32_t                        version;   /* of the zone, looked at */
     uint64_t                        shards;    /* of this poll */
 
-    ngx_http_kv_router_complaint_t
-                          complaints[NGX_HTTP_KV_ROUTER_COMPLAINTS];
+    ngx_http_kv_router_member_warning_t
+                          warnings[NGX_HTTP_KV_ROUTER_WARNINGS];
 
     unsigned                        failed:1;  /* this poll */
-    unsigned                        said:1;    /* why polls fail */
+    unsigned                        logged:1;  /* why polls fail */
 };
 
 
@@ -150,7 +150,7 @@ ngx_http_kv_router_member_t *ngx_http_kv_router_member_slot(
     ngx_http_kv_router_members_t *m, u_char *id, size_t len);
 
 /* once; what == NULL: there is no reason any more */
-void ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
+void ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
     u_char *id, size_t len, const char *what, const char *text);
 
 

@@ -527,8 +527,8 @@ ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
-    level = (slot->said >> kind & 1) ? NGX_LOG_INFO : NGX_LOG_WARN;
-    slot->said |= (ngx_uint_t) 1 << kind;
+    level = (slot->logged >> kind & 1) ? NGX_LOG_INFO : NGX_LOG_WARN;
+    slot->logged |= (ngx_uint_t) 1 << kind;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->snapshots_refused, 1);
 

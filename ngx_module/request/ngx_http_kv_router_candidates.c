@@ -223,8 +223,8 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
 
     c = ctx->candidates;
 
-    out = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_OUT,
-                                  (ctx->fleet->n + 1) * sizeof(uint32_t));
+    out = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_OUT,
+                                    (ctx->fleet->n + 1) * sizeof(uint32_t));
     if (out == NULL) {
         return NGX_ERROR;
     }
@@ -296,11 +296,11 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 
     n = ctx->fleet->n + 1;
 
-    ctx->candidates = ngx_http_kv_router_room(ctx,
-                                 NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+    ctx->candidates = ngx_http_kv_router_buffer(ctx,
+                                 NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
                                  n * sizeof(ngx_http_kv_router_candidate_t));
-    where = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_WHERE,
-                                    n * sizeof(uint32_t));
+    where = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
+                                      n * sizeof(uint32_t));
 
     if (ctx->candidates == NULL || where == NULL) {
         return NGX_ERROR;

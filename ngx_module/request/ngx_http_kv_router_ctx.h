@@ -29,19 +29,19 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
  */
 
 typedef enum {
-    NGX_HTTP_KV_ROUTER_ROOM_BODY = 0,
-    NGX_HTTP_KV_ROUTER_ROOM_HASHES,
-    NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
-    NGX_HTTP_KV_ROUTER_ROOM_WHERE,
-    NGX_HTTP_KV_ROUTER_ROOM_OUT,
+    NGX_HTTP_KV_ROUTER_BUFFER_BODY = 0,
+    NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+    NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
+    NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
+    NGX_HTTP_KV_ROUTER_BUFFER_OUT,
 
-    NGX_HTTP_KV_ROUTER_ROOMS
-} ngx_http_kv_router_room_e;
+    NGX_HTTP_KV_ROUTER_BUFFERS
+} ngx_http_kv_router_buffer_e;
 
 typedef struct {
     void                           *data;
     size_t                          size;
-} ngx_http_kv_router_room_t;
+} ngx_http_kv_router_buffer_t;
 
 
 typedef struct {
@@ -49,7 +49,7 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
 
-    ngx_http_kv_router_room_t       rooms[NGX_HTTP_KV_ROUTER_ROOMS];
+    ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
@@ -98,7 +98,7 @@ typedef struct {
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */
     unsigned                        again:1;       /* at the same worker */
-    unsigned                        told:1;        /* a rank, to an engine, of
+    unsigned                        rank_sent:1;   /* a rank, to an engine, of
                                                       this zone or another */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        prompted:1;    /* prompt, allowed and roles
@@ -120,9 +120,12 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
 
-/* room: of size bytes at least; what it had is lost.  NULL: no memory */
-void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_room_e which, size_t size);
+/*
+ * A buffer of at least size bytes; its former content is lost.  NULL: out of
+ * memory.
+ */
+void *ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_buffer_e which, size_t size);
 
 
 /* called for each context that ends, before its fleet is put back */

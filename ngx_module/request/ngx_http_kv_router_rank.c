@@ -55,7 +55,7 @@ ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
     }
 
     *rank = ctx->rank;
-    ctx->told = 1;
+    ctx->rank_sent = 1;
 
     return NGX_OK;
 }
@@ -88,7 +88,7 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     }
 
     ctx->rank = rank;
-    ctx->told = 1;
+    ctx->rank_sent = 1;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router rank %uD is told to the engine", rank);

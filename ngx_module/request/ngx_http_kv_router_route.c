@@ -205,7 +205,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     ctx->reserved = 1;
 
-    if (ctx->told
+    if (ctx->rank_sent
         || ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates))
     {
         ctx->rank = ctx->chosen->rank;

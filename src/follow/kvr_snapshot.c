@@ -97,7 +97,8 @@ kvr_snapshot_newer(const kvr_worker_t *w, const kvr_snapshot_head_t *head,
         return true;
     }
 
-    return kvr_load32(&w->stream.contiguous) == 0 && (begin || head->seq == seq);
+    return kvr_load32(&w->stream.contiguous) == 0
+           && (begin || head->seq == seq);
 }
 
 

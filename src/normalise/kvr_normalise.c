@@ -317,7 +317,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
     kvr_normalise_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-        e->tiers[i] = op->h->all_known && !kvr_normalise_find(op, ev->handles[i])
+        e->tiers[i] = op->h->all_known
+                      && !kvr_normalise_find(op, ev->handles[i])
                       ? 0 : (uint8_t) kvr_normalise_tiers(op, ev->handles[i]);
     }
 
