@@ -184,7 +184,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
             || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
     {
-        /* what can't be read makes no worker, nor brings one back */
+        /* an unreadable message neither makes nor restores a worker */
         kvr_shard_unlock(k);
         *detail = text;
         return KVR_INGEST_DROP;
@@ -230,7 +230,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
-        /* who sends no envelopes has no other way to tell that it is lost */
+        /* without envelopes there is no number that would show the loss */
 
         if (in->msg.form != KVR_FORM_ENVELOPE
             && w->stream.source != KVR_SOURCE_ENVELOPE
@@ -348,7 +348,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
         if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
 
-            /* it began anew, knows all, and said nothing yet */
+            /* the publisher restarted, knows all, and sent nothing yet */
             kvr_stream_restart(k, in->worker, m->epoch);
         }
 
@@ -375,7 +375,7 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
-    /* what was gone back to begins anew, too, where all of it can be had */
+    /* the first message of an epoch: the view starts empty */
 
     if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
         kvr_stream_restart(k, in->worker, m->epoch);

@@ -161,7 +161,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
                          ? kvr_decoder_detail(in->decoder) : "");
     }
 
-    /* what is filtered as a whole may be of groups with another size */
+    /* an event that is filtered can be of a group with another block size */
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size
         && (rc == KVR_OK || kvr_why_class(why) != KVR_WHY_IS_FILTERED))
@@ -204,7 +204,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             return false;
         }
 
-        /* the numbers begin anew, and so does the rank; others may not */
+        /* the numbers restart: so does this rank, other ranks may not */
 
         kvr_count(k, &w->counters.restarts, 1);
         kvr_shard_clear(k, holder);
@@ -227,7 +227,7 @@ kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
 {
     bool  unranked;
 
-    /* a rank that the zone has no room for is not one of any rank */
+    /* no space for this rank: the loss is of unknown rank, not this one's */
 
     unranked = ev->unranked
                || (why == KVR_WHY_RANK && ev->verdict == KVR_REFUSED);

@@ -356,7 +356,7 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
     s->done += kvr_event_part(ev, s->done, blocks / span, &part);
 
     if (kvr_snapshot_apply(s, w, &part) == KVR_INVALID) {
-        s->done = ev->nhandles;         /* it is refused once */
+        s->done = ev->nhandles;         /* the rest would be refused, too */
     }
 
     return kvr_max(part.nhandles * span, part.nlocals);
@@ -378,7 +378,7 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     rc = kvr_shard_apply(k, s->worker, ev, &unknown, &why);
     k->fleet.aside = false;
 
-    /* what is wrong with it is not wrong with the view that is looked at */
+    /* an error of the snapshot is no error of the worker's current view */
 
     if (w->stream.reason != reason) {
         kvr_set32(&k->mem, &w->stream.reason, reason);
@@ -459,7 +459,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
 
     kvr_set64(m, &stream->aside, 0);
 
-    /* who writes snapshots sends heartbeats: silence from now on is told */
+    /* a publisher of snapshots sends heartbeats: silence makes it STALE */
 
     kvr_set32(m, &stream->heartbeats, 1);
 

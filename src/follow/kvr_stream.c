@@ -24,7 +24,7 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
             if (w->stream.contiguous && reason != KVR_FINE
                 && reason != KVR_DEG_INCOMPLETE)
             {
-                /* what is missing for another reason is so afterwards */
+                /* `reason` will be overwritten: an earlier loss remains */
                 kvr_set32(&k->mem, &w->stream.contiguous, 0);
             }
 
@@ -35,7 +35,7 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
     } else if (reason == KVR_DEG_INCOMPLETE) {
 
-        /* it has its state again, but we have not */
+        /* the publisher has its state again, the view may have not */
 
         reason = w->stream.contiguous ? KVR_FINE : KVR_DEG_GAP;
     }
@@ -107,7 +107,7 @@ kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 
     if (rank < KVR_RANKS_MAX) {
 
-        /* without room for it, nothing of it is held, whatever is cleared */
+        /* without space for the rank, nothing of the rank is held */
 
         (void) kvr_fleet_holder(&k->fleet, worker, rank, &holder);
         return;
@@ -154,7 +154,7 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 }
 
 
-/* What is missing may be of ranks that were never heard of. */
+/* Can a lost message be of a rank that no message named yet? */
 
 static bool
 kvr_stream_unranked(const kvr_worker_t *w)

@@ -157,7 +157,7 @@ kvr_known_add(kvr_known_t *t, kvr_known_list_t *live,
 }
 
 
-/* A place for one in that state; 0: none. */
+/* A free entry for a block in that state; 0: none. */
 
 static uint32_t
 kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
@@ -191,7 +191,7 @@ kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
 }
 
 
-/* The oldest of a list is forgotten; 0: it is empty. */
+/* Forgets the oldest block of a list and returns it; 0: an empty list. */
 
 static uint32_t
 kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
@@ -214,7 +214,7 @@ kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 
     *at = b->chain;
 
-    /* its successor's bucket, for the next time */
+    /* the next call will look at the bucket of the list's next block */
 
     b = &t->blocks[b->next];
     __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));

@@ -341,7 +341,7 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
     if (rc == KVR_FULL) {
 
-        /* those that came in, which are the first */
+        /* the first blocks were stored: find where the others begin */
 
         for (i = 0; i < n; i++) {
             if ((kvr_normalise_tiers(op,
@@ -446,7 +446,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* tiers: in which it was held at this very place. */
+/* tiers: bits of tiers in which the block was held at this path hash. */
 
 static void
 kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
@@ -515,7 +515,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         } else if (view != KVR_VIEW_NONE
                    && kvr_span_left(op->k, view, ev->tier, handle))
         {
-            /* its end was forgotten, and counted then */
+            /* the end of this span was forgotten, and was counted then */
             e->handles[n++] = handle;
 
         } else if (b && b->not_indexed) {

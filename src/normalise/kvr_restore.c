@@ -38,7 +38,7 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
         return false;
     }
 
-    /* the last of the path's room, the root's end first */
+    /* filled from the end of the array: the root comes first */
 
     path = &e->path[KVR_EVENT_BLOCKS_MAX - n];
 
