@@ -280,7 +280,7 @@ ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 }
 
 
-/* what the event points at is gone with the next one */
+/* copies the event's values: they are valid until the next event is read */
 
 static ngx_int_t
 ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,

@@ -9,7 +9,7 @@
 #include "ngx_http_kv_router_api.h"
 
 
-/* what the three of them are asked */
+/* the arguments of the three queries */
 
 typedef struct {
     ngx_str_t                       lora;

@@ -257,7 +257,7 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->up = up;
 
-    /* who lost messages is to be known before it is said that none is lost */
+    /* first mark the workers that lost messages, then report Redis as up */
 
     if (up) {
         c->not_syncing = c->leased;
@@ -444,10 +444,10 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 
 
 /*
- * What a block takes differs by a factor of 20: in memory that was never
- * touched each is a page fault or two.  A request sees several turns, so that
- * it's not the longest one that it notices, but all.  Turns that found little
- * to do say nothing of those that will have more.
+ * Adapts the number of blocks of a turn.  The time of a block differs by a
+ * factor of 20: in memory that was never touched each block is a page fault or
+ * two.  A request waits for several turns, so that all of them must be short,
+ * not only the longest one.  Turns with few blocks are not measured.
  */
 
 static void

@@ -12,7 +12,7 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
 
-/* what PTTL answers otherwise */
+/* PTTL's replies without a time */
 #define NGX_HTTP_KV_ROUTER_TTL_NO_END     -1
 #define NGX_HTTP_KV_ROUTER_TTL_NO_KEY     -2
 
@@ -115,7 +115,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         value = hash->element[i];
 
         if (value->type != REDIS_REPLY_STRING) {
-            continue;                           /* it has no such field */
+            continue;                           /* the hash lacks it */
         }
 
         why = kvr_registration_field(&reg, (char *) name->data, name->len,
@@ -231,7 +231,7 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
                   what == KVR_REGISTERED_NEW ? "registered" : "changed",
                   reg->conf.address);
 
-    /* what it holds is in its log, not only from now on */
+    /* a new worker: read its log for the blocks that it holds already */
 
     if (what == KVR_REGISTERED_NEW && c->up && slot
         && kvr_router_find_worker(&c->zone->router, reg->conf.id, len, &n)

@@ -605,7 +605,7 @@ ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m)
 }
 
 
-/* who is absent can't be told by a poll that failed */
+/* a poll that failed can't find absent workers */
 
 ngx_int_t
 ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,

@@ -16,8 +16,8 @@
  *     workers of Redis that no page had: asked for in the same way
  *        │
  *        ▼
- *     those that are in neither place are taken out, once Redis was there
- *     for so long that their publishers had time to register
+ *     workers that have neither are taken out, after Redis was connected
+ *     long enough for their publishers to register
  *
  * A publisher renews its hash each second, and lets it expire when it dies:
  * then the id stays in the set, and the worker in the zone, STALE; unless it
@@ -35,7 +35,7 @@
 /* of a registration, milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL            15000
 
-/* of it, those that are of interest */
+/* the number of fields read of it */
 #define NGX_HTTP_KV_ROUTER_MEMBER_FIELDS  10
 
 /* workers asked for at a time */
@@ -48,9 +48,9 @@
 /* a worker of the zone, by its number */
 
 typedef struct {
-    uint32_t                        generation; /* that was asked for */
-    uint32_t                        poll;       /* that saw it last */
-    ngx_uint_t                      absences;   /* polls that did not */
+    uint32_t                        generation; /* of the worker asked for */
+    uint32_t                        poll;       /* the last that found it */
+    ngx_uint_t                      absences;   /* polls since then */
 } ngx_http_kv_router_member_t;
 
 
@@ -73,7 +73,7 @@ typedef enum {
     ngx_http_kv_router_members_idle = 0,
     ngx_http_kv_router_members_scan,           /* a page is to come */
     ngx_http_kv_router_members_page,
-    ngx_http_kv_router_members_rest            /* no page had them */
+    ngx_http_kv_router_members_rest            /* workers in no page */
 } ngx_http_kv_router_members_state_e;
 
 
@@ -106,29 +106,29 @@ struct ngx_http_kv_router_members_s {
                           warnings[NGX_HTTP_KV_ROUTER_WARNINGS];
 
     unsigned                        failed:1;  /* this poll */
-    unsigned                        logged:1;  /* why polls fail */
+    unsigned                        logged:1;  /* that polls fail */
 };
 
 
 /* polls */
 
-/* with the first subscription, and after it with each; closes by itself */
+/* must be called after each subscription; closes itself without leases */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
 
-/* was Redis there for so long that who is absent can be told? */
+/* was Redis connected long enough to know that a worker is absent? */
 ngx_uint_t ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m);
 
 /*
- * The poll can't tell who is absent; says why, once.  what: the key.  Answers
- * NGX_ERROR.
+ * The poll failed: it can't find absent workers.  Logs the cause, once.  what:
+ * the key.  Returns NGX_ERROR.
  */
 ngx_int_t ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m,
     char *what, redisReply *reply);
 
 /*
- * To be called now and then: polls soon when there are workers, or shards,
- * that were not asked for.
+ * Must be called now and then: polls soon if there are workers, or shards, for
+ * which no poll asked yet.
  */
 void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
@@ -137,11 +137,11 @@ void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
 extern ngx_str_t  ngx_http_kv_router_member_fields[];
 
-/* what Redis answered, asked->hash and the milliseconds to live */
+/* Redis has the worker: asked->hash, and ttl, milliseconds to live */
 ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl);
 
-/* it is in Redis no more */
+/* the worker is no longer in Redis */
 ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
     uint32_t slot);
 
@@ -149,7 +149,7 @@ ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
 ngx_http_kv_router_member_t *ngx_http_kv_router_member_slot(
     ngx_http_kv_router_members_t *m, u_char *id, size_t len);
 
-/* once; what == NULL: there is no reason any more */
+/* logs a warning about an id once; what == NULL: the cause has gone */
 void ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
     u_char *id, size_t len, const char *what, const char *text);
 

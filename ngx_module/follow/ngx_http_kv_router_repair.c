@@ -534,7 +534,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
-    /* what is aside waited for a log that can't be read */
+    /* the snapshot aside needs the log, which can't be read */
 
     if (r->snapshot) {
         kvr_snapshot_destroy(r->snapshot);

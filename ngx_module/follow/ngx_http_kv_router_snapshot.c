@@ -129,7 +129,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
         }
     }
 
-    /* who does not say is taken for one of the zone's kind */
+    /* a pointer without the field has the zone's kind of hashes */
 
     pointer.head.eagle = c->zone->params.eagle;
     pointer.head.hybrid = false;

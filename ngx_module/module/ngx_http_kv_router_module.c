@@ -383,7 +383,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 }
 
 
-/* What keeps a zone in order although processes die: each 100 ms. */
+/* Maintains a zone, also after processes died: each 100 ms. */
 
 static void
 ngx_http_kv_router_tend(ngx_event_t *ev)

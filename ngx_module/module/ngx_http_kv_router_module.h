@@ -126,8 +126,8 @@ typedef struct {
 
 
 /*
- * What the processes of nginx share beside the kvr zone; each counter is
- * changed by ngx_atomic_fetch_add() alone, and read at any time.
+ * Data that nginx's processes share beside the kvr zone.  Each counter is only
+ * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  16

@@ -14,7 +14,7 @@
 #include <ngx_core.h>
 
 
-/* What a value looks like, and the type of the field that takes it. */
+/* The syntax of a value, and the type of the field that stores it. */
 
 typedef enum {
     NGX_HTTP_KV_ROUTER_FLAG,        /* on|off; an integer: 1, 0 */

@@ -80,7 +80,7 @@ ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
 
     scraper->zone = zone;
 
-    /* what nginx says of a connection that fails, it would say each time */
+    /* nginx would log each connection that fails */
 
     scraper->log = *cycle->log;
     scraper->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_CRIT);
@@ -190,7 +190,7 @@ ngx_http_kv_router_scrape_claim(ngx_http_kv_router_zone_t *zone,
     next = ngx_current_msec + zone->scrape.timeout
            + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
 
-    /* what a longer interval said, before a reload, is not waited for */
+    /* a reload may have shortened the interval: ignore a later time */
 
     if (due > ngx_current_msec
         && due <= ngx_max(next, ngx_current_msec + 2 * zone->scrape.interval))

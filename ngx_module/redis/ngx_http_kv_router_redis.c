@@ -10,7 +10,7 @@
 #define NGX_HTTP_KV_ROUTER_REDIS_ARGS      16
 
 /* milliseconds */
-#define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* then PING */
+#define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* ms; PING after it */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
 #define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
 #define NGX_HTTP_KV_ROUTER_DELAY_MAX       3000
@@ -605,7 +605,7 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
         } else {
             ping = r->ping;
 
-            /* what answers PING among pushes is an array, or an error */
+            /* the reply to PING among pushes is an array, or an error */
 
             if (ping && r->pushes) {
                 ping = (rr->type != REDIS_REPLY_ARRAY

@@ -173,7 +173,7 @@ void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
 /* a URL that begins with a scheme of ours */
 ngx_uint_t ngx_http_kv_router_redis_is_url(ngx_str_t *value);
 
-/* takes it to pieces and resolves its host; NGX_CONF_OK, or it was logged */
+/* parses a URL and resolves its host; NGX_CONF_OK, or an error was logged */
 char *ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_kv_router_redis_server_t *server);
 

@@ -192,7 +192,7 @@ ngx_http_kv_router_redis_url_user(ngx_pool_t *pool, u_char *start, u_char *at,
 }
 
 
-/* what certificates are for, and what a resolver may be asked for */
+/* the host must be one that a certificate or a resolver can name */
 
 static ngx_int_t
 ngx_http_kv_router_redis_url_host(ngx_conf_t *cf, ngx_str_t *host,

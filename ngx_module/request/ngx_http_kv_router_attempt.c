@@ -515,7 +515,7 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
 
     if (nothing) {
 
-        /* what has no status line is taken for HTTP/0.9, and passed on */
+        /* nginx passes an answer without a status line as HTTP/0.9 */
 
         return u->header_sent ? (ngx_uint_t) KVR_FAILED_INVALID
                               : NGX_HTTP_KV_ROUTER_ABORTED;

@@ -160,8 +160,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Who has how much of the prompt: *found of ngx_http_kv_router_matches, 0 when
- * there is nothing to look up.
+ * Looks the prompt up: *found is the number of holders found, in
+ * ngx_http_kv_router_matches; 0 if there are no hashes to look up.
  */
 
 static ngx_int_t

@@ -154,7 +154,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     for (rank = 0; rank < conf.ranks; rank++) {
 
         if (fleet->n == fleet->size) {
-            /* what came since is in the next version's copy */
+            /* holders added meanwhile will be in the next copy */
             return NGX_OK;
         }
 

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Behind one address there may be several ranks: the engine is told which one
- * in a header of the request, at each try.
+ * Behind one address there may be several ranks: a header of the request names
+ * the rank, at each try.
  */
 
 

@@ -32,7 +32,7 @@ ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     if (r->headers_out.status != NGX_HTTP_OK || ctx->prefiller
         || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done)
     {
-        /* what came from another worker's cache was not found here */
+        /* blocks from another worker's cache are no hits of this worker */
         return;
     }
 
