@@ -188,7 +188,7 @@ struct ngx_http_kv_router_consumer_s {
     unsigned                        up:1;      /* subscribed */
     unsigned                        full:1;    /* logged: queue full */
     unsigned                        dropped:2; /* the most of any slot */
-    unsigned                        unmatched:1;/* logged: no worker */
+    unsigned                        unmatched:1;/* logged: no match */
 };
 
 

@@ -106,13 +106,13 @@ struct ngx_http_kv_router_members_s {
                           warnings[NGX_HTTP_KV_ROUTER_WARNINGS];
 
     unsigned                        failed:1;  /* this poll */
-    unsigned                        logged:1;  /* that polls fail */
+    unsigned                        logged:1;  /* polls fail */
 };
 
 
 /* polls */
 
-/* must be called after each subscription; closes itself without leases */
+/* starts polls; must be called after each subscription */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
 

@@ -323,8 +323,8 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 /*
  * Gives the request to candidate i, or, if i is not usable or UINT32_MAX, to
  * the next best one, and returns its number.  Unusable candidates come last
- * and are tried all the same.  If none is left, returns i; UINT32_MAX: all are
- * full.
+ * and are tried all the same.  If none is left, returns i, or UINT32_MAX if i
+ * is full.
  */
 
 static uint32_t

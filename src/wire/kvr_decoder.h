@@ -34,11 +34,11 @@ typedef struct {
 
 struct kvr_decoder_s {
     kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
-    kvr_rc_t        end;        /* what is answered when `next' is NULL */
+    kvr_rc_t        end;        /* returned when `next' is NULL */
     const char     *detail;
     bool            salted;
     uint32_t        block_size;     /* the index's; 0: not known */
-    bool            eagle;          /* its blocks are of pairs */
+    bool            eagle;          /* the zone's blocks are of pairs */
     uint32_t        window;         /* the largest of the worker's; 0: … */
     uint32_t        usual_rank;     /* of messages that name none */
     size_t          message_max;    /* bytes */

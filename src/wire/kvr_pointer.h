@@ -23,13 +23,13 @@
 #define KVR_POINTER_NEEDED  6
 
 
-/* What the pointer says of a snapshot. */
+/* A snapshot's head, as the pointer contains it. */
 typedef struct {
-    uint64_t    epoch;              /* it is the state after this message */
+    uint64_t    epoch;              /* state after message (epoch, seq) */
     uint64_t    seq;
     uint32_t    block_size;         /* tokens */
     bool        complete;           /* the publisher knows all of the engine */
-    bool        eagle;              /* its blocks are of pairs of tokens */
+    bool        eagle;              /* blocks are of pairs of tokens */
     bool        hybrid;             /* the model has KV cache groups that are
                                        not in it */
 } kvr_snapshot_head_t;

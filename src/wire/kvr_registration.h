@@ -31,7 +31,7 @@ typedef enum {
 #define KVR_OWN_SLOW_START   4u
 
 
-/* What a person sets of a worker. */
+/* The settings of a worker, by configuration or registration. */
 typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];
     char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
@@ -56,7 +56,7 @@ typedef struct {
                                            the worker gets no requests */
     uint32_t           block_size;      /* tokens; 0: not said */
     bool               has_eagle;
-    bool               eagle;           /* its blocks are of pairs of tokens */
+    bool               eagle;           /* blocks are of pairs of tokens */
     bool               hybrid;          /* has KV cache groups that are not
                                            indexed */
     char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
