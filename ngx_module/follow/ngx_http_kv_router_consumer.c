@@ -247,7 +247,7 @@ ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r)
 }
 
 
-/* shards whose lease is another process's by now are that one's to say */
+/* another process has the lease by now: it writes the shard's state */
 
 static void
 ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
@@ -295,7 +295,7 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
                == KVR_OK)
         {
-            /* only the end of a repair takes back what was said now */
+            /* the workers stay SYNCING until the end of a repair */
             c->not_syncing &= ~bit;
             ngx_http_kv_router_repair_shards(c, bit);
         }

@@ -84,7 +84,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
     if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
 
-        /* expired: its id in the set says that it did not leave */
+        /* expired: the id is still in the set, so the worker did not leave */
 
         if (m->state == ngx_http_kv_router_members_rest) {
             return NGX_OK;
@@ -208,7 +208,7 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
                                        "no room for it in the zone");
         return NGX_OK;
 
-    default: /* a tombstone; or the lock: the next poll says it again */
+    default: /* a tombstone, or the lock is taken: the next poll tries again */
         return NGX_OK;
     }
 

@@ -488,7 +488,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
 }
 
 
-/* the channel of one worker: nobody else is of interest */
+/* the channel of one worker: other ids are ignored */
 
 static ngx_int_t
 ngx_http_kv_router_members_ours(ngx_http_kv_router_members_t *m,

@@ -228,7 +228,7 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 
         ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
-        /* of a worker that never sent envelopes only the log tells */
+        /* without envelopes, only the log shows the missing messages */
 
         if (cursor.epoch || c->slots[r->slot].missing.epoch) {
             rc = ngx_http_kv_router_repair_begin_worker(c, r);

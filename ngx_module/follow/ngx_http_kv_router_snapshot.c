@@ -566,7 +566,7 @@ ngx_http_kv_router_snapshot_later(ngx_http_kv_router_consumer_t *c,
     delay = ngx_max(slot->delay * 2, NGX_HTTP_KV_ROUTER_LOOK_MIN);
     delay = ngx_min(delay, NGX_HTTP_KV_ROUTER_LOOK_MAX);
 
-    /* between a half and the whole, so that workers do not come at once */
+    /* 50-100% of the delay, so that workers are not repaired at once */
 
     slot->delay = delay;
     slot->again = ngx_current_msec + delay / 2 + ngx_random() % (delay / 2);

@@ -33,8 +33,8 @@
 
 
 /*
- * Why a request was routed as it was, when no policy said anything better;
- * also the index of the counter in the status page.
+ * The reason of a routing decision, if the policy gave none; also the index of
+ * the counter in the status page.
  */
 
 #define NGX_HTTP_KV_ROUTER_BY_POLICY     0  /* the policy's own reason */
@@ -49,7 +49,7 @@
 #define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
-#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
+#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* all workers full: refused */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path whose bodies can't be
                                                tokenized */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which

@@ -514,7 +514,7 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 
     if (!r->established) {
 
-        /* a connection refused: the write event says it as well */
+        /* a connection was refused: the write event reports it, too */
 
         ngx_http_kv_router_redis_established(r);
 
@@ -695,7 +695,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     r->delay = ngx_max(r->delay, NGX_HTTP_KV_ROUTER_DELAY_MIN);
 
-    /* between a half and the whole, so that a fleet does not come at once */
+    /* 50-100% of the delay, so that a fleet does not connect at once */
 
     delay = r->delay / 2 + ngx_random() % (r->delay / 2 + 1);
 

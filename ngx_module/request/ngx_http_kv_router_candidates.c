@@ -32,7 +32,7 @@ static kvr_match_t  *ngx_http_kv_router_matches;
 static uint32_t      ngx_http_kv_router_matches_size;
 
 
-/* Is id one of those in the list, which commas or blanks join? */
+/* Is id in the list, whose ids are joined by commas or blanks? */
 
 static ngx_uint_t
 ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id)
@@ -209,9 +209,9 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Eligible holders with their load.  Those that are out by their health are
- * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
- * who could have the request are full.
+ * Lists eligible holders with their load.  Unhealthy holders come behind the
+ * candidates, for retries; if all are unhealthy, all are candidates.
+ * NGX_BUSY: all eligible workers are full.
  */
 
 static ngx_int_t

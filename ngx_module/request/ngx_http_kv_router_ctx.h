@@ -57,8 +57,8 @@ typedef struct {
     uint32_t                        roles;         /* eligible roles */
 
     ngx_http_kv_router_match_t      match;
-    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
-                                                      are out, for retries */
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and unhealthy
+                                                      ones, for retries */
     uint32_t                        ncandidates;   /* of both */
 
     uint64_t                       *chains;        /* of predictions */
@@ -104,7 +104,7 @@ typedef struct {
     unsigned                        prompted:1;    /* prompt, allowed and roles
                                                       are set */
     unsigned                        matched:1;     /* match and candidates
-                                                      are those of prompt */
+                                                      belong to prompt */
     unsigned                        dry:1;         /* nothing is counted */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;

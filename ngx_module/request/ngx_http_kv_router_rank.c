@@ -62,9 +62,9 @@ ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
 
 
 /*
- * A worker with one rank is told it, too, when another one was told its own
- * before.  The request was made when the first worker was chosen: it has to be
- * made again.
+ * If an earlier try named a rank, the next try must name the rank of its own
+ * worker, even if that worker has only one.  nginx made the upstream request
+ * for the first worker: the request must be made again.
  */
 
 ngx_int_t

@@ -271,9 +271,9 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 /* ---- the balancer ------------------------------------------------------- */
 
 /*
- * The next candidate that was not tried, and is well just now: in the policy's
- * order, then by overlap and load.  UINT32_MAX when there is none.  anyhow:
- * also one that is out.
+ * The next candidate that was not tried and is healthy now: in the policy's
+ * order, then by overlap and load.  UINT32_MAX: none.  anyhow: unhealthy
+ * candidates, too.
  */
 
 static uint32_t

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What an engine says that it had cached, against what was predicted; and the
- * watchdog for when the two never agree.
+ * Compares the cached tokens that an engine reports with the prediction, and
+ * warns (the watchdog) if the two never agree.
  */
 
 

@@ -87,9 +87,9 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
 
 /*
- * A rank that begins anew says its windows one after another, and perhaps the
- * smallest first.  As long as another rank holds blocks of a larger one, that
- * is the one to go by.
+ * A rank that restarts sends its windows one after another, perhaps the
+ * smallest first.  While another rank holds blocks of a larger window, the
+ * larger window is used.
  */
 
 static void
@@ -191,7 +191,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (kvr_fleet_holder(&k->fleet, in->worker, ev->rank, &holder)
         != KVR_OK)
     {
-        return true;            /* kvr_shard_apply() says what is wrong */
+        return true;            /* kvr_shard_apply() will find the error */
     }
 
     h = &k->fleet.holders[holder];

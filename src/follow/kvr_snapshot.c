@@ -190,7 +190,7 @@ kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 
     m = &s->msg;
 
-    /* of an entry nothing but its envelope has to be read */
+    /* only the envelope of an entry must be readable */
 
     if (kvr_message_open(s->decoder, bytes, n, &s->msg, &why, detail)
         != KVR_OK && m->form != KVR_FORM_ENVELOPE)

@@ -40,7 +40,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* Of the kind that the event says, or an earlier one of its group. */
+/* The kind of the event's group, by this event or an earlier one. */
 
 static kvr_group_kind_t
 kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)

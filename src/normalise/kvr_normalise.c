@@ -201,7 +201,7 @@ kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
 }
 
 
-/* Emitted whatever was there: it says that nothing is. */
+/* A CLEAR is always emitted, even if nothing was held. */
 
 static kvr_rc_t
 kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
@@ -261,7 +261,7 @@ kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
 }
 
 
-/* Has the parent held, or says why it can't be. */
+/* Restores the parent if it is gone; *why: the reason if it can't. */
 
 static kvr_rc_t
 kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
@@ -371,8 +371,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
 
 /*
- * Another copy of what is held at that very place changes nothing; the rest is
- * emitted, in rows.
+ * Another copy of a block that is held with the same path hash is not emitted;
+ * consecutive other blocks are emitted together.
  */
 
 static void

@@ -71,7 +71,7 @@ typedef struct {
  *
  *     STORE    with k local hashes to a handle, and a parent that is held; or
  *              with neither tokens nor locals: handles that are held already
- *              get the tier (a normalised batch says it with empty locals)
+ *              get the tier (a normalised batch has empty locals then)
  *     REMOVE   handles that were held in the tier
  *     CLEAR
  *

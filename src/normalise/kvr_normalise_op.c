@@ -120,7 +120,10 @@ kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* One that is held, and that nobody counts, stays at one: better less. */
+/*
+ * A block loaded without its count is taken to have one copy: removing it
+ * early is allowed, keeping it too long is not.
+ */
 
 void
 kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What an engine's memory says beyond the index, written out and read again.
+ * Saves and loads the normaliser's memory of a worker.
  *
  * A part is msgpack: ["kve3", rank, groups, blocks], the last two bin, of
  * records whose numbers are little-endian:
@@ -11,9 +11,9 @@
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
  *
- * Blocks come oldest first.  One that is held once, of a plain chain, and that
- * is one of the index's, is left out: the index's own snapshot says all there
- * is to it.  There a span is as many blocks, each by itself.
+ * Blocks come oldest first.  An indexed block of a plain chain with one copy
+ * is left out, because the index's own snapshot contains all of it.  In the
+ * index's snapshot a span is as many separate blocks.
  */
 
 
@@ -343,7 +343,7 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 }
 
 
-/* All records whole, and nothing in them out of its range? */
+/* Are all records complete, and all values in range? */
 
 static bool
 kvr_load_sound(const kvr_msgpack_item_t *groups,
@@ -398,7 +398,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 }
 
 
-/* Where it is held the index says, whatever the record does. */
+/* The tiers of a block are the index's, not the record's. */
 
 static void
 kvr_load_block(kvr_normalise_op_t *op, const char *p)

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How blocks that are gone come back to their places, which only their parents
- * tell, most of which are gone too:
+ * Restores blocks that are gone.  A block's position follows from its parents,
+ * most of which are gone, too:
  *
  *     held ─► gone ─► gone ─► this one        as the engine has it
  *     held ─► x    ─► x    ─► x               x: held in EXTERNAL, see
@@ -178,7 +178,7 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
     for (i = 0; i < op->npins; i++) {
         b = kvr_normalise_find(op, pins[i]);
 
-        /* the engine itself may have it in that tier by now */
+        /* an event may have stored the block in that tier meanwhile */
 
         if (b == NULL || b->copies[KVR_EXTERNAL] == 0) {
             pins[n++] = pins[i];

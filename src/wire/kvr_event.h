@@ -113,7 +113,7 @@ typedef enum {
     KVR_WHY_FULL,           /* the zone is full */
 
     /* left out without anybody's fault */
-    KVR_WHY_FORGOTTEN,      /* its parent was forgotten by the zone */
+    KVR_WHY_FORGOTTEN,      /* the zone forgot the parent */
     KVR_WHY_UNKNOWN,        /* a tier of a block that is not known */
 
     KVR_WHYS
