@@ -311,7 +311,7 @@ ngx_http_kv_router_api_not_allowed(ngx_http_kv_router_call_t *c,
 }
 
 
-/* The whole body in one piece of memory; client_max_body_size bounds it. */
+/* The body, copied into one buffer; client_max_body_size bounds it. */
 
 static ngx_int_t
 ngx_http_kv_router_api_body(ngx_http_request_t *r, ngx_str_t *body)

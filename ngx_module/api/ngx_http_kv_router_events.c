@@ -42,9 +42,9 @@ static ngx_int_t ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
 
 
 /*
- * The message is read twice: what can't be read to its end is refused as a
- * whole, before anything is applied.  What can, is applied event by event, as
- * it would be when it came from the engine.
+ * The message is read twice.  If the message can't be read to its end, all of
+ * it is refused, before any event is applied.  Otherwise it is applied event
+ * by event, as a message of the engine would be.
  */
 
 ngx_int_t
@@ -279,7 +279,7 @@ ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 }
 
 
-/* what the event points at is gone with the next one */
+/* copies the event's values: they are valid until the next event is read */
 
 static ngx_int_t
 ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,

@@ -176,7 +176,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_u64(g, "block_size", ctx->match.block_size);
     ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", ctx->match.best);
 
-    /* what $kv_router_policy and $kv_router_reason would be */
+    /* the values that $kv_router_policy and $kv_router_reason would have */
 
     ngx_http_kv_router_gen_bytes(g, "policy", choice->policy,
                                  choice->policy_len);
@@ -460,7 +460,7 @@ ngx_http_kv_router_show_next(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* A JSON string that is fit for a header; cut where there is no room. */
+/* A JSON string that is fit for a header; cut at the buffer's end. */
 
 static u_char *
 ngx_http_kv_router_show_str(u_char *p, u_char *last, const u_char *data,
@@ -524,7 +524,7 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    /* what a policy says is cut, what is ours has room in any case */
+    /* a policy's words may be cut; the buffer always holds the rest */
 
     last = start + NGX_HTTP_KV_ROUTER_SHOW_MAX;
     c = ctx->chosen;

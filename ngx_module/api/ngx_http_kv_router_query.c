@@ -9,7 +9,7 @@
 #include "ngx_http_kv_router_api.h"
 
 
-/* what the three of them are asked */
+/* the arguments of the three queries */
 
 typedef struct {
     ngx_str_t                       lora;
@@ -147,8 +147,8 @@ ngx_http_kv_router_call_query_by_hash(ngx_http_kv_router_call_t *c)
 
 
 /*
- * Reads tokens and hash namespace, and hashes.  When the answer is not NGX_OK,
- * or q->local stays NULL, it is what the handler has to return.
+ * Reads tokens and hash namespace, and hashes.  If the result is not NGX_OK,
+ * or q->local stays NULL, the handler must return the result.
  */
 
 static ngx_int_t

@@ -190,7 +190,7 @@ ngx_http_kv_router_worker_answer(ngx_http_kv_router_call_t *c,
 
     case NGX_BUSY:
 
-        /* what was asked is done, and somebody changes the worker again */
+        /* the change is done, but another process changes the worker now */
 
         return ngx_http_kv_router_call_failed(c, KVR_BUSY);
 

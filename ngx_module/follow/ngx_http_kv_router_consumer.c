@@ -188,7 +188,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
-    c->unsaid = 0;
+    c->not_syncing = 0;
 
     /* before the bytes that it has open */
 
@@ -247,7 +247,7 @@ ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r)
 }
 
 
-/* shards whose lease is another process's by now are that one's to say */
+/* another process has the lease by now: it writes the shard's state */
 
 static void
 ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
@@ -257,15 +257,15 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->up = up;
 
-    /* who lost messages is to be known before it is said that none is lost */
+    /* first mark the workers that lost messages, then report Redis as up */
 
     if (up) {
-        c->unsaid = c->leased;
+        c->not_syncing = c->leased;
         ngx_http_kv_router_consumer_say(c);
         return;
     }
 
-    c->unsaid = 0;
+    c->not_syncing = 0;
 
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
@@ -291,16 +291,16 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             continue;
         }
 
-        if (c->unsaid & bit
+        if (c->not_syncing & bit
             && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
                == KVR_OK)
         {
-            /* only the end of a repair takes back what was said now */
-            c->unsaid &= ~bit;
+            /* the workers stay SYNCING until the end of a repair */
+            c->not_syncing &= ~bit;
             ngx_http_kv_router_repair_shards(c, bit);
         }
 
-        c->zone->sh->redis_up[i] = (c->up && !(c->unsaid & bit));
+        c->zone->sh->redis_up[i] = (c->up && !(c->not_syncing & bit));
     }
 }
 
@@ -444,10 +444,10 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
 
 
 /*
- * What a block takes differs by a factor of 20: in memory that was never
- * touched each is a page fault or two.  A request sees several turns, so that
- * it's not the longest one that it notices, but all.  Turns that found little
- * to do say nothing of those that will have more.
+ * Adapts the number of blocks of a turn.  The time of a block differs by a
+ * factor of 20: in memory that was never touched each block is a page fault or
+ * two.  A request waits for several turns, so that all of them must be short,
+ * not only the longest one.  Turns with few blocks are not measured.
  */
 
 static void

@@ -14,9 +14,9 @@
  * end; then those that the log held are duplicates, and the rest follows
  * without a gap, since the log is written together with the publication.
  *
- * Where the log does not reach back, or nothing is known of the worker, the
- * newest snapshot is loaded first.  When there is none the view is kept,
- * DEGRADED, a new one is asked for, and looked for again and again.
+ * If the log does not reach back, or nothing is known of the worker, the
+ * newest snapshot is loaded first.  If there is none, the view is kept,
+ * DEGRADED, and a new snapshot is asked for, and looked for again and again.
  *
  * One message at a time is open in kvr_ingest, and is applied in slices, a
  * slice in each turn of the event loop: of as many blocks as take 0.3 ms, by
@@ -26,9 +26,9 @@
  * messages of workers whose shard is another process's are dropped by the
  * channel's name, before anything of them is read.  A process takes a first
  * lease at once, and further ones the later the more it has, so that they
- * come to lie with all processes.  Whoever loses a lease, which happens to
- * those who were stopped, drops all that it has, and begins anew with what is
- * left to it.
+ * are spread over all processes.  A process that loses a lease, which happens
+ * if it was stopped, drops all that waits, and starts again with the leases
+ * that it still has.
  */
 
 
@@ -44,7 +44,7 @@
 typedef struct ngx_http_kv_router_members_s  ngx_http_kv_router_members_t;
 
 
-/* workers in repair at the same time, EVENTS.md section 7, rule 9 */
+/* maximum of workers in repair at a time, EVENTS.md section 7, rule 9 */
 #define NGX_HTTP_KV_ROUTER_REPAIRS  4
 
 
@@ -53,7 +53,7 @@ typedef struct {
     redisReply                     *reply;
     ngx_str_t                       worker;    /* in the reply */
     ngx_str_t                       body;      /* in the reply */
-    ngx_uint_t                      gaps;      /* times it came too early */
+    ngx_uint_t                      gaps;      /* times it met a gap */
 } ngx_http_kv_router_message_t;
 
 
@@ -66,12 +66,15 @@ typedef struct {
     kvr_cursor_t                    useless;   /* snapshot that failed */
     ngx_msec_t                      again;     /* look for a snapshot; or 0 */
     ngx_msec_t                      delay;     /* before the next look */
-    ngx_uint_t                      said;      /* troubles, a bit each */
+    ngx_uint_t                      logged;    /* troubles, a bit each */
     unsigned                        wanted:1;  /* a repair */
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        active:1;  /* in repair */
-    unsigned                        unheard:1; /* said so */
-    unsigned                        dropped:2; /* messages: times to say it */
+    unsigned                        unheard:1; /* logged */
+    unsigned                        dropped:2; /* 0-2: how often the loss must
+                                                  still be recorded in the
+                                                  zone (now, and behind the
+                                                  queue) */
 } ngx_http_kv_router_slot_t;
 
 
@@ -117,7 +120,7 @@ typedef struct {
     ngx_msec_t                      after;     /* when to ask again */
     ngx_uint_t                      errors;
 
-    kvr_snapshot_t                 *snapshot;  /* that is loaded */
+    kvr_snapshot_t                 *snapshot;  /* being loaded */
     kvr_snapshot_head_t             head;      /* of the pointer */
     ngx_uint_t                      parts;
     ngx_uint_t                      part;      /* the next one */
@@ -126,7 +129,7 @@ typedef struct {
     unsigned                        begun:1;
     unsigned                        look:1;    /* only for a snapshot */
     unsigned                        late:1;    /* the log begins too late */
-    unsigned                        given_up:1;/* so does every snapshot */
+    unsigned                        given_up:1;/* no snapshot helps */
     unsigned                        open:1;    /* in snapshot: a part */
     unsigned                        aside:1;   /* entries go to snapshot */
     unsigned                        asked:1;   /* for a new one */
@@ -152,17 +155,19 @@ struct ngx_http_kv_router_consumer_s {
     ngx_http_kv_router_members_t   *members;
 
     uint64_t                        leased;    /* shards, a bit each */
-    uint64_t                        unsaid;    /* whose workers have to be
-                                                  made SYNCING */
+    uint64_t                        not_syncing;
+                                               /* shards, a bit each: their
+                                                  workers must still be made
+                                                  SYNCING after a takeover */
 
     /* with a lease only */
 
     kvr_ingest_t                   *ingest;
-    ngx_http_kv_router_message_t   *message;   /* open in ingest, or */
-    ngx_http_kv_router_repair_t    *repair;    /* its entry is */
+    ngx_http_kv_router_message_t   *message;   /* open in ingest, */
+    ngx_http_kv_router_repair_t    *repair;    /* or NULL: an entry is */
 
     ngx_queue_t                     messages;  /* …_message_t */
-    size_t                          bytes;     /* of them and the parked */
+    size_t                          bytes;     /* queued and parked */
     ngx_uint_t                      count;
 
     ngx_http_kv_router_slot_t      *slots;
@@ -181,9 +186,9 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      unrepaired;
 
     unsigned                        up:1;      /* subscribed */
-    unsigned                        full:1;    /* said that it is */
+    unsigned                        full:1;    /* logged: queue full */
     unsigned                        dropped:2; /* the most of any slot */
-    unsigned                        unmatched:1;/* said that nothing is */
+    unsigned                        unmatched:1;/* logged: no match */
 };
 
 
@@ -197,16 +202,16 @@ void ngx_http_kv_router_lease_handler(ngx_event_t *ev);
 /* with the first lease; NGX_ERROR: no memory */
 ngx_int_t ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c);
 
-/* a lease is another process's: nothing of what waits may be applied */
+/* a lease was lost: drops all that waits, because it must not be applied */
 void ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c);
 
 /*
- * Says of each shard that is ours whether it hears of its workers.  It does
- * when all of them are known to be behind what was published.
+ * Sets in the zone, for each shard with a lease here, whether its events are
+ * received.  After a takeover the shard's workers are made SYNCING first.
  */
 void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 
-/* there is work: go on with it in the next turn */
+/* there is work: run in the next turn of the event loop */
 void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
 
 /* NULL: not a worker of the zone */
@@ -216,15 +221,15 @@ ngx_http_kv_router_slot_t *ngx_http_kv_router_consumer_slot(
 
 /* messages */
 
-/* NGX_OK: the reply, which is a message, waits; NGX_DECLINED: it is dropped */
+/* queues a reply, which is a message; NGX_DECLINED: it was dropped */
 ngx_int_t ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
     redisReply *reply);
 
 /*
- * Tells the zone whose messages were dropped: those of whom it is to be said
- * as many times or more; NGX_BUSY, NGX_ABORT.  It is said twice: at once, and
- * behind the messages that came before, which may clear what they do not know
- * to be missing.
+ * Records in the zone the loss of messages, for workers with dropped >= times;
+ * NGX_OK, NGX_BUSY or NGX_ABORT.  A loss is recorded twice: at once, and
+ * behind the messages queued before it, for these may make the worker EXACT
+ * again.
  */
 ngx_int_t ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
     ngx_uint_t times);
@@ -233,11 +238,11 @@ ngx_int_t ngx_http_kv_router_message_dropped(ngx_http_kv_router_consumer_t *c,
 void ngx_http_kv_router_message_unpark(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot);
 
-/* counts a message refused as a whole; says why, once for each reason */
+/* counts a message of which all is refused; logs each reason once */
 void ngx_http_kv_router_message_refused(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail);
 
-/* with its reply; it is in no queue any more */
+/* frees a message, which must be in no queue, with its reply */
 void ngx_http_kv_router_message_free(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_message_t *m);
 
@@ -254,14 +259,14 @@ void ngx_http_kv_router_repair_want(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot);
 
 /*
- * Goes on with some repair:  NGX_OK: an entry is open, c->repair is set;
- * NGX_AGAIN: there may be more to do; NGX_DONE: there may be, in the next
- * turn; NGX_DECLINED: nothing to do now; NGX_BUSY: the lock; NGX_ABORT: the
- * lease is lost.
+ * Goes on with one of the repairs.  NGX_OK: an entry is open, c->repair is
+ * set; NGX_AGAIN: call again at once; NGX_DONE: call again in the next turn;
+ * NGX_DECLINED: nothing to do now; NGX_BUSY: the zone's lock is taken;
+ * NGX_ABORT: the lease is lost.
  */
 ngx_int_t ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c);
 
-/* the entry of c->repair was applied; answers its bytes */
+/* the entry of c->repair was applied; returns its size in bytes */
 size_t ngx_http_kv_router_repair_applied(ngx_http_kv_router_consumer_t *c);
 
 /* goes on behind messages that are lost; NGX_OK, NGX_BUSY or NGX_ABORT */
@@ -282,7 +287,7 @@ ngx_int_t ngx_http_kv_router_repair_behind(const kvr_cursor_t *a,
     const kvr_cursor_t *b);
 
 
-/* snapshots: what repairs do in the states from pointer on, as they answer */
+/* snapshots: a repair's states from pointer on; return as repair_run() */
 
 ngx_int_t ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r);
@@ -297,21 +302,21 @@ ngx_int_t ngx_http_kv_router_snapshot_swap(ngx_http_kv_router_consumer_t *c,
 ngx_int_t ngx_http_kv_router_snapshot_entry(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r, kvr_cursor_t *id, ngx_str_t *body);
 
-/* goes on without it, with the log */
+/* goes on without the snapshot, with the log */
 ngx_int_t ngx_http_kv_router_snapshot_give_up(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r);
 
-/* wants repairs of workers whose views only a snapshot can make whole */
+/* starts repairs of workers whose views only a snapshot can complete */
 void ngx_http_kv_router_snapshot_tick(ngx_http_kv_router_consumer_t *c);
 
-/* after a repair: when to look again */
+/* after a repair: sets when to look for a snapshot again */
 void ngx_http_kv_router_snapshot_later(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r);
 
 ngx_uint_t ngx_http_kv_router_snapshot_wanted(ngx_http_kv_router_consumer_t *c,
     ngx_uint_t slot);
 
-/* what goes wrong, said once for each kind and worker */
+/* errors with snapshots, each logged once for each kind and worker */
 
 typedef enum {
     ngx_http_kv_router_trouble_pointer = 0,
@@ -333,10 +338,10 @@ void ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
 void ngx_http_kv_router_log_init(ngx_http_kv_router_consumer_t *c);
 
 /*
- * Asks for the last entry, a page, the pointer to the snapshot, a part of it,
- * or for a new one, as the repair's state says; the
- * state moves on, and once more with the answer.  NGX_AGAIN: asked;
- * NGX_DECLINED: not now; NGX_BUSY; NGX_ABORT.
+ * Asks Redis for the last entry, a page, the pointer to the snapshot, a part
+ * of it, or for a new one, according to the repair's state.  The state moves
+ * on now, and again with the reply.  NGX_AGAIN: asked; NGX_DECLINED: not now;
+ * NGX_BUSY; NGX_ABORT.
  */
 ngx_int_t ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r);

@@ -66,7 +66,7 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
 }
 
 
-/* renews and takes leases, gives up those lost; 1: to be asked again soon */
+/* renews and takes leases, gives lost ones up; 1: call again soon */
 
 static ngx_uint_t
 ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
@@ -113,7 +113,7 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
                    &c->zone->name, c->leased,
                    soon ? ", others are free or locked" : "");
 
-    /* a former holder that wakes may have said otherwise */
+    /* a former holder that woke up may have overwritten it */
 
     ngx_http_kv_router_consumer_say(c);
 
@@ -134,7 +134,7 @@ ngx_http_kv_router_lease_shard(ngx_http_kv_router_consumer_t *c,
         wait = __builtin_popcountll(c->leased)
                * NGX_HTTP_KV_ROUTER_LEASE_SPREAD / c->zone->params.shards;
 
-        /* of a new zone nobody knows since when its leases are free */
+        /* in a new zone the time since the leases are free is not known */
 
         if (ngx_current_msec - c->started < wait) {
             return KVR_BUSY;
@@ -171,6 +171,6 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
         }
 
     } else if (c->up) {
-        c->unsaid |= (uint64_t) 1 << shard;
+        c->not_syncing |= (uint64_t) 1 << shard;
     }
 }

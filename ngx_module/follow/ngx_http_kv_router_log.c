@@ -286,7 +286,7 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
                        "again, %ui questions", &c->zone->name, c->nasked);
     }
 
-    /* what was asked for is asked again */
+    /* repairs whose questions were lost ask again */
 
     for (i = 0; i < c->nasked; i++) {
         r = c->asked[i];
@@ -441,7 +441,7 @@ ngx_http_kv_router_log_kind(redisReply *reply)
 #endif
 
 
-/* what the state asks for is not to be had */
+/* Redis does not have the data that the repair's state needs */
 
 static void
 ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r)

@@ -12,12 +12,12 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_TTL_MAX        3600000
 
-/* what PTTL answers otherwise */
+/* PTTL's replies without a time */
 #define NGX_HTTP_KV_ROUTER_TTL_NO_END     -1
 #define NGX_HTTP_KV_ROUTER_TTL_NO_KEY     -2
 
-/* where a complaint of an id may be remembered */
-#define NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES  8
+/* the number of slots in which a warning about an id can be remembered */
+#define NGX_HTTP_KV_ROUTER_WARNING_SLOTS  8
 
 
 static ngx_int_t ngx_http_kv_router_member_register(
@@ -55,8 +55,8 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
             return ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, hash);
         }
 
-        ngx_http_kv_router_member_complain(m, asked->id, asked->len,
-                                           "refused", "not a hash");
+        ngx_http_kv_router_member_warn(m, asked->id, asked->len,
+                                       "refused", "not a hash");
         goto seen;
     }
 
@@ -68,7 +68,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
     if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
 
-        /* expired: its id in the set says that it did not leave */
+        /* expired: the id is still in the set, so the worker did not leave */
 
         if (m->state == ngx_http_kv_router_members_rest) {
             return NGX_OK;
@@ -98,13 +98,13 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         value = hash->element[i];
 
         if (value->type != REDIS_REPLY_STRING) {
-            continue;                           /* it has no such field */
+            continue;                           /* the hash lacks it */
         }
 
         why = kvr_registration_field(&reg, i, value->str, value->len);
         if (why) {
-            ngx_http_kv_router_member_complain(m, asked->id, asked->len,
-                                               "refused", why);
+            ngx_http_kv_router_member_warn(m, asked->id, asked->len,
+                                           "refused", why);
             goto seen;
         }
     }
@@ -186,15 +186,15 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
         return NGX_ABORT;
 
     case KVR_FULL:
-        ngx_http_kv_router_member_complain(m, id.data, len, "refused",
-                                           "no room for it in the zone");
+        ngx_http_kv_router_member_warn(m, id.data, len, "refused",
+                                       "no room for it in the zone");
         return NGX_OK;
 
-    default: /* a tombstone; or the lock: the next poll says it again */
+    default: /* a tombstone, or the lock is taken: the next poll tries again */
         return NGX_OK;
     }
 
-    ngx_http_kv_router_member_complain(m, id.data, len, NULL, NULL);
+    ngx_http_kv_router_member_warn(m, id.data, len, NULL, NULL);
 
     if (reg->said[0] && ngx_strcmp(reg->said, said) != 0) {
         ngx_log_error(NGX_LOG_WARN, c->log, 0,
@@ -213,7 +213,7 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
                   what == KVR_REGISTERED_NEW ? "registered" : "changed",
                   reg->conf.address);
 
-    /* what it holds is in its log, not only from now on */
+    /* a new worker: read its log for the blocks that it holds already */
 
     if (what == KVR_REGISTERED_NEW && c->up && slot
         && kvr_router_find_worker(&c->zone->router, reg->conf.id, len, &n)
@@ -246,8 +246,8 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
         slot->poll = m->poll;
     }
 
-    ngx_http_kv_router_member_complain(m, (u_char *) reg->conf.id, len,
-                                       "ignored", why);
+    ngx_http_kv_router_member_warn(m, (u_char *) reg->conf.id, len,
+                                   "ignored", why);
 
     return NGX_OK;
 }
@@ -342,52 +342,52 @@ ngx_http_kv_router_member_slot(ngx_http_kv_router_members_t *m, u_char *id,
 /* once; what == NULL: there is no reason any more */
 
 void
-ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
+ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
     u_char *id, size_t len, const char *what, const char *text)
 {
-    size_t                           i;
-    u_char                           name[KVR_WORKER_ID_MAX];
-    uint32_t                         hash;
-    ngx_str_t                        shown;
-    ngx_uint_t                       level;
-    ngx_http_kv_router_complaint_t  *complaint, *place;
+    size_t                                i;
+    u_char                                name[KVR_WORKER_ID_MAX];
+    uint32_t                              hash;
+    ngx_str_t                             shown;
+    ngx_uint_t                            level;
+    ngx_http_kv_router_member_warning_t  *warning, *slot;
 
     hash = ngx_murmur_hash2(id, len);
-    complaint = NULL;
+    warning = NULL;
     level = NGX_LOG_WARN;
 
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_COMPLAINT_PLACES; i++) {
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_WARNING_SLOTS; i++) {
 
-        place = &m->complaints[(hash + i) % NGX_HTTP_KV_ROUTER_COMPLAINTS];
+        slot = &m->warnings[(hash + i) % NGX_HTTP_KV_ROUTER_WARNINGS];
 
-        if (place->text && place->id == hash) {
-            complaint = place;
+        if (slot->text && slot->id == hash) {
+            warning = slot;
             break;
         }
 
-        if (place->text == NULL && complaint == NULL) {
-            complaint = place;
+        if (slot->text == NULL && warning == NULL) {
+            warning = slot;
         }
     }
 
     if (what == NULL) {
 
-        if (complaint) {
-            complaint->text = NULL;
+        if (warning) {
+            warning->text = NULL;
         }
 
         return;
     }
 
-    if (complaint == NULL || complaint->text == text) {
+    if (warning == NULL || warning->text == text) {
 
-        /* more of them than places would take turns for ever */
+        /* more ids than slots would overwrite each other for ever */
 
         level = NGX_LOG_INFO;
 
     } else {
-        complaint->id = hash;
-        complaint->text = text;
+        warning->id = hash;
+        warning->text = text;
     }
 
     shown.len = ngx_min(len, KVR_WORKER_ID_MAX);

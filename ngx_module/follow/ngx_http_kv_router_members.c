@@ -462,9 +462,9 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         }
 
         if (!kvr_worker_id_valid(id->str, id->len)) {
-            ngx_http_kv_router_member_complain(m, (u_char *) id->str, id->len,
-                                               "refused",
-                                               "not a worker's id");
+            ngx_http_kv_router_member_warn(m, (u_char *) id->str, id->len,
+                                           "refused",
+                                           "not a worker's id");
             continue;
         }
 
@@ -485,7 +485,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
 }
 
 
-/* the channel of one worker: nobody else is of interest */
+/* the channel of one worker: other ids are ignored */
 
 static ngx_int_t
 ngx_http_kv_router_members_ours(ngx_http_kv_router_members_t *m,
@@ -601,7 +601,7 @@ ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m)
 }
 
 
-/* who is absent can't be told by a poll that failed */
+/* a poll that failed can't find absent workers */
 
 ngx_int_t
 ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
@@ -620,8 +620,8 @@ ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
                                                 : "an answer of another type";
     }
 
-    level = m->said ? NGX_LOG_INFO : NGX_LOG_ERR;
-    m->said = 1;
+    level = m->logged ? NGX_LOG_INFO : NGX_LOG_ERR;
+    m->logged = 1;
 
     ngx_log_error(level, m->consumer->log, 0,
                   "kv_router zone \"%V\": members can't be read, \"%s\": "
@@ -655,7 +655,7 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
         return;
     }
 
-    m->said = 0;
+    m->logged = 0;
 
     k = &m->consumer->zone->router;
     n = ngx_min(kvr_router_workers(k), m->nslots);

@@ -16,8 +16,8 @@
  *     workers of Redis that no page had: asked for in the same way
  *        │
  *        ▼
- *     those that are in neither place are taken out, once Redis was there
- *     for so long that their publishers had time to register
+ *     workers that have neither are taken out, after Redis was connected
+ *     long enough for their publishers to register
  *
  * A publisher renews its hash each second, and lets it expire when it dies:
  * then the id stays in the set, and the worker in the zone, STALE; unless it
@@ -38,16 +38,16 @@
 /* workers asked for at a time */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_ASKED  32
 
-/* complaints that are remembered */
-#define NGX_HTTP_KV_ROUTER_COMPLAINTS     1024
+/* the maximum number of warnings that are remembered */
+#define NGX_HTTP_KV_ROUTER_WARNINGS       1024
 
 
 /* a worker of the zone, by its number */
 
 typedef struct {
-    uint32_t                        generation; /* that was asked for */
-    uint32_t                        poll;       /* that saw it last */
-    ngx_uint_t                      absences;   /* polls that did not */
+    uint32_t                        generation; /* of the worker asked for */
+    uint32_t                        poll;       /* the last that found it */
+    ngx_uint_t                      absences;   /* polls since then */
 } ngx_http_kv_router_member_t;
 
 
@@ -63,14 +63,14 @@ typedef struct {
 typedef struct {
     uint32_t                        id;        /* a hash of it */
     const char                     *text;
-} ngx_http_kv_router_complaint_t;
+} ngx_http_kv_router_member_warning_t;
 
 
 typedef enum {
     ngx_http_kv_router_members_idle = 0,
     ngx_http_kv_router_members_scan,           /* a page is to come */
     ngx_http_kv_router_members_page,
-    ngx_http_kv_router_members_rest            /* no page had them */
+    ngx_http_kv_router_members_rest            /* workers in no page */
 } ngx_http_kv_router_members_state_e;
 
 
@@ -99,33 +99,33 @@ struct ngx_http_kv_router_members_s {
     uint32_t                        version;   /* of the zone, looked at */
     uint64_t                        shards;    /* of this poll */
 
-    ngx_http_kv_router_complaint_t
-                          complaints[NGX_HTTP_KV_ROUTER_COMPLAINTS];
+    ngx_http_kv_router_member_warning_t
+                          warnings[NGX_HTTP_KV_ROUTER_WARNINGS];
 
     unsigned                        failed:1;  /* this poll */
-    unsigned                        said:1;    /* why polls fail */
+    unsigned                        logged:1;  /* polls fail */
 };
 
 
 /* polls */
 
-/* with the first subscription, and after it with each; closes by itself */
+/* starts polls; must be called after each subscription */
 void ngx_http_kv_router_members_open(ngx_http_kv_router_consumer_t *c);
 void ngx_http_kv_router_members_close(ngx_http_kv_router_consumer_t *c);
 
-/* was Redis there for so long that who is absent can be told? */
+/* was Redis connected long enough to know that a worker is absent? */
 ngx_uint_t ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m);
 
 /*
- * The poll can't tell who is absent; says why, once.  what: the key.  Answers
- * NGX_ERROR.
+ * The poll failed: it can't find absent workers.  Logs the cause, once.  what:
+ * the key.  Returns NGX_ERROR.
  */
 ngx_int_t ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m,
     char *what, redisReply *reply);
 
 /*
- * To be called now and then: polls soon when there are workers, or shards,
- * that were not asked for.
+ * Must be called now and then: polls soon if there are workers, or shards, for
+ * which no poll asked yet.
  */
 void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
@@ -136,7 +136,7 @@ void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl);
 
-/* it is in Redis no more */
+/* the worker is no longer in Redis */
 ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
     uint32_t slot);
 
@@ -144,8 +144,8 @@ ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
 ngx_http_kv_router_member_t *ngx_http_kv_router_member_slot(
     ngx_http_kv_router_members_t *m, u_char *id, size_t len);
 
-/* once; what == NULL: there is no reason any more */
-void ngx_http_kv_router_member_complain(ngx_http_kv_router_members_t *m,
+/* logs a warning about an id once; what == NULL: the cause has gone */
+void ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
     u_char *id, size_t len, const char *what, const char *text);
 
 

@@ -171,19 +171,19 @@ ngx_http_kv_router_message_refused(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_slot_t *slot, ngx_str_t *worker, const char *detail)
 {
     ngx_uint_t    level;
-    const char  **said;
+    const char  **logged;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_refused, 1);
 
-    said = slot ? &slot->detail : &c->detail;
+    logged = slot ? &slot->detail : &c->detail;
 
-    level = *said == detail ? NGX_LOG_INFO : NGX_LOG_WARN;
+    level = *logged == detail ? NGX_LOG_INFO : NGX_LOG_WARN;
 
     ngx_log_error(level, c->log, 0,
                   "kv_router zone \"%V\": message of worker \"%V\" refused: "
                   "%s", &c->zone->name, worker, detail);
 
-    *said = detail;
+    *logged = detail;
 }
 
 

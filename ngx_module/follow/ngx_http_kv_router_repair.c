@@ -228,7 +228,7 @@ ngx_http_kv_router_repair_step(ngx_http_kv_router_consumer_t *c,
 
         ngx_http_kv_router_repair_cursor(c, r, &cursor);
 
-        /* of a worker that never sent envelopes only the log tells */
+        /* without envelopes, only the log shows the missing messages */
 
         if (cursor.epoch || c->slots[r->slot].missing.epoch) {
             rc = ngx_http_kv_router_repair_begin_worker(c, r);
@@ -534,7 +534,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
-    /* what is aside waited for a log that can't be read */
+    /* the snapshot aside needs the log, which can't be read */
 
     if (r->snapshot) {
         kvr_snapshot_destroy(r->snapshot);

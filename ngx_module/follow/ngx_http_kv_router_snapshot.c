@@ -129,7 +129,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
         }
     }
 
-    /* who does not say is taken for one of the zone's kind */
+    /* a pointer without the field has the zone's kind of hashes */
 
     pointer.head.contract = kvr_params_contract(&c->zone->params);
     pointer.head.hybrid = false;
@@ -525,8 +525,8 @@ ngx_http_kv_router_snapshot_trouble(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
-    level = (slot->said >> kind & 1) ? NGX_LOG_INFO : NGX_LOG_WARN;
-    slot->said |= (ngx_uint_t) 1 << kind;
+    level = (slot->logged >> kind & 1) ? NGX_LOG_INFO : NGX_LOG_WARN;
+    slot->logged |= (ngx_uint_t) 1 << kind;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->snapshots_refused, 1);
 
@@ -564,7 +564,7 @@ ngx_http_kv_router_snapshot_later(ngx_http_kv_router_consumer_t *c,
     delay = ngx_max(slot->delay * 2, NGX_HTTP_KV_ROUTER_LOOK_MIN);
     delay = ngx_min(delay, NGX_HTTP_KV_ROUTER_LOOK_MAX);
 
-    /* between a half and the whole, so that workers do not come at once */
+    /* 50-100% of the delay, so that workers are not repaired at once */
 
     slot->delay = delay;
     slot->again = ngx_current_msec + delay / 2 + ngx_random() % (delay / 2);

@@ -3,13 +3,13 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The functions that Lua calls by FFI; lua/resty/kv_router/ffi.lua declares
- * the same.  All of them are for the nginx worker that runs the request, from
- * any phase that the comment does not exclude.  They answer
+ * the same.  All of them are for the nginx worker that runs the request.  If
+ * a comment names no phase, the function can be called in any.  They return
  *
  *     NGX_OK        0    done
- *     NGX_ERROR    -1    *err says in a static sentence what is wrong
- *     NGX_BUSY     -3    the zone's lock was not to be had; try again later
- *     NGX_DECLINED -5    not there; *err says what
+ *     NGX_ERROR    -1    an error; *err is a static sentence with the cause
+ *     NGX_BUSY     -3    the zone's lock is taken; try again later
+ *     NGX_DECLINED -5    not found; *err is a static sentence
  */
 
 
@@ -21,8 +21,9 @@
 
 
 /*
- * Any change of what is declared here changes the version.  A reload brings
- * new Lua files but never a new module: the library compares.
+ * Must be increased with any change of the declarations below.  A reload
+ * brings new Lua files but never a new module: the Lua library compares the
+ * versions.
  */
 
 #define NGX_HTTP_KV_ROUTER_FFI_VERSION   14
@@ -32,8 +33,8 @@
 
 
 /*
- * Why a request was routed as it was, when no policy said anything better;
- * also the index of the counter in the status page.
+ * The reason of a routing decision, if the policy gave none; also the index of
+ * the counter in the status page.
  */
 
 #define NGX_HTTP_KV_ROUTER_BY_POLICY     0  /* the policy's own reason */
@@ -48,7 +49,7 @@
 #define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
-#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* no room: refused */
+#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* all workers full: refused */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path whose bodies can't be
                                                tokenized */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
@@ -65,7 +66,7 @@ typedef struct {
     double      active_prefills;
     double      prefill_tokens;     /* not yet prefilled, all requests */
     double      decode_blocks;
-    double      additional_blocks;  /* that this request would add */
+    double      additional_blocks;  /* this request would add */
     double      weight;             /* 1 is usual; times share */
     double      share;              /* by slow start: above 0, up to 1 */
     double      age;                /* s since the last message; -1: never */
@@ -75,7 +76,8 @@ typedef struct {
     uint32_t    device;             /* cumulative: device <= host <= disk */
     uint32_t    host;
     uint32_t    disk;
-    uint32_t    predicted;          /* of these, not by events yet */
+    uint32_t    predicted;          /* part of device that no event
+                                       confirmed yet */
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
@@ -132,7 +134,7 @@ typedef struct {
 /* The prompt of a request, as it was found. */
 typedef struct {
     uint32_t    tokens;
-    uint32_t    blocks;             /* that were hashed */
+    uint32_t    blocks;             /* number of blocks hashed */
     uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when hashed */
     uint32_t    model_len;
     const char *model;              /* of eligible workers, the request's
@@ -142,7 +144,7 @@ typedef struct {
 
 /* The choice of a policy; a field that is NULL is not known. */
 typedef struct {
-    const unsigned char *policy;    /* its name */
+    const unsigned char *policy;    /* name of the policy */
     size_t               policy_len;
     const unsigned char *reason;    /* the policy's own word */
     size_t               reason_len;
@@ -176,25 +178,26 @@ double ngx_http_kv_router_ffi_now_us(void);
  * text twice: its ids are there when it has been tokenized.
  *
  * tokens: ntokens ids in native order; NULL: the body is searched for ids, a
- * model and a salt.  What is given is copied.  A body is searched in one pass.
+ * model and a salt.  All arguments are copied.  A body is searched in one
+ * pass.
  *
- * NGX_OK: whatever is wrong with the body, out->why says it.  NGX_ERROR: no
- * memory; the candidates have no overlap then, if any can be listed.
+ * NGX_OK: out->why is 0, or the reason why no prompt was found.  NGX_ERROR:
+ * out of memory; candidates can be listed, without overlap.
  */
 int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
 
 /*
- * access, after the above: the workers that the request may go to now, with
- * what each has of the prompt and its load; as often as is needed.  *out
- * belongs to the request; the next call changes it.
+ * access, after the above: lists the candidates, that is, the workers that the
+ * request may go to now, with the overlap and the load of each.  Can be called
+ * again and again.  *out belongs to the request; the next call changes it.
  *
  * by_load: 1: the prompt's hashes are dropped, overlaps are 0.
  *
- * NGX_OK: there is one candidate at least; if no worker is eligible, all that
+ * NGX_OK: at least one candidate; if no worker is eligible, all workers that
  * do not drain are candidates.  NGX_DECLINED: no worker at all.  NGX_BUSY: all
- * that are eligible have their max_active requests.  NGX_ERROR: no memory.
+ * eligible workers have max_active requests.  NGX_ERROR: out of memory.
  */
 int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
     int by_load, const ngx_http_kv_router_match_t **out, char **err);
@@ -204,54 +207,54 @@ int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
  * request's last match and sets the variables.  Retries follow the rest of
  * order; when it is used up they go by overlap and load.  prefill and costs
  * are not read; all else is copied.  A second call moves the reservation.
- * When the candidate is full or out by now the next one has the request.
- * NGX_BUSY: none has room, and nothing is reserved.
+ * If the candidate has become full or unusable, the next one gets the request.
+ * NGX_BUSY: all candidates are full, and nothing is reserved.
  */
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **err);
 
 /*
- * access, after the above: candidates[i] prefills for the one that was
- * reserved.  It has the load of the prompt from now on, and the other one no
- * prefill, until the first body byte of the answer, the end of the request, or
- * a call of the next function.  NGX_DECLINED: it is out, or full, and is not
- * to be asked.
+ * access, after the above: candidates[i] prefills for the reserved candidate.
+ * The load of the prompt moves to candidates[i] until the first body byte of
+ * the answer, the end of the request, or a call of the next function.
+ * NGX_DECLINED: candidates[i] is unusable or full, and must not be asked.
  */
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err);
 
 /*
- * access, after the above: it has no load of it any more, and its health is
- * told how it went: a kvr_failure_t, KVR_FAILURES for an answer, or more when
- * nobody knows.  Without this call the first body byte of the request's answer
- * is the answer, and the end of the request is an end that nobody knows.
+ * access, after the above: the prefill ended.  The load of the prompt is
+ * released, and the prefiller's health is updated.  how: a kvr_failure_t,
+ * KVR_FAILURES for success, or a greater number for an unknown end.  Without
+ * this call the first body byte of the request's answer counts as success, and
+ * the end of the request as an unknown end.
  */
 int ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
     uint32_t how, char **err);
 
 /*
- * access, after the above: nobody prefills for the one that was reserved, it
- * has the prefill's load itself again.  Nothing after the first body byte.
+ * access, after the above: the reserved candidate prefills itself, and has the
+ * load of the prompt again.  Does nothing after the first body byte.
  */
 int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
     char **err);
 
 /*
- * access, after a reservation: the rank of candidates[i], or, when i is
- * match.n or more, of the one that was reserved.  NGX_DECLINED: its worker
- * has but one, or there is no reservation.
+ * access, after a reservation: the rank of candidates[i], or, if i is match.n
+ * or more, of the reserved candidate.  NGX_DECLINED: the worker has only one
+ * rank, or there is no reservation.
  */
 int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
     uint32_t i, uint32_t *rank);
 
 /*
- * access, before the prompt: the request is only to be explained.  Nothing is
- * counted of it, and nothing can be reserved.
+ * access, before the prompt: the request will only be explained.  The request
+ * is not counted, and nothing can be reserved.
  */
 int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 
 /*
- * The request's last match and what was chosen, as JSON, but for us.  *out is
+ * The request's last match and the choice (without its us), as JSON.  *out is
  * malloc()ed, to be freed by ngx_http_kv_router_ffi_free().
  */
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
@@ -272,9 +275,9 @@ void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 
 /*
- * balancer: the peer of the reservation for the first try; for each later try
- * the next candidate, to which the load moves, never a worker that was tried:
- * of the rank that the engine was told, as long as there is one of it.
+ * balancer: the peer of the reservation for the first try.  For each later try
+ * the next candidate whose worker was not tried, to which the load moves.  If
+ * the request names a rank, candidates of the same rank come first.
  * The strings belong to the request.  *left: how many further candidates there
  * are.  NGX_DECLINED: no more, or no reservation.
  */
@@ -300,14 +303,13 @@ int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 
 /* ---- policies ----------------------------------------------------------- */
 
-/* Counts a pick() that took too long: resty.kv_router.policy says how long. */
+/* Counts a pick() that took over the limit in resty/kv_router/policy.lua. */
 void ngx_http_kv_router_ffi_policy_slow(void *zone);
 
 
 /* ---- the index ---------------------------------------------------------- */
 
-/* One holder's match, with its worker's id; out of Lua's reach after the
- * next call with the same buffer. */
+/* One holder's match, with its worker's id. */
 typedef struct {
     uint32_t    rank;
     uint32_t    device;
@@ -321,7 +323,7 @@ typedef struct {
 uint32_t ngx_http_kv_router_ffi_block_size(void *zone);
 uint32_t ngx_http_kv_router_ffi_max_holders(void *zone);
 
-/* Frequencies that a lookup may have; 0: the zone has none. */
+/* The maximum number of frequencies of a lookup; 0: the zone has none. */
 uint32_t ngx_http_kv_router_ffi_max_frequencies(void *zone);
 
 /*
@@ -334,8 +336,9 @@ size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
 
 /*
  * Writes at most cap matches; returns their number.  The lookup is counted in
- * the frequencies of a zone that has them: frequencies has room for n or for
- * ngx_http_kv_router_ffi_max_frequencies(), *nfrequencies is what it got.
+ * the frequencies of a zone that has them: frequencies must hold n or
+ * ngx_http_kv_router_ffi_max_frequencies() numbers, the smaller of the two;
+ * *nfrequencies is set to the number written.
  */
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
     int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
@@ -354,7 +357,7 @@ int ngx_http_kv_router_ffi_remove_worker(void *zone, const u_char *worker,
     size_t worker_len, char **err);
 
 /*
- * JSON and dumps: what is "stats", "workers" or "dump".  *out is malloc()ed,
+ * JSON and dumps.  what: "stats", "workers" or "dump".  *out is malloc()ed,
  * to be freed by ngx_http_kv_router_ffi_free().
  */
 int ngx_http_kv_router_ffi_text(void *zone, const char *what, char **out,

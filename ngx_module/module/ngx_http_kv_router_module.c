@@ -344,7 +344,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     }
 
     if (rc != KVR_OK) {
-        /* requests are routed all the same, by what can be read */
+        /* requests are routed nevertheless, by the data that can be read */
         ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
                       "kv_router_zone \"%V\": %s", &zone->name,
                       rc == KVR_BUSY ? "another process keeps its lock"
@@ -383,7 +383,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 }
 
 
-/* What keeps a zone in order although processes die: each 100 ms. */
+/* Maintains a zone, also after processes died: each 100 ms. */
 
 static void
 ngx_http_kv_router_tend(ngx_event_t *ev)

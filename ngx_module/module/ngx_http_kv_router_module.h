@@ -126,8 +126,8 @@ typedef struct {
 
 
 /*
- * What the processes of nginx share beside the kvr zone; each counter is
- * changed by ngx_atomic_fetch_add() alone, and read at any time.
+ * Data that nginx's processes share beside the kvr zone.  Each counter is only
+ * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  16
@@ -146,8 +146,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
-    ngx_atomic_t                    unshared;      /* found no room among the
-                                                      prompts in flight */
+    ngx_atomic_t                    unshared;      /* the table of prompts in
+                                                      flight was full */
     ngx_atomic_t                    decide_us;     /* sum */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
@@ -168,7 +168,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    snapshots_refused;
     ngx_atomic_t                    snapshots_asked;
 
-    /* of each shard: does its lease holder, who alone writes it, hear? */
+    /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
 
     kvr_usage_t                    *usage;         /* of each worker */

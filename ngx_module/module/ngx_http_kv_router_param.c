@@ -229,7 +229,7 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
 }
 
 
-/* The request line has room for no other characters. */
+/* The request line can contain no other characters. */
 
 static ngx_int_t
 ngx_http_kv_router_param_uri(ngx_str_t *value)
@@ -264,7 +264,7 @@ ngx_http_kv_router_param_copy(ngx_str_t *value, char *to, size_t size)
 
 /* ---- messages ----------------------------------------------------------- */
 
-/* What the values of a parameter must be. */
+/* Writes the values that a parameter can have: "must be …". */
 
 static u_char *
 ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,

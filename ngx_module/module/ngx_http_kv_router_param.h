@@ -14,7 +14,7 @@
 #include <ngx_core.h>
 
 
-/* What a value looks like, and the type of the field that takes it. */
+/* The syntax of a value, and the type of the field that stores it. */
 
 typedef enum {
     NGX_HTTP_KV_ROUTER_FLAG,        /* on|off; an integer: 1, 0 */
@@ -62,16 +62,16 @@ typedef struct {
 
 /*
  * Reads arguments of a directive, from number first on, into conf, the
- * structure that the table is of.  Of those that were there the bits are set
- * in *given, which may be NULL.  NGX_CONF_OK, or NGX_CONF_ERROR: it is logged.
+ * structure that the table describes.  The bits of the parameters found are
+ * set in *given, which may be NULL.  NGX_CONF_OK, or NGX_CONF_ERROR, logged.
  */
 char *ngx_http_kv_router_params(ngx_conf_t *cf, ngx_uint_t first,
     const ngx_http_kv_router_param_t *params, void *conf, uint32_t *given);
 
 /*
- * The same with one argument.  shown is what a message has of it; also, when
- * it is not NULL, is told before the names of parameters where an argument is
- * none of them.
+ * The same with one argument.  shown: the argument as messages show it; also:
+ * NULL, or text that the message for an unknown parameter has before the names
+ * of the parameters.
  */
 char *ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg,
     ngx_str_t *shown, const ngx_http_kv_router_param_t *params,

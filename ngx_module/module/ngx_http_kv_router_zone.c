@@ -11,9 +11,9 @@
 
 
 /*
- * In the master.  A new zone is laid out; one that comes from the previous
- * configuration is only looked at: processes of that configuration use it,
- * and may go on doing so if this one turns out to be bad.
+ * Called in the master.  A new zone is laid out.  A zone of the previous
+ * configuration is only checked, because processes of that configuration use
+ * it, and go on using it if the new configuration fails.
  */
 
 ngx_int_t

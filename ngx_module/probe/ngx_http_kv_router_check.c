@@ -4,9 +4,10 @@
  *
  * Active checks: GET of a URI of each worker, now and then.
  *
- * Every process looks which workers are due; the record of a worker's health
- * says to whom it falls (kvr_health_due()), so that a process that dies leaves
- * nobody unchecked.  An answer passes when its status is 200, and it is whole.
+ * Every process looks which workers are due.  The record of a worker's health
+ * decides which process checks the worker (kvr_health_due()), so that all
+ * workers are checked even if a process dies.  A check passes if the answer
+ * has status 200 and is complete.
  */
 
 

@@ -32,9 +32,10 @@ typedef void (*ngx_http_kv_router_client_pt)(void *data,
 
 /*
  * Asks address ("host:port" with numbers, or "unix:/path") for uri.  timeout:
- * milliseconds for all of it; max: bytes of the answer.  NGX_DECLINED: there
- * is no connection; NGX_ERROR: no memory, no descriptor, or no such address.
- * Then nothing will be called, and *why says it.
+ * milliseconds until the end of the answer; max: the maximum size of the
+ * answer, bytes.  NGX_DECLINED: no connection; NGX_ERROR: no memory, no
+ * descriptor, or no such address.  After an error no handler will be called,
+ * and *why is the cause.
  */
 ngx_int_t ngx_http_kv_router_client_get(ngx_http_kv_router_client_t **client,
     ngx_str_t *address, ngx_str_t *uri, ngx_msec_t timeout, size_t max,

@@ -2,12 +2,12 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What engines report of themselves: GET /metrics of each worker, now and
+ * Load that engines report of themselves: GET /metrics of each worker, now and
  * then.
  *
- * Every process looks which workers are due; one word a worker in shared
- * memory says to whom it falls, so that a process that dies leaves nobody
- * unasked.  What one learns is in the zone for all.
+ * Every process looks which workers are due.  One word per worker in shared
+ * memory decides which process asks, so that all workers are asked even if a
+ * process dies.  The values are in the zone, for all processes.
  */
 
 
@@ -80,7 +80,7 @@ ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
 
     scraper->zone = zone;
 
-    /* what nginx says of a connection that fails, it would say each time */
+    /* nginx would log each connection that fails */
 
     scraper->log = *cycle->log;
     scraper->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_CRIT);
@@ -190,7 +190,7 @@ ngx_http_kv_router_scrape_claim(ngx_http_kv_router_zone_t *zone,
     next = ngx_current_msec + zone->scrape.timeout
            + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
 
-    /* what a longer interval said, before a reload, is not waited for */
+    /* a reload may have shortened the interval: ignore a later time */
 
     if (due > ngx_current_msec
         && due <= ngx_max(next, ngx_current_msec + 2 * zone->scrape.interval))
@@ -342,8 +342,8 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * Counts; says when it begins to fail, and when it is good again, which is a
- * sign that the worker is back.
+ * Counts the result of a scrape.  Logs the first failure, and the first
+ * success after failures, a sign that the worker is back.
  */
 
 static void

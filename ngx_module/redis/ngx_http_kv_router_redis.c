@@ -10,7 +10,7 @@
 #define NGX_HTTP_KV_ROUTER_REDIS_ARGS      16
 
 /* milliseconds */
-#define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* then PING */
+#define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* ms; PING after it */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
 #define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
 #define NGX_HTTP_KV_ROUTER_DELAY_MAX       3000
@@ -514,7 +514,7 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 
     if (!r->established) {
 
-        /* a connection refused: the write event says it as well */
+        /* a connection was refused: the write event reports it, too */
 
         ngx_http_kv_router_redis_established(r);
 
@@ -605,7 +605,7 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
         } else {
             ping = r->ping;
 
-            /* what answers PING among pushes is an array, or an error */
+            /* the reply to PING among pushes is an array, or an error */
 
             if (ping && r->pushes) {
                 ping = (rr->type != REDIS_REPLY_ARRAY
@@ -695,7 +695,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     r->delay = ngx_max(r->delay, NGX_HTTP_KV_ROUTER_DELAY_MIN);
 
-    /* between a half and the whole, so that a fleet does not come at once */
+    /* 50-100% of the delay, so that a fleet does not connect at once */
 
     delay = r->delay / 2 + ngx_random() % (r->delay / 2 + 1);
 

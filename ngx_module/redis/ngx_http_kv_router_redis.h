@@ -2,16 +2,16 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * One connection to Redis on nginx's event loop: hiredis parses and formats,
- * nginx connects, reads and writes.  It keeps itself alive: connects again
- * with a growing delay, tries the next URL when one fails, says who it is
- * (AUTH, SELECT), and asks a silent server with PING.  One that has a leader
- * tries no URLs: it is where its leader is, for two servers may know different
- * things.
+ * nginx connects, reads and writes.  The connection keeps itself alive: it
+ * connects again with a growing delay, tries the next URL if one fails, logs
+ * in (AUTH, SELECT), and asks a silent server with PING.  A connection with a
+ * leader tries no URLs: it uses the server of its leader, because two servers
+ * may have different data.
  *
  *     resolve ──► connect ──► TLS ──► login ──► the owner's commands
  *
- * Names are resolved anew, by nginx's resolver, before the first of their
- * addresses is tried; what was known is used when that fails.
+ * nginx's resolver resolves a name again before the first address of the name
+ * is tried.  If that fails, the addresses known before are used.
  */
 
 
@@ -25,8 +25,8 @@
 
 
 /*
- * A reply as a whole: two messages of the greatest size.  hiredis keeps all
- * of a reply in memory, so that a greater one closes the connection.
+ * The maximum size of a reply: two messages of the maximum size.  hiredis
+ * keeps all of a reply in memory, so a greater reply closes the connection.
  */
 #define NGX_HTTP_KV_ROUTER_REPLY_MAX  (2 * KVR_MESSAGE_MAX)
 
@@ -139,7 +139,7 @@ ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
 ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
     ngx_http_kv_router_redis_t *r);
 
-/* says why, once until the server is there again, and plans the next try */
+/* logs why, once until the server is back, and schedules the next try */
 void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
     ngx_err_t err, char *reason, ngx_str_t *detail);
 
@@ -170,10 +170,10 @@ void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
 
 /* the directive */
 
-/* a URL that begins with a scheme of ours */
+/* does the URL begin with a scheme that is supported? */
 ngx_uint_t ngx_http_kv_router_redis_is_url(ngx_str_t *value);
 
-/* takes it to pieces and resolves its host; NGX_CONF_OK, or it was logged */
+/* parses a URL and resolves its host; NGX_CONF_OK, or an error was logged */
 char *ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_kv_router_redis_server_t *server);
 

@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What is said first to Redis: AUTH, SELECT, PING.
+ * The first commands of a connection: AUTH, SELECT, PING.
  */
 
 

@@ -117,7 +117,7 @@ ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r)
 
     ngx_http_kv_router_redis_debug(r, "begins TLS");
 
-    /* nginx says by itself what fails: once is enough */
+    /* nginx logs the failure itself: do not log it twice */
 
     if (ngx_http_kv_router_redis_current(r)->down) {
         r->log.log_level = NGX_LOG_EMERG;

@@ -2,14 +2,15 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Attempts: what comes of each time that a request is sent to a worker.
+ * Attempts: the result of each time that a request is sent to a worker.
  *
- * The balancer phase never hears of the last attempt, nor why one failed.
- * What hears of each is the peer's free(): it is called once for every peer
- * that was given, whatever happened.  So the peer's functions are wrapped,
- * around those of the keepalive module, which does the same around those of
- * the Lua module.  That is done when nginx makes the peer: while the balancer
- * phase runs its data is the Lua module's own in some versions.
+ * The balancer phase does not see the end of the last attempt, nor why an
+ * attempt failed.  nginx calls the peer's free() once for every peer that was
+ * used, with any result.  So the peer's functions are wrapped, around the
+ * functions of the keepalive module, which wraps the functions of the Lua
+ * module.  They are wrapped when nginx makes the peer, because in some
+ * versions the peer's data is the Lua module's own while the balancer phase
+ * runs.
  */
 
 
@@ -57,7 +58,7 @@ static ngx_http_kv_router_holder_t *ngx_http_kv_router_attempt_holder(
     kvr_health_t **health);
 static ngx_uint_t ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
     ngx_peer_connection_t *pc, ngx_uint_t state);
-static ngx_uint_t ngx_http_kv_router_attempt_whole(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_attempt_complete(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_kv_router_attempt_bad_status(
     ngx_http_request_t *r);
 static ngx_msec_t ngx_http_kv_router_attempt_pause(ngx_http_request_t *r);
@@ -68,7 +69,7 @@ static const char *ngx_http_kv_router_attempt_name(ngx_uint_t end);
 
 /* ---- candidates --------------------------------------------------------- */
 
-/* NULL: its number is another's by now; *health is its record */
+/* NULL: another worker has the number now; *health: the worker's record */
 
 static ngx_http_kv_router_holder_t *
 ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
@@ -376,8 +377,8 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
     if (end == NGX_HTTP_KV_ROUTER_STALE) {
 
         /*
-         * the worker had closed the connection before the request came: it
-         * has another chance, until none of those that were kept is left
+         * the worker had closed the connection before the request came:
+         * try the worker again, until no kept connection is left
          */
 
         if (ctx->stale == NGX_HTTP_KV_ROUTER_STALE_MAX) {
@@ -397,9 +398,9 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
     a->free(pc, a->data, state);
 
     /*
-     * the next try, if there is one, takes the load with it: meanwhile no
-     * other request has its place.  If there is none the error's header ends
-     * it.
+     * the load stays reserved for the next try, so that no other request
+     * takes the slot meanwhile; without a next try, the header of the error
+     * releases the load
      */
 
     if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))) {
@@ -515,13 +516,13 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
 
     if (nothing) {
 
-        /* what has no status line is taken for HTTP/0.9, and passed on */
+        /* nginx passes an answer without a status line as HTTP/0.9 */
 
         return u->header_sent ? (ngx_uint_t) KVR_FAILED_INVALID
                               : NGX_HTTP_KV_ROUTER_ABORTED;
     }
 
-    if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_whole(r)) {
+    if (state & NGX_PEER_NEXT || ngx_http_kv_router_attempt_complete(r)) {
         return NGX_HTTP_KV_ROUTER_DONE;
     }
 
@@ -536,7 +537,7 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
 /* Has all of the answer come? */
 
 static ngx_uint_t
-ngx_http_kv_router_attempt_whole(ngx_http_request_t *r)
+ngx_http_kv_router_attempt_complete(ngx_http_request_t *r)
 {
     ngx_event_pipe_t     *p;
     ngx_http_upstream_t  *u;

@@ -4,10 +4,11 @@
  *
  * Bounds: max_active, of workers and of the zone, over all processes of nginx.
  *
- * Who looks for room and takes it has the gate of the load tables meanwhile,
- * so that two processes never take the same place.  The gate is shut for some
- * microseconds; a process that dies in it opens it by that.  One that is
- * stopped there (SIGSTOP) may take a place twice when it goes on.
+ * A process that checks a maximum and then reserves holds the gate of the load
+ * tables meanwhile, so that two processes never reserve the same slot.  The
+ * gate is shut for some microseconds.  If a process dies in the gate, the gate
+ * opens.  If a process is stopped in the gate (SIGSTOP), a slot may be
+ * reserved twice when the process goes on.
  */
 
 

@@ -32,7 +32,7 @@ static kvr_match_t  *ngx_http_kv_router_matches;
 static uint32_t      ngx_http_kv_router_matches_size;
 
 
-/* Is id one of those in the list, which commas or blanks join? */
+/* Is id in the list, whose ids are joined by commas or blanks? */
 
 static ngx_uint_t
 ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id)
@@ -160,8 +160,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Who has how much of the prompt: *found of ngx_http_kv_router_matches, 0 when
- * there is nothing to look up.
+ * Looks the prompt up: *found is the number of holders found, in
+ * ngx_http_kv_router_matches; 0 if there are no hashes to look up.
  */
 
 static ngx_int_t
@@ -209,9 +209,9 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Eligible holders with their load.  Those that are out by their health are
- * spare ones, behind the others, unless there are no others.  NGX_BUSY: all
- * who could have the request are full.
+ * Lists eligible holders with their load.  Unhealthy holders come behind the
+ * candidates, for retries; if all are unhealthy, all are candidates.
+ * NGX_BUSY: all eligible workers are full.
  */
 
 static ngx_int_t
@@ -223,8 +223,8 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
 
     c = ctx->candidates;
 
-    out = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_OUT,
-                                  (ctx->fleet->n + 1) * sizeof(uint32_t));
+    out = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_OUT,
+                                    (ctx->fleet->n + 1) * sizeof(uint32_t));
     if (out == NULL) {
         return NGX_ERROR;
     }
@@ -296,11 +296,11 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 
     n = ctx->fleet->n + 1;
 
-    ctx->candidates = ngx_http_kv_router_room(ctx,
-                                 NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
+    ctx->candidates = ngx_http_kv_router_buffer(ctx,
+                                 NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
                                  n * sizeof(ngx_http_kv_router_candidate_t));
-    where = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_WHERE,
-                                    n * sizeof(uint32_t));
+    where = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
+                                      n * sizeof(uint32_t));
 
     if (ctx->candidates == NULL || where == NULL) {
         return NGX_ERROR;

@@ -53,7 +53,7 @@ ngx_http_kv_router_ctx_t *
 ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone)
 {
-    ngx_uint_t                   told;
+    ngx_uint_t                   rank_sent;
     ngx_pool_cleanup_t          *cln;
     ngx_http_kv_router_ctx_t    *ctx;
     ngx_http_kv_router_fleet_t  *fleet;
@@ -72,11 +72,11 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     if (ctx) {
         /* routed by another zone before: that is over now */
         ngx_http_kv_router_cleanup(ctx);
-        told = ctx->told;
+        rank_sent = ctx->rank_sent;
 
     } else {
 
-        told = 0;
+        rank_sent = 0;
 
         cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_kv_router_ctx_t));
         if (cln == NULL) {
@@ -94,7 +94,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ctx->reservation.holder = KVR_HOLDER_NONE;
     ctx->prefill.holder = KVR_HOLDER_NONE;
     ctx->cached_tokens = -1;
-    ctx->told = told;
+    ctx->rank_sent = rank_sent;
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
@@ -119,22 +119,22 @@ ngx_http_kv_router_cleanup(void *data)
 
 
 void *
-ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_room_e which, size_t size)
+ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_buffer_e which, size_t size)
 {
-    void                       *data;
-    ngx_http_kv_router_room_t  *room;
+    void                         *data;
+    ngx_http_kv_router_buffer_t  *buffer;
 
-    room = &ctx->rooms[which];
+    buffer = &ctx->buffers[which];
 
     /* a decision that was made stands on what it has */
 
-    if (size > room->size || ctx->reserved) {
+    if (size > buffer->size || ctx->reserved) {
 
         /* doubled: what is left behind is bounded */
 
-        if (size > room->size) {
-            size = ngx_max(size, 2 * room->size);
+        if (size > buffer->size) {
+            size = ngx_max(size, 2 * buffer->size);
         }
 
         data = ngx_palloc(ctx->request->pool, size);
@@ -142,9 +142,9 @@ ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
             return NULL;
         }
 
-        room->data = data;
-        room->size = size;
+        buffer->data = data;
+        buffer->size = size;
     }
 
-    return room->data;
+    return buffer->data;
 }

@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A request's context: all that is known of it, from its body to its end.
+ * A request's context: the state of its routing, from its body to its end.
  *
  * The context belongs to the request's pool and is found again by the pool's
  * cleanup, so that an internal redirect, which forgets module contexts, does
@@ -24,41 +24,41 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 
 /*
- * Memory of the request's pool, which is used again: while a request waits its
+ * Buffers of the request's pool, which are reused: while a request waits, its
  * candidates are listed 100 times a second, and a text has two prompts.
  */
 
 typedef enum {
-    NGX_HTTP_KV_ROUTER_ROOM_BODY = 0,
-    NGX_HTTP_KV_ROUTER_ROOM_HASHES,
-    NGX_HTTP_KV_ROUTER_ROOM_CANDIDATES,
-    NGX_HTTP_KV_ROUTER_ROOM_WHERE,
-    NGX_HTTP_KV_ROUTER_ROOM_OUT,
+    NGX_HTTP_KV_ROUTER_BUFFER_BODY = 0,
+    NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+    NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
+    NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
+    NGX_HTTP_KV_ROUTER_BUFFER_OUT,
 
-    NGX_HTTP_KV_ROUTER_ROOMS
-} ngx_http_kv_router_room_e;
+    NGX_HTTP_KV_ROUTER_BUFFERS
+} ngx_http_kv_router_buffer_e;
 
 typedef struct {
     void                           *data;
     size_t                          size;
-} ngx_http_kv_router_room_t;
+} ngx_http_kv_router_buffer_t;
 
 
 typedef struct {
-    ngx_http_request_t             *request;       /* whose it is */
+    ngx_http_request_t             *request;       /* this is the context of */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
 
-    ngx_http_kv_router_room_t       rooms[NGX_HTTP_KV_ROUTER_ROOMS];
+    ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
-    uint32_t                        roles;         /* that are eligible */
+    uint32_t                        roles;         /* eligible roles */
 
     ngx_http_kv_router_match_t      match;
-    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and those that
-                                                      are out, for retries */
+    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and unhealthy
+                                                      ones, for retries */
     uint32_t                        ncandidates;   /* of both */
 
     uint64_t                       *chains;        /* of predictions */
@@ -71,7 +71,7 @@ typedef struct {
     ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
     uint32_t                       *ranked;        /* for retries */
     uint32_t                        nranked;
-    uint32_t                        rank;          /* that an engine was told;
+    uint32_t                        rank;          /* sent to the engine;
                                                       UINT32_MAX: none */
     u_char                         *tried;         /* of each candidate */
     ngx_uint_t                      tries;
@@ -90,21 +90,21 @@ typedef struct {
 
     ngx_uint_t                      output_tokens; /* of a streamed answer */
 
-    kvr_answer_t                   *answer;        /* its end; NULL */
-    int64_t                         cached_tokens; /* that the engine told;
-                                                      -1: it didn't */
+    kvr_answer_t                   *answer;        /* the answer's end; NULL */
+    int64_t                         cached_tokens; /* as the engine reported;
+                                                      -1: not reported */
     double                         *costs;         /* to be shown; NULL */
 
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */
     unsigned                        again:1;       /* at the same worker */
-    unsigned                        told:1;        /* a rank, to an engine, of
-                                                      this zone or another */
+    unsigned                        rank_sent:1;   /* this zone or another set
+                                                      a rank in the request */
     unsigned                        line_end:1;    /* the last byte of it */
     unsigned                        prompted:1;    /* prompt, allowed and roles
-                                                      are what they should */
+                                                      are set */
     unsigned                        matched:1;     /* match and candidates
-                                                      are those of prompt */
+                                                      belong to prompt */
     unsigned                        dry:1;         /* nothing is counted */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;
@@ -120,9 +120,12 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
 
-/* room: of size bytes at least; what it had is lost.  NULL: no memory */
-void *ngx_http_kv_router_room(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_room_e which, size_t size);
+/*
+ * A buffer of at least size bytes; its former content is lost.  NULL: out of
+ * memory.
+ */
+void *ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_buffer_e which, size_t size);
 
 
 /* called for each context that ends, before its fleet is put back */

@@ -39,7 +39,7 @@ ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
             zone->fleet = fleet;
         }
 
-        /* without memory for a new copy the old one has to do */
+        /* without memory for a new copy, the old copy is used */
     }
 
     if (zone->fleet) {
@@ -127,7 +127,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     rc = kvr_router_read_worker(k, slot, &conf, &flags, &generation);
 
     if (rc == KVR_BUSY) {
-        /* somebody writes it: the next request looks again */
+        /* a process is writing the worker: the next request looks again */
         fleet->version--;
         return NGX_OK;
     }
@@ -154,7 +154,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     for (rank = 0; rank < conf.ranks; rank++) {
 
         if (fleet->n == fleet->size) {
-            /* what came since is in the next version's copy */
+            /* holders added meanwhile will be in the next copy */
             return NGX_OK;
         }
 

@@ -22,8 +22,8 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 /* ---- before the decision ------------------------------------------------ */
 
 /*
- * What a candidate may have by predictions counts as held in device; what of
- * the prompt is in flight there is not counted again.
+ * Blocks that a candidate has by predictions count as held in device.  Blocks
+ * of the prompt that are in flight there are not counted as new load.
  */
 
 ngx_int_t

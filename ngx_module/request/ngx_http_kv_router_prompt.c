@@ -73,7 +73,7 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_HTTP_KV_ROUTER_NO_BODY;
     }
 
-    p = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_BODY, size);
+    p = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_BODY, size);
     if (p == NULL) {
         return NGX_HTTP_KV_ROUTER_BAD_BODY;
     }
@@ -256,8 +256,8 @@ ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
         return NGX_OK;
     }
 
-    hashes = ngx_http_kv_router_room(ctx, NGX_HTTP_KV_ROUTER_ROOM_HASHES,
-                                     blocks * sizeof(uint64_t));
+    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+                                       blocks * sizeof(uint64_t));
     if (hashes == NULL) {
         return NGX_ERROR;
     }

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Behind one address there may be several ranks: the engine is told which one
- * in a header of the request, at each try.
+ * Behind one address there may be several ranks: a header of the request names
+ * the rank, at each try.
  */
 
 
@@ -55,16 +55,16 @@ ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
     }
 
     *rank = ctx->rank;
-    ctx->told = 1;
+    ctx->rank_sent = 1;
 
     return NGX_OK;
 }
 
 
 /*
- * A worker with one rank is told it, too, when another one was told its own
- * before.  The request was made when the first worker was chosen: it has to be
- * made again.
+ * If an earlier try named a rank, the next try must name the rank of its own
+ * worker, even if that worker has only one.  nginx made the upstream request
+ * for the first worker: the request must be made again.
  */
 
 ngx_int_t
@@ -88,7 +88,7 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     }
 
     ctx->rank = rank;
-    ctx->told = 1;
+    ctx->rank_sent = 1;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router rank %uD is told to the engine", rank);

@@ -147,7 +147,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         }
     }
 
-    /* who only prefills is no one to retry at */
+    /* a worker that only prefills can't be retried at */
 
     for (k = 0; k < ctx->ncandidates; k++) {
         ctx->tried[k] = ctx->candidates[k].role == KVR_ROLE_PREFILL
@@ -205,7 +205,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     ctx->reserved = 1;
 
-    if (ctx->told
+    if (ctx->rank_sent
         || ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates))
     {
         ctx->rank = ctx->chosen->rank;
@@ -271,9 +271,9 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 /* ---- the balancer ------------------------------------------------------- */
 
 /*
- * The next candidate that was not tried, and is well just now: in the policy's
- * order, then by overlap and load.  UINT32_MAX when there is none.  anyhow:
- * also one that is out.
+ * The next candidate that was not tried and is healthy now: in the policy's
+ * order, then by overlap and load.  UINT32_MAX: none.  anyhow: unhealthy
+ * candidates, too.
  */
 
 static uint32_t
@@ -321,9 +321,10 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 
 
 /*
- * Candidate i gets the request, or, when it can't have it, or is UINT32_MAX,
- * the next best one.  Those that are out come last: who is left then is tried
- * all the same.  i again: nobody is left.  UINT32_MAX: nor has i room.
+ * Gives the request to candidate i, or, if i is not usable or UINT32_MAX, to
+ * the next best one, and returns its number.  Unusable candidates come last
+ * and are tried all the same.  If none is left, returns i, or UINT32_MAX if i
+ * is full.
  */
 
 static uint32_t
@@ -576,7 +577,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* What the request had reserved is given back: its context goes. */
+/* Gives all reservations of the request back: its context ends. */
 
 static void
 ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)

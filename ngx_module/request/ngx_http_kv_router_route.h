@@ -17,10 +17,10 @@
 #include "ngx_http_kv_router_ctx.h"
 
 
-/* prompt: as one of less than a block; its model stays */
+/* prompt: makes the prompt one of less than a block; its model stays */
 void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);
 
-/* rank: has the worker of candidate i several? */
+/* rank: has the worker of candidate i several ranks? */
 ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
 /*
@@ -30,66 +30,66 @@ ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
-/* load: predictions, and what is in flight already, go into the candidates */
+/* load: adds predictions, and prompts in flight, to the candidates' overlap */
 ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
-/* load: reservation s, of nothing, is the request's at candidate i */
+/* load: makes s, an empty reservation, the request's at candidate i */
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
 
 /*
- * bound: has the worker of candidate i, or the zone, all the requests that it
- * may have?
+ * bound: has the worker of candidate i, or the zone, its maximum number of
+ * requests?
  */
 ngx_uint_t ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
 
 /*
- * bound: leaves candidates out whose workers have all the requests that they
- * may have; answers how many of n are left
+ * bound: leaves candidates out whose workers have their maximum number of
+ * requests; returns how many of n are left
  */
 uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c,
     uint32_t n);
 
 /*
- * bound: between these two no other process looks for room and takes it.  They
- * do nothing where nothing is bounded.
+ * bound: between these two calls no other process checks the maximum numbers
+ * and reserves.  They do nothing if no maximum is configured.
  */
 void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
 
-/* prefill: how the one elsewhere has ended, as attempts do; nothing twice */
+/* prefill: the prefill elsewhere ended, as an attempt ends; counts once */
 void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,
     ngx_uint_t how);
 
-/* load: a piece of a streamed answer: what it adds */
+/* load: counts the tokens of a buffer of a streamed answer */
 void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
-/* load: gives all of it back, once; s is of nothing then */
+/* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
 
 /*
- * attempt: candidate i may have a request; anyhow: even when it has failed.
- * Never when it is gone, or drains.
+ * attempt: can candidate i have a request?  anyhow: even if its worker failed.
+ * Never if the worker is gone, or drains.
  */
 ngx_uint_t ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow);
 
-/* it gets one; NGX_DECLINED: not this one */
+/* attempt: candidate i gets the request; NGX_DECLINED: it is not usable */
 ngx_int_t ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow);
 
-/* the same for a try that is not the request's own */
+/* attempt: the same with a ticket of its own, for a prefill elsewhere */
 ngx_int_t ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow, kvr_ticket_t *ticket);
 
 /*
- * How an attempt ended: a kvr_failure_t, or one of these.  pause: milliseconds
- * that the worker asked for, or 0.  The ticket's is over with that, but for an
- * answer that has only begun.
+ * attempt: an attempt ended; end: a kvr_failure_t, or one of these.  pause:
+ * the worker asked for so many milliseconds, or 0.  This ends the ticket's
+ * attempt, unless an answer has only begun.
  */
 
 #define NGX_HTTP_KV_ROUTER_DONE     KVR_FAILURES
@@ -100,10 +100,10 @@ void ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_candidate_t *c, kvr_ticket_t *ticket, ngx_uint_t end,
     ngx_msec_t pause);
 
-/* the chosen one's attempt is not to be, or without an end to be judged by */
+/* attempt: the attempt is given up, or ended without a result to judge by */
 void ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx);
 
-/* the first byte of an answer; NGX_DECLINED: its status is a failure */
+/* attempt: an answer begins; NGX_DECLINED: its status is a failure */
 ngx_int_t ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
 
 /* attempt: after all upstreams of the configuration were made */
@@ -116,14 +116,14 @@ void ngx_http_kv_router_attempt_init(ngx_conf_t *cf);
 ngx_int_t ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
-/* the context goes */
+/* attempt: the context ends */
 void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 
-/* usage: a piece of the answer, the last one included */
+/* usage: a buffer of the answer, the last one included */
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
-/* usage: a verdict's likely causes, as a question; NULL: it is no bad one */
+/* usage: a verdict's likely causes, as a question; NULL: a good verdict */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
 
 /* usage: by the timer of each process: does what was predicted come true? */

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What an engine says that it had cached, against what was predicted; and the
- * watchdog for when the two never agree.
+ * Compares the cached tokens that an engine reports with the prediction, and
+ * warns (the watchdog) if the two never agree.
  */
 
 
@@ -15,7 +15,7 @@
 #define NGX_HTTP_KV_ROUTER_JUDGE_PERIOD  1000
 
 
-static void ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx);
 static void ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t number);
 
@@ -32,7 +32,7 @@ ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     if (r->headers_out.status != NGX_HTTP_OK || ctx->prefiller
         || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done)
     {
-        /* what came from another worker's cache was not found here */
+        /* blocks from another worker's cache are no hits of this worker */
         return;
     }
 
@@ -55,30 +55,30 @@ ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     if (b->last_buf && ctx->answer) {
         ctx->usage_done = 1;
-        ngx_http_kv_router_usage_told(ctx);
+        ngx_http_kv_router_usage_reported(ctx);
     }
 }
 
 
 static void
-ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx)
+ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t                         known, worker;
     kvr_router_t                    *k;
-    kvr_answer_usage_t               told;
+    kvr_answer_usage_t               usage;
     kvr_usage_answer_t               a;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (!kvr_answer_usage(ctx->answer, &told)) {
+    if (!kvr_answer_usage(ctx->answer, &usage)) {
         return;
     }
 
-    ctx->cached_tokens = told.cached_tokens;
+    ctx->cached_tokens = usage.cached_tokens;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router usage: the engine had %uL of %uL tokens cached, "
-                   "%uD of %uD blocks were known", told.cached_tokens,
-                   told.prompt_tokens, ctx->chosen->device,
+                   "%uD of %uD blocks were known", usage.cached_tokens,
+                   usage.prompt_tokens, ctx->chosen->device,
                    ctx->match.prompt_blocks);
 
     if (ctx->match.prompt_blocks == 0) {
@@ -104,10 +104,10 @@ ngx_http_kv_router_usage_told(ngx_http_kv_router_ctx_t *ctx)
 
     a.block_size = ctx->match.block_size;
     a.blocks = ctx->match.prompt_blocks;
-    a.prompt_tokens = told.prompt_tokens;
+    a.prompt_tokens = usage.prompt_tokens;
     a.predicted = (uint64_t) known * a.block_size;
     a.best = (uint64_t) ngx_max(ctx->best, known) * a.block_size;
-    a.cached = told.cached_tokens;
+    a.cached = usage.cached_tokens;
 
     kvr_usage_add(&ctx->zone->sh->usage[worker], c->generation, &a);
 }

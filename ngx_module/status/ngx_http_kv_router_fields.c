@@ -253,7 +253,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
 #undef counter
 
 
-/* Others may be adding to it. */
+/* Reads a field once: other processes may be adding to it. */
 
 uint64_t
 ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)

@@ -189,7 +189,7 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* What the watchdog says of a worker, below the table. */
+/* The watchdog's verdict on a worker, below the table. */
 
 static void
 ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,

@@ -260,7 +260,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_bool(g, "truncated",
                                 w->flags & KVR_WORKER_TRUNCATED);
 
-    /* which blocks the groups that are not indexed hold is not known */
+    /* the blocks of groups that are not indexed are not known */
 
     ngx_http_kv_router_gen_str(g, "scores", w->flags & KVR_WORKER_HYBRID
                                             ? "upper_bounds" : "as_held");

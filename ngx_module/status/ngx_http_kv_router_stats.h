@@ -65,8 +65,8 @@ ngx_uint_t ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_load_t *load);
 
 /*
- * What the engine itself reports of a holder; its age in ms, -1: nothing.  The
- * array of those of a worker that are known.
+ * The load that the engine itself reports of a holder; age in ms, -1: no
+ * report.  reports_json() writes an array of the known ranks of a worker.
  */
 int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_report_load_t *load);

@@ -8,7 +8,7 @@
 #include "ngx_http_kv_router_watch.h"
 
 
-/* what a scrape is made of: read once, written metric by metric */
+/* the values of a scrape: read once, written metric by metric */
 
 typedef struct {
     ngx_uint_t                      worker;    /* index of the array */
@@ -720,7 +720,7 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 }
 
 
-/* What is not known has no sample. */
+/* An unknown value has no sample. */
 
 static void
 ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,

@@ -15,8 +15,8 @@
 
 
 /*
- * Why the confidence in a worker is what it is: "none", "no_events", "silent",
- * "redis_down", or what kvr_degraded_name() says; number as for the confidence
+ * The reason of the confidence in a worker: "none", "no_events", "silent",
+ * "redis_down", or a word of kvr_degraded_name(); number: the worker's number
  */
 const char *ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number);
@@ -28,7 +28,7 @@ ngx_uint_t ngx_http_kv_router_never_matched(ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
     uint32_t found);
 
-/* by the lease's timer: says once in the log what it sees */
+/* called by the lease's timer: logs each finding once */
 void ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c);
 
 

@@ -595,7 +595,7 @@ bool
 kvr_fleet_wants_snapshot(const kvr_worker_t *w)
 {
     return kvr_load32(&w->stream.source) == KVR_SOURCE_ENVELOPE
-           && kvr_load32(&w->stream.whole) == 0
+           && kvr_load32(&w->stream.contiguous) == 0
            && kvr_load32(&w->stream.reason) != KVR_DEG_INCOMPLETE;
 }
 

@@ -107,13 +107,14 @@ typedef struct {
     uint32_t    at;                 /* events of seq + 1 applied already, as
                                        they were sent */
     uint32_t    source;             /* kvr_source_t */
-    uint32_t    whole;              /* contiguous since a complete start */
+    uint32_t    contiguous;         /* nothing is missing since a complete
+                                       start */
     uint32_t    confidence;         /* kvr_confidence_t; STALE also depends
                                        on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
-    uint32_t    told_sizes;         /* bits of block sizes that don't fit and
+    uint32_t    logged_sizes;       /* bits of block sizes that don't fit and
                                        were told: kvr_warning.c */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;

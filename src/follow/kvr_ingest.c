@@ -85,7 +85,7 @@ kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
     if (rc == KVR_OK) {
         flags = k->fleet.workers[in->worker].flags;
 
-        /* one that left Redis, and goes on without a registration */
+        /* a worker that left Redis goes on without a registration */
 
         if (flags & KVR_WORKER_DELETED && !(flags & KVR_WORKER_FOREIGN)
             && !kvr_worker_tombstone(flags))
@@ -135,7 +135,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     why = KVR_WHY_NONE;
 
     in->refused = 0;
-    in->misfit = false;
+    in->bad_block_size = false;
     in->halfway = false;
     in->warning.noted = 0;
     memset(&in->msg, 0, sizeof(kvr_message_t));
@@ -184,7 +184,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
             || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
     {
-        /* what can't be read makes no worker, nor brings one back */
+        /* an unreadable message neither makes nor restores a worker */
         kvr_shard_unlock(k);
         *detail = text;
         return KVR_INGEST_DROP;
@@ -230,7 +230,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         *detail = text;
         kvr_ingest_refuse(in, w, why);
 
-        /* who sends no envelopes has no other way to tell that it is lost */
+        /* without envelopes there is no number that would show the loss */
 
         if (in->msg.form != KVR_FORM_ENVELOPE
             && w->stream.source != KVR_SOURCE_ENVELOPE
@@ -282,10 +282,11 @@ kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
 
 
 /*
- * EVENTS.md section 7, rule 7.  But where the known epoch has heartbeats no
- * more, and a lower one does, that is gone back to: Redis has lost what was,
- * and the clock of who began after it was set back.  Log and snapshot tell the
- * rest.  Who only ends late says no such thing.
+ * EVENTS.md section 7, rule 7.  Exception: if the known epoch sends no more
+ * heartbeats and a lower epoch does, the stream goes back to the lower epoch.
+ * Redis lost its data, and the clock of the publisher that started afterwards
+ * was set back.  Log and snapshot repair the view.  A publisher that only ends
+ * late sends no heartbeats.
  */
 
 static kvr_ingest_verdict_t
@@ -348,8 +349,8 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
         if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
 
-            /* it began anew, knows all, and said nothing yet */
-            kvr_stream_anew(k, in->worker, m->epoch);
+            /* the publisher restarted, knows all, and sent nothing yet */
+            kvr_stream_restart(k, in->worker, m->epoch);
         }
 
         if ((m->epoch == s->epoch && m->seq == s->seq)
@@ -375,10 +376,10 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         return KVR_INGEST_DROP;
     }
 
-    /* what was gone back to begins anew, too, where all of it can be had */
+    /* the first message of an epoch: the view starts empty */
 
-    if (m->seq == 1 && (m->epoch > s->epoch || !s->whole)) {
-        kvr_stream_anew(k, in->worker, m->epoch);
+    if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
+        kvr_stream_restart(k, in->worker, m->epoch);
         return KVR_INGEST_APPLY;
     }
 
@@ -453,12 +454,12 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
         used += 1 + kvr_ingest_part(in, w, blocks - used);
 
         /*
-         * At once: clears that follow may be of other ranks, and who has to go
-         * on with the message is to know.
+         * Stored at once: later clears of the message may be of other ranks,
+         * and a process that goes on with the message must know the loss.
          */
 
         if (in->refused > refused) {
-            kvr_stream_refused(k, w, in->misfit);
+            kvr_stream_refused(k, w, in->bad_block_size);
         }
 
         if (in->msg.form == KVR_FORM_ENVELOPE && !in->halfway
@@ -513,15 +514,15 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 
 
 /*
- * 0: the event is not to be cut; else how many blocks a handle of it stands
- * for at most, or 1 where its locals tell.
+ * 0: the event must not be cut; else the maximum number of blocks of one of
+ * the event's handles, or 1 if the event has local hashes.
  *
- * The cursor counts whole events: what a process did of one before it stopped
- * is done again from the log, so that of envelopes only those events are cut
- * that may be done twice.  What came without is never read again.  But a block
- * that an offload tells of is done with those before it that are gone.  Of a
- * RouterEvent the first part has the number: when that is not to be applied,
- * the others are not.
+ * The cursor counts complete events: if a process stops in an event, the event
+ * is applied again from the log.  So only events that can be applied twice are
+ * cut, if they came in envelopes; messages without envelope are never read
+ * again.  An offload is not cut: a block is restored together with the blocks
+ * before it that are gone.  Of a RouterEvent the first part has the number: if
+ * that part must not be applied, the other parts are not.
  */
 
 static uint32_t
@@ -547,7 +548,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
         return kvr_span_longest(in->shard, in->worker, ev);
     }
 
-    /* one that is refused is refused as a whole */
+    /* all blocks of a refused event are refused */
 
     if (kvr_span_of(ev, in->shard->params, &span, &n) != KVR_WHY_NONE
         || n != ev->nhandles)
@@ -568,7 +569,7 @@ kvr_ingest_warning(kvr_ingest_t *in, char text[KVR_WARNING_LEN])
 }
 
 
-/* The rest of the message can't be read; or nothing of it, which was told. */
+/* The rest of the message, or all of it (warned of before), is unreadable. */
 
 static void
 kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
@@ -583,11 +584,11 @@ kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
     }
 
     kvr_stream_missed(in->shard, in->worker, KVR_RANKS_MAX);
-    kvr_stream_refused(in->shard, w, in->misfit);
+    kvr_stream_refused(in->shard, w, in->bad_block_size);
 }
 
 
-/* The message is applied as a whole: the cursor moves on. */
+/* All of the message is applied: the cursor moves on. */
 
 static void
 kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)

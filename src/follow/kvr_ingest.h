@@ -3,8 +3,8 @@
  *
  * Ingest: messages of workers' event streams, applied to the zone in slices.
  *
- * The state machine of EVENTS.md section 7 stands here.  A kvr_ingest_t is a
- * process's own; it works for the holder of the lease of a worker's shard, and
+ * The state machine of EVENTS.md section 7 is here.  A kvr_ingest_t belongs to
+ * one process; it works for the holder of the lease of a worker's shard, and
  * every slice checks that lease's token under the shard's lock.  The cursor
  * (epoch, seq, events of seq + 1 applied) is in the zone and is committed
  * together with what it covers.
@@ -34,12 +34,12 @@ typedef enum {
                                heartbeat, or refused and counted */
     KVR_INGEST_GAP,         /* messages are missing before this one: repair
                                from the log; the message is not applied */
-    KVR_INGEST_BUSY,        /* the lock was not to be had: open it again */
+    KVR_INGEST_BUSY,        /* the lock is taken: open it again */
     KVR_INGEST_LOST         /* the lease is gone */
 } kvr_ingest_verdict_t;
 
 
-/* What a stream stands at, for the repair. */
+/* The last message applied of a stream; a repair begins behind it. */
 typedef struct {
     uint64_t    epoch;      /* 0: nothing was ever applied */
     uint64_t    seq;
@@ -51,17 +51,19 @@ kvr_ingest_t *kvr_ingest_create(kvr_router_t *k);
 void kvr_ingest_destroy(kvr_ingest_t *in);
 
 /*
- * How many blocks of engines that send bare batches are remembered, instead of
- * KVR_NORMALISE_BLOCKS; to be said before the first message.
+ * Sets the maximum number of remembered blocks of engines that send bare
+ * batches, instead of KVR_NORMALISE_BLOCKS.  Must be called before the first
+ * message.
  */
 void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
 
 /*
  * Looks at one message of the channel or log of `worker`.  The bytes must
  * stay until the last step.  live: from pub/sub; false: from the log, read in
- * order.  A worker not known is made (KVR_WORKER_SEEN) while there is room.
- * *detail says in words what was refused, else NULL.  That may be all that an
- * envelope wraps: then it is KVR_INGEST_APPLY, for the stream goes on with it.
+ * order.  An unknown worker is made (KVR_WORKER_SEEN) if the zone has space.
+ * *detail: the reason of a refusal, in words, or NULL.  If an envelope is
+ * readable and all its events are refused, the verdict is KVR_INGEST_APPLY,
+ * because the stream goes on behind the message.
  */
 kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
     size_t len, const void *bytes, size_t n, bool live, uint64_t now_ms,
@@ -69,31 +71,32 @@ kvr_ingest_verdict_t kvr_ingest_open(kvr_ingest_t *in, const char *worker,
 
 /*
  * Applies events until about `blocks` blocks are done.  KVR_OK: more to do;
- * KVR_DONE; KVR_BUSY: the lock was not to be had, try again; KVR_LOST.
+ * KVR_DONE; KVR_BUSY: the lock is taken, try again; KVR_LOST: the lease is
+ * gone.
  *
  * An engine's own event in an envelope, which kv-relay never sends, is not
- * cut: done again from the log it would count its copies twice.  The longest,
- * of 65536 blocks of 16 tokens, is a step of 0.1 s, of 0.5 s when it is the
- * first to touch the zone's memory.  To read an event is no part of a slice
- * either: 20 ms for the longest.
+ * cut: applied again from the log, the event would count its copies twice.
+ * The longest, of 65536 blocks of 16 tokens, is a step of 0.1 s, of 0.5 s when
+ * it is the first to touch the zone's memory.  To read an event is no part of
+ * a slice either: 20 ms for the longest.
  */
 kvr_rc_t kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks);
 
 /*
- * To be asked after each step, until it is false: whether something was
- * refused for a reason that its worker never gave before; text then says which
- * worker and why, once.
+ * True: an event was refused for a reason that is new for its worker; text is
+ * a message that names the worker and the reason, once.  Must be called after
+ * each step, until it returns false.
  */
 bool kvr_ingest_warning(kvr_ingest_t *in, char text[KVR_WARNING_LEN]);
 
-/* Where the worker's stream stands.  KVR_DECLINED: not known. */
+/* The cursor of the worker's stream.  KVR_DECLINED: no such worker. */
 kvr_rc_t kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_cursor_t *cursor);
 
 /*
- * After KVR_INGEST_GAP: the last of the missing messages, which is what
- * kvr_ingest_repair_failed() takes to go on.  That is seq - 1 of the message
- * opened, and seq of a heartbeat.  KVR_DECLINED: not known.
+ * After KVR_INGEST_GAP: the last of the missing messages, the argument of
+ * kvr_ingest_repair_failed().  For a message opened this is its seq - 1, for a
+ * heartbeat its seq.  KVR_DECLINED: not known.
  */
 kvr_rc_t kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last);
 
@@ -102,28 +105,29 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
     size_t len);
 
 /*
- * A shard is listened to from now on.  repair: what its workers published in
- * envelopes before is still to be read, and all of them are SYNCING until
- * then; otherwise nobody will read it, and they are STALE until the next
- * message or heartbeat tells whether there was any.  KVR_BUSY, KVR_LOST.
+ * This process listens to a shard from now on.  repair: earlier messages of
+ * the shard's workers will be read from their logs, and these workers are
+ * SYNCING until then.  Without repair, these workers are STALE until the next
+ * message or heartbeat shows whether messages are missing.  KVR_BUSY,
+ * KVR_LOST.
  */
 kvr_rc_t kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard,
     bool repair);
 
-/* The log was read to its end, without a hole, and the stream stands there. */
+/* A repair ends: the log was read to its end, and no message is missing. */
 kvr_rc_t kvr_ingest_repair_end(kvr_ingest_t *in, const char *worker,
     size_t len);
 
 /*
- * The log does not reach back to the cursor: the view is kept, DEGRADED, and
- * the stream goes on behind (epoch, seq).
+ * A repair ends: the log does not reach back to the cursor.  The view is kept,
+ * DEGRADED, and the stream goes on behind (epoch, seq).
  */
 kvr_rc_t kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker,
     size_t len, uint64_t epoch, uint64_t seq);
 
 /*
- * Messages of a worker were dropped unread.  Envelopes have numbers that tell;
- * whoever sends none is DEGRADED by this.
+ * Messages of a worker were dropped unread.  A worker that sends envelopes is
+ * left alone, because the numbers will show the loss; another is DEGRADED.
  */
 kvr_rc_t kvr_ingest_dropped(kvr_ingest_t *in, const char *worker, size_t len);
 

@@ -87,9 +87,9 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
 
 /*
- * A rank that begins anew says its windows one after another, and perhaps the
- * smallest first.  As long as another rank holds blocks of a larger one, that
- * is the one to go by.
+ * A rank that restarts sends its windows one after another, perhaps the
+ * smallest first.  While another rank holds blocks of a larger window, the
+ * larger window is used.
  */
 
 static void
@@ -154,14 +154,14 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_INVALID) {
         in->refused++;
-        in->misfit = in->misfit || why == KVR_WHY_BLOCK_SIZE;
+        in->bad_block_size = in->bad_block_size || why == KVR_WHY_BLOCK_SIZE;
         kvr_ingest_missed(in, ev, why);
         kvr_warning_note(&in->warning, &k->mem, w, why, ev,
                          ev->verdict == KVR_REFUSED
                          ? kvr_decoder_detail(in->decoder) : "");
     }
 
-    /* what is filtered as a whole may be of groups with another size */
+    /* an event that is filtered can be of a group with another block size */
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size
         && (rc == KVR_OK || kvr_why_class(why) != KVR_WHY_IS_FILTERED))
@@ -191,7 +191,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
     if (kvr_fleet_holder(&k->fleet, in->worker, ev->rank, &holder)
         != KVR_OK)
     {
-        return true;            /* kvr_shard_apply() says what is wrong */
+        return true;            /* kvr_shard_apply() will find the error */
     }
 
     h = &k->fleet.holders[holder];
@@ -204,7 +204,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             return false;
         }
 
-        /* the numbers begin anew, and so does the rank; others may not */
+        /* the numbers restart: so does this rank, other ranks may not */
 
         kvr_count(k, &w->counters.restarts, 1);
         kvr_shard_clear(k, holder);
@@ -227,7 +227,7 @@ kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
 {
     bool  unranked;
 
-    /* a rank that the zone has no room for is not one of any rank */
+    /* no space for this rank: the loss is of unknown rank, not this one's */
 
     unranked = ev->unranked
                || (why == KVR_WHY_RANK && ev->verdict == KVR_REFUSED);
@@ -240,13 +240,13 @@ kvr_ingest_missed(kvr_ingest_t *in, const kvr_event_t *ev, kvr_why_t why)
 static void
 kvr_ingest_cleared(kvr_ingest_t *in, const kvr_worker_t *w, uint32_t rank)
 {
-    if (w->stream.whole && w->stream.reason == KVR_FINE && !in->refused) {
+    if (w->stream.contiguous && w->stream.reason == KVR_FINE && !in->refused) {
         return;
     }
 
     if (kvr_stream_cleared(in->shard, in->worker, rank)) {
         in->refused = 0;
-        in->misfit = false;
+        in->bad_block_size = false;
     }
 }
 

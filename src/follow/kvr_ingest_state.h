@@ -18,15 +18,16 @@ struct kvr_ingest_s {
     kvr_shard_t          *shard;    /* of the worker that was last named */
     kvr_decoder_t        *decoder;
     kvr_message_t         msg;
-    kvr_why_t             unread;   /* why no event of it can be read;
-                                       KVR_WHY_NONE: they can */
+    kvr_why_t             unread;   /* why no event of the message can be
+                                       read; KVR_WHY_NONE: all can */
     kvr_event_t           event;
-    uint32_t              done;     /* of its handles */
-    bool                  halfway;  /* it has more */
-    uint32_t              worker;   /* slot there, of the message opened */
+    uint32_t              done;     /* handles of the event applied */
+    bool                  halfway;  /* the event has more handles */
+    uint32_t              worker;   /* slot in the shard, of msg */
     uint32_t              generation;
     uint32_t              refused;  /* events of the message */
-    bool                  misfit;   /* a block size that is no multiple */
+    bool                  bad_block_size;  /* of an event: is no multiple
+                                              of the zone's */
     kvr_warning_t         warning;
     kvr_normaliser_t     *engine;   /* for bare batches; made when the first
                                        one comes */
@@ -35,27 +36,26 @@ struct kvr_ingest_s {
 
 
 /*
- * Finds the worker, or makes it; under the lock.  KVR_DECLINED for one that
- * was deleted or is of another zone, KVR_FULL when there is no room for
- * another.
+ * Finds the worker, or makes it; the shard's lock is held.  KVR_DECLINED: the
+ * worker was deleted or is of another zone; KVR_FULL: the zone has no space
+ * for another worker.
  */
 kvr_rc_t kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len);
 
 /*
- * Applies an event; what is wrong with it is counted and ends with it.  As
- * kvr_shard_apply(), and KVR_DECLINED for a RouterEvent that is not to be
- * applied by its number.
+ * Applies an event and counts its errors.  Returns as kvr_shard_apply(), and
+ * KVR_DECLINED for a RouterEvent whose number says not to apply it.
  */
 kvr_rc_t kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w,
     const kvr_event_t *ev);
 
 /*
- * Sets the confidence in in->worker's view.  Where it becomes EXACT the worker
- * is taken to be back: its engine and its publisher are in step.
+ * Sets the confidence in in->worker's view.  If the view becomes EXACT, the
+ * engine and its publisher are in step: the worker is taken to be back.
  */
 void kvr_ingest_confidence(kvr_ingest_t *in, kvr_worker_t *w);
 
-/* Counts an event, or what can't be read, as refused. */
+/* Counts an event, or an unreadable message, as refused. */
 void kvr_ingest_refuse(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why);
 
 

@@ -97,7 +97,8 @@ kvr_snapshot_newer(const kvr_worker_t *w, const kvr_snapshot_head_t *head,
         return true;
     }
 
-    return kvr_load32(&w->stream.whole) == 0 && (begin || head->seq == seq);
+    return kvr_load32(&w->stream.contiguous) == 0
+           && (begin || head->seq == seq);
 }
 
 
@@ -187,7 +188,7 @@ kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 
     m = &s->msg;
 
-    /* of an entry nothing but its envelope has to be read */
+    /* only the envelope of an entry must be readable */
 
     if (kvr_message_open(s->decoder, bytes, n, &s->msg, &why, detail)
         != KVR_OK && m->form != KVR_FORM_ENVELOPE)
@@ -353,7 +354,7 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
     s->done += kvr_event_part(ev, s->done, blocks / span, &part);
 
     if (kvr_snapshot_apply(s, w, &part) == KVR_INVALID) {
-        s->done = ev->nhandles;         /* it is refused once */
+        s->done = ev->nhandles;         /* the rest would be refused, too */
     }
 
     return kvr_max(part.nhandles * span, part.nlocals);
@@ -375,7 +376,7 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     rc = kvr_shard_apply(k, s->worker, ev, &unknown, &why);
     k->fleet.aside = false;
 
-    /* what is wrong with it is not wrong with the view that is looked at */
+    /* an error of the snapshot is no error of the worker's current view */
 
     if (w->stream.reason != reason) {
         kvr_set32(&k->mem, &w->stream.reason, reason);
@@ -425,7 +426,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
     m = &s->shard->mem;
 
     if (!kvr_snapshot_newer(w, &s->head, false)) {
-        *behind = s->head.epoch == stream->epoch && !stream->whole;
+        *behind = s->head.epoch == stream->epoch && !stream->contiguous;
         kvr_shard_unlock(s->shard);
         return KVR_DECLINED;
     }
@@ -448,7 +449,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
     kvr_set64(m, &stream->seq, s->head.seq);
     kvr_set32(m, &stream->at, 0);
     kvr_set32(m, &stream->source, KVR_SOURCE_ENVELOPE);
-    kvr_set32(m, &stream->whole, s->head.complete);
+    kvr_set32(m, &stream->contiguous, s->head.complete);
     kvr_set32(m, &stream->reason,
               !s->head.complete ? KVR_DEG_INCOMPLETE
               : s->full ? KVR_DEG_FULL
@@ -456,7 +457,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
 
     kvr_set64(m, &stream->aside, 0);
 
-    /* who writes snapshots sends heartbeats: silence from now on is told */
+    /* a publisher of snapshots sends heartbeats: silence makes it STALE */
 
     kvr_set32(m, &stream->heartbeats, 1);
 

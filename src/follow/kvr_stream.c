@@ -21,11 +21,11 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
         if (!kvr_stream_unranked(w)) {
 
-            if (w->stream.whole && reason != KVR_FINE
+            if (w->stream.contiguous && reason != KVR_FINE
                 && reason != KVR_DEG_INCOMPLETE)
             {
-                /* what is missing for another reason is so afterwards */
-                kvr_set32(&k->mem, &w->stream.whole, 0);
+                /* `reason` will be overwritten: an earlier loss remains */
+                kvr_set32(&k->mem, &w->stream.contiguous, 0);
             }
 
             reason = KVR_DEG_INCOMPLETE;
@@ -35,9 +35,9 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
     } else if (reason == KVR_DEG_INCOMPLETE) {
 
-        /* it has its state again, but we have not */
+        /* the publisher has its state again, the view may have not */
 
-        reason = w->stream.whole ? KVR_FINE : KVR_DEG_GAP;
+        reason = w->stream.contiguous ? KVR_FINE : KVR_DEG_GAP;
     }
 
     if (w->stream.reason != reason) {
@@ -47,7 +47,7 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
 
 void
-kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
+kvr_stream_restart(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
 {
     kvr_worker_t  *w;
     kvr_stream_t  *s;
@@ -64,7 +64,7 @@ kvr_stream_anew(kvr_shard_t *k, uint32_t worker, uint64_t epoch)
     kvr_set64(&k->mem, &s->epoch, epoch);
     kvr_set64(&k->mem, &s->seq, 0);
     kvr_set32(&k->mem, &s->at, 0);
-    kvr_set32(&k->mem, &s->whole, 1);
+    kvr_set32(&k->mem, &s->contiguous, 1);
     kvr_set32(&k->mem, &s->reason, KVR_FINE);
     kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
 }
@@ -82,7 +82,7 @@ kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch, uint64_t seq)
     kvr_set64(&k->mem, &s->epoch, epoch);
     kvr_set64(&k->mem, &s->seq, seq);
     kvr_set32(&k->mem, &s->at, 0);
-    kvr_set32(&k->mem, &s->whole, 0);
+    kvr_set32(&k->mem, &s->contiguous, 0);
     kvr_set32(&k->mem, &s->source, KVR_SOURCE_ENVELOPE);
 
     kvr_stream_uncleared(k, w);
@@ -90,10 +90,10 @@ kvr_stream_skip(kvr_shard_t *k, kvr_worker_t *w, uint64_t epoch, uint64_t seq)
 
 
 void
-kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool misfit)
+kvr_stream_refused(kvr_shard_t *k, kvr_worker_t *w, bool bad_block_size)
 {
     kvr_set32(&k->mem, &w->stream.reason,
-              misfit || w->stream.reason == KVR_DEG_BLOCK_SIZE
+              bad_block_size || w->stream.reason == KVR_DEG_BLOCK_SIZE
               ? KVR_DEG_BLOCK_SIZE : KVR_DEG_REFUSED);
     kvr_stream_uncleared(k, w);
 }
@@ -107,7 +107,7 @@ kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 
     if (rank < KVR_RANKS_MAX) {
 
-        /* without room for it, nothing of it is held, whatever is cleared */
+        /* without space for the rank, nothing of the rank is held */
 
         (void) kvr_fleet_holder(&k->fleet, worker, rank, &holder);
         return;
@@ -116,7 +116,7 @@ kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
     w = &k->fleet.workers[worker];
 
     if (w->stream.source == KVR_SOURCE_ENVELOPE) {
-        kvr_set32(&k->mem, &w->stream.whole, 0);
+        kvr_set32(&k->mem, &w->stream.contiguous, 0);
     }
 }
 
@@ -147,19 +147,19 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
         return false;
     }
 
-    kvr_set32(&k->mem, &w->stream.whole, 1);
+    kvr_set32(&k->mem, &w->stream.contiguous, 1);
     kvr_set32(&k->mem, &w->stream.reason, KVR_FINE);
 
     return true;
 }
 
 
-/* What is missing may be of ranks that were never heard of. */
+/* Can a lost message be of a rank that no message named yet? */
 
 static bool
 kvr_stream_unranked(const kvr_worker_t *w)
 {
-    return w->stream.source == KVR_SOURCE_ENVELOPE && !w->stream.whole
+    return w->stream.source == KVR_SOURCE_ENVELOPE && !w->stream.contiguous
            && w->stream.reason != KVR_DEG_INCOMPLETE
            && w->flags & KVR_WORKER_SEEN;
 }
@@ -197,7 +197,7 @@ kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
         break;
 
     case KVR_SOURCE_ENVELOPE:
-        c = w->stream.whole && w->stream.reason == KVR_FINE ? KVR_EXACT
+        c = w->stream.contiguous && w->stream.reason == KVR_FINE ? KVR_EXACT
                                                             : KVR_DEGRADED;
         break;
 

@@ -39,8 +39,8 @@ kvr_warning_note(kvr_warning_t *c, kvr_mem_t *mem, kvr_worker_t *w,
 
 
 /*
- * Was a worker's block size not told yet?  Two sizes may have the same bit of
- * 32: better that one of them is not told than that they take turns for ever.
+ * Is this block size of the worker new, that is, not logged yet?  Two sizes
+ * can share one of the 32 bits: then the second is not logged.
  */
 
 static bool
@@ -50,11 +50,11 @@ kvr_warning_size(kvr_mem_t *mem, kvr_worker_t *w, uint32_t size)
 
     bit = 1u << (size * 2654435769u >> 27);
 
-    if (w->stream.told_sizes & bit) {
+    if (w->stream.logged_sizes & bit) {
         return false;
     }
 
-    kvr_set32(mem, &w->stream.told_sizes, w->stream.told_sizes | bit);
+    kvr_set32(mem, &w->stream.logged_sizes, w->stream.logged_sizes | bit);
 
     return true;
 }

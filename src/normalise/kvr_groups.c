@@ -28,7 +28,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
     }
 
     if (kind == KVR_GROUP_INDEXED) {
-        /* what is kept in part, is */
+        /* an event of which some blocks are kept is indexed */
         return ev->nfiltered
                && kvr_why_class(ev->otherwise) == KVR_WHY_IS_FILTERED
                ? KVR_WHY_NONE : ev->otherwise;
@@ -40,7 +40,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* Of the kind that the event says, or an earlier one of its group. */
+/* The kind of the event's group, by this event or an earlier one. */
 
 static kvr_group_kind_t
 kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
@@ -58,7 +58,10 @@ kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
             return h->kinds[i];
         }
 
-        /* who knew it may have indexed what is removed: better less */
+        /*
+         * Another process may have indexed this block before the takeover:
+         * remove the block, even if it was filtered.
+         */
 
         return ev->group == 0 || ev->kind == KVR_REMOVE ? KVR_GROUP_INDEXED
                                                         : KVR_GROUP_OTHER;
@@ -143,7 +146,7 @@ kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
         }
 
         if (b) {
-            b->foreign = 1;
+            b->not_indexed = 1;
             b->why = (uint8_t) why;
         }
     }

@@ -18,7 +18,7 @@ static uint32_t *kvr_known_bucket(const kvr_known_t *t,
     uint32_t owner, uint64_t handle);
 static uint32_t kvr_known_take(kvr_known_t *t, kvr_known_state_t state);
 static uint32_t kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list);
-static void kvr_known_unplace(kvr_known_t *t, kvr_known_block_t *b);
+static void kvr_known_free_locals(kvr_known_t *t, kvr_known_block_t *b);
 static kvr_known_list_t *kvr_known_list(kvr_known_t *t,
     kvr_known_list_t *live, uint32_t state);
 static void kvr_known_list_put(kvr_known_t *t,
@@ -64,7 +64,7 @@ kvr_known_done(kvr_known_t *t)
     uint32_t  i;
 
     for (i = 1; t->blocks && i < t->fresh; i++) {
-        kvr_known_unplace(t, &t->blocks[i]);
+        kvr_known_free_locals(t, &t->blocks[i]);
     }
 
     free(t->blocks);
@@ -157,7 +157,7 @@ kvr_known_add(kvr_known_t *t, kvr_known_list_t *live,
 }
 
 
-/* A place for one in that state; 0: none. */
+/* A free entry for a block in that state; 0: none. */
 
 static uint32_t
 kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
@@ -191,7 +191,7 @@ kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
 }
 
 
-/* The oldest of a list is forgotten; 0: it is empty. */
+/* Forgets the oldest block of a list and returns it; 0: an empty list. */
 
 static uint32_t
 kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
@@ -214,14 +214,14 @@ kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 
     *at = b->chain;
 
-    /* its successor's bucket, for the next time */
+    /* the next call will look at the bucket of the list's next block */
 
     b = &t->blocks[b->next];
     __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));
     b = &t->blocks[i];
 
     kvr_known_list_cut(t, list, i);
-    kvr_known_unplace(t, b);
+    kvr_known_free_locals(t, b);
 
     b->state = KVR_KNOWN_FREE;
 
@@ -230,10 +230,10 @@ kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 
 
 void
-kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
+kvr_known_set_locals(kvr_known_t *t, kvr_known_block_t *b,
     const uint64_t *locals, uint32_t k)
 {
-    kvr_known_unplace(t, b);
+    kvr_known_free_locals(t, b);
 
     if (k == 1) {
         b->locals.one = *locals;
@@ -259,7 +259,7 @@ kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
 
 
 static void
-kvr_known_unplace(kvr_known_t *t, kvr_known_block_t *b)
+kvr_known_free_locals(kvr_known_t *t, kvr_known_block_t *b)
 {
     if (b->k > 1) {
         free(b->locals.many);

@@ -7,16 +7,19 @@
  *     buckets ──► block ──► block         the same bucket
  *
  * An owner is one holder since its last clear: a holder that is cleared gets
- * a new owner, and its blocks are dead at once, to be taken when there is need
- * of them.  Each block is in one of these lists, oldest first:
+ * a new owner, and all blocks of the old owner are dead at once.  Their
+ * entries are reused when entries are needed.  Each block is in one of these
+ * lists, oldest first:
  *
- *     live        of each owner: held in some tier, as far as is known here
- *     gone        held in none, remembered for who asks; a quarter at most
- *     filtered    not indexed; a quarter at most
+ *     live        a list per owner: held in some tier, as far as is known here
+ *     gone        held in no tier, remembered for later events; the maximum
+ *                 is a quarter of the table
+ *     filtered    not indexed; the maximum is a quarter of the table
  *     dead        of former owners
  *
- * A block for which there is no room takes the place of a dead one, then of
- * the oldest that is gone, then of the oldest filtered; never of a live one.
+ * If the table is full, a new block takes the entry of a dead block, else of
+ * the oldest block that is gone, else of the oldest filtered block; never of
+ * a live block.
  */
 
 
@@ -38,7 +41,7 @@ typedef enum {
 typedef struct {
     uint64_t     handle;
     uint64_t     parent;            /* handle, with has_parent */
-    uint64_t     place;             /* hash of all local hashes up to it */
+    uint64_t     path_hash;         /* of all local hashes of the chain */
     uint64_t     seed;              /* of the chain; 0: not known */
     union {
         uint64_t     one;           /* k = 1 */
@@ -46,14 +49,14 @@ typedef struct {
     } locals;
     uint32_t     owner;
     uint32_t     chain;             /* next in the bucket; 0: none */
-    uint32_t     prev, next;        /* in its list; 0: none */
-    uint32_t     stamp;             /* of the last event that looked at it */
-    uint16_t     copies[KVR_TIERS]; /* 0: not known to be held there */
-    uint16_t     k;                 /* locals; 0: its place is not known */
+    uint32_t     prev, next;        /* in the block's list; 0: none */
+    uint32_t     stamp;             /* last event that used this block */
+    uint16_t     copies[KVR_TIERS]; /* 0: not known to be in the tier */
+    uint16_t     k;                 /* locals; 0: path hash not known */
     uint8_t      state : 4;         /* kvr_known_state_t */
     uint8_t      has_parent : 1;
-    uint8_t      foreign : 1;       /* filtered, whatever else it is */
-    uint8_t      why;               /* kvr_why_t, of a foreign one */
+    uint8_t      not_indexed : 1;   /* an event filtered it; any state */
+    uint8_t      why;               /* kvr_why_t, with not_indexed */
 } kvr_known_block_t;
 
 
@@ -64,11 +67,11 @@ typedef struct {
 
 
 typedef struct {
-    kvr_known_block_t  *blocks;     /* [0] is none */
+    kvr_known_block_t  *blocks;     /* [0] is not used */
     uint32_t           *buckets;
     uint32_t            mask;
     uint32_t            max;
-    uint32_t            fresh;      /* never used: this one and those after */
+    uint32_t            fresh;      /* blocks from this on were never used */
     uint64_t            words;      /* malloc()ed for locals */
     uint64_t            secret;
     uint64_t            unremembered;
@@ -80,38 +83,39 @@ typedef struct {
 } kvr_known_t;
 
 
-/* Room for so many blocks; false when out of memory. */
+/* Makes a table of at most max blocks; false: out of memory. */
 bool kvr_known_init(kvr_known_t *t, uint32_t max);
 void kvr_known_done(kvr_known_t *t);
 
-/* NULL when there is none. */
+/* The block, which the table owns; NULL: not in the table. */
 kvr_known_block_t *kvr_known_find(const kvr_known_t *t,
     uint32_t owner, uint64_t handle);
 
-/* Has n blocks come nearer, before all of them are asked for. */
+/* Prefetches n blocks into the CPU's cache, before they are looked up. */
 void kvr_known_fetch(const kvr_known_t *t, uint32_t owner,
     const uint64_t *handles, uint32_t n);
 
 /*
- * A new block of a state, that is not there yet; live is the owner's list.
- * NULL, and counted, when there is no room.
+ * Adds a block, which must not be in the table, in a state; live is the
+ * owner's list.  NULL: the table is full, which is counted as unremembered.
  */
 kvr_known_block_t *kvr_known_add(kvr_known_t *t,
     kvr_known_list_t *live, uint32_t owner, uint64_t handle,
     kvr_known_state_t state);
 
 /*
- * Its local hashes, k > 0, for its place and seed, which are set before; when
- * there is no room for them that is counted, and the place is not known.
+ * Gives a block its k > 0 local hashes, which are copied.  The caller has set
+ * path_hash and seed.  Without memory the block gets none (k is 0), which is
+ * counted as unremembered: its path hash is not known.
  */
-void kvr_known_place(kvr_known_t *t, kvr_known_block_t *b,
+void kvr_known_set_locals(kvr_known_t *t, kvr_known_block_t *b,
     const uint64_t *locals, uint32_t k);
 
-/* To another state, youngest there. */
+/* Moves a block to another state; the block is the youngest there. */
 void kvr_known_move(kvr_known_t *t, kvr_known_list_t *live,
     kvr_known_block_t *b, kvr_known_state_t state);
 
-/* All of an owner's live blocks are dead. */
+/* Makes all live blocks of an owner dead. */
 void kvr_known_drop(kvr_known_t *t, kvr_known_list_t *live);
 
 static inline const uint64_t *

@@ -20,7 +20,7 @@ static kvr_rc_t kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev,
 static void kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev);
 static void kvr_normalise_learn_one(kvr_normalise_op_t *op,
     kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t place, uint32_t tiers);
+    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers);
 static kvr_rc_t kvr_normalise_remove(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
 static bool kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
@@ -53,11 +53,11 @@ kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
     e->handles = calloc(n, sizeof(uint64_t));
     e->tiers = calloc(n, sizeof(uint8_t));
     e->path = calloc(n, sizeof(uint64_t));
-    e->props = calloc(n, sizeof(uint64_t));
+    e->pins = calloc(n, sizeof(uint64_t));
     e->locals = calloc(n, sizeof(uint64_t));
 
     if (e->holders == NULL || e->handles == NULL || e->tiers == NULL
-        || e->path == NULL || e->props == NULL || e->locals == NULL
+        || e->path == NULL || e->pins == NULL || e->locals == NULL
         || !kvr_known_init(&e->blocks, blocks))
     {
         kvr_normalise_destroy(e);
@@ -81,7 +81,7 @@ kvr_normalise_destroy(kvr_normaliser_t *e)
     free(e->handles);
     free(e->tiers);
     free(e->path);
-    free(e->props);
+    free(e->pins);
     free(e->locals);
     free(e);
 }
@@ -98,7 +98,7 @@ kvr_normalise_stats(const kvr_normaliser_t *e, kvr_normalise_stats_t *out)
     out->filtered = t->filtered.n;
     out->blocks = t->fresh - 1 - t->free.n - t->dead.n - t->gone.n
                   - t->filtered.n;
-    out->revived = e->revived;
+    out->restored = e->restored;
     out->unremembered = t->unremembered;
 }
 
@@ -201,7 +201,7 @@ kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
 }
 
 
-/* Emitted whatever was there: it says that nothing is. */
+/* A CLEAR is always emitted, even if nothing was held. */
 
 static kvr_rc_t
 kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
@@ -214,7 +214,7 @@ kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     kvr_normalise_reset(op->e, op->h);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
-    op->h->whole = true;
+    op->h->all_known = true;
 
     kvr_normalise_emit(op, ev);
 
@@ -261,7 +261,7 @@ kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
 }
 
 
-/* Has the parent held, or says why it can't be. */
+/* Restores the parent if it is gone; *why: the reason if it can't. */
 
 static kvr_rc_t
 kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
@@ -279,7 +279,7 @@ kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
         return KVR_OK;
     }
 
-    if (b && b->foreign) {
+    if (b && b->not_indexed) {
         kvr_groups_not_indexed(op, ev->handles, ev->nhandles + ev->nfiltered,
                                b->why);
         return kvr_normalise_not(op, KVR_DECLINED, why, b->why);
@@ -317,7 +317,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
     kvr_normalise_fetch(op, ev->handles, n);
 
     for (i = 0; i < n; i++) {
-        e->tiers[i] = op->h->whole && !kvr_normalise_find(op, ev->handles[i])
+        e->tiers[i] = op->h->all_known
+                      && !kvr_normalise_find(op, ev->handles[i])
                       ? 0 : (uint8_t) kvr_normalise_tiers(op, ev->handles[i]);
     }
 
@@ -340,7 +341,7 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
     if (rc == KVR_FULL) {
 
-        /* those that came in, which are the first */
+        /* the first blocks were stored: find where the others begin */
 
         for (i = 0; i < n; i++) {
             if ((kvr_normalise_tiers(op,
@@ -370,8 +371,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
 
 /*
- * Another copy of what is held at that very place changes nothing; the rest is
- * emitted, in rows.
+ * Another copy of a block that is held with the same path hash is not emitted;
+ * consecutive other blocks are emitted together.
  */
 
 static void
@@ -379,7 +380,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     bool                held, same;
     uint32_t            i, k;
-    uint64_t            place;
+    uint64_t            path_hash;
     kvr_event_t         one, row;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
@@ -398,7 +399,7 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
     row = *ev;
     row.nhandles = 0;
 
-    place = kvr_normalise_parent_place(op, ev->has_parent, ev->parent);
+    path_hash = kvr_normalise_parent_path_hash(op, ev->has_parent, ev->parent);
 
     for (i = 0; i < ev->nhandles; i++) {
 
@@ -410,13 +411,14 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
             one.parent = ev->handles[i - 1];
         }
 
-        place = kvr_normalise_place(place, one.locals, k);
+        path_hash = kvr_normalise_path_hash(path_hash, one.locals, k);
 
         b = kvr_normalise_find(op, *one.handles);
         held = e->tiers[i] >> ev->tier & 1;
-        same = b && b->k == k && b->place == place;
+        same = b && b->k == k && b->path_hash == path_hash;
 
-        kvr_normalise_learn_one(op, b, &one, place, same ? e->tiers[i] : 0);
+        kvr_normalise_learn_one(op, b, &one, path_hash,
+                                same ? e->tiers[i] : 0);
 
         if (held && same) {
 
@@ -444,11 +446,11 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* tiers: in which it was held at this very place. */
+/* tiers: bits of tiers in which the block was held at this path hash. */
 
 static void
 kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t place, uint32_t tiers)
+    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers)
 {
     if (tiers >> one->tier & 1) {
         kvr_normalise_copy(op, b, one);
@@ -459,17 +461,17 @@ kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
         b = kvr_normalise_add(op, *one->handles, KVR_KNOWN_LIVE);
 
         if (b == NULL) {
-            op->h->whole = false;
+            op->h->all_known = false;
             return;
         }
     }
 
     b->has_parent = one->has_parent;
     b->parent = one->parent;
-    b->place = place;
+    b->path_hash = path_hash;
     b->seed = one->seed;
 
-    kvr_known_place(&op->e->blocks, b, one->locals, one->nlocals);
+    kvr_known_set_locals(&op->e->blocks, b, one->locals, one->nlocals);
     kvr_normalise_hold(op, b, one->tier, tiers == 0);
 }
 
@@ -513,10 +515,10 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         } else if (view != KVR_VIEW_NONE
                    && kvr_span_left(op->k, view, ev->tier, handle))
         {
-            /* its end was forgotten, and counted then */
+            /* the end of this span was forgotten, and was counted then */
             e->handles[n++] = handle;
 
-        } else if (b && b->foreign) {
+        } else if (b && b->not_indexed) {
 
             if (!ev->everywhere || ev->tier == KVR_DEVICE) {
                 what = b->why;

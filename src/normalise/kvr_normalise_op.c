@@ -32,7 +32,7 @@ kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
     {
         kvr_normalise_reset(e, h);
 
-        h->whole = holder->view == KVR_VIEW_NONE;
+        h->all_known = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
         h->dropped = holder->dropped;
         h->generation = holder->generation;
@@ -72,8 +72,8 @@ kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
         kvr_normalise_reset(op->e, op->h);
         op->h->dropped = holder->dropped;
-        op->h->whole = true;
-        op->nprops = 0;
+        op->h->all_known = true;
+        op->npins = 0;
 
         memset(&clear, 0, sizeof(kvr_event_t));
         clear.kind = KVR_CLEAR;
@@ -120,7 +120,10 @@ kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* One that is held, and that nobody counts, stays at one: better less. */
+/*
+ * A block loaded without its count is taken to have one copy: removing it
+ * early is allowed, keeping it too long is not.
+ */
 
 void
 kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,

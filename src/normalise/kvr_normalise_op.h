@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the files of the normaliser share; no other room includes it.
+ * Types and functions that the files of the normaliser share; only files of
+ * src/normalise include this header.
  */
 
 
@@ -14,15 +15,16 @@
 #include "../zone/kvr_shard.h"
 
 
-/* What is known of a holder, for as long as these three stay the same. */
+/* Memory of a holder, valid while the first three fields are the holder's. */
 typedef struct {
     uint64_t             token;         /* of the lease */
     uint32_t             generation;
     uint32_t             dropped;
 
-    uint32_t             owner;         /* 0: nothing is known yet */
-    bool                 whole;         /* there is nothing in the index that
-                                           is not known here */
+    uint32_t             owner;         /* 0: nothing is remembered yet */
+    bool                 all_known;     /* every handle that the index holds
+                                           for this holder has a block here,
+                                           so a miss spares a lookup */
     uint32_t             ngroups;
     uint32_t             groups[KVR_NORMALISE_GROUPS];
     uint8_t              kinds[KVR_NORMALISE_GROUPS];
@@ -35,9 +37,9 @@ struct kvr_normaliser_s {
     kvr_router_t        *router;
     bool                 counting;
     uint32_t             max_holders;   /* of a shard */
-    uint32_t             owner;         /* the last one given */
+    uint32_t             owner;         /* the last number given out */
     uint32_t             stamp;         /* of the last event */
-    uint64_t             revived;
+    uint64_t             restored;
     kvr_normalise_holder_t *holders;       /* of all shards */
     kvr_known_t  blocks;
 
@@ -45,12 +47,12 @@ struct kvr_normaliser_s {
     uint64_t    *handles;
     uint8_t     *tiers;
     uint64_t    *path;
-    uint64_t    *props;
+    uint64_t    *pins;
     uint64_t    *locals;
 };
 
 
-/* One event, or what is done to one holder. */
+/* One call's work on one holder. */
 typedef struct {
     kvr_normaliser_t    *e;
     kvr_shard_t         *k;
@@ -60,21 +62,21 @@ typedef struct {
     uint32_t             holder;        /* in the shard */
     kvr_normalise_holder_t *h;
 
-    uint32_t               nprops;      /* blocks that hold up others */
-    uint32_t               steps;       /* that may still be taken for them */
+    uint32_t               npins;       /* ancestors held for their children */
+    uint32_t               steps;       /* remaining limit of steps for pins */
 
     kvr_normalise_emit_pt  emit;
     void                  *data;
 } kvr_normalise_op_t;
 
 
-/* Finds, or makes, the holder of (worker, rank), and its memory. */
+/* Finds, or makes, the holder of (op->worker, rank), and its memory. */
 kvr_rc_t kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank);
 
 /* Drops the memory of a holder. */
 void kvr_normalise_reset(kvr_normaliser_t *e, kvr_normalise_holder_t *h);
 
-/* The memory of a block; NULL. */
+/* The remembered block; NULL: not remembered. */
 static inline kvr_known_block_t *
 kvr_normalise_find(const kvr_normalise_op_t *op, uint64_t handle)
 {
@@ -82,7 +84,7 @@ kvr_normalise_find(const kvr_normalise_op_t *op, uint64_t handle)
 }
 
 
-/* A new one, which was not found; NULL: no room. */
+/* Adds a block that is not remembered yet; NULL: the table is full. */
 static inline kvr_known_block_t *
 kvr_normalise_add(kvr_normalise_op_t *op, uint64_t handle,
     kvr_known_state_t state)
@@ -96,26 +98,29 @@ kvr_normalise_add(kvr_normalise_op_t *op, uint64_t handle,
 }
 
 
-/* The place behind another, of a block with k local hashes. */
+/* The path hash of a block with k local hashes; path_hash: its parent's. */
 static inline uint64_t
-kvr_normalise_place(uint64_t place, const uint64_t *locals, uint32_t k)
+kvr_normalise_path_hash(uint64_t path_hash, const uint64_t *locals, uint32_t k)
 {
     uint32_t  i;
     uint64_t  link[2];
 
     for (i = 0; i < k; i++) {
-        link[0] = place;
+        link[0] = path_hash;
         link[1] = locals[i];
-        place = kvr_hash_bytes(link, sizeof(link), KVR_HASH_SEED);
+        path_hash = kvr_hash_bytes(link, sizeof(link), KVR_HASH_SEED);
     }
 
-    return place;
+    return path_hash;
 }
 
 
-/* The place of what is the parent; a handle stands for one not remembered. */
+/*
+ * The path hash of a parent; 0 when there is none.  If the parent is not
+ * remembered, its handle stands for it.
+ */
 static inline uint64_t
-kvr_normalise_parent_place(const kvr_normalise_op_t *op, bool has_parent,
+kvr_normalise_parent_path_hash(const kvr_normalise_op_t *op, bool has_parent,
     uint64_t parent)
 {
     const kvr_known_block_t  *b;
@@ -126,11 +131,11 @@ kvr_normalise_parent_place(const kvr_normalise_op_t *op, bool has_parent,
 
     b = kvr_normalise_find(op, parent);
 
-    return b && b->k ? b->place : parent;
+    return b && b->k ? b->path_hash : parent;
 }
 
 
-/* In which tiers the index has it, as bits. */
+/* The tiers in which the index holds the handle, a bit each. */
 static inline uint32_t
 kvr_normalise_tiers(const kvr_normalise_op_t *op, uint64_t handle)
 {
@@ -143,7 +148,7 @@ kvr_normalise_tiers(const kvr_normalise_op_t *op, uint64_t handle)
 }
 
 
-/* An event's blocks, which are all asked for, here or in the index too. */
+/* Prefetches an event's blocks, before all of them are looked up. */
 static inline void
 kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
     uint32_t n)
@@ -152,7 +157,7 @@ kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
 
     view = op->k->fleet.holders[op->holder].view;
 
-    if (view != KVR_VIEW_NONE && !op->h->whole) {
+    if (view != KVR_VIEW_NONE && !op->h->all_known) {
         kvr_index_fetch(&op->k->index, view, handles, n);
     }
 
@@ -161,13 +166,14 @@ kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
 
 
 /*
- * kvr_shard_apply().  Where a view is dropped for want of room for its holes
- * (KVR_FULL), that is emitted and all memory of the holder is dropped too.
+ * Calls kvr_shard_apply().  If the index drops the whole view because it has
+ * no space for its holes (KVR_FULL), a CLEAR is emitted and the memory of the
+ * holder is dropped too.
  */
 kvr_rc_t kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 
-/* Counts what is left out; returns rc. */
+/* Counts an event that is left out for the reason `what`; returns rc. */
 kvr_rc_t kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,
     kvr_why_t what);
 
@@ -186,22 +192,22 @@ void kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
 /* ---- kvr_groups.c ------------------------------------------------ */
 
 /*
- * Why the event is not to be indexed, by the decoder's verdict and what is
- * known of its group; learns of groups.  KVR_WHY_NONE: it is.
+ * The reason not to index the event, by the decoder's verdict and the event's
+ * group, which is remembered; KVR_WHY_NONE: index it.
  */
 kvr_why_t kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev);
 
-/* The number of a group in the holder's memory; ngroups: it is not there. */
+/* The index of a group in the holder's memory; ngroups: not remembered. */
 uint32_t kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group);
 
-/* What is said of a group; false: there is no room for another one. */
+/* Remembers kind and size of a group; false: the maximum number of groups. */
 bool kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
     uint8_t kind, uint32_t size);
 
 /*
- * Is a store, of which the parent is unknown, part of a block?  vLLM publishes
- * the end of a prompt that fills a block in part as a smaller one, in a chain
- * of blocks of that size, of which the others are not published.
+ * Is this store, whose parent is unknown, a partial block?  If the end of a
+ * prompt does not fill a block, vLLM publishes it as a smaller block, in a
+ * chain of blocks of that size, and does not publish the rest of that chain.
  */
 bool kvr_groups_partial(const kvr_normalise_op_t *op, const kvr_event_t *ev);
 
@@ -213,16 +219,16 @@ void kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
 /* ---- kvr_restore.c ------------------------------------------------ */
 
 /*
- * Has the index hold a block that is gone, by way of its ancestors, in a tier
- * that is not scored: KVR_EXTERNAL.  False: it, or one of these, is not
- * remembered.
+ * Stores a block that is gone, and its ancestors, in the index again, in a
+ * tier that is not scored: KVR_EXTERNAL.  False: the block, or an ancestor, is
+ * not remembered.
  */
 bool kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle);
 
-/* All that was held for that alone is taken out again. */
+/* Takes the blocks out again that only kvr_restore_pin() holds. */
 void kvr_restore_unpin(kvr_normalise_op_t *op);
 
-/* A store without tokens: a tier more, of blocks that are known, or were. */
+/* Applies a store without tokens: known, or gone, blocks get one more tier. */
 kvr_rc_t kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why);
 

@@ -1,19 +1,19 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What an engine's memory says beyond the index, written out and read again.
+ * Saves and loads the normaliser's memory of a worker.
  *
  * A part is msgpack: ["kve3", rank, groups, blocks], the last two bin, of
  * records whose numbers are little-endian:
  *
  *     group    number (4), kind (1), the size of its largest block (4)
- *     block    handle (8), parent (8), place (8), seed (8), copies by tier
+ *     block    handle (8), parent (8), path (8), seed (8), copies by tier
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
  *
- * Blocks come oldest first.  One that is held once, of a plain chain, and that
- * is one of the index's, is left out: the index's own snapshot says all there
- * is to it.  There a span is as many blocks, each by itself.
+ * Blocks come oldest first.  An indexed block of a plain chain with one copy
+ * is left out, because the index's own snapshot contains all of it.  In the
+ * index's snapshot a span is as many separate blocks.
  */
 
 
@@ -30,7 +30,7 @@
                                            apart */
 
 #define KVR_SAVE_HAS_PARENT  0x01
-#define KVR_SAVE_FOREIGN     0x02
+#define KVR_SAVE_NOT_INDEXED 0x02
 
 
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
     char               *part;
     char               *blocks;         /* records of the next part */
     size_t              size;
-    bool                said;           /* the groups */
+    bool                groups_saved;
 } kvr_save_t;
 
 
@@ -96,7 +96,7 @@ kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
         rc = kvr_normalise_op(&s.op, s.op.k->fleet.holders[h].rank);
 
         if (rc == KVR_OK) {
-            s.said = s.op.h->ngroups == 0;
+            s.groups_saved = s.op.h->ngroups == 0;
             rc = kvr_save_list(&s, &s.op.h->live);
         }
 
@@ -108,7 +108,7 @@ kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
             rc = kvr_save_list(&s, &e->blocks.filtered);
         }
 
-        if (rc == KVR_OK && (s.size || !s.said)) {
+        if (rc == KVR_OK && (s.size || !s.groups_saved)) {
             rc = kvr_save_flush(&s);
         }
     }
@@ -159,7 +159,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
         max = kvr_max(max, b->copies[i]);
     }
 
-    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->foreign
+    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->not_indexed
         && (b->seed == 0 || b->seed == KVR_HASH_SEED))
     {
         return KVR_OK;
@@ -181,7 +181,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 
     kvr_save_number(p, b->handle, 8);
     kvr_save_number(p + 8, b->parent, 8);
-    kvr_save_number(p + 16, b->place, 8);
+    kvr_save_number(p + 16, b->path_hash, 8);
     kvr_save_number(p + 24, b->seed, 8);
 
     for (i = 0; i < KVR_TIERS; i++) {
@@ -190,7 +190,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 
     kvr_save_number(p + 40, b->k, 2);
     p[42] = (char) ((b->has_parent ? KVR_SAVE_HAS_PARENT : 0)
-                    | (b->foreign ? KVR_SAVE_FOREIGN : 0));
+                    | (b->not_indexed ? KVR_SAVE_NOT_INDEXED : 0));
     p[43] = (char) b->why;
 
     for (i = 0; i < b->k; i++) {
@@ -210,8 +210,8 @@ kvr_save_flush(kvr_save_t *s)
     const kvr_normalise_holder_t  *h;
 
     h = s->op.h;
-    n = s->said ? 0 : h->ngroups;
-    s->said = true;
+    n = s->groups_saved ? 0 : h->ngroups;
+    s->groups_saved = true;
 
     p = s->part;
     p += kvr_save_token(p, mpack_pack_array(4));
@@ -343,7 +343,7 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 }
 
 
-/* All records whole, and nothing in them out of its range? */
+/* Are all records complete, and all values in range? */
 
 static bool
 kvr_load_sound(const kvr_msgpack_item_t *groups,
@@ -384,7 +384,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 
         if (k > KVR_BLOCK_SIZE_MAX || left < KVR_SAVE_BLOCK + k * 8
             || kvr_why_class((uint8_t) p[43])
-               != (p[42] & KVR_SAVE_FOREIGN ? KVR_WHY_IS_FILTERED
+               != (p[42] & KVR_SAVE_NOT_INDEXED ? KVR_WHY_IS_FILTERED
                                             : KVR_WHY_IS_NONE))
         {
             return false;
@@ -398,7 +398,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 }
 
 
-/* Where it is held the index says, whatever the record does. */
+/* The tiers of a block are the index's, not the record's. */
 
 static void
 kvr_load_block(kvr_normalise_op_t *op, const char *p)
@@ -421,7 +421,7 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
     } else if (k) {
         state = KVR_KNOWN_GONE;
 
-    } else if (p[42] & KVR_SAVE_FOREIGN) {
+    } else if (p[42] & KVR_SAVE_NOT_INDEXED) {
         state = KVR_KNOWN_FILTERED;
 
     } else {
@@ -446,10 +446,10 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
 
         b->has_parent = (p[42] & KVR_SAVE_HAS_PARENT) != 0;
         b->parent = kvr_load_number(p + 8, 8);
-        b->place = kvr_load_number(p + 16, 8);
+        b->path_hash = kvr_load_number(p + 16, 8);
         b->seed = kvr_load_number(p + 24, 8);
 
-        kvr_known_place(&op->e->blocks, b, op->e->locals, k);
+        kvr_known_set_locals(&op->e->blocks, b, op->e->locals, k);
     }
 
     for (i = 0; i < KVR_TIERS; i++) {
@@ -457,7 +457,7 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
         b->copies[i] = tiers >> i & 1 ? kvr_max(n, 1) : 0;
     }
 
-    b->foreign = (p[42] & KVR_SAVE_FOREIGN) != 0;
+    b->not_indexed = (p[42] & KVR_SAVE_NOT_INDEXED) != 0;
     b->why = (uint8_t) p[43];
 }
 

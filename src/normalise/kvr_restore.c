@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How blocks that are gone come back to their places, which only their parents
- * tell, most of which are gone too:
+ * Restores blocks that are gone.  A block's position follows from its parents,
+ * most of which are gone, too:
  *
  *     held ─► gone ─► gone ─► this one        as the engine has it
  *     held ─► x    ─► x    ─► x               x: held in EXTERNAL, see
@@ -28,7 +28,7 @@ bool
 kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 {
     uint32_t            i, n, first, words;
-    uint64_t           *path, place;
+    uint64_t           *path, path_hash;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b, *top;
 
@@ -38,14 +38,15 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
         return false;
     }
 
-    /* the last of the path's room, the root's end first */
+    /* filled from the end of the array: the root comes first */
 
     path = &e->path[KVR_EVENT_BLOCKS_MAX - n];
 
     for (first = 0; first < n; first = i) {
 
         top = kvr_normalise_find(op, path[first]);
-        place = kvr_normalise_parent_place(op, top->has_parent, top->parent);
+        path_hash = kvr_normalise_parent_path_hash(op, top->has_parent,
+                                                   top->parent);
         words = 0;
 
         for (i = first; i < n; i++) {
@@ -63,8 +64,9 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 
             /* some before it may have moved meanwhile */
 
-            place = kvr_normalise_place(place, kvr_known_locals(b), b->k);
-            b->place = place;
+            path_hash = kvr_normalise_path_hash(path_hash,
+                                                kvr_known_locals(b), b->k);
+            b->path_hash = path_hash;
         }
 
         if (!kvr_restore_pin_piece(op, top, &path[first], i - first)) {
@@ -148,7 +150,7 @@ kvr_restore_pin_piece(kvr_normalise_op_t *op, const kvr_known_block_t *top,
             break;
         }
 
-        e->props[op->nprops++] = handles[i];
+        e->pins[op->npins++] = handles[i];
     }
 
     if (i) {
@@ -165,25 +167,25 @@ void
 kvr_restore_unpin(kvr_normalise_op_t *op)
 {
     uint32_t            i, n;
-    uint64_t           *props;
+    uint64_t           *pins;
     kvr_why_t           why;
     kvr_event_t         ev;
     kvr_known_block_t  *b;
 
-    props = op->e->props;
+    pins = op->e->pins;
     n = 0;
 
-    for (i = 0; i < op->nprops; i++) {
-        b = kvr_normalise_find(op, props[i]);
+    for (i = 0; i < op->npins; i++) {
+        b = kvr_normalise_find(op, pins[i]);
 
-        /* the engine itself may have it in that tier by now */
+        /* an event may have stored the block in that tier meanwhile */
 
         if (b == NULL || b->copies[KVR_EXTERNAL] == 0) {
-            props[n++] = props[i];
+            pins[n++] = pins[i];
         }
     }
 
-    op->nprops = 0;
+    op->npins = 0;
 
     if (n == 0) {
         return;
@@ -194,7 +196,7 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
     ev.kind = KVR_REMOVE;
     ev.tier = KVR_EXTERNAL;
     ev.rank = op->rank;
-    ev.handles = props;
+    ev.handles = pins;
     ev.nhandles = n;
 
     if (kvr_normalise_write(op, &ev, &why) == KVR_OK) {
@@ -239,7 +241,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
             if (b == NULL || b->k == 0 || !kvr_restore_pin(op, handle)) {
 
-                if (b && b->foreign) {
+                if (b && b->not_indexed) {
                     what = b->why;
 
                 } else {
@@ -249,7 +251,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
                 continue;
             }
 
-            e->revived++;
+            e->restored++;
         }
 
         e->tiers[n] = (uint8_t) tiers;

@@ -34,7 +34,7 @@ typedef struct {
 
 struct kvr_decoder_s {
     kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
-    kvr_rc_t        end;        /* what is answered when `next' is NULL */
+    kvr_rc_t        end;        /* returned when `next' is NULL */
     const char     *detail;
     bool            salted;
     kvr_contract_t  contract;       /* the index's */

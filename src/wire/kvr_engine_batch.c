@@ -514,7 +514,7 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                 return kvr_event_filter(d, ev, left_out, d->detail);
             }
 
-            /* what comes before is good */
+            /* keep the blocks before the first one left out */
 
             ev->why = left_out;
             ev->nfiltered = ev->nhandles - blocks;

@@ -461,7 +461,7 @@ kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* What they mean depends on other fields: read once these are known. */
+/* Extra keys are read later, because their meaning depends on other fields. */
 kvr_rc_t
 kvr_field_extra_keys(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)

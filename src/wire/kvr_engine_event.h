@@ -50,7 +50,7 @@ typedef struct {
 
     uint64_t             block_size;
     uint32_t             nremaining;
-    kvr_msgpack_t        extra_keys;    /* what the item contains */
+    kvr_msgpack_t        extra_keys;    /* the content of the item */
     kvr_msgpack_item_t   extra_keys_item;
 
     struct {

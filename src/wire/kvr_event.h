@@ -35,14 +35,14 @@ typedef struct kvr_decoder_s  kvr_decoder_t;
 typedef enum {
     KVR_FORM_ENVELOPE,      /* msgpack ["kvr1", …], what kv-relay sends */
     KVR_FORM_ROUTER_EVENT,  /* JSON, one RouterEvent or an array of them */
-    KVR_FORM_BARE,          /* what left an engine as it left: a batch in
+    KVR_FORM_BARE,          /* an engine's own message, unchanged: a batch in
                                msgpack, TensorRT-LLM's list in JSON */
     KVR_FORM_NORMALISED     /* a normalised batch without an envelope: a part
                                of a snapshot */
 } kvr_form_t;
 
 
-/* What is known of a message before its events are looked at. */
+/* A message's head, read before the events of the message. */
 typedef struct {
     kvr_form_t   form;
 
@@ -79,7 +79,7 @@ typedef enum {
 } kvr_verdict_t;
 
 
-/* What an engine says of the KV cache group of an event. */
+/* The kind of an event's KV cache group, as the engine names it. */
 typedef enum {
     KVR_GROUP_UNSAID = 0,
     KVR_GROUP_INDEXED,      /* full attention of some kind */
@@ -113,14 +113,14 @@ typedef enum {
     KVR_WHY_FULL,           /* the zone is full */
 
     /* left out without anybody's fault */
-    KVR_WHY_FORGOTTEN,      /* it hangs on a block that we forgot */
+    KVR_WHY_FORGOTTEN,      /* the zone forgot the parent */
     KVR_WHY_UNKNOWN,        /* a tier of a block that is not known */
 
     KVR_WHYS
 } kvr_why_t;
 
 
-/* What a reason means for the worker's confidence. */
+/* Classes of reasons, by the effect on the worker's confidence. */
 typedef enum {
     KVR_WHY_IS_NONE = 0,
     KVR_WHY_IS_FILTERED,    /* not ours to index */
@@ -314,7 +314,7 @@ const char *kvr_decoder_detail(const kvr_decoder_t *d);
 /* A reason as a short word for metrics: "parent", "block_size", … */
 const char *kvr_why_name(kvr_why_t why);
 
-/* Which of the classes it belongs to, and that class's name. */
+/* The class of a reason, and the name of a class. */
 kvr_why_class_t kvr_why_class(kvr_why_t why);
 const char *kvr_why_class_name(kvr_why_class_t c);
 
@@ -346,7 +346,7 @@ void kvr_normalised_head_print(char out[KVR_NORMALISED_HEAD],
     uint32_t events);
 size_t kvr_normalised_print(char *out, size_t size, const kvr_event_t *ev);
 
-/* What kv-relay sends. */
+/* The envelope that kv-relay sends. */
 typedef struct {
     const char  *worker;            /* id */
     size_t       worker_len;

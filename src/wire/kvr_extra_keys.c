@@ -165,7 +165,7 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
                ? KVR_WHY_NONE : KVR_WHY_EXTRA_KEY;
     }
 
-    /* who says kinds has images in pairs alone: with digits, it is the salt */
+    /* an engine that names kinds sends images as pairs: digits are the salt */
 
     if (key.count == KVR_MM_DIGITS
         && !(d->salted && first && ev->group_kind != KVR_GROUP_UNSAID)

@@ -234,7 +234,7 @@ kvr_http_chunks(char *p, size_t left, bool move, size_t *len)
         left -= (size_t) (eol + 1 - p);
         p = eol + 1;
 
-        /* what may follow the last one is of no interest */
+        /* trailers after the last chunk are not read */
 
         if (size == 0) {
             return KVR_OK;

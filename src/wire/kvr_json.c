@@ -31,7 +31,7 @@ kvr_json_fail(kvr_json_t *j, const char *at, const char *error)
 }
 
 
-/* What was expected is not there: is the text at its end? */
+/* An expected character is missing: is the text at its end? */
 
 static bool
 kvr_json_unexpected(kvr_json_t *j, const char *error)

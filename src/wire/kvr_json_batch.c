@@ -163,7 +163,7 @@ kvr_json_batch_boolean(void *ctx, int value)
 }
 
 
-/* What is neither u64 nor i64 is a double. */
+/* A number that is neither u64 nor i64 is a double. */
 static int
 kvr_json_batch_number(void *ctx, const char *text, size_t len)
 {

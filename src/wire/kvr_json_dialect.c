@@ -17,7 +17,7 @@ typedef struct {
     uint32_t             outer;     /* 1: the event is in a list */
     bool                 timed;     /* a list that begins with a number */
     bool                 begun;
-    bool                 tag;       /* what comes may be an event's type */
+    bool                 tag;       /* the next value may be an event's type */
 } kvr_dialect_t;
 
 

@@ -23,7 +23,7 @@ kvr_msgpack_read(kvr_msgpack_t *in, kvr_msgpack_item_t *item)
         return KVR_INVALID;
     }
 
-    /* what events have most of, without a call for each */
+    /* the most frequent types are read here, without a call for each */
 
     c = (uint8_t) in->pos[0];
 

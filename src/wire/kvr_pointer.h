@@ -18,9 +18,9 @@
 #define KVR_POINTER_PARTS   65536
 
 
-/* What the pointer says of a snapshot. */
+/* A snapshot's head, as the pointer contains it. */
 typedef struct {
-    uint64_t    epoch;              /* it is the state after this message */
+    uint64_t    epoch;              /* state after message (epoch, seq) */
     uint64_t    seq;
     kvr_contract_t  contract;       /* of its blocks */
     bool        complete;           /* the publisher knows all of the engine */

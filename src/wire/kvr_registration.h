@@ -32,7 +32,7 @@ typedef enum {
 #define KVR_OWN_SLOW_START   4u
 
 
-/* What a person sets of a worker. */
+/* The settings of a worker, by configuration or registration. */
 typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];
     char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */

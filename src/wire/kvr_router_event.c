@@ -61,7 +61,7 @@ struct kvr_yajl_s {
     bool             has_data;
     bool             has_list;      /* of blocks, or of their hashes */
     bool             foreign_tier;
-    bool             lost_rank;     /* it has one, and that can't be read */
+    bool             lost_rank;     /* the rank can't be read */
     kvr_why_t        wrong;         /* the first */
     const char      *detail;
 

@@ -264,7 +264,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
             }
         }
 
-        /* what follows a block that isn't there has no parent */
+        /* blocks behind a missing block have no parent */
 
         if (why != KVR_WHY_NONE) {
             b[i].why = why;
@@ -508,7 +508,7 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
 
         if (!moved) {
 
-            /* its priority, which is the engine's own affair */
+            /* only the priority changed, which the index does not use */
 
             ev->handles = NULL;
             ev->nhandles = 0;

@@ -73,7 +73,7 @@ typedef struct {
     uint32_t              mm;           /* where its multimodal hashes end */
     bool                  has_hash;
     bool                  has_lora_id;
-    kvr_why_t             why;          /* what keeps it from being indexed */
+    kvr_why_t             why;          /* the reason not to index the block */
 } kvr_tensorrt_block_t;
 
 

@@ -57,7 +57,7 @@ const yajl_callbacks  kvr_tensorrt_callbacks = {
 };
 
 
-/* Those of tokens, the most, come first. */
+/* Names of tokens, the most frequent ones, come first. */
 
 static const struct {
     kvr_tensorrt_place_t  place;
@@ -93,7 +93,7 @@ static const struct {
 /* Scalars. */
 
 
-/* What may be missing may be null; a block finds out what it lacks. */
+/* A field that may be missing may be null; a block's end checks for them. */
 static int
 kvr_tensorrt_null(void *ctx)
 {

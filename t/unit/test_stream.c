@@ -629,7 +629,7 @@ test_no_room(void)
     ok(stands("x", KVR_DEGRADED, KVR_DEG_REFUSED, 5, KVR_RANKS_MAX - 1)
        && worker_of("x")->counters.why[KVR_WHY_RANK] > 0,
        "there is no room for all ranks, and it is said");
-    ok(worker_of("x")->stream.whole == 1
+    ok(worker_of("x")->stream.contiguous == 1
        && !kvr_fleet_wants_snapshot(worker_of("x")),
        "but no snapshot is asked for");
 }
