@@ -464,7 +464,7 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             continue;
         }
 
-        kvr_positional_breathe(x);
+        kvr_positional_commit_if_low(x);
 
         block = kvr_entry_block(e->place);
         tiers = kvr_entry_tiers(e->place) & ~(1u << tier);
@@ -560,7 +560,7 @@ kvr_positional_reclaim(kvr_positional_t *x,
                 continue;
             }
 
-            kvr_positional_breathe(x);
+            kvr_positional_commit_if_low(x);
 
             if (x->view_broken[view] < KVR_BROKEN_HIDDEN) {
                 kvr_links_set_broken(x, view, x->view_broken[view]
@@ -578,7 +578,7 @@ kvr_positional_reclaim(kvr_positional_t *x,
             pos++;
         }
 
-        kvr_positional_breathe(x);
+        kvr_positional_commit_if_low(x);
     }
 
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);

@@ -418,7 +418,7 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
                                  kvr_block_values(&x->arena, b)[ahead], view);
         }
 
-        kvr_positional_breathe(x);
+        kvr_positional_commit_if_low(x);
         kvr_positional_expel(x, block, i);
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
 
@@ -428,7 +428,7 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
     }
 
     block = kvr_positional_tidy(x, block);
-    kvr_positional_breathe(x);
+    kvr_positional_commit_if_low(x);
 
     return block;
 }

@@ -22,7 +22,7 @@ kvr_positional_begin(kvr_positional_t *x)
 
 
 void
-kvr_positional_breathe(kvr_positional_t *x)
+kvr_positional_commit_if_low(kvr_positional_t *x)
 {
     if (kvr_positional_short(x)) {
         kvr_txn_commit(x->mem);

@@ -41,7 +41,7 @@ kvr_positional_short(const kvr_positional_t *x)
 
 
 /* Between two steps: commits and goes on when another would not fit. */
-void kvr_positional_breathe(kvr_positional_t *x);
+void kvr_positional_commit_if_low(kvr_positional_t *x);
 
 /*
  * Somebody has let go of a block: frees it when nobody holds it and it has no

@@ -146,7 +146,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
 
     x->now = 0;
-    x->breaths = 0;
+    x->early_commits = 0;
     x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
     x->emptying = 0;
@@ -212,7 +212,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         offset = name.offset + 1;
 
         if (n == 1 && tier == KVR_DEVICE) {
-            kvr_radix_breathe(x);
+            kvr_radix_commit_if_low(x);
 
             if (kvr_radix_store_one(x, view, &name, key, handles[0],
                                     hashes[0], seed))
@@ -229,7 +229,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; /* void */ ) {
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         r = run ? kvr_radix_run(x, run) : NULL;
         op.keep = run;
@@ -397,7 +397,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     }
 
     for ( /* void */ ; i < n; i++) {
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         rc = kvr_radix_hold_one(x, op, run, offset + i, handles[i]);
 

@@ -406,7 +406,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
             break;
         }
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         had = x->view_handles[view];
         owns = x->view_owns[view];

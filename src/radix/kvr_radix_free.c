@@ -56,8 +56,10 @@ kvr_radix_open(kvr_radix_t *x)
 }
 
 
-/* As kvr_radix_breathe() between two steps of tidying: whoever is next goes on
- * with it. */
+/*
+ * kvr_radix_commit_if_low() between two steps of kvr_radix_tidy(): the next
+ * writer goes on with `run`.
+ */
 
 static void
 kvr_radix_pause(kvr_radix_t *x, uint32_t run)
@@ -66,7 +68,7 @@ kvr_radix_pause(kvr_radix_t *x, uint32_t run)
         kvr_set32(x->mem, &x->zone->tidying, run);
         kvr_txn_commit(x->mem);
         kvr_radix_open(x);
-        x->breaths++;
+        x->early_commits++;
     }
 }
 
@@ -155,7 +157,7 @@ kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
 
     if (kvr_pairs_get(&x->cover, r, view) & KVR_COVER_OWN) {
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
         kvr_own_drop(x, run, view);
 
     } else {

@@ -42,12 +42,12 @@ kvr_radix_short(const kvr_radix_t *x)
 
 /* Between two steps: commits and goes on when it would not. */
 static inline void
-kvr_radix_breathe(kvr_radix_t *x)
+kvr_radix_commit_if_low(kvr_radix_t *x)
 {
     if (kvr_radix_short(x)) {
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
-        x->breaths++;
+        x->early_commits++;
     }
 }
 

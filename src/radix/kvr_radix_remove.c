@@ -120,7 +120,7 @@ kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, k, mark, unknown_mark, cost, breaths;
+    uint32_t          i, k, mark, unknown_mark, cost, early_commits;
     uint64_t          before;
     kvr_rc_t          rc;
     kvr_handle_ref_t  name;
@@ -131,7 +131,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     row.view = view;
     mark = 0;
     unknown_mark = *unknown;
-    breaths = x->breaths;
+    early_commits = x->early_commits;
     cost = 0;
 
     if (n) {
@@ -143,7 +143,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     if (n == 1 && tier == KVR_DEVICE
         && kvr_handles_find(x, view, handles[0], &name))
     {
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         if (kvr_radix_remove_one(x, view, &name, key)) {
             return KVR_OK;
@@ -181,12 +181,12 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                     kvr_radix_tidy(x, row.run, name.run);
                 }
 
-                kvr_radix_breathe(x);
+                kvr_radix_commit_if_low(x);
             }
 
-            if (x->breaths != breaths) {
+            if (x->early_commits != early_commits) {
                 /* all up to here is for good */
-                breaths = x->breaths;
+                early_commits = x->early_commits;
                 mark = i;
                 unknown_mark = *unknown;
             }
@@ -223,7 +223,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             i = mark - 1;
             *unknown = unknown_mark;
-            breaths = x->breaths;
+            early_commits = x->early_commits;
             row.run = 0;
 
             continue;
@@ -297,7 +297,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
                 continue;
             }
 
-            kvr_radix_breathe(x);
+            kvr_radix_commit_if_low(x);
             kvr_radix_drop(x, run, view);
             dropped = true;
         }
@@ -310,7 +310,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
             pos++;
         }
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
     }
 
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);

@@ -82,7 +82,9 @@ typedef struct {
     uint32_t           *view_owns;
     uint32_t            now;            /* second, for the runs' stamps; the
                                            owner of this handle sets it */
-    uint32_t            breaths;        /* commits within events */
+    uint32_t            early_commits;  /* times a long event was
+                                           committed in the middle: what
+                                           is before can't be undone */
     uint32_t            cost;           /* that one event may be, of making
                                            room; 0: nothing is evicted */
     uint64_t            random;         /* state of a generator */
