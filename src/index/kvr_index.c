@@ -130,7 +130,7 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
            && kvr_index_inside_views(size, r->view_handles, r->max_views)
            && kvr_index_inside_views(size, r->view_owns, r->max_views)
            && r->reclaim_at <= n && r->evict_at <= n
-           && r->tidying < r->arena.limit
+           && r->freeing < r->arena.limit
            && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
                                sizeof(kvr_handle_line_t))
            && r->handles.lines % sizeof(kvr_handle_line_t) == 0
@@ -157,7 +157,7 @@ kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
            && kvr_index_inside_views(size, p->view_handles, p->max_views)
            && kvr_index_inside_views(size, p->view_broken, p->max_views)
            && p->reclaim_at <= n && p->evict_at <= n
-           && p->tidying < p->arena.limit && p->evicting < p->arena.limit
+           && p->freeing < p->arena.limit && p->evicting < p->arena.limit
            && kvr_index_inside(size, p->handles.slots, p->handles.nslots,
                                sizeof(kvr_entry_t))
            && p->handles.nslots <= UINT32_MAX

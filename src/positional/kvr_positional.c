@@ -387,7 +387,7 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
     rc = kvr_links_gain(x, view, block, handle, tiers);
 
     if (rc == KVR_OK && old) {
-        (void) kvr_positional_tidy(x, old);
+        (void) kvr_positional_free_if_empty(x, old);
     }
 
     return rc;
@@ -477,7 +477,7 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         }
 
         kvr_positional_drop(x, slot);
-        (void) kvr_positional_tidy(x, block);
+        (void) kvr_positional_free_if_empty(x, block);
     }
 
     return KVR_OK;
@@ -567,12 +567,12 @@ kvr_positional_reclaim(kvr_positional_t *x,
                                               | KVR_BROKEN_HIDDEN);
             }
 
-            kvr_positional_expel(x, block, i);
+            kvr_positional_evict_record(x, block, i);
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
             /* another may come to this slot: look at it again */
-            (void) kvr_positional_tidy(x, block);
+            (void) kvr_positional_free_if_empty(x, block);
 
         } else {
             pos++;

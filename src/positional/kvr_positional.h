@@ -81,7 +81,7 @@ typedef struct {
     uint32_t            broken_version; /* odd while a view's links get broken
                                            or whole */
     uint32_t            nbroken;        /* views with broken links or hidden */
-    uint32_t            tidying;        /* block to go on with; 0: none */
+    uint32_t            freeing;        /* block to free next; 0: none */
     uint64_t            secret[2];
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */

@@ -419,7 +419,7 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         }
 
         kvr_positional_commit_if_low(x);
-        kvr_positional_expel(x, block, i);
+        kvr_positional_evict_record(x, block, i);
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
 
         if (x->evicted) {
@@ -427,7 +427,7 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         }
     }
 
-    block = kvr_positional_tidy(x, block);
+    block = kvr_positional_free_if_empty(x, block);
     kvr_positional_commit_if_low(x);
 
     return block;

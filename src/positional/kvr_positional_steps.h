@@ -48,13 +48,14 @@ void kvr_positional_commit_if_low(kvr_positional_t *x);
  * children, then its parent likewise; the block where that ends, or 0.  When
  * it takes more than one transaction, the zone remembers where to go on.
  */
-uint32_t kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
+uint32_t kvr_positional_free_if_empty(kvr_positional_t *x, uint32_t block);
 
 /*
  * Takes record i, a handle's, out of a block, with its entry; the last record
  * comes to its place.
  */
-void kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i);
+void kvr_positional_evict_record(kvr_positional_t *x, uint32_t block,
+    uint32_t i);
 
 /* The entry of a handle goes. */
 void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);

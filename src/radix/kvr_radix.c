@@ -290,7 +290,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             /* what hung on it may be evicted by now */
 
-            kvr_radix_tidy(x, run, 0);
+            kvr_radix_free_if_empty(x, run, 0);
 
             return KVR_FULL;
         }
@@ -484,7 +484,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     kvr_radix_count(x, view, 1);
 
     if (moved) {
-        kvr_radix_tidy(x, name.run, op->keep);
+        kvr_radix_free_if_empty(x, name.run, op->keep);
     }
 
     return KVR_OK;

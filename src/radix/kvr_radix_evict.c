@@ -425,7 +425,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
 
     } while (n < handles && *cost < max);
 
-    kvr_radix_tidy(x, run, keep);
+    kvr_radix_free_if_empty(x, run, keep);
 
     return n;
 }

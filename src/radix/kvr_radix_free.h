@@ -58,7 +58,7 @@ kvr_radix_commit_if_low(kvr_radix_t *x)
  * nothing hangs on it, then its parent likewise.
  * keep: a run to be left alone, whatever it holds at present; 0: none.
  */
-void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
+void kvr_radix_free_if_empty(kvr_radix_t *x, uint32_t run, uint32_t keep);
 
 /* The view lets go of all it has of a run; may commit before. */
 void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);

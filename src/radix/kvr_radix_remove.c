@@ -178,7 +178,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             if (row.run) {
 
                 if (name.run != row.run) {
-                    kvr_radix_tidy(x, row.run, name.run);
+                    kvr_radix_free_if_empty(x, row.run, name.run);
                 }
 
                 kvr_radix_commit_if_low(x);
@@ -252,7 +252,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                              before, row.run, row.offset - 1);
         }
 
-        kvr_radix_tidy(x, row.run, 0);
+        kvr_radix_free_if_empty(x, row.run, 0);
     }
 
     return KVR_OK;
@@ -304,7 +304,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
 
         if (dropped || (kvr_cover_empty(r) && r->nchildren == 0)) {
             /* another run may come to this slot: look at it again */
-            kvr_radix_tidy(x, run, 0);
+            kvr_radix_free_if_empty(x, run, 0);
 
         } else {
             pos++;

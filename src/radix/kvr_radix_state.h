@@ -46,7 +46,7 @@ typedef struct {
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            evict_at;       /* the same, of eviction's */
     uint64_t            forgotten;      /* handles, since the start */
-    uint32_t            tidying;        /* run to go on with; 0: none */
+    uint32_t            freeing;        /* run to free next; 0: none */
     uint32_t            pad;
     kvr_handle_zone_t   handles;
     kvr_arena_zone_t    arena;

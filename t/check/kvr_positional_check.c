@@ -411,7 +411,7 @@ kvr_pcheck_leaves(kvr_pcheck_t *k)
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&k->x->arena, b)
-            && block != k->x->zone->tidying)
+            && block != k->x->zone->freeing)
         {
             return kvr_check_fail("block %u is nobody's and a leaf", block);
         }
