@@ -17,11 +17,11 @@ static bool kvr_index_valid_positional(const kvr_positional_zone_t *p,
     uint64_t size);
 static bool kvr_index_valid_arena(const kvr_arena_zone_t *a, uint64_t size);
 static void kvr_index_each_positional(const kvr_positional_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
 /* The index that the zone has. */
-#define kvr_index_call(x, name, ...)                                          \
+#define kvr_index_call(x, name, ...)                                       \
     ((x)->zone->kind == KVR_INDEX_RADIX                                       \
      ? kvr_radix_##name(&(x)->u.radix, ##__VA_ARGS__)                         \
      : kvr_positional_##name(&(x)->u.positional, ##__VA_ARGS__))
@@ -407,7 +407,7 @@ kvr_index_held(const kvr_index_t *x, uint32_t view)
 
 void
 kvr_index_each(const kvr_index_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data)
 {
     if (x->zone->kind == KVR_INDEX_RADIX) {
         kvr_radix_each(&x->u.radix, tell, data);
@@ -420,24 +420,24 @@ kvr_index_each(const kvr_index_t *x,
 
 static void
 kvr_index_each_positional(const kvr_positional_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data)
 {
     uint64_t            i;
-    kvr_index_name_t    name;
+    kvr_index_handle_t  h;
     const kvr_entry_t  *e;
 
-    name.offset = 0;
+    h.offset = 0;
 
     for (i = 0; i < x->handles.zone->nslots; i++) {
         e = &x->handles.slots[i];
 
         if (e->place) {
-            name.handle = e->handle;
-            name.run = kvr_entry_block(e->place);
-            name.view = kvr_entry_view(e->place);
-            name.tiers = kvr_entry_tiers(e->place);
+            h.handle = e->handle;
+            h.run = kvr_entry_block(e->place);
+            h.view = kvr_entry_view(e->place);
+            h.tiers = kvr_entry_tiers(e->place);
 
-            tell(data, &name);
+            tell(data, &h);
         }
     }
 }

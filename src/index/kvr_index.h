@@ -149,11 +149,11 @@ uint32_t kvr_index_held(const kvr_index_t *x, uint32_t view);
  * Blocks are named by (run, offset).  A run of the positional index is one
  * block.
  */
-typedef kvr_radix_name_t  kvr_index_name_t;
+typedef kvr_radix_handle_t  kvr_index_handle_t;
 
 /* Tells of every handle of every view.  Under the lock, log empty. */
 void kvr_index_each(const kvr_index_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
 /* The run that a run hangs on, 0: the root, behind so many of its blocks. */

@@ -19,7 +19,7 @@
  * holds a block in any tier, and has no names of its own there, holds it by
  * the shared name.
  *
- *     nnames    at least up to the last block that is held by a shared name;
+ *     nhandles    at least up to the last block that is held by a shared name;
  *               in between there may be names that nobody uses at present
  *     contested some name here is also the name of another block, so that who
  *               comes to share it may hold that other block by it; never
@@ -83,10 +83,11 @@ typedef struct {
 } kvr_handle_ref_t;
 
 
-/* The name of block i, which is below nnames; or the place for it. */
+/* The name of block i, which is below nhandles; or the place for it. */
 #define kvr_handles_at(x, r, i)                                               \
-    ((uint64_t *) kvr_arena_at(&(x)->arena, (r)->names[(i) / KVR_RUN_NAMES])  \
-     + (i) % KVR_RUN_NAMES)
+    ((uint64_t *) kvr_arena_at(&(x)->arena,                                   \
+                             (r)->handles[(i) / KVR_RUN_HANDLES])             \
+     + (i) % KVR_RUN_HANDLES)
 
 #define kvr_own_handles(x, o)                                                 \
     ((uint64_t *) kvr_arena_at(&(x)->arena, (o)->piece))
@@ -96,7 +97,7 @@ typedef struct {
 
 /* Does the view hold a block by this handle? */
 bool kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_handle_ref_t *name);
+    kvr_handle_ref_t *ref);
 
 /* Two handles at one place cost a look at the table, no more. */
 static inline uint32_t
@@ -132,14 +133,14 @@ uint32_t kvr_handles_same(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t offset, const uint64_t *handles, uint32_t n);
 
 /*
- * Names blocks from nnames on, up to the first handle that names something
+ * Names blocks from nhandles on, up to the first handle that names something
  * already, or as far as the log goes; *named of them.  KVR_FULL.
  */
 kvr_rc_t kvr_handles_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *handles, uint32_t n, uint32_t *named);
 
 /*
- * Names one block at nnames, though the handle may name others; KVR_FULL.
+ * Names one block at nhandles, though the handle may name others; KVR_FULL.
  * KVR_DECLINED, nothing done: it names too many.
  */
 kvr_rc_t kvr_handles_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle);
@@ -168,7 +169,7 @@ kvr_rc_t kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view,
     uint64_t handle, uint32_t offset, uint32_t tiers);
 
 /* Changes the tiers of a name that was found; 0: takes it out. */
-void kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *name, uint32_t view,
+void kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *ref, uint32_t view,
     uint32_t tiers);
 
 /*

@@ -146,10 +146,10 @@ typedef struct {
     uint32_t    view;
     uint16_t    offset;
     uint16_t    tiers;
-} kvr_radix_name_t;
+} kvr_radix_handle_t;
 
 void kvr_radix_each(const kvr_radix_t *x,
-    void (*tell)(void *data, const kvr_radix_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_radix_handle_t *h), void *data);
 
 
 #endif /* KVR_RADIX_H_INCLUDED */

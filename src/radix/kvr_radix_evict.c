@@ -395,7 +395,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
-    *cost += r->nnames;
+    *cost += r->nhandles;
     i = 0;
     n = 0;
 

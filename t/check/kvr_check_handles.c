@@ -29,17 +29,17 @@ kvr_check_run_handles(kvr_check_t *k, uint32_t run)
 
     r = kvr_radix_run(k->x, run);
 
-    if (r->nnames > r->len) {
-        return kvr_check_fail("run %u: %u names of %u blocks", run, r->nnames,
-                              r->len);
+    if (r->nhandles > r->len) {
+        return kvr_check_fail("run %u: %u handles of %u blocks", run,
+                              r->nhandles, r->len);
     }
 
-    why = kvr_check_pages(k, run, kvr_run_names(r), r->nnames, "names");
+    why = kvr_check_pages(k, run, kvr_run_handles(r), r->nhandles, "handles");
     if (why) {
         return why;
     }
 
-    for (i = 0; i < r->nnames; i++) {
+    for (i = 0; i < r->nhandles; i++) {
         why = kvr_check_entry(k, run, i, *kvr_handles_at(k->x, r, i),
                               KVR_SPACE_SHARED);
         if (why) {
@@ -91,7 +91,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
         } else {
             r = kvr_radix_run(k->x, kvr_handle_run(word));
             other = other
-                    || (kvr_handle_offset(word) < r->nnames
+                    || (kvr_handle_offset(word) < r->nhandles
                         && *kvr_handles_at(k->x, r, kvr_handle_offset(word))
                            == handle);
         }
@@ -154,7 +154,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
             continue;
         }
 
-        if (i >= r->nnames) {
+        if (i >= r->nhandles) {
             return kvr_check_fail("run %u: view %u has block %u, which has no "
                                   "name", run, view, i);
         }
