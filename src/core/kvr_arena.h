@@ -9,7 +9,7 @@
  *                         piece │ piece │ … all of one class
  *
  * Memory comes in chunks of 512 words (8 bytes each).  A chunk in use serves
- * one class, that is one size of pieces, and has a bit for each of its places
+ * one class, that is one size of pieces, and has a bit for each of its slots
  * in the chunk table: a free piece is not written to.  A chunk without pieces
  * goes back and may serve any other class, so that what one shape of load has
  * left is there for the next.  A class keeps one chunk without pieces, if it
@@ -19,7 +19,7 @@
  * A piece is named by its offset in words from the base, 32 bits, never 0.
  * Sizes are rounded up to a class: 4 words, 8, from there to 80 in steps of
  * 8, 96, 128, 168, 256, 512.  Each fits into a chunk once more than the next
- * one does, and all but 0 to 32 words of a chunk are places.  Above 512 words
+ * one does, and all but 0 to 32 words of a chunk are slots.  Above 512 words
  * a piece is a span of whole chunks, the first that are free in a row.
  *
  * Where a class has no room and no chunk is free, a piece of a larger class
@@ -34,7 +34,7 @@
  * is a version that must outlive it: a reader without the lock may hold the
  * number of a run that was freed, and looks at the version there in the end.
  * So runs have chunks of their own, and so have blocks; while a chunk is
- * theirs, the arena writes nothing into it, and a new run finds in its place
+ * theirs, the arena writes nothing into it, and a new run finds at its address
  * the version that the last one left, or, in a chunk that was another's,
  * anything.
  *
@@ -76,7 +76,7 @@
 /* By class: its size, and what is taken of a chunk without room. */
 typedef struct {
     uint32_t    words;
-    uint32_t    places;
+    uint32_t    slots;
     uint32_t    inverse;                /* of words, as a fraction of 2^16 */
     uint32_t    pad;
     uint64_t    full[2];
@@ -91,7 +91,7 @@ extern const kvr_arena_class_t  kvr_arena_classes[KVR_ARENA_SPAN];
  * entry is as before.
  */
 typedef struct {
-    uint64_t    taken[2];               /* a bit for each place */
+    uint64_t    taken[2];               /* a bit for each slot */
     uint32_t    next;                   /* chunks of the class that have room;
                                            0: the last */
     uint32_t    prev;                   /* not set in the first */
@@ -216,7 +216,7 @@ kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 }
 
 
-/* Is the chunk of that place the class's, or free? */
+/* Is the chunk of that slot the class's, or free? */
 static inline bool
 kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
@@ -237,17 +237,17 @@ kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 }
 
 
-/* Is there a piece of the class at that place, be it in limbo? */
+/* Is there a piece of the class at that slot, be it in limbo? */
 static inline bool
 kvr_arena_is(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
-    uint32_t                  place;
+    uint32_t                  slot;
     const kvr_arena_chunk_t  *r;
 
     r = &a->chunks[piece / KVR_ARENA_CHUNK];
-    place = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
+    slot = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
 
-    return r->class == class && (r->taken[place / 64] >> (place & 63) & 1);
+    return r->class == class && (r->taken[slot / 64] >> (slot & 63) & 1);
 }
 
 

@@ -390,7 +390,7 @@ kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
 
     e = kvr_entries_find(&x->u.positional.handles, handle, view, &slot);
 
-    return e ? kvr_entry_tiers(e->place) : 0;
+    return e ? kvr_entry_tiers(e->word) : 0;
 }
 
 
@@ -431,11 +431,11 @@ kvr_index_each_positional(const kvr_positional_t *x,
     for (i = 0; i < x->handles.zone->nslots; i++) {
         e = &x->handles.slots[i];
 
-        if (e->place) {
+        if (e->word) {
             h.handle = e->handle;
-            h.run = kvr_entry_block(e->place);
-            h.view = kvr_entry_view(e->place);
-            h.tiers = kvr_entry_tiers(e->place);
+            h.run = kvr_entry_block(e->word);
+            h.view = kvr_entry_view(e->word);
+            h.tiers = kvr_entry_tiers(e->word);
 
             tell(data, &h);
         }

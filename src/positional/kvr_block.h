@@ -133,7 +133,7 @@ void kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
     uint64_t handle, kvr_block_view_t *out);
 
 /* The place of a mark that is there once, or UINT32_MAX. */
-uint32_t kvr_block_place(const kvr_arena_t *a, const kvr_block_t *b,
+uint32_t kvr_block_find(const kvr_arena_t *a, const kvr_block_t *b,
     uint32_t mark);
 
 

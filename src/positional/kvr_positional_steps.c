@@ -90,7 +90,7 @@ kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
 {
     uint32_t  view;
 
-    view = kvr_entry_view(x->handles.slots[slot].place);
+    view = kvr_entry_view(x->handles.slots[slot].word);
 
     kvr_entries_delete(&x->handles, slot);
     kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);

@@ -109,7 +109,7 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 {
     uint32_t            i, offset;
     uint64_t            word, *handles;
-    uint16_t           *places;
+    uint16_t           *blocks;
     kvr_own_t          *o;
     kvr_handle_walk_t   w;
 
@@ -128,16 +128,16 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
         }
 
         handles = kvr_own_handles(x, o);
-        places = kvr_own_places(x, o);
+        blocks = kvr_own_blocks(x, o);
 
         /* the usual case: names in the blocks' order */
 
         i = offset < o->n && handles[offset] == handle ? offset : 0;
 
         for ( /* void */ ; i < o->n; i++) {
-            if (handles[i] == handle && kvr_own_offset(places[i]) == offset) {
+            if (handles[i] == handle && kvr_own_offset(blocks[i]) == offset) {
                 ref->offset = offset;
-                ref->tiers = kvr_own_tiers(places[i]);
+                ref->tiers = kvr_own_tiers(blocks[i]);
                 ref->own = i + 1;
 
                 return true;
@@ -484,7 +484,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
 
     handles = kvr_arena_at(&x->arena, piece);
     kvr_copy_words(handles, kvr_own_handles(x, o), o->n);
-    kvr_copy_words(handles + cap, kvr_own_places(x, o), (o->n + 3) / 4);
+    kvr_copy_words(handles + cap, kvr_own_blocks(x, o), (o->n + 3) / 4);
 
     kvr_arena_free(&x->arena, o->piece);
     kvr_set32(x->mem, &o->piece, piece);
@@ -582,7 +582,7 @@ kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
        one's, which kvr_own_set() has logged */
 
     kvr_put64(&kvr_own_handles(x, o)[o->n], handle);
-    kvr_put16(&kvr_own_places(x, o)[o->n], kvr_own_place(offset, tiers));
+    kvr_put16(&kvr_own_blocks(x, o)[o->n], kvr_own_block(offset, tiers));
 
     kvr_put16(&o->n, o->n + 1);
     kvr_put32(&o->cost, cost);
@@ -603,7 +603,7 @@ kvr_own_delete(kvr_radix_t *x, uint32_t run, const kvr_own_t *o, uint32_t i)
     kvr_handle_delete(&x->handles,
                       kvr_handle_key(&x->handles, kvr_own_handles(x, o)[i],
                                      KVR_SPACE_OWN(o->view)),
-                      run, kvr_own_offset(kvr_own_places(x, o)[i]));
+                      run, kvr_own_offset(kvr_own_blocks(x, o)[i]));
 
     return room - (uint32_t) kvr_txn_room(x->mem);
 }
@@ -615,7 +615,7 @@ kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *ref, uint32_t view,
 {
     uint32_t    i, last;
     uint64_t   *handles;
-    uint16_t   *places;
+    uint16_t   *blocks;
     kvr_run_t  *r;
     kvr_own_t  *o;
 
@@ -623,10 +623,10 @@ kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *ref, uint32_t view,
     o = kvr_own_find(x, r, view);
     i = ref->own - 1;
     handles = kvr_own_handles(x, o);
-    places = kvr_own_places(x, o);
+    blocks = kvr_own_blocks(x, o);
 
     if (tiers) {
-        kvr_set16(x->mem, &places[i], kvr_own_place(ref->offset, tiers));
+        kvr_set16(x->mem, &blocks[i], kvr_own_block(ref->offset, tiers));
         return;
     }
 
@@ -636,11 +636,11 @@ kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *ref, uint32_t view,
     last = o->n - 1u;
 
     kvr_set64(x->mem, &handles[i], handles[last]);
-    kvr_set16(x->mem, &places[i], places[last]);
+    kvr_set16(x->mem, &blocks[i], blocks[last]);
 
     if (i != last) {
         kvr_txn_log(x->mem, &handles[last], KVR_UNDO_64, handles[last]);
-        kvr_txn_log(x->mem, &places[last], KVR_UNDO_16, places[last]);
+        kvr_txn_log(x->mem, &blocks[last], KVR_UNDO_16, blocks[last]);
     }
 
     kvr_set16(x->mem, &o->n, last);

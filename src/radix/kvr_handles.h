@@ -69,7 +69,7 @@ typedef struct {
 
 
 /* A place in that piece: offset, tiers. */
-#define kvr_own_place(offset, tiers)  ((uint16_t) ((offset) << 4 | (tiers)))
+#define kvr_own_block(offset, tiers)  ((uint16_t) ((offset) << 4 | (tiers)))
 #define kvr_own_offset(place)         ((uint32_t) (place) >> 4)
 #define kvr_own_tiers(place)          ((uint32_t) (place) & 0xf)
 
@@ -91,7 +91,7 @@ typedef struct {
 
 #define kvr_own_handles(x, o)                                                 \
     ((uint64_t *) kvr_arena_at(&(x)->arena, (o)->piece))
-#define kvr_own_places(x, o)                                                  \
+#define kvr_own_blocks(x, o)                                                  \
     ((uint16_t *) (kvr_own_handles(x, o) + (o)->cap))
 
 

@@ -630,8 +630,8 @@ kvr_radix_each(const kvr_radix_t *x,
 
                 if (o) {
                     h.handle = kvr_own_handles(x, o)[k];
-                    h.offset = kvr_own_offset(kvr_own_places(x, o)[k]);
-                    h.tiers = kvr_own_tiers(kvr_own_places(x, o)[k]);
+                    h.offset = kvr_own_offset(kvr_own_blocks(x, o)[k]);
+                    h.tiers = kvr_own_tiers(kvr_own_blocks(x, o)[k]);
 
                 } else {
                     h.handle = *kvr_handles_at(x, r, k);
