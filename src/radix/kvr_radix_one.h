@@ -13,10 +13,11 @@
 
 
 /*
- * One device block more behind the last one of its run, which is the parent,
- * for a view that has all of it; and the last block of a run taken out, when
- * the view is the only one there and the block is found by that handle.
- * False, nothing done: it is not as simple as that.
+ * The store: one more device block at the end of a run, for a view that holds
+ * the whole run, when the run's last block is the parent.  The removal: of the
+ * last block of a run, when no other view holds any of the run.  False,
+ * nothing done: the event is not of this kind, the caller must do it in the
+ * general way.
  */
 bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
     const kvr_handle_ref_t *parent, kvr_handle_key_t key, uint64_t handle,

@@ -25,11 +25,11 @@
  * handle for a block has a detail instead: a bitmap for each tier and the
  * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
  *
- * NAMES.  By which handles the blocks are known is told in kvr_handles.h.
+ * HANDLES.  kvr_handles.h describes the handles of the blocks.
  *
  * WHAT READERS SEE.  Everything that a lookup reads of a run is changed under
- * the run's version (kvr_txn.h).  Bitmaps, counts and handles are the writers'
- * own.
+ * the run's version (kvr_txn.h).  Bitmaps, counts and handles are read by
+ * writers alone.
  */
 
 
@@ -90,7 +90,7 @@ typedef struct {
     uint32_t    handles_tail;
     uint32_t    owns;                   /* piece: kvr_owns_t; 0: none */
     uint16_t    nhandles;
-    uint16_t    contested;              /* a name is also another block's */
+    uint16_t    contested;              /* a handle is also another block's */
     uint64_t    hashes[KVR_RUN_INLINE];
 } kvr_run_t;
 
