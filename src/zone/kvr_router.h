@@ -162,8 +162,9 @@ bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 
 /*
- * How many blocks of an index made with params are complete in so many tokens,
- * and their local hashes, to out, by a hasher that has the seed.
+ * prompt_blocks: the number of complete blocks, of an index made with params,
+ * in ntokens tokens.  hash: writes their local hashes to out and returns their
+ * number; h must have the seed.
  */
 size_t kvr_router_prompt_blocks(const kvr_params_t *params, size_t ntokens);
 size_t kvr_router_hash(const kvr_params_t *params, const kvr_hasher_t *h,
