@@ -365,7 +365,7 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
 
     if (chunk == 0) {
 
-        /* what classes keep is room, or in the way of a span */
+        /* empty chunks that classes keep count, or would split a span */
 
         kvr_arena_squeeze(a);
         chunk = kvr_arena_find(a, n);

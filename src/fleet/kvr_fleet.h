@@ -154,8 +154,8 @@ typedef struct {
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
     uint32_t               first_holder;/* holders, linked by next */
-    uint64_t               expires_ms;  /* its registration in Redis, unless
-                                           renewed; monotonic, 0: has none */
+    uint64_t               expires_ms;  /* end of the registration in Redis,
+                                           unless renewed; monotonic; 0: none */
     kvr_worker_conf_t      conf;
     char                   said[KVR_SAID_MAX + 1];  /* the publisher's reason
                                            for not being complete, printable */
@@ -219,7 +219,7 @@ typedef struct {
     kvr_holder_t      *holders;
     uint32_t          *view_holder;
     uint32_t          *view_span;
-    bool               aside;       /* what is written goes there */
+    bool               aside;       /* events are written to views aside */
 
     uint32_t          *hints;       /* slots by hash of the id, or NULL */
     uint32_t           hint_mask;

@@ -197,7 +197,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             return KVR_DECLINED;
         }
 
-        /* what the chain knows holds for all of it */
+        /* the seed is that of the whole chain */
 
         c.up = kvr_entry_block(e->word);
         known = kvr_positional_seed_of(x, c.up);
@@ -227,14 +227,14 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             return KVR_FULL;
         }
 
-        /* what there is room for is not to be done again */
+        /* blocks that were stored need not be stored again */
 
         c.step = KVR_POSITIONAL_STEP;
     }
 }
 
 
-/* What is left of a chain; KVR_FULL: up to c->done it is committed. */
+/* Stores the rest of a chain; KVR_FULL: c->done blocks are committed. */
 
 static kvr_rc_t
 kvr_positional_chain(kvr_positional_t *x, kvr_positional_chain_t *c)
@@ -376,7 +376,7 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 
     } else {
 
-        /* it is moved; first it leaves, lest it be seen at both places */
+        /* the handle moves: first out, or readers would see both blocks */
 
         old = kvr_entry_block(e->word);
         kvr_links_lose(x, view, old, handle, 0);

@@ -106,8 +106,9 @@ typedef struct {
     uint32_t               *view_broken;
     uint32_t                now;        /* second, for the blocks' stamps; the
                                            owner of this handle sets it */
-    uint32_t                cost;       /* that one event may be, of making
-                                           room; 0: nothing is evicted */
+    uint32_t                cost;       /* the maximum number of records that
+                                           one event evicts for memory; 0:
+                                           nothing is evicted */
     uint32_t                emptying;   /* chunk, a guess: there is more to
                                            evict from it on; 0: none */
 

@@ -441,7 +441,7 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
 
     o = &old->items[old->n];
 
-    /* it may have been somebody's in this transaction */
+    /* the words may have been in use at the start of this transaction */
 
     for (i = 0; i < 2; i++) {
         kvr_set_word(x->mem, o, i, 0);

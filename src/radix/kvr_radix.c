@@ -197,7 +197,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     offset = 0;
 
     if (n) {
-        /* its line comes while the parent's is looked at */
+        /* the entry's line is fetched while the parent's is looked at */
         key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, key);
     }
@@ -288,7 +288,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 continue;
             }
 
-            /* what hung on it may be evicted by now */
+            /* make_room() may have evicted the last child of the run */
 
             kvr_radix_free_if_empty(x, run, 0);
 
@@ -366,7 +366,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
                    && pair >= offset
                    && (same == 0 || (!r->contested && !x->view_owns[view])))
         {
-            /* what it has, what it comes to share, what it names */
+            /* depth before; a pair that shares handles; handles to append */
 
             i = kvr_min(pair - offset, n);
 

@@ -32,7 +32,7 @@
 #define KVR_EVICT_LOOK       4096       /* slots, when the sample has none */
 #define KVR_EVICT_CHUNKS     16         /* looked at for the best of them */
 
-/* What looking costs: headers of runs are seldom in the cache. */
+/* The cost of looking: headers of runs are seldom in the cache. */
 #define KVR_EVICT_LEAVES     64        /* a sample of leaves */
 #define KVR_EVICT_HEADERS    128        /* and one of chunks */
 

@@ -50,7 +50,7 @@ static void
 kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 {
     if (row->depth != row->was) {
-        /* it has a pair: this takes no memory */
+        /* the view has a pair: the change takes no memory */
         (void) kvr_pairs_set_depth(&x->cover, row->r, row->view, row->depth);
         row->was = row->depth;
     }
