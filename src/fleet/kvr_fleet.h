@@ -154,8 +154,8 @@ typedef struct {
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
     uint32_t               first_holder;/* holders, linked by next */
-    uint64_t               expires_ms;  /* end of the registration in Redis,
-                                           unless renewed; monotonic; 0: none */
+    uint64_t               expires_ms;  /* the registration's end, unless
+                                           renewed; monotonic, 0: none */
     kvr_worker_conf_t      conf;
     char                   said[KVR_SAID_MAX + 1];  /* the publisher's reason
                                            for not being complete, printable */
