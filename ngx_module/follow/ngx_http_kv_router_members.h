@@ -132,7 +132,7 @@ void ngx_http_kv_router_members_look(ngx_http_kv_router_consumer_t *c);
 
 /* a member; NGX_ABORT: the lease is lost */
 
-/* what Redis answered, asked->hash and the milliseconds to live */
+/* Redis has the worker: asked->hash, and ttl, milliseconds to live */
 ngx_int_t ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
     ngx_http_kv_router_asked_t *asked, int64_t ttl);
 

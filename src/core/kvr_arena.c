@@ -15,11 +15,11 @@
 #define kvr_arena_versioned(c)                                               \
     ((c) == KVR_ARENA_RUN || (c) == KVR_ARENA_BLOCK)
 
-#define kvr_arena_class(words, places)                                        \
-    { words, places, kvr_arena_inverse(words), 0,                             \
-      { ~UINT64_C(0) >> (64 - places), 0 } }
+#define kvr_arena_class(words, slots)                                         \
+    { words, slots, kvr_arena_inverse(words), 0,                             \
+      { ~UINT64_C(0) >> (64 - slots), 0 } }
 
-/* place * words * inverse >> 16 is place, for all places of a chunk */
+/* (slot * words * inverse) >> 16 is slot again, for each slot of a chunk */
 #define kvr_arena_inverse(words)  (65535 / words + 1)
 
 
@@ -167,7 +167,7 @@ kvr_arena_free(kvr_arena_t *a, uint32_t piece)
         kvr_txn_overflow();
     }
 
-    /* a place behind the last piece is nobody's: it needs no log */
+    /* a slot behind the last piece is nobody's: it needs no log */
 
     z->limbo[z->nlimbo] = piece;
 
@@ -212,14 +212,14 @@ kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want)
 
     z = a->zone;
     n = (z->nchunks - z->first - z->chunks)
-        * kvr_arena_classes[want.class].places;
+        * kvr_arena_classes[want.class].slots;
     end = kvr_arena_versioned(want.class) ? want.class + 1 : KVR_ARENA_RUN;
 
     for (c = want.class; c < end; c++) {
         for (chunk = z->room[c]; chunk && n < KVR_ARENA_ROOM; chunk = r->next)
         {
             r = &a->chunks[chunk];
-            n += kvr_arena_classes[c].places
+            n += kvr_arena_classes[c].slots
                  - (uint32_t) (__builtin_popcountll(r->taken[0])
                                + __builtin_popcountll(r->taken[1]));
         }
@@ -313,7 +313,7 @@ static void
 kvr_arena_put(kvr_arena_t *a, uint32_t piece)
 {
     bool                      full;
-    uint32_t                  c, i, place, chunk;
+    uint32_t                  c, i, slot, chunk;
     kvr_arena_zone_t         *z;
     kvr_arena_chunk_t        *r;
     const kvr_arena_class_t  *class;
@@ -329,12 +329,12 @@ kvr_arena_put(kvr_arena_t *a, uint32_t piece)
     }
 
     class = &kvr_arena_classes[c];
-    place = piece % KVR_ARENA_CHUNK * class->inverse >> 16;
-    i = place / 64;
+    slot = piece % KVR_ARENA_CHUNK * class->inverse >> 16;
+    i = slot / 64;
     full = kvr_arena_is_full(r, class);
 
     kvr_set64(a->mem, &r->taken[i],
-              r->taken[i] & ~(UINT64_C(1) << place % 64));
+              r->taken[i] & ~(UINT64_C(1) << slot % 64));
 
     if (full) {
         kvr_arena_link(a, c, chunk);
@@ -365,7 +365,7 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
 
     if (chunk == 0) {
 
-        /* what classes keep is room, or in the way of a span */
+        /* empty chunks that classes keep count, or would split a span */
 
         kvr_arena_squeeze(a);
         chunk = kvr_arena_find(a, n);

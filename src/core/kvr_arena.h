@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The arena: pieces of the zone for what grows and shrinks.
+ * The arena: memory of the zone for runs, blocks and all that grows and
+ * shrinks, in pieces.
  *
  *     base                                                      limit
  *      │ chunk table, map │ chunk │ chunk │ … │ never touched      │
@@ -9,22 +10,22 @@
  *                         piece │ piece │ … all of one class
  *
  * Memory comes in chunks of 512 words (8 bytes each).  A chunk in use serves
- * one class, that is one size of pieces, and has a bit for each of its places
+ * one class, that is one size of pieces, and has a bit for each of its slots
  * in the chunk table: a free piece is not written to.  A chunk without pieces
- * goes back and may serve any other class, so that what one shape of load has
- * left is there for the next.  A class keeps one chunk without pieces, if it
- * has no other with room, until somebody lacks it.  A chunk with one piece
- * left stays with its class.
+ * is free again and may serve any other class, so that another shape of load
+ * can use the memory.  A class keeps one chunk without pieces, when it has no
+ * other chunk with a free slot, until another class lacks a chunk.  A chunk
+ * with one piece left stays with its class.
  *
  * A piece is named by its offset in words from the base, 32 bits, never 0.
  * Sizes are rounded up to a class: 4 words, 8, from there to 80 in steps of
  * 8, 96, 128, 168, 256, 512.  Each fits into a chunk once more than the next
- * one does, and all but 0 to 32 words of a chunk are places.  Above 512 words
+ * one does, and all but 0 to 32 words of a chunk are slots.  Above 512 words
  * a piece is a span of whole chunks, the first that are free in a row.
  *
- * Where a class has no room and no chunk is free, a piece of a larger class
- * will do: in an arena that is full, what was freed is seldom of the class
- * that is wanted, and still more seldom a whole chunk.
+ * When a class has no free slot and no chunk is free, a larger class's piece
+ * is taken: in a full arena, a freed piece is seldom of the class that is
+ * wanted, and still more seldom the last one of its chunk.
  *
  * Free chunks are found by a map, a bit each, the lowest first.  Zeroed memory
  * is an empty arena: what was never handed out was never touched.
@@ -34,21 +35,21 @@
  * is a version that must outlive it: a reader without the lock may hold the
  * number of a run that was freed, and looks at the version there in the end.
  * So runs have chunks of their own, and so have blocks; while a chunk is
- * theirs, the arena writes nothing into it, and a new run finds in its place
+ * theirs, the arena writes nothing into it, and a new run finds at its address
  * the version that the last one left, or, in a chunk that was another's,
  * anything.
  *
  * Before a chunk that runs were in serves others, the arena's epoch advances.
  * It also does when a transaction that gave runs a chunk is rolled back.  A
- * reader notes the epoch before everything and looks at it behind everything:
- * when it is odd, or another, versions tell nothing and the lookup begins
- * anew.  Whatever else a reader looks at, pages or coverage, may be freed and
- * become anything meanwhile: the version of the run that it belongs to has
- * changed by then.  All this holds for blocks alike.
+ * reader notes the epoch before all other reads and looks at it again after
+ * them: when the epoch is odd, or has changed, versions mean nothing and the
+ * lookup restarts.  Pages and coverage of a run may be freed and used for
+ * anything meanwhile: the version of their run has changed by then.  The same
+ * is true for blocks.
  *
  * A piece freed in a transaction is handed out again only after its commit:
- * until then it waits in limbo.  That is what lets new pieces be filled
- * without logging: after a rollback nobody can reach them.
+ * until then it waits in limbo.  For this reason new pieces may be filled
+ * without logging: after a rollback no reader or writer can reach them.
  *
  * All functions but kvr_arena_valid(), kvr_arena_epoch() and kvr_arena_at()
  * are for the owner of the zone's lock, in a transaction.
@@ -73,10 +74,10 @@
 #define KVR_ARENA_WORDS_MAX  (1u << 19) /* words of the largest piece: 4 MiB */
 
 
-/* By class: its size, and what is taken of a chunk without room. */
+/* A class: its size, and the bits `taken` of a chunk without a free slot. */
 typedef struct {
     uint32_t    words;
-    uint32_t    places;
+    uint32_t    slots;
     uint32_t    inverse;                /* of words, as a fraction of 2^16 */
     uint32_t    pad;
     uint64_t    full[2];
@@ -86,14 +87,14 @@ extern const kvr_arena_class_t  kvr_arena_classes[KVR_ARENA_SPAN];
 
 
 /*
- * An entry of the chunk table.  The class of a chunk that is free is the one
- * it served last; 0: none so far.  Inside a span, behind its first chunk, an
- * entry is as before.
+ * An entry of the chunk table.  The class of a free chunk is the class that it
+ * served last; 0: none so far.  The entries of a span, but for the first one,
+ * are left as they were before.
  */
 typedef struct {
-    uint64_t    taken[2];               /* a bit for each place */
-    uint32_t    next;                   /* chunks of the class that have room;
-                                           0: the last */
+    uint64_t    taken[2];               /* a bit for each slot */
+    uint32_t    next;                   /* chunk of the class with a free slot;
+                                           0: none */
     uint32_t    prev;                   /* not set in the first */
     uint32_t    class;
     uint32_t    span;                   /* chunks of the span */
@@ -101,12 +102,13 @@ typedef struct {
 
 
 /*
- * In the zone.  What readers look at has lines of its own: a writer's counters
- * would take them out of the readers' caches with each piece.
+ * In the zone.  The fields that readers look at have cache lines of their own:
+ * beside a writer's counters, each new piece would take these lines out of the
+ * readers' caches.
  */
 typedef struct {
-    uint32_t    room[KVR_ARENA_SPAN];   /* by class: the first chunk that has
-                                           some; 0: none */
+    uint32_t    room[KVR_ARENA_SPAN];   /* by class: the first chunk with a
+                                           free slot; 0: none */
     uint64_t    base;                   /* offset from the zone's base */
     uint64_t    limit;                  /* words there are, with the table */
     uint32_t    first;                  /* chunk behind table and map */
@@ -137,8 +139,8 @@ typedef struct {
     uint64_t           *words;
     kvr_arena_chunk_t  *chunks;
     uint64_t           *map;            /* a bit for each chunk in use */
-    kvr_arena_want_t    lack;           /* what was asked for last, if there
-                                           was no room for it */
+    kvr_arena_want_t    lack;           /* the last request without success;
+                                           class 0: none */
 } kvr_arena_t;
 
 
@@ -162,25 +164,26 @@ void kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z);
 
 /*
  * A piece of at least n words, contents undefined, aligned to 64 bytes from 8
- * words on.  0 when there is no room: then the caller rolls back.
+ * words on.  0: there is no memory, and the caller must roll back.
  */
 uint32_t kvr_arena_alloc(kvr_arena_t *a, uint32_t n);
 
 void kvr_arena_free(kvr_arena_t *a, uint32_t piece);
 
-/* The same for runs, KVR_ARENA_RUN_WORDS each. */
+/* Allocates a run, KVR_ARENA_RUN_WORDS; 0 as above. */
 uint32_t kvr_arena_alloc_run(kvr_arena_t *a);
 
-/* And for blocks, KVR_ARENA_BLOCK_WORDS each. */
+/* Allocates a block, KVR_ARENA_BLOCK_WORDS; 0 as above. */
 uint32_t kvr_arena_alloc_block(kvr_arena_t *a);
 
 /*
- * Ends limbo: what was freed before may be handed out again.  To be called
- * with an empty log, at the beginning of a transaction; commits by itself.
+ * Empties the limbo: pieces freed before may be handed out again.  To be
+ * called with an empty log, at the beginning of a transaction; commits by
+ * itself.
  */
 void kvr_arena_settle(kvr_arena_t *a);
 
-/* Pieces that may still be freed in this transaction. */
+/* The number of pieces that may still be freed in this transaction. */
 static inline uint32_t
 kvr_arena_limbo_room(const kvr_arena_t *a)
 {
@@ -189,8 +192,8 @@ kvr_arena_limbo_room(const kvr_arena_t *a)
 
 
 /*
- * It was not needed: room is not to be made for what was asked for last.  To
- * be said by those who do without.
+ * To be called when an allocation failed and the caller can do without it:
+ * nothing is evicted for it.
  */
 static inline void
 kvr_arena_forgo(kvr_arena_t *a)
@@ -200,8 +203,8 @@ kvr_arena_forgo(kvr_arena_t *a)
 
 
 /*
- * For how many such pieces there is room, up to KVR_ARENA_ROOM, which is also
- * said of none; of a span up to one.
+ * The number of pieces of this kind that can be allocated: at most
+ * KVR_ARENA_ROOM, and 1 for a span.  For class 0 it is KVR_ARENA_ROOM.
  */
 uint32_t kvr_arena_room(const kvr_arena_t *a, kvr_arena_want_t want);
 
@@ -216,7 +219,7 @@ kvr_arena_at(const kvr_arena_t *a, uint32_t piece)
 }
 
 
-/* Is the chunk of that place the class's, or free? */
+/* True when the chunk of the piece is free or of the class. */
 static inline bool
 kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
@@ -230,28 +233,29 @@ kvr_arena_serves(const kvr_arena_t *a, uint32_t piece, uint32_t class)
         return true;
     }
 
-    /* inside a span it is only said to be */
+    /* an empty chunk of the class may be inside a span */
 
     return r->class == class
            && (!kvr_arena_is_empty(r) || a->zone->room[class] == chunk);
 }
 
 
-/* Is there a piece of the class at that place, be it in limbo? */
+/* True when there is a piece of the class at that address, or one in limbo. */
 static inline bool
 kvr_arena_is(const kvr_arena_t *a, uint32_t piece, uint32_t class)
 {
-    uint32_t                  place;
+    uint32_t                  slot;
     const kvr_arena_chunk_t  *r;
 
     r = &a->chunks[piece / KVR_ARENA_CHUNK];
-    place = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
+    slot = piece % KVR_ARENA_CHUNK / kvr_arena_classes[class].words;
 
-    return r->class == class && (r->taken[place / 64] >> (place & 63) & 1);
+    return r->class == class && (r->taken[slot / 64] >> (slot & 63) & 1);
 }
 
 
-/* For readers, who may hold a torn number: is it inside, with n words? */
+/* For readers, which may have read a torn number: true when n words from there
+ * are inside the arena. */
 static inline bool
 kvr_arena_valid(const kvr_arena_t *a, uint32_t piece, uint32_t n)
 {
@@ -259,7 +263,8 @@ kvr_arena_valid(const kvr_arena_t *a, uint32_t piece, uint32_t n)
 }
 
 
-/* For readers: what they see behind this is of this epoch or a later one. */
+/* For readers.  An acquire load: later reads are not older than the epoch
+ * returned. */
 static inline uint32_t
 kvr_arena_epoch(const kvr_arena_t *a)
 {
@@ -268,8 +273,8 @@ kvr_arena_epoch(const kvr_arena_t *a)
 
 
 /*
- * For readers: was the epoch the same for everything that they have read since
- * they noted it?  An odd one is no epoch.
+ * For readers: true when the epoch was the same during all reads since it was
+ * noted.  An odd epoch is never the same.
  */
 static inline bool
 kvr_arena_same_epoch(const kvr_arena_t *a, uint32_t epoch)

@@ -20,8 +20,9 @@
 typedef struct {
     uint32_t   *depths[3];
     uint32_t    nviews;
-    bool        early_exit;             /* given: may stop when one view is
-                                           left, with less than it has */
+    bool        early_exit;             /* set by the caller: may stop when one
+                                           view is left, with less than the
+                                           view has */
     bool        tiered;
     bool        torn;                   /* cut short beside a writer */
 } kvr_depths_t;

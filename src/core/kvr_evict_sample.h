@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The oldest of a sample, as Redis does it: an order of all by age would cost
- * each lookup a write that others see.
+ * The oldest items of a sample, as Redis evicts: to keep all items in the
+ * order of their age, each lookup would have to write to memory that other
+ * processes read.
  */
 
 
@@ -14,7 +15,7 @@
 
 
 #define KVR_EVICT_SAMPLE     32
-#define KVR_EVICT_BEST       8          /* of these are evicted */
+#define KVR_EVICT_BEST       8          /* of the sample are evicted */
 
 
 typedef struct {
@@ -24,7 +25,7 @@ typedef struct {
 } kvr_evict_sample_t;
 
 
-/* Each item once; no more than KVR_EVICT_SAMPLE. */
+/* Adds an item to the sample, each once, at most KVR_EVICT_SAMPLE of them. */
 static inline void
 kvr_evict_sample_add(kvr_evict_sample_t *o, uint32_t item, uint32_t age)
 {

@@ -79,14 +79,14 @@ uint64_t kvr_hash_seed(const char *lora_name, size_t lora_len,
     const char *cache_salt, size_t salt_len);
 
 /*
- * The ways that this CPU can go, the fastest first, by number from 0; NULL
- * when there are no more.  The last is that of the architecture's base.
+ * The implementations that this CPU can run, the fastest first, by number from
+ * 0; NULL when there are no more.  The last is the architecture's base.
  */
 const kvr_hash_way_t *kvr_hash_way(size_t i);
 
 /*
- * Prepares h for a seed, to go the fastest way; cheap when h already has it.
- * Before the first time, h->ready has to be false.
+ * Prepares h for a seed, with the fastest implementation; cheap when h already
+ * has the seed.  Before the first call, h->ready must be false.
  */
 void kvr_hasher_init(kvr_hasher_t *h, uint64_t seed);
 
@@ -98,7 +98,7 @@ size_t kvr_hash_blocks(const kvr_hasher_t *h, const uint32_t *tokens,
     size_t ntokens, uint32_t block_size, uint64_t *out);
 
 /*
- * The same of blocks of pairs: each with the token behind it, so that there
+ * Local hashes of blocks of pairs, each with the token behind the block: there
  * are (ntokens - 1) / block_size of them.
  */
 size_t kvr_hash_pairs(const kvr_hasher_t *h, const uint32_t *tokens,

@@ -35,7 +35,7 @@ typedef struct {
 } kvr_lock_t;
 
 
-/* This process; read anew after each fork. */
+/* This process; after a fork the child gets its own. */
 kvr_owner_t kvr_owner_self(void);
 
 /* False when the process is gone, a zombie, or its pid is another's now. */

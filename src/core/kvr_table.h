@@ -19,9 +19,9 @@
 
 
 /*
- * For what comes from outside, before it is mixed: products of numbers in a
- * row, 1, 2, 3 and so on, would lie in few places of a table if the secret, as
- * a fraction of 2^64, were near one with a small denominator.
+ * To be applied to numbers from outside before they are mixed: products of
+ * consecutive numbers, 1, 2, 3 and so on, would lie in few slots of a table if
+ * the secret, as a fraction of 2^64, were near one with a small denominator.
  */
 static inline uint64_t
 kvr_table_spread(uint64_t x)
@@ -59,8 +59,8 @@ kvr_table_next(uint64_t slot, uint64_t nslots)
 
 
 /*
- * May the entry in slot j, whose home is home, move back into the gap?  Yes,
- * unless its home lies cyclically in (gap, j].
+ * True when the entry in slot j, with this home, may move back into the gap:
+ * unless the home lies cyclically in (gap, j].
  */
 static inline bool
 kvr_table_moves(uint64_t gap, uint64_t j, uint64_t home)

@@ -8,7 +8,7 @@
  *     …
  *     kvr_txn_commit(m);            or kvr_txn_rollback(m): as if nothing was
  *
- * Before a word is changed, its place and old value go to the log.  A commit
+ * Before a word is changed, its address and old value go to the log.  A commit
  * empties the log by one store.  When the writer dies, whoever takes its lock
  * finds the log not empty and rolls back: kvr_txn_rollback() works the same
  * in another process.  The log of a transaction that did not come to its
@@ -32,8 +32,8 @@
  *     kvr_txn_note(&u, m, &thing->b, KVR_UNDO_16, thing->b);
  *     kvr_txn_note_end(m, u);
  *
- * The log has KVR_TXN_RECORDS places.  A writer keeps its transactions below
- * that: kvr_txn_room() tells.  Running over is an error in this program and
+ * The log has KVR_TXN_RECORDS records.  A writer keeps its transactions below
+ * that, see kvr_txn_room().  Running over is an error in this program and
  * aborts the process; the next owner then rolls back.
  *
  * A process's death loses none of its stores, and every later reader sees
@@ -95,7 +95,7 @@ void kvr_txn_overflow(void) __attribute__((noreturn, cold));
 void kvr_txn_damaged(const char *what) __attribute__((noreturn, cold));
 
 
-/* How many more records fit. */
+/* The number of records that still fit. */
 static inline uint64_t
 kvr_txn_room(const kvr_mem_t *m)
 {
@@ -134,7 +134,7 @@ kvr_txn_log(kvr_mem_t *m, const void *p, uint32_t kind, uint64_t old)
 }
 
 
-/* Where the first of at most n notes goes. */
+/* Begins at most n notes: the record of the first one. */
 static inline kvr_undo_t *
 kvr_txn_note_begin(kvr_mem_t *m, uint32_t n)
 {
@@ -195,7 +195,7 @@ kvr_set16(kvr_mem_t *m, uint16_t *p, uint16_t v)
 }
 
 
-/* The i-th word of a struct, whatever is in it. */
+/* Changes the i-th word of a struct, with an undo record. */
 static inline void
 kvr_set_word(kvr_mem_t *m, void *p, uint32_t i, uint64_t v)
 {

@@ -38,7 +38,7 @@
 #endif
 
 
-/* A word of whatever lies there. */
+/* A word of memory of any type. */
 typedef uint64_t __attribute__((may_alias))  kvr_word_t;
 typedef uint32_t __attribute__((may_alias))  kvr_half_t;
 typedef uint16_t __attribute__((may_alias))  kvr_quarter_t;
@@ -94,7 +94,7 @@ kvr_copy_words(void *to, const void *from, size_t n)
 }
 
 
-/* The same with n halves, of 4 bytes. */
+/* Copies n halves of 4 bytes; either side may be shared. */
 static inline void
 kvr_copy_halves(void *to, const void *from, size_t n)
 {

@@ -1,11 +1,11 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The fleet: which workers there are, which (worker, rank) pairs hold blocks,
- * and what is known of each worker's event stream.
+ * The fleet: the workers, the (worker, rank) pairs that hold blocks, and the
+ * state of each worker's event stream.
  *
  *     worker   one engine behind one address, found by its id
- *     holder   (worker, rank): what load and matches are counted for; its
+ *     holder   (worker, rank): load and matches are counted by holder; its
  *              number stays as long as the worker does
  *     view     the column of the index that belongs to a holder at present.
  *              A clear gives the holder an empty view at once and leaves the
@@ -15,10 +15,10 @@
  *
  * Everything lives in the zone.  Writers hold the zone's lock and have a
  * transaction open.  Readers take no lock: each worker has a version (even
- * when it is at rest), and fleet->version changes with every change of
- * membership, so that a process keeps a copy and looks for a newer one by
- * one load.  Counters are written by the lock's holder only and read at any
- * time.
+ * when no writer changes the worker), and fleet->version changes with every
+ * change of membership, so that a process can keep a copy and see by one load
+ * that there is a newer one.  Counters are written by the lock's holder only
+ * and may be read at any time.
  */
 
 
@@ -49,7 +49,7 @@ typedef enum {
     KVR_EXTERNALLY_FED,      /* API, Lua: "EXTERNAL" */
     KVR_BOUND                /* EXACT or UNVERIFIED, but the model has KV cache
                                 groups that are not indexed: the engine may
-                                use less of a match than is told */
+                                use less of a match than is reported */
 } kvr_confidence_t;
 
 
@@ -63,7 +63,7 @@ typedef enum {
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
 #define KVR_WORKER_REDIS     0x0080u     /* registered in Redis; with DELETED:
-                                            it was, no tombstone */
+                                            was registered, no tombstone */
 #define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
                                             model or block size */
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
@@ -71,7 +71,8 @@ typedef enum {
                                             bounds, see KVR_BOUND */
 
 
-/* Deleted by a person, and not just gone from Redis. */
+/* True of a worker that a person deleted, and that is not just gone from
+ * Redis. */
 static inline bool
 kvr_worker_tombstone(uint32_t flags)
 {
@@ -82,20 +83,20 @@ kvr_worker_tombstone(uint32_t flags)
 
 /* Counters of a worker, all since the zone was made. */
 typedef struct {
-    uint64_t    messages;           /* that were applied */
+    uint64_t    messages;           /* applied */
     uint64_t    heartbeats;
     uint64_t    duplicates;         /* messages with a seq already applied */
     uint64_t    gaps;
     uint64_t    repairs;            /* finished */
     uint64_t    restarts;           /* higher epochs */
-    uint64_t    snapshots;          /* that were swapped in */
+    uint64_t    snapshots;          /* swapped in */
     uint64_t    stores;             /* events */
     uint64_t    removes;
     uint64_t    clears;
     uint64_t    blocks_stored;
     uint64_t    blocks_removed;
     uint64_t    blocks_unknown;     /* removals of handles not held */
-    uint64_t    blocks_forgotten;   /* for want of room or use */
+    uint64_t    blocks_forgotten;   /* evicted: full zone, or ttl= */
     uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
 } kvr_worker_counters_t;
 
@@ -115,13 +116,13 @@ typedef struct {
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
     uint32_t    logged_sizes;       /* bits of block sizes that don't fit and
-                                       were told: kvr_warning.c */
+                                       were logged: kvr_warning.c */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */
     uint64_t    aside;              /* the snapshot that is built, by number;
                                        0: none */
-    uint32_t    aside_lost;         /* of it something was forgotten */
-    uint32_t    engine_block_size;  /* of the last bare event that said, and
-                                       was not filtered; 0: none did */
+    uint32_t    aside_lost;         /* blocks of the snapshot were evicted */
+    uint32_t    engine_block_size;  /* of the last bare event that named one
+                                       and was not filtered; 0: none */
 } kvr_stream_t;
 
 
@@ -134,7 +135,7 @@ typedef enum {
 } kvr_source_t;
 
 
-/* Why a view is DEGRADED. */
+/* The reasons why a view is DEGRADED. */
 typedef enum {
     KVR_FINE = 0,
     KVR_DEG_GAP,                /* a gap that the log did not fill */
@@ -143,7 +144,8 @@ typedef enum {
     KVR_DEG_REFUSED,            /* an event had to be refused */
     KVR_DEG_FULL,               /* a hole could not be written down: the view
                                    was dropped */
-    KVR_DEG_BLOCK_SIZE          /* the engine's is no multiple of the zone's */
+    KVR_DEG_BLOCK_SIZE          /* the engine's block size is no multiple
+                                   of the zone's */
 } kvr_degraded_t;
 
 
@@ -152,12 +154,12 @@ typedef struct {
     uint32_t               version;     /* odd while conf or said change */
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
-    uint32_t               first_holder;/* its holders, linked by next */
-    uint64_t               expires_ms;  /* its registration in Redis, unless
-                                           renewed; monotonic, 0: has none */
+    uint32_t               first_holder;/* holders, linked by next */
+    uint64_t               expires_ms;  /* the registration's end, unless
+                                           renewed; monotonic, 0: none */
     kvr_worker_conf_t      conf;
-    char                   said[KVR_SAID_MAX + 1];  /* by its publisher: why it
-                                           is not complete, printable */
+    char                   said[KVR_SAID_MAX + 1];  /* the publisher's reason
+                                           for not being complete, printable */
     kvr_stream_t           stream;
     kvr_worker_counters_t  counters;
 } kvr_worker_t;
@@ -171,8 +173,8 @@ typedef struct {
     uint32_t    generation;
     uint32_t    aside;              /* view that a snapshot is built in, or
                                        KVR_VIEW_NONE */
-    uint32_t    cleared;            /* by the engine, since something of the
-                                       worker's was last lost */
+    uint32_t    cleared;            /* by the engine, since events of the
+                                       worker were last lost */
     uint32_t    dropped;            /* grows with each view taken away, and
                                        with each holder in this place */
     uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
@@ -190,7 +192,7 @@ typedef struct {
     uint32_t    ndying;             /* views that wait for their reclaim */
     uint32_t    naside;             /* views that are aside */
     uint32_t    pad;
-    uint64_t    snapshots;          /* numbers given to them so far */
+    uint64_t    snapshots;          /* the number of snapshots begun */
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
     uint64_t    off_views;
@@ -218,14 +220,14 @@ typedef struct {
     kvr_holder_t      *holders;
     uint32_t          *view_holder;
     uint32_t          *view_span;
-    bool               aside;       /* what is written goes there */
+    bool               aside;       /* events are written to views aside */
 
     uint32_t          *hints;       /* slots by hash of the id, or NULL */
     uint32_t           hint_mask;
 } kvr_fleet_t;
 
 
-/* How many holders and views a fleet of so many workers may have. */
+/* The maximum numbers of holders and views of a fleet of so many workers. */
 void kvr_fleet_bounds(uint32_t max_workers, uint32_t *holders,
     uint32_t *views);
 
@@ -238,46 +240,46 @@ void kvr_fleet_format(kvr_mem_t *mem, kvr_fleet_zone_t *z, uint64_t at,
 void kvr_fleet_attach(kvr_fleet_t *f, kvr_mem_t *mem, kvr_fleet_zone_t *z);
 
 /*
- * A process's memory of where ids were found, n words, a power of two; it may
- * be zero, and shared by fleets, for what it says is looked at before it is
- * believed.  It must outlive the fleet.
+ * Sets a process's cache of the slots where ids were found: n words, a power
+ * of two, zero at first.  Fleets may share the cache, as each entry is checked
+ * before it is used.  The cache must outlive the fleet.
  */
 void kvr_fleet_hints(kvr_fleet_t *f, uint32_t *hints, uint32_t n);
 
 /*
- * Finds a worker's slot by id, deleted ones included.  Any process, no lock;
- * with the lock the answer stays true.  KVR_DECLINED when there is none.
+ * Finds a worker's slot by id, deleted workers included.  Any process may call
+ * it, without the lock; under the lock the answer stays true.  KVR_DECLINED:
+ * there is no such worker.
  */
 kvr_rc_t kvr_fleet_find(const kvr_fleet_t *f, const char *id, size_t len,
     uint32_t *worker);
 
 /*
- * Copies what a person sets and the flags of a worker, consistently, without
- * the lock.  KVR_DECLINED when the slot is free, KVR_BUSY when a writer did
- * not come to an end in a bounded number of attempts.
+ * Copies the configuration and the flags of a worker, consistently, without
+ * the lock.  KVR_DECLINED: the slot is free.  KVR_BUSY: a writer changed them
+ * in each of a bounded number of attempts.
  */
 kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
     kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
 
 /*
- * Copies what the worker's publisher said last, KVR_SAID_MAX + 1 bytes; as
- * above.
+ * Copies the last reason that the worker's publisher gave for not being
+ * complete, KVR_SAID_MAX + 1 bytes; as above.
  */
 kvr_rc_t kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said);
 
 /*
  * The functions below are for the lock's holder, inside a transaction.
  *
- * put: makes the worker, or changes what it is.  KVR_FULL when all slots are
- * taken.  flags are those that kvr_worker_conf_t's origin stands for (STATIC,
- * API, REDIS or SEEN).
+ * put: makes a worker, or changes its configuration.  KVR_FULL: all slots are
+ * taken.  flags: the origin of conf (STATIC, API, REDIS or SEEN).
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
 /*
- * The membership's version advances, and with each view that a holder gets.
- * It is never rolled back, as versions are not: whoever rolls back calls this
- * afterwards, for copies may have been made meanwhile.
+ * Advances the version of the membership: with each change of it, and with
+ * each view that a holder gets.  A version is never rolled back.  After a
+ * rollback this must be called, as copies may have been made meanwhile.
  */
 static inline void
 kvr_fleet_touch(kvr_fleet_t *f)
@@ -287,29 +289,30 @@ kvr_fleet_touch(kvr_fleet_t *f)
 }
 
 
-/* What the worker's publisher says, KVR_SAID_MAX bytes of it. */
+/* Keeps the reason that the worker's publisher gives for not being complete,
+ * KVR_SAID_MAX bytes of it. */
 void kvr_fleet_say(kvr_fleet_t *f, uint32_t worker, const char *said);
 
 /*
- * What is known of a worker's event stream is forgotten: with its blocks gone
- * the stream has to be read from its beginning.
+ * Resets the state of a worker's event stream.  To be called when the worker's
+ * blocks are gone: the stream must then be read from its beginning.
  */
 void kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker);
 
 void kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
     uint32_t clear);
 
-/* The holder (worker, rank), made when it is new; KVR_FULL. */
+/* Finds the holder (worker, rank), or makes it; KVR_FULL. */
 kvr_rc_t kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     uint32_t *holder);
 
-/* The same, but never made: KVR_DECLINED.  No lock needed. */
+/* Finds the holder (worker, rank), without the lock; KVR_DECLINED: none. */
 kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that is written: its own, or, while f->aside is set,
- * the one aside.
+ * The view of a holder that events are written to: its own, or, while f->aside
+ * is set, the one aside.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
@@ -318,19 +321,20 @@ kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
 }
 
 
-/* The view that is written, made when the holder has none; KVR_FULL. */
+/* The view that events are written to; made when there is none.  KVR_FULL. */
 kvr_rc_t kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view);
 
 /*
- * Takes the view that is written away, marking it KVR_VIEW_DYING for the
- * reclaim; returns it, or KVR_VIEW_NONE when there was none.
+ * Takes the view that events are written to from the holder and marks it
+ * KVR_VIEW_DYING for the reclaim; returns it, or KVR_VIEW_NONE when there was
+ * none.
  */
 uint32_t kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder);
 
-/* Makes the view aside the holder's own, which must have none. */
+/* Makes the view aside the holder's own; the holder must have none. */
 void kvr_fleet_swap_view(kvr_fleet_t *f, uint32_t holder);
 
-/* A reclaimed view may be used again. */
+/* Frees a reclaimed view, which may then be used again. */
 void kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view);
 
 /*
@@ -353,14 +357,14 @@ kvr_fleet_view_holder(const kvr_fleet_t *f, uint32_t view)
 
 
 /*
- * Only a snapshot can make the worker's view whole: something is missing, and
- * not for want of what the publisher itself knows.  No lock.
+ * True when only a snapshot can make the worker's view complete: blocks are
+ * missing that the publisher itself knows.  No lock.
  */
 bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
- * What a reader may rely on at now_ms (monotonic): the stream's confidence,
- * but STALE when a publisher of heartbeats was silent for stale_ms, or did not
+ * The confidence that a reader may have at now_ms (monotonic): the stream's,
+ * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
  * renew its registration.
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,

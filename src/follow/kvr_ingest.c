@@ -211,8 +211,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_decoder_salted(in->decoder, w->conf.salted);
 
     /*
-     * What the log has is no sign of life, for it may be old; on an enveloped
-     * stream only what it goes on with is one.
+     * A message of the log is no sign of life, for it may be old.  On an
+     * enveloped stream only a message that continues the stream is a sign.
      */
 
     if (live && w->stream.source != KVR_SOURCE_ENVELOPE) {

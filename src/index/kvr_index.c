@@ -17,11 +17,11 @@ static bool kvr_index_valid_positional(const kvr_positional_zone_t *p,
     uint64_t size);
 static bool kvr_index_valid_arena(const kvr_arena_zone_t *a, uint64_t size);
 static void kvr_index_each_positional(const kvr_positional_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
 /* The index that the zone has. */
-#define kvr_index_call(x, name, ...)                                          \
+#define kvr_index_call(x, name, ...)                                       \
     ((x)->zone->kind == KVR_INDEX_RADIX                                       \
      ? kvr_radix_##name(&(x)->u.radix, ##__VA_ARGS__)                         \
      : kvr_positional_##name(&(x)->u.positional, ##__VA_ARGS__))
@@ -130,7 +130,7 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
            && kvr_index_inside_views(size, r->view_handles, r->max_views)
            && kvr_index_inside_views(size, r->view_owns, r->max_views)
            && r->reclaim_at <= n && r->evict_at <= n
-           && r->tidying < r->arena.limit
+           && r->freeing < r->arena.limit
            && kvr_index_inside(size, r->handles.lines, r->handles.nlines,
                                sizeof(kvr_handle_line_t))
            && r->handles.lines % sizeof(kvr_handle_line_t) == 0
@@ -157,7 +157,7 @@ kvr_index_valid_positional(const kvr_positional_zone_t *p, uint64_t size)
            && kvr_index_inside_views(size, p->view_handles, p->max_views)
            && kvr_index_inside_views(size, p->view_broken, p->max_views)
            && p->reclaim_at <= n && p->evict_at <= n
-           && p->tidying < p->arena.limit && p->evicting < p->arena.limit
+           && p->freeing < p->arena.limit && p->evicting < p->arena.limit
            && kvr_index_inside(size, p->handles.slots, p->handles.nslots,
                                sizeof(kvr_entry_t))
            && p->handles.nslots <= UINT32_MAX
@@ -390,7 +390,7 @@ kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
 
     e = kvr_entries_find(&x->u.positional.handles, handle, view, &slot);
 
-    return e ? kvr_entry_tiers(e->place) : 0;
+    return e ? kvr_entry_tiers(e->word) : 0;
 }
 
 
@@ -407,7 +407,7 @@ kvr_index_held(const kvr_index_t *x, uint32_t view)
 
 void
 kvr_index_each(const kvr_index_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data)
 {
     if (x->zone->kind == KVR_INDEX_RADIX) {
         kvr_radix_each(&x->u.radix, tell, data);
@@ -420,24 +420,24 @@ kvr_index_each(const kvr_index_t *x,
 
 static void
 kvr_index_each_positional(const kvr_positional_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data)
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data)
 {
     uint64_t            i;
-    kvr_index_name_t    name;
+    kvr_index_handle_t  h;
     const kvr_entry_t  *e;
 
-    name.offset = 0;
+    h.offset = 0;
 
     for (i = 0; i < x->handles.zone->nslots; i++) {
         e = &x->handles.slots[i];
 
-        if (e->place) {
-            name.handle = e->handle;
-            name.run = kvr_entry_block(e->place);
-            name.view = kvr_entry_view(e->place);
-            name.tiers = kvr_entry_tiers(e->place);
+        if (e->word) {
+            h.handle = e->handle;
+            h.run = kvr_entry_block(e->word);
+            h.view = kvr_entry_view(e->word);
+            h.tiers = kvr_entry_tiers(e->word);
 
-            tell(data, &name);
+            tell(data, &h);
         }
     }
 }

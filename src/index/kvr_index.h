@@ -42,7 +42,7 @@ typedef struct {
 } kvr_index_t;
 
 
-/* What is used, and of how much. */
+/* The use of memory and of tables, and counters. */
 typedef struct {
     uint64_t    arena;                  /* bytes */
     uint64_t    arena_max;
@@ -71,22 +71,25 @@ void kvr_index_format(kvr_mem_t *mem, kvr_index_zone_t *z,
     const uint64_t secret[4]);
 void kvr_index_attach(kvr_index_t *x, kvr_mem_t *mem, kvr_index_zone_t *z);
 
-/* Can the header be that of an index in a zone of so many bytes? */
+/* True when the header can be that of an index in a zone of so many bytes. */
 bool kvr_index_valid(const kvr_index_zone_t *z, uint64_t size);
 
 void kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out);
 
-/* Slots of the table that reclaim and eviction go over. */
+/* The number of slots of the table that reclaim and eviction go over. */
 uint64_t kvr_index_slots(const kvr_index_t *x);
 
-/* Tells the time, in seconds, to which lookups and stores are stamped. */
+/* Sets the time, in seconds, with which lookups and stores stamp blocks. */
 void kvr_index_set_now(kvr_index_t *x, uint32_t now);
 
-/* Called in a transaction, for each view that lost handles to eviction. */
+/*
+ * Sets the function that the index calls, in a transaction, for each view that
+ * lost handles by eviction.
+ */
 void kvr_index_on_evict(kvr_index_t *x,
     void (*evicted)(void *data, uint32_t view, uint32_t handles), void *data);
 
-/* A lookup was cut short beside a writer, above the index. */
+/* Counts a lookup that the caller cut short beside a writer. */
 void kvr_index_torn(const kvr_index_t *x);
 
 static inline kvr_arena_t *
@@ -128,7 +131,7 @@ bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
     uint64_t handle);
 
-/* Has them come nearer, before all of them are asked for. */
+/* Fetches the handles' entries into the cache, before they are looked up. */
 void kvr_index_fetch(const kvr_index_t *x, uint32_t view,
     const uint64_t *handles, uint32_t n);
 
@@ -139,28 +142,30 @@ kvr_index_knows(const kvr_index_t *x, uint32_t view, uint64_t handle)
 }
 
 
-/* How many handles a view has; no lock. */
+/* The number of handles of a view; no lock. */
 uint32_t kvr_index_held(const kvr_index_t *x, uint32_t view);
 
 
 /* ---- for the dump and the tests ----------------------------------------- */
 
 /*
- * Blocks are named by (run, offset).  A run of the positional index is one
- * block.
+ * The address of a block is (run, offset).  In the positional index a run is
+ * one block.
  */
-typedef kvr_radix_name_t  kvr_index_name_t;
+typedef kvr_radix_handle_t  kvr_index_handle_t;
 
-/* Tells of every handle of every view.  Under the lock, log empty. */
+/* Calls tell() with every handle of every view.  The caller must have the
+ * lock, and the log must be empty. */
 void kvr_index_each(const kvr_index_t *x,
-    void (*tell)(void *data, const kvr_index_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
-/* The run that a run hangs on, 0: the root, behind so many of its blocks. */
+/* The parent of a run, 0: the root; *offset becomes the number of the parent's
+ * blocks before the run. */
 uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,
     uint32_t *offset);
 
-/* Blocks before a run. */
+/* The number of blocks before a run. */
 uint32_t kvr_index_depth(const kvr_index_t *x, uint32_t run);
 
 /* The local hash of a block. */

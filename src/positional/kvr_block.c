@@ -88,7 +88,7 @@ kvr_block_next(const uint32_t *marks, uint32_t n, uint32_t i, uint32_t view)
 
 
 uint32_t
-kvr_block_place(const kvr_arena_t *a, const kvr_block_t *b, uint32_t mark)
+kvr_block_find(const kvr_arena_t *a, const kvr_block_t *b, uint32_t mark)
 {
     uint32_t         i;
     const uint32_t  *marks;

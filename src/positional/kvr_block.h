@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Blocks: the nodes of the positional index, and who holds each.
+ * Blocks: the nodes of the positional index, and the views that hold each.
  *
  * One block is one cache line.  What is known of it beside its name are
  * records, a mark (32 bits) and a value (64) each; up to two are in the block,
@@ -121,34 +121,34 @@ kvr_block_held(const kvr_arena_t *a, const kvr_block_t *b)
 }
 
 
-/* What a block knows of one view. */
+/* The records of one view in a block. */
 typedef struct {
     uint32_t    tiers;                  /* of all its handles but this one */
     uint32_t    own;                    /* tiers of the handle asked for */
-    uint32_t    record;                 /* its place; UINT32_MAX: none */
-    uint32_t    kids;                   /* the counts' place; UINT32_MAX */
+    uint32_t    record;                 /* index; UINT32_MAX: no record */
+    uint32_t    kids;                   /* the counts' index; UINT32_MAX */
 } kvr_block_view_t;
 
 void kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
     uint64_t handle, kvr_block_view_t *out);
 
-/* The place of a mark that is there once, or UINT32_MAX. */
-uint32_t kvr_block_place(const kvr_arena_t *a, const kvr_block_t *b,
+/* The index of a mark that is there at most once, or UINT32_MAX. */
+uint32_t kvr_block_find(const kvr_arena_t *a, const kvr_block_t *b,
     uint32_t mark);
 
 
 /* Writers, in a transaction. */
 
 /*
- * KVR_FULL, or KVR_INVALID: it has KVR_BLOCK_RECORDS of them; the caller rolls
- * back.
+ * Adds a record.  KVR_FULL, or KVR_INVALID: the block has KVR_BLOCK_RECORDS of
+ * them.  After both the caller must roll back.
  */
 kvr_rc_t kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark,
     uint64_t value);
 void kvr_block_mark(kvr_arena_t *a, kvr_block_t *b, uint32_t i,
     uint32_t mark);
 
-/* The last record comes to place i; needs no memory. */
+/* Deletes record i; the last record takes its index.  Needs no memory. */
 void kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i);
 
 

@@ -28,21 +28,21 @@ kvr_entries_delete(kvr_entries_t *h, uint64_t slot)
         j = kvr_table_next(j, n);
         e = &h->slots[j];
 
-        if (e->place == 0) {
+        if (e->word == 0) {
             break;
         }
 
         if (kvr_table_moves(slot, j,
                             kvr_entries_home(h, e->handle,
-                                             kvr_entry_view(e->place))))
+                                             kvr_entry_view(e->word))))
         {
             gap = &h->slots[slot];
             kvr_set64(h->mem, &gap->handle, e->handle);
-            kvr_set64(h->mem, &gap->place, e->place);
+            kvr_set64(h->mem, &gap->word, e->word);
             slot = j;
         }
     }
 
-    kvr_set64(h->mem, &h->slots[slot].place, 0);
+    kvr_set64(h->mem, &h->slots[slot].word, 0);
     kvr_put64(&h->zone->used, h->zone->used - 1);
 }

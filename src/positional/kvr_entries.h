@@ -28,7 +28,7 @@
 
 typedef struct {
     uint64_t    handle;
-    uint64_t    place;
+    uint64_t    word;                   /* block, tiers, view; 0: empty */
 } kvr_entry_t;
 
 
@@ -96,12 +96,12 @@ kvr_entries_find(const kvr_entries_t *h, uint64_t handle, uint32_t view,
     for ( ;; ) {
         e = &h->slots[i];
 
-        if (e->place == 0) {
+        if (e->word == 0) {
             *slot = i;
             return NULL;
         }
 
-        if (e->handle == handle && kvr_entry_view(e->place) == view) {
+        if (e->handle == handle && kvr_entry_view(e->word) == view) {
             *slot = i;
             return e;
         }
@@ -118,7 +118,7 @@ kvr_entries_find(const kvr_entries_t *h, uint64_t handle, uint32_t view,
  */
 static inline kvr_rc_t
 kvr_entries_put(kvr_entries_t *h, uint64_t slot, uint64_t handle,
-    uint64_t place)
+    uint64_t word)
 {
     kvr_entry_t   *e;
 
@@ -129,7 +129,7 @@ kvr_entries_put(kvr_entries_t *h, uint64_t slot, uint64_t handle,
     e = &h->slots[slot];
 
     kvr_set64(h->mem, &e->handle, handle);
-    kvr_set64(h->mem, &e->place, place);
+    kvr_set64(h->mem, &e->word, word);
 
     kvr_put64(&h->zone->used, h->zone->used + 1);
 

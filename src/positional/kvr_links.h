@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Links: who holds a block and the one before it.
+ * Links: the views that hold a block and the one before it.
  *
  * A block that a view holds in a row is linked to its parent, and when the
  * view does not hold the parent in that row, the link is broken.  A block
@@ -28,11 +28,12 @@
 kvr_rc_t kvr_links_gain(kvr_positional_t *x, uint32_t view, uint32_t block,
     uint64_t handle, uint32_t tiers);
 
-/* And fewer; 0: it goes. */
+/* The handle's tiers in the block become `tiers`, fewer than they were; 0: its
+ * record is deleted. */
 void kvr_links_lose(kvr_positional_t *x, uint32_t view, uint32_t block,
     uint64_t handle, uint32_t tiers);
 
-/* So many links of a view are broken; with KVR_BROKEN_HIDDEN or without. */
+/* Sets a view's number of broken links, with or without KVR_BROKEN_HIDDEN. */
 void kvr_links_set_broken(kvr_positional_t *x, uint32_t view,
     uint32_t broken);
 

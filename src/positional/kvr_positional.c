@@ -125,7 +125,7 @@ kvr_positional_seed_of(const kvr_positional_t *x, uint32_t block)
     kvr_block_t  *b;
 
     b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
-    i = kvr_block_place(&x->arena, b, KVR_MARK_SEED);
+    i = kvr_block_find(&x->arena, b, KVR_MARK_SEED);
 
     return i == UINT32_MAX ? 0 : kvr_block_values(&x->arena, b)[i];
 }
@@ -138,7 +138,7 @@ kvr_positional_set_seed(kvr_positional_t *x, uint32_t block, uint64_t seed)
 
     b = kvr_block_at(&x->arena, kvr_positional_anchor(x, block));
 
-    if (kvr_block_place(&x->arena, b, KVR_MARK_SEED) != UINT32_MAX) {
+    if (kvr_block_find(&x->arena, b, KVR_MARK_SEED) != UINT32_MAX) {
         return KVR_OK;
     }
 
@@ -159,7 +159,7 @@ kvr_positional_seed(const kvr_positional_t *x, uint32_t view, uint64_t handle,
         return KVR_DECLINED;
     }
 
-    *seed = kvr_positional_seed_of(x, kvr_entry_block(e->place));
+    *seed = kvr_positional_seed_of(x, kvr_entry_block(e->word));
 
     return KVR_OK;
 }
@@ -197,9 +197,9 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             return KVR_DECLINED;
         }
 
-        /* what the chain knows holds for all of it */
+        /* the seed is that of the whole chain */
 
-        c.up = kvr_entry_block(e->place);
+        c.up = kvr_entry_block(e->word);
         known = kvr_positional_seed_of(x, c.up);
 
         if (known) {
@@ -227,14 +227,14 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             return KVR_FULL;
         }
 
-        /* what there is room for is not to be done again */
+        /* blocks that were stored need not be stored again */
 
         c.step = KVR_POSITIONAL_STEP;
     }
 }
 
 
-/* What is left of a chain; KVR_FULL: up to c->done it is committed. */
+/* Stores the rest of a chain; KVR_FULL: c->done blocks are committed. */
 
 static kvr_rc_t
 kvr_positional_chain(kvr_positional_t *x, kvr_positional_chain_t *c)
@@ -366,28 +366,28 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         return kvr_links_gain(x, view, block, handle, tiers);
     }
 
-    if (kvr_entry_block(e->place) == block) {
+    if (kvr_entry_block(e->word) == block) {
 
-        if (kvr_entry_tiers(e->place) & tiers) {
+        if (kvr_entry_tiers(e->word) & tiers) {
             return KVR_OK;
         }
 
-        tiers |= kvr_entry_tiers(e->place);
+        tiers |= kvr_entry_tiers(e->word);
 
     } else {
 
-        /* it is moved; first it leaves, lest it be seen at both places */
+        /* the handle moves: first out, or readers would see both blocks */
 
-        old = kvr_entry_block(e->place);
+        old = kvr_entry_block(e->word);
         kvr_links_lose(x, view, old, handle, 0);
     }
 
-    kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
+    kvr_set64(x->mem, &e->word, kvr_entry(block, tiers, view));
 
     rc = kvr_links_gain(x, view, block, handle, tiers);
 
     if (rc == KVR_OK && old) {
-        (void) kvr_positional_tidy(x, old);
+        (void) kvr_positional_free_if_empty(x, old);
     }
 
     return rc;
@@ -415,7 +415,7 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             continue;
         }
 
-        block = kvr_entry_block(e->place);
+        block = kvr_entry_block(e->word);
         kvr_positional_touch(x, kvr_block_at(&x->arena, block));
 
         rc = kvr_positional_hold(x, view, tier, block, handles[i]);
@@ -459,25 +459,25 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 
         e = kvr_entries_find(&x->handles, handles[i], view, &slot);
 
-        if (e == NULL || (kvr_entry_tiers(e->place) & 1u << tier) == 0) {
+        if (e == NULL || (kvr_entry_tiers(e->word) & 1u << tier) == 0) {
             (*unknown)++;
             continue;
         }
 
-        kvr_positional_breathe(x);
+        kvr_positional_commit_if_low(x);
 
-        block = kvr_entry_block(e->place);
-        tiers = kvr_entry_tiers(e->place) & ~(1u << tier);
+        block = kvr_entry_block(e->word);
+        tiers = kvr_entry_tiers(e->word) & ~(1u << tier);
 
         kvr_links_lose(x, view, block, handles[i], tiers);
 
         if (tiers) {
-            kvr_set64(x->mem, &e->place, kvr_entry(block, tiers, view));
+            kvr_set64(x->mem, &e->word, kvr_entry(block, tiers, view));
             continue;
         }
 
         kvr_positional_drop(x, slot);
-        (void) kvr_positional_tidy(x, block);
+        (void) kvr_positional_free_if_empty(x, block);
     }
 
     return KVR_OK;
@@ -503,7 +503,7 @@ kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
         e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 2],
                              view, &slot);
         if (e) {
-            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->word));
             __builtin_prefetch(b, 1);
         }
     }
@@ -512,7 +512,7 @@ kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
         e = kvr_entries_find(&x->handles, handles[KVR_POSITIONAL_AHEAD / 4],
                              view, &slot);
         if (e) {
-            b = kvr_block_at(&x->arena, kvr_entry_block(e->place));
+            b = kvr_block_at(&x->arena, kvr_entry_block(e->word));
             kvr_places_prefetch(x, b->sequence);
         }
     }
@@ -560,25 +560,25 @@ kvr_positional_reclaim(kvr_positional_t *x,
                 continue;
             }
 
-            kvr_positional_breathe(x);
+            kvr_positional_commit_if_low(x);
 
             if (x->view_broken[view] < KVR_BROKEN_HIDDEN) {
                 kvr_links_set_broken(x, view, x->view_broken[view]
                                               | KVR_BROKEN_HIDDEN);
             }
 
-            kvr_positional_expel(x, block, i);
+            kvr_positional_evict_record(x, block, i);
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
             /* another may come to this slot: look at it again */
-            (void) kvr_positional_tidy(x, block);
+            (void) kvr_positional_free_if_empty(x, block);
 
         } else {
             pos++;
         }
 
-        kvr_positional_breathe(x);
+        kvr_positional_commit_if_low(x);
     }
 
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);

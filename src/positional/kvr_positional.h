@@ -81,7 +81,7 @@ typedef struct {
     uint32_t            broken_version; /* odd while a view's links get broken
                                            or whole */
     uint32_t            nbroken;        /* views with broken links or hidden */
-    uint32_t            tidying;        /* block to go on with; 0: none */
+    uint32_t            freeing;        /* block to free next; 0: none */
     uint64_t            secret[2];
     uint64_t            torn;           /* lookups cut short; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
@@ -106,8 +106,9 @@ typedef struct {
     uint32_t               *view_broken;
     uint32_t                now;        /* second, for the blocks' stamps; the
                                            owner of this handle sets it */
-    uint32_t                cost;       /* that one event may be, of making
-                                           room; 0: nothing is evicted */
+    uint32_t                cost;       /* the maximum number of records that
+                                           one event evicts for memory; 0:
+                                           nothing is evicted */
     uint32_t                emptying;   /* chunk, a guess: there is more to
                                            evict from it on; 0: none */
 

@@ -49,8 +49,8 @@ typedef struct {
 } kvr_evict_row_t;
 
 
-static uint32_t kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
-    kvr_evict_sample_t *oldest, uint32_t *cost);
+static uint32_t kvr_evict_sampled(kvr_positional_t *x, uint32_t keep,
+    kvr_evict_sample_t *sample, uint32_t *cost);
 static uint32_t kvr_evict_blocks(kvr_positional_t *x, uint32_t keep,
     uint32_t n, const kvr_evict_sample_t *near);
 static bool kvr_evict_best(const kvr_positional_t *x, uint32_t keep,
@@ -69,7 +69,7 @@ bool
 kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 {
     uint32_t            some, room;
-    kvr_evict_sample_t  oldest;
+    kvr_evict_sample_t  sample;
     kvr_arena_want_t    want;
 
     want = x->arena.lack;
@@ -82,14 +82,14 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
 
-    some = kvr_evict_oldest(x, keep, &oldest, cost);
+    some = kvr_evict_sampled(x, keep, &sample, cost);
 
     kvr_txn_commit(x->mem);
     kvr_positional_begin(x);
 
     if (kvr_arena_room(&x->arena, want) < room) {
 
-        some += kvr_evict_blocks(x, keep, want.n, &oldest);
+        some += kvr_evict_blocks(x, keep, want.n, &sample);
 
         kvr_txn_commit(x->mem);
         kvr_positional_begin(x);
@@ -109,19 +109,19 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
  */
 
 static uint32_t
-kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
-    kvr_evict_sample_t *oldest, uint32_t *cost)
+kvr_evict_sampled(kvr_positional_t *x, uint32_t keep,
+    kvr_evict_sample_t *sample, uint32_t *cost)
 {
     uint32_t  i, n, block, all;
     uint64_t  pos, look;
 
-    oldest->n = 0;
+    sample->n = 0;
     pos = x->zone->evict_at;
     look = kvr_min(x->zone->nplaces, KVR_EVICT_LONG);
 
     for (i = 0;
-         i < look && oldest->n < KVR_EVICT_SAMPLE
-         && (oldest->n == 0 || i < KVR_EVICT_LOOK);
+         i < look && sample->n < KVR_EVICT_SAMPLE
+         && (sample->n == 0 || i < KVR_EVICT_LOOK);
          i++)
     {
         pos = pos + 1 < x->zone->nplaces ? pos + 1 : 0;
@@ -130,7 +130,7 @@ kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
         if (block && block != keep
             && kvr_block_at(&x->arena, block)->nchildren == 0)
         {
-            kvr_evict_sample_add(oldest, block, kvr_evict_block_age(x, block));
+            kvr_evict_sample_add(sample, block, kvr_evict_block_age(x, block));
         }
     }
 
@@ -138,11 +138,11 @@ kvr_evict_oldest(kvr_positional_t *x, uint32_t keep,
 
     *cost += (i - kvr_min(i, KVR_EVICT_LOOK)) / KVR_EVICT_SLOTS;
 
-    n = kvr_min(oldest->n, KVR_EVICT_BEST);
+    n = kvr_min(sample->n, KVR_EVICT_BEST);
     all = 0;
 
     for (i = 0; i < n && all < KVR_EVICT_COST; i++) {
-        all += kvr_evict_end(x, oldest->items[i], keep);
+        all += kvr_evict_end(x, sample->items[i], keep);
     }
 
     return all;
@@ -418,8 +418,8 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
                                  kvr_block_values(&x->arena, b)[ahead], view);
         }
 
-        kvr_positional_breathe(x);
-        kvr_positional_expel(x, block, i);
+        kvr_positional_commit_if_low(x);
+        kvr_positional_evict_record(x, block, i);
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + 1);
 
         if (x->evicted) {
@@ -427,8 +427,8 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
         }
     }
 
-    block = kvr_positional_tidy(x, block);
-    kvr_positional_breathe(x);
+    block = kvr_positional_free_if_empty(x, block);
+    kvr_positional_commit_if_low(x);
 
     return block;
 }

@@ -39,7 +39,7 @@ typedef struct {
 } kvr_visit_t;
 
 
-/* Whose records count. */
+/* The views for which a lookup counts records. */
 typedef enum {
     KVR_SEARCH_WHOLE,                   /* views without broken links */
     KVR_SEARCH_BROKEN,                  /* views with */
@@ -224,7 +224,7 @@ kvr_search_jump(kvr_search_t *s)
 }
 
 
-/* Who of those that hold `low` has ended before `high`, and where? */
+/* Finds where the views that hold `low`, but not `high`, end. */
 
 static void
 kvr_search_between(kvr_search_t *s, uint32_t low, const kvr_holders_t *at_low,
@@ -242,7 +242,7 @@ kvr_search_between(kvr_search_t *s, uint32_t low, const kvr_holders_t *at_low,
     kvr_search_probe(s, middle, s->sequences[middle - s->base - 1],
                      &at_middle);
 
-    /* who holds `high` holds `middle`, too */
+    /* a view that holds `high` holds `middle`, too */
 
     for (t = 0; t < 3; t++) {
         at_middle.rows[t] += at_high->rows[t];
@@ -254,7 +254,7 @@ kvr_search_between(kvr_search_t *s, uint32_t low, const kvr_holders_t *at_low,
 
 
 /*
- * Those who hold the block at a position come as far as that; *more: how many
+ * The views that hold the block at a position come as far; *more: how many
  * of them were not known to.
  */
 
@@ -357,7 +357,7 @@ kvr_search_walk(kvr_search_t *s, kvr_search_whose_t whose)
 }
 
 
-/* Those who have come as far as this block: how many go on in any row. */
+/* The number of views that have come as far as this block and go on. */
 
 static uint32_t
 kvr_search_step(kvr_search_t *s, uint32_t position, const kvr_block_t *b,

@@ -13,8 +13,8 @@ kvr_positional_begin(kvr_positional_t *x)
 {
     kvr_positional_open(x);
 
-    if (x->zone->tidying) {
-        (void) kvr_positional_tidy(x, x->zone->tidying);
+    if (x->zone->freeing) {
+        (void) kvr_positional_free_if_empty(x, x->zone->freeing);
         kvr_txn_commit(x->mem);
         kvr_positional_open(x);
     }
@@ -22,7 +22,7 @@ kvr_positional_begin(kvr_positional_t *x)
 
 
 void
-kvr_positional_breathe(kvr_positional_t *x)
+kvr_positional_commit_if_low(kvr_positional_t *x)
 {
     if (kvr_positional_short(x)) {
         kvr_txn_commit(x->mem);
@@ -32,7 +32,7 @@ kvr_positional_breathe(kvr_positional_t *x)
 
 
 uint32_t
-kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
+kvr_positional_free_if_empty(kvr_positional_t *x, uint32_t block)
 {
     uint32_t      parent;
     kvr_block_t  *b, *up;
@@ -71,14 +71,14 @@ kvr_positional_tidy(kvr_positional_t *x, uint32_t block)
         block = parent;
 
         if (kvr_positional_short(x)) {
-            kvr_set32(x->mem, &x->zone->tidying, block);
+            kvr_set32(x->mem, &x->zone->freeing, block);
             kvr_txn_commit(x->mem);
             kvr_positional_open(x);
         }
     }
 
-    if (x->zone->tidying) {
-        kvr_set32(x->mem, &x->zone->tidying, 0);
+    if (x->zone->freeing) {
+        kvr_set32(x->mem, &x->zone->freeing, 0);
     }
 
     return block;
@@ -90,7 +90,7 @@ kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
 {
     uint32_t  view;
 
-    view = kvr_entry_view(x->handles.slots[slot].place);
+    view = kvr_entry_view(x->handles.slots[slot].word);
 
     kvr_entries_delete(&x->handles, slot);
     kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
@@ -103,7 +103,7 @@ kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
 
 
 void
-kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i)
+kvr_positional_evict_record(kvr_positional_t *x, uint32_t block, uint32_t i)
 {
     uint32_t      view;
     uint64_t      slot, handle;

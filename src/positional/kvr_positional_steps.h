@@ -41,20 +41,21 @@ kvr_positional_short(const kvr_positional_t *x)
 
 
 /* Between two steps: commits and goes on when another would not fit. */
-void kvr_positional_breathe(kvr_positional_t *x);
+void kvr_positional_commit_if_low(kvr_positional_t *x);
 
 /*
  * Somebody has let go of a block: frees it when nobody holds it and it has no
  * children, then its parent likewise; the block where that ends, or 0.  When
  * it takes more than one transaction, the zone remembers where to go on.
  */
-uint32_t kvr_positional_tidy(kvr_positional_t *x, uint32_t block);
+uint32_t kvr_positional_free_if_empty(kvr_positional_t *x, uint32_t block);
 
 /*
  * Takes record i, a handle's, out of a block, with its entry; the last record
  * comes to its place.
  */
-void kvr_positional_expel(kvr_positional_t *x, uint32_t block, uint32_t i);
+void kvr_positional_evict_record(kvr_positional_t *x, uint32_t block,
+    uint32_t i);
 
 /* The entry of a handle goes. */
 void kvr_positional_drop(kvr_positional_t *x, uint64_t slot);

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Coverage: who holds how much of a run, by pairs and details.  For the owner
- * of the zone's lock, in a transaction.
+ * Coverage: how much of a run each view holds, by pairs and details.  For the
+ * owner of the zone's lock, in a transaction.
  */
 
 
@@ -26,7 +26,7 @@ kvr_rc_t kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 uint32_t kvr_cover_tiers(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view, uint32_t offset);
 
-/* How many blocks it has, in whatever tier. */
+/* The number of blocks that the view has, in any tier. */
 uint32_t kvr_cover_held(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 
@@ -35,13 +35,13 @@ void kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
 /*
  * One after the last block that anybody has, and, in *named, after the last
- * one that anybody has who uses the run's names.  Looks no further when both
+ * one that is held by a shared handle.  Looks no further when both
  * have come to `enough`.
  */
 uint32_t kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t enough, uint32_t *named);
 
-/* Nobody has anything. */
+/* True when no view holds anything of the run. */
 static inline bool
 kvr_cover_empty(const kvr_run_t *run)
 {

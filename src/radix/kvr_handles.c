@@ -8,17 +8,17 @@
 #include "kvr_radix_words.h"
 
 
-#define KVR_HANDLES_AHEAD      32         /* lines fetched ahead */
-#define KVR_NAMES_SAME       32         /* blocks that share a name: whoever
+#define KVR_HANDLES_AHEAD    32         /* lines fetched ahead */
+#define KVR_HANDLES_SAME     32         /* blocks that share a name: whoever
                                            looks for one may see them all */
-#define KVR_NAMES_ROOM       512        /* of the log, for what goes with
+#define KVR_HANDLES_LOG      512        /* of the log, for what goes with
                                            names: pages, coverage */
 
 
 static inline bool kvr_handles_is(const kvr_radix_t *x, uint32_t view,
-    uint64_t handle, uint32_t run, uint32_t offset, kvr_handle_ref_t *name);
+    uint64_t handle, uint32_t run, uint32_t offset, kvr_handle_ref_t *ref);
 static bool kvr_handles_find_own(const kvr_radix_t *x, uint32_t view,
-    uint64_t handle, kvr_handle_ref_t *name);
+    uint64_t handle, kvr_handle_ref_t *ref);
 static inline bool kvr_handles_room(const kvr_radix_t *x);
 static bool kvr_handles_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
@@ -34,7 +34,7 @@ static void kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o);
 
 bool
 kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_handle_ref_t *name)
+    kvr_handle_ref_t *ref)
 {
     uint64_t            word;
     kvr_handle_key_t    key;
@@ -47,7 +47,7 @@ kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
     if (hint->handle == handle && hint->view == view && hint->run
         && kvr_load32(&x->arena.zone->epoch) == x->epoch
-        && kvr_handles_is(x, view, handle, hint->run, hint->offset, name))
+        && kvr_handles_is(x, view, handle, hint->run, hint->offset, ref))
     {
         return true;
     }
@@ -57,13 +57,13 @@ kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
     while ((word = kvr_handle_next(&x->handles, &w))) {
         if (kvr_handles_is(x, view, handle, kvr_handle_run(word),
-                           kvr_handle_offset(word), name))
+                           kvr_handle_offset(word), ref))
         {
             return true;
         }
     }
 
-    return x->view_owns[view] && kvr_handles_find_own(x, view, handle, name);
+    return x->view_owns[view] && kvr_handles_find_own(x, view, handle, ref);
 }
 
 
@@ -71,14 +71,14 @@ kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 static inline bool
 kvr_handles_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    uint32_t run, uint32_t offset, kvr_handle_ref_t *name)
+    uint32_t run, uint32_t offset, kvr_handle_ref_t *ref)
 {
     uint32_t    pair;
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
 
-    if (offset >= r->nnames || *kvr_handles_at(x, r, offset) != handle) {
+    if (offset >= r->nhandles || *kvr_handles_at(x, r, offset) != handle) {
         return false;
     }
 
@@ -88,28 +88,28 @@ kvr_handles_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
         return false;
     }
 
-    name->run = run;
-    name->offset = offset;
-    name->own = 0;
+    ref->run = run;
+    ref->offset = offset;
+    ref->own = 0;
 
     if (pair == KVR_COVER_DETAIL) {
-        name->tiers = kvr_cover_tiers(&x->cover, r, view, offset);
+        ref->tiers = kvr_cover_tiers(&x->cover, r, view, offset);
 
     } else {
-        name->tiers = offset < pair ? 1u << KVR_DEVICE : 0;
+        ref->tiers = offset < pair ? 1u << KVR_DEVICE : 0;
     }
 
-    return name->tiers != 0;
+    return ref->tiers != 0;
 }
 
 
 static bool
 kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
-    kvr_handle_ref_t *name)
+    kvr_handle_ref_t *ref)
 {
     uint32_t            i, offset;
     uint64_t            word, *handles;
-    uint16_t           *places;
+    uint16_t           *blocks;
     kvr_own_t          *o;
     kvr_handle_walk_t   w;
 
@@ -119,26 +119,26 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
     while ((word = kvr_handle_next(&x->handles, &w))) {
 
-        name->run = kvr_handle_run(word);
+        ref->run = kvr_handle_run(word);
         offset = kvr_handle_offset(word);
-        o = kvr_own_find(x, kvr_radix_run(x, name->run), view);
+        o = kvr_own_find(x, kvr_radix_run(x, ref->run), view);
 
         if (o == NULL) {
             continue;
         }
 
         handles = kvr_own_handles(x, o);
-        places = kvr_own_places(x, o);
+        blocks = kvr_own_blocks(x, o);
 
         /* the usual case: names in the blocks' order */
 
         i = offset < o->n && handles[offset] == handle ? offset : 0;
 
         for ( /* void */ ; i < o->n; i++) {
-            if (handles[i] == handle && kvr_own_offset(places[i]) == offset) {
-                name->offset = offset;
-                name->tiers = kvr_own_tiers(places[i]);
-                name->own = i + 1;
+            if (handles[i] == handle && kvr_own_offset(blocks[i]) == offset) {
+                ref->offset = offset;
+                ref->tiers = kvr_own_tiers(blocks[i]);
+                ref->own = i + 1;
 
                 return true;
             }
@@ -156,7 +156,7 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 static inline bool
 kvr_handles_room(const kvr_radix_t *x)
 {
-    return kvr_txn_room(x->mem) >= KVR_HANDLE_FAR + KVR_NAMES_ROOM;
+    return kvr_txn_room(x->mem) >= KVR_HANDLE_FAR + KVR_HANDLES_LOG;
 }
 
 
@@ -167,7 +167,7 @@ kvr_handles_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
     uint32_t  i, k, m;
 
     for (i = 0; i < n; i += m) {
-        m = kvr_min(KVR_RUN_NAMES - (offset + i) % KVR_RUN_NAMES, n - i);
+        m = kvr_min(KVR_RUN_HANDLES - (offset + i) % KVR_RUN_HANDLES, n - i);
         k = kvr_radix_compare(kvr_handles_at(x, r, offset + i), handles + i,
                               m);
 
@@ -185,16 +185,16 @@ kvr_handles_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     uint32_t n, uint32_t *named)
 {
     uint32_t           i, k, at;
-    uint64_t          *name;
+    uint64_t          *to;
     kvr_rc_t           rc;
     kvr_run_t         *r;
     kvr_handle_key_t   keys[KVR_HANDLES_AHEAD], key;
 
     r = kvr_radix_run(x, run);
-    at = r->nnames;
+    at = r->nhandles;
     *named = 0;
 
-    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), at, at + n);
+    rc = kvr_pages_grow(&x->arena, kvr_run_handles(r), at, at + n);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -205,11 +205,11 @@ kvr_handles_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     }
 
     for (i = 0; i < n; i += k) {
-        k = kvr_min(KVR_RUN_NAMES - (at + i) % KVR_RUN_NAMES, n - i);
-        name = kvr_handles_at(x, r, at + i);
+        k = kvr_min(KVR_RUN_HANDLES - (at + i) % KVR_RUN_HANDLES, n - i);
+        to = kvr_handles_at(x, r, at + i);
 
-        kvr_radix_keep(x, name, k);
-        kvr_copy_words(name, handles + i, k);
+        kvr_radix_keep(x, to, k);
+        kvr_copy_words(to, handles + i, k);
     }
 
     for (i = 0; i < n; i++) {
@@ -236,11 +236,11 @@ kvr_handles_append(kvr_radix_t *x, uint32_t run, const uint64_t *handles,
     *named = i;
 
     if (i < n) {
-        kvr_pages_trim(&x->arena, kvr_run_names(r), at + n, at + i);
+        kvr_pages_trim(&x->arena, kvr_run_handles(r), at + n, at + i);
     }
 
     if (i) {
-        kvr_set16(x->mem, &r->nnames, at + i);
+        kvr_set16(x->mem, &r->nhandles, at + i);
     }
 
     return rc == KVR_FULL ? KVR_FULL : KVR_OK;
@@ -261,21 +261,21 @@ kvr_handles_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
         return KVR_DECLINED;
     }
 
-    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), r->nnames,
-                        r->nnames + 1u);
+    rc = kvr_pages_grow(&x->arena, kvr_run_handles(r), r->nhandles,
+                        r->nhandles + 1u);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    kvr_radix_keep(x, kvr_handles_at(x, r, r->nnames), 1);
-    kvr_put64(kvr_handles_at(x, r, r->nnames), handle);
+    kvr_radix_keep(x, kvr_handles_at(x, r, r->nhandles), 1);
+    kvr_put64(kvr_handles_at(x, r, r->nhandles), handle);
 
-    rc = kvr_handle_put(&x->handles, key, run, r->nnames, true);
+    rc = kvr_handle_put(&x->handles, key, run, r->nhandles, true);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    kvr_set16(x->mem, &r->nnames, r->nnames + 1);
+    kvr_set16(x->mem, &r->nhandles, r->nhandles + 1);
 
     return KVR_OK;
 }
@@ -299,7 +299,7 @@ kvr_handles_contest(kvr_radix_t *x, uint32_t run, kvr_handle_key_t key)
 
     for (n = 0; (word = kvr_handle_next(&x->handles, &w)); n++) {
 
-        if (n == KVR_NAMES_SAME) {
+        if (n == KVR_HANDLES_SAME) {
             return false;
         }
 
@@ -329,11 +329,11 @@ kvr_handles_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
 
     r = kvr_radix_run(x, run);
 
-    if (n >= r->nnames) {
+    if (n >= r->nhandles) {
         return true;
     }
 
-    last = r->nnames;
+    last = r->nhandles;
     x->trimmed = true;
 
     for (i = last; i-- > n && last - i <= KVR_HANDLES_AHEAD; /* void */ ) {
@@ -365,8 +365,8 @@ kvr_handles_trim(kvr_radix_t *x, uint32_t run, uint32_t n)
     }
 
     if (i < last) {
-        kvr_set16(x->mem, &r->nnames, i);
-        kvr_pages_trim(&x->arena, kvr_run_names(r), last, i);
+        kvr_set16(x->mem, &r->nhandles, i);
+        kvr_pages_trim(&x->arena, kvr_run_handles(r), last, i);
     }
 
     return i == n;
@@ -441,7 +441,7 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
 
     o = &old->items[old->n];
 
-    /* it may have been somebody's in this transaction */
+    /* the words may have been in use at the start of this transaction */
 
     for (i = 0; i < 2; i++) {
         kvr_set_word(x->mem, o, i, 0);
@@ -484,7 +484,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
 
     handles = kvr_arena_at(&x->arena, piece);
     kvr_copy_words(handles, kvr_own_handles(x, o), o->n);
-    kvr_copy_words(handles + cap, kvr_own_places(x, o), (o->n + 3) / 4);
+    kvr_copy_words(handles + cap, kvr_own_blocks(x, o), (o->n + 3) / 4);
 
     kvr_arena_free(&x->arena, o->piece);
     kvr_set32(x->mem, &o->piece, piece);
@@ -582,7 +582,7 @@ kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
        one's, which kvr_own_set() has logged */
 
     kvr_put64(&kvr_own_handles(x, o)[o->n], handle);
-    kvr_put16(&kvr_own_places(x, o)[o->n], kvr_own_place(offset, tiers));
+    kvr_put16(&kvr_own_blocks(x, o)[o->n], kvr_own_block(offset, tiers));
 
     kvr_put16(&o->n, o->n + 1);
     kvr_put32(&o->cost, cost);
@@ -603,44 +603,44 @@ kvr_own_delete(kvr_radix_t *x, uint32_t run, const kvr_own_t *o, uint32_t i)
     kvr_handle_delete(&x->handles,
                       kvr_handle_key(&x->handles, kvr_own_handles(x, o)[i],
                                      KVR_SPACE_OWN(o->view)),
-                      run, kvr_own_offset(kvr_own_places(x, o)[i]));
+                      run, kvr_own_offset(kvr_own_blocks(x, o)[i]));
 
     return room - (uint32_t) kvr_txn_room(x->mem);
 }
 
 
 void
-kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *name, uint32_t view,
+kvr_own_set(kvr_radix_t *x, const kvr_handle_ref_t *ref, uint32_t view,
     uint32_t tiers)
 {
     uint32_t    i, last;
     uint64_t   *handles;
-    uint16_t   *places;
+    uint16_t   *blocks;
     kvr_run_t  *r;
     kvr_own_t  *o;
 
-    r = kvr_radix_run(x, name->run);
+    r = kvr_radix_run(x, ref->run);
     o = kvr_own_find(x, r, view);
-    i = name->own - 1;
+    i = ref->own - 1;
     handles = kvr_own_handles(x, o);
-    places = kvr_own_places(x, o);
+    blocks = kvr_own_blocks(x, o);
 
     if (tiers) {
-        kvr_set16(x->mem, &places[i], kvr_own_place(name->offset, tiers));
+        kvr_set16(x->mem, &blocks[i], kvr_own_block(ref->offset, tiers));
         return;
     }
 
     kvr_set32(x->mem, &o->cost,
-              o->cost - kvr_own_delete(x, name->run, o, i));
+              o->cost - kvr_own_delete(x, ref->run, o, i));
 
     last = o->n - 1u;
 
     kvr_set64(x->mem, &handles[i], handles[last]);
-    kvr_set16(x->mem, &places[i], places[last]);
+    kvr_set16(x->mem, &blocks[i], blocks[last]);
 
     if (i != last) {
         kvr_txn_log(x->mem, &handles[last], KVR_UNDO_64, handles[last]);
-        kvr_txn_log(x->mem, &places[last], KVR_UNDO_16, places[last]);
+        kvr_txn_log(x->mem, &blocks[last], KVR_UNDO_16, blocks[last]);
     }
 
     kvr_set16(x->mem, &o->n, last);
@@ -667,7 +667,7 @@ kvr_own_fork(kvr_radix_t *x, uint32_t run, uint32_t view)
         return rc;
     }
 
-    for (i = 0; i < r->nnames; i++) {
+    for (i = 0; i < r->nhandles; i++) {
         tiers = kvr_cover_tiers(&x->cover, r, view, i);
 
         if (tiers == 0) {

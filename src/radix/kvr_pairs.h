@@ -16,7 +16,7 @@
 #include "kvr_run.h"
 
 
-/* What the coverage functions work on; for the owner of the zone's lock. */
+/* The memory of the coverage; for the owner of the zone's lock. */
 typedef struct {
     kvr_mem_t    *mem;
     kvr_arena_t  *arena;
@@ -60,8 +60,9 @@ kvr_pairs_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 
 
 /*
- * What it says, KVR_COVER_OWN included; 0: nothing.  And without that: the
- * depth of a view without details; KVR_COVER_DETAIL; 0.
+ * get: the word of the view's pair, with KVR_COVER_OWN; 0: the view has no
+ * pair.  depth: the word without KVR_COVER_OWN: the depth of a view without
+ * details; KVR_COVER_DETAIL; 0.
  */
 static inline uint32_t
 kvr_pairs_get(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
@@ -77,11 +78,11 @@ kvr_pairs_get(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 #define kvr_pairs_depth(c, run, view)                                         \
     kvr_cover_plain(kvr_pairs_get(c, run, view))
 
-/* Sets it; only where there is no detail.  0 takes the view out. */
+/* Sets the depth of a view without a detail.  0 takes the view out. */
 kvr_rc_t kvr_pairs_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t depth);
 
-/* A view that has a pair has names of its own from now on. */
+/* Notes that a view with a pair has handles of its own from now on. */
 void kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
 /* Takes a view out that has no detail, or none any more. */

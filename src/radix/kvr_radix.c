@@ -71,8 +71,8 @@ static kvr_rc_t kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op,
     uint32_t run, uint32_t offset, uint32_t n, const uint64_t *handles);
 static kvr_rc_t kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op,
     uint32_t run, uint32_t offset, uint64_t handle);
-static kvr_rc_t kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run,
-    uint32_t offset, uint64_t handle, kvr_tier_t tier);
+static kvr_rc_t kvr_radix_set_handle(kvr_radix_t *x, uint32_t view,
+    uint32_t run, uint32_t offset, uint64_t handle, kvr_tier_t tier);
 
 
 size_t
@@ -146,7 +146,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
 
     x->now = 0;
-    x->breaths = 0;
+    x->early_commits = 0;
     x->cost = KVR_RADIX_COST;
     x->random = z->secret[0];
     x->emptying = 0;
@@ -188,7 +188,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     uint32_t          i, k, run, child, offset, cost;
     kvr_rc_t          rc;
     kvr_run_t        *r;
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
     kvr_radix_op_t    op;
     kvr_handle_key_t  key;
 
@@ -197,24 +197,24 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     offset = 0;
 
     if (n) {
-        /* its line comes while the parent's is looked at */
+        /* the entry's line is fetched while the parent's is looked at */
         key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, key);
     }
 
     if (has_parent) {
 
-        if (!kvr_handles_find(x, view, parent, &name)) {
+        if (!kvr_handles_find(x, view, parent, &ref)) {
             return KVR_DECLINED;
         }
 
-        run = name.run;
-        offset = name.offset + 1;
+        run = ref.run;
+        offset = ref.offset + 1;
 
         if (n == 1 && tier == KVR_DEVICE) {
-            kvr_radix_breathe(x);
+            kvr_radix_commit_if_low(x);
 
-            if (kvr_radix_store_one(x, view, &name, key, handles[0],
+            if (kvr_radix_store_one(x, view, &ref, key, handles[0],
                                     hashes[0], seed))
             {
                 *done = 1;
@@ -229,7 +229,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; /* void */ ) {
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         r = run ? kvr_radix_run(x, run) : NULL;
         op.keep = run;
@@ -288,9 +288,9 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 continue;
             }
 
-            /* what hung on it may be evicted by now */
+            /* make_room() may have evicted the last child of the run */
 
-            kvr_radix_tidy(x, run, 0);
+            kvr_radix_free_if_empty(x, run, 0);
 
             return KVR_FULL;
         }
@@ -345,12 +345,12 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 
         same = 0;
 
-        if (offset < r->nnames) {
-            k = kvr_min(n, r->nnames - offset);
+        if (offset < r->nhandles) {
+            k = kvr_min(n, r->nhandles - offset);
             same = kvr_handles_same(x, r, offset, handles, k);
 
         } else {
-            k = offset - r->nnames;             /* 0: names go on here */
+            k = offset - r->nhandles;           /* 0: handles go on here */
         }
 
         if (same < k) {
@@ -366,7 +366,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
                    && pair >= offset
                    && (same == 0 || (!r->contested && !x->view_owns[view])))
         {
-            /* what it has, what it comes to share, what it names */
+            /* depth before; a pair that shares handles; handles to append */
 
             i = kvr_min(pair - offset, n);
 
@@ -397,7 +397,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     }
 
     for ( /* void */ ; i < n; i++) {
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         rc = kvr_radix_hold_one(x, op, run, offset + i, handles[i]);
 
@@ -420,22 +420,22 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     uint32_t          view, t;
     kvr_rc_t          rc;
     kvr_run_t        *r;
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
 
     view = op->view;
     r = kvr_radix_run(x, run);
     moved = false;
 
-    if (kvr_handles_find(x, view, handle, &name)) {
+    if (kvr_handles_find(x, view, handle, &ref)) {
 
-        if (name.run == run && name.offset == offset) {
+        if (ref.run == run && ref.offset == offset) {
 
-            if (name.tiers & 1u << op->tier) {
+            if (ref.tiers & 1u << op->tier) {
                 return KVR_OK;
             }
 
-            if (name.own) {
-                kvr_own_set(x, &name, view, name.tiers | 1u << op->tier);
+            if (ref.own) {
+                kvr_own_set(x, &ref, view, ref.tiers | 1u << op->tier);
             }
 
             return kvr_cover_add(&x->cover, r, view, offset, op->tier);
@@ -446,18 +446,18 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
          * reader must not see it at both places.
          */
 
-        if (name.own) {
-            kvr_own_set(x, &name, view, 0);
+        if (ref.own) {
+            kvr_own_set(x, &ref, view, 0);
         }
 
         for (t = 0; t < KVR_TIERS; t++) {
 
-            if ((name.tiers & 1u << t) == 0) {
+            if ((ref.tiers & 1u << t) == 0) {
                 continue;
             }
 
-            rc = kvr_cover_del(&x->cover, kvr_radix_run(x, name.run), view,
-                               name.offset, t);
+            rc = kvr_cover_del(&x->cover, kvr_radix_run(x, ref.run), view,
+                               ref.offset, t);
             if (rc != KVR_OK) {
                 return rc;
             }
@@ -467,7 +467,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
         moved = true;
     }
 
-    rc = kvr_radix_name(x, view, run, offset, handle, op->tier);
+    rc = kvr_radix_set_handle(x, view, run, offset, handle, op->tier);
     if (rc != KVR_OK) {
         return rc;
     }
@@ -484,7 +484,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
     kvr_radix_count(x, view, 1);
 
     if (moved) {
-        kvr_radix_tidy(x, name.run, op->keep);
+        kvr_radix_free_if_empty(x, ref.run, op->keep);
     }
 
     return KVR_OK;
@@ -494,8 +494,8 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 /* The handle becomes a name of the block, shared or the view's own. */
 
 static kvr_rc_t
-kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
-    uint64_t handle, kvr_tier_t tier)
+kvr_radix_set_handle(kvr_radix_t *x, uint32_t view, uint32_t run,
+    uint32_t offset, uint64_t handle, kvr_tier_t tier)
 {
     uint32_t    pair;
     kvr_rc_t    rc;
@@ -506,11 +506,11 @@ kvr_radix_name(kvr_radix_t *x, uint32_t view, uint32_t run, uint32_t offset,
 
     if ((pair & KVR_COVER_OWN) == 0) {
 
-        if (offset < r->nnames && *kvr_handles_at(x, r, offset) == handle) {
+        if (offset < r->nhandles && *kvr_handles_at(x, r, offset) == handle) {
             return KVR_OK;
         }
 
-        if (offset == r->nnames) {
+        if (offset == r->nhandles) {
             rc = kvr_handles_append_one(x, run, handle);
 
             if (rc != KVR_DECLINED) {
@@ -536,7 +536,7 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 {
     uint32_t          i, cost;
     kvr_rc_t          rc;
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
     kvr_radix_op_t    op;
 
     op.view = view;
@@ -545,15 +545,15 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; /* void */ ) {
 
-        if (!kvr_handles_find(x, view, handles[i], &name)) {
+        if (!kvr_handles_find(x, view, handles[i], &ref)) {
             (*unknown)++;
             i++;
             continue;
         }
 
-        op.keep = name.run;
+        op.keep = ref.run;
 
-        rc = kvr_radix_hold_one(x, &op, name.run, name.offset, handles[i]);
+        rc = kvr_radix_hold_one(x, &op, ref.run, ref.offset, handles[i]);
 
         if (rc == KVR_OK) {
             kvr_txn_commit(x->mem);
@@ -565,7 +565,7 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_radix_begin(x);
 
-        if (rc != KVR_FULL || !kvr_radix_make_room(x, name.run, &cost)) {
+        if (rc != KVR_FULL || !kvr_radix_make_room(x, ref.run, &cost)) {
             return KVR_FULL;
         }
     }
@@ -578,13 +578,13 @@ kvr_rc_t
 kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed)
 {
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
 
-    if (!kvr_handles_find(x, view, handle, &name)) {
+    if (!kvr_handles_find(x, view, handle, &ref)) {
         return KVR_DECLINED;
     }
 
-    *seed = kvr_radix_run(x, name.run)->seed;
+    *seed = kvr_radix_run(x, ref.run)->seed;
 
     return KVR_OK;
 }
@@ -593,9 +593,9 @@ kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 uint32_t
 kvr_radix_tiers(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 {
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
 
-    return kvr_handles_find(x, view, handle, &name) ? name.tiers : 0;
+    return kvr_handles_find(x, view, handle, &ref) ? ref.tiers : 0;
 }
 
 
@@ -603,44 +603,44 @@ kvr_radix_tiers(const kvr_radix_t *x, uint32_t view, uint64_t handle)
 
 void
 kvr_radix_each(const kvr_radix_t *x,
-    void (*tell)(void *data, const kvr_radix_name_t *name), void *data)
+    void (*tell)(void *data, const kvr_radix_handle_t *h), void *data)
 {
-    uint32_t           i, k;
-    uint64_t           slot;
-    kvr_run_t         *r;
-    kvr_own_t         *o;
-    kvr_radix_name_t   name;
+    uint32_t            i, k;
+    uint64_t            slot;
+    kvr_run_t          *r;
+    kvr_own_t          *o;
+    kvr_radix_handle_t  h;
 
     for (slot = 0; slot < x->zone->nchildren; slot++) {
 
-        name.run = (uint32_t) (x->children[slot] >> 32);
+        h.run = (uint32_t) (x->children[slot] >> 32);
 
-        if (name.run == 0) {
+        if (h.run == 0) {
             continue;
         }
 
-        r = kvr_radix_run(x, name.run);
+        r = kvr_radix_run(x, h.run);
 
-        for (i = 0; (name.view = kvr_pairs_next(&x->cover, r, &i))
+        for (i = 0; (h.view = kvr_pairs_next(&x->cover, r, &i))
                     != UINT32_MAX; i++)
         {
-            o = kvr_own_find(x, r, name.view);
+            o = kvr_own_find(x, r, h.view);
 
-            for (k = 0; k < (o ? o->n : r->nnames); k++) {
+            for (k = 0; k < (o ? o->n : r->nhandles); k++) {
 
                 if (o) {
-                    name.handle = kvr_own_handles(x, o)[k];
-                    name.offset = kvr_own_offset(kvr_own_places(x, o)[k]);
-                    name.tiers = kvr_own_tiers(kvr_own_places(x, o)[k]);
+                    h.handle = kvr_own_handles(x, o)[k];
+                    h.offset = kvr_own_offset(kvr_own_blocks(x, o)[k]);
+                    h.tiers = kvr_own_tiers(kvr_own_blocks(x, o)[k]);
 
                 } else {
-                    name.handle = *kvr_handles_at(x, r, k);
-                    name.offset = k;
-                    name.tiers = kvr_cover_tiers(&x->cover, r, name.view, k);
+                    h.handle = *kvr_handles_at(x, r, k);
+                    h.offset = k;
+                    h.tiers = kvr_cover_tiers(&x->cover, r, h.view, k);
                 }
 
-                if (name.tiers) {
-                    tell(data, &name);
+                if (h.tiers) {
+                    tell(data, &h);
                 }
             }
         }

@@ -1,21 +1,21 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The radix index: which view holds how much of which prompt.
+ * The radix index: how many blocks of a prompt each view holds.
  *
  *                   children: (run, offset, hash) -> run
  *     prompt's      ┌────────┐
  *     hashes ──────►│ root,0 │──► run ──compare──► where it ends: child ──► …
  *                   └────────┘     │ coverage: view, depth
  *                                  ▼
- *                                  │ names: handles
+ *                                  │ handles
  *                   handles:       ▼
  *                   engine's hash -> (run, offset)
  *                                  ▲
  *     events ──────────────────────┘
  *
- * kvr_run.h draws the runs, kvr_handles.h what their blocks are called,
- * kvr_handle_table.h the table of that, kvr_arena.h the memory;
+ * kvr_run.h draws the runs, kvr_handles.h describes the handles of their
+ * blocks, kvr_handle_table.h the table of handles, kvr_arena.h the memory;
  * kvr_radix_state.h has the types.
  *
  *     find      one table access a run, one comparison a block
@@ -27,12 +27,13 @@
  * READERS AND WRITERS.  One writer, the owner of the zone's lock; any number
  * of readers without one.  A lookup notes the version of every run on its
  * way, and looks at all of them again at the end: when none has changed, all
- * that it read was true at one moment.  When one has, it begins anew, a
- * bounded number of times, and then answers the prefix that has not changed.
+ * that the lookup read belongs to one moment.  When one has changed, the
+ * lookup restarts, a bounded number of times, and then answers with the prefix
+ * that has not changed.
  *
- * ALLOCATE, THEN CHANGE.  A writer that finds no room rolls its transaction
+ * ALLOCATE, THEN CHANGE.  A writer that finds no memory rolls its transaction
  * back.  Long events are cut into transactions of some 100 blocks, each of
- * which leaves the index whole.
+ * which leaves the index consistent.
  */
 
 
@@ -58,7 +59,10 @@ void kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z);
 
 /* ---- readers ------------------------------------------------------------ */
 
-/* The deepest match of any view; no lock.  n hashes of a prompt. */
+/*
+ * Finds how many of the first n blocks of a prompt, given as local hashes,
+ * each view holds, and returns the largest number.  Takes no lock.
+ */
 uint32_t kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out);
 
@@ -66,40 +70,42 @@ uint32_t kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes,
 /* ---- writers: under the zone's lock ------------------------------------- */
 
 /*
- * Opens a transaction: the log must be empty.  Everything below is called in
- * one, commits and goes on where its work is long, and leaves the last part
- * to the caller's commit, so that a cursor can go with it.
+ * Opens a transaction: the log must be empty.  The functions below must be
+ * called in a transaction.  Where their work is long, they commit in the
+ * middle; the caller commits the last part, so that it can write a cursor in
+ * the same transaction.
  */
 void kvr_radix_begin(kvr_radix_t *x);
 
 /*
- * The view holds the blocks with these local hashes under these handles, as
- * a chain behind parent (handle; without has_parent from the root).  seed of
- * the chain when the hashes were made from tokens here, else 0.
+ * Stores a chain of n blocks, with these local hashes and handles, for a view:
+ * behind the block with the handle `parent`, or, without has_parent, from the
+ * root.  seed: the chain's, when the hashes were made here, from tokens; or 0.
  *
- * Where there is no room, runs that were not used for long are evicted.
+ * When there is no memory, runs that were not used for long are evicted.
  *
- * KVR_DECLINED: parent unknown to the view; nothing changed.
- * KVR_FULL: no room, and nothing to evict, or too many handles of one view
- * for the same few blocks (KVR_OWN_MAX); what was not committed is rolled
- * back, the log is empty; *done blocks were stored.
+ * KVR_DECLINED: the view does not hold the parent; nothing changed.
+ * KVR_FULL: no memory and nothing to evict, or too many handles of one view
+ * for the same few blocks (KVR_OWN_MAX).  Then the part that was not committed
+ * is rolled back, and the log is empty.  *done becomes the number of blocks
+ * stored.
  */
 kvr_rc_t kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     bool has_parent, uint64_t parent, const uint64_t *handles,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *done);
 
 /*
- * Adds a tier to handles that the view knows; *unknown counts the others.
- * KVR_FULL as above.
+ * Adds a tier to handles by which the view holds blocks; *unknown becomes the
+ * number of handles by which it holds none.  KVR_FULL as above.
  */
 kvr_rc_t kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown);
 
 /*
- * Takes handles out of a tier, each alone; *unknown counts those that were not
- * there.  KVR_FULL: a hole could not be written down for want of room, and
- * some of the handles are still there: the caller must drop the whole view,
- * which takes no memory, for it would over-report.
+ * Removes handles from a tier, each for itself; *unknown becomes the number of
+ * handles that were not there.  KVR_FULL: there was no memory to note a hole,
+ * so some of the handles are still there, and the view would over-report.  The
+ * caller must then drop the whole view, which takes no memory.
  */
 kvr_rc_t kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown);
@@ -109,17 +115,17 @@ kvr_rc_t kvr_radix_seed(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed);
 
 /*
- * Reclaims what views hold for which dying[v] is not 0, looking at `slots`
- * slots of the children's table.  True when a whole round over it is done: a
- * view of which kvr_radix_view_empty() is true by then may be used again.
+ * Frees what the views hold for which dying() is true, looking at `slots`
+ * slots of the children's table.  True when a round over the table is done:
+ * a view may be used again when kvr_radix_view_empty() is true of it then.
  */
 bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
     void *data, uint32_t slots);
 
 /*
- * Evicts runs that were not used for more than age seconds and on which none
- * hang, looking at `slots` slots of the children's table.  True when a whole
- * round over it is done.
+ * Evicts runs that were not used for more than age seconds and that have no
+ * children, looking at `slots` slots of the children's table.  True when a
+ * round over the table is done.
  */
 bool kvr_radix_evict(kvr_radix_t *x, uint32_t age, uint32_t slots);
 
@@ -137,8 +143,9 @@ uint32_t kvr_radix_tiers(const kvr_radix_t *x, uint32_t view,
     uint64_t handle);
 
 /*
- * Tells of every handle of every view, run by run: the block that it names,
- * and bits of the tiers in which it is held by it.  Under the lock, log empty.
+ * Calls tell() with every handle of every view, run by run: the block that the
+ * handle names, and bits of the tiers in which the view holds the block by it.
+ * The caller must have the lock, and the log must be empty.
  */
 typedef struct {
     uint64_t    handle;
@@ -146,10 +153,10 @@ typedef struct {
     uint32_t    view;
     uint16_t    offset;
     uint16_t    tiers;
-} kvr_radix_name_t;
+} kvr_radix_handle_t;
 
 void kvr_radix_each(const kvr_radix_t *x,
-    void (*tell)(void *data, const kvr_radix_name_t *name), void *data);
+    void (*tell)(void *data, const kvr_radix_handle_t *h), void *data);
 
 
 #endif /* KVR_RADIX_H_INCLUDED */

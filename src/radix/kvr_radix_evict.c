@@ -32,7 +32,7 @@
 #define KVR_EVICT_LOOK       4096       /* slots, when the sample has none */
 #define KVR_EVICT_CHUNKS     16         /* looked at for the best of them */
 
-/* What looking costs: headers of runs are seldom in the cache. */
+/* The cost of looking: headers of runs are seldom in the cache. */
 #define KVR_EVICT_LEAVES     64        /* a sample of leaves */
 #define KVR_EVICT_HEADERS    128        /* and one of chunks */
 
@@ -45,7 +45,7 @@ typedef struct {
 } kvr_evict_chunk_t;
 
 
-static uint32_t kvr_evict_oldest(kvr_radix_t *x, uint32_t keep);
+static uint32_t kvr_evict_sampled(kvr_radix_t *x, uint32_t keep);
 static uint32_t kvr_evict_runs(kvr_radix_t *x, uint32_t keep);
 static uint32_t kvr_evict_best(kvr_radix_t *x, uint32_t keep);
 static bool kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
@@ -74,7 +74,7 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
     room = kvr_arena_room(&x->arena, want) + 1;
     room = kvr_min(room, KVR_ARENA_ROOM);
 
-    some = kvr_evict_oldest(x, keep);
+    some = kvr_evict_sampled(x, keep);
     *cost += KVR_EVICT_LEAVES;
 
     kvr_txn_commit(x->mem);
@@ -98,48 +98,48 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 /* The oldest of a sample; what it cost, 0: there is none. */
 
 static uint32_t
-kvr_evict_oldest(kvr_radix_t *x, uint32_t keep)
+kvr_evict_sampled(kvr_radix_t *x, uint32_t keep)
 {
     uint32_t            i, n, run, cost;
     uint64_t            slot;
-    kvr_evict_sample_t  oldest;
+    kvr_evict_sample_t  sample;
 
-    oldest.n = 0;
+    sample.n = 0;
 
     for (i = 0; i < KVR_EVICT_SAMPLE; i++) {
 
         run = kvr_evict_leaf(x, kvr_evict_random(x), keep);
 
         if (run) {
-            kvr_evict_sample_add(&oldest, run, kvr_evict_run_age(x, run));
+            kvr_evict_sample_add(&sample, run, kvr_evict_run_age(x, run));
         }
     }
 
-    if (oldest.n == 0) {
+    if (sample.n == 0) {
 
         /* evict_at may be behind the last slot */
 
         slot = kvr_min(x->zone->evict_at, x->zone->nchildren - 1);
 
-        for (i = 0; oldest.n == 0 && i < KVR_EVICT_LOOK; i++) {
+        for (i = 0; sample.n == 0 && i < KVR_EVICT_LOOK; i++) {
 
             slot = kvr_evict_slot(x, kvr_table_next(slot,
                                                     x->zone->nchildren));
             run = (uint32_t) (x->children[slot] >> 32);
 
             if (run != keep && kvr_radix_run(x, run)->nchildren == 0) {
-                kvr_evict_sample_add(&oldest, run, 0);
+                kvr_evict_sample_add(&sample, run, 0);
             }
         }
 
         kvr_set64(x->mem, &x->zone->evict_at, slot);
     }
 
-    n = kvr_min(oldest.n, KVR_EVICT_BEST);
+    n = kvr_min(sample.n, KVR_EVICT_BEST);
     cost = 0;
 
     for (i = 0; i < n && cost < KVR_EVICT_COST; i++) {
-        (void) kvr_evict_run(x, oldest.items[i], keep, UINT32_MAX, x->cost,
+        (void) kvr_evict_run(x, sample.items[i], keep, UINT32_MAX, x->cost,
                              &cost);
     }
 
@@ -395,7 +395,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
     kvr_run_t  *r;
 
     r = kvr_radix_run(x, run);
-    *cost += r->nnames;
+    *cost += r->nhandles;
     i = 0;
     n = 0;
 
@@ -406,7 +406,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
             break;
         }
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
         had = x->view_handles[view];
         owns = x->view_owns[view];
@@ -425,7 +425,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
 
     } while (n < handles && *cost < max);
 
-    kvr_radix_tidy(x, run, keep);
+    kvr_radix_free_if_empty(x, run, keep);
 
     return n;
 }

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Making room in a zone that is full.
+ * Evicts runs to make room in a zone that is full.
  */
 
 
@@ -13,9 +13,10 @@
 
 
 /*
- * Evicts some of what was not used for longest, but not that run; with a log
- * that holds what kvr_radix_begin() wrote, and leaves it so.  Adds to *cost;
- * false: there is nothing, or that is as much as an event may cost.
+ * Evicts some of the runs that were not used for longest, but not the run
+ * `keep`.  To be called when the log has only what kvr_radix_begin() wrote; at
+ * the return it is so again.  Adds the views and handles evicted to *cost.
+ * False: there is nothing to evict, or the event has evicted the maximum.
  */
 bool kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost);
 

@@ -19,8 +19,8 @@ kvr_radix_begin(kvr_radix_t *x)
 {
     kvr_radix_open(x);
 
-    if (x->zone->tidying) {
-        kvr_radix_tidy(x, x->zone->tidying, 0);
+    if (x->zone->freeing) {
+        kvr_radix_free_if_empty(x, x->zone->freeing, 0);
         kvr_txn_commit(x->mem);
         kvr_radix_open(x);
     }
@@ -56,17 +56,19 @@ kvr_radix_open(kvr_radix_t *x)
 }
 
 
-/* As kvr_radix_breathe() between two steps of tidying: whoever is next goes on
- * with it. */
+/*
+ * kvr_radix_commit_if_low() between two steps of kvr_radix_free_if_empty():
+ * the next writer goes on with `run`.
+ */
 
 static void
 kvr_radix_pause(kvr_radix_t *x, uint32_t run)
 {
     if (kvr_radix_short(x)) {
-        kvr_set32(x->mem, &x->zone->tidying, run);
+        kvr_set32(x->mem, &x->zone->freeing, run);
         kvr_txn_commit(x->mem);
         kvr_radix_open(x);
-        x->breaths++;
+        x->early_commits++;
     }
 }
 
@@ -95,7 +97,7 @@ kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)
 
 
 void
-kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
+kvr_radix_free_if_empty(kvr_radix_t *x, uint32_t run, uint32_t keep)
 {
     uint32_t    top, named, parent;
     kvr_run_t  *r, *up;
@@ -139,8 +141,8 @@ kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep)
         kvr_arena_free(&x->arena, run);
     }
 
-    if (x->zone->tidying) {
-        kvr_set32(x->mem, &x->zone->tidying, 0);
+    if (x->zone->freeing) {
+        kvr_set32(x->mem, &x->zone->freeing, 0);
     }
 }
 
@@ -155,7 +157,7 @@ kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view)
 
     if (kvr_pairs_get(&x->cover, r, view) & KVR_COVER_OWN) {
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
         kvr_own_drop(x, run, view);
 
     } else {

@@ -14,24 +14,26 @@
 
 
 /*
- * Room in the log that one step needs, whatever names engines choose:
+ * The records of the log that one step needs at most, whatever handles the
+ * engines choose:
  *
- *     4096    a view gets names of its own, or all of them go (KVR_OWN_COST)
- *      192    three names put or deleted (KVR_HANDLE_FAR each): one more, one
- *             that moves, one that was too much
- *       64    runs whose names are contested; a run's header
- *     1024    pieces of the arena, a dozen of 64 (KVR_ARENA_SETTLE) and what
- *             classes keep, given back once
- *      768    coverage, details, counters: many times what they are
+ *     4096    a view gets handles of its own, or all of them are deleted
+ *             (KVR_OWN_COST)
+ *      192    three handles put or deleted (KVR_HANDLE_FAR each): one that is
+ *             new, one that moves, one that was too much
+ *       64    runs whose handles are contested; a run's header
+ *     1024    pieces of the arena, a dozen of 64 (KVR_ARENA_SETTLE), and the
+ *             chunks that classes keep, given back once
+ *      768    coverage, details, counters, which need far less
  *
- * The deletion of a child comes after none of these, and has as much room to
- * itself (KVR_CHILDREN_ROW).
+ * The deletion of a child from the table is a step of its own
+ * (KVR_CHILDREN_ROW).
  */
 #define KVR_RADIX_TXN_ROOM        6144
 #define KVR_RADIX_LIMBO_ROOM      64
 
 
-/* Would another step not fit? */
+/* True when the log or the limbo is too full for another step. */
 static inline bool
 kvr_radix_short(const kvr_radix_t *x)
 {
@@ -40,27 +42,36 @@ kvr_radix_short(const kvr_radix_t *x)
 }
 
 
-/* Between two steps: commits and goes on when it would not. */
+/*
+ * To be called between two steps: when the log or the limbo is too full for
+ * another step, commits and begins a transaction.
+ */
 static inline void
-kvr_radix_breathe(kvr_radix_t *x)
+kvr_radix_commit_if_low(kvr_radix_t *x)
 {
     if (kvr_radix_short(x)) {
         kvr_txn_commit(x->mem);
         kvr_radix_begin(x);
-        x->breaths++;
+        x->early_commits++;
     }
 }
 
 
 /*
- * Somebody has let go of a run: forgets the names that nobody uses, trims a
- * tail that nobody has; frees the run when nobody has anything of it and
- * nothing hangs on it, then its parent likewise.
- * keep: a run to be left alone, whatever it holds at present; 0: none.
+ * To be called when a view holds less of a run, or a child of it was freed.
+ * Deletes shared handles that no view uses, and cuts off blocks at the run's
+ * end that no view holds.  When no view holds any block of the run and it has
+ * no children, frees the run, and goes on with its parent likewise.
+ *
+ * keep: do not free this run although it may hold nothing yet: the caller is
+ * about to fill it; 0: none.
  */
-void kvr_radix_tidy(kvr_radix_t *x, uint32_t run, uint32_t keep);
+void kvr_radix_free_if_empty(kvr_radix_t *x, uint32_t run, uint32_t keep);
 
-/* The view lets go of all it has of a run; may commit before. */
+/*
+ * Takes all that the view holds of a run from it; the run is not freed.  May
+ * commit first.
+ */
 void kvr_radix_drop(kvr_radix_t *x, uint32_t run, uint32_t view);
 
 

@@ -23,7 +23,7 @@ static void kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
 static inline bool
 kvr_one_stay(kvr_run_t *r, uint32_t from, uint32_t to)
 {
-    return kvr_pages_stay(kvr_run_names(r), from, to)
+    return kvr_pages_stay(kvr_run_handles(r), from, to)
            && kvr_pages_stay(kvr_run_pages(r), kvr_run_paged(from),
                              kvr_run_paged(to));
 }
@@ -36,7 +36,7 @@ kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
 {
     kvr_rc_t  rc;
 
-    rc = kvr_pages_grow(&x->arena, kvr_run_names(r), n, n + 1);
+    rc = kvr_pages_grow(&x->arena, kvr_run_handles(r), n, n + 1);
 
     if (rc == KVR_OK) {
         kvr_version_lock(x->mem, &r->version);
@@ -54,7 +54,7 @@ kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
 static void
 kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
 {
-    kvr_pages_trim(&x->arena, kvr_run_names(r), n + 1, n);
+    kvr_pages_trim(&x->arena, kvr_run_handles(r), n + 1, n);
 
     kvr_version_lock(x->mem, &r->version);
     kvr_pages_trim(&x->arena, kvr_run_pages(r), kvr_run_paged(n + 1),
@@ -70,7 +70,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
 {
     uint16_t    *depth;
     uint32_t     n, *count;
-    uint64_t    *to, *name, *slot;
+    uint64_t    *to, *shared, *slot;
     kvr_mem_t   *m;
     kvr_run_t   *r;
     kvr_undo_t  *u;
@@ -79,7 +79,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
     n = parent->offset + 1;
     r = kvr_radix_run(x, parent->run);
 
-    if (r->len != n || r->nnames != n || n == KVR_RUN_MAX
+    if (r->len != n || r->nhandles != n || n == KVR_RUN_MAX
         || x->view_owns[view] || (seed && r->seed == 0))
     {
         return false;
@@ -108,7 +108,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
 
     to = n < KVR_RUN_INLINE ? &r->hashes[n]
                             : kvr_radix_paged(x, r, n - KVR_RUN_INLINE);
-    name = kvr_handles_at(x, r, n);
+    shared = kvr_handles_at(x, r, n);
     count = &x->view_handles[view];
 
     u = kvr_txn_note_begin(m, 8);
@@ -120,12 +120,12 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
     kvr_txn_note(&u, m, &r->version, KVR_UNDO_VERSION, 0);
     kvr_txn_note(&u, m, &r->len, KVR_UNDO_16, n);
     kvr_txn_note(&u, m, depth, KVR_UNDO_16, n);
-    kvr_txn_note(&u, m, &r->nnames, KVR_UNDO_16, n);
+    kvr_txn_note(&u, m, &r->nhandles, KVR_UNDO_16, n);
     kvr_txn_note(&u, m, count, KVR_UNDO_32, *count);
 
     if (x->trimmed) {
         kvr_txn_note(&u, m, to, KVR_UNDO_64, *to);
-        kvr_txn_note(&u, m, name, KVR_UNDO_64, *name);
+        kvr_txn_note(&u, m, shared, KVR_UNDO_64, *shared);
     }
 
     kvr_txn_note_end(m, u);
@@ -136,8 +136,8 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
     kvr_put16(depth, n + 1);
     kvr_version_unlock(&r->version);
 
-    kvr_put64(name, handle);
-    kvr_put16(&r->nnames, n + 1);
+    kvr_put64(shared, handle);
+    kvr_put16(&r->nhandles, n + 1);
 
     if (slot) {
         kvr_put64(slot, kvr_handle_word(key, parent->run, n));
@@ -157,7 +157,7 @@ kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
 
 bool
 kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
-    const kvr_handle_ref_t *name, kvr_handle_key_t key)
+    const kvr_handle_ref_t *ref, kvr_handle_key_t key)
 {
     uint16_t    *depth;
     uint32_t     n, *count;
@@ -167,12 +167,12 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
     kvr_undo_t  *u;
 
     m = x->mem;
-    n = name->offset;
-    r = kvr_radix_run(x, name->run);
+    n = ref->offset;
+    r = kvr_radix_run(x, ref->run);
 
     /* nobody else has anything of the run, and nothing hangs on it */
 
-    if (name->own || n == 0 || r->len != n + 1 || r->nnames != n + 1
+    if (ref->own || n == 0 || r->len != n + 1 || r->nhandles != n + 1
         || r->npairs != 1 || r->nchildren || r->detail)
     {
         return false;
@@ -189,9 +189,9 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
     before = *kvr_handles_at(x, r, n - 1);
     kvr_handles_hint(x, view,
                      kvr_handle_key(&x->handles, before, KVR_SPACE_SHARED),
-                     before, name->run, n - 1);
+                     before, ref->run, n - 1);
 
-    kvr_handle_delete(&x->handles, key, name->run, n);
+    kvr_handle_delete(&x->handles, key, ref->run, n);
 
     count = &x->view_handles[view];
 
@@ -199,7 +199,7 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
     kvr_txn_note(&u, m, &r->version, KVR_UNDO_VERSION, 0);
     kvr_txn_note(&u, m, depth, KVR_UNDO_16, n + 1);
     kvr_txn_note(&u, m, &r->len, KVR_UNDO_16, n + 1);
-    kvr_txn_note(&u, m, &r->nnames, KVR_UNDO_16, n + 1);
+    kvr_txn_note(&u, m, &r->nhandles, KVR_UNDO_16, n + 1);
     kvr_txn_note(&u, m, count, KVR_UNDO_32, *count);
     kvr_txn_note_end(m, u);
 
@@ -208,7 +208,7 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
     kvr_put16(&r->len, n);
     kvr_version_unlock(&r->version);
 
-    kvr_put16(&r->nnames, n);
+    kvr_put16(&r->nhandles, n);
     kvr_put32(count, *count - 1);
     kvr_put64(&x->zone->blocks, x->zone->blocks - 1);
     kvr_put64(&x->zone->pairs, x->zone->pairs - 1);

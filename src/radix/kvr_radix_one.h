@@ -13,16 +13,17 @@
 
 
 /*
- * One device block more behind the last one of its run, which is the parent,
- * for a view that has all of it; and the last block of a run taken out, when
- * the view is the only one there and the block is found by that name.  False,
- * nothing done: it is not as simple as that.
+ * The store: one more device block at the end of a run, for a view that holds
+ * the whole run, when the run's last block is the parent.  The removal: of the
+ * last block of a run, when no other view holds any of the run.  False,
+ * nothing done: the event is not of this kind, the caller must do it in the
+ * general way.
  */
 bool kvr_radix_store_one(kvr_radix_t *x, uint32_t view,
     const kvr_handle_ref_t *parent, kvr_handle_key_t key, uint64_t handle,
     uint64_t hash, uint64_t seed);
 bool kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
-    const kvr_handle_ref_t *name, kvr_handle_key_t key);
+    const kvr_handle_ref_t *ref, kvr_handle_key_t key);
 
 
 #endif /* KVR_RADIX_ONE_H_INCLUDED */

@@ -50,7 +50,7 @@ static void
 kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 {
     if (row->depth != row->was) {
-        /* it has a pair: this takes no memory */
+        /* the view has a pair: the change takes no memory */
         (void) kvr_pairs_set_depth(&x->cover, row->r, row->view, row->depth);
         row->was = row->depth;
     }
@@ -66,10 +66,10 @@ kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 
 static inline bool
 kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
-    uint64_t handle, kvr_handle_ref_t *name)
+    uint64_t handle, kvr_handle_ref_t *ref)
 {
     if (row->run == 0 || row->own || row->depth == KVR_COVER_DETAIL
-        || row->offset == 0 || row->offset > row->r->nnames)
+        || row->offset == 0 || row->offset > row->r->nhandles)
     {
         return false;
     }
@@ -80,10 +80,10 @@ kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
         return false;
     }
 
-    name->run = row->run;
-    name->offset = row->offset - 1;
-    name->tiers = 1u << KVR_DEVICE;
-    name->own = 0;
+    ref->run = row->run;
+    ref->offset = row->offset - 1;
+    ref->tiers = 1u << KVR_DEVICE;
+    ref->own = 0;
 
     return true;
 }
@@ -96,17 +96,17 @@ kvr_radix_row_more(const kvr_radix_t *x, const kvr_radix_row_t *row,
     const uint64_t *handles, uint32_t n)
 {
     uint32_t         i, k, m;
-    const uint64_t  *name;
+    const uint64_t  *shared;
 
     n = kvr_min(n, row->offset);
 
     for (i = 0; i < n; i += m) {
         k = row->offset - i;
-        name = kvr_handles_at(x, row->r, k - 1);
-        m = kvr_min((k - 1) % KVR_RUN_NAMES + 1, n - i);
+        shared = kvr_handles_at(x, row->r, k - 1);
+        m = kvr_min((k - 1) % KVR_RUN_HANDLES + 1, n - i);
 
         for (k = 0; k < m; k++) {
-            if (*name-- != handles[i + k]) {
+            if (*shared-- != handles[i + k]) {
                 return i + k;
             }
         }
@@ -120,10 +120,10 @@ kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, k, mark, unknown_mark, cost, breaths;
+    uint32_t          i, k, mark, unknown_mark, cost, early_commits;
     uint64_t          before;
     kvr_rc_t          rc;
-    kvr_handle_ref_t  name;
+    kvr_handle_ref_t  ref;
     kvr_radix_row_t   row;
     kvr_handle_key_t  key;
 
@@ -131,7 +131,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     row.view = view;
     mark = 0;
     unknown_mark = *unknown;
-    breaths = x->breaths;
+    early_commits = x->early_commits;
     cost = 0;
 
     if (n) {
@@ -141,34 +141,34 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     if (n == 1 && tier == KVR_DEVICE
-        && kvr_handles_find(x, view, handles[0], &name))
+        && kvr_handles_find(x, view, handles[0], &ref))
     {
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
 
-        if (kvr_radix_remove_one(x, view, &name, key)) {
+        if (kvr_radix_remove_one(x, view, &ref, key)) {
             return KVR_OK;
         }
     }
 
     for (i = 0; i < n; i++) {
 
-        if (!kvr_radix_row_next(x, &row, handles[i], &name)) {
+        if (!kvr_radix_row_next(x, &row, handles[i], &ref)) {
 
-            if (!kvr_handles_find(x, view, handles[i], &name)
-                || (name.run == row.run && row.depth != KVR_COVER_DETAIL
-                    && name.offset >= row.depth))
+            if (!kvr_handles_find(x, view, handles[i], &ref)
+                || (ref.run == row.run && row.depth != KVR_COVER_DETAIL
+                    && ref.offset >= row.depth))
             {
                 (*unknown)++;
                 continue;
             }
         }
 
-        if ((name.tiers & 1u << tier) == 0) {
+        if ((ref.tiers & 1u << tier) == 0) {
             (*unknown)++;
             continue;
         }
 
-        if (name.run != row.run || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
+        if (ref.run != row.run || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
             || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
         {
             /* look what is left of the row's run */
@@ -177,26 +177,26 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             if (row.run) {
 
-                if (name.run != row.run) {
-                    kvr_radix_tidy(x, row.run, name.run);
+                if (ref.run != row.run) {
+                    kvr_radix_free_if_empty(x, row.run, ref.run);
                 }
 
-                kvr_radix_breathe(x);
+                kvr_radix_commit_if_low(x);
             }
 
-            if (x->breaths != breaths) {
+            if (x->early_commits != early_commits) {
                 /* all up to here is for good */
-                breaths = x->breaths;
+                early_commits = x->early_commits;
                 mark = i;
                 unknown_mark = *unknown;
             }
 
-            kvr_radix_row_begin(x, &row, name.run);
+            kvr_radix_row_begin(x, &row, ref.run);
         }
 
-        row.offset = name.offset;
+        row.offset = ref.offset;
 
-        if (row.depth != KVR_COVER_DETAIL && name.offset + 1 == row.depth
+        if (row.depth != KVR_COVER_DETAIL && ref.offset + 1 == row.depth
             && !row.own)
         {
             k = kvr_radix_row_more(x, &row, handles + i + 1, n - i - 1);
@@ -209,13 +209,13 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
         kvr_radix_row_flush(x, &row);
 
-        rc = kvr_cover_del(&x->cover, row.r, view, name.offset, tier);
+        rc = kvr_cover_del(&x->cover, row.r, view, ref.offset, tier);
 
         if (rc != KVR_OK) {
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
 
-            if (!kvr_radix_make_room(x, name.run, &cost)) {
+            if (!kvr_radix_make_room(x, ref.run, &cost)) {
                 return KVR_FULL;
             }
 
@@ -223,28 +223,28 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
             i = mark - 1;
             *unknown = unknown_mark;
-            breaths = x->breaths;
+            early_commits = x->early_commits;
             row.run = 0;
 
             continue;
         }
 
-        if (name.own) {
-            kvr_own_set(x, &name, view, name.tiers & ~(1u << tier));
+        if (ref.own) {
+            kvr_own_set(x, &ref, view, ref.tiers & ~(1u << tier));
         }
 
-        if (name.tiers == 1u << tier) {
+        if (ref.tiers == 1u << tier) {
             kvr_radix_count(x, view, -1);
         }
 
-        kvr_radix_row_begin(x, &row, name.run);
+        kvr_radix_row_begin(x, &row, ref.run);
     }
 
     kvr_radix_row_flush(x, &row);
 
     if (row.run) {
 
-        if (row.offset && row.offset <= row.r->nnames) {
+        if (row.offset && row.offset <= row.r->nhandles) {
             before = *kvr_handles_at(x, row.r, row.offset - 1);
             kvr_handles_hint(x, view,
                              kvr_handle_key(&x->handles, before,
@@ -252,7 +252,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                              before, row.run, row.offset - 1);
         }
 
-        kvr_radix_tidy(x, row.run, 0);
+        kvr_radix_free_if_empty(x, row.run, 0);
     }
 
     return KVR_OK;
@@ -297,20 +297,20 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
                 continue;
             }
 
-            kvr_radix_breathe(x);
+            kvr_radix_commit_if_low(x);
             kvr_radix_drop(x, run, view);
             dropped = true;
         }
 
         if (dropped || (kvr_cover_empty(r) && r->nchildren == 0)) {
             /* another run may come to this slot: look at it again */
-            kvr_radix_tidy(x, run, 0);
+            kvr_radix_free_if_empty(x, run, 0);
 
         } else {
             pos++;
         }
 
-        kvr_radix_breathe(x);
+        kvr_radix_commit_if_low(x);
     }
 
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);

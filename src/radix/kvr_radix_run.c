@@ -91,9 +91,9 @@ kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     kvr_put32(&r->stamp, x->now);
     kvr_put64(&r->seed, seed);
     kvr_put32(&r->pages_tail, 0);
-    kvr_put32(&r->names_tail, 0);
+    kvr_put32(&r->handles_tail, 0);
     kvr_put32(&r->owns, 0);
-    kvr_put16(&r->nnames, 0);
+    kvr_put16(&r->nhandles, 0);
     kvr_put16(&r->contested, 0);
 
     kvr_version_unlock(&r->version);

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A run is made and grown.  For kvr_radix.c, under the zone's lock and in a
- * transaction.
+ * Functions that make a run and extend it.  For kvr_radix.c, under the zone's
+ * lock and in a transaction.
  */
 
 
@@ -13,7 +13,7 @@
 #include "kvr_radix_state.h"
 
 
-/* The view has so many handles more, or less. */
+/* Adds n, which may be negative, to the view's number of handles. */
 static inline void
 kvr_radix_count(kvr_radix_t *x, uint32_t view, int32_t n)
 {
@@ -25,13 +25,13 @@ kvr_radix_count(kvr_radix_t *x, uint32_t view, int32_t n)
 
 
 /*
- * A new run of n hashes, n <= KVR_RUN_MAX, that hangs at an offset of its
+ * Makes a run of n hashes, n <= KVR_RUN_MAX, which hangs at an offset of its
  * parent (0, 0: at the root); KVR_FULL.
  */
 kvr_rc_t kvr_radix_new_run(kvr_radix_t *x, uint32_t parent, uint32_t offset,
     const uint64_t *hashes, uint32_t n, uint64_t seed, uint32_t *run);
 
-/* n hashes more at the end of a run that has place for them; KVR_FULL. */
+/* Appends n hashes to a run, which must stay below KVR_RUN_MAX; KVR_FULL. */
 kvr_rc_t kvr_radix_append(kvr_radix_t *x, uint32_t run,
     const uint64_t *hashes, uint32_t n);
 

@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The state of the radix index: its part of the zone, and a process's handle
- * on it.  What can be done with it is in kvr_radix.h.
+ * on it.  kvr_radix.h has the functions.
  */
 
 
@@ -19,8 +19,9 @@
                                            longer way ends the match there */
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
-#define KVR_RADIX_COST       16384      /* of making room, in one event: views
-                                           and names that go */
+#define KVR_RADIX_COST       16384      /* the maximum number of views and
+                                           handles that one event evicts for
+                                           memory */
 #define KVR_RADIX_HINTS      4096       /* chains that grow at the same time */
 
 
@@ -35,7 +36,7 @@ typedef struct {
     uint64_t            nroots;         /* cells, 2^k */
     uint64_t            view_runs;      /* offset: u32 a view, runs it has */
     uint64_t            view_handles;   /* offset: the same, handles */
-    uint64_t            view_owns;      /* offset: the same, own names */
+    uint64_t            view_owns;      /* offset: the same, own handles */
     uint32_t            max_views;
     uint32_t            children_version;   /* odd while entries move */
     uint64_t            secret[2];
@@ -46,7 +47,7 @@ typedef struct {
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            evict_at;       /* the same, of eviction's */
     uint64_t            forgotten;      /* handles, since the start */
-    uint32_t            tidying;        /* run to go on with; 0: none */
+    uint32_t            freeing;        /* run to free next; 0: none */
     uint32_t            pad;
     kvr_handle_zone_t   handles;
     kvr_arena_zone_t    arena;
@@ -54,10 +55,10 @@ typedef struct {
 
 
 /*
- * Where a writer will look next: at the end of a chain that it has stored, and
- * before the end of one that it has removed.  The writer's own memory, and a
- * guess: it is held against the index before it is believed.  With a new epoch
- * of the arena all are dropped.
+ * A guess at the block which a writer will look for next: the last one of a
+ * chain that it has stored, or the one before those that it has removed.  Kept
+ * in the process; each hint is checked against the index before it is used.
+ * With a new epoch of the arena all hints are dropped.
  */
 typedef struct {
     uint64_t            handle;
@@ -82,20 +83,24 @@ typedef struct {
     uint32_t           *view_owns;
     uint32_t            now;            /* second, for the runs' stamps; the
                                            owner of this handle sets it */
-    uint32_t            breaths;        /* commits within events */
-    uint32_t            cost;           /* that one event may be, of making
-                                           room; 0: nothing is evicted */
+    uint32_t            early_commits;  /* times a long event was
+                                           committed in the middle: what
+                                           is before can't be undone */
+    uint32_t            cost;           /* the maximum number of views and
+                                           handles that one event evicts for
+                                           memory; 0: nothing is evicted */
     uint64_t            random;         /* state of a generator */
-    uint32_t            emptying;       /* chunk, a guess: there is more to
-                                           evict in it; 0: none */
+    uint32_t            emptying;       /* chunk with probably more to evict;
+                                           0: none */
 
-    /* called in a transaction, for each view that lost handles to evicting;
+    /* called in a transaction, for each view that lost handles by eviction;
        may be NULL */
     void              (*evicted)(void *data, uint32_t view, uint32_t handles);
     void               *evicted_data;
 
-    bool                trimmed;        /* in this transaction: words behind
-                                           a run's end may be somebody's */
+    bool                trimmed;        /* a run was cut in this transaction:
+                                           words behind its end must be logged
+                                           before they are written */
     uint32_t            epoch;          /* of the hints */
     kvr_hint_t          hints[KVR_RADIX_HINTS];
 } kvr_radix_t;

@@ -12,9 +12,9 @@
  *
  * A run is never split: its children hang at any offset of it, found in one
  * hash table by (run, offset, first hash).  So what lies in a run never moves,
- * and names of blocks, (run, offset), stay true for good.
+ * and addresses of blocks, (run, offset), stay true for good.
  *
- *     run, 192 bytes   header, one cache line │ pages │ names │ 7 hashes
+ *     run, 192 bytes   header, one cache line │ pages │ handles │ 7 hashes
  *     pages            of 128 hashes each, as the run grows (kvr_pages.h)
  *     a longer chain   goes on in the child at offset KVR_RUN_MAX
  *
@@ -25,11 +25,11 @@
  * handle for a block has a detail instead: a bitmap for each tier and the
  * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
  *
- * NAMES.  By which handles the blocks are known is told in kvr_handles.h.
+ * HANDLES.  kvr_handles.h describes the handles of the blocks.
  *
  * WHAT READERS SEE.  Everything that a lookup reads of a run is changed under
- * the run's version (kvr_txn.h).  Bitmaps, counts and names are the writers'
- * own.
+ * the run's version (kvr_txn.h).  Bitmaps, counts and handles are read by
+ * writers alone.
  */
 
 
@@ -43,10 +43,10 @@
 #define KVR_RUN_INLINE       7
 #define KVR_RUN_MAX          512
 
-/* Hashes and names in pages of different sizes don't mix in the arena: a
+/* Hashes and handles in pages of different sizes don't mix in the arena: a
  * lookup finds all hashes of a long run side by side. */
 #define KVR_RUN_PAGE         128        /* hashes */
-#define KVR_RUN_NAMES        64         /* names */
+#define KVR_RUN_HANDLES      64         /* handles */
 
 #define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
 
@@ -54,7 +54,7 @@
 #define KVR_COVER_DENSE      0xffffu    /* npairs: ext is uint16_t[cap * 64] */
 #define KVR_COVER_DETAIL     0x8000u    /* depth: look in the details */
 #define KVR_COVER_OWN        0x4000u    /* depth, a bit beside: the view has
-                                           names of its own in this run */
+                                           handles of its own in this run */
 #define kvr_cover_plain(d)   ((d) & ~KVR_COVER_OWN)
 #define KVR_COVER_DENSE_AT   16         /* pairs, at least, before dense */
 
@@ -86,11 +86,11 @@ typedef struct {
     uint64_t    seed;                   /* of the chain's hashes; 0: unknown */
     uint32_t    pages[KVR_RUN_MAX / KVR_RUN_PAGE];  /* behind the inline */
     uint32_t    pages_tail;
-    uint32_t    names[KVR_RUN_MAX / KVR_RUN_NAMES];
-    uint32_t    names_tail;
+    uint32_t    handles[KVR_RUN_MAX / KVR_RUN_HANDLES];
+    uint32_t    handles_tail;
     uint32_t    owns;                   /* piece: kvr_owns_t; 0: none */
-    uint16_t    nnames;
-    uint16_t    contested;              /* a name is also another block's */
+    uint16_t    nhandles;
+    uint16_t    contested;              /* a handle is also another block's */
     uint64_t    hashes[KVR_RUN_INLINE];
 } kvr_run_t;
 
@@ -129,7 +129,7 @@ typedef struct {
     ((n) > KVR_RUN_INLINE ? (n) - KVR_RUN_INLINE : 0)
 
 
-/* The pages of its hashes, and those of its names. */
+/* The pages of a run's hashes, and those of its handles. */
 
 static inline kvr_pages_t
 kvr_run_pages(kvr_run_t *r)
@@ -139,9 +139,9 @@ kvr_run_pages(kvr_run_t *r)
 
 
 static inline kvr_pages_t
-kvr_run_names(kvr_run_t *r)
+kvr_run_handles(kvr_run_t *r)
 {
-    return (kvr_pages_t) { r->names, &r->names_tail, KVR_RUN_NAMES };
+    return (kvr_pages_t) { r->handles, &r->handles_tail, KVR_RUN_HANDLES };
 }
 
 

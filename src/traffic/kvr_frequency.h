@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How often blocks were asked for lately: a table of fixed size beside the
- * index, that lookups count in and nobody else.
+ * Frequencies: a table of fixed size beside the index, in which lookups count
+ * how often each block was asked for lately.
  *
  * A block is named by the chain of local hashes that leads to it, mixed with
  * the zone's secret: its tag.  The tag's home is a set of KVR_FREQUENCY_WAYS
@@ -53,14 +53,15 @@ typedef struct {
 } __attribute__((aligned(64))) kvr_frequency_set_t;
 
 
-/* In the zone; but for the counters nothing changes after the format. */
+/* In the zone.  After the format only the counters change. */
 typedef struct {
     uint64_t    sets;                   /* offset from the zone's base */
     uint64_t    nsets;                  /* 0: there is no table */
     uint64_t    secret[2];
     uint64_t    bucket_ms;
-    uint64_t    replaced;               /* slots taken from others in use */
-    uint64_t    cut;                    /* lookups deeper than is counted */
+    uint64_t    replaced;               /* slots taken from blocks in use */
+    uint64_t    cut;                    /* lookups of more than
+                                           KVR_FREQUENCY_DEPTH blocks */
 } kvr_frequency_zone_t;
 
 
@@ -73,12 +74,11 @@ void kvr_frequency_format(kvr_frequency_zone_t *z, char *base, uint64_t at,
 
 /*
  * Counts a lookup that matched locals[0..n).  out[i] becomes the number of
- * lookups in the window that matched the block at depth i + 1 before this one.
- * Of more than KVR_FREQUENCY_DEPTH blocks only the first are counted.  Returns
- * how many were.
+ * earlier lookups in the window that matched the block at depth i + 1.  Only
+ * the first KVR_FREQUENCY_DEPTH blocks are counted; returns how many were.
  *
- * For any process, at any time, without a lock.  now_ms is monotonic, and the
- * same clock in all of them; one that is late by less than a window may be.
+ * For any process, at any time, without a lock.  now_ms must be of the same
+ * monotonic clock in all processes, and may be late by less than a window.
  */
 uint32_t kvr_frequency_touch(kvr_frequency_zone_t *z, char *base,
     const uint64_t *locals, uint32_t n, uint64_t now_ms, uint32_t *out);

@@ -582,7 +582,7 @@ kvr_health_checked(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
 
     } else if (c.phase == KVR_OPEN && c.level) {
 
-        /* it is there: no need to wait longer than for the first time */
+        /* the worker is up: no need to wait longer than the first time */
 
         c.level = 0;
 

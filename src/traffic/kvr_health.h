@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Health: which workers answer, as all processes of nginx see them together.
+ * Health: whether each worker answers, as all processes of nginx see it
+ * together.
  *
  *            max_fails failures                after the wait, to one request
  *     closed ─────────────────────► open ─────────────────────► half-open
@@ -29,13 +30,13 @@
  *     due       time (40) │ … │ tag: of the next active check
  *
  * Times are monotonic milliseconds.  The tag is the end of the generation of
- * the worker that the word is about: a word with another one counts as zero,
- * so that the next worker with this number begins anew.  Whoever reports looks
- * first whether the number is still that worker's.
+ * the worker that the word is about: a word with another tag counts as zero,
+ * so that the next worker with this number starts without a history.  The
+ * caller must check first that the number is still that worker's.
  *
- * A process may die between any two instructions.  What it leaves is a state
- * that was right a moment ago: a probe that never comes back lets another go
- * after fail_timeout, a change without its "since" has no slow start.
+ * A process may die between any two instructions.  The state that it leaves
+ * was right a moment ago: when a probe never comes back, another may go after
+ * fail_timeout; a change without its "since" has no slow start.
  */
 
 
@@ -50,8 +51,8 @@
 #define KVR_HEALTH_MS_MAX    3600000     /* of any of the times */
 #define KVR_HEALTH_WAIT_MAX  60000       /* ms: the wait grows up to that,
                                             or fail_timeout when it is more */
-#define KVR_HEALTH_AWAY_MAX  60000       /* ms: that an engine may be away */
-#define KVR_HEALTH_SHARE     0.01        /* what slow start begins with */
+#define KVR_HEALTH_AWAY_MAX  60000       /* ms: the maximum pause */
+#define KVR_HEALTH_SHARE     0.01        /* the first share of slow start */
 
 
 typedef enum {
@@ -65,7 +66,7 @@ typedef enum {
 } kvr_health_state_t;
 
 
-/* May a request go there? */
+/* True when a request may go to a worker in this state. */
 #define kvr_health_usable(state)  ((state) < KVR_HEALTH_FAILED)
 
 
@@ -74,14 +75,14 @@ typedef enum {
     KVR_FAILED_CONNECT = 0,     /* no connection */
     KVR_FAILED_TIMEOUT,
     KVR_FAILED_RESET,           /* closed before the first byte */
-    KVR_FAILED_INVALID,         /* what came is no answer */
-    KVR_FAILED_STATUS,          /* one that counts as a failure */
+    KVR_FAILED_INVALID,         /* an invalid response */
+    KVR_FAILED_STATUS,          /* a status that counts as failure */
     KVR_FAILED_CUT,             /* closed in the middle of the answer */
     KVR_FAILURES
 } kvr_failure_t;
 
 
-/* What a process's configuration says, with the worker's own settings. */
+/* The settings of a process's configuration and of the worker. */
 typedef struct {
     uint32_t    max_fails;      /* 0: failures are counted, and no more */
     uint32_t    fail_timeout;   /* ms */
@@ -90,12 +91,12 @@ typedef struct {
 } kvr_health_params_t;
 
 
-/* All since the worker is there; by relaxed atomic additions. */
+/* Counters since the worker was made; by relaxed atomic additions. */
 typedef struct {
     uint64_t    attempts;
     uint64_t    failures[KVR_FAILURES];
-    uint64_t    aborted;        /* nobody waited for the end */
-    uint64_t    pauses;         /* that the engine asked for */
+    uint64_t    aborted;        /* the client left before the end */
+    uint64_t    pauses;         /* asked for by the engine */
     uint64_t    opened;         /* circuits, from closed */
     uint64_t    probes;
     uint64_t    checks;
@@ -114,20 +115,22 @@ typedef struct {
 } kvr_health_t;
 
 
-/* What an attempt was begun with; its owner keeps it until the end. */
+/* The state at the start of an attempt; the caller keeps it until the end. */
 typedef struct {
-    uint64_t    probe;          /* the circuit that it claimed; 0: none */
-    uint32_t    out;            /* the worker was out when it went there */
+    uint64_t    probe;          /* the circuit claimed as its probe;
+                                   0: none */
+    uint32_t    out;            /* the worker was out at the start */
 } kvr_ticket_t;
 
 
 /* A record as it is at one moment. */
 typedef struct {
     kvr_health_state_t     state;
-    uint32_t               fails;       /* in the window, or that opened it */
+    uint32_t               fails;       /* in the window, or that opened the
+                                           circuit */
     int64_t                since;       /* ms ago; -1: since ever */
     int64_t                left;        /* ms until it may be tried; 0: now */
-    double                 share;       /* of its weight, by slow start */
+    double                 share;       /* of the weight, by slow start */
     kvr_health_counters_t  counters;
 } kvr_health_view_t;
 
@@ -136,13 +139,15 @@ typedef struct {
 size_t kvr_health_size(uint32_t workers);
 
 /*
- * The functions below: any process, no lock.  generation: of the worker.
+ * Any process may call the functions below; they take no lock.  generation:
+ * the worker's.
  *
- * begin: it is new, or back: what was known of it is void.
+ * begin: resets the record of a worker that is new or back.
  */
 void kvr_health_begin(kvr_health_t *h, uint32_t generation, uint64_t now_ms);
 
-/* share: of its weight that it is to have, KVR_HEALTH_SHARE to 1. */
+/* share: the part of its weight that the worker must have now,
+ * KVR_HEALTH_SHARE to 1. */
 kvr_health_state_t kvr_health_state(const kvr_health_t *h, uint32_t generation,
     const kvr_health_params_t *p, uint64_t now_ms, double *share);
 
@@ -150,21 +155,22 @@ void kvr_health_view(const kvr_health_t *h, uint32_t generation,
     const kvr_health_params_t *p, uint64_t now_ms, kvr_health_view_t *view);
 
 /*
- * An attempt begins.  False, and nothing is counted: the worker is out, or
- * another request is its probe.  anyhow: it goes there all the same, there is
- * nobody else; the answer is true then.
+ * Begins an attempt.  False, and nothing is counted: the worker is out, or
+ * another request is its probe.  anyhow: begin the attempt all the same, as
+ * there is no other worker; then the result is true.
  */
 bool kvr_health_take(kvr_health_t *h, uint32_t generation,
     const kvr_health_params_t *p, uint64_t now_ms, bool anyhow,
     kvr_ticket_t *ticket);
 
 /*
- * And ends, in one of these ways, once.
+ * Ends an attempt; one of these must be called, once.
  *
  * failed: true when the circuit is open now, and was not before.
- * answered: true when it is closed now, and was not before.  To be called at
- * the first byte: the end of a stream may be far; failed() may follow.
- * aborted: nobody knows how it would have ended.
+ * answered: true when the circuit is closed now, and was not before.  To be
+ * called at the first byte, as the end of a stream may be far; failed() may
+ * follow.
+ * aborted: the attempt ended without a result.
  */
 bool kvr_health_failed(kvr_health_t *h, uint32_t generation,
     const kvr_health_params_t *p, uint64_t now_ms, kvr_failure_t how,
@@ -175,23 +181,24 @@ void kvr_health_aborted(kvr_health_t *h, uint32_t generation,
     uint64_t now_ms, kvr_ticket_t *ticket);
 
 /*
- * There is a sign that the worker is back, other than an answer to a request.
- * An open circuit is half-open from now on: one request may go there as a
- * probe.  Nothing changes while the circuit is closed or half-open: each sign
- * is worth one probe at most.  True: the circuit was open.
+ * To be called at a sign that the worker is back, other than an answer to a
+ * request.  Makes an open circuit half-open: one request may go to the worker
+ * as a probe.  A closed or half-open circuit does not change, so each sign is
+ * worth one probe at most.  True: the circuit was open.
  */
 bool kvr_health_returned(kvr_health_t *h, uint32_t generation,
     uint64_t now_ms);
 
-/* The engine wants no requests for so long, KVR_HEALTH_AWAY_MAX at most. */
+/* Notes a pause that the engine asked for, KVR_HEALTH_AWAY_MAX at most. */
 void kvr_health_pause(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
     uint64_t for_ms);
 
 /*
- * Active checks.  due: is the worker to be checked, and that by the caller?
- * Its next check is at next_ms then.  checked: the answer; true when the
- * worker is down now and was not before, or the other way round: rises passed
- * checks in a row bring it up, falls that failed take it down.
+ * Active checks.  due: true when the caller must check the worker now; the
+ * next check is then at next_ms.  checked: notes the result of a check; true
+ * when the worker is down now and was not before, or the other way round.
+ * `rises` passed checks in a row bring the worker up, `falls` failed ones take
+ * it down.
  */
 bool kvr_health_due(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
     uint64_t next_ms);

@@ -1,16 +1,15 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Prompts in flight: which blocks of a prompt a worker works on already, for
- * other requests, so that a prefix that many share is counted once at each
- * holder.
+ * Prompts in flight: the blocks of a prompt that a worker works on already,
+ * for other requests, so that a shared prefix is counted once at each holder.
  *
  *     a b c d e      a b c x y      a b c d e z       three prompts, and
  *
  *     [a b c] ──┬── [d e] ──── [z]                    the tree of them
  *               └── [x y]
  *
- * A node is a piece of one or more prompts, and lists the holders that work on
+ * A node is a part of one or more prompts, and lists the holders that work on
  * it, with the number of requests of each.  A node is split where prompts part
  * and goes with its last request.  Blocks are compared by their local hashes.
  *
@@ -35,45 +34,46 @@
 typedef struct kvr_inflight_s  kvr_inflight_t;
 
 
-/* NULL when out of memory. */
+/* A new, empty tree; NULL when out of memory. */
 kvr_inflight_t *kvr_inflight_create(void);
 void kvr_inflight_destroy(kvr_inflight_t *f);
 
-/* What a process has in flight at one holder. */
+/* The blocks of a prompt that are in flight at one holder. */
 typedef struct {
-    uint32_t    generation;         /* of the holder that is meant */
+    uint32_t    generation;         /* of the holder */
     uint32_t    depth;              /* blocks */
 } kvr_inflight_depth_t;
 
 
 /*
- * A request for the prompt locals[0..n) goes to that generation of the holder:
- * the next worker with its number shares nothing with it.  *blocks becomes
- * the number of blocks that nobody else has in flight there: n minus those
- * that it shares.  Returns what kvr_inflight_remove() takes; 0: the request is
- * not in the tree, for want of blocks or of room, *blocks is n, and there is
- * nothing to be removed.
+ * Adds a request for the prompt locals[0..n) at a generation of the holder:
+ * the next worker with the holder's number shares nothing with it.  *blocks
+ * becomes the number of the prompt's blocks that no other request has in
+ * flight there.  Returns the number to pass to kvr_inflight_remove().  0: the
+ * request was not added, as n is 0 or the tree is full; then *blocks is n, and
+ * there is nothing to be removed.
  */
 uint32_t kvr_inflight_add(kvr_inflight_t *f, uint32_t holder,
     uint32_t generation, const uint64_t *locals, uint32_t n,
     uint32_t *blocks);
 
 /*
- * The request is over.  Returns the number of blocks that nobody has in flight
- * there any more.  For the same holder, once.
+ * Removes a request that is over.  Returns the number of blocks that no
+ * request has in flight at the holder any more.  To be called once, with the
+ * same holder.
  */
 uint32_t kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder,
     uint32_t generation, uint32_t request);
 
 /*
- * How many blocks of the prompt each holder has in flight: depths[h].depth is
- * raised for the holders that have any, of the generation that it says.
- * Holders from nholders on are left out.
+ * Finds how many blocks of the prompt each holder has in flight: raises
+ * depths[h].depth of the holders that have any, when depths[h].generation is
+ * the holder's.  Holders from nholders on are left out.
  */
 void kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals,
     uint32_t n, kvr_inflight_depth_t *depths, uint32_t nholders);
 
-/* A gauge. */
+/* The number of nodes in use, for the status page. */
 uint32_t kvr_inflight_nodes(const kvr_inflight_t *f);
 
 

@@ -140,7 +140,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 }
 
 
-/* Its place among the sharers of the shared table. */
+/* The index of a process among the sharers of the shared table. */
 
 static void
 kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
@@ -245,7 +245,7 @@ kvr_load_reclaim(kvr_load_t *l)
 }
 
 
-/* Who of its sharers did what there nobody knows. */
+/* The shared table does not say which of its sharers has counted what. */
 
 static uint32_t
 kvr_load_reclaim_shared(kvr_load_t *l)
@@ -454,7 +454,7 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
 }
 
 
-/* What a dead process did in between is in its own table. */
+/* The changes of a dead process that had the gate are in its own table. */
 
 void
 kvr_load_shut(kvr_load_t *l)
@@ -472,7 +472,7 @@ kvr_load_shut(kvr_load_t *l)
             return;
         }
 
-        /* who had it all the time is stopped; whoever has it by now is not */
+        /* the owner during all that time is stopped; a new owner is not */
 
     } while (owner == 0
              || !__atomic_compare_exchange_n(&l->zone->gate.owner, &owner,

@@ -176,7 +176,7 @@ kvr_predict_has(const kvr_predict_zone_t *z, const char *base, uint64_t chain,
 
 
 /*
- * What was predicted is there from where the index ended then to some depth:
+ * A prediction goes from where the index ended then to some depth:
  * the end is searched for in growing steps, then by halves.
  */
 

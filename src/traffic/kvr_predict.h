@@ -1,9 +1,10 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Predicted stores: what was routed to a holder a moment ago is taken to be
- * cached there, so that the siblings of a request follow it before the event
- * of its blocks has come.  A table of fixed size beside the index.
+ * Predicted stores: the blocks of a prompt that was routed to a holder a
+ * moment ago are taken to be cached there, so that the siblings of a request
+ * follow it before the event of its blocks has come.  A table of fixed size
+ * beside the index.
  *
  * A prediction says that a holder has the first d blocks of a prompt.  It is
  * kept for depths d that are multiples of KVR_PREDICT_STRIDE, in a set of
@@ -14,8 +15,8 @@
  * An entry is two words that are written without a lock.  One that is torn
  * between two writers, or by a writer's death, has a tag that fits no chain,
  * and counts as nothing.  When a set is full, the entry that ends first goes.
- * The search for a depth takes it that a prediction has no gaps, which entries
- * that had to go may have made: then it is too shallow, or over the gap.
+ * The search for a depth assumes that a prediction has no gaps.  When entries
+ * were replaced, there are gaps: the depth found is then before or behind one.
  *
  * Predictions are guesses: they are never part of an answer, a dump or a
  * count of the index.  They end with their time, or when the holder's number
@@ -44,7 +45,7 @@ typedef struct {
 } kvr_prediction_t;
 
 
-/* In the zone; but for the counters nothing changes after the format. */
+/* In the zone.  After the format only the counters change. */
 typedef struct {
     uint64_t    sets;                   /* offset from the zone's base */
     uint64_t    nsets;
@@ -58,25 +59,26 @@ void kvr_predict_format(kvr_predict_zone_t *z, char *base, uint64_t at,
     uint64_t size, const uint64_t secret[2]);
 
 /*
- * Chains of a prompt, for the two below: chains[i] is that of depth
- * (i + 1) * KVR_PREDICT_STRIDE.  Room for KVR_PREDICT_DEPTHS; returns how many
- * there are.
+ * Writes the chains of a prompt, for the two functions below: chains[i] is of
+ * depth (i + 1) * KVR_PREDICT_STRIDE.  chains must have room for
+ * KVR_PREDICT_DEPTHS.  Returns the number of chains.
  */
 uint32_t kvr_predict_chains(const kvr_predict_zone_t *z,
     const uint64_t *locals, uint32_t n, uint64_t *chains);
 
 /*
- * The holder will have the prompt's first blocks until until_ms: those beyond
- * depth `from`, which the index says it has.  For any process, at any time,
- * without a lock; the clock is monotonic and the same in all of them.
+ * Predicts, until until_ms, that the holder has the prompt's blocks beyond
+ * depth `from`, up to which the index says so.  For any process, at any time,
+ * without a lock.  The clock must be the same monotonic one in all processes.
  */
 void kvr_predict_store(kvr_predict_zone_t *z, char *base,
     const uint64_t *chains, uint32_t nchains, uint32_t holder,
     uint32_t generation, uint32_t from, uint64_t until_ms);
 
 /*
- * How many blocks the holder has of the prompt, by predictions that go on
- * where the index ends: at depth `from`.  Returns from when there is none.
+ * The number of blocks of the prompt that the holder has by the index and the
+ * predictions behind depth `from`, where the index ends.  Without a prediction
+ * it is from.
  */
 uint32_t kvr_predict_find(const kvr_predict_zone_t *z, const char *base,
     const uint64_t *chains, uint32_t nchains, uint32_t holder,

@@ -230,7 +230,7 @@ kvr_report_number(const char *p, const char *end, double *value)
 
     *value = strtod(buf, &last);
 
-    /* so written, it refuses NaN */
+    /* the condition is written so that it refuses NaN */
 
     return n && *last == '\0' && *value >= 0
            && *value <= KVR_REPORT_COUNT_MAX;

@@ -19,7 +19,7 @@
 #include "../kvr.h"
 
 
-/* What one rank reports; below zero: not known. */
+/* The report of one rank; a value below zero is not known. */
 typedef struct {
     double      waiting;            /* requests */
     double      running;
@@ -41,14 +41,15 @@ typedef struct {
 void kvr_report_write(kvr_report_t *r, uint32_t generation,
     const kvr_report_load_t *load, uint64_t now_ms);
 
-/* What was reported less than max_ms ago; its age in ms, or -1. */
+/* Reads a report of less than max_ms ago; returns its age in ms, or -1: there
+ * is none. */
 int64_t kvr_report_read(const kvr_report_t *r, uint32_t generation,
     uint64_t now_ms, uint64_t max_ms, kvr_report_load_t *load);
 
 /*
- * Reads the metrics of vLLM and SGLang in the text of /metrics, whatever else
- * is in it.  A metric that names no rank is of all ranks: of what it counts
- * each has its share.  Answers how many values were found.
+ * Reads the metrics of vLLM and SGLang in the text of /metrics, and skips all
+ * others.  A metric without a rank is of all ranks together: a count is
+ * divided by the number of ranks.  Returns the number of values found.
  */
 uint32_t kvr_report_parse(const char *text, size_t len,
     kvr_report_load_t *ranks, uint32_t nranks);

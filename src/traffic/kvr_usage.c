@@ -172,7 +172,7 @@ kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds,
     was = kvr_usage_load(u->verdict);
     is = kvr_usage_verdict(&w, holds);
 
-    /* what is wrong stays so until something shows that it is right */
+    /* a bad verdict stays until prompts show that it is wrong */
 
     if (is == KVR_USAGE_UNKNOWN || is == was) {
         return false;

@@ -1,14 +1,14 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Usage: what engines say that they had cached of the prompts that were sent
- * to them, against what the index said.  A difference that lasts means that
- * the two don't speak of the same blocks.
+ * Usage: how much of the prompts the engines report as cached, compared with
+ * what the index said.  A difference that lasts means that events and prompts
+ * are not about the same blocks.
  *
  * A worker has one record, beside the fleet, found by the worker's number.
  * All processes add to it with relaxed atomics; no lock.  It counts for one
- * generation of the worker: the first addition of another begins it anew, and
- * what others add in that moment may be lost.
+ * generation of the worker: the first addition of another generation resets
+ * the record, and what other processes add in that moment may be lost.
  */
 
 
@@ -19,10 +19,10 @@
 #include "../kvr.h"
 
 
-#define KVR_USAGE_WINDOW     50      /* prompts that a verdict is made of */
-#define KVR_USAGE_BLOCKS     4       /* that such a prompt has at least */
-#define KVR_USAGE_SHARE      5       /* a fifth of them speaks of a rule */
-#define KVR_USAGE_NOTHING    20      /* a twentieth is as good as nothing */
+#define KVR_USAGE_WINDOW     50      /* prompts before a verdict */
+#define KVR_USAGE_BLOCKS     4       /* the minimum of such a prompt */
+#define KVR_USAGE_SHARE      5       /* 1/5 of the prompts: a rule */
+#define KVR_USAGE_NOTHING    20      /* 1/20 of the blocks: nothing */
 
 
 typedef enum {
@@ -36,17 +36,17 @@ typedef enum {
 } kvr_usage_verdict_t;
 
 
-/* Of answers that said how much was cached; tokens. */
+/* Sums over the answers that reported cached tokens; tokens. */
 typedef struct {
     uint64_t    requests;
     uint64_t    prompt_tokens;      /* as the engine counts them */
-    uint64_t    predicted_tokens;   /* that the worker had by its events */
-    uint64_t    best_tokens;        /* that any worker had */
-    uint64_t    cached_tokens;      /* that the engine had */
+    uint64_t    predicted_tokens;   /* the worker had, by its events */
+    uint64_t    best_tokens;        /* the best worker had */
+    uint64_t    cached_tokens;      /* the engine had */
 } kvr_usage_counters_t;
 
 
-/* Of the prompts that verdicts are made of. */
+/* Sums over the prompts that are judged. */
 typedef struct {
     uint64_t    requests;
     uint64_t    predicted;          /* in blocks */
@@ -59,7 +59,7 @@ typedef struct {
 typedef struct {
     kvr_usage_counters_t  counters;
     kvr_usage_window_t    all;
-    kvr_usage_window_t    judged;   /* what all was at the last verdict */
+    kvr_usage_window_t    judged;   /* the sums at the last verdict */
     uint32_t              verdict;
     uint32_t              generation;
 } kvr_usage_t;
@@ -81,14 +81,14 @@ void kvr_usage_add(kvr_usage_t *u, uint32_t generation,
     const kvr_usage_answer_t *a);
 
 /*
- * Judges when there are answers enough since the last time.  holds: the
- * worker holds blocks in the index.  True when *verdict is another one than
- * before, to one of all the processes that ask.
+ * Judges when there are KVR_USAGE_WINDOW prompts since the last verdict.
+ * holds: the worker holds blocks in the index.  True when *verdict differs
+ * from the last one; only one of the processes that ask gets true.
  */
 bool kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds,
     kvr_usage_verdict_t *verdict);
 
-/* The counters and verdict of that generation: zero for another one. */
+/* The counters and the verdict of a generation; zero for another one. */
 void kvr_usage_read(const kvr_usage_t *u, uint32_t generation,
     kvr_usage_counters_t *counters, kvr_usage_verdict_t *verdict);
 

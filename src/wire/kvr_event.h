@@ -230,8 +230,9 @@ typedef struct {
     uint32_t          at;
 
     /*
-     * Which of the events as they were sent, and whether another part of it
-     * follows: how TensorRT-LLM's come apart depends on the window.
+     * The number of the event among those of the message as it was sent, and
+     * whether another part of that event follows.  An event of TensorRT-LLM is
+     * cut into parts, how many depends on the window.
      */
     uint32_t          source;
     bool              more;

@@ -30,7 +30,7 @@
 #define KVR_KEY_ASK       "kv-snap-ask"
 #define KVR_KEY_LEASE     "kv-lease"
 
-/* What a channel's name begins with, unless a person says otherwise. */
+/* The default prefix of a channel's name: see channel= of README. */
 #define KVR_CHANNEL       "kv-events:"
 
 /* The only field of a log's entries: the message. */
@@ -91,7 +91,7 @@ typedef enum {
 } kvr_pointer_field_t;
 
 
-/* Their names. */
+/* The names of these fields, by their numbers. */
 extern const char *const  kvr_member_fields[KVR_MEMBER_FIELDS];
 extern const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS];
 

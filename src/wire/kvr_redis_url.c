@@ -159,8 +159,8 @@ kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last)
 
 
 /*
- * What is before the last @ of the part up to the first slash: a password may
- * have an @.  Afterwards p is behind it.
+ * Reads user and password: the part before the last @ that stands before the
+ * first slash, for a password may have an @.  Moves p behind that @.
  */
 
 static const char *

@@ -6,7 +6,7 @@
  * For each holder:
  *
  *     1. its chains, parents first, stored in device; a block that it does
- *        not hold but that lies before one it holds gets a name of ours
+ *        not hold but that lies before one it holds gets a made-up handle
  *     2. further tiers, and further handles of blocks
  *     3. removals in device of what it does not have there
  *
@@ -32,30 +32,30 @@ typedef struct {
     uint32_t    top;                    /* blocks to be named */
     uint32_t    depth;                  /* blocks before the run */
     uint32_t    parent;                 /* the parent's index + 1; 0: none */
-    uint64_t   *names;
-    uint8_t    *tiers;                  /* of the name */
+    uint64_t   *handles;
+    uint8_t    *tiers;                  /* of the handle */
 } kvr_dump_run_t;
 
 
 typedef struct {
-    kvr_shard_t       *shard;
-    uint32_t           only;            /* worker's slot; UINT32_MAX: all */
-    kvr_rc_t         (*put)(void *data, const kvr_event_t *ev);
-    void              *data;
+    kvr_shard_t         *shard;
+    uint32_t             only;          /* worker's slot; UINT32_MAX: all */
+    kvr_rc_t           (*put)(void *data, const kvr_event_t *ev);
+    void                *data;
 
-    kvr_index_name_t  *entries;         /* of a shard, sorted by view */
-    size_t             nentries;
-    size_t             pairs;           /* there is room for so many */
+    kvr_index_handle_t  *entries;       /* of a shard, sorted by view */
+    size_t               nentries;
+    size_t               pairs;         /* the maximum number of entries */
 
-    kvr_dump_run_t    *runs;            /* of one holder */
-    uint32_t           nruns;
-    uint32_t           size;
-    uint32_t          *map;             /* run -> index + 1 */
-    uint32_t           nmap;
+    kvr_dump_run_t      *runs;          /* of one holder */
+    uint32_t             nruns;
+    uint32_t             size;
+    uint32_t            *map;           /* run -> index + 1 */
+    uint32_t             nmap;
 
-    const char        *worker;
-    uint32_t           rank;
-    uint64_t           event_id;        /* counted per holder */
+    const char          *worker;
+    uint32_t             rank;
+    uint64_t             event_id;      /* counted per holder */
 } kvr_dump_t;
 
 
@@ -71,16 +71,18 @@ static kvr_rc_t kvr_dump_line(void *data, const kvr_event_t *ev);
 static void kvr_dump_free(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
-static void kvr_dump_tell(void *data, const kvr_index_name_t *name);
+static void kvr_dump_tell(void *data, const kvr_index_handle_t *h);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
-static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
+static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e,
+    size_t n);
 static uint32_t kvr_dump_run(kvr_dump_t *d, uint32_t run);
 static uint32_t *kvr_dump_slot(kvr_dump_t *d, uint32_t run);
-static kvr_rc_t kvr_dump_name(kvr_dump_t *d, uint32_t view,
-    kvr_index_name_t *e, size_t n);
+static kvr_rc_t kvr_dump_handles(kvr_dump_t *d, uint32_t view,
+    kvr_index_handle_t *e, size_t n);
 static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);
-static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n);
+static kvr_rc_t kvr_dump_others(kvr_dump_t *d, kvr_index_handle_t *e,
+    size_t n);
 static kvr_rc_t kvr_dump_holes(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_span(kvr_dump_t *d, uint32_t view);
 static kvr_rc_t kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r,
@@ -218,14 +220,14 @@ kvr_dump_collect(kvr_dump_t *d)
 
     d->nentries = 0;
     d->pairs = usage.pairs;
-    d->entries = malloc((usage.pairs + 1) * sizeof(kvr_index_name_t));
+    d->entries = malloc((usage.pairs + 1) * sizeof(kvr_index_handle_t));
     if (d->entries == NULL) {
         return KVR_ERROR;
     }
 
     kvr_index_each(&d->shard->index, kvr_dump_tell, d);
 
-    qsort(d->entries, d->nentries, sizeof(kvr_index_name_t),
+    qsort(d->entries, d->nentries, sizeof(kvr_index_handle_t),
           kvr_dump_compare);
 
     return KVR_OK;
@@ -233,7 +235,7 @@ kvr_dump_collect(kvr_dump_t *d)
 
 
 static void
-kvr_dump_tell(void *data, const kvr_index_name_t *name)
+kvr_dump_tell(void *data, const kvr_index_handle_t *h)
 {
     uint32_t      holder;
     kvr_dump_t   *d;
@@ -241,14 +243,14 @@ kvr_dump_tell(void *data, const kvr_index_name_t *name)
 
     d = data;
     k = d->shard;
-    holder = k->fleet.view_holder[name->view];
+    holder = k->fleet.view_holder[h->view];
 
     if (holder >= k->zone->fleet.max_holders || d->nentries == d->pairs) {
         return;
     }
 
     if (d->only == UINT32_MAX || k->fleet.holders[holder].worker == d->only) {
-        d->entries[d->nentries++] = *name;
+        d->entries[d->nentries++] = *h;
     }
 }
 
@@ -258,8 +260,8 @@ kvr_dump_compare(const void *one, const void *two)
 {
     uint64_t  a, b;
 
-    const kvr_index_name_t *x = one;
-    const kvr_index_name_t *y = two;
+    const kvr_index_handle_t *x = one;
+    const kvr_index_handle_t *y = two;
 
     /* view, then run and offset; the handle makes the order one and only */
 
@@ -295,7 +297,7 @@ kvr_dump_compare_depth(const void *one, const void *two)
 
 
 static kvr_rc_t
-kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
+kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e, size_t n)
 {
     size_t         i;
     uint32_t       r, up, view, holder, offset;
@@ -343,7 +345,7 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
         d->runs[up - 1].top = kvr_max(d->runs[up - 1].top, offset);
     }
 
-    rc = kvr_dump_name(d, view, e, n);
+    rc = kvr_dump_handles(d, view, e, n);
 
     if (rc == KVR_OK) {
         rc = kvr_dump_chains(d);
@@ -426,23 +428,23 @@ kvr_dump_run(kvr_dump_t *d, uint32_t run)
 }
 
 
-/* A name for each block: its first handle, or one of ours. */
+/* Gives each block of a run a handle: the view's first, or a made-up one. */
 
 static kvr_rc_t
-kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_index_name_t *e, size_t n)
+kvr_dump_handles(kvr_dump_t *d, uint32_t view, kvr_index_handle_t *e, size_t n)
 {
     size_t           i;
     uint32_t         k, o;
-    uint64_t         name;
+    uint64_t         handle;
     kvr_dump_run_t  *r;
 
     for (i = 0; i < d->nruns; i++) {
         r = &d->runs[i];
 
-        r->names = calloc(r->top + 1, sizeof(uint64_t));
+        r->handles = calloc(r->top + 1, sizeof(uint64_t));
         r->tiers = calloc(r->top + 1, 1);
 
-        if (r->names == NULL || r->tiers == NULL) {
+        if (r->handles == NULL || r->tiers == NULL) {
             return KVR_ERROR;
         }
     }
@@ -452,7 +454,7 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_index_name_t *e, size_t n)
         o = e[i].offset;
 
         if (r->tiers[o] == 0) {
-            r->names[o] = e[i].handle;
+            r->handles[o] = e[i].handle;
             r->tiers[o] = (uint8_t) e[i].tiers;
         }
     }
@@ -468,13 +470,13 @@ kvr_dump_name(kvr_dump_t *d, uint32_t view, kvr_index_name_t *e, size_t n)
 
             /* different for all (run, offset); not a handle of the view */
 
-            name = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
+            handle = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
-            while (kvr_index_knows(&d->shard->index, view, name)) {
-                name += UINT64_C(1) << 41;
+            while (kvr_index_knows(&d->shard->index, view, handle)) {
+                handle += UINT64_C(1) << 41;
             }
 
-            r->names[k] = name;
+            r->handles[k] = handle;
         }
     }
 
@@ -503,7 +505,7 @@ kvr_dump_chains(kvr_dump_t *d)
     rc = KVR_OK;
 
     for (i = 0; rc == KVR_OK && i < d->nruns; i++) {
-        rc = kvr_dump_store(d, order[i], 0, order[i]->top, order[i]->names,
+        rc = kvr_dump_store(d, order[i], 0, order[i]->top, order[i]->handles,
                             KVR_DEVICE);
     }
 
@@ -516,7 +518,7 @@ kvr_dump_chains(kvr_dump_t *d)
 /* Tiers beside device, and handles beside the first of a block. */
 
 static kvr_rc_t
-kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
+kvr_dump_others(kvr_dump_t *d, kvr_index_handle_t *e, size_t n)
 {
     size_t           i;
     uint32_t         o, t, first;
@@ -527,7 +529,7 @@ kvr_dump_others(kvr_dump_t *d, kvr_index_name_t *e, size_t n)
 
         r = &d->runs[*kvr_dump_slot(d, e[i].run) - 1];
         o = e[i].offset;
-        first = r->names[o] == e[i].handle;
+        first = r->handles[o] == e[i].handle;
 
         for (t = first ? KVR_HOST : KVR_DEVICE; t < KVR_TIERS; t++) {
 
@@ -563,7 +565,7 @@ kvr_dump_holes(kvr_dump_t *d)
 
         for (k = 0; k < r->top; k++) {
             if ((r->tiers[k] & 1u << KVR_DEVICE) == 0) {
-                gone[n++] = r->names[k];
+                gone[n++] = r->handles[k];
             }
         }
 
@@ -670,11 +672,11 @@ kvr_dump_store(kvr_dump_t *d, kvr_dump_run_t *r, uint32_t offset, uint32_t n,
 
         if (offset + i) {
             ev.has_parent = true;
-            ev.parent = r->names[offset + i - 1];
+            ev.parent = r->handles[offset + i - 1];
 
         } else if (r->parent) {
             ev.has_parent = true;
-            ev.parent = d->runs[r->parent - 1].names[before - 1];
+            ev.parent = d->runs[r->parent - 1].handles[before - 1];
         }
 
         rc = kvr_dump_event(d, &ev);
@@ -707,7 +709,7 @@ kvr_dump_free_runs(kvr_dump_t *d)
     uint32_t  i;
 
     for (i = 0; i < d->nruns; i++) {
-        free(d->runs[i].names);
+        free(d->runs[i].handles);
         free(d->runs[i].tiers);
     }
 

@@ -89,7 +89,7 @@ kvr_shard_evict(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
 
     } while (slots && kvr_now_us() < until_us);
 
-    /* what the slice was too short for is due at once */
+    /* the rest, for which the slice was too short, is due at once */
 
     kvr_put64(&k->zone->evict_ms,
               slots ? now_ms : now_ms + KVR_EVICT_SLICE_MS);

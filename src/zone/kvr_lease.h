@@ -13,8 +13,8 @@
 
 
 /*
- * The lock, for the holder of the lease.  KVR_LOST: another's; KVR_BUSY; then
- * without the lock.
+ * Takes the shard's lock for the holder of the shard's lease.  KVR_LOST: the
+ * lease is another process's; KVR_BUSY.  After both the lock is not held.
  */
 kvr_rc_t kvr_shard_lock_leased(kvr_shard_t *k);
 

@@ -68,7 +68,7 @@ kvr_router_leave(kvr_router_t *k)
     kvr_router_lease_release(k);
 
     if (kvr_shard_lock(&k->shards[0], KVR_LOCK_MS) != KVR_OK) {
-        /* others find the process dead and clean up */
+        /* other processes find this one dead and clean up */
         return;
     }
 

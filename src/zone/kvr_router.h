@@ -66,19 +66,19 @@
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
 #define KVR_SHARDS_MAX       64
 #define KVR_TEND_LOADS_MS    1000        /* between looks for dead processes */
-#define KVR_LEASE_MS         2000        /* a lease not renewed for so long is
-                                            free to be taken */
+#define KVR_LEASE_MS         2000        /* a lease that was not renewed for so
+                                            long can be taken */
 
 
-/* What a zone was made with; a reload must come with the same. */
+/* The parameters of a zone; those of a reload must be the same. */
 typedef struct {
     uint32_t    block_size;         /* tokens, 1..KVR_BLOCK_SIZE_MAX */
     uint32_t    max_workers;        /* 1..16384 */
     uint32_t    shards;             /* 1..KVR_SHARDS_MAX */
     uint32_t    index;              /* kvr_index_kind_t */
     uint32_t    frequency_ms;       /* window of frequencies; 0: none */
-    bool        eagle;              /* blocks are of pairs of tokens, as the
-                                       engines' are (kvr_hash_pairs()) */
+    bool        eagle;              /* the engines' blocks, and the zone's,
+                                       are of pairs (kvr_hash_pairs()) */
     char        model[KVR_MODEL_MAX + 1];
     uint32_t    ttl;                /* seconds without use after which blocks
                                        are evicted, 0: never; may change */
@@ -97,7 +97,7 @@ typedef struct kvr_zone_s   kvr_zone_t;
 typedef struct kvr_shard_s  kvr_shard_t;
 
 
-/* A process's handle on a zone; not shared, no locking of its own. */
+/* A process's handle on a zone; must not be shared between threads. */
 typedef struct {
     kvr_zone_t   *zone;
     kvr_shard_t  *shards;
@@ -126,41 +126,41 @@ typedef struct {
 
 
 /*
- * Makes a new zone in size bytes at base.  Nobody else may use it yet.
+ * Makes a new zone in size bytes at base, which no other process may use yet.
  * KVR_INVALID when params are out of range or size is too small; why then
  * holds a sentence.
  */
 kvr_rc_t kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN]);
 
-/* The numbers of workers and holders that a zone may have are below these. */
+/* The maximum numbers of workers and of holders of a zone. */
 void kvr_router_bounds(const kvr_params_t *params, uint32_t *workers,
     uint32_t *holders);
 
 /*
- * Opens a zone.  KVR_INVALID when it is not one, is damaged, is of another
- * version of this software, or was made with other params (when params is not
- * NULL); why then holds a sentence.  Changes nothing in the zone.  The handle
- * has memory of its own, which kvr_router_detach() frees.
+ * Opens a zone.  KVR_INVALID when the memory is not a zone, is damaged, is of
+ * another version of this software, or was made with other params (when params
+ * is not NULL); why then holds a sentence.  Changes nothing in the zone.  The
+ * handle has memory of its own, which kvr_router_detach() frees.
  */
 kvr_rc_t kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     const kvr_params_t *params, char why[KVR_WHY_LEN]);
 void kvr_router_detach(kvr_router_t *k);
 
 /*
- * Tells the handle which process it is in: to be called after a fork, before
- * anything is written.  Joins the load tables.  KVR_BUSY.
+ * Notes in the handle which process it is in, and joins the load tables.  Must
+ * be called after a fork, before the process writes anything.  KVR_BUSY.
  */
 kvr_rc_t kvr_router_join(kvr_router_t *k);
 
-/* Leaves: gives back the leases that are ours, and the load table. */
+/* Gives back the process's leases and its load table. */
 void kvr_router_leave(kvr_router_t *k);
 
 /*
- * What every process does each 100 ms: recovers for dead owners of locks,
- * zeroes the load of dead processes, evicts what is older than ttl=, reclaims
- * some of the cleared views (about slice_us microseconds of work for each of
- * the two).  Returns true when work is left.
+ * Every process must call this each 100 ms.  Rolls back the transactions of
+ * dead owners of locks, zeroes the load of dead processes, evicts blocks that
+ * were not used for ttl=, reclaims some of the cleared views (about slice_us
+ * microseconds of work for each of the last two).  True when work is left.
  */
 bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 
@@ -170,42 +170,52 @@ bool kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us);
 const kvr_params_t *kvr_router_params(const kvr_router_t *k);
 
 /*
- * Finds who holds how much of a prompt, given as local hashes.  Writes at most
- * cap matches, in no order that means anything, holders with nothing left out,
- * and returns their number; a cap of kvr_router_max_holders() is always
+ * Finds how many blocks of a prompt, given as local hashes, each holder has.
+ * Writes at most cap matches, in any order, without the holders that have
+ * none, and returns their number; a cap of kvr_router_max_holders() is always
  * enough.  Takes one lookup in each shard.
- * early_exit: may stop where one holder is left, with less than it has.
+ * early_exit: where only one holder is left, the lookup may stop, and find
+ * less than that holder has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
 
 /*
- * Counts a lookup whose matches are these: how often each matched block was
- * asked for in the window before it, see kvr_frequency.h.  out has room for
- * what was looked up, KVR_FREQUENCY_DEPTH at most; returns how many there are
- * in it, the deepest match or that bound.  0 when the zone has no frequencies.
+ * Counts a lookup with these matches, and writes to out how often each matched
+ * block was asked for in the window before the lookup, see kvr_frequency.h.
+ * Returns the number of values written: the deepest match, at most
+ * KVR_FREQUENCY_DEPTH; 0 when the zone has no frequencies.  out must have room
+ * for as many values as blocks were looked up, or for KVR_FREQUENCY_DEPTH.
  *
- * To be called once for each lookup that an answer is wanted of; not for one
- * that only explains another.  Takes no lock.
+ * To be called once for each lookup that a request is routed by, not for a
+ * lookup that only explains another one.  Takes no lock.
  */
 uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
     const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
 
 /*
- * Predictions, see kvr_predict.h: what was routed to a holder is taken to be
- * cached there for a while.  For any process, without a lock.
+ * Predictions, see kvr_predict.h: the blocks of a prompt that was routed to a
+ * holder are taken to be cached there for a while.  For any process, without a
+ * lock.
  *
- * chains: of a prompt, with room for KVR_PREDICT_DEPTHS; how many there are.
+ * kvr_router_chains() writes the chains of a prompt to `chains`, which must
+ * have room for KVR_PREDICT_DEPTHS, and returns their number.
  */
 uint32_t kvr_router_chains(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, uint64_t *chains);
 
-/* The prompt was sent to the holder, which has `from` blocks of it. */
+/*
+ * Predicts the blocks of a prompt that was sent to the holder, which has
+ * `from` blocks of the prompt by the index.
+ */
 void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t until_ms);
 
-/* What the holder, which has `from` blocks of the prompt, may have by now. */
+/*
+ * The number of blocks of the prompt that the holder, which has `from` of them
+ * by the index, has with the predictions.
+ */
 uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t now_ms);
@@ -213,12 +223,12 @@ uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
 /* Counters and gauges for the status page, summed up over the shards. */
 typedef struct {
     uint64_t    zone_bytes;
-    uint64_t    used_bytes;         /* of all that can run out, in bytes */
+    uint64_t    used_bytes;         /* of all tables that can get full */
     uint64_t    arena_bytes;
     uint64_t    arena_used;
     uint64_t    pairs;              /* (holder, handle) */
-    uint64_t    handles;            /* entries of the table of handles: names
-                                       that holders share count once */
+    uint64_t    handles;            /* entries of the table of handles: one
+                                       that holders share counts once */
     uint64_t    handles_max;
     uint64_t    runs;               /* of a positional index: blocks */
     uint64_t    runs_max;
@@ -228,11 +238,11 @@ typedef struct {
     uint64_t    views_dying;        /* cleared, not yet reclaimed */
     uint64_t    rollbacks;          /* transactions of dead writers undone */
     uint64_t    lock_breaks;        /* locks taken over from dead owners */
-    uint64_t    stores_full;        /* stores refused for want of room */
-    uint64_t    forgotten;          /* handles, for want of room or use */
-    uint64_t    lookups_torn;       /* in one shard: gave up on a writer */
+    uint64_t    stores_full;        /* stores refused: the zone is full */
+    uint64_t    forgotten;          /* handles evicted: full zone, or ttl= */
+    uint64_t    lookups_torn;       /* in one shard: cut short by a writer */
     uint64_t    predictions;        /* made */
-    uint64_t    frequency_max;      /* blocks that are counted, at most */
+    uint64_t    frequency_max;      /* the maximum number of blocks counted */
     uint64_t    frequency_replaced; /* of these, evicted in the window */
     uint64_t    frequency_cut;      /* lookups counted in part */
     uint32_t    workers;
@@ -244,7 +254,10 @@ typedef struct {
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
 
-/* The same of one shard: zone_bytes of its part, without what is common. */
+/*
+ * The same for one shard.  zone_bytes is the size of the shard's part; what
+ * all shards share is left out.
+ */
 void kvr_router_shard_stats(const kvr_router_t *k, uint32_t shard,
     kvr_stats_t *out);
 
@@ -252,31 +265,34 @@ void kvr_router_shard_stats(const kvr_router_t *k, uint32_t shard,
 /* ---- members ------------------------------------------------------------ */
 
 /*
- * Workers and holders have numbers, through all shards, that stay as long as
- * they are there.  Numbers between may belong to nobody.  No lock is needed to
- * read; the worker of a number may change meanwhile, which its generation
- * tells.
+ * Workers and holders are numbered through all shards.  A number stays the
+ * same as long as the worker or holder is there; some numbers may be unused.
+ * The functions take no lock.  When a number goes to another worker, the
+ * worker's generation changes.
  */
 
 /*
- * The shard, 0..nshards - 1, of the worker with this id, by a hash of it (any
- * bytes have one), and of the worker with this number.
+ * The shard, 0..nshards - 1, of the worker with this id, by a hash of the id
+ * (any bytes are allowed); and of the worker with this number.
  */
 uint32_t kvr_router_shard(const kvr_router_t *k, const char *id, size_t len);
 uint32_t kvr_router_worker_shard(const kvr_router_t *k, uint32_t worker);
 
-/* Of the membership: another one after each change. */
+/* The version of the membership, which changes with each change of it. */
 uint32_t kvr_router_version(const kvr_router_t *k);
 
-/* The numbers in use are below it; those that there can be are below max. */
+/*
+ * All worker numbers in use are below kvr_router_workers(), all that can be
+ * given are below kvr_router_max_workers().
+ */
 uint32_t kvr_router_workers(const kvr_router_t *k);
 uint32_t kvr_router_max_workers(const kvr_router_t *k);
 uint32_t kvr_router_max_holders(const kvr_router_t *k);
 
-/* How many holders there are. */
+/* The number of holders. */
 uint32_t kvr_router_holders(const kvr_router_t *k);
 
-/* Deleted ones included; KVR_DECLINED. */
+/* Finds a worker by id, deleted ones included; KVR_DECLINED: none. */
 kvr_rc_t kvr_router_find_worker(const kvr_router_t *k, const char *id,
     size_t len, uint32_t *worker);
 
@@ -287,73 +303,89 @@ kvr_rc_t kvr_router_read_worker(const kvr_router_t *k, uint32_t worker,
 /* As kvr_fleet_said(). */
 kvr_rc_t kvr_router_said(const kvr_router_t *k, uint32_t worker, char *said);
 
-/* Of a number below max: for its stream and its counters, word by word. */
+/*
+ * The worker with this number, which must be below kvr_router_max_workers(),
+ * for its stream and its counters.  They may change at any time: read each
+ * field with kvr_load32() or kvr_load64().
+ */
 const kvr_worker_t *kvr_router_worker(const kvr_router_t *k, uint32_t worker);
 
-/* Of a worker's number below max; KVR_DECLINED. */
+/*
+ * Finds the holder of a worker's rank; worker must be below
+ * kvr_router_max_workers().  KVR_DECLINED: there is none.
+ */
 kvr_rc_t kvr_router_find_holder(const kvr_router_t *k, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The holders of a worker: *holder is KVR_HOLDER_NONE before the first and
- * after the last, when the answer is false.  *steps is 0 at first; it bounds a
- * list that is changed meanwhile.
+ * Moves *holder to the next holder of a worker, from KVR_HOLDER_NONE to the
+ * first one.  False behind the last one, with *holder KVR_HOLDER_NONE again.
+ * *steps must be 0 at first; it bounds the walk when a writer changes the list
+ * meanwhile.
  */
 bool kvr_router_next_holder(const kvr_router_t *k, uint32_t worker,
     uint32_t *holder, uint32_t *steps);
 
-/* Its record of health, see kvr_health.h; of a number below max. */
+/*
+ * The worker's record of health, see kvr_health.h; worker must be below
+ * kvr_router_max_workers().
+ */
 kvr_health_t *kvr_router_health(const kvr_router_t *k, uint32_t worker);
 
-/* Who a holder is. */
+/* The worker and the rank of a holder. */
 uint32_t kvr_router_holder_worker(const kvr_router_t *k, uint32_t holder);
 uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
 
-/* How many handles of blocks it holds, in whatever tiers. */
+/* The number of handles by which the holder holds blocks, in any tier. */
 uint32_t kvr_router_holder_held(const kvr_router_t *k, uint32_t holder);
 
 
 /* ---- membership --------------------------------------------------------- */
 
 /*
- * Makes or changes a worker; origin is KVR_WORKER_STATIC, _API or _SEEN.  API
- * overrides static, static overrides what events say; a deleted worker is
- * brought back by the API only (KVR_DECLINED for others).
+ * Makes or changes a worker; origin is KVR_WORKER_STATIC, _API or _SEEN.  The
+ * API overrides the configuration, the configuration overrides what events
+ * say.  Only the API can bring back a deleted worker (others: KVR_DECLINED).
  */
 kvr_rc_t kvr_router_put_worker(kvr_router_t *k, const kvr_worker_conf_t *conf,
     uint32_t origin);
 
 /*
- * The workers of the configuration, all of them.  Those that were STATIC and
- * are not among them any more lose their address, and keep what events say of
- * them.  Idempotent: each process of a configuration calls it.
+ * Sets the workers of the configuration, all at once.  A worker that was
+ * STATIC and is not among them any more loses its address, and keeps what
+ * events say of it.  Idempotent: each process of a configuration calls it.
  */
 kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
     size_t n);
 
-/* Takes a worker out, with all it holds; a tombstone stays.  KVR_DECLINED. */
+/*
+ * Deletes a worker with all that it holds; a tombstone stays.  KVR_DECLINED:
+ * there is no such worker.
+ */
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
 
 /*
- * Members in Redis, for the holder of the lease of the worker's shard:
- * KVR_LOST when it is another process's by now.  KVR_BUSY.
+ * Members in Redis, for the holder of the lease of the worker's shard.
+ * KVR_LOST: the lease is another process's.  KVR_BUSY.
  *
- * register: the worker is in Redis until expires_ms (monotonic), unless that
- * is renewed; from then on it is STALE.  Configuration and API override what
- * it says, but for why its publisher is not complete, and that it's a hybrid
- * model's.  A worker that only events told of becomes one of Redis, with all
- * it holds, as does one that was taken out of Redis.  KVR_DECLINED: deleted by
- * the API; KVR_FULL: no room for it, or for its ranks.
+ * register: the worker is registered in Redis until expires_ms (monotonic).
+ * When the registration is not renewed until then, the worker is STALE.  The
+ * configuration and the API override the registration, except for the reason
+ * why the publisher is not complete and for the flag of a hybrid model.  A
+ * worker that was known from events alone, or was taken out of Redis, becomes
+ * one of Redis, with all that it holds.  KVR_DECLINED: deleted by the API;
+ * KVR_FULL: the zone is full of workers, or of holders.
  *
- * deregister: the worker is not in Redis any more: it is taken out with all it
- * holds, and comes back when it registers, or sends events.  KVR_DECLINED: not
- * known, or not there by Redis alone.
+ * deregister: the worker is not in Redis any more.  It is removed with all
+ * that it holds, and comes back when it registers or sends events.
+ * KVR_DECLINED: the worker is not known, or was not made by Redis alone.
  *
  * expire: the worker did not leave, but has no registration: it is STALE from
- * now on, whoever made it.  KVR_DECLINED: not known, or deleted.
+ * now on, however it was made.  KVR_DECLINED: not known, or deleted.
  *
- * ignore: it is of another model or block size: the same, but that its events
- * are dropped.  KVR_DECLINED: not known, ignored already, or configured.
+ * ignore: the worker is of another model or block size.  As deregister, but
+ * its events are dropped.  KVR_DECLINED: not known, ignored already, or
+ * configured.
  */
 typedef enum {
     KVR_REGISTERED_AS_BEFORE = 0,
@@ -370,8 +402,8 @@ kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
     size_t len);
 
 /*
- * on: nothing new goes there; what runs there ends in peace.  Off: it starts
- * as a new one.  KVR_DECLINED.
+ * on: the worker gets no new requests; its running requests may end.  Off: the
+ * worker starts as a new one.  KVR_DECLINED: there is no such worker.
  */
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
@@ -380,14 +412,16 @@ kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
 /* ---- writing, for API and Lua ------------------------------------------- */
 
 /*
- * Applies one event, kept by the decoder or made by hand, to a worker that
- * exists and has no event stream (it becomes EXTERNAL).
+ * Applies one event, decoded or made by the caller, to a worker that exists
+ * and has no event stream; the worker becomes EXTERNAL.
  *
  * KVR_INVALID: refused; *why and *detail say what is wrong.
- * KVR_FULL: no room; the worker is flagged TRUNCATED.  KVR_BUSY: again later.
+ * KVR_FULL: the zone is full; the worker is flagged TRUNCATED.
+ * KVR_BUSY: the lock is held by another process; try again later.
  * KVR_DECLINED: no such worker.  KVR_LOST: the worker has an event stream.
- * *unknown: handles of a removal that were not held.  KVR_OK with another *why
- * than KVR_WHY_NONE: filtered, all of it or its end.
+ * *unknown becomes the number of handles of a removal that were not held.
+ * KVR_OK with another *why than KVR_WHY_NONE: the event, or its end, was
+ * filtered.
  */
 kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
@@ -398,48 +432,57 @@ kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
 
 /*
  * Calls put() with every RouterEvent, in JSON without newline, that an empty
- * zone needs to give the same answers: whole chains, parents first, then the
- * removals that make the holes.  Of a handle that spans several blocks, those
+ * zone needs to give the same answers: complete chains, parents first, then
+ * the removals that make the holes.  When a handle spans several blocks, those
  * before the last have handles of their own here (kvr_span.h): the answers are
- * the same.  One shard after the other, each under its lock, about half a
- * second for a million blocks, in which that shard is not written: for people,
- * not for the hot path.  Stops when put() answers anything but KVR_OK, and
- * answers the same.
+ * the same.
+ *
+ * Dumps one shard after the other, each under its lock: while a shard is
+ * dumped, about half a second for a million blocks, it is not written.  For
+ * people, not for the hot path.  When put() returns anything but KVR_OK, the
+ * dump stops and returns the same.
  */
 kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
 /*
- * The same of one worker, as events: stores with locals, and removals, each
- * with its rank, worker and event_id, and with a bounded number of blocks.
- * They hold during the call of put().  KVR_DECLINED: no such worker.
+ * Dumps one worker, as events: stores with locals, and removals, each with its
+ * rank, worker and event_id, and with a bounded number of blocks.  An event is
+ * valid during the call of put().  KVR_DECLINED: no such worker.
  */
 kvr_rc_t kvr_router_dump_events(kvr_router_t *k, const char *id, size_t len,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
 
 
-/* ---- leases: who consumes the events of a shard's workers --------------- */
+/* ---- leases: the process that consumes the events of a shard's workers -- */
 
 /*
- * Takes the shard's lease when it is free, its holder is dead, or it was not
- * renewed for KVR_LEASE_MS; renews it when it is ours.  With wait_ms it is
- * taken only after it was free for so long, which is for those who have leases
- * already, so that others may have some too: the first of them that comes by
- * after its holder's death makes it free.
+ * Takes the shard's lease when the lease is free, its holder is dead, or it
+ * was not renewed for KVR_LEASE_MS; renews it when this process has it.
  *
- * KVR_OK: it is ours.  KVR_DECLINED: another process's.  KVR_BUSY: not to be
- * had just now; again soon.
+ * wait_ms: take the lease only after it was free for so long.  A process that
+ * has leases already passes it, so that others get some, too; the first such
+ * process that calls after the holder's death makes the lease free.
+ *
+ * KVR_OK: this process has the lease.  KVR_DECLINED: another process has it.
+ * KVR_BUSY: the lock is held by another process; try again soon.
  */
 kvr_rc_t kvr_router_lease(kvr_router_t *k, uint32_t shard, uint32_t wait_ms,
     uint64_t now_ms);
 
-/* Is it ours?  Without the lock, so it may be another's a moment later. */
+/*
+ * True when this process has the shard's lease.  Takes no lock: the lease may
+ * be another process's a moment later.
+ */
 bool kvr_router_leased(const kvr_router_t *k, uint32_t shard);
 
-/* Gives back the leases that are ours. */
+/* Gives back all leases of this process. */
 void kvr_router_lease_release(kvr_router_t *k);
 
-/* Whose it is: 0: nobody's.  The token changes with each takeover. */
+/*
+ * The process that has the shard's lease, 0: none; and the lease's token,
+ * which changes with each takeover.
+ */
 void kvr_router_lease_holder(const kvr_router_t *k, uint32_t shard,
     uint32_t *pid, uint64_t *token);
 

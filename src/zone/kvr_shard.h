@@ -32,13 +32,13 @@
 #include "kvr_router.h"
 
 
-#define KVR_LOCK_MS          50         /* a writer's slices are far below */
+#define KVR_LOCK_MS          50         /* far longer than a writer's slice */
 
 
 typedef struct {
     kvr_owner_t       owner;            /* 0: free */
-    uint64_t          token;            /* grows with each taking */
-    uint64_t          renewed_ms;       /* monotonic; since when it is free */
+    uint64_t          token;            /* grows with each takeover */
+    uint64_t          renewed_ms;       /* or freed; monotonic */
 } kvr_lease_t;
 
 
@@ -51,7 +51,7 @@ typedef struct {
     uint64_t          rollbacks;
     uint64_t          lock_breaks;
     uint64_t          stores_full;
-    uint64_t          evict_ms;         /* next slice of ttl's is due */
+    uint64_t          evict_ms;         /* the next slice by ttl= is due */
 
     uint64_t          pad[3];           /* of the radix index, counters begin
                                            a line behind what lookups read */
@@ -68,7 +68,8 @@ struct kvr_shard_s {
     kvr_index_t          index;
     kvr_fleet_t          fleet;
     kvr_owner_t          self;
-    uint64_t             token;         /* of the lease; 0: not ours */
+    uint64_t             token;         /* of the lease; 0: this process has
+                                           none */
     uint64_t            *hashes;        /* of an event that came with tokens;
                                            the router's, for all shards */
     uint64_t            *handles;       /* of an event with spans; the same */
@@ -86,15 +87,16 @@ kvr_shard_of(const kvr_router_t *r, const char *id, size_t len)
 }
 
 
-/* How many workers each shard has room for. */
+/* The maximum number of workers of each shard. */
 uint32_t kvr_shard_workers(const kvr_params_t *params);
 
-/* Bytes of what is of a fixed size in a part with room for so many workers. */
+/* Bytes of the tables of a fixed size in the part of a shard of so many
+ * workers. */
 uint64_t kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind);
 
 /*
- * Lays a shard out in mem, its header at offset `at`; whatever is before that
- * is not touched.  The journal is set.  secret: 4 random words.
+ * Lays a shard out in mem, its header at offset `at`; the bytes before the
+ * header are not touched.  mem must have its journal.  secret: 4 random words.
  */
 void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
     kvr_index_kind_t kind, const uint64_t secret[4]);
@@ -102,8 +104,8 @@ void kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 /*
  * Opens the shard whose header is at offset `at` of mem; the caller calls
  * kvr_shard_evict_init() afterwards.  False: its header is damaged.  Changes
- * nothing in the zone.  scratch: memory for twice KVR_EVENT_BLOCKS_MAX words,
- * of the process's own, which it may share.
+ * nothing in the zone.  scratch: memory of the process for twice
+ * KVR_EVENT_BLOCKS_MAX words; the shards of a router may share it.
  */
 bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
     const kvr_params_t *params, uint64_t *scratch);
@@ -112,15 +114,15 @@ bool kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
 /* ---- lock --------------------------------------------------------------- */
 
 /*
- * The lock, for every writer: KVR_OK, KVR_BUSY.  Rolls back what a dead owner
- * left, so that the log is empty after it.
+ * Takes the shard's lock within timeout_ms: KVR_OK or KVR_BUSY.  Rolls back
+ * the transaction of a dead owner, so that the log is empty afterwards.
  */
 kvr_rc_t kvr_shard_lock(kvr_shard_t *k, uint32_t timeout_ms);
 void kvr_shard_unlock(kvr_shard_t *k);
 
 /*
- * The lock, and the slot of a worker that is there.  KVR_DECLINED, KVR_BUSY:
- * without the lock.
+ * Takes the shard's lock and finds the slot of a worker by id.  KVR_DECLINED:
+ * there is no such worker; KVR_BUSY.  After both the lock is not held.
  */
 kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
     uint32_t *worker);
@@ -132,39 +134,43 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
 /* ---- events: under the lock --------------------------------------------- */
 
 /*
- * One event, kept by the decoder, for a worker that exists; under the lock,
- * log empty; commits all but its last part, to which the caller adds what
- * belongs to it.  Counts in the worker's counters.
- * KVR_INVALID: refused, *why says.  KVR_FULL: evicted, the worker is flagged
- * TRUNCATED.  KVR_OK with another *why than KVR_WHY_NONE: filtered, all of it
- * or its end.
+ * Applies one decoded event to a worker that exists.  The caller must have the
+ * lock, and the log must be empty.  All but the last part is committed; the
+ * caller commits that part, with what it writes itself.  Counts the event in
+ * the worker's counters.
+ * KVR_INVALID: refused, *why says why.  KVR_FULL: the zone is full, blocks of
+ * the event are missing, and the worker is flagged TRUNCATED.  KVR_OK with
+ * another *why than KVR_WHY_NONE: the event, or its end, was filtered.
  */
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
 
-/* In words why an event could not be applied; "" for other reasons. */
+/* The sentence for an event that could not be applied; "": another reason. */
 const char *kvr_why_detail(kvr_why_t why);
 
 
 /* ---- one shard's share of what kvr_router.h promises -------------------- */
 
-/* A worker of shard k can have requests from now on; under k's lock. */
+/*
+ * Resets health and slow start of a worker that has become routable; under k's
+ * lock.
+ */
 void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
 
-/* There is a sign that the worker is back, see kvr_health_returned(). */
+/* Half-opens the worker's circuit, see kvr_health_returned(). */
 void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
 
-/* Recovers for a dead owner of the lock. */
+/* Rolls back the transaction of a dead owner of the lock, if there is one. */
 void kvr_shard_recover(kvr_shard_t *k);
 
-/* Makes the index tell the workers what it evicts. */
+/* Makes the index count what it evicts in the counters of the workers. */
 void kvr_shard_evict_init(kvr_shard_t *k);
 
 /*
- * Tells the index the time, and evicts what was not used for ttl seconds (0:
- * nothing), until about until_us.  True when more of it is due.
+ * Sets the time of the index, and evicts blocks that were not used for ttl
+ * seconds (0: none), until about until_us.  True when more is due.
  */
 bool kvr_shard_evict(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
     uint64_t until_us);

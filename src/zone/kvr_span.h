@@ -32,31 +32,35 @@
                                            were the index's of one token */
 
 
-/* The handle of block j, 0 the first, of a span that is longer than j + 1. */
+/*
+ * The derived handle of block j, from 0, of a span of more than j + 1 blocks;
+ * the last block has the engine's handle.
+ */
 uint64_t kvr_span_handle(uint64_t handle, uint32_t j);
 
 /*
- * How many of the blocks of an index made with params each handle of a store
- * spans that comes with locals or tokens; *n: how many of the handles, from
- * the first on, can be stored.
+ * For a store with locals or tokens: the number of blocks, of an index made
+ * with params, that each handle spans; *n becomes the number of handles, from
+ * the first on, that can be stored.
  *
- * It is fewer than all where an engine's block has multimodal hashes, for
- * nobody says in which of its parts they are: this one and those behind it
- * must not be hashed as if they were plain.  They are KVR_FILTERED,
- * KVR_WHY_EXTRA_KEY.
+ * *n is less than the number of handles when an engine's block has multimodal
+ * hashes: the event does not say in which part of the block they are.  Then
+ * this block and those behind it must not be hashed as plain ones.  They are
+ * KVR_FILTERED, KVR_WHY_EXTRA_KEY.
  *
- * Answers KVR_WHY_NONE, or why all is to be refused: KVR_WHY_BLOCK_SIZE,
- * KVR_WHY_LENGTH, KVR_WHY_LIMIT (of spans, and of index blocks in one event),
- * KVR_WHY_BIGRAM, which decoders that know the index don't let through.
+ * Returns KVR_WHY_NONE, or the reason why the whole event must be refused:
+ * KVR_WHY_BLOCK_SIZE, KVR_WHY_LENGTH, KVR_WHY_LIMIT (of spans, and of index
+ * blocks in one event), KVR_WHY_BIGRAM.  A decoder that knows the index's
+ * parameters does not let the last one through.
  */
 kvr_why_t kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
     uint32_t *span, uint32_t *n);
 
 
 /*
- * How many blocks a handle of the event may stand for, which slices of it are
- * to reckon with: the longest span that its holder ever had, or 1.  Of a store
- * that comes with locals they tell, and it is 1.
+ * The maximum number of blocks that a handle of the event may stand for, by
+ * which the event is cut into slices: the longest span that the event's holder
+ * ever had, or 1.  For a store with locals it is 1: the locals are counted.
  */
 uint32_t kvr_span_longest(const kvr_shard_t *k, uint32_t worker,
     const kvr_event_t *ev);
@@ -68,16 +72,17 @@ uint32_t kvr_span_longest(const kvr_shard_t *k, uint32_t worker,
  * The functions below are called in the index's transaction, and leave the
  * last part of their work in it.
  *
- * Makes the view ready for n handles of this span: what they had beyond it is
- * left.  KVR_FULL as of kvr_index_remove().  The handles of all the blocks, in
- * the shard's memory, in *out.
+ * Makes the view ready for n handles of this span: blocks that the handles had
+ * beyond it are removed.  KVR_FULL as of kvr_index_remove().  *out becomes the
+ * array of the handles of all blocks, in the shard's memory.
  */
 kvr_rc_t kvr_span_store(kvr_shard_t *k, uint32_t view,
     const uint64_t *handles, uint32_t n, uint32_t span, const uint64_t **out);
 
 /*
- * As kvr_index_remove() and kvr_index_add_tier(), all of each handle's span;
- * *unknown counts the engine's handles, *done is the number of blocks.
+ * As kvr_index_remove() and kvr_index_add_tier(), for all blocks of each
+ * handle's span.  *unknown becomes the number of the engine's handles that
+ * were not held, *done the number of blocks.
  */
 kvr_rc_t kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
@@ -85,9 +90,9 @@ kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
 
 /*
- * Is something held in the tier by what derives from a handle?  It may be when
- * the handle itself is not, where the end of its span was evicted, or did
- * not come in.  Reads only.
+ * True when the view holds a block in the tier by a handle that derives from
+ * this one.  Such a block may be left when the handle itself is not held: the
+ * end of its span was evicted, or was never stored.  Changes nothing.
  */
 bool kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     uint64_t handle);

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Views of a shard: cleared, dropped, reclaimed.  The caller holds the shard's
- * lock; only kvr_shard_reclaim() takes the lock itself.
+ * Functions that clear, drop and reclaim the views of a shard.  The caller
+ * must hold the shard's lock; only kvr_shard_reclaim() takes the lock itself.
  */
 
 
@@ -14,14 +14,15 @@
 
 
 /*
- * Empties a holder, or all of a worker's, together with what is built aside.
+ * Empties a holder, or all holders of a worker, together with the views that
+ * are built aside.
  */
 void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
 void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
 
 /*
- * Drops what is aside of a worker, or of all: who built it is then told so.
- * The latter commits.
+ * Drops the views aside of a worker, or of all workers.  The builder of a
+ * snapshot learns it from its next call.  The latter function commits.
  */
 void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
 void kvr_shard_sweep_aside(kvr_shard_t *k);

@@ -83,7 +83,7 @@ kvr_zone_health(const kvr_params_t *params)
 }
 
 
-/* What is of a fixed size before the first shard. */
+/* The bytes of a fixed size before the first shard. */
 
 static uint64_t
 kvr_zone_common(const kvr_params_t *params)
@@ -93,7 +93,7 @@ kvr_zone_common(const kvr_params_t *params)
 }
 
 
-/* What is of a fixed size may take half of the zone at most. */
+/* The bytes of a fixed size may take half of the zone at most. */
 
 static uint64_t
 kvr_zone_least(const kvr_params_t *params)

@@ -10,7 +10,7 @@
 
 typedef struct {
     const kvr_arena_t  *a;
-    uint64_t            used;           /* words in places that are taken */
+    uint64_t            used;           /* words in slots that are taken */
     uint64_t            chunks;         /* in use */
     uint64_t            roomy;          /* of these, with room */
     void              (*nobodys)(void *data, uint32_t piece, uint32_t words);
@@ -130,10 +130,10 @@ kvr_arena_check_chunk(kvr_arena_check_t *k, uint32_t chunk)
     class = &kvr_arena_classes[r->class];
 
     if ((r->taken[0] & ~class->full[0]) || (r->taken[1] & ~class->full[1])) {
-        return "a chunk has more pieces than places";
+        return "a chunk has more pieces than slots";
     }
 
-    for (i = 0; i < class->places; i++) {
+    for (i = 0; i < class->slots; i++) {
 
         if (r->taken[i / 64] >> (i & 63) & 1) {
             k->used += class->words;
@@ -232,7 +232,7 @@ kvr_arena_check_lists(kvr_arena_check_t *k)
 static const char *
 kvr_arena_check_limbo(kvr_arena_check_t *k)
 {
-    uint32_t                  i, piece, place, words;
+    uint32_t                  i, piece, slot, words;
     const kvr_arena_chunk_t  *r;
     const kvr_arena_zone_t   *z;
 
@@ -254,18 +254,18 @@ kvr_arena_check_limbo(kvr_arena_check_t *k)
 
         r = &k->a->chunks[piece / KVR_ARENA_CHUNK];
         words = r->span * KVR_ARENA_CHUNK;
-        place = 0;
+        slot = 0;
 
         if (r->class != KVR_ARENA_SPAN) {
             words = kvr_arena_classes[r->class].words;
-            place = piece % KVR_ARENA_CHUNK / words;
+            slot = piece % KVR_ARENA_CHUNK / words;
 
-            if ((r->taken[place / 64] >> (place & 63) & 1) == 0) {
+            if ((r->taken[slot / 64] >> (slot & 63) & 1) == 0) {
                 return "a piece in limbo is free";
             }
         }
 
-        if (piece % KVR_ARENA_CHUNK != place * words) {
+        if (piece % KVR_ARENA_CHUNK != slot * words) {
             return "a piece in limbo is none";
         }
 

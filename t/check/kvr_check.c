@@ -187,7 +187,7 @@ kvr_check_runs(kvr_check_t *k)
         }
 
         if (k->nchildren[run / 8] == 0 && k->npairs[run / 8] == 0
-            && run != x->zone->tidying)
+            && run != x->zone->freeing)
         {
             return kvr_check_fail("run %u is nobody's and a leaf", run);
         }

@@ -16,7 +16,7 @@ static const char *kvr_check_own(kvr_check_t *k, uint32_t run,
     const kvr_own_t *o);
 static const char *kvr_check_entry(kvr_check_t *k, uint32_t run,
     uint32_t offset, uint64_t handle, uint32_t space);
-static const char *kvr_check_places(kvr_check_t *k, uint32_t run,
+static const char *kvr_check_own_blocks(kvr_check_t *k, uint32_t run,
     const kvr_own_t *o);
 
 
@@ -29,17 +29,17 @@ kvr_check_run_handles(kvr_check_t *k, uint32_t run)
 
     r = kvr_radix_run(k->x, run);
 
-    if (r->nnames > r->len) {
-        return kvr_check_fail("run %u: %u names of %u blocks", run, r->nnames,
-                              r->len);
+    if (r->nhandles > r->len) {
+        return kvr_check_fail("run %u: %u handles of %u blocks", run,
+                              r->nhandles, r->len);
     }
 
-    why = kvr_check_pages(k, run, kvr_run_names(r), r->nnames, "names");
+    why = kvr_check_pages(k, run, kvr_run_handles(r), r->nhandles, "handles");
     if (why) {
         return why;
     }
 
-    for (i = 0; i < r->nnames; i++) {
+    for (i = 0; i < r->nhandles; i++) {
         why = kvr_check_entry(k, run, i, *kvr_handles_at(k->x, r, i),
                               KVR_SPACE_SHARED);
         if (why) {
@@ -91,7 +91,7 @@ kvr_check_entry(kvr_check_t *k, uint32_t run, uint32_t offset,
         } else {
             r = kvr_radix_run(k->x, kvr_handle_run(word));
             other = other
-                    || (kvr_handle_offset(word) < r->nnames
+                    || (kvr_handle_offset(word) < r->nhandles
                         && *kvr_handles_at(k->x, r, kvr_handle_offset(word))
                            == handle);
         }
@@ -141,7 +141,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
         k->view_owns[view] += o->n;
         k->pairs += o->n;
 
-        return kvr_check_places(k, run, o);
+        return kvr_check_own_blocks(k, run, o);
     }
 
     held = kvr_cover_held(&k->x->cover, r, view);
@@ -154,7 +154,7 @@ kvr_check_view(kvr_check_t *k, uint32_t run, uint32_t view)
             continue;
         }
 
-        if (i >= r->nnames) {
+        if (i >= r->nhandles) {
             return kvr_check_fail("run %u: view %u has block %u, which has no "
                                   "name", run, view, i);
         }
@@ -236,7 +236,7 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
     lines = k->lines;
 
     for (i = 0; i < o->n; i++) {
-        why = kvr_check_entry(k, run, kvr_own_offset(kvr_own_places(k->x,
+        why = kvr_check_entry(k, run, kvr_own_offset(kvr_own_blocks(k->x,
                                                                     o)[i]),
                               kvr_own_handles(k->x, o)[i],
                               KVR_SPACE_OWN(o->view));
@@ -259,7 +259,7 @@ kvr_check_own(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 /* The coverage counts these very names. */
 
 static const char *
-kvr_check_places(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
+kvr_check_own_blocks(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
 {
     uint32_t              i, j, t, n, depth, count;
     const uint16_t       *counts;
@@ -307,8 +307,8 @@ kvr_check_places(kvr_check_t *k, uint32_t run, const kvr_own_t *o)
             n = 0;
 
             for (j = 0; j < o->n; j++) {
-                n += kvr_own_offset(kvr_own_places(k->x, o)[j]) == i
-                     && kvr_own_tiers(kvr_own_places(k->x, o)[j]) >> t & 1;
+                n += kvr_own_offset(kvr_own_blocks(k->x, o)[j]) == i
+                     && kvr_own_tiers(kvr_own_blocks(k->x, o)[j]) >> t & 1;
             }
 
             if (n != count) {

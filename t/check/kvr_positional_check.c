@@ -302,7 +302,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
     if (mark == KVR_MARK_SEED) {
 
         if (b->position % KVR_SEED_EVERY || value == 0
-            || kvr_block_place(&k->x->arena, b, mark) != i)
+            || kvr_block_find(&k->x->arena, b, mark) != i)
         {
             return kvr_check_fail("block %u has a seed unasked", block);
         }
@@ -317,7 +317,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
 
     if (kvr_mark_tiers(mark) == 0) {
 
-        if (kvr_block_place(&k->x->arena, b, mark) != i) {
+        if (kvr_block_find(&k->x->arena, b, mark) != i) {
             return kvr_check_fail("block %u: view %u has its children twice",
                                    block, view);
         }
@@ -330,7 +330,7 @@ kvr_pcheck_record(kvr_pcheck_t *k, uint32_t block, uint32_t i)
     e = kvr_entries_find(&k->x->handles, value, view, &slot);
 
     if (e == NULL
-        || e->place != kvr_entry(block, kvr_mark_tiers(mark), view))
+        || e->word != kvr_entry(block, kvr_mark_tiers(mark), view))
     {
         return kvr_check_fail("block %u: view %u has no handle %lx", block,
                                view, (unsigned long) value);
@@ -411,7 +411,7 @@ kvr_pcheck_leaves(kvr_pcheck_t *k)
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&k->x->arena, b)
-            && block != k->x->zone->tidying)
+            && block != k->x->zone->freeing)
         {
             return kvr_check_fail("block %u is nobody's and a leaf", block);
         }
@@ -475,7 +475,7 @@ kvr_pcheck_kids(kvr_pcheck_t *k, const kvr_check_link_t *link,
     const kvr_block_t  *b;
 
     b = kvr_block_at(&k->x->arena, link->parent);
-    i = kvr_block_place(&k->x->arena, b, kvr_mark(0, link->view));
+    i = kvr_block_find(&k->x->arena, b, kvr_mark(0, link->view));
 
     if (i == UINT32_MAX) {
         return kvr_check_fail("block %u: view %u holds a child, not counted",

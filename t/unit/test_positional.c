@@ -18,7 +18,7 @@ static void hidden(void);
 static void deep(void);
 static void forget(void);
 static void forget_slices(void);
-static void tidying(void);
+static void freeing(void);
 static void crowd(void);
 static void forgot(void *data, uint32_t view, uint32_t handles);
 static void keeps(uint32_t view, uint32_t depth, const char *what);
@@ -43,7 +43,7 @@ main(void)
     deep();
     forget();
     forget_slices();
-    tidying();
+    freeing();
     crowd();
 
     return done();
@@ -285,7 +285,7 @@ forget_slices(void)
  */
 
 static void
-tidying(void)
+freeing(void)
 {
     uint32_t  i, n, unknown;
     bool      good;
@@ -313,7 +313,7 @@ tidying(void)
         n = (uint32_t) fx_usage(f).blocks;
 
         if (i) {
-            good = n > 0 && n < MAX && x->zone->tidying
+            good = n > 0 && n < MAX && x->zone->freeing
                    && fx_whole(f, "half a chain");
             kvr_index_begin(&f->x);
             kvr_txn_commit(&f->mem);

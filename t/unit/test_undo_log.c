@@ -94,7 +94,7 @@ killed(void)
     (void) kvr_index_remove(&f->x, 0, KVR_DEVICE, h, NAMES, &unknown);
     (void) kvr_txn_rollback(&f->mem);
 
-    ok(x->zone->tidying != 0 && fx_whole(f, "half of it"),
+    ok(x->zone->freeing != 0 && fx_whole(f, "half of it"),
        "half of a run's names are gone");
 
     fx_find(f, q, NAMES);
@@ -103,7 +103,7 @@ killed(void)
     kvr_index_begin(&f->x);
     kvr_txn_commit(&f->mem);
 
-    ok(x->zone->tidying == 0, "who comes next goes on with it");
+    ok(x->zone->freeing == 0, "who comes next goes on with it");
 
     fx_remove(f, 1, KVR_DEVICE, g, FILL);
     is_empty(f, "to its end");
