@@ -152,7 +152,7 @@ kvr_answer_usage(const kvr_answer_t *a, kvr_answer_usage_t *usage)
         return false;
     }
 
-    /* nobody has prompts like that: the sums stay in range */
+    /* no prompt is so long; the limit keeps the sums in range */
 
     return usage->prompt_tokens <= UINT32_MAX
            && usage->cached_tokens <= UINT32_MAX;

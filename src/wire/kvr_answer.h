@@ -28,7 +28,7 @@ typedef struct {
 
 
 typedef struct {
-    uint64_t    prompt_tokens;      /* 0: not said */
+    uint64_t    prompt_tokens;      /* 0: not in the answer */
     uint64_t    cached_tokens;
 } kvr_answer_usage_t;
 

@@ -268,8 +268,8 @@ kvr_decoder_detail(const kvr_decoder_t *d)
 
 
 /*
- * Braces, brackets and spaces are integers in msgpack, and no message of ours
- * or of an engine is a bare integer: the first byte decides.
+ * The first byte decides: braces, brackets and spaces are integers in msgpack,
+ * and no message is a bare integer.
  */
 static bool
 kvr_json_text(const kvr_msgpack_t *in)

@@ -70,7 +70,7 @@ void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
 /* Adds to the blocks of an event; what was wrong when it can't, else NULL. */
 const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
 
-/* Sets an event's verdict and says why; returns KVR_OK. */
+/* Sets an event's verdict and its reason; returns KVR_OK. */
 kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     const char *detail);
 kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
@@ -80,7 +80,7 @@ kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
 
-/* The dialects in JSON, told by what an event names first. */
+/* The dialects in JSON; the first key of an event decides. */
 typedef enum {
     KVR_JSON_NOTHING,       /* an empty list, or nothing yet */
     KVR_JSON_ROUTER_EVENT,

@@ -534,7 +534,7 @@ kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Advice to who counts copies: what doesn't fit is passed over. */
+/* Advice for the count of copies: an invalid value is ignored. */
 kvr_rc_t
 kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)

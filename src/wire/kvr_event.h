@@ -60,8 +60,8 @@ typedef struct {
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
     bool         empty;             /* JSON whose first value has no event:
-                                       the form says nothing of the publisher,
-                                       unless an event follows */
+                                       the publisher is not known, unless an
+                                       event follows */
 } kvr_message_t;
 
 
@@ -74,7 +74,7 @@ typedef enum {
 
 typedef enum {
     KVR_KEEP,
-    KVR_FILTERED,           /* not ours to index; no harm to confidence */
+    KVR_FILTERED,           /* not to be indexed; the view stays EXACT */
     KVR_REFUSED             /* wrong; DEGRADED with the reason */
 } kvr_verdict_t;
 
@@ -102,7 +102,7 @@ typedef enum {
     KVR_WHY_PARTIAL,        /* a partial block */
 
     /* refused */
-    KVR_WHY_SYNTAX,         /* not what the dialect says */
+    KVR_WHY_SYNTAX,         /* the dialect does not allow it */
     KVR_WHY_TYPE,           /* event type missing or unknown */
     KVR_WHY_LENGTH,         /* tokens, hashes and block size don't fit */
     KVR_WHY_BLOCK_SIZE,     /* not a multiple of the index's */
@@ -112,7 +112,7 @@ typedef enum {
     KVR_WHY_WORKER,         /* worker id invalid, or not the channel's */
     KVR_WHY_FULL,           /* the zone is full */
 
-    /* left out without anybody's fault */
+    /* left out, no error of the engine */
     KVR_WHY_FORGOTTEN,      /* the zone forgot the parent */
     KVR_WHY_UNKNOWN,        /* a tier of a block that is not known */
 
@@ -123,7 +123,7 @@ typedef enum {
 /* Classes of reasons, by the effect on the worker's confidence. */
 typedef enum {
     KVR_WHY_IS_NONE = 0,
-    KVR_WHY_IS_FILTERED,    /* not ours to index */
+    KVR_WHY_IS_FILTERED,    /* not to be indexed */
     KVR_WHY_IS_REFUSED,     /* DEGRADED */
     KVR_WHY_IS_FORGOTTEN    /* TRUNCATED, if anything */
 } kvr_why_class_t;
@@ -244,9 +244,9 @@ kvr_decoder_t *kvr_decoder_create(void);
 void kvr_decoder_destroy(kvr_decoder_t *d);
 
 /*
- * Says whether the worker whose messages come next runs with cache salts of
- * its own (salted=on): then one extra key that is nothing else, on the first
- * block of a chain, is the salt.  Off at first; holds until said otherwise.
+ * Sets whether the worker whose messages come next uses cache salts of its own
+ * (salted=on).  If it does, one extra key of no other kind, on the first block
+ * of a chain, is the salt.  Default: off.  Valid until the next call.
  */
 void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
 
@@ -269,15 +269,17 @@ void kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract);
 void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
 
 /*
- * Says how many bytes a message may have: longer ones are refused unread,
- * KVR_WHY_LIMIT.  KVR_MESSAGE_MAX at first; holds until said otherwise.
+ * Sets the maximum size of a message, bytes.  A longer message is refused
+ * unread, KVR_WHY_LIMIT.  Default: KVR_MESSAGE_MAX.  Valid until the next
+ * call.
  */
 void kvr_decoder_message_max(kvr_decoder_t *d, size_t size);
 
 /*
- * The rank, below KVR_RANKS_MAX, of events in the messages opened next that
- * name none, neither by themselves nor in their batch or envelope: a batch
- * that names rank 0 is of rank 0.  0 at first; holds until said otherwise.
+ * Sets the rank, below KVR_RANKS_MAX, of events that name no rank, neither
+ * themselves nor in their batch or envelope, in the messages opened next.  A
+ * batch that names rank 0 is of rank 0.  Default: 0.  Valid until the next
+ * call.
  */
 void kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank);
 

@@ -346,7 +346,7 @@ kvr_json_batch_text(kvr_json_batch_t *b, const unsigned char *text,
 }
 
 
-/* There is always room; nobody writes beyond it all the same. */
+/* Never writes beyond the buffer's end, which is always large enough. */
 static void
 kvr_json_batch_put(kvr_json_batch_t *b, uint8_t tag, uint64_t value,
     uint32_t bytes)

@@ -94,9 +94,9 @@ kvr_json_chunk_masks(const char *p, kvr_json_masks_t *m)
 
 
 /*
- * Reads "1, 22,333," chunk by chunk, as long as a chunk holds nothing but
- * that; returns what comes behind the last comma.  The numbers' places come
- * out of the masks, so that no number has to wait for the one before it.
+ * Reads "1, 22,333," chunk by chunk, while a chunk contains only numbers,
+ * commas and blanks; returns the text behind the last comma.  The positions of
+ * the numbers come from the masks, so that no number waits for the one before.
  */
 
 static const char *

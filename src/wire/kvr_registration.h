@@ -22,7 +22,7 @@ typedef enum {
 } kvr_role_t;
 
 
-#define KVR_SAID_MAX         127         /* bytes of what a publisher says */
+#define KVR_SAID_MAX         127         /* bytes of a publisher's reason */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
@@ -36,7 +36,7 @@ typedef enum {
 typedef struct {
     char        id[KVR_WORKER_ID_MAX + 1];
     char        address[KVR_ADDRESS_MAX + 1];   /* "" when not routable */
-    char        model[KVR_MODEL_MAX + 1];       /* "" when not said */
+    char        model[KVR_MODEL_MAX + 1];       /* "" when not set */
     char        lora[KVR_ADAPTERS_MAX + 1];     /* kvr_adapters.h */
     uint32_t    ranks;                          /* 1..KVR_RANKS_MAX */
     uint32_t    role;                           /* kvr_role_t */
@@ -70,8 +70,8 @@ void kvr_registration_init(kvr_registration_t *reg, const char *id,
     size_t len);
 
 /*
- * Takes a field of any bytes; those that routers don't read are ignored.
- * NULL, or what is wrong, a sentence that lives forever.
+ * Reads a field, whose value can be any bytes, into reg; a field that routers
+ * don't read is ignored.  NULL: read; else the error, a static sentence.
  */
 const char *kvr_registration_field(kvr_registration_t *reg,
     kvr_member_field_t field, const char *value, size_t len);

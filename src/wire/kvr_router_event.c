@@ -224,7 +224,7 @@ kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev)
     ev->locals = (ev->nlocals != 0) ? d->locals.data : NULL;
 
     if (ev->worker == NULL || j->lost_rank) {
-        /* nobody knows whose number it is */
+        /* the rank of the number is not known */
         ev->has_event_id = false;
     }
 
@@ -405,7 +405,7 @@ kvr_yajl_string(void *ctx, const unsigned char *text, size_t len)
     case KVR_KEY_BLOCK_HASH:
     case KVR_KEY_TOKENS_HASH:
     case KVR_KEY_BLOCK_HASHES:
-        /* from who has no other numbers than doubles */
+        /* from a publisher whose numbers are all doubles */
         return kvr_yajl_number(ctx, (const char *) text, len);
 
     default:

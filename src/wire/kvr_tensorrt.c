@@ -149,8 +149,8 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 
 
 /*
- * An engine that begins says the window of each of its pools, and then starts
- * its numbers at 0; the windows of its last life are forgotten.
+ * An engine that starts sends the window of each of its pools, and its event
+ * numbers start at 0: the windows of its former run are forgotten.
  */
 static void
 kvr_tensorrt_window(kvr_decoder_t *d)
@@ -346,7 +346,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* A group by itself, that nobody takes for group 0. */
+/* A group number of its own, which is not group 0. */
 static void
 kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
 {

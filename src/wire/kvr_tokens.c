@@ -15,7 +15,7 @@ typedef enum {
 } kvr_value_t;
 
 
-/* Fields for which cached blocks can't be told. */
+/* Fields that make cached blocks unknown. */
 
 static const char *const  kvr_prompt_fields[] = {
     "truncate_prompt_tokens", "prompt_logprobs", "prompt_embeds",

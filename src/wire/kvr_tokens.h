@@ -69,8 +69,8 @@ typedef struct {
     const char        *salt;        /* "cache_salt" */
     size_t             salt_len;
 
-    const char        *field;       /* static name of a field for which cached
-                                       blocks can't be told; NULL: none */
+    const char        *field;       /* static name of a field that makes
+                                       cached blocks unknown; NULL: none */
 
     const char        *error;       /* static sentence; NULL: none */
     size_t             error_at;    /* byte offset in the body */
