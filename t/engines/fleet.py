@@ -173,10 +173,8 @@ class Fleet(stage.Stage):
                 engine.start()
                 engine.start_relay()
             self.start_nginx({})
-            for engine in self.engines.values():
-                engine.wait_ready()
             for worker in self.engines:
-                self.wait_trusted(worker)
+                self.wait_served(worker)
         except BaseException:
             self.__exit__()
             raise
@@ -240,11 +238,27 @@ class Fleet(stage.Stage):
         return Answer(self.model, body, status,
                       json.loads(head.get("x-kv-explain") or "null"), data)
 
+    def wait_served(self, worker):
+        """Until a worker's engine answers, requests for it get there, and
+        its view is what it should be."""
+        self.engines[worker].wait_ready()
+        self.wait_trusted(worker)
+
+        def served():
+            answer = self.ask("/v1/completions", {
+                "model": "tiny", "prompt": [100, 101], "max_tokens": 1},
+                {"x-kv-worker": worker})
+            return (answer.status == 200
+                    and answer.explained["reason"] != "no_eligible")
+
+        wait_until(f"{worker} gets requests", served, STARTING)
+
     def wait_trusted(self, worker):
-        """Until a worker's view is what it should be."""
-        wanted = "BOUND" if self.model.hybrid else "EXACT"
+        """Until a worker's view is whole.  That of a hybrid model is EXACT
+        until the engine's first event says what it is."""
+        wanted = ("EXACT", "BOUND") if self.model.hybrid else ("EXACT",)
         return wait_until(f"{worker} is {wanted}", lambda: self.workers().get(
-            worker, {}).get("confidence") == wanted, STARTING)
+            worker, {}).get("confidence") in wanted, STARTING)
 
     def settle(self, worker, tokens=None, rank=0):
         """Until the router knows what the engine has said, and, where its
@@ -309,6 +323,7 @@ class Answer:
         self.told = blocks_ * model.block_size
         self.worker = self.explained["worker"]
         self.rank = self.explained["rank"]
+        self.confidence = self.explained["confidence"]
 
 
 def metrics_of(relay):

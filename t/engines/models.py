@@ -2,8 +2,8 @@
 """Makes models that are tiny, and of our own: models.py FOLDER MODEL...
 
 A model is a folder with a configuration, a tokenizer that is trained on this
-repository's documentation, and a chat template.  Weights are not there: engines
-are started with random ones.  An engine's prefix cache does not depend on the
+repository's documentation, and a chat template.  Weights are not there:
+engines are started with random ones.  An engine's prefix cache does not depend on the
 weights.  Adapters have weights in files, as engines read these in any case.
 
 Runs in an engine's environment, which has `tokenizers` and `safetensors`.
@@ -28,7 +28,9 @@ ADAPTER_RANK = 8
 TEMPLATE = """\
 {%- if tools %}
 {{- '<|im_start|>system\\n' }}
-{%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n' }}{% endif %}
+{%- if messages[0].role == 'system' %}
+{{- messages[0].content + '\\n' }}
+{%- endif %}
 {{- 'These functions can be called:\\n' }}
 {%- for tool in tools %}{{- tool | tojson + '\\n' }}{% endfor %}
 {{- '<|im_end|>\\n' }}
@@ -79,8 +81,8 @@ CONFIGS = {
         "num_hidden_layers": 4, "hidden_act": "silu", "rope_theta": 10000.0,
         "layer_types": ["linear_attention"] * 3 + ["full_attention"],
         "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-        "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": HEAD, "linear_value_head_dim": HEAD,
+        "linear_num_key_heads": 1, "linear_num_value_heads": 1,
         "decoder_sparse_step": 1, "moe_intermediate_size": 64,
         "shared_expert_intermediate_size": 64, "num_experts": 4,
         "num_experts_per_tok": 2, "norm_topk_prob": True,
@@ -109,7 +111,8 @@ def adapter(folder):
         "base_model_name_or_path": "tiny",
         "target_modules": ["q_proj", "v_proj"]}))
     shapes = {
-        f"base_model.model.model.layers.{layer}.self_attn.{name}.{half}.weight":
+        f"base_model.model.model.layers.{layer}.self_attn.{name}.{half}"
+        ".weight":
         [ADAPTER_RANK, HIDDEN] if half == "lora_A" else [out, ADAPTER_RANK]
         for layer in range(CONFIGS["llama"]["num_hidden_layers"])
         for name, out in (("q_proj", 2 * HEAD), ("v_proj", HEAD))

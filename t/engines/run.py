@@ -30,6 +30,7 @@ DISK = 12 * GIB                 # until all is installed
 INSTALLED = 7 * GIB             # what of it stays in build/engines
 MEMORY = {True: 4 * GIB, False: 7 * GIB}        # smoke: one engine at a time
 
+ADAPTERS = ("sql", "chat")      # those of models.py
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 SMALL = (*TOOLS, "--num-gpu-blocks-override", "300",
          "--max-model-len", "8192")
@@ -37,16 +38,16 @@ SMALL = (*TOOLS, "--num-gpu-blocks-override", "300",
 LLAMA = Model(
     "llama", *SMALL, "--enable-lora", "--max-lora-rank", "8",
     "--lora-modules", *(f"{name}={MODELS}/llama/{name}"
-                        for name in ("sql", "chat")),
-    adapters=("sql", "chat"))
+                        for name in ADAPTERS),
+    adapters=ADAPTERS)
 
 MODELS_RUN = [
     LLAMA,
     Model("llama, zone of 16", *SMALL, zone=16, files="llama"),
     Model("llama, two ranks", *SMALL, "--data-parallel-size", "2", ranks=2,
           files="llama"),
-    Model("gemma3", *TOOLS, "--num-gpu-blocks-override", "900", "--max-model-len",
-          "2048", hybrid=True),
+    Model("gemma3", *TOOLS, "--num-gpu-blocks-override", "900",
+          "--max-model-len", "2048", hybrid=True),
     Model("qwen3-next", *SMALL, "--enable-prefix-caching",
           "--mamba-cache-mode", "align", block_size=96, hybrid=True)]
 
@@ -69,6 +70,7 @@ class Run:
     def __init__(self, options):
         self.options = options
         self.rows = {}                  # (model, form) -> Counter
+        self.ranks = collections.defaultdict(set)   # model -> ranks chosen
         self.examples = collections.defaultdict(list)
         self.checks = []                # (name, why it failed or None)
         self.tables = []                # those beside the one of forms
@@ -103,8 +105,11 @@ class Run:
             what = ("more" if answer.told > answer.had else
                     "less" if answer.told < answer.had else "equal")
             row["cached"] += answer.had > 0
-            example = (f"told {answer.told}, had {answer.had} of "
-                       f"{answer.prompt} tokens")
+            self.ranks[model].add(answer.rank)
+            row["more, EXACT"] += (what == "more" and
+                                   answer.confidence == "EXACT")
+            example = (f"told {answer.told} ({answer.confidence}), had "
+                       f"{answer.had} of {answer.prompt} tokens")
         row[what] += 1
         examples = self.examples[model, form, what]
         if what != "equal" and len(examples) < 3:
@@ -242,6 +247,11 @@ class Run:
                          f"{dict(self.rows[model.name, form])}")
                 if not model.hybrid:
                     self.judge(model.name, form)
+            if model.ranks > 1:
+                ranks = self.ranks[model.name]
+                self.check(model.name, "every rank gets requests",
+                           None if len(ranks) == model.ranks
+                           else f"only {sorted(ranks)}")
             if model.hybrid:
                 self.judge_hybrid(model, forms)
                 return
@@ -252,10 +262,12 @@ class Run:
 
     def judge_hybrid(self, model, forms):
         """Of an upper bound: never less, and more is known."""
-        for what in ("less", "failed", "more"):
+        for what, name in (("less", "all, told less"),
+                           ("failed", "all, failed"),
+                           ("more, EXACT", "all, told more by an EXACT view"),
+                           ("more", "all, told more")):
             n = sum(self.rows[model.name, form][what] for form in forms)
-            self.check(model.name, f"all, told {what}".replace(
-                "told failed", "failed"), f"{n} requests" if n else None)
+            self.check(model.name, name, f"{n} requests" if n else None)
 
     def finish(self):
         """The table and the closing line."""
