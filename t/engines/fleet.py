@@ -260,9 +260,10 @@ class Fleet(stage.Stage):
         return wait_until(f"{worker} is {wanted}", lambda: self.workers().get(
             worker, {}).get("confidence") in wanted, STARTING)
 
-    def settle(self, worker, tokens=None, rank=0):
-        """Until the router knows what the engine has said, and, where its
-        model has full attention alone, has these tokens' blocks."""
+    def settle(self, worker, tokens=None, rank=0, last=None):
+        """Until the router knows what the engine has said: up to its message
+        `last`, or until these tokens' blocks are there, where its model has
+        full attention alone; or for a quarter of a second nothing comes."""
         engine = self.engines[worker]
         seen = None
         deadline = time.monotonic() + PATIENCE
@@ -273,7 +274,10 @@ class Fleet(stage.Stage):
                 "epoch", "seq", 'engine_seq{rank="0"}', "unsent")]
             settled = (known.get("epoch"), known.get("seq")) == tuple(
                 int(value) for value in now[:2]) and not now[3]
-            if settled and tokens and not self.model.hybrid:
+            if last is not None:
+                if settled and now[2] == last:
+                    return
+            elif settled and tokens and not self.model.hybrid:
                 held = self.query(tokens).get((worker, rank), (0,))[0]
                 if held >= len(tokens) // self.model.block_size * (
                         self.model.block_size // self.model.zone):
@@ -281,7 +285,8 @@ class Fleet(stage.Stage):
             elif settled and now == seen:
                 return
             seen = now
-            time.sleep(0.02 if tokens and not self.model.hybrid else 0.25)
+            time.sleep(0.02 if last is not None or tokens
+                       and not self.model.hybrid else 0.25)
         raise AssertionError(
             f"{worker}: what it has computed is not in the index after "
             f"{PATIENCE:.0f} s")

@@ -60,5 +60,18 @@ def install(folder, package):
     stamp.write_text(package)
 
 
+def beside(folder, python, *packages):
+    """Installs packages alone into FOLDER, for use with an environment that
+    has most of what they require; once."""
+    stamp = folder / "installed"
+    wanted = " ".join(packages)
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    subprocess.run([python, "-m", "pip", "--no-input", "-q",
+                    "--disable-pip-version-check", "install", "--no-deps",
+                    "--upgrade", "--target", folder, *packages], check=True)
+    stamp.write_text(wanted)
+
+
 if __name__ == "__main__":
     install(*sys.argv[1:])

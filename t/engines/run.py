@@ -19,6 +19,7 @@ import time
 import traceback
 
 import faults
+import radix
 from fleet import BUILD, MODELS, ROOT, Fleet, Model, stage
 from install import install
 from prompts import Prompts
@@ -326,7 +327,7 @@ def main():
                         help="captures of what was sent and published")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="MODEL",
-                        help="this model, or 'faults'")
+                        help="this model, or 'faults', or 'sglang'")
     options = parser.parse_args()
     prepare(options.smoke)
     run = Run(options)
@@ -335,8 +336,12 @@ def main():
         if options.only in (None, model.name)]
     phases = [(model.name, lambda model=model: run.model(model))
               for model in wanted]
-    if not options.smoke and options.only in (None, "faults"):
-        phases.append(("faults", lambda: faults.run(run, LLAMA, VLLM)))
+    for name, phase in (
+            ("faults", lambda: faults.run(run, LLAMA, VLLM)),
+            ("sglang", lambda: radix.run(
+                run, BUILD / f"vllm-{VLLM}" / "bin" / "python"))):
+        if not options.smoke and options.only in (None, name):
+            phases.append((name, phase))
     for name, phase in phases:
         try:
             phase()
