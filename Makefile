@@ -411,8 +411,8 @@ demo: deps-demo all
 # Beside what the packages of Debian bring, all is in build/engines.
 
 engines: deps-engines all
-	$(PYTHON) -B t/engines/run.py $(if $(SMOKE),--smoke) \
-	    $(if $(RECORD),--record $(RECORD))
+	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
+	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
 
 
 # bench/ has a Makefile of its own

@@ -213,11 +213,11 @@ class Faults:
         self.fleet.wait_served("w1")
 
 
-def run(runner, model, version):
+def run(runner, model):
     """All faults, with two engines."""
     prompts = Prompts(model, runner.options.seed)
     runner.say("faults: two engines start")
-    with Fleet("faults", model, version, ("w1", "w2")) as fleet:
+    with Fleet("faults", model, ("w1", "w2")) as fleet:
         faults = Faults(runner, fleet, prompts)
         runner.say("faults: both engines answer")
         try:

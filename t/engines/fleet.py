@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-os.environ.setdefault("KVR_RELAY", str(ROOT / "build" / "kv-relay"))
+BUILT = Path(os.environ.get("KVR_BUILD") or ROOT / "build").resolve()
+os.environ.setdefault("KVR_RELAY", str(BUILT / "kv-relay"))
 sys.path.insert(0, str(ROOT / "t" / "system"))
 
 import stage                                                    # noqa: E402
@@ -23,8 +24,9 @@ from processes import DemoError, Process, wait_until            # noqa: E402
 from relay import Relay                                         # noqa: E402
 from test_docs import README, TEMP_PATHS, blocks, section       # noqa: E402
 
-BUILD = ROOT / "build" / "engines"
+BUILD = BUILT / "engines"
 MODELS = BUILD / "models"
+VLLM = "0.32.0"
 PATIENCE = 60.0                 # seconds that a router or a relay may take
 STARTING = 900.0                # seconds that an engine may take to start
 ENVIRONMENT = {
@@ -67,8 +69,8 @@ class Model:
     """A kind of model, and how an engine is started for it."""
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
-                 hybrid=False, adapters=(), files=None):
-        self.name, self.options = name, options
+                 hybrid=False, adapters=(), files=None, version=VLLM):
+        self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
@@ -77,9 +79,9 @@ class Model:
 class Engine:
     """A vLLM with its kv-relay; both can be killed, stopped, and started."""
 
-    def __init__(self, fleet, worker, model, version):
+    def __init__(self, fleet, worker, model):
         self.fleet, self.worker, self.model = fleet, worker, model
-        self.programs = BUILD / f"vllm-{version}" / "bin"
+        self.programs = BUILD / f"vllm-{model.version}" / "bin"
         self.port = stage.server_port()
         self.runs = 0
         self.process = self.relay = None
@@ -159,10 +161,10 @@ class Engine:
 class Fleet(stage.Stage):
     """Everything, on loopback."""
 
-    def __init__(self, name, model, version, workers=("w1",)):
+    def __init__(self, name, model, workers=("w1",)):
         super().__init__(f"engines-{name}")
         self.model = model
-        self.engines = {worker: Engine(self, worker, model, version)
+        self.engines = {worker: Engine(self, worker, model)
                         for worker in workers}
 
     def __enter__(self):

