@@ -3,8 +3,9 @@
 
 A model is a folder with a configuration, a tokenizer that is trained on this
 repository's documentation, and a chat template.  Weights are not there:
-engines are started with random ones.  An engine's prefix cache does not depend on the
-weights.  Adapters have weights in files, as engines read these in any case.
+engines are started with random ones.  An engine's prefix cache does not depend
+on the weights.  Adapters have weights in files, as engines read these in any
+case.
 
 Runs in an engine's environment, which has `tokenizers` and `safetensors`.
 """

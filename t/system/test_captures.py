@@ -95,7 +95,8 @@ class Capture:
         # the engine reuses whole blocks of its own, and always computes the
         # last token
         size = self.header["block_size"]
-        blocks = min(held * stage.BLOCK_SIZE // size, (len(tokens) - 1) // size)
+        blocks = min(held * stage.BLOCK_SIZE // size,
+                     (len(tokens) - 1) // size)
         return (blocks * size,
                 self.stage.workers()[WORKER]["confidence"])
 
