@@ -13,6 +13,8 @@
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running
 #     COMPARE      make demo: 1 compares five policies on three workloads
+#     SMOKE        make engines: 1 runs one model only
+#     RECORD       make engines: a folder for captures of what was published
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -86,7 +88,8 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo bench install uninstall clean help
-.PHONY: fuzz tsan soak FORCE deps-build deps-check deps-demo deps-fuzz deps-seeds
+.PHONY: fuzz tsan soak engines FORCE
+.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -100,7 +103,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-fuzz deps-seeds: deps-%:
+deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -397,6 +400,16 @@ lint: deps-check all
 demo: deps-demo all
 	$(PYTHON) demo/$(if $(COMPARE),compare,demo).py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
+
+
+## make engines     real engines, from the Python registry, held against what
+##                  the router tells; SMOKE=1: one model; RECORD=DIR
+
+# Beside what the packages of Debian bring, all is in build/engines.
+
+engines: deps-engines all
+	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
+	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
 
 
 # bench/ has a Makefile of its own
