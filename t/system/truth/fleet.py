@@ -65,6 +65,11 @@ class Relay:
         """The exit code; None while it runs."""
         return self.process.status()
 
+    def waits(self):
+        """How often it has begun to wait for another relay's lease."""
+        return self.process.log.read_text(errors="replace").count(
+            'msg="standby"')
+
     def kill(self):
         """Ends it as kill -9 does."""
         with contextlib.suppress(ProcessLookupError):
