@@ -69,11 +69,14 @@ class Model:
     """A kind of model, and how an engine is started for it."""
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
-                 hybrid=False, adapters=(), files=None, version=VLLM):
+                 hybrid=False, adapters=(), files=None, version=VLLM,
+                 computed=1):
         self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
+        self.computed = computed        # tokens of a prompt, at its end, that
+                                        # are never taken from the cache
 
 
 class Engine:
@@ -323,10 +326,11 @@ class Answer:
         length = len(self.tokens) if self.tokens else self.prompt
         had = self.usage.get("prompt_tokens_details") or {}
         self.had = had.get("cached_tokens") or 0
-        # the engine reuses whole blocks of its own, and always computes the
-        # last token
+        # the engine reuses whole blocks of its own, and vLLM always computes
+        # the last token
         blocks_ = min(self.explained["overlap"] * model.zone
-                      // model.block_size, (length - 1) // model.block_size)
+                      // model.block_size,
+                      (length - model.computed) // model.block_size)
         self.told = blocks_ * model.block_size
         self.worker = self.explained["worker"]
         self.rank = self.explained["rank"]

@@ -65,9 +65,9 @@ def run(runner):
     """Token ids, on block's edges too, and evictions."""
     folder = BUILD / f"ai-dynamo-{VERSION}"
     install.install(folder, f"ai-dynamo=={VERSION}", "uvloop")
-    for engine_type in ("vllm", "trtllm"):
+    for engine_type, computed in (("vllm", 1), ("trtllm", 0)):
         model = Model(f"Dynamo {VERSION}, mocker of {engine_type}",
-                      block_size=BLOCK, zone=BLOCK)
+                      block_size=BLOCK, zone=BLOCK, computed=computed)
         prompts = Prompts(model, runner.options.seed)
         with Fleet("mocker", model, workers=()) as fleet:
             fleet.engines["w1"] = Mocker(fleet, folder / "bin" / "python",

@@ -34,8 +34,7 @@ class Prompts:
     def body(self, **fields):
         """A body: few tokens are generated, always as many."""
         return {"model": "tiny", "max_tokens": self.random.randrange(1, 9),
-                "temperature": 0, "ignore_eos": True,
-                "return_token_ids": True, **fields}
+                "temperature": 0, "ignore_eos": True, **fields}
 
     def completion(self, prompt, **fields):
         """A request for a completion."""
@@ -76,7 +75,8 @@ class Prompts:
         for _ in range(n):
             yield self.completion(
                 self.random.choice(self.systems) + " "
-                + self.text(self.random.randrange(1, 80)))
+                + self.text(self.random.randrange(1, 80)),
+                return_token_ids=True)
 
     def chats(self, n):
         """Conversations of several turns: a generator that is sent what the
@@ -94,7 +94,8 @@ class Prompts:
                     "role": "user",
                     "content": [{"type": "text", "text": words}]})
                 said = yield CHATS, self.body(
-                    messages=list(messages), **extra), {}
+                    messages=list(messages), return_token_ids=True,
+                    **extra), {}
                 messages.append({"role": "assistant", "content": said or "-"})
                 if "tools" in extra and self.random.random() < 0.5:
                     messages[-1]["tool_calls"] = [{
