@@ -95,7 +95,10 @@ ngx_http_kv_router_answer_write(ngx_http_kv_router_answer_t *a,
 
         if (a->last && a->last->next) {
 
-            /* emptied into the file before */
+            /*
+             * the next buffer was written to the file before, and is empty:
+             * reuse it
+             */
 
             a->last = a->last->next;
             continue;
@@ -111,7 +114,7 @@ ngx_http_kv_router_answer_write(ngx_http_kv_router_answer_t *a,
             continue;
         }
 
-        /* short answers are the most */
+        /* most answers are short: the first buffer is small */
 
         n = a->last ? NGX_HTTP_KV_ROUTER_ANSWER_BUF : 4096;
 
@@ -172,7 +175,7 @@ ngx_http_kv_router_answer_spill(ngx_http_kv_router_answer_t *a)
         a->file = tf;
     }
 
-    /* the chain holds what is written, and no more */
+    /* end the chain behind the last used buffer: write no empty buffers */
 
     next = NULL;
 
@@ -340,7 +343,7 @@ ngx_http_kv_router_answer_error(ngx_http_kv_router_answer_t *a,
     last = ngx_vslprintf(buf, buf + NGX_HTTP_KV_ROUTER_LINE, fmt, args);
     va_end(args);
 
-    /* parts of it may be the client's, and no UTF-8 */
+    /* parts of the message may come from the client and need not be UTF-8 */
 
     for (p = buf; p < last; p++) {
         if (*p >= 0x7f || *p < 0x20) {

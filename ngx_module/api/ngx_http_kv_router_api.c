@@ -7,12 +7,12 @@
 #include "ngx_http_kv_router_api.h"
 
 
-#define NGX_HTTP_KV_ROUTER_CALL_BODY  1     /* the body is read */
+#define NGX_HTTP_KV_ROUTER_CALL_BODY  1     /* the endpoint needs the body */
 
 
 typedef struct {
     const char                     *path;      /* "*" stands for an id */
-    const char                     *name;      /* for people */
+    const char                     *name;      /* in error messages */
     const char                     *method;
     ngx_uint_t                      methods;
     ngx_http_kv_router_call_pt      handler;
@@ -171,7 +171,7 @@ ngx_http_kv_router_api_run(ngx_http_request_t *r)
 }
 
 
-/* The path behind the location's prefix, without a slash in front. */
+/* Finds the path behind the location's prefix, without a slash in front. */
 
 static void
 ngx_http_kv_router_api_path(ngx_http_request_t *r, ngx_str_t *path)
@@ -196,7 +196,7 @@ ngx_http_kv_router_api_path(ngx_http_request_t *r, ngx_str_t *path)
 }
 
 
-/* The endpoint of a path and method; method 0: any of that path. */
+/* Finds the endpoint of a path and method; method 0: of any method. */
 
 static ngx_http_kv_router_endpoint_t *
 ngx_http_kv_router_api_find(ngx_uint_t method, ngx_str_t *path, ngx_str_t *id)
@@ -311,7 +311,7 @@ ngx_http_kv_router_api_not_allowed(ngx_http_kv_router_call_t *c,
 }
 
 
-/* The body, copied into one buffer; client_max_body_size bounds it. */
+/* Copies the body into one buffer; client_max_body_size bounds the body. */
 
 static ngx_int_t
 ngx_http_kv_router_api_body(ngx_http_request_t *r, ngx_str_t *body)

@@ -10,7 +10,10 @@
 #include "../status/ngx_http_kv_router_stats.h"
 
 
-/* The answer is not to be many times as long as the message. */
+/*
+ * The maximum number of refused events that an answer lists.  The bound keeps
+ * the answer from being many times as long as the message.
+ */
 #define NGX_HTTP_KV_ROUTER_REFUSALS  100
 
 
@@ -18,12 +21,12 @@ typedef struct {
     ngx_uint_t                      at;
     const char                     *why;
     const char                     *detail;
-    ngx_str_t                       worker;    /* not known; or empty */
+    ngx_str_t                       worker;    /* if unknown, else empty */
 } ngx_http_kv_router_refusal_t;
 
 
 typedef struct {
-    ngx_array_t                     listed;    /* the first of them */
+    ngx_array_t                     listed;    /* first refusals */
     ngx_uint_t                      more;
 } ngx_http_kv_router_refusals_t;
 
@@ -139,7 +142,7 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
 
             if (rc == KVR_BUSY || rc == KVR_ERROR) {
 
-                /* the rest has no better chance */
+                /* the remaining events would fail as well */
 
                 break;
             }
@@ -188,7 +191,7 @@ ngx_http_kv_router_decoder_cleanup(void *data)
 }
 
 
-/* NGX_DECLINED: an error was answered, and *sent is what came of it. */
+/* NGX_DECLINED: an error was answered; *sent is the result of sending it. */
 
 static ngx_int_t
 ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
@@ -279,7 +282,7 @@ ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 }
 
 
-/* copies the event's values: they are valid until the next event is read */
+/* Copies the event's values: they are valid until the next event is read. */
 
 static ngx_int_t
 ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
@@ -337,7 +340,7 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
 
     if (rc == KVR_BUSY || rc == KVR_ERROR) {
 
-        /* events are sets: all of them may be sent again */
+        /* an event can be applied twice without harm: send all events again */
 
         ngx_http_kv_router_gen_str(g, "error",
                                    (rc == KVR_BUSY)

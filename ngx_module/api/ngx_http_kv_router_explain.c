@@ -15,7 +15,7 @@
 
 
 #define NGX_HTTP_KV_ROUTER_SHOW_MAX  1536   /* bytes of the header */
-#define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates in it */
+#define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates shown */
 
 
 static void ngx_http_kv_router_gen_double(yajl_gen g, const char *key,
@@ -176,7 +176,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_u64(g, "block_size", ctx->match.block_size);
     ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", ctx->match.best);
 
-    /* the values that $kv_router_policy and $kv_router_reason would have */
+    /* the values of $kv_router_policy and $kv_router_reason */
 
     ngx_http_kv_router_gen_bytes(g, "policy", choice->policy,
                                  choice->policy_len);
@@ -352,8 +352,8 @@ ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
 /* ---- POST /route without a policy --------------------------------------- */
 
 /*
- * The policy is Lua's: where the location has router:api() in its access
- * phase, that answers, and the request does not come here.
+ * A policy runs in Lua.  If the location calls router:api() in its access
+ * phase, router:api() answers, and the request does not come here.
  */
 
 ngx_int_t
@@ -426,7 +426,10 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 
 /* ---- the header --------------------------------------------------------- */
 
-/* The one with most of the prompt, then the least load, that is not shown. */
+/*
+ * Finds the candidate to show next: of the candidates not shown yet, the one
+ * with the largest part of the prompt, then with the least load.
+ */
 
 static uint32_t
 ngx_http_kv_router_show_next(ngx_http_kv_router_ctx_t *ctx,
@@ -460,7 +463,7 @@ ngx_http_kv_router_show_next(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* A JSON string that is fit for a header; cut at the buffer's end. */
+/* Writes a JSON string that is fit for a header, cut at the buffer's end. */
 
 static u_char *
 ngx_http_kv_router_show_str(u_char *p, u_char *last, const u_char *data,
@@ -524,7 +527,7 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    /* a policy's words may be cut; the buffer always holds the rest */
+    /* only strings of the policy can be cut: all else fits into the buffer */
 
     last = start + NGX_HTTP_KV_ROUTER_SHOW_MAX;
     c = ctx->chosen;

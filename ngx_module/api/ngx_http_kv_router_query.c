@@ -20,7 +20,7 @@ typedef struct {
 } ngx_http_kv_router_query_t;
 
 
-/* a line of "scores" */
+/* an element of "scores" in the answer */
 
 typedef struct {
     kvr_match_t                     match;
@@ -92,7 +92,7 @@ ngx_http_kv_router_call_query_by_hash(ngx_http_kv_router_call_t *c)
 
     ngx_memzero(&q, sizeof(ngx_http_kv_router_query_t));
 
-    /* a hash takes two bytes at least; the last duplicate counts */
+    /* a hash takes two bytes at least; the last of duplicate keys counts */
 
     max = ngx_min(c->body.len / 2 + 1, KVR_EVENT_TOKENS_MAX);
 
@@ -287,7 +287,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         holder = matches[i].holder;
         worker = kvr_router_holder_worker(&c->zone->router, holder);
 
-        /* a worker that goes just now has no score any more */
+        /* a worker that is being removed just now has no score any more */
 
         if (kvr_router_read_worker(&c->zone->router, worker, &conf, &flags,
                                    &generation)
@@ -345,7 +345,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 }
 
 
-/* the most in device first, then by worker and rank */
+/* Sorts by the blocks in device, most first; then by worker and rank. */
 
 static int ngx_libc_cdecl
 ngx_http_kv_router_score_cmp(const void *one, const void *two)

@@ -190,7 +190,7 @@ ngx_http_kv_router_worker_answer(ngx_http_kv_router_call_t *c,
 
     case NGX_BUSY:
 
-        /* the change is done, but another process changes the worker now */
+        /* the worker is changed, but another process is writing it now */
 
         return ngx_http_kv_router_call_failed(c, KVR_BUSY);
 
@@ -313,7 +313,7 @@ ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c, kvr_json_t *j,
 }
 
 
-/* Well-formed: what is shown in JSON has to be. */
+/* Is the string well-formed UTF-8?  JSON can show no other string. */
 
 static ngx_uint_t
 ngx_http_kv_router_worker_utf8(ngx_str_t *s)
@@ -412,7 +412,7 @@ ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
 }
 
 
-/* A number with up to three decimal places, in thousandths. */
+/* Reads a number with up to three decimal places, in thousandths. */
 
 static void
 ngx_http_kv_router_worker_decimal(kvr_json_t *j, uint32_t *value, double min,

@@ -9,14 +9,20 @@
 #include <core/kvr_clock.h>
 
 
-/* milliseconds until the lock is tried again */
+/* milliseconds before a busy lock is tried again */
 #define NGX_HTTP_KV_ROUTER_BUSY           5
 
-/* messages of a turn, and bytes of a message that stand for one block */
+/*
+ * the maximum number of messages of a turn, and the bytes of a message that
+ * count as one block
+ */
 #define NGX_HTTP_KV_ROUTER_TURN           64
 #define NGX_HTTP_KV_ROUTER_BLOCK_BYTES    16
 
-/* microseconds that a turn should take at most; blocks of one, at least */
+/*
+ * the microseconds that a turn should take at most, and the minimum number of
+ * blocks of a turn
+ */
 #define NGX_HTTP_KV_ROUTER_TURN_US        300
 #define NGX_HTTP_KV_ROUTER_PACE_MIN       16
 
@@ -190,7 +196,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
     c->leased = 0;
     c->not_syncing = 0;
 
-    /* before the bytes that it has open */
+    /* the ingest has bytes of a message open: destroy the ingest first */
 
     if (c->ingest) {
         kvr_ingest_destroy(c->ingest);
@@ -247,7 +253,7 @@ ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r)
 }
 
 
-/* another process has the lease by now: it writes the shard's state */
+/* If a process lost the lease of a shard, another process writes its state. */
 
 static void
 ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
@@ -465,7 +471,7 @@ ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
 }
 
 
-/* a turn: so much that requests do not notice */
+/* Does one turn: so little work that requests are not delayed noticeably. */
 
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
@@ -540,7 +546,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 }
 
 
-/* repairs and live messages take turns */
+/* Does the next step of a turn: repairs and live messages alternate. */
 
 static ngx_int_t
 ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
@@ -647,8 +653,9 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
 
 
 /*
- * The first time the log is asked, the second time what is missing is given
- * up; a third time there is none.
+ * Handles messages that are missing before m.  The first time, the log is
+ * read.  The second time, the missing messages are given up.  If messages are
+ * still missing after that, m is refused.
  */
 
 static ngx_int_t

@@ -10,11 +10,17 @@
 #include "../status/ngx_http_kv_router_watch.h"
 
 
-/* milliseconds; a third of KVR_LEASE_MS at most, so that none is missed */
+/*
+ * milliseconds between two rounds, and the maximum of random ones added:
+ * together a third of KVR_LEASE_MS at most, so that no lease expires
+ */
 #define NGX_HTTP_KV_ROUTER_LEASE_MIN      100
 #define NGX_HTTP_KV_ROUTER_LEASE_JITTER   100
 
-/* while one is free; free for so long, it is anybody's */
+/*
+ * milliseconds between two rounds while a lease is free; milliseconds after
+ * which any process can take a free lease
+ */
 #define NGX_HTTP_KV_ROUTER_LEASE_SOON     20
 #define NGX_HTTP_KV_ROUTER_LEASE_SPREAD   500
 
@@ -66,7 +72,7 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
 }
 
 
-/* renews and takes leases, gives lost ones up; 1: call again soon */
+/* Renews leases, takes free ones, gives up lost ones; 1: call again soon. */
 
 static ngx_uint_t
 ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
@@ -80,7 +86,7 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
 
     for (i = 0; i < n; i++) {
 
-        /* not all processes at the same one */
+        /* each process begins with another shard */
 
         shard = (ngx_pid + i) % n;
         bit = (uint64_t) 1 << shard;
@@ -113,7 +119,7 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
                    &c->zone->name, c->leased,
                    soon ? ", others are free or locked" : "");
 
-    /* a former holder that woke up may have overwritten it */
+    /* a former holder of a lease may have overwritten the state */
 
     ngx_http_kv_router_consumer_say(c);
 
@@ -134,7 +140,7 @@ ngx_http_kv_router_lease_shard(ngx_http_kv_router_consumer_t *c,
         wait = __builtin_popcountll(c->leased)
                * NGX_HTTP_KV_ROUTER_LEASE_SPREAD / c->zone->params.shards;
 
-        /* in a new zone the time since the leases are free is not known */
+        /* in a new zone, nobody knows how long a lease is free: wait first */
 
         if (ngx_current_msec - c->started < wait) {
             return KVR_BUSY;

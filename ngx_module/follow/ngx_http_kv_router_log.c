@@ -13,11 +13,14 @@
 #include <wire/kvr_pointer.h>
 
 
-/* when a log can't be read: tries, and milliseconds before the second */
+/*
+ * when a log can't be read: the number of tries, and the milliseconds before
+ * the second try
+ */
 #define NGX_HTTP_KV_ROUTER_TRIES        3
 #define NGX_HTTP_KV_ROUTER_TRY_AGAIN    500
 
-/* HMGET, a key and the fields of a pointer are the most */
+/* the longest command: HMGET, a key and the fields of a pointer */
 #define NGX_HTTP_KV_ROUTER_LOG_ARGS     (2 + KVR_POINTER_ROUTER)
 
 /* "(" epoch "-" seq */
@@ -86,14 +89,14 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
                    "kv_router zone \"%V\": repair of worker \"%V\" asks: "
                    "%V %V", &c->zone->name, &r->worker, &args[0], &args[1]);
 
-    r->state++;    /* wait for it */
+    r->state++;    /* wait for the reply */
     c->asked[c->nasked++] = r;
 
     return NGX_AGAIN;
 }
 
 
-/* the arguments lie in buf; answers how many they are */
+/* Writes the arguments into buf; returns the number of arguments. */
 
 static int
 ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
@@ -155,7 +158,10 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
 
     case ngx_http_kv_router_repair_ask_part:
 
-        /* a byte more than it may have, whatever is there */
+        /*
+         * ask for one byte more than a part may have: a part that is too long
+         * is noticed, and never read as a whole
+         */
 
         ngx_str_set(&args[0], "GETRANGE");
         args[1].len = kvr_key_part(key, worker, len, r->head.epoch,
@@ -205,7 +211,7 @@ ngx_http_kv_router_log_entry(redisReply *entry, kvr_cursor_t *id,
         return NGX_ERROR;
     }
 
-    /* redis wrote the id: two numbers of 64 bits */
+    /* Redis itself wrote the id: both numbers fit into 64 bits */
 
     id->epoch = 0;
     id->seq = 0;
@@ -264,7 +270,7 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
 
-    /* the reply that was too big is the first of those asked for */
+    /* the reply that was too big answers the first open question */
 
     if (redis->too_big && c->nasked) {
         r = c->asked[0];
@@ -286,7 +292,7 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
                        "again, %ui questions", &c->zone->name, c->nasked);
     }
 
-    /* repairs whose questions were lost ask again */
+    /* if a question was lost, its repair asks again */
 
     for (i = 0; i < c->nasked; i++) {
         r = c->asked[i];
@@ -345,7 +351,10 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
 
     if (r->state > ngx_http_kv_router_repair_page) {
 
-        /* no harm: there is the log, and another time */
+        /*
+         * no harm is done: the log remains, and a snapshot is tried again
+         * later
+         */
 
         ngx_http_kv_router_snapshot_trouble(c, r,
                                (r->state == ngx_http_kv_router_repair_wait_new)
@@ -400,7 +409,7 @@ ngx_http_kv_router_log_expected(ngx_http_kv_router_repair_t *r,
 
     case ngx_http_kv_router_repair_wait_new:
 
-        /* nil: it was asked for by another router */
+        /* nil: another router has already asked for a new snapshot */
 
         return reply->type == REDIS_REPLY_STATUS
                || reply->type == REDIS_REPLY_NIL;
@@ -441,7 +450,7 @@ ngx_http_kv_router_log_kind(redisReply *reply)
 #endif
 
 
-/* Redis does not have the data that the repair's state needs */
+/* Decides what to do if Redis lacks the data for the repair's state. */
 
 static void
 ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r)
@@ -462,7 +471,7 @@ ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r)
         break;
 
     default:
-        r->state += 2;         /* with no page */
+        r->state += 2;         /* go on without a page */
         break;
     }
 }

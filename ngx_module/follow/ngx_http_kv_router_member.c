@@ -68,13 +68,16 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
 
     if (ttl == NGX_HTTP_KV_ROUTER_TTL_NO_KEY) {
 
-        /* expired: the id is still in the set, so the worker did not leave */
+        /*
+         * the registration expired, but its id is still in the set: the worker
+         * did not leave
+         */
 
         if (m->state == ngx_http_kv_router_members_rest) {
             return NGX_OK;
         }
 
-        /* nor does it answer */
+        /* the worker does not answer checks either: remove it */
 
         if (slot && ngx_http_kv_router_members_sure(m)
             && ngx_http_kv_router_member_down(m, slot - m->slots))
@@ -98,7 +101,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         value = hash->element[i];
 
         if (value->type != REDIS_REPLY_STRING) {
-            continue;                           /* the hash lacks it */
+            continue;                           /* the hash lacks the field */
         }
 
         why = kvr_registration_field(&reg, i, value->str, value->len);
@@ -253,7 +256,7 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
 }
 
 
-/* Is it a worker by Redis alone, whose active checks fail? */
+/* Did Redis alone add the worker, and do its active checks fail? */
 
 static ngx_uint_t
 ngx_http_kv_router_member_down(ngx_http_kv_router_members_t *m,
@@ -339,7 +342,7 @@ ngx_http_kv_router_member_slot(ngx_http_kv_router_members_t *m, u_char *id,
 }
 
 
-/* once; what == NULL: there is no reason any more */
+/* Logs a warning once; what == NULL: the reason for a warning is gone. */
 
 void
 ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
@@ -381,7 +384,10 @@ ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
 
     if (warning == NULL || warning->text == text) {
 
-        /* more ids than slots would overwrite each other for ever */
+        /*
+         * the warning was logged already, or no slot is free: ids that took
+         * slots from one another would be logged at each poll
+         */
 
         level = NGX_LOG_INFO;
 

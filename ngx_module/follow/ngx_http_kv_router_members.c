@@ -9,12 +9,15 @@
 
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_POLL           2000
-#define NGX_HTTP_KV_ROUTER_POLL_SOON      500     /* since the last one */
+#define NGX_HTTP_KV_ROUTER_POLL_SOON      500     /* after the last one */
 
-/* polls in a row that miss a worker before it is taken out */
+/* the number of polls in a row that must miss a worker before it is removed */
 #define NGX_HTTP_KV_ROUTER_ABSENCES       2
 
-/* a page of the set, pages and ids of a poll; many may be empty */
+/*
+ * ids that SSCAN is asked for at once; the maximum number of pages of a poll,
+ * many of which may be empty; the maximum number of ids of a poll
+ */
 #define NGX_HTTP_KV_ROUTER_MEMBERS_PAGE   "256"
 #define NGX_HTTP_KV_ROUTER_MEMBERS_PAGES  4096
 #define NGX_HTTP_KV_ROUTER_MEMBERS_MAX    65536
@@ -378,7 +381,7 @@ ngx_http_kv_router_members_ask_page(ngx_http_kv_router_members_t *m,
 }
 
 
-/* asks for as much as may be, and ends the poll when all was answered */
+/* Asks for as many ids as can be; ends the poll when all are answered. */
 
 static void
 ngx_http_kv_router_members_go_on(ngx_http_kv_router_members_t *m)
@@ -429,7 +432,7 @@ ngx_http_kv_router_members_go_on(ngx_http_kv_router_members_t *m)
 }
 
 
-/* NGX_DONE: all of the page was asked for; NGX_AGAIN: not yet */
+/* NGX_DONE: all ids of the page were asked for; NGX_AGAIN: not all yet. */
 
 static ngx_int_t
 ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
@@ -471,7 +474,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         slot = ngx_http_kv_router_member_slot(m, (u_char *) id->str, id->len);
 
         if (slot && slot->poll == m->poll) {
-            continue;                           /* SSCAN may say it again */
+            continue;                           /* SSCAN may repeat an id */
         }
 
         if (ngx_http_kv_router_members_ask(m, (u_char *) id->str, id->len)
@@ -485,7 +488,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
 }
 
 
-/* the channel of one worker: other ids are ignored */
+/* If the channel is the channel of one worker, other ids are ignored. */
 
 static ngx_int_t
 ngx_http_kv_router_members_ours(ngx_http_kv_router_members_t *m,
@@ -503,7 +506,10 @@ ngx_http_kv_router_members_ours(ngx_http_kv_router_members_t *m,
 }
 
 
-/* the same for workers of Redis that are not in the set */
+/*
+ * Asks for the workers of Redis that are not in the set; returns NGX_DONE and
+ * NGX_AGAIN as ngx_http_kv_router_members_ask_next() does.
+ */
 
 static ngx_int_t
 ngx_http_kv_router_members_ask_rest(ngx_http_kv_router_members_t *m)
@@ -601,7 +607,7 @@ ngx_http_kv_router_members_sure(ngx_http_kv_router_members_t *m)
 }
 
 
-/* a poll that failed can't find absent workers */
+/* Ends a poll that failed: such a poll can't show that workers are absent. */
 
 ngx_int_t
 ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
@@ -674,7 +680,10 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
 
         slot->generation = kvr_load32(&w->generation);
 
-        /* of others a registration is taken back, which is all they have */
+        /*
+         * if Redis did not add the worker, only its registration can be taken
+         * back, and only if it has one
+         */
 
         if (flags & KVR_WORKER_DELETED
             || (!(flags & KVR_WORKER_REDIS)
@@ -700,7 +709,10 @@ ngx_http_kv_router_members_finish(ngx_http_kv_router_members_t *m)
                    m->poll, known, missed,
                    missed * 2 > known ? ", none is taken out yet" : "");
 
-    /* most of them at once: Redis lost its data, and they will be back */
+    /*
+     * most workers are absent at once: Redis lost its data, and the workers
+     * will register again
+     */
 
     if (missed * 2 > known) {
         m->since = ngx_current_msec;

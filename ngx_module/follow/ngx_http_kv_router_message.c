@@ -9,7 +9,10 @@
 #include "ngx_http_kv_router_consumer.h"
 
 
-/* messages that wait: what a burst of seconds takes; behind it, the log */
+/*
+ * bounds of the queue of messages: enough for a burst of seconds; messages
+ * beyond the bounds are read from the log later
+ */
 #define NGX_HTTP_KV_ROUTER_QUEUE_BYTES    (64 * 1024 * 1024)
 #define NGX_HTTP_KV_ROUTER_QUEUE_COUNT    65536
 #define NGX_HTTP_KV_ROUTER_MESSAGE_COST   512     /* bytes beside the body */
@@ -41,7 +44,10 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
     worker.data = (u_char *) channel->str + prefix->len;
     worker.len = channel->len - prefix->len;
 
-    /* names that are no worker's have a shard too: one process refuses them */
+    /*
+     * even an invalid id belongs to a shard, so that only one process refuses
+     * it
+     */
 
     shard = kvr_router_shard(&c->zone->router, (char *) worker.data,
                              worker.len);
@@ -58,7 +64,7 @@ ngx_http_kv_router_message_push(ngx_http_kv_router_consumer_t *c,
 
         for (i = 0; i < worker.len; i++) {
             if (worker.data[i] < 0x20 || worker.data[i] > 0x7e) {
-                worker.data[i] = '?';           /* no lines of its own */
+                worker.data[i] = '?';           /* an id can't add log lines */
             }
         }
 

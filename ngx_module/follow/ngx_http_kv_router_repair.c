@@ -51,8 +51,8 @@ ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c)
 
 
 /*
- * After a subscription, or a lease: what was published before it is in the
- * logs.
+ * Called after a subscription, or when a lease was taken: messages that were
+ * published before are only in the logs.
  */
 
 void
@@ -112,7 +112,7 @@ ngx_http_kv_router_repair_run(ngx_http_kv_router_consumer_t *c)
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REPAIRS; i++) {
 
-        /* each time another one is the first */
+        /* begin with another repair each time */
 
         r = &c->repairs[(c->turn / 2 + i) % NGX_HTTP_KV_ROUTER_REPAIRS];
 
@@ -201,7 +201,7 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
             (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_started, 1);
         }
 
-        /* lazily: there may be nothing to repair for days */
+        /* connect only now: there may be nothing to repair for days */
 
         ngx_http_kv_router_redis_open(&c->repairer);
 
@@ -344,7 +344,7 @@ ngx_http_kv_router_repair_last_entry(ngx_http_kv_router_consumer_t *c,
         }
     }
 
-    /* where the log leads to is known; is there a shorter way? */
+    /* the end of the log is known: a snapshot may be a shorter way to it */
 
     r->state = ngx_http_kv_router_repair_ask_pointer;
 
@@ -454,7 +454,7 @@ ngx_http_kv_router_repair_entry(ngx_http_kv_router_consumer_t *c,
 
     case KVR_INGEST_GAP:
 
-        /* the entry before it was refused */
+        /* the log's entry before this one was refused */
 
         r->failed = 1;
 
@@ -534,7 +534,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     slot = &c->slots[r->slot];
 
-    /* the snapshot aside needs the log, which can't be read */
+    /* the snapshot aside is of no use without the log, which can't be read */
 
     if (r->snapshot) {
         kvr_snapshot_destroy(r->snapshot);
@@ -549,7 +549,7 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     if (ngx_http_kv_router_repair_behind(&cursor, &slot->missing)) {
 
-        /* not in the log either */
+        /* the missing messages are not in the log either: try a snapshot */
 
         if (!r->given_up) {
             r->late = 1;
@@ -567,7 +567,10 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
 
     } else if (r->begun && !r->failed && !(slot->wanted && cursor.epoch)) {
 
-        /* else more may be missing, and the next one, which begins, ends it */
+        /*
+         * a repair that is still wanted may find more messages missing, and
+         * makes this call at its own end
+         */
 
         rc = ngx_http_kv_router_repair_rc(
                  kvr_ingest_repair_end(c->ingest, (char *) r->worker.data,
@@ -599,7 +602,10 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_snapshot_later(c, r);
 
     if (r->look && !r->begun) {
-        /* nothing was found, as so often */
+        /*
+         * a look that found nothing to repair is not counted: looks are
+         * frequent
+         */
 
     } else if (r->failed) {
         (void) ngx_atomic_fetch_add(&c->zone->sh->repairs_failed, 1);

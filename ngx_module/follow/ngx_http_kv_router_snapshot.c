@@ -13,10 +13,16 @@
 #include <wire/kvr_pointer.h>
 
 
-/* times that a repair looks at the pointer: parts expire under its hands */
+/*
+ * the maximum number of times that a repair reads the pointer: parts can
+ * expire while a repair reads them
+ */
 #define NGX_HTTP_KV_ROUTER_LOOKS        4
 
-/* milliseconds between looks, growing; slots looked at in one tick */
+/*
+ * the minimum and maximum milliseconds between looks, and the number of slots
+ * looked at in one tick
+ */
 #define NGX_HTTP_KV_ROUTER_LOOK_MIN     200
 #define NGX_HTTP_KV_ROUTER_LOOK_MAX     5000
 #define NGX_HTTP_KV_ROUTER_TICK         1024
@@ -92,7 +98,7 @@ ngx_http_kv_router_snapshot_pointer(ngx_http_kv_router_consumer_t *c,
 }
 
 
-/* NGX_DECLINED: there is none */
+/* NGX_DECLINED: there is no pointer. */
 
 static ngx_int_t
 ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
@@ -151,7 +157,7 @@ ngx_http_kv_router_snapshot_parse(ngx_http_kv_router_consumer_t *c,
 
 
 /*
- * The log is preferred where it leads on from what we have: it is less to
+ * If the log leads on from the cursor, the log is preferred: there is less to
  * read.
  */
 
@@ -284,7 +290,7 @@ ngx_http_kv_router_snapshot_part(ngx_http_kv_router_consumer_t *c,
 }
 
 
-/* a slice of what is open; NGX_OK: it is done */
+/* Applies a slice of the open data; NGX_OK: all of it is applied. */
 
 static ngx_int_t
 ngx_http_kv_router_snapshot_step(ngx_http_kv_router_consumer_t *c,
@@ -318,7 +324,10 @@ ngx_http_kv_router_snapshot_step(ngx_http_kv_router_consumer_t *c,
 }
 
 
-/* a newer one was written meanwhile, or the pointer lies */
+/*
+ * A part is missing: a newer snapshot was written meanwhile, or the pointer
+ * names parts that do not exist.
+ */
 
 static ngx_int_t
 ngx_http_kv_router_snapshot_expired(ngx_http_kv_router_consumer_t *c,
@@ -362,7 +371,7 @@ ngx_http_kv_router_snapshot_swap(ngx_http_kv_router_consumer_t *c,
         return ngx_http_kv_router_snapshot_give_up(c, r);
     }
 
-    /* and from there on all that the log has */
+    /* behind the snapshot, read the log to its end */
 
     r->last.epoch = r->head.epoch;
     r->last.seq = UINT64_MAX;
@@ -376,7 +385,10 @@ ngx_http_kv_router_snapshot_swap(ngx_http_kv_router_consumer_t *c,
                        "too", &c->zone->name, &r->worker, r->head.epoch,
                        r->head.seq);
 
-        /* messages behind it are in the view already: once more, aside */
+        /*
+         * the current view has the messages behind the snapshot, the new view
+         * has not: apply them again, to the view aside
+         */
 
         r->aside = 1;
         r->seq = r->head.seq;
@@ -467,7 +479,7 @@ ngx_http_kv_router_snapshot_useless(ngx_http_kv_router_consumer_t *c,
 
     ngx_http_kv_router_snapshot_trouble(c, r, kind, detail);
 
-    /* not once more */
+    /* do not load this snapshot again */
 
     slot = &c->slots[r->slot];
     slot->useless.epoch = r->head.epoch;
@@ -501,7 +513,7 @@ ngx_http_kv_router_snapshot_give_up(ngx_http_kv_router_consumer_t *c,
         return NGX_AGAIN;
     }
 
-    /* a new epoch is read from its first message on */
+    /* if the epoch is new, its log is read from the first message on */
 
     r->seq = (cursor.epoch == r->last.epoch) ? cursor.seq : 0;
     r->state = ngx_http_kv_router_repair_ask_page;

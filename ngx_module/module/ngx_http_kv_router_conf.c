@@ -253,7 +253,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* "name:size"; the whole parameter is shown, as in other modules of nginx. */
+/* Reads "name:size"; an error shows all of the parameter, as nginx's do. */
 
 static char *
 ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
@@ -289,7 +289,7 @@ ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
 }
 
 
-/* The zone that a directive's first argument names. */
+/* Finds the zone that the first argument of a directive names. */
 
 static ngx_http_kv_router_zone_t *
 ngx_http_kv_router_conf_zone(ngx_conf_t *cf, ngx_command_t *cmd)
@@ -363,7 +363,7 @@ ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    /* two may be missed */
+    /* the report of a worker stays valid if two scrapes are missed */
 
     zone->report_ms = 3 * zone->scrape.interval + zone->scrape.timeout;
 
@@ -464,7 +464,7 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* As in "server" of an upstream: names are resolved at start. */
+/* Names are resolved at start, as names in "server" of an upstream are. */
 
 static char *
 ngx_http_kv_router_worker_address(ngx_conf_t *cf, ngx_str_t *value,
@@ -537,7 +537,7 @@ ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value, void *field)
 }
 
 
-/* kv_router_status, kv_router_api: a zone, and the location's handler */
+/* kv_router_status, kv_router_api: sets the location's zone and handler. */
 
 char *
 ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)

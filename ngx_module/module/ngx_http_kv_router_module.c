@@ -11,7 +11,7 @@
 
 #define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
 #define NGX_HTTP_KV_ROUTER_TEND_MORE     5      /* ms, while work is left */
-#define NGX_HTTP_KV_ROUTER_TEND_SLICE    500    /* us of that work */
+#define NGX_HTTP_KV_ROUTER_TEND_SLICE    500    /* us of such work */
 #define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
 
 
@@ -231,9 +231,9 @@ ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf)
 
 
 /*
- * "if" and "limit_except" make locations of their own inside the one that has
- * the handler: they go on with its zone, and "limit_except", which gets no
- * handler from nginx, with the handler as well.
+ * "if" and "limit_except" make locations inside the location that has the
+ * handler.  An inner location inherits the zone.  nginx gives a location of
+ * "limit_except" no handler, so that it must inherit the handler as well.
  */
 
 static char *
@@ -344,7 +344,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     }
 
     if (rc != KVR_OK) {
-        /* requests are routed nevertheless, by the data that can be read */
+        /* requests are routed nevertheless, with the data that can be read */
         ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
                       "kv_router_zone \"%V\": %s", &zone->name,
                       rc == KVR_BUSY ? "another process keeps its lock"
@@ -383,7 +383,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 }
 
 
-/* Maintains a zone, also after processes died: each 100 ms. */
+/* Maintains a zone each 100 ms, and cleans up after processes that died. */
 
 static void
 ngx_http_kv_router_tend(ngx_event_t *ev)

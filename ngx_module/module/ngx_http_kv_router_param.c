@@ -223,13 +223,13 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
         break;
     }
 
-    /* no least value is negative, as NGX_ERROR is */
+    /* NGX_ERROR is negative, and no minimum is: NGX_ERROR fails this check */
 
     return *n >= param->least && *n <= param->most ? NGX_OK : NGX_ERROR;
 }
 
 
-/* The request line can contain no other characters. */
+/* Is the value a path of characters that a request line can contain? */
 
 static ngx_int_t
 ngx_http_kv_router_param_uri(ngx_str_t *value)
@@ -321,7 +321,7 @@ ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
 }
 
 
-/* As the configuration has it: 1d, 1h, 500ms, 0.001. */
+/* Writes a number as the configuration has it: 1d, 1h, 500ms, 0.001. */
 
 static u_char *
 ngx_http_kv_router_param_number(ngx_http_kv_router_param_e kind, int64_t n,

@@ -206,7 +206,7 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 }
 
 
-/* Local hashes in hexadecimal, 16 digits each, joined by commas. */
+/* Writes local hashes in hexadecimal, 16 digits each, joined by commas. */
 
 static ngx_int_t
 ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,

@@ -65,7 +65,7 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
             return NGX_ERROR;
         }
 
-        /* all pages that are left, in one piece */
+        /* take all pages that are left, as one contiguous area */
 
         size = shpool->pfree * ngx_pagesize;
 
@@ -77,7 +77,10 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->size = size;
 
 #ifdef MADV_HUGEPAGE
-        /* before it is touched; a wish, and most systems have none to give */
+        /*
+         * ask for huge pages before the area is touched; most systems have
+         * none
+         */
         (void) madvise(sh->base, size, MADV_HUGEPAGE);
 #endif
 

@@ -36,9 +36,9 @@ typedef struct {
 struct ngx_http_kv_router_checks_s {
     ngx_http_kv_router_zone_t      *zone;
     ngx_event_t                     tick;
-    ngx_connection_t                dummy;     /* of the tick */
+    ngx_connection_t                dummy;     /* fd of the tick */
     ngx_log_t                       log;
-    ngx_uint_t                      next;      /* to be looked at first */
+    ngx_uint_t                      next;      /* first of the next tick */
     ngx_uint_t                      running;
     ngx_http_kv_router_check_t      all[NGX_HTTP_KV_ROUTER_CHECKS];
 };
@@ -72,7 +72,7 @@ ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
 
     checks->zone = zone;
 
-    /* a worker that is down would say so each time */
+    /* nginx would log each failed connection: a worker may be down for long */
 
     checks->log = *cycle->log;
     checks->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_CRIT);
@@ -155,7 +155,10 @@ ngx_http_kv_router_checks_tick(ngx_event_t *ev)
             continue;
         }
 
-        /* a tenth sooner or later, so that they don't come all at once */
+        /*
+         * a check is up to a tenth of the interval sooner or later, so that
+         * the checks of all workers do not come at once
+         */
 
         next = ngx_current_msec + zone->health.interval
                - zone->health.interval / 10
@@ -223,7 +226,7 @@ ngx_http_kv_router_check_start(ngx_http_kv_router_checks_t *checks,
         ngx_http_kv_router_check_done(check, why);
         return;
 
-    default: /* no memory, no descriptor: that is not the worker's fault */
+    default: /* lack of memory or descriptors is no fault of the worker */
         ngx_http_kv_router_check_free(check);
     }
 }
@@ -248,7 +251,7 @@ ngx_http_kv_router_check_answered(void *data, const kvr_http_answer_t *answer,
 }
 
 
-/* why: what is wrong; NULL: it passed */
+/* Ends a check.  why: the reason of the failure; NULL: the check passed. */
 
 static void
 ngx_http_kv_router_check_done(ngx_http_kv_router_check_t *check,

@@ -19,7 +19,7 @@
 
 #define NGX_HTTP_KV_ROUTER_SCRAPES       32     /* at a time, of a process */
 #define NGX_HTTP_KV_ROUTER_SCRAPES_TICK  50     /* ms, and as much jitter */
-#define NGX_HTTP_KV_ROUTER_SCRAPE_LATE   1000   /* ms, than its timeout */
+#define NGX_HTTP_KV_ROUTER_SCRAPE_LATE   1000   /* ms after its timeout */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MAX    (1024 * 1024 + KVR_HTTP_HEADER_MAX)
 
 
@@ -28,7 +28,7 @@ typedef struct {
     ngx_http_kv_router_client_t    *client;    /* NULL: free */
     uint32_t                        number;    /* of the worker */
     uint32_t                        generation;
-    uint64_t                        next_ms;   /* when it is due again */
+    uint64_t                        next_ms;   /* when the next is due */
 } ngx_http_kv_router_scrape_t;
 
 
@@ -37,7 +37,7 @@ struct ngx_http_kv_router_scraper_s {
     ngx_event_t                     tick;
     ngx_connection_t                dummy;     /* of the tick */
     ngx_log_t                       log;
-    ngx_uint_t                      next;      /* to be looked at first */
+    ngx_uint_t                      next;      /* first of the next tick */
     ngx_http_kv_router_scrape_t     all[NGX_HTTP_KV_ROUTER_SCRAPES];
 };
 
@@ -58,7 +58,7 @@ static void ngx_http_kv_router_report_json(const char *key, double value,
     yajl_gen g);
 
 
-/* of this process, used within one call */
+/* a buffer of this process, used within one call */
 static kvr_report_load_t  ngx_http_kv_router_reported[KVR_RANKS_MAX];
 
 
@@ -152,7 +152,7 @@ ngx_http_kv_router_scraper_tick(ngx_event_t *ev)
 
         h = &fleet->holders[(scraper->next + i) % fleet->n];
 
-        /* one of its ranks stands for the worker */
+        /* rank 0 stands for the worker, which is scraped once for all ranks */
 
         if (h->rank == 0
             && ngx_http_kv_router_scrape_start(scraper, h) == NGX_BUSY)
@@ -173,8 +173,8 @@ ngx_http_kv_router_scraper_tick(ngx_event_t *ev)
 
 
 /*
- * Does it fall to this process?  Then to no other until it must be over, also
- * if this one dies meanwhile.
+ * Claims the scrape of a worker.  No other process scrapes the worker before
+ * the scrape must be over, even if this process dies meanwhile.
  */
 
 static ngx_uint_t
@@ -203,7 +203,7 @@ ngx_http_kv_router_scrape_claim(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* NGX_BUSY: no more at a time. */
+/* NGX_BUSY: the maximum number of scrapes is running. */
 
 static ngx_int_t
 ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
@@ -246,7 +246,10 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
     s->number = number;
     s->generation = h->generation;
 
-    /* a tenth sooner or later, so that they don't come all at once */
+    /*
+     * a scrape is up to a tenth of the interval sooner or later, so that the
+     * scrapes of all workers do not come at once
+     */
 
     s->next_ms = ngx_current_msec + zone->scrape.interval
                  - zone->scrape.interval / 10
@@ -342,8 +345,8 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * Counts the result of a scrape.  Logs the first failure, and the first
- * success after failures, a sign that the worker is back.
+ * Counts the result of a scrape.  Logs the first failure; after failures, logs
+ * the first success, which shows that the worker is back.
  */
 
 static void

@@ -15,7 +15,7 @@
 #define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
 #define NGX_HTTP_KV_ROUTER_DELAY_MAX       3000
 
-/* bytes; hiredis moves what is left in its buffer after each few replies */
+/* bytes of a read: after a few replies hiredis moves what is left */
 #define NGX_HTTP_KV_ROUTER_READ            16384
 /* bytes read in one turn of the event loop, about 0.2 ms of work */
 #define NGX_HTTP_KV_ROUTER_READ_TURN       (256 * 1024)
@@ -297,7 +297,10 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
     r->peer.log = &r->log;
     r->peer.log_error = NGX_ERROR_INFO;
 
-    /* nginx logs by itself what fails here: once is enough */
+    /*
+     * nginx logs a failure here itself: while the server is known to be down,
+     * failures are not logged again
+     */
 
     if (server->down) {
         r->log.log_level = NGX_LOG_EMERG;

@@ -152,7 +152,7 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
 }
 
 
-/* patterns are a prefix and '*': what the star stands for is the worker */
+/* A pattern is a prefix and '*': the star stands for the worker's id. */
 
 static char *
 ngx_http_kv_router_redis_channel(ngx_conf_t *cf, ngx_str_t *value, void *field)
@@ -195,7 +195,7 @@ ngx_http_kv_router_redis_channel(ngx_conf_t *cf, ngx_str_t *value, void *field)
         return NGX_CONF_OK;
     }
 
-    /* the channel of one worker, whose id may have colons */
+    /* without a star, the channel is one worker's; the id may have colons */
 
     p = ngx_strlchr(value->data, value->data + value->len, ':');
 

@@ -50,7 +50,7 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
                    &server->user, server->password.len ? "a" : "no",
                    server->db);
 
-    /* answered by an error when a password is missing or data is loaded */
+    /* if Redis needs a password or is loading data, PING gets an error */
 
     ngx_str_set(&args[0], "PING");
 
@@ -90,7 +90,10 @@ ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
 
         if (auth) {
 
-            /* an answer to AUTH may repeat the password: the code only */
+            /*
+             * an error of AUTH may repeat the password: log only its first
+             * word
+             */
 
             p = ngx_strlchr(text.data, text.data + text.len, ' ');
             if (p) {

@@ -10,9 +10,12 @@
 #include "ngx_http_kv_router_redis.h"
 
 
-/* bytes of its buffer that hiredis keeps when it is empty */
+/* bytes of a reader's buffer that hiredis keeps while the buffer is empty */
 #define NGX_HTTP_KV_ROUTER_READER_KEEP     (256 * 1024)
-/* elements of an array: pages have 128 entries; hiredis would believe any */
+/*
+ * the maximum number of elements of an array: a page has 128 entries, and
+ * hiredis would accept any number
+ */
 #define NGX_HTTP_KV_ROUTER_ELEMENTS        4096
 
 
@@ -27,7 +30,10 @@ static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
     ngx_http_kv_router_elements_t elements);
 
 
-/* hiredis's own functions that make replies, but for arrays without bound */
+/*
+ * the functions of hiredis that make replies; only the function for arrays is
+ * replaced, because hiredis does not bound arrays
+ */
 
 static redisReplyObjectFunctions    ngx_http_kv_router_redis_objects;
 

@@ -10,7 +10,7 @@
 #include "ngx_http_kv_router_redis.h"
 
 
-/* milliseconds, when resolver_timeout is not set there */
+/* milliseconds, if resolver_timeout is not set */
 #define NGX_HTTP_KV_ROUTER_RESOLVE  30000
 
 
@@ -57,7 +57,7 @@ ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r)
 
     r->resolving = ctx;
 
-    /* may call the handler at once */
+    /* ngx_resolve_name() may call the handler at once */
 
     if (ngx_resolve_name(ctx) != NGX_OK) {
         r->resolving = NULL;

@@ -12,7 +12,7 @@
 
 #if (NGX_SSL)
 
-#define NGX_HTTP_KV_ROUTER_SSL_DEPTH  10        /* of chains */
+#define NGX_HTTP_KV_ROUTER_SSL_DEPTH  10        /* certificates of a chain */
 
 
 static void ngx_http_kv_router_redis_ssl_handler(ngx_connection_t *c);
@@ -105,7 +105,7 @@ ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r)
 
     name = ngx_http_kv_router_redis_ssl_name(r, &literal);
 
-    /* RFC 6066: addresses are no names here */
+    /* RFC 6066: an IP address must not be sent as the server's name */
 
     if (!literal
         && SSL_set_tlsext_host_name(c->ssl->connection, (char *) name->data)

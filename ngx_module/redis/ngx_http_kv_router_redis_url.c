@@ -106,7 +106,7 @@ ngx_http_kv_router_redis_url_addrs(ngx_conf_t *cf,
     server->naddrs = u.naddrs;
 
     if (is_unix) {
-        server->host.len = 0;               /* no resolver is asked for it */
+        server->host.len = 0;               /* a path is never resolved */
 
     } else {
         server->literal = ngx_parse_addr(cf->pool, &addr, server->host.data,

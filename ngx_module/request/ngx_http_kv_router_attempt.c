@@ -69,7 +69,7 @@ static const char *ngx_http_kv_router_attempt_name(ngx_uint_t end);
 
 /* ---- candidates --------------------------------------------------------- */
 
-/* NULL: another worker has the number now; *health: the worker's record */
+/* NULL: another worker has the number now; *health: the worker's record. */
 
 static ngx_http_kv_router_holder_t *
 ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
@@ -203,7 +203,7 @@ ngx_http_kv_router_attempt_init(ngx_conf_t *cf)
 
     for (i = 0; i < umcf->upstreams.nelts; i++) {
 
-        /* none: an address in a "proxy_pass", which has no balancer */
+        /* the upstream is an address in "proxy_pass", and has no balancer */
 
         if (uscfp[i]->srv_conf == NULL) {
             continue;
@@ -348,8 +348,9 @@ ngx_http_kv_router_attempt_save_session(ngx_peer_connection_t *pc, void *data)
 
 
 /*
- * An attempt is over.  The worker is rid of it, whatever the client still has
- * to be sent: so is its load, unless there may be another attempt.
+ * An attempt is over.  The worker has done its work, even if the client has
+ * not received all of the answer yet: the load is released, unless another
+ * attempt may follow.
  */
 
 static void
@@ -482,7 +483,7 @@ ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
     u = r->upstream;
     c = pc->connection;
 
-    /* of a connection that failed at once, u still has what was before */
+    /* if a connection fails at once, u has the values of the attempt before */
 
     if (c == NULL) {
         return state & NGX_PEER_FAILED ? (ngx_uint_t) KVR_FAILED_CONNECT
@@ -565,8 +566,8 @@ ngx_http_kv_router_attempt_complete(ngx_http_request_t *r)
 
 
 /*
- * As everywhere in nginx: statuses are failures when proxy_next_upstream has
- * them, whether or not there is a next one.
+ * If proxy_next_upstream lists a status, the status is a failure, even if no
+ * worker is left to try.  Other modules of nginx do the same.
  */
 
 static ngx_uint_t
@@ -611,7 +612,7 @@ ngx_http_kv_router_attempt_bad_status(ngx_http_request_t *r)
 }
 
 
-/* The milliseconds of the Retry-After of a 503; 0: it has none. */
+/* Reads a 503's Retry-After in milliseconds; 0: there is none. */
 
 static ngx_msec_t
 ngx_http_kv_router_attempt_pause(ngx_http_request_t *r)

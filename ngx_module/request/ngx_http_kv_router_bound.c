@@ -37,7 +37,7 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* Ranks of a worker lie side by side. */
+/* The list has all ranks of a worker next to one another. */
 
 uint32_t
 ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c, uint32_t n)

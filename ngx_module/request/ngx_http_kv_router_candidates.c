@@ -24,15 +24,15 @@ static ngx_int_t ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx);
 
 
 /*
- * The matches of a lookup: a buffer of this process, used within one call, of
- * one for each rank of max_workers.
+ * The matches of a lookup: a buffer of this process, used within one call,
+ * with an element for each rank of max_workers.
  */
 
 static kvr_match_t  *ngx_http_kv_router_matches;
 static uint32_t      ngx_http_kv_router_matches_size;
 
 
-/* Is id in the list, whose ids are joined by commas or blanks? */
+/* Is id in the list?  Commas or blanks separate the ids of the list. */
 
 static ngx_uint_t
 ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id)
@@ -95,7 +95,7 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* 0: it is out, by its health */
+/* 0: the holder is unhealthy and can't be a candidate. */
 
 static ngx_uint_t
 ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
@@ -284,7 +284,10 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* Candidates, then what of the prompt each has. */
+/*
+ * Lists the candidates, then finds the part of the prompt that each of them
+ * has.
+ */
 
 static ngx_int_t
 ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)

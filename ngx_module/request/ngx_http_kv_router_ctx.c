@@ -70,7 +70,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     }
 
     if (ctx) {
-        /* routed by another zone before: that is over now */
+        /* another zone routed the request before: that routing ends now */
         ngx_http_kv_router_cleanup(ctx);
         rank_sent = ctx->rank_sent;
 
@@ -127,11 +127,11 @@ ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
 
     buffer = &ctx->buffers[which];
 
-    /* a decision that was made stands on what it has */
+    /* if a decision was made, it refers to the old buffer: keep that buffer */
 
     if (size > buffer->size || ctx->reserved) {
 
-        /* doubled: what is left behind is bounded */
+        /* each size is twice the last, which bounds the memory left behind */
 
         if (size > buffer->size) {
             size = ngx_max(size, 2 * buffer->size);

@@ -207,7 +207,10 @@ ngx_http_kv_router_fleet_string(ngx_pool_t *pool, ngx_str_t *s,
 }
 
 
-/* "host:port", "[v6]:port"; the brackets stay: the balancer wants them */
+/*
+ * Splits "host:port" or "[v6]:port"; the balancer needs the brackets, so that
+ * they stay.
+ */
 
 static void
 ngx_http_kv_router_fleet_split(ngx_http_kv_router_holder_t *h)

@@ -13,7 +13,10 @@
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
-/* by holder, for all lookups of this process: each sets what it reads */
+/*
+ * One element for each holder.  All lookups of this process share the array:
+ * each lookup sets the elements that it reads.
+ */
 
 static kvr_inflight_depth_t  *ngx_http_kv_router_depths;
 static ngx_uint_t             ngx_http_kv_router_ndepths;
@@ -23,7 +26,7 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 
 /*
  * Blocks that a candidate has by predictions count as held in device.  Blocks
- * of the prompt that are in flight there are not counted as new load.
+ * of the prompt that are in flight to the candidate are not new load.
  */
 
 ngx_int_t
@@ -191,8 +194,8 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 /* ---- afterwards --------------------------------------------------------- */
 
 /*
- * An answer that is streamed has an event for each token, or for a few; each
- * ends with an empty line.
+ * A streamed answer has an event for each token, or for a few tokens.  An
+ * empty line ends an event.
  */
 
 void

@@ -24,8 +24,9 @@ static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Buffers of this process, used within one call.  That for the token ids of a
- * body grows to the most that were needed, bounded by kv_router_max_tokens.
+ * Buffers of this process, used within one call.  The buffer for the token ids
+ * of a body grows to the maximum number of ids seen, which
+ * kv_router_max_tokens bounds.
  */
 
 static uint32_t     *ngx_http_kv_router_tokens;
@@ -34,8 +35,8 @@ static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
 /*
- * The body in one piece.  NGX_HTTP_KV_ROUTER_NO_BODY, or _BAD_BODY when it
- * can't be read.
+ * Reads the body into one buffer.  If there is no body, returns
+ * NGX_HTTP_KV_ROUTER_NO_BODY; if the body can't be read, returns _BAD_BODY.
  */
 
 static ngx_uint_t
@@ -105,9 +106,10 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Finds the token ids of the body, its model and its salt; model and salt are
- * NULL where there are none, and else in the body or in *prompt.  Returns an
- * NGX_HTTP_KV_ROUTER_…: BY_POLICY when there are ids to be hashed.
+ * Finds the token ids, the model and the salt of the body.  If the model or
+ * the salt is missing, its pointer is NULL; otherwise it points into the body
+ * or into *prompt.  Returns an NGX_HTTP_KV_ROUTER_…: BY_POLICY if there are
+ * ids to be hashed.
  */
 
 static ngx_uint_t
@@ -139,7 +141,7 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
         n = ngx_min(ngx_max(n, 65536), zone->max_tokens);
 
-        /* at a cache line's start: a tenth faster to hash by AVX2 */
+        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
 
         p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
         if (p == NULL) {
@@ -188,8 +190,9 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Copies the workers and the model that are named, or, where no model is, that
- * of the body.  body: NULL when none was searched: the model stays.
+ * Copies the names of the workers and of the model.  If no model is named, the
+ * body's model is copied.  If body is NULL, no body was searched, and the
+ * model stays as it is.
  */
 
 static ngx_int_t

@@ -57,7 +57,7 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 }
 
 
-/* The reservation is for candidate i from now on, and its load there. */
+/* Moves the reservation of the request, and its load, to candidate i. */
 
 static void
 ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
@@ -71,7 +71,7 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     c = &ctx->candidates[i];
     ctx->chosen = c;
 
-    /* a worker that fails fails with all its ranks */
+    /* if a worker fails, all its ranks fail: none of them is tried again */
 
     for (k = 0; k < ctx->ncandidates; k++) {
         if (ctx->candidates[k].worker == c->worker) {
@@ -139,7 +139,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         ctx->nranked = n;
     }
 
-    /* in headers, perhaps */
+    /* the reason may be sent in a header: control characters become spaces */
 
     for (n = 0; n < ctx->reason.len; n++) {
         if (ctx->reason.data[n] < 0x20 || ctx->reason.data[n] == 0x7f) {
@@ -147,7 +147,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         }
     }
 
-    /* a worker that only prefills can't be retried at */
+    /* a worker that only prefills must not get a retry of a decode request */
 
     for (k = 0; k < ctx->ncandidates; k++) {
         ctx->tried[k] = ctx->candidates[k].role == KVR_ROLE_PREFILL
@@ -271,9 +271,9 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 /* ---- the balancer ------------------------------------------------------- */
 
 /*
- * The next candidate that was not tried and is healthy now: in the policy's
- * order, then by overlap and load.  UINT32_MAX: none.  anyhow: unhealthy
- * candidates, too.
+ * Finds the next candidate that was not tried and is healthy now: in the
+ * policy's order, then by overlap and load.  UINT32_MAX: there is none.  If
+ * anyhow is set, unhealthy candidates count, too.
  */
 
 static uint32_t
@@ -352,7 +352,7 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
             return next;
         }
 
-        /* failed, or its probe is another request since we looked */
+        /* the worker failed meanwhile, or another request probes it */
 
         next = UINT32_MAX;
     }
@@ -389,8 +389,9 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     }
 
     /*
-     * a first try of a request that was tried before is an internal redirect
-     * back to an engine: it takes the next one as well
+     * if an internal redirect leads back to an engine, the balancer makes a
+     * first try for a request that was tried before.  Such a try, too, takes
+     * the next candidate.
      */
 
     ngx_http_kv_router_bound_begin(ctx);
@@ -499,7 +500,10 @@ ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 }
 
 
-/* After all tries it is no worker's answer: an error's, or elsewhere's. */
+/*
+ * After all tries, the answer comes from nginx's error page or from another
+ * location, not from a worker.
+ */
 
 static ngx_int_t
 ngx_http_kv_router_header_filter(ngx_http_request_t *r)
@@ -518,8 +522,8 @@ ngx_http_kv_router_header_filter(ngx_http_request_t *r)
 
 
 /*
- * The first byte of an answer ends the prefill; the last one the request's
- * load at the engine, although the client's connection may linger.
+ * The first byte of an answer ends the prefill.  The last byte ends the
+ * request's load at the engine, although the client may still be receiving.
  */
 
 static ngx_int_t
@@ -577,7 +581,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 }
 
 
-/* Gives all reservations of the request back: its context ends. */
+/* Gives back all reservations of a request when its context ends. */
 
 static void
 ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)

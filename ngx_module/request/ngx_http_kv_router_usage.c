@@ -21,8 +21,8 @@ static void ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * A piece of the answer.  What is in a file is not read: a gap before the end
- * makes what came earlier worthless.
+ * Looks for the usage in a part of the answer.  A buffer in a file is not
+ * read: after such a gap, the text read before is worthless.
  */
 
 void
@@ -97,7 +97,10 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    /* by its events alone; what is in lower tiers is found, too */
+    /*
+     * the blocks known by the worker's events, without predicted ones; blocks
+     * in lower tiers count, because the engine finds them, too
+     */
 
     known = c->predicted && c->disk == c->device ? c->device - c->predicted
                                                  : c->disk;

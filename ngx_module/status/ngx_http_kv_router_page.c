@@ -189,7 +189,7 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* The watchdog's verdict on a worker, below the table. */
+/* Shows the watchdog's verdict on a worker, below the table. */
 
 static void
 ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,
@@ -264,7 +264,7 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* Of its ranks together. */
+/* Shows the sums over all ranks of a worker. */
 
 static void
 ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
@@ -311,7 +311,7 @@ ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a, int64_t ms)
 }
 
 
-/* Whatever was written into a configuration, a call of the API, or Redis. */
+/* Escapes text, whose origin is a configuration, the API, or Redis. */
 
 static void
 ngx_http_kv_router_page_text(ngx_http_kv_router_answer_t *a,

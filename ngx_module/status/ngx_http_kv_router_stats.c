@@ -24,7 +24,7 @@ static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen g);
 
 
-/* by NGX_HTTP_KV_ROUTER_BY_POLICY and the following */
+/* Indexed by NGX_HTTP_KV_ROUTER_BY_POLICY and the values after it. */
 
 static const char  *ngx_http_kv_router_why_names[] = {
     "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
@@ -84,7 +84,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     s = kvr_router_worker(&zone->router, slot);
 
-    /* numbers of their own each: one may be newer than another */
+    /* each number is read by itself: one number may be newer than another */
 
     w->slot = slot;
     w->stream = s->stream;
@@ -152,7 +152,7 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
 
     kvr_load_read(&zone->router.load, holder, kvr_load32(&w->generation), row);
 
-    /* while others count, the sum may be below zero for a moment */
+    /* while other processes count, a sum may be below zero for a moment */
 
     row->active = ngx_max(row->active, 0);
     row->prefills = ngx_max(row->prefills, 0);
@@ -338,7 +338,7 @@ ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     for (i = 0; i < n; i++) {
 
-        /* one that is just being changed is there the next time */
+        /* a worker that is being changed now is shown at the next call */
 
         if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
             ngx_http_kv_router_worker_json(zone, &w, g);

@@ -11,9 +11,9 @@
 /* the values of a scrape: read once, written metric by metric */
 
 typedef struct {
-    ngx_uint_t                      worker;    /* index of the array */
+    ngx_uint_t                      worker;    /* index in workers */
     ngx_http_kv_router_load_t       load;
-    kvr_report_load_t               report;    /* -1: nothing */
+    kvr_report_load_t               report;    /* -1: not reported */
 } ngx_http_kv_router_rank_t;
 
 
@@ -256,7 +256,10 @@ ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
 }
 
 
-/* Writes the name and the labels that all have; more of them may follow. */
+/*
+ * Writes the name and the labels that all metrics of workers have; more labels
+ * may follow.
+ */
 
 static void
 ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
@@ -551,7 +554,7 @@ ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
 }
 
 
-/* offset: of milliseconds in a worker; negative ones have no sample */
+/* offset: of the milliseconds in a worker; a negative value has no sample. */
 
 static void
 ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s, const char *name,
@@ -578,7 +581,7 @@ ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s, const char *name,
 }
 
 
-/* offset: of what the fields are of, in a worker */
+/* offset: in a worker, of the structure that has the fields f. */
 
 static void
 ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
@@ -602,7 +605,7 @@ ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
 }
 
 
-/* A reason that never occurred has no sample: there are many. */
+/* A reason that never occurred has no sample: there are many reasons. */
 
 static void
 ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,

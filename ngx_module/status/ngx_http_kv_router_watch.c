@@ -8,15 +8,15 @@
 #include "ngx_http_kv_router_stats.h"
 
 
-/* milliseconds that a worker may be silent after we began to listen */
+/* milliseconds that a worker may be silent after this router subscribed */
 
 #define NGX_HTTP_KV_ROUTER_WATCH_SILENCE  60000
 
-/* and between two looks */
+/* milliseconds between two looks at all workers */
 
 #define NGX_HTTP_KV_ROUTER_WATCH_PERIOD   5000
 
-/* lookups without a match that are no accident any more */
+/* the number of lookups without a match that can't be an accident any more */
 
 #define NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS  1000
 

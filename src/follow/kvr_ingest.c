@@ -150,7 +150,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
 
-    /* an envelope is one also when what it wraps can't be read */
+    /* an envelope counts as an envelope even if its payload can't be read */
 
     enveloped = in->msg.form == KVR_FORM_ENVELOPE;
 
@@ -435,14 +435,20 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
             }
 
             if (in->msg.empty && in->msg.form != KVR_FORM_ENVELOPE) {
-                /* not quite: there is an event behind the first value */
+                /*
+                 * the message is not quite empty: an event is behind the first
+                 * value
+                 */
                 kvr_ingest_source(in, w);
             }
 
             if (in->msg.form == KVR_FORM_ENVELOPE
                 && in->event.source < w->stream.at)
             {
-                /* applied by a process that did not come to the end */
+                /*
+                 * a process which did not finish the message applied the event
+                 * before
+                 */
                 kvr_decoder_window(in->decoder, w->stream.window);
                 used += 1 + in->event.nhandles / 16;
                 continue;
@@ -454,8 +460,9 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
         used += 1 + kvr_ingest_part(in, w, blocks - used);
 
         /*
-         * Stored at once: later clears of the message may be of other ranks,
-         * and a process that goes on with the message must know the loss.
+         * The loss is stored at once: later clears of the message may be of
+         * other ranks, and another process that goes on with the message must
+         * know the loss.
          */
 
         if (in->refused > refused) {
@@ -477,7 +484,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
 }
 
 
-/* About so many blocks of the event; returns how many they were. */
+/* Applies about `blocks` blocks of the event; returns the number applied. */
 
 static uint32_t
 kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
@@ -501,8 +508,8 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
     rc = kvr_ingest_event(in, w, &part);
 
     /*
-     * An engine's blocks that are not taken may be told from those that are;
-     * those behind a block that it told of before are taken again.
+     * if a part of an engine's event is declined, the next part may still be
+     * taken, namely behind a block that the engine announced before
      */
 
     in->halfway = in->done < ev->nhandles && in->refused == refused
@@ -514,15 +521,15 @@ kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w, uint32_t blocks)
 
 
 /*
- * 0: the event must not be cut; else the maximum number of blocks of one of
- * the event's handles, or 1 if the event has local hashes.
+ * Returns 0 if the event must not be cut; else the maximum number of blocks
+ * of one of the event's handles, or 1 if the event has local hashes.
  *
- * The cursor counts complete events: if a process stops in an event, the event
- * is applied again from the log.  So only events that can be applied twice are
- * cut, if they came in envelopes; messages without envelope are never read
- * again.  An offload is not cut: a block is restored together with the blocks
- * before it that are gone.  Of a RouterEvent the first part has the number: if
- * that part must not be applied, the other parts are not.
+ * The cursor counts complete events: if a process stops in an event, the
+ * event is applied again from the log.  Therefore, of events in envelopes,
+ * only those are cut that can be applied twice.  Messages without envelope
+ * are never read again.  An offload is not cut: a block is restored together
+ * with the missing blocks before it.  If a RouterEvent is cut, its first part
+ * has the number: if that part must not be applied, the other parts are not.
  */
 
 static uint32_t
@@ -548,7 +555,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
         return kvr_span_longest(in->shard, in->worker, ev);
     }
 
-    /* all blocks of a refused event are refused */
+    /* if an event is refused, all its blocks are refused */
 
     if (kvr_span_of(ev, in->shard->params, &span, &n) != KVR_WHY_NONE
         || n != ev->nhandles)
@@ -569,7 +576,7 @@ kvr_ingest_warning(kvr_ingest_t *in, char text[KVR_WARNING_LEN])
 }
 
 
-/* The rest of the message, or all of it (warned of before), is unreadable. */
+/* Refuses what can't be read: the rest of the message, or all of it. */
 
 static void
 kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
@@ -588,7 +595,7 @@ kvr_ingest_broken(kvr_ingest_t *in, kvr_worker_t *w)
 }
 
 
-/* All of the message is applied: the cursor moves on. */
+/* Moves the cursor on: all of the message is applied. */
 
 static void
 kvr_ingest_finish(kvr_ingest_t *in, kvr_worker_t *w)

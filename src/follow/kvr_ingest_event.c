@@ -115,7 +115,10 @@ kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         }
 
     } else if (w->stream.window) {
-        /* all so far was of another window, whose removals don't count */
+        /*
+         * the blocks are of another window, whose removals are not applied:
+         * drop the blocks
+         */
         kvr_shard_clear_worker(k, in->worker);
     }
 
@@ -123,7 +126,7 @@ kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 }
 
 
-/* An event as it left the engine. */
+/* Applies an event as it left the engine. */
 
 static kvr_rc_t
 kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
@@ -161,7 +164,7 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
                          ? kvr_decoder_detail(in->decoder) : "");
     }
 
-    /* an event that is filtered can be of a group with another block size */
+    /* a filtered event may be of a group with another block size */
 
     if (ev->block_size && w->stream.engine_block_size != ev->block_size
         && (rc == KVR_OK || kvr_why_class(why) != KVR_WHY_IS_FILTERED))
@@ -174,8 +177,9 @@ kvr_ingest_bare(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
 
 
 /*
- * RouterEvents are numbered for each (worker, rank).  True when the event is
- * to be applied.  There is no log for them: what is missing stays missing.
+ * RouterEvents are numbered for each (worker, rank).  Returns true if the
+ * event must be applied.  RouterEvents have no log: missing events stay
+ * missing.
  */
 
 static bool
@@ -204,7 +208,7 @@ kvr_ingest_numbered(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
             return false;
         }
 
-        /* the numbers restart: so does this rank, other ranks may not */
+        /* the numbers restart: this rank restarted, others may not have */
 
         kvr_count(k, &w->counters.restarts, 1);
         kvr_shard_clear(k, holder);

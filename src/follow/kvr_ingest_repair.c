@@ -46,7 +46,7 @@ kvr_ingest_missing(kvr_ingest_t *in, kvr_cursor_t *last)
 }
 
 
-/* The lock, and the worker; where it answers KVR_OK the caller unlocks. */
+/* Takes the lock and finds the worker.  KVR_OK: the caller must unlock. */
 
 static kvr_rc_t
 kvr_ingest_enter(kvr_ingest_t *in, const char *worker, size_t len,
@@ -158,7 +158,7 @@ kvr_ingest_repair_failed(kvr_ingest_t *in, const char *worker, size_t len,
 
     s = &w->stream;
 
-    /* cursors never go back within an epoch */
+    /* within an epoch the cursor never goes back */
 
     if (epoch > s->epoch || (epoch == s->epoch && seq > s->seq)) {
         kvr_stream_skip(in->shard, w, epoch, seq);

@@ -17,15 +17,15 @@ struct kvr_snapshot_s {
     kvr_shard_t         *shard;
     kvr_decoder_t       *decoder;
     kvr_message_t        msg;
-    kvr_why_t            unread;        /* why no event of it can be read */
+    kvr_why_t            unread;        /* why no event of msg can be read */
     kvr_event_t          event;
-    uint32_t             done;          /* of its handles */
+    uint32_t             done;          /* applied handles */
     kvr_snapshot_head_t  head;          /* moves on with the log's entries */
-    uint64_t             number;        /* 0: none is built */
+    uint64_t             number;        /* 0: no view is being built */
     uint32_t             worker;        /* slot in the shard */
     uint32_t             generation;
     uint32_t             refused;       /* events */
-    bool                 entries;       /* of the log were opened */
+    bool                 entries;       /* log entries were opened */
     bool                 full;          /* a rank was dropped */
 };
 
@@ -76,8 +76,8 @@ kvr_snapshot_destroy(kvr_snapshot_t *s)
 /* ---- building ----------------------------------------------------------- */
 
 /*
- * To begin with, a snapshot that is behind the cursor is good enough: the log
- * may lead on.  At its end it is not.
+ * When a snapshot begins, a snapshot behind the cursor is good enough: the log
+ * may lead on from there.  When the snapshot ends, it must not be behind.
  */
 
 static bool
@@ -237,7 +237,10 @@ kvr_snapshot_open(kvr_snapshot_t *s, const void *bytes, size_t n,
 }
 
 
-/* The lock, and what is aside still this one's; else without the lock. */
+/*
+ * Takes the lock if the view aside is still the view of this snapshot;
+ * otherwise, returns without the lock.
+ */
 
 static kvr_rc_t
 kvr_snapshot_enter(kvr_snapshot_t *s, kvr_worker_t **w)
@@ -323,8 +326,8 @@ kvr_snapshot_step(kvr_snapshot_t *s, uint32_t blocks)
 
 
 /*
- * About so many blocks of the event, for a part may be a single one; returns
- * how many they were.
+ * Applies about `blocks` blocks of the event, at least one part of it; returns
+ * the number of blocks applied.
  */
 
 static uint32_t
@@ -384,7 +387,7 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
 
     if (rc == KVR_FULL) {
 
-        /* a hole that could not be written down cost all of the rank */
+        /* a hole that could not be recorded has dropped the whole rank */
 
         s->full = s->full
                   || kvr_fleet_holder_find(&k->fleet, s->worker, ev->rank,
@@ -474,9 +477,9 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
 
 
 /*
- * All old views go first: a lookup that still sees one of them began before
- * the membership's version changed, and will look again when it sees a new
- * one.
+ * All old views go first.  A lookup that still sees an old view began before
+ * the membership's version changed: when the lookup sees a new view, it looks
+ * again.
  */
 
 static void

@@ -35,7 +35,7 @@ kvr_stream_complete(kvr_shard_t *k, kvr_worker_t *w, bool complete)
 
     } else if (reason == KVR_DEG_INCOMPLETE) {
 
-        /* the publisher has its state again, the view may have not */
+        /* the publisher has its state again, the view may lack blocks */
 
         reason = w->stream.contiguous ? KVR_FINE : KVR_DEG_GAP;
     }
@@ -107,7 +107,7 @@ kvr_stream_missed(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 
     if (rank < KVR_RANKS_MAX) {
 
-        /* without space for the rank, nothing of the rank is held */
+        /* if there is no space for the rank, none of its blocks is held */
 
         (void) kvr_fleet_holder(&k->fleet, worker, rank, &holder);
         return;
@@ -154,7 +154,7 @@ kvr_stream_cleared(kvr_shard_t *k, uint32_t worker, uint32_t rank)
 }
 
 
-/* Can a lost message be of a rank that no message named yet? */
+/* Can a lost message be of a rank that no message has named yet? */
 
 static bool
 kvr_stream_unranked(const kvr_worker_t *w)

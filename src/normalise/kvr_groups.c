@@ -28,7 +28,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
     }
 
     if (kind == KVR_GROUP_INDEXED) {
-        /* an event of which some blocks are kept is indexed */
+        /* if some blocks of an event are kept, the event is indexed */
         return ev->nfiltered
                && kvr_why_class(ev->otherwise) == KVR_WHY_IS_FILTERED
                ? KVR_WHY_NONE : ev->otherwise;
@@ -40,7 +40,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 }
 
 
-/* The kind of the event's group, by this event or an earlier one. */
+/* Finds the kind of the event's group, from this event or an earlier one. */
 
 static kvr_group_kind_t
 kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)

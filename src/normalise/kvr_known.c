@@ -10,7 +10,7 @@
 #include <sys/random.h>
 
 
-/* Blocks that are fetched at once. */
+/* The number of blocks that are prefetched at once. */
 #define KVR_KNOWN_FETCH  64
 
 
@@ -36,7 +36,7 @@ kvr_known_init(kvr_known_t *t, uint32_t max)
 
     memset(t, 0, sizeof(kvr_known_t));
 
-    /* four times as many buckets: what is not there costs one look */
+    /* four buckets for each block: a lookup that fails reads one bucket */
 
     for (n = 16; n < max * (uint64_t) 4; n *= 2) { /* void */ }
 
@@ -157,7 +157,7 @@ kvr_known_add(kvr_known_t *t, kvr_known_list_t *live,
 }
 
 
-/* A free entry for a block in that state; 0: none. */
+/* Takes a free entry for a block in `state`; 0: there is none. */
 
 static uint32_t
 kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
@@ -214,7 +214,7 @@ kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 
     *at = b->chain;
 
-    /* the next call will look at the bucket of the list's next block */
+    /* prefetch the bucket of the list's next block for the next call */
 
     b = &t->blocks[b->next];
     __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));
@@ -241,7 +241,7 @@ kvr_known_set_locals(kvr_known_t *t, kvr_known_block_t *b,
         return;
     }
 
-    /* spans are of some words each: as many as there are blocks, times four */
+    /* a span has several words: the limit is four words for each block */
 
     if (t->words + k <= 4 * (uint64_t) t->max) {
         b->locals.many = malloc(k * sizeof(uint64_t));

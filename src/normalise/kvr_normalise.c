@@ -46,7 +46,7 @@ kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
     e->counting = conf ? conf->counting : true;
     e->max_holders = r->shards[0].zone->fleet.max_holders;
 
-    /* pages of it are taken as they are used */
+    /* the system gives pages of the array only as they are used */
 
     e->holders = calloc((size_t) e->max_holders * r->nshards,
                         sizeof(kvr_normalise_holder_t));
@@ -176,7 +176,7 @@ kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
     }
 
     if (ev->verdict == KVR_FILTERED) {
-        /* of a group that is known by memory */
+        /* the group is known from earlier events: the other verdict counts */
         known = *ev;
         known.why = ev->otherwise;
         ev = &known;
@@ -240,7 +240,7 @@ kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
         return kvr_restore_offload(op, ev, why);
     }
 
-    /* before the parent, which has not been stored for the same reason */
+    /* check the span first: the parent may be missing for its span */
 
     *why = kvr_span_of(ev, op->k->params, &span, &n);
 
@@ -261,7 +261,7 @@ kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
 }
 
 
-/* Restores the parent if it is gone; *why: the reason if it can't. */
+/* Restores the parent if it is gone; *why: the reason if that fails. */
 
 static kvr_rc_t
 kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
@@ -301,7 +301,7 @@ kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
 }
 
 
-/* Applies the first n blocks of a store, and learns what came of it. */
+/* Applies the first n blocks of a store, and records the result. */
 
 static kvr_rc_t
 kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
@@ -341,7 +341,7 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
     if (rc == KVR_FULL) {
 
-        /* the first blocks were stored: find where the others begin */
+        /* the first blocks were stored: find the first block that was not */
 
         for (i = 0; i < n; i++) {
             if ((kvr_normalise_tiers(op,
@@ -371,8 +371,9 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
 
 /*
- * Another copy of a block that is held with the same path hash is not emitted;
- * consecutive other blocks are emitted together.
+ * Records the blocks of a store.  If a block is held with the same path hash,
+ * another copy of the block is not emitted; consecutive other blocks are
+ * emitted together.
  */
 
 static void
@@ -515,7 +516,10 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         } else if (view != KVR_VIEW_NONE
                    && kvr_span_left(op->k, view, ev->tier, handle))
         {
-            /* the end of this span was forgotten, and was counted then */
+            /*
+             * the end of this span was forgotten, and its copies were counted
+             * then
+             */
             e->handles[n++] = handle;
 
         } else if (b && b->not_indexed) {
@@ -573,7 +577,10 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
 }
 
 
-/* Does handle i's removal take out the last copy?  Counts one less if not. */
+/*
+ * Does the removal of handle i take out the last copy of the block?  If not,
+ * one copy less is counted.
+ */
 
 static bool
 kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,

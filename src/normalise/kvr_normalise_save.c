@@ -398,7 +398,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 }
 
 
-/* The tiers of a block are the index's, not the record's. */
+/* The tiers of a block are taken from the index, not from the record. */
 
 static void
 kvr_load_block(kvr_normalise_op_t *op, const char *p)

@@ -62,7 +62,10 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
                    b->k * sizeof(uint64_t));
             words += b->k;
 
-            /* some before it may have moved meanwhile */
+            /*
+             * blocks before this one may have moved: compute its path hash
+             * again
+             */
 
             path_hash = kvr_normalise_path_hash(path_hash,
                                                 kvr_known_locals(b), b->k);
@@ -78,7 +81,7 @@ kvr_restore_pin(kvr_normalise_op_t *op, uint64_t handle)
 }
 
 
-/* From the block to what is held, or to the root. */
+/* Finds the path from the block up to a held block, or to the root. */
 
 static bool
 kvr_restore_path(kvr_normalise_op_t *op, uint64_t handle, uint32_t *n)
@@ -94,7 +97,10 @@ kvr_restore_path(kvr_normalise_op_t *op, uint64_t handle, uint32_t *n)
 
         b = kvr_normalise_find(op, handle);
 
-        /* looked at in this event, and not held: it won't be, or a circle */
+        /*
+         * this event has visited the block before, without finding it held:
+         * the block can't be held now, or the path is a circle
+         */
 
         if (b == NULL || b->k == 0 || b->stamp == e->stamp || op->steps == 0) {
             return false;
@@ -268,7 +274,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
         rc = kvr_normalise_write(op, &add, why);
 
-        /* all of them, where the zone was not full */
+        /* if the zone was not full, all blocks are held now */
 
         for (i = 0, n = 0; i < add.nhandles; i++) {
 

@@ -35,8 +35,8 @@ kvr_answer_add(kvr_answer_t *a, const void *data, size_t len)
 
 
 /*
- * The object behind the last such key: the position after its colon; NULL.
- * Inside of a string the quotes would have backslashes.
+ * Finds the last such key with an object; returns the position after the
+ * colon, or NULL.  Inside of a string the quotes would have backslashes.
  */
 
 static const char *

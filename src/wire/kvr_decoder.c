@@ -148,7 +148,7 @@ done:
 }
 
 
-/* Any message or payload but an envelope, from the bytes in d->in. */
+/* Opens a message or payload that is no envelope; its bytes are in d->in. */
 static kvr_rc_t
 kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 {

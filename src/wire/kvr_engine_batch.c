@@ -56,8 +56,9 @@ static const kvr_field_pt  kvr_cleared_fields[] = { NULL };
 
 /*
  * Fields by name; RFC 1527's own names come last.  SGLang has its salt in
- * metadata, or, newer, beside the others.  What vLLM and SGLang say besides
- * (session_id, ownership, lookahead_token_ids, ...) is passed over.
+ * metadata; newer versions have it beside the other fields.  Other fields of
+ * vLLM and SGLang (session_id, ownership, lookahead_token_ids, ...) are
+ * skipped.
  */
 
 #define KVR_FIELD(name, read)  { name, sizeof(name) - 1, read }
@@ -139,7 +140,10 @@ kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why)
             events = d->in;
             d->left = item.count;
 
-            /* a rank comes after the events; where none can, go at once */
+            /*
+             * a rank comes after the events: if the frame has no rank, stop
+             * here
+             */
 
             if (frame.type == MPACK_TOKEN_ARRAY && frame.count == 2) {
                 d->in.left = 0;
@@ -179,7 +183,7 @@ broken:
 }
 
 
-/* Tells what the next value of a batch is, having read a map's key. */
+/* Tells what the next value of a batch is; of a map, reads the key first. */
 static kvr_rc_t
 kvr_engine_batch_part(kvr_decoder_t *d, const kvr_msgpack_item_t *frame,
     uint32_t i, kvr_batch_part_t *part)
@@ -203,7 +207,7 @@ kvr_engine_batch_part(kvr_decoder_t *d, const kvr_msgpack_item_t *frame,
         return KVR_INVALID;
     }
 
-    /* the rank as vLLM calls it, as events do, and SGLang */
+    /* names of the rank: vLLM's, the one in events, and SGLang's */
 
     if (kvr_msgpack_equals(&key, "events")) {
         *part = KVR_BATCH_EVENTS;
@@ -398,7 +402,7 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 }
 
 
-/* The verdict on all but what filters an event whatever else is in it. */
+/* The verdict, apart from the filters that apply whatever else there is. */
 static kvr_rc_t
 kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
 {
@@ -428,7 +432,7 @@ kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
 
     } else {
 
-        /* whatever else a map may name */
+        /* other fields that a map may name are ignored */
 
         ev->nhandles = 0;
         ev->remaining = NULL;
@@ -514,7 +518,7 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                 return kvr_event_filter(d, ev, left_out, d->detail);
             }
 
-            /* keep the blocks before the first one left out */
+            /* keep the blocks before the first block that is left out */
 
             ev->why = left_out;
             ev->nfiltered = ev->nhandles - blocks;

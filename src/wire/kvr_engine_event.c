@@ -8,7 +8,7 @@
 #include <strings.h>
 
 
-/* The batch, its events, and the event enclose what a field contains. */
+/* Levels left for a field inside the batch, its events and the event. */
 #define KVR_FIELD_ROOM  (KVR_MSGPACK_DEPTH - 3)
 
 
@@ -203,7 +203,7 @@ kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
     kvr_msgpack_t       peek;
     kvr_msgpack_item_t  token;
 
-    /* a map may name a field twice, and the buffer may move */
+    /* if a map names the field twice, the buffer may move */
 
     e->ev->tokens = NULL;
     e->ev->ntokens = 0;
@@ -534,7 +534,7 @@ kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Advice for the count of copies: an invalid value is ignored. */
+/* The count of copies left is advice: an invalid value is ignored. */
 kvr_rc_t
 kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -573,7 +573,7 @@ kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* NEW, or REUSED: announced once more, and no other copy. */
+/* NEW, or REUSED: the block is announced once more, and no copy is added. */
 kvr_rc_t
 kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -605,10 +605,7 @@ kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/*
- * RFC 1527: the first block's place in its chain, null when unknown, and then
- * a parent that is null may be unknown too.
- */
+/* RFC 1527: position in the chain; if null, a null parent may be unknown. */
 kvr_rc_t
 kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -632,7 +629,7 @@ kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Tenants share nothing, and requests don't say theirs. */
+/* Tenants share no blocks, and requests do not name their tenants. */
 kvr_rc_t
 kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -646,7 +643,7 @@ kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* Dynamo's own, beside TensorRT-LLM: one a block, null where there is none. */
+/* A field of Dynamo for TensorRT-LLM: a value for each block, or null. */
 kvr_rc_t
 kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -676,7 +673,7 @@ kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* A later version's field, or what a reader has no use for. */
+/* Skips a field of a later version, or one that the router does not use. */
 kvr_rc_t
 kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -722,8 +719,9 @@ kvr_engine_wrong(kvr_engine_event_t *e, uint32_t kinds, kvr_why_t why,
 
 
 /*
- * An integer is taken as it is, a signed one by its bits.  Of bytes the last
- * eight count, big-endian; a string of hexadecimal digits stands for bytes.
+ * An integer is taken as it is, a signed integer by its bits.  If the hash is
+ * bytes, the last eight bytes count, big-endian.  A string of hexadecimal
+ * digits stands for bytes.
  */
 static bool
 kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash)
@@ -773,7 +771,7 @@ kvr_engine_hash(const kvr_msgpack_item_t *item, uint64_t *hash)
 }
 
 
-/* Case doesn't matter. */
+/* Finds a word; upper and lower case are the same. */
 static bool
 kvr_word_find(const kvr_word_t *words, const kvr_msgpack_item_t *item,
     uint32_t *value)

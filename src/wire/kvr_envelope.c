@@ -10,8 +10,8 @@
 #include "kvr_decoder.h"
 
 
-#define KVR_ENVELOPE_FIELDS  7       /* must be there */
-#define KVR_ENVELOPE_HYBRID  8       /* the place of hybrid */
+#define KVR_ENVELOPE_FIELDS  7       /* required fields */
+#define KVR_ENVELOPE_HYBRID  8       /* position of hybrid */
 
 
 kvr_rc_t

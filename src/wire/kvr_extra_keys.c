@@ -105,7 +105,7 @@ strange:
 }
 
 
-/* The key number `at` of the block's entry. */
+/* Reads key number `at` of the block's entry. */
 
 static kvr_why_t
 kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
@@ -125,7 +125,7 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
 
     if (key.type == MPACK_TOKEN_ARRAY && key.count == 2) {
 
-        /* an identifier and its offset */
+        /* the pair is an identifier and its offset */
 
         if (kvr_msgpack_read(in, &id) != KVR_OK
             || kvr_msgpack_read(in, &key) != KVR_OK
@@ -145,8 +145,8 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
 
     /*
      * vLLM puts the LoRA's name first (vllm/v1/core/kv_cache_utils.py,
-     * generate_block_hash_extra_keys()).  The same text at a later place is a
-     * salt.
+     * generate_block_hash_extra_keys()).  The same text at a later position is
+     * a salt.
      */
 
     if (at == 0 && ev->lora_len != 0 && key.count == ev->lora_len
@@ -155,7 +155,7 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
         return KVR_WHY_NONE;
     }
 
-    /* a salt is in the first block of a chain, and nowhere else */
+    /* only the first block of a chain has a salt */
 
     first = block == 0 && !ev->has_parent;
     tag = sizeof(KVR_SALT_TAG) - 1;

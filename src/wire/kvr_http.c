@@ -13,7 +13,7 @@
 
 typedef struct {
     bool        chunked;
-    bool        sized;              /* has a length */
+    bool        sized;              /* the length is known */
     uint64_t    length;
 } kvr_http_header_t;
 
@@ -28,7 +28,7 @@ static kvr_rc_t kvr_http_chunks(char *p, size_t left, bool move, size_t *len);
 static int kvr_http_digit(char c);
 
 
-/* "HTTP/1.1 200 OK" */
+/* Reads a status line: "HTTP/1.1 200 OK". */
 
 static kvr_rc_t
 kvr_http_status(const char *text, size_t len, uint32_t *status)
@@ -88,7 +88,7 @@ kvr_http_length(const char *p, size_t len, uint64_t *length)
 }
 
 
-/* A line without its end. */
+/* Reads a header line, given without the end of the line. */
 
 static bool
 kvr_http_field(const char *line, size_t len, kvr_http_header_t *h)
@@ -138,7 +138,7 @@ kvr_http_field(const char *line, size_t len, kvr_http_header_t *h)
 }
 
 
-/* Reads the header; the position after its empty line, or NULL and why. */
+/* Reads the header; returns the text after its empty line, or NULL and *rc. */
 
 static char *
 kvr_http_header(char *text, char *end, kvr_http_header_t *h, kvr_rc_t *rc)
@@ -195,8 +195,9 @@ kvr_http_digit(char c)
 
 
 /*
- * Walks along the chunks: KVR_OK when the last one is there, *len being the
- * length of all together.  move: puts them together at p; only then.
+ * Walks along the chunks.  KVR_OK: the last chunk is there, and *len is the
+ * length of all chunks together.  If move is set, the chunks are moved
+ * together, to p.
  */
 
 static kvr_rc_t

@@ -31,7 +31,7 @@ kvr_json_fail(kvr_json_t *j, const char *at, const char *error)
 }
 
 
-/* An expected character is missing: is the text at its end? */
+/* Sets the error for a missing character, or for the end of the text. */
 
 static bool
 kvr_json_unexpected(kvr_json_t *j, const char *error)
@@ -215,7 +215,7 @@ kvr_json_skip(kvr_json_t *j)
             kvr_json_number(j, &text);
         }
 
-        /* to the next value, leaving what is at its end */
+        /* go on to the next value; objects and arrays may end first */
 
         for ( ;; ) {
 
@@ -380,7 +380,7 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
 }
 
 
-/* At least one digit. */
+/* Skips digits: there must be at least one. */
 
 static const char *
 kvr_json_run_of_digits(kvr_json_t *j, const char *p)
@@ -715,7 +715,7 @@ kvr_json_is(const kvr_json_text_t *s, const char *with)
         return s->len == len && memcmp(s->data, with, len) == 0;
     }
 
-    /* six bytes of text a character at the most */
+    /* one character takes six bytes of text at most */
 
     if (len > sizeof(buf) || s->len > len * 6) {
         return false;

@@ -18,10 +18,10 @@
 #include <yajl/yajl_parse.h>
 
 
-/* In one another; no message that can be read has so many. */
+/* The maximum depth of lists and maps; a deeper message can't be read. */
 #define KVR_JSON_BATCH_DEPTH  32
 
-/* A batch of one row, whose length is written last. */
+/* Bytes of the head of a batch with one row; its length is written last. */
 #define KVR_JSON_BATCH_HEAD   7
 
 
@@ -32,14 +32,14 @@ typedef struct {
 
     uint32_t        depth;
     struct {
-        size_t      at;             /* of the length, from start */
-        uint32_t    n;              /* values, and keys */
+        size_t      at;             /* offset of its length */
+        uint32_t    n;              /* values and keys */
         bool        map;
     } open[KVR_JSON_BATCH_DEPTH];
 
-    uint32_t        values;         /* at the top */
-    bool            list;           /* the first of them */
-    bool            batch;          /* … is a batch already */
+    uint32_t        values;         /* values at top level */
+    bool            list;           /* first value is a list */
+    bool            batch;          /* first value is a batch */
     bool            deep;
 } kvr_json_batch_t;
 
@@ -121,7 +121,7 @@ kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why)
 
     if (b.values != 1 || !b.batch) {
 
-        /* [0, list], or [0, [values]] */
+        /* wrap the values: [0, list], or [0, [values]] */
 
         from -= 2;
 

@@ -13,7 +13,7 @@
 
 typedef struct {
     kvr_json_dialect_t   dialect;
-    uint32_t             depth;     /* containers that we are inside of */
+    uint32_t             depth;     /* open lists and maps */
     uint32_t             outer;     /* 1: the event is in a list */
     bool                 timed;     /* a list that begins with a number */
     bool                 begun;
@@ -84,8 +84,9 @@ kvr_json_dialect(const kvr_msgpack_t *in)
     }
 
     /*
-     * As a whole, see kvr_pieces_cut(): it stops where the dialect is known,
-     * or where the text is broken or holds more than one value.
+     * yajl_parse() gets all of the text, see kvr_pieces_cut(): the parser
+     * stops where the dialect is known, or where the text is broken or holds
+     * more than one value.
      */
 
     (void) yajl_parse(parser, (const unsigned char *) in->pos, in->left);
@@ -196,7 +197,7 @@ kvr_dialect_start_array(void *ctx)
         return 0;
     }
 
-    /* the list, or the first in it */
+    /* the event can be this list, or the first list in it */
 
     dialect->tag = !dialect->begun;
 

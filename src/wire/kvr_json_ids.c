@@ -8,7 +8,7 @@
 #include "kvr_json.h"
 #include "kvr_json_word.h"
 
-/* 64 bytes at once, where the processor surely can */
+/* 64 bytes at once, if the processor is sure to have SSE2 */
 #if (KVR_JSON_WORDS) && defined(__SSE2__)
 #include <emmintrin.h>
 #define KVR_JSON_CHUNK       64
@@ -17,16 +17,16 @@
 
 #if (KVR_JSON_WORDS)
 
-/* The number that the first n bytes of a word are: n digits, 1 .. 8. */
+/* The number that the first n bytes of a word spell: n digits, 1 .. 8. */
 
 static inline uint32_t
 kvr_json_word_value(uint64_t w, unsigned n)
 {
-    /* shifted up, the digits become eight with zeros in front */
+    /* the shift puts zeros in front of the digits, to make eight digits */
 
     w = (w ^ kvr_json_each('0')) << (64 - n * 8);
 
-    /* pairs, then all of them, are put together; the first digit is lowest */
+    /* add up pairs, then all digits; the first digit is in the lowest byte */
 
     w = (w * 10) + (w >> 8);
     w = ((w & 0x000000ff000000ffull) * 0x000f424000000064ull
@@ -37,7 +37,7 @@ kvr_json_word_value(uint64_t w, unsigned n)
 }
 
 
-/* How many bytes of a word are digits before the first that is none. */
+/* Counts the digits at the start of a word. */
 
 static inline unsigned
 kvr_json_word_digits(uint64_t w)
@@ -110,7 +110,7 @@ kvr_json_ids_chunks(const char *p, const char *end, uint32_t *out, size_t cap,
 
     count = *n;
 
-    /* the word that is loaded at the last digit ends behind the chunk */
+    /* a word loaded at the last digit of a chunk ends behind the chunk */
 
     while (end - p >= KVR_JSON_CHUNK + 8) {
 
@@ -190,7 +190,7 @@ kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n)
 
         p = j->pos;
 
-        /* a space, seven digits, what ends them and one byte more */
+        /* a space, seven digits, their delimiter, and one byte more */
 
         while (j->end - p >= 10) {
             unsigned  len;
@@ -216,7 +216,7 @@ kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n)
 
 #endif
 
-        /* any one id, and what is behind it */
+        /* read any one id, and look at the character behind it */
 
         (void) kvr_json_peek(j);
 

@@ -88,7 +88,7 @@ kvr_msgpack_read_any(kvr_msgpack_t *in, kvr_msgpack_item_t *item)
     mpack_token_t   token;
     mpack_tokbuf_t  buf;
 
-    /* the token is whole or the message broken: no state is carried over */
+    /* the token is complete or the message broken: no state is kept */
 
     buf.ppos = 0;
     buf.plen = 0;
@@ -208,7 +208,7 @@ kvr_msgpack_skip_rest(kvr_msgpack_t *in, const kvr_msgpack_item_t *item,
             continue;
         }
 
-        /* too deep to be told apart: count its values with this level's */
+        /* too deep for its own level: count its values at this level */
 
         todo[depth] += n;
         rc = KVR_FULL;
@@ -336,7 +336,7 @@ kvr_msgpack_children(const kvr_msgpack_item_t *item)
 }
 
 
-/* Bytes of the integer that comes next; 0 when it is none, or cut short. */
+/* The size of the integer that comes next; 0: no integer, or cut short. */
 static size_t
 kvr_msgpack_integer_size(const kvr_msgpack_t *in)
 {

@@ -194,7 +194,7 @@ kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
 }
 
 
-/* Refuses the event and returns NULL when the item isn't a good one. */
+/* If the item is not valid, refuses the event and returns NULL. */
 static const uint64_t *
 kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max, uint32_t *n)

@@ -56,9 +56,10 @@ kvr_pieces_feed(kvr_pieces_t *p)
 
 
 /*
- * To the first closing brace that is in no string.  A piece ends where a token
- * does: yajl keeps one that is cut, and reads it from its beginning with each
- * piece that is added, which takes the square of its length.
+ * Finds the first closing brace outside of strings.  A piece must end where a
+ * token ends: if a token is cut, yajl keeps it, and reads it from its
+ * beginning with each piece that is added, so that the time grows with the
+ * square of its length.
  */
 static size_t
 kvr_pieces_cut(const char *text, size_t len)

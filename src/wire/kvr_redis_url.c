@@ -159,8 +159,8 @@ kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last)
 
 
 /*
- * Reads user and password: the part before the last @ that stands before the
- * first slash, for a password may have an @.  Moves p behind that @.
+ * Reads user and password: the part before the last @ that precedes the first
+ * slash, because a password may have an @.  Moves p behind that @.
  */
 
 static const char *
@@ -303,7 +303,7 @@ kvr_redis_url_number(const char *p, const char *end, uint64_t least,
 }
 
 
-/* Where it is, or last. */
+/* Finds `what`; returns its position, or last. */
 
 static const char *
 kvr_redis_url_find(const char *p, const char *last, const char *what)
@@ -358,7 +358,7 @@ kvr_redis_url_mask(char *out, const char *text, size_t len)
     memcpy(p, text, (size_t) (last - text));
     p += last - text;
 
-    /* "?password=…", as other clients have it */
+    /* other clients write the password as "?password=…" */
 
     start = kvr_redis_url_find(out, p, "password=");
 

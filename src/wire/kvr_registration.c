@@ -119,7 +119,7 @@ kvr_registration_foreign(const kvr_registration_t *reg, const char *model,
 }
 
 
-/* For people: what is too long is cut. */
+/* Keeps a value for messages: a value that is too long is cut. */
 
 static void
 kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
@@ -217,7 +217,7 @@ kvr_registration_address(kvr_registration_t *reg, const char *value,
 }
 
 
-/* Names of models are printable ASCII wherever there are any. */
+/* The name of a model must be printable ASCII, as everywhere. */
 
 static const char *
 kvr_registration_model(kvr_registration_t *reg, const char *value, size_t len)
@@ -241,7 +241,10 @@ kvr_registration_model(kvr_registration_t *reg, const char *value, size_t len)
 }
 
 
-/* Refused as a whole: half of a list would say that the rest is not loaded. */
+/*
+ * A list is refused as a whole: if half of it were kept, the other LoRAs would
+ * seem not to be loaded.
+ */
 
 static const char *
 kvr_registration_lora(kvr_registration_t *reg, const char *value, size_t len)

@@ -52,17 +52,17 @@ struct kvr_yajl_s {
     kvr_place_t      place;
     bool             in_list;
     kvr_key_t        key;
-    uint32_t         skipping;      /* containers that we are inside of */
+    uint32_t         skipping;      /* depth in a skipped value */
 
-    uint32_t         strays;        /* values where an event should be */
-    bool             ready;         /* ev is whole */
+    uint32_t         strays;        /* values that should be events */
+    bool             ready;         /* ev is complete */
 
     kvr_event_t      ev;
     bool             has_data;
     bool             has_list;      /* of blocks, or of their hashes */
     bool             foreign_tier;
     bool             lost_rank;     /* the rank can't be read */
-    kvr_why_t        wrong;         /* the first */
+    kvr_why_t        wrong;         /* first error */
     const char      *detail;
 
     bool             has_handle;    /* of the block we are in */
@@ -224,7 +224,7 @@ kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev)
     ev->locals = (ev->nlocals != 0) ? d->locals.data : NULL;
 
     if (ev->worker == NULL || j->lost_rank) {
-        /* the rank of the number is not known */
+        /* a number is of no use if its rank is unknown */
         ev->has_event_id = false;
     }
 
@@ -283,7 +283,7 @@ kvr_yajl_null(void *ctx)
         break;
 
     default:
-        /* a field that may be missing may be null */
+        /* a field that can be missing can be null */
         break;
     }
 
@@ -405,7 +405,7 @@ kvr_yajl_string(void *ctx, const unsigned char *text, size_t len)
     case KVR_KEY_BLOCK_HASH:
     case KVR_KEY_TOKENS_HASH:
     case KVR_KEY_BLOCK_HASHES:
-        /* from a publisher whose numbers are all doubles */
+        /* the publisher writes all numbers as doubles */
         return kvr_yajl_number(ctx, (const char *) text, len);
 
     default:
@@ -493,7 +493,7 @@ kvr_yajl_start_array(void *ctx)
 
     if (j->place == KVR_AT_REMOVED && j->key == KVR_KEY_BLOCK_HASHES) {
         j->has_list = true;
-        j->place = KVR_AT_HASHES;       /* and the key remains */
+        j->place = KVR_AT_HASHES;       /* the key stays as it is */
         return 1;
     }
 

@@ -134,8 +134,8 @@ kvr_print_removed(kvr_printer_t *out, const kvr_event_t *ev)
 
 
 /*
- * A number where the number is read back as the same id: Dynamo's ids are
- * u64, other ids may have a leading zero, or more digits than that.
+ * Prints the id as a number if the number is read back as the same id.
+ * Dynamo's ids are u64; other ids may have a leading zero, or more digits.
  */
 static void
 kvr_print_worker(kvr_printer_t *out, const char *id, size_t len)

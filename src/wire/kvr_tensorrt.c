@@ -150,7 +150,7 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 
 /*
  * An engine that starts sends the window of each of its pools, and its event
- * numbers start at 0: the windows of its former run are forgotten.
+ * numbers start at 0.  The windows of its former run are forgotten then.
  */
 static void
 kvr_tensorrt_window(kvr_decoder_t *d)
@@ -171,7 +171,7 @@ kvr_tensorrt_window(kvr_decoder_t *d)
 }
 
 
-/* Says of each block whether it can be indexed. */
+/* Decides for each block whether the block can be indexed. */
 static void
 kvr_tensorrt_judge(kvr_decoder_t *d)
 {
@@ -287,7 +287,7 @@ kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
 }
 
 
-/* The next event that is made of the one that was read; false: no more. */
+/* Makes the next event out of the one that was read; false: none. */
 static bool
 kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
 {
@@ -346,7 +346,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* A group number of its own, which is not group 0. */
+/* Gives an event of another window a group number that is not 0. */
 static void
 kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
 {
@@ -366,7 +366,7 @@ kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* Blocks that lie in one tier, as many as follow one another. */
+/* Makes an event of consecutive blocks that are in one tier. */
 static bool
 kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
 {
@@ -463,7 +463,7 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* The block is gone, wherever it was. */
+/* Removes the block from all tiers. */
 static bool
 kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
 {
@@ -484,7 +484,10 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* A block that goes to another level comes there first, and leaves then. */
+/*
+ * A block that moves to another level is stored there first, and removed from
+ * its old level then.
+ */
 static bool
 kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
 {
@@ -544,7 +547,7 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* The engine counts a block once: what it removes has no copies left. */
+/* The engine counts a block once: after a removal no copy is left. */
 static void
 kvr_tensorrt_remove(kvr_decoder_t *d, kvr_event_t *ev, kvr_tier_t tier,
     uint32_t n)

@@ -57,7 +57,7 @@ const yajl_callbacks  kvr_tensorrt_callbacks = {
 };
 
 
-/* Names of tokens, the most frequent ones, come first. */
+/* Names of token fields come first, because they are the most frequent. */
 
 static const struct {
     kvr_tensorrt_place_t  place;
@@ -93,7 +93,7 @@ static const struct {
 /* Scalars. */
 
 
-/* A field that may be missing may be null; a block's end checks for them. */
+/* An optional field can be null; a block's end checks the required ones. */
 static int
 kvr_tensorrt_null(void *ctx)
 {
@@ -392,7 +392,7 @@ kvr_tensorrt_start_array(void *ctx)
     case KVR_NAME_HASHES:
         if (t->place == KVR_IN_DATA) {
             t->has_hashes = true;
-            t->place = KVR_IN_HASHES;       /* and the name remains */
+            t->place = KVR_IN_HASHES;       /* the name stays as it is */
             return 1;
         }
 
@@ -624,7 +624,7 @@ kvr_tensorrt_hash(kvr_tensorrt_t *t, const char *text, size_t len, bool hex,
 }
 
 
-/* Text that isn't a number stands for a part of an image. */
+/* Text that is not a number stands for a part of an image. */
 static void
 kvr_tensorrt_token(kvr_decoder_t *d, const char *text, size_t len)
 {
@@ -683,7 +683,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
 }
 
 
-/* One salt an event: what follows a block with another can't be hashed. */
+/* One salt an event: blocks behind a block with another can't be hashed. */
 static void
 kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text, size_t len)
 {

@@ -8,10 +8,10 @@
 
 
 typedef enum {
-    KVR_VALUE_OTHER = 0,        /* not there, or nothing that we know */
+    KVR_VALUE_OTHER = 0,        /* missing, or of another kind */
     KVR_VALUE_TEXT,
     KVR_VALUE_IDS,
-    KVR_VALUE_BAD               /* JSON, but the ids are no ids */
+    KVR_VALUE_BAD               /* well-formed, but no ids */
 } kvr_value_t;
 
 
@@ -27,7 +27,7 @@ static const char *const  kvr_prompt_fields[] = {
 
 typedef struct {
     kvr_value_t  value;
-    kvr_json_t   at;            /* where it begins */
+    kvr_json_t   at;            /* where the value begins */
     size_t       ntokens;
     bool         several;
     const char  *error;
@@ -36,8 +36,8 @@ typedef struct {
 
 
 /*
- * Ids that are bad but well-formed are no error yet: the key may come again,
- * or another have precedence.
+ * If ids are bad but well-formed, that is no error yet: the key may come
+ * again, or another key may have precedence.
  */
 
 static void
@@ -230,7 +230,7 @@ kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
     kvr_json_text_t     key;
     kvr_prompt_kind_t   kind;
 
-    /* all but the two buffers at the end */
+    /* clear all but the two buffers at the end */
 
     memset(p, 0, offsetof(kvr_prompt_t, model_buf));
     p->tokens = tokens;
@@ -327,7 +327,7 @@ kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
 
     if (last != &ids[kind]) {
 
-        /* another key's ids came after those that count: read these again */
+        /* a later key's ids overwrote the ids that count: read these again */
 
         j = ids[kind].at;
         kvr_prompt_value(&j, &ids[kind], tokens, cap);
