@@ -654,8 +654,8 @@ ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
 
 /*
  * Handles messages that are missing before m.  The first time, the log is
- * read; the second time, the missing messages are given up; after that, none
- * are missing.
+ * read.  The second time, the missing messages are given up.  If messages are
+ * still missing after that, m is refused.
  */
 
 static ngx_int_t

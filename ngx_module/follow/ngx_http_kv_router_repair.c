@@ -568,8 +568,8 @@ ngx_http_kv_router_repair_finish(ngx_http_kv_router_consumer_t *c,
     } else if (r->begun && !r->failed && !(slot->wanted && cursor.epoch)) {
 
         /*
-         * if another repair is wanted, more may be missing: that repair will
-         * end this one, too
+         * a repair that is still wanted may find more messages missing, and
+         * makes this call at its own end
          */
 
         rc = ngx_http_kv_router_repair_rc(

@@ -229,7 +229,7 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
 }
 
 
-/* Are all characters allowed in a request line? */
+/* Is the value a path of characters that a request line can contain? */
 
 static ngx_int_t
 ngx_http_kv_router_param_uri(ngx_str_t *value)

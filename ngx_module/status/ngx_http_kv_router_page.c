@@ -311,7 +311,7 @@ ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a, int64_t ms)
 }
 
 
-/* Writes text of any origin: a configuration, a call of the API, or Redis. */
+/* Escapes text, whose origin is a configuration, the API, or Redis. */
 
 static void
 ngx_http_kv_router_page_text(ngx_http_kv_router_answer_t *a,
