@@ -132,7 +132,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* Makes the rows of bits longer after the run has grown. */
+/* Makes the rows of bits longer after the run has grown.  */
 
 kvr_rc_t
 kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
@@ -265,7 +265,7 @@ kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
 
 
 /*
- * To be called after the bits have changed: works the depths out. If a plain
+ * To be called after the bits have changed: works the depths out.  If a plain
  * depth, or nothing, describes the bits completely, the detail is freed.
  */
 

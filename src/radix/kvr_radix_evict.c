@@ -37,7 +37,7 @@
 #define KVR_EVICT_HEADERS    128        /* and one of chunks */
 
 
-/* A chunk of the arena, as a candidate for being emptied of its runs. */
+/* A chunk of the arena, as a candidate for being emptied of its runs.  */
 typedef struct {
     uint32_t    chunk;
     uint32_t    inner;                  /* runs which have children */
@@ -151,7 +151,7 @@ kvr_evict_sampled(kvr_radix_t *x, uint32_t keep)
 
 
 /*
- * Evicts all runs of the best chunk, if possible. A run stays while it has
+ * Evicts all runs of the best chunk, if possible.  A run stays while it has
  * children outside of the chunk: the next call continues with those.
  */
 
@@ -235,7 +235,7 @@ kvr_evict_best(kvr_radix_t *x, uint32_t keep)
 }
 
 
-/* Looks at the chunk of this run; false: the chunk must not be emptied. */
+/* Looks at the chunk of this run; false: the chunk must not be emptied.  */
 
 static bool
 kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
@@ -389,8 +389,8 @@ kvr_evict_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 
 
 /*
- * Takes a run from all its views. At so many handles, or at a cost of max, it
- * stops with some views left. Returns the number of handles removed. *cost
+ * Takes a run from all its views.  At so many handles, or at a cost of max, it
+ * stops with some views left.  Returns the number of handles removed.  *cost
  * grows by 1 for each view and for each handle removed.
  */
 

@@ -125,7 +125,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
 
 /*
- * Walks down once. Each run is noted in steps before anything of it is used.
+ * Walks down once.  Each run is noted in steps before anything of it is used.
  * False: a writer was in the way; what was read before it may be valid (the
  * versions decide), and the match ends there.
  */
@@ -273,7 +273,7 @@ kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
 
 /*
  * k blocks of this run match, behind pos blocks of earlier runs: a view that
- * held all pos blocks holds as many of the k as its depth says. *whole: the
+ * held all pos blocks holds as many of the k as its depth says.  *whole: the
  * number of views that hold all k.
  */
 
@@ -443,7 +443,7 @@ kvr_find_dense(const uint16_t *dense, uint32_t *any, uint32_t n, uint32_t pos,
 }
 
 
-/* Begins to count each tier by itself: up to here the tiers were equal. */
+/* Begins to count each tier by itself: up to here the tiers were equal.  */
 
 static void
 kvr_find_tiered(kvr_depths_t *out)

@@ -14,7 +14,7 @@
 /* ---- remove ------------------------------------------------------------- */
 
 /*
- * Engines mostly remove handles of one run together, the last block first. So
+ * Engines mostly remove handles of one run together, the last block first.  So
  * the handle of the block before the last one is compared before the table is
  * searched, and the depth of such a row of blocks is counted down here and
  * written once.
