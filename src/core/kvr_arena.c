@@ -308,7 +308,7 @@ kvr_arena_settle(kvr_arena_t *a)
 }
 
 
-/* Returns a piece, which leaves limbo, to its chunk.  */
+/* Returns a piece, which leaves limbo, to its chunk. */
 
 static void
 kvr_arena_put(kvr_arena_t *a, uint32_t piece)

@@ -206,7 +206,7 @@ kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
 }
 
 
-/* Copies whole words of a worker, all from the same moment.  */
+/* Copies whole words of a worker, all from the same moment. */
 
 static kvr_rc_t
 kvr_fleet_copy_out(const kvr_fleet_t *f, uint32_t worker, void *to,
@@ -349,7 +349,7 @@ kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker)
 }
 
 
-/* Copies a configuration word by word, so that the log can undo it.  */
+/* Copies a configuration word by word, so that the log can undo it. */
 
 static void
 kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,

@@ -20,7 +20,7 @@ static void kvr_index_each_positional(const kvr_positional_t *x,
     void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
-/* Calls the function of the kind of index that the zone has.  */
+/* Calls the function of the kind of index that the zone has. */
 #define kvr_index_call(x, name, ...)                                       \
     ((x)->zone->kind == KVR_INDEX_RADIX                                       \
      ? kvr_radix_##name(&(x)->u.radix, ##__VA_ARGS__)                         \

@@ -53,7 +53,7 @@ kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
 }
 
 
-/* The index of the view's first mark at or behind i, or n.  */
+/* The index of the view's first mark at or behind i, or n. */
 
 static uint32_t
 kvr_block_next(const uint32_t *marks, uint32_t n, uint32_t i, uint32_t view)
@@ -221,7 +221,7 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 }
 
 
-/* Moves the few records that are left back into the block itself.  */
+/* Moves the few records that are left back into the block itself. */
 
 static void
 kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)

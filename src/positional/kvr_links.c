@@ -6,7 +6,7 @@
 #include "kvr_links.h"
 
 
-/* Counts one child more, or less, in each of a set of rows.  */
+/* Counts one child more, or less, in each of a set of rows. */
 #define kvr_kids(rows)                                                        \
     ((uint64_t) ((rows) & 1) | (uint64_t) ((rows) >> 1 & 1) << KVR_KIDS_BITS  \
      | (uint64_t) ((rows) >> 2 & 1) << 2 * KVR_KIDS_BITS)
@@ -166,7 +166,7 @@ kvr_links_delete(kvr_positional_t *x, uint32_t view, uint32_t parent,
 }
 
 
-/* The number of children in these rows, added up.  */
+/* The number of children in these rows, added up. */
 
 static uint32_t
 kvr_links_sum(uint64_t kids, uint32_t rows)

@@ -104,7 +104,7 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
 
 /* ---- seeds -------------------------------------------------------------- */
 
-/* The block of the same chain that stores the seed for this block.  */
+/* The block of the same chain that stores the seed for this block. */
 
 static uint32_t
 kvr_positional_anchor(const kvr_positional_t *x, uint32_t block)

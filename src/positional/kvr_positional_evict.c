@@ -152,7 +152,7 @@ kvr_evict_sampled(kvr_positional_t *x, uint32_t keep,
 }
 
 
-/* Evicts all blocks of n chunks in a row, if possible.  */
+/* Evicts all blocks of n chunks in a row, if possible. */
 
 static uint32_t
 kvr_evict_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
@@ -238,7 +238,7 @@ kvr_evict_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
 }
 
 
-/* Looks at a row of chunks; false: the row must not be emptied.  */
+/* Looks at a row of chunks; false: the row must not be emptied. */
 
 static bool
 kvr_evict_look(const kvr_positional_t *x, uint32_t keep,

@@ -512,7 +512,7 @@ kvr_search_counts(kvr_search_t *s, uint32_t view, kvr_search_whose_t whose,
 }
 
 
-/* Begins to count each row by itself: up to here the rows were equal.  */
+/* Begins to count each row by itself: up to here the rows were equal. */
 
 static void
 kvr_search_tiered(kvr_depths_t *out)
@@ -526,7 +526,7 @@ kvr_search_tiered(kvr_depths_t *out)
 
 /* ---- the end ------------------------------------------------------------ */
 
-/* The number of first visits whose blocks have not changed since.  */
+/* The number of first visits whose blocks have not changed since. */
 
 static uint32_t
 kvr_search_good(const kvr_search_t *s)
@@ -573,7 +573,7 @@ kvr_search_cut(kvr_search_t *s, bool same)
 }
 
 
-/* Stamps the deepest matched block with the present time.  */
+/* Stamps the deepest matched block with the present time. */
 
 static void
 kvr_search_stamp(const kvr_search_t *s)

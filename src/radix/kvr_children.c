@@ -97,7 +97,7 @@ kvr_children_crowded(const kvr_radix_t *x, uint64_t slot)
 }
 
 
-/* The slot of the table that holds this child.  */
+/* The slot of the table that holds this child. */
 
 static uint64_t
 kvr_children_slot(const kvr_radix_t *x, uint32_t child)

@@ -132,7 +132,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* Makes the rows of bits longer after the run has grown.  */
+/* Makes the rows of bits longer after the run has grown. */
 
 kvr_rc_t
 kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,

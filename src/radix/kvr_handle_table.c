@@ -87,7 +87,7 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
 }
 
 
-/* The slow part of a deletion: the entry is not in its home line.  */
+/* The slow part of a deletion: the entry is not in its home line. */
 
 void
 kvr_handle_delete_far(kvr_handle_table_t *t, kvr_handle_key_t key,

@@ -406,7 +406,7 @@ kvr_own_find(const kvr_radix_t *x, const kvr_run_t *r, uint32_t view)
 }
 
 
-/* Makes an empty list of own handles with room for n records.  */
+/* Makes an empty list of own handles with room for n records. */
 
 static kvr_rc_t
 kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
@@ -505,7 +505,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
 }
 
 
-/* Frees the list; the caller has dealt with the entries of its handles.  */
+/* Frees the list; the caller has dealt with the entries of its handles. */
 
 static void
 kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
@@ -564,7 +564,7 @@ kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
 }
 
 
-/* Adds a record to a list which has room for it, and whose head is logged.  */
+/* Adds a record to a list which has room for it, and whose head is logged. */
 
 static kvr_rc_t
 kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,

@@ -81,7 +81,7 @@ kvr_pairs_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* Sets KVR_COVER_OWN; readers do not use that bit, so no version changes.  */
+/* Sets KVR_COVER_OWN; readers do not use that bit, so no version changes. */
 
 void
 kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
@@ -96,7 +96,7 @@ kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
 }
 
 
-/* Adds a pair for a view which holds nothing of the run yet.  */
+/* Adds a pair for a view which holds nothing of the run yet. */
 
 static kvr_rc_t
 kvr_pairs_insert(kvr_cover_t *c, kvr_run_t *run, uint32_t view,

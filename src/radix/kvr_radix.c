@@ -411,7 +411,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 }
 
 
-/* kvr_radix_hold() for one block, in all cases that can't be done at once.  */
+/* kvr_radix_hold() for one block, in all cases that can't be done at once. */
 
 static kvr_rc_t
 kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
@@ -492,7 +492,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 }
 
 
-/* Gives the block this handle, as the shared one or as the view's own.  */
+/* Gives the block this handle, as the shared one or as the view's own. */
 
 static kvr_rc_t
 kvr_radix_set_handle(kvr_radix_t *x, uint32_t view, uint32_t run,

@@ -37,7 +37,7 @@
 #define KVR_EVICT_HEADERS    128        /* and one of chunks */
 
 
-/* A chunk of the arena, as a candidate for being emptied of its runs.  */
+/* A chunk of the arena, as a candidate for being emptied of its runs. */
 typedef struct {
     uint32_t    chunk;
     uint32_t    inner;                  /* runs which have children */
@@ -235,7 +235,7 @@ kvr_evict_best(kvr_radix_t *x, uint32_t keep)
 }
 
 
-/* Looks at the chunk of this run; false: the chunk must not be emptied.  */
+/* Looks at the chunk of this run; false: the chunk must not be emptied. */
 
 static bool
 kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,

@@ -443,7 +443,7 @@ kvr_find_dense(const uint16_t *dense, uint32_t *any, uint32_t n, uint32_t pos,
 }
 
 
-/* Begins to count each tier by itself: up to here the tiers were equal.  */
+/* Begins to count each tier by itself: up to here the tiers were equal. */
 
 static void
 kvr_find_tiered(kvr_depths_t *out)

@@ -73,7 +73,7 @@ kvr_radix_pause(kvr_radix_t *x, uint32_t run)
 }
 
 
-/* Shortens the run to len hashes: no view holds a block behind them.  */
+/* Shortens the run to len hashes: no view holds a block behind them. */
 
 static void
 kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)

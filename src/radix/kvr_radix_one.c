@@ -31,7 +31,7 @@ kvr_one_stay(kvr_run_t *r, uint32_t from, uint32_t to)
 }
 
 
-/* Makes room for one more block behind n hashes and handles.  */
+/* Makes room for one more block behind n hashes and handles. */
 
 static kvr_rc_t
 kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)

@@ -57,7 +57,7 @@ kvr_frequency_in_window(int32_t age)
 }
 
 
-/* The 16 bits of a tag that are kept with its counts.  */
+/* The 16 bits of a tag that are kept with its counts. */
 
 static inline uint64_t
 kvr_frequency_check(uint64_t name)

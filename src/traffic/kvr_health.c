@@ -143,7 +143,7 @@ kvr_circuit_pack(const kvr_circuit_t *c, uint32_t generation)
 
 /* ---- state -------------------------------------------------------------- */
 
-/* The time for which a circuit stays open.  */
+/* The time for which a circuit stays open. */
 
 static uint64_t
 kvr_circuit_wait(const kvr_circuit_t *c, const kvr_health_params_t *p)

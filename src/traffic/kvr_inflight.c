@@ -19,7 +19,7 @@ typedef struct {
 } kvr_inflight_share_t;
 
 
-/* The blocks of a prompt; nodes refer to parts of them.  */
+/* The blocks of a prompt; nodes refer to parts of them. */
 typedef struct {
     uint32_t    refs;                   /* nodes */
     uint32_t    pad;
@@ -524,7 +524,7 @@ kvr_inflight_leaf(kvr_inflight_t *f, uint32_t parent, const uint64_t *locals,
 }
 
 
-/* Makes room for one more holder.  */
+/* Makes room for one more holder. */
 
 static bool
 kvr_inflight_room(kvr_inflight_node_t *v)

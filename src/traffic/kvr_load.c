@@ -142,7 +142,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 }
 
 
-/* Makes a process a sharer of the shared table.  */
+/* Makes a process a sharer of the shared table. */
 
 static void
 kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
@@ -478,8 +478,8 @@ kvr_load_shut(kvr_load_t *l)
         }
 
         /*
-         * give up only on the same owner for the whole time, which is stopped:
-         * a new owner is not
+         * take the gate over only from an owner which had it all that time:
+         * that process is stopped; a new owner is not
          */
 
     } while (owner == 0

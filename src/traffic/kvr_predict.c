@@ -15,7 +15,7 @@ static void kvr_predict_put(kvr_prediction_t *set, uint64_t name,
     uint32_t holder, uint32_t until);
 
 
-/* Time in eighths of a second, never 0: 0 marks a free entry.  */
+/* Time in eighths of a second, never 0: 0 marks a free entry. */
 
 static inline uint32_t
 kvr_predict_time(uint64_t ms)

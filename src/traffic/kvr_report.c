@@ -155,7 +155,7 @@ kvr_report_rank(const char *p, size_t len, uint32_t *rank)
 }
 
 
-/* The position behind the closing bracket; NULL: the labels are not valid.  */
+/* The position behind the closing bracket; NULL: the labels are not valid. */
 
 static const char *
 kvr_report_labels(const char *p, const char *end, uint32_t *rank)

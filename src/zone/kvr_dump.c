@@ -61,7 +61,7 @@ typedef struct {
 } kvr_dump_t;
 
 
-/* Writes events as lines of the dump.  */
+/* Writes events as lines of the dump. */
 typedef struct {
     kvr_rc_t         (*put)(void *data, const char *line, size_t len);
     void              *data;
@@ -209,7 +209,7 @@ kvr_dump_shard(kvr_dump_t *d)
 }
 
 
-/* Collects all handles of the shard's living views, sorted by view.  */
+/* Collects all handles of the shard's living views, sorted by view. */
 
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)

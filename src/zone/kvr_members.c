@@ -22,7 +22,7 @@ static kvr_rc_t kvr_members_retire(kvr_shard_t *k,
 
 /* ---- numbers ------------------------------------------------------------ */
 
-/* The shard of a number of the zone, and the number within that shard.  */
+/* The shard of a number of the zone, and the number within that shard. */
 
 static inline const kvr_shard_t *
 kvr_members_shard(const kvr_router_t *r, uint32_t number, uint32_t *local)
@@ -388,7 +388,7 @@ kvr_router_set_static(kvr_router_t *r, const kvr_worker_conf_t *confs,
 }
 
 
-/* Retires the shard's workers which are not in the configuration any more.  */
+/* Retires the shard's workers which are not in the configuration any more. */
 
 static kvr_rc_t
 kvr_members_retire(kvr_shard_t *k, const kvr_worker_conf_t *confs, size_t n)

@@ -176,7 +176,7 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 }
 
 
-/* A lookup in one shard; the holders' numbers are made those of the zone.  */
+/* A lookup in one shard; the holders' numbers are made those of the zone. */
 
 static uint32_t
 kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
