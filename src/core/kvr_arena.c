@@ -6,8 +6,9 @@
 #include "kvr_arena.h"
 
 
-#define KVR_ARENA_SETTLE     64         /* log records that one piece needs:
-                                           a span's bits are in 17 words */
+#define KVR_ARENA_SETTLE     64         /* log records that one piece may
+                                           need: a span's bits are in 17
+                                           words */
 #define KVR_ARENA_EIGHTS     11         /* class of 80 words: below it, sizes
                                            are 8 words apart */
 
@@ -19,7 +20,7 @@
     { words, slots, kvr_arena_inverse(words), 0,                             \
       { ~UINT64_C(0) >> (64 - slots), 0 } }
 
-/* (slot * words * inverse) >> 16 is slot again, for each slot of a chunk */
+/* for each slot of a chunk, (slot * words * inverse) >> 16 is slot again */
 #define kvr_arena_inverse(words)  (65535 / words + 1)
 
 
@@ -100,7 +101,7 @@ kvr_arena_attach(kvr_arena_t *a, kvr_mem_t *mem, kvr_arena_zone_t *z)
 
 /* ---- pieces ------------------------------------------------------------- */
 
-/* n is at most KVR_ARENA_CHUNK. */
+/* The class for pieces of n words; n is at most KVR_ARENA_CHUNK. */
 
 static uint32_t
 kvr_arena_class_of(uint32_t n)
@@ -167,7 +168,7 @@ kvr_arena_free(kvr_arena_t *a, uint32_t piece)
         kvr_txn_overflow();
     }
 
-    /* a slot behind the last piece is nobody's: it needs no log */
+    /* the slot behind limbo's last piece is unused: it needs no log */
 
     z->limbo[z->nlimbo] = piece;
 
@@ -307,7 +308,7 @@ kvr_arena_settle(kvr_arena_t *a)
 }
 
 
-/* Out of limbo. */
+/* Returns a piece, which leaves limbo, to its chunk. */
 
 static void
 kvr_arena_put(kvr_arena_t *a, uint32_t piece)
@@ -340,7 +341,7 @@ kvr_arena_put(kvr_arena_t *a, uint32_t piece)
         kvr_arena_link(a, c, chunk);
     }
 
-    /* the only one with room is kept: its class may want it soon */
+    /* the class's only chunk with room is kept: the class may need it soon */
 
     if (kvr_arena_is_empty(r) && (z->room[c] != chunk || r->next)) {
         kvr_arena_unlink(a, c, chunk);
@@ -351,7 +352,7 @@ kvr_arena_put(kvr_arena_t *a, uint32_t piece)
 
 /* ---- chunks ------------------------------------------------------------- */
 
-/* n in a row for a class; the first of them, or 0. */
+/* Takes n chunks in a row for a class; returns the first of them, or 0. */
 
 static uint32_t
 kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
@@ -365,7 +366,10 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
 
     if (chunk == 0) {
 
-        /* empty chunks that classes keep count, or would split a span */
+        /*
+         * take back empty chunks that classes keep: they count, or would split
+         * a span
+         */
 
         kvr_arena_squeeze(a);
         chunk = kvr_arena_find(a, n);
@@ -375,7 +379,10 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
             a->lack.n = n;
 
             if (n == 1 && z->low < z->nchunks) {
-                /* a larger class may serve: the map need not be read again */
+                /*
+                 * a larger class may be used instead: do not search the map
+                 * again
+                 */
                 kvr_set32(a->mem, &z->low, z->nchunks);
             }
 
@@ -402,8 +409,8 @@ kvr_arena_chunks(kvr_arena_t *a, uint32_t c, uint32_t n)
 
 
 /*
- * The class of n chunks that were free; what that means to readers who hold
- * runs or blocks in there: see kvr_arena.h.
+ * Sets the class of n chunks that were free.  See kvr_arena.h for what that
+ * means to readers which still use runs or blocks in these chunks.
  */
 
 static void
@@ -427,7 +434,9 @@ kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk, uint32_t n)
 
         if (kvr_arena_versioned(c)) {
 
-            /* nothing happens to it now, but a rollback will advance it */
+            /*
+             * the version does not change now, but a rollback will advance it
+             */
 
             kvr_txn_log(a->mem, epoch, KVR_UNDO_VERSION, 0);
         }
@@ -438,9 +447,9 @@ kvr_arena_cast(kvr_arena_t *a, uint32_t c, uint32_t chunk, uint32_t n)
 
 
 /*
- * The first n that are free in a row, or 0.  Such a row ends in the word of
- * the map that it begins in, or it is the free bits at the end of one word, of
- * all words that follow it, and at the beginning of the last.
+ * The first of n free chunks in a row, or 0. Such a row ends in the word of
+ * the map in which it begins, or it consists of the free bits at the end of
+ * one word, all words that follow, and the beginning of the last.
  */
 
 static uint32_t
@@ -471,7 +480,7 @@ kvr_arena_find(const kvr_arena_t *a, uint32_t n)
 
         if (found + ones < n && n <= 64) {
 
-            /* bits that k free ones begin at, those included */
+            /* bits at which k free bits begin, including that bit itself */
 
             starts = bits;
 
@@ -552,8 +561,9 @@ kvr_arena_mark(kvr_arena_t *a, uint32_t chunk, uint32_t n, bool taken)
 /* ---- lists: the chunks of a class that have room ------------------------ */
 
 /*
- * At the head.  A chunk that was kept there without pieces is not needed any
- * more: so whoever has none is the only one of its list.
+ * Puts a chunk at the head of its class's list.  A chunk without pieces, which
+ * was kept at the head, is then no longer needed: so a chunk without pieces is
+ * always the only one of its list.
  */
 
 static void

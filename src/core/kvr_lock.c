@@ -20,7 +20,8 @@
 #define KVR_LOCK_SPINS       64         /* about a microsecond */
 #define KVR_LOCK_YIELDS      32
 #define KVR_LOCK_SLEEP_NS    50000
-#define KVR_LOCK_LOOKS       16         /* sleeps between looks at the owner */
+#define KVR_LOCK_LOOKS       16         /* the number of sleeps between two
+                                           checks that the owner lives */
 
 #define KVR_OWNER_TICKS      ((UINT64_C(1) << 40) - 1)
 #define KVR_OWNER_UNKNOWN    UINT64_MAX
@@ -40,7 +41,7 @@ kvr_owner_self(void)
     start = kvr_owner_start(pid, &state);
 
     if (start == 0 || start == KVR_OWNER_UNKNOWN) {
-        /* no /proc: others can go by the pid alone */
+        /* without /proc other processes know this one by its pid alone */
         start = KVR_OWNER_TICKS;
     }
 
@@ -59,7 +60,10 @@ kvr_owner_alive(kvr_owner_t owner)
     if (start == KVR_OWNER_UNKNOWN
         || (owner & KVR_OWNER_TICKS) == KVR_OWNER_TICKS)
     {
-        /* out of descriptors, say: is there a process at all? */
+        /*
+         * the start time is unknown (no free descriptor, perhaps): check only
+         * that a process has the pid
+         */
         return kill(kvr_owner_pid(owner), 0) == 0 || errno != ESRCH;
     }
 
@@ -110,7 +114,7 @@ kvr_owner_start(pid_t pid, char *state)
     p += 2;
     *state = *p;
 
-    /* from field 3, the state, to field 22 */
+    /* skip from field 3, the state, to field 22, the start time */
 
     for (i = 3; i < 22; i++) {
         p = strchr(p, ' ');

@@ -7,7 +7,8 @@
 #include "../core/kvr_hash.h"
 
 
-#define KVR_FLEET_ATTEMPTS   1000       /* of a reader beside a writer */
+#define KVR_FLEET_ATTEMPTS   1000       /* the maximum number of attempts of
+                                           a reader while a writer is active */
 
 static bool kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len);
 static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
@@ -18,7 +19,10 @@ static void kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
     const kvr_worker_conf_t *conf);
 
 
-/* Some workers have several ranks, and cleared views linger for a while. */
+/*
+ * The maximum numbers of holders and views: some workers have several ranks,
+ * and cleared views stay for a while.
+ */
 
 void
 kvr_fleet_bounds(uint32_t max_workers, uint32_t *holders, uint32_t *views)
@@ -176,7 +180,7 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
         return rc;
     }
 
-    /* whatever a reader does with them: they end */
+    /* make sure that both strings end, whatever was read */
 
     conf->id[KVR_WORKER_ID_MAX] = '\0';
     conf->address[KVR_ADDRESS_MAX] = '\0';
@@ -202,7 +206,7 @@ kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
 }
 
 
-/* Whole words of a worker, of one moment. */
+/* Copies whole words of a worker, all from the same moment. */
 
 static kvr_rc_t
 kvr_fleet_copy_out(const kvr_fleet_t *f, uint32_t worker, void *to,
@@ -277,9 +281,9 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
 
 
 /*
- * A slot for a new worker: a fresh one, or, when there are no more, that of a
- * deleted worker, with its holders.  What requests still run there is given
- * back to the same rows that it was taken from, so that the load stays right.
+ * Finds a slot for a new worker: a fresh one, or, if there is none, the slot
+ * of a deleted worker, with its holders.  Requests that still run there are
+ * given back to the rows from which they were taken, so the load stays right.
  */
 
 static uint32_t
@@ -345,7 +349,7 @@ kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker)
 }
 
 
-/* Word by word, so that the log can undo it. */
+/* Copies a configuration word by word, so that the log can undo it. */
 
 static void
 kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,

@@ -20,7 +20,7 @@ static void kvr_index_each_positional(const kvr_positional_t *x,
     void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
 
-/* The index that the zone has. */
+/* Calls the function of the kind of index that the zone has. */
 #define kvr_index_call(x, name, ...)                                       \
     ((x)->zone->kind == KVR_INDEX_RADIX                                       \
      ? kvr_radix_##name(&(x)->u.radix, ##__VA_ARGS__)                         \
@@ -87,7 +87,7 @@ kvr_index_valid(const kvr_index_zone_t *z, uint64_t size)
 }
 
 
-/* Are n things of so many bytes inside the zone, from there on? */
+/* Are n items of `bytes` bytes each, beginning at `at`, inside the zone? */
 
 static bool
 kvr_index_inside(uint64_t size, uint64_t at, uint64_t n, size_t bytes)
@@ -97,7 +97,10 @@ kvr_index_inside(uint64_t size, uint64_t at, uint64_t n, size_t bytes)
 }
 
 
-/* The same of a table by view, which may begin in the middle of a word. */
+/*
+ * Is a table with one item for each view inside the zone? It may begin in the
+ * middle of a word.
+ */
 
 static bool
 kvr_index_inside_views(uint64_t size, uint64_t at, uint32_t max_views)

@@ -53,7 +53,7 @@ kvr_block_look(const kvr_arena_t *a, const kvr_block_t *b, uint32_t view,
 }
 
 
-/* The first mark of a view from i on, or n. */
+/* The index of the view's first mark at or behind i, or n. */
 
 static uint32_t
 kvr_block_next(const uint32_t *marks, uint32_t n, uint32_t i, uint32_t view)
@@ -138,7 +138,7 @@ kvr_block_add(kvr_arena_t *a, kvr_block_t *b, uint32_t mark, uint64_t value)
 
 
 /*
- * Another piece for the records, which fit; for as many as it has place for.
+ * Moves the records, which must fit, to a piece with room for `cap` records.
  */
 
 static kvr_rc_t
@@ -212,7 +212,7 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
     half = b->cap / 2u & ~1u;
 
     if (last <= half && b->cap > 2 * KVR_BLOCK_INLINE) {
-        /* without room it stays as it is */
+        /* without memory for a smaller piece the present one stays */
 
         if (kvr_block_resize(a, b, half) != KVR_OK) {
             kvr_arena_forgo(a);
@@ -221,7 +221,7 @@ kvr_block_delete(kvr_arena_t *a, kvr_block_t *b, uint32_t i)
 }
 
 
-/* The few records that are left come back into the block. */
+/* Moves the few records that are left back into the block itself. */
 
 static void
 kvr_block_inline(kvr_arena_t *a, kvr_block_t *b)

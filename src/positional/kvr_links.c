@@ -6,7 +6,7 @@
 #include "kvr_links.h"
 
 
-/* One child more, or less, in a set of rows. */
+/* Counts one child more, or less, in each of a set of rows. */
 #define kvr_kids(rows)                                                        \
     ((uint64_t) ((rows) & 1) | (uint64_t) ((rows) >> 1 & 1) << KVR_KIDS_BITS  \
      | (uint64_t) ((rows) >> 2 & 1) << 2 * KVR_KIDS_BITS)
@@ -92,7 +92,10 @@ kvr_links_lose(kvr_positional_t *x, uint32_t view, uint32_t block,
 }
 
 
-/* A child of this block is held in these rows from now on; KVR_FULL. */
+/*
+ * Counts a child of this block, which the view holds in these rows from now
+ * on; KVR_FULL.
+ */
 
 static kvr_rc_t
 kvr_links_add(kvr_positional_t *x, uint32_t view, uint32_t parent,
@@ -116,7 +119,7 @@ kvr_links_add(kvr_positional_t *x, uint32_t view, uint32_t parent,
         return kvr_block_add(&x->arena, b, kvr_mark(0, view), kvr_kids(rows));
     }
 
-    /* row 2 has the most */
+    /* row 2 has the largest count: check the maximum there */
 
     kids = &kvr_block_values(&x->arena, b)[v.kids];
 
@@ -130,7 +133,9 @@ kvr_links_add(kvr_positional_t *x, uint32_t view, uint32_t parent,
 }
 
 
-/* And is not any more. */
+/*
+ * Takes a child, which the view no longer holds in these rows, from the count.
+ */
 
 static void
 kvr_links_delete(kvr_positional_t *x, uint32_t view, uint32_t parent,
@@ -161,7 +166,7 @@ kvr_links_delete(kvr_positional_t *x, uint32_t view, uint32_t parent,
 }
 
 
-/* Children in these rows, added up. */
+/* The number of children in these rows, added up. */
 
 static uint32_t
 kvr_links_sum(uint64_t kids, uint32_t rows)
@@ -180,7 +185,10 @@ kvr_links_sum(uint64_t kids, uint32_t rows)
 }
 
 
-/* Readers want to know of 0, of hidden, or not. */
+/*
+ * Sets the number of broken links; readers use only whether it is 0, hidden,
+ * or another number.
+ */
 
 void
 kvr_links_set_broken(kvr_positional_t *x, uint32_t view, uint32_t broken)

@@ -57,7 +57,7 @@ kvr_places_find(const kvr_positional_t *x, uint32_t position, uint64_t hash,
 
         kvr_fence(__ATOMIC_ACQUIRE);
 
-        /* versions only advance: the same sum, the same versions */
+        /* versions only advance: if the sum is the same, each version is */
 
         after = kvr_places_sum(x, first, stripe, &odd);
 
@@ -72,7 +72,7 @@ kvr_places_find(const kvr_positional_t *x, uint32_t position, uint64_t hash,
 }
 
 
-/* Is it the block that was asked for?  Torn ends the search, too. */
+/* Is this the block that the search is for? Torn ends the search, too. */
 
 static bool
 kvr_places_read(const kvr_positional_t *x, uint32_t block, uint32_t position,
@@ -104,7 +104,7 @@ kvr_places_read(const kvr_positional_t *x, uint32_t block, uint32_t position,
 }
 
 
-/* Of the stripes from .. to, cyclically. */
+/* Adds up the versions of the stripes from .. to, cyclically. */
 
 static uint32_t
 kvr_places_sum(const kvr_positional_t *x, uint64_t from, uint64_t to,

@@ -4,15 +4,15 @@
  * Places: (position, sequence hash) -> block, the positional index's table.
  *
  * A slot is one word, block << 32 | tag; 0 is empty.  The tag is the high half
- * of the sequence hash, by which an entry's home is known; the whole key is in
- * the block.
+ * of the sequence hash and tells an entry's home slot; the whole key is in the
+ * block.
  *
- * Readers probe without a lock.  A new block comes by one store.  A deletion
- * moves others back, and a reader might miss one that is on its way: so each
- * KVR_POSITIONAL_STRIPE slots have a version, odd while entries of theirs
- * move, and a reader that found nothing looks again when one of those on its
- * way has changed.  One that found something needs not: the block itself says
- * what it is.
+ * Readers probe without a lock.  A new entry is inserted by one store.  A
+ * deletion moves other entries back, and a reader might miss an entry which
+ * is being moved.  So every KVR_POSITIONAL_STRIPE slots have a version, which
+ * is odd while their entries move.  A reader that found nothing looks again
+ * when a version of the slots that it probed has changed.  A reader that found
+ * a block need not: the block itself holds its key.
  */
 
 
@@ -43,8 +43,9 @@ kvr_places_sequence(const kvr_positional_t *x, uint64_t before, uint64_t hash)
 
 
 /*
- * For readers: the block, with its version before anything of it was read, or
- * 0.  *torn is set when a writer was in the way and nothing was found.
+ * For readers: the block and its version, which was read before anything else
+ * of the block, or 0. *torn is set when nothing was found and a writer was
+ * changing the table or a block on the way.
  */
 uint32_t kvr_places_find(const kvr_positional_t *x, uint32_t position,
     uint64_t hash, uint64_t sequence, uint32_t *version, bool *torn);

@@ -19,10 +19,12 @@ typedef struct {
     const uint64_t  *handles;
     const uint64_t  *hashes;
     uint32_t         n;
-    uint32_t         step;              /* blocks of one transaction */
+    uint32_t         step;              /* the maximum number of blocks in
+                                           one transaction */
     uint64_t         seed;
-    uint32_t         done;              /* of n: committed */
-    uint32_t         up;                /* block before that; 0: the root */
+    uint32_t         done;              /* of the n blocks, those committed */
+    uint32_t         up;                /* block before the next one; 0: the
+                                           root */
 } kvr_positional_chain_t;
 
 
@@ -48,7 +50,10 @@ static void kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
 
 /* ---- blocks ------------------------------------------------------------- */
 
-/* A block that nobody holds yet, behind its parent (0: the root); KVR_FULL. */
+/*
+ * Makes a block that no view holds yet, behind its parent (0: the root);
+ * KVR_FULL.
+ */
 
 static kvr_rc_t
 kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
@@ -99,7 +104,7 @@ kvr_positional_new(kvr_positional_t *x, uint32_t parent, uint64_t hash,
 
 /* ---- seeds -------------------------------------------------------------- */
 
-/* The block that has the seed for this one. */
+/* The block of the same chain that stores the seed for this block. */
 
 static uint32_t
 kvr_positional_anchor(const kvr_positional_t *x, uint32_t block)
@@ -197,7 +202,7 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
             return KVR_DECLINED;
         }
 
-        /* the seed is that of the whole chain */
+        /* the whole chain has one seed */
 
         c.up = kvr_entry_block(e->word);
         known = kvr_positional_seed_of(x, c.up);
@@ -221,7 +226,10 @@ kvr_positional_store(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
         (void) kvr_txn_rollback(x->mem);
         kvr_positional_begin(x);
 
-        /* a block with too many records has no use for room */
+        /*
+         * KVR_FULL may also mean that a block has too many records: then more
+         * memory does not help
+         */
 
         if (rc != KVR_FULL || !kvr_positional_make_room(x, c.up, &cost)) {
             return KVR_FULL;
@@ -312,7 +320,10 @@ kvr_positional_chain(kvr_positional_t *x, kvr_positional_chain_t *c)
 }
 
 
-/* The sequence hash of block k, behind `before`; what it needs is fetched. */
+/*
+ * The sequence hash of block k, behind `before`; prefetches the table slots
+ * that block k needs.
+ */
 
 static inline uint64_t
 kvr_positional_fetch(const kvr_positional_t *x,
@@ -338,7 +349,7 @@ kvr_positional_touch(const kvr_positional_t *x, kvr_block_t *b)
 }
 
 
-/* One handle of a view names a block, in a tier; KVR_FULL. */
+/* Makes a view a holder of a block, by this handle, in a tier; KVR_FULL. */
 
 static kvr_rc_t
 kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
@@ -376,7 +387,10 @@ kvr_positional_hold(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 
     } else {
 
-        /* the handle moves: first out, or readers would see both blocks */
+        /*
+         * the handle moves: delete it at the old block first, or readers would
+         * see it at both
+         */
 
         old = kvr_entry_block(e->word);
         kvr_links_lose(x, view, old, handle, 0);
@@ -484,7 +498,10 @@ kvr_positional_remove(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 }
 
 
-/* Fetches what the removal of later handles needs, each step on its way. */
+/*
+ * Prefetches what the removal of later handles needs: one step of each on
+ * every call.
+ */
 
 static void
 kvr_positional_ahead(const kvr_positional_t *x, uint32_t view,
@@ -571,7 +588,10 @@ kvr_positional_reclaim(kvr_positional_t *x,
         }
 
         if (b->nchildren == 0 && !kvr_block_held(&x->arena, b)) {
-            /* another may come to this slot: look at it again */
+            /*
+             * the deletion may move another block to this slot: look at it
+             * again
+             */
             (void) kvr_positional_free_if_empty(x, block);
 
         } else {

@@ -40,12 +40,15 @@
                                            as much as a record */
 
 
-/* Blocks side by side, in a row of chunks of the arena. */
+/*
+ * A row of chunks of the arena, as a candidate for being emptied of its
+ * blocks.
+ */
 typedef struct {
     uint32_t    first;                  /* chunk */
     uint32_t    n;                      /* chunks */
     uint32_t    held;                   /* children outside of it */
-    uint32_t    age;                    /* of the youngest */
+    uint32_t    age;                    /* age of the youngest block */
 } kvr_evict_row_t;
 
 
@@ -102,10 +105,10 @@ kvr_positional_make_room(kvr_positional_t *x, uint32_t keep, uint32_t *cost)
 
 
 /*
- * The oldest of a sample, as the radix index does it.  Here the sample is what
- * comes next in the table, whose order is by chance.  What it cost to evict
- * them, 0: there is none; the slots looked at beyond what is usual are added
- * to *cost.
+ * Evicts the oldest blocks of a sample, as the radix index does.  Here the
+ * sample is what comes next in the table, where the order is random.  Returns
+ * the cost, or 0 when there is no block to evict; slots looked at beyond the
+ * usual number are added to *cost.
  */
 
 static uint32_t
@@ -149,7 +152,7 @@ kvr_evict_sampled(kvr_positional_t *x, uint32_t keep,
 }
 
 
-/* All blocks of n chunks in a row, as far as that goes. */
+/* Evicts all blocks of n chunks in a row, if possible. */
 
 static uint32_t
 kvr_evict_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
@@ -194,9 +197,10 @@ kvr_evict_blocks(kvr_positional_t *x, uint32_t keep, uint32_t n,
 
 
 /*
- * The row to be emptied: the one that was not, the last time, or of rows near
- * those of the sample the one of which fewest chains go on elsewhere, and then
- * the oldest.  False: there is none.
+ * The row of chunks to be emptied next: the one that could not be emptied the
+ * last time; or else, of the rows near the sample's blocks, the one with the
+ * fewest chains that continue elsewhere, and of equal ones the oldest.  False:
+ * there is none.
  */
 
 static bool
@@ -234,7 +238,7 @@ kvr_evict_best(const kvr_positional_t *x, uint32_t keep, uint32_t n,
 }
 
 
-/* False: these chunks must stay. */
+/* Looks at a row of chunks; false: the row must not be emptied. */
 
 static bool
 kvr_evict_look(const kvr_positional_t *x, uint32_t keep,
@@ -290,8 +294,9 @@ kvr_evict_inside(const kvr_evict_row_t *row, uint32_t block)
 
 
 /*
- * A chain that is too old goes block by block from its end; where the slots
- * end in the middle of it, the zone remembers where to go on.
+ * Evicts chains which are too old, block by block from their ends.  When the
+ * slots for this call end in the middle of a chain, the zone records where the
+ * next call continues.
  */
 
 bool
@@ -320,7 +325,7 @@ kvr_positional_evict(kvr_positional_t *x, uint32_t age, uint32_t slots)
         slots--;
 
         if (moved && pos) {
-            /* another may be in the slot by now */
+            /* the deletion may have moved another block to this slot */
             pos--;
         }
 
@@ -352,8 +357,8 @@ kvr_evict_block_age(const kvr_positional_t *x, uint32_t block)
 
 
 /*
- * The end of a chain, up to a block that was used after it, as far as that
- * goes; what it cost.
+ * Evicts the end of a chain, if possible back to a block that was used after
+ * it; returns the cost.
  */
 
 static uint32_t
@@ -382,9 +387,9 @@ kvr_evict_end(kvr_positional_t *x, uint32_t block, uint32_t keep)
 
 
 /*
- * Takes it from all views; the first block before it that stays, or 0.  What
- * that costs is 1, and for each record a look at the others; where it comes
- * to max, the block itself stays, with what is left.
+ * Takes a block from all its views; returns the first block before it that
+ * stays, or 0. The cost is 1, and for each record a look at the others.  When
+ * the cost comes to max, the block stays, with the records that are left.
  */
 
 static uint32_t
@@ -408,7 +413,7 @@ kvr_evict_block(kvr_positional_t *x, uint32_t block, uint32_t max,
 
         *cost += 1 + b->n / KVR_EVICT_LINE;
 
-        /* the last record comes to this place */
+        /* the last record moves to the place of a deleted one */
 
         if (b->n > KVR_EVICT_AHEAD) {
             ahead = b->n - 1 - KVR_EVICT_AHEAD;

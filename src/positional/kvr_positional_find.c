@@ -25,9 +25,10 @@
 #include "kvr_places.h"
 
 
-#define KVR_SEARCH_JUMP      64         /* the first one; doubled each time */
+#define KVR_SEARCH_JUMP      64         /* the length of the first jump;
+                                           doubled each time */
 #define KVR_SEARCH_JUMP_MAX  1024
-#define KVR_SEARCH_PATIENT   2          /* attempts, the last ones, that follow
+#define KVR_SEARCH_PATIENT   2          /* the last attempts, which follow
                                            all views */
 
 
@@ -42,7 +43,7 @@ typedef struct {
 /* The views for which a lookup counts records. */
 typedef enum {
     KVR_SEARCH_WHOLE,                   /* views without broken links */
-    KVR_SEARCH_BROKEN,                  /* views with */
+    KVR_SEARCH_BROKEN,                  /* views with broken links */
     KVR_SEARCH_ALL
 } kvr_search_whose_t;
 
@@ -58,9 +59,10 @@ typedef struct {
                                            first block */
     bool                     nbroken;   /* there are such views */
     uint32_t                 best;
-    uint32_t                 deepest;   /* the visit that best is from */
+    uint32_t                 deepest;   /* the visit at which best was found */
 
-    uint32_t                 base;      /* sequences[0] is of base + 1 */
+    uint32_t                 base;      /* sequences[0] belongs to position
+                                           base + 1 */
     uint32_t                 nvisits;
     kvr_visit_t              visits[KVR_POSITIONAL_STEPS];
     uint64_t                 sequences[KVR_SEARCH_JUMP_MAX];
@@ -158,7 +160,10 @@ kvr_positional_find(const kvr_positional_t *x, const uint64_t *hashes,
             }
         }
 
-        /* was all that was read true at one moment? */
+        /*
+         * Seqlock validation: if no visited block's version changed,
+         * everything read belongs to one consistent state.
+         */
 
         kvr_fence(__ATOMIC_ACQUIRE);
 
@@ -254,8 +259,8 @@ kvr_search_between(kvr_search_t *s, uint32_t low, const kvr_holders_t *at_low,
 
 
 /*
- * The views that hold the block at a position come as far; *more: how many
- * of them were not known to.
+ * Records for all views that hold the block at a position that they reach it;
+ * *more: the number of views that were not yet known to.
  */
 
 static void
@@ -421,7 +426,10 @@ kvr_search_step(kvr_search_t *s, uint32_t position, const kvr_block_t *b,
 
 /* ---- what both need ----------------------------------------------------- */
 
-/* The block at a position of the prompt, noted before anything is read. */
+/*
+ * Finds the block at a position of the prompt; the visit is noted before
+ * anything of the block is read.
+ */
 
 static const kvr_block_t *
 kvr_search_visit(kvr_search_t *s, uint32_t position, uint64_t sequence)
@@ -476,7 +484,7 @@ kvr_search_marks(kvr_search_t *s, const kvr_block_t *b,
 }
 
 
-/* Is it one of the views that are looked for? */
+/* Does this lookup count the view? */
 
 static inline bool
 kvr_search_counts(kvr_search_t *s, uint32_t view, kvr_search_whose_t whose,
@@ -504,7 +512,7 @@ kvr_search_counts(kvr_search_t *s, uint32_t view, kvr_search_whose_t whose,
 }
 
 
-/* From here on the rows differ; up to here they did not. */
+/* Begins to count each row by itself: up to here the rows were equal. */
 
 static void
 kvr_search_tiered(kvr_depths_t *out)
@@ -518,7 +526,7 @@ kvr_search_tiered(kvr_depths_t *out)
 
 /* ---- the end ------------------------------------------------------------ */
 
-/* How many visits were to blocks that have not changed since. */
+/* The number of first visits whose blocks have not changed since. */
 
 static uint32_t
 kvr_search_good(const kvr_search_t *s)
@@ -539,8 +547,9 @@ kvr_search_good(const kvr_search_t *s)
 
 
 /*
- * The prefix that no writer has touched: all views were followed.  Nothing of
- * it, when versions tell nothing.
+ * The length of the prefix whose blocks no writer has changed; all views must
+ * have been followed. It is 0 when the arena's epoch changed, because versions
+ * mean nothing then.
  */
 
 static uint32_t
@@ -564,7 +573,7 @@ kvr_search_cut(kvr_search_t *s, bool same)
 }
 
 
-/* The deepest block was matched now. */
+/* Stamps the deepest matched block with the present time. */
 
 static void
 kvr_search_stamp(const kvr_search_t *s)

@@ -96,7 +96,7 @@ kvr_positional_drop(kvr_positional_t *x, uint64_t slot)
     kvr_set32(x->mem, &x->view_handles[view], x->view_handles[view] - 1);
 
     if (x->view_handles[view] == 0 && x->view_broken[view]) {
-        /* nothing is left of a view that was hidden */
+        /* nothing is left of the view's blocks, so its hiding ends */
         kvr_links_set_broken(x, view, 0);
     }
 }

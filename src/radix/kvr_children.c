@@ -71,7 +71,7 @@ kvr_children_crowded(const kvr_radix_t *x, uint64_t slot)
     bit = UINT64_C(1) << (slot & 63);
     word = ~(x->occupied[slot / 64] | bit);
 
-    /* the usual case: the row begins and ends within this word */
+    /* in most cases the row begins and ends within this word */
 
     if ((word & (bit - 1)) && word > bit && slot / 64 < n / 64) {
         return false;
@@ -97,7 +97,7 @@ kvr_children_crowded(const kvr_radix_t *x, uint64_t slot)
 }
 
 
-/* The slot that holds the child. */
+/* The slot of the table that holds this child. */
 
 static uint64_t
 kvr_children_slot(const kvr_radix_t *x, uint32_t child)

@@ -24,12 +24,18 @@ kvr_detail_find(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
         }
     }
 
-    /* a pair says KVR_COVER_DETAIL: there is one, or the zone is damaged */
+    /*
+     * the pair has KVR_COVER_DETAIL, so its detail must exist: else the zone
+     * is damaged
+     */
     kvr_txn_damaged("a view's detail is missing");
 }
 
 
-/* Gives a view with a depth, or nothing, a detail that says the same. */
+/*
+ * Makes a detail for a view which has a plain depth or nothing; the detail
+ * covers the same blocks.
+ */
 
 kvr_rc_t
 kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
@@ -96,8 +102,10 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 
     kvr_version_lock(c->mem, &run->version);
 
-    /* a place behind the last item is nobody's: it may have been somebody's
-       in this transaction, though, and must come back with a rollback */
+    /*
+     * the item behind the last one is unused, but it may have been in use
+     * earlier in this transaction: log it, so that a rollback restores it
+     */
 
     for (i = 0; i < 3; i++) {
         kvr_set_word(c->mem, d, i, ((kvr_word_t *) d)[i]);
@@ -124,7 +132,7 @@ kvr_detail_make(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* The run has grown beyond the rows. */
+/* Makes the rows of bits longer after the run has grown. */
 
 kvr_rc_t
 kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
@@ -181,7 +189,9 @@ kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
 }
 
 
-/* One handle more for a block that the view has in that tier already. */
+/*
+ * Counts another handle for a block that the view holds in that tier already.
+ */
 
 kvr_rc_t
 kvr_detail_count(kvr_cover_t *c, kvr_detail_t *d, uint32_t offset,
@@ -255,8 +265,8 @@ kvr_detail_drop(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
 
 
 /*
- * The bits have changed: works the depths out, and goes back to a plain depth,
- * or to nothing, where that says it all.
+ * To be called after the bits have changed: works the depths out.  If a plain
+ * depth, or nothing, describes the bits completely, the detail is freed.
  */
 
 void
@@ -285,7 +295,7 @@ kvr_detail_settle(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
         k = d->view;
         kvr_detail_drop(c, run, d);
 
-        /* the view has its pair: this takes no memory */
+        /* the view has a pair already: this takes no memory */
         (void) kvr_pairs_set_depth(c, run, k, lead);
         return;
     }
@@ -306,7 +316,10 @@ kvr_detail_settle(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d)
 }
 
 
-/* Blocks from the start that any of the first `rows` tiers has, no break. */
+/*
+ * The number of contiguous blocks, from the run's start, that are held in any
+ * of the first `rows` tiers.
+ */
 
 static uint32_t
 kvr_detail_lead(const uint64_t *bits, uint32_t words, uint32_t rows)

@@ -28,7 +28,10 @@ kvr_handle_attach(kvr_handle_table_t *t, kvr_mem_t *mem, kvr_handle_zone_t *z)
 }
 
 
-/* An entry's tag is in the table, or its line is full, or was. */
+/*
+ * The slow part of an insertion: the tag is in the table already, or the home
+ * line is full, or the line has overflowed before.
+ */
 
 kvr_rc_t
 kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
@@ -84,7 +87,7 @@ kvr_handle_put_far(kvr_handle_table_t *t, kvr_handle_key_t key, uint32_t run,
 }
 
 
-/* An entry is not in its home line. */
+/* The slow part of a deletion: the entry is not in its home line. */
 
 void
 kvr_handle_delete_far(kvr_handle_table_t *t, kvr_handle_key_t key,

@@ -9,10 +9,12 @@
 
 
 #define KVR_HANDLES_AHEAD    32         /* lines fetched ahead */
-#define KVR_HANDLES_SAME     32         /* blocks that share a name: whoever
-                                           looks for one may see them all */
-#define KVR_HANDLES_LOG      512        /* of the log, for what goes with
-                                           names: pages, coverage */
+#define KVR_HANDLES_SAME     32         /* the maximum number of blocks with
+                                           one handle: a search may have to
+                                           look at all of them */
+#define KVR_HANDLES_LOG      512        /* log records kept for what is
+                                           freed with handles: pages,
+                                           coverage */
 
 
 static inline bool kvr_handles_is(const kvr_radix_t *x, uint32_t view,
@@ -43,7 +45,10 @@ kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
     hint = &x->hints[kvr_handles_hint_at(handle)];
 
-    /* an epoch may begin in a transaction: then there is no run any more */
+    /*
+     * a new epoch may have begun in this transaction: then the run does not
+     * exist any more
+     */
 
     if (hint->handle == handle && hint->view == view && hint->run
         && kvr_load32(&x->arena.zone->epoch) == x->epoch
@@ -67,7 +72,10 @@ kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 }
 
 
-/* Is the handle the shared name of that block, and does the view hold it? */
+/*
+ * Is the handle the block's shared handle, and does the view hold the block by
+ * it?
+ */
 
 static inline bool
 kvr_handles_is(const kvr_radix_t *x, uint32_t view, uint64_t handle,
@@ -130,7 +138,7 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
         handles = kvr_own_handles(x, o);
         blocks = kvr_own_blocks(x, o);
 
-        /* the usual case: names in the blocks' order */
+        /* in most cases the handles come in the blocks' order */
 
         i = offset < o->n && handles[offset] == handle ? offset : 0;
 
@@ -151,7 +159,7 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 
 /* ---- shared ------------------------------------------------------------- */
 
-/* Does the log take one name more, or one less? */
+/* Has the log room for adding or deleting one more handle? */
 
 static inline bool
 kvr_handles_room(const kvr_radix_t *x)
@@ -282,9 +290,10 @@ kvr_handles_append_one(kvr_radix_t *x, uint32_t run, uint64_t handle)
 
 
 /*
- * The run is to get a name with this key: if there are others, it and they are
- * contested.  The tag decides: one in millions is marked without need.  False:
- * there are too many.
+ * A handle with this key is about to be added to the run. If other blocks have
+ * the same key, all their runs are marked as contested.  Only the tag is
+ * compared: about one run in millions is marked without need.  False: too many
+ * blocks have this key.
  */
 
 static bool
@@ -397,7 +406,7 @@ kvr_own_find(const kvr_radix_t *x, const kvr_run_t *r, uint32_t view)
 }
 
 
-/* An empty list with room for n. */
+/* Makes an empty list of own handles with room for n records. */
 
 static kvr_rc_t
 kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
@@ -441,7 +450,9 @@ kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view, uint32_t n,
 
     o = &old->items[old->n];
 
-    /* the words may have been in use at the start of this transaction */
+    /*
+     * these words may have been in use when this transaction began: log them
+     */
 
     for (i = 0; i < 2; i++) {
         kvr_set_word(x->mem, o, i, 0);
@@ -494,7 +505,7 @@ kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n)
 }
 
 
-/* The list goes, and its names are no affair of this. */
+/* Frees the list; the caller has dealt with the entries of its handles. */
 
 static void
 kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o)
@@ -553,7 +564,7 @@ kvr_own_add(kvr_radix_t *x, uint32_t run, uint32_t view, uint64_t handle,
 }
 
 
-/* Into a list that has room, and whose head is logged. */
+/* Adds a record to a list which has room for it, and whose head is logged. */
 
 static kvr_rc_t
 kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
@@ -578,8 +589,10 @@ kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
         return KVR_INVALID;
     }
 
-    /* behind the last record: nobody's, or, in this transaction, a dead
-       one's, which kvr_own_set() has logged */
+    /*
+     * the memory behind the last record is unused, or held a record deleted in
+     * this transaction, which kvr_own_set() has logged
+     */
 
     kvr_put64(&kvr_own_handles(x, o)[o->n], handle);
     kvr_put16(&kvr_own_blocks(x, o)[o->n], kvr_own_block(offset, tiers));
@@ -591,7 +604,10 @@ kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o, uint64_t handle,
 }
 
 
-/* The entry of a name goes; how many records that took. */
+/*
+ * Deletes a handle's entry from the table; returns the number of log records
+ * that this took.
+ */
 
 static uint32_t
 kvr_own_delete(kvr_radix_t *x, uint32_t run, const kvr_own_t *o, uint32_t i)

@@ -14,7 +14,7 @@ static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i,
     uint32_t used, uint32_t words);
 
 
-/* Piece i, of which `used` words are in use, gets `words`. */
+/* Replaces piece i, which has `used` words in use, by one of `words` words. */
 
 static kvr_rc_t
 kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i, uint32_t used,
@@ -105,7 +105,9 @@ kvr_pages_trim(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n)
             tail = kvr_pages_tail(p, n);
 
         } else {
-            /* where there is no room for a shorter one, the long one stays */
+            /*
+             * when there is no memory for a shorter piece, the long one stays
+             */
             kvr_arena_forgo(a);
         }
     }

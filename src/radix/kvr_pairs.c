@@ -81,7 +81,7 @@ kvr_pairs_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* Readers don't look at the bit. */
+/* Sets KVR_COVER_OWN; readers do not use that bit, so no version changes. */
 
 void
 kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
@@ -96,7 +96,7 @@ kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view)
 }
 
 
-/* A view that has nothing yet. */
+/* Adds a pair for a view which holds nothing of the run yet. */
 
 static kvr_rc_t
 kvr_pairs_insert(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
@@ -164,7 +164,9 @@ kvr_pairs_insert(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
 }
 
 
-/* From pairs, or from a shorter array, to one that has place for `views`. */
+/*
+ * Turns pairs, or a shorter array, into an array with room for `views` views.
+ */
 
 static kvr_rc_t
 kvr_pairs_make_dense(kvr_cover_t *c, kvr_run_t *run, uint32_t views)
@@ -173,7 +175,7 @@ kvr_pairs_make_dense(kvr_cover_t *c, kvr_run_t *run, uint32_t views)
     uint16_t    *depths;
     kvr_pair_t  *pairs;
 
-    /* room to grow: views come one after another while a fleet starts */
+    /* leave room to grow: while a fleet starts, views are added one by one */
 
     cap = (views + 63) / 64;
 

@@ -63,7 +63,8 @@
 typedef struct {
     uint32_t    view;
     kvr_tier_t  tier;
-    uint32_t    keep;               /* a run that may be empty for now */
+    uint32_t    keep;               /* do not free it although it is empty:
+                                       the caller will fill it */
 } kvr_radix_op_t;
 
 
@@ -197,7 +198,7 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     offset = 0;
 
     if (n) {
-        /* the entry's line is fetched while the parent's is looked at */
+        /* prefetch the entry's line while the parent is looked up */
         key = kvr_handle_key(&x->handles, handles[0], KVR_SPACE_SHARED);
         kvr_handle_prefetch(&x->handles, key);
     }
@@ -316,12 +317,12 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
 
 /*
- * The view holds n blocks of a run from an offset on.
- *
- * The usual cases are done for many blocks at once: a view that shares the
- * run's names, in device memory, behind what it has of the run already.  Where
- * the run has names already they are the handles given, or the view gets names
- * of its own; where it has none yet, the handles become its names.
+ * Makes the view a holder of n blocks of a run, from an offset on.  The usual
+ * cases are done for many blocks at once: the view shares the run's handles,
+ * the tier is device memory, and the blocks follow those that the view holds
+ * of the run already. If the run's blocks have other handles than those given,
+ * the view gets handles of its own; if they have none yet, the handles given
+ * become the shared ones.
  */
 
 static kvr_rc_t
@@ -410,7 +411,7 @@ kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 }
 
 
-/* The same for one block, whatever the case. */
+/* kvr_radix_hold() for one block, in all cases that can't be done at once. */
 
 static kvr_rc_t
 kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
@@ -442,8 +443,8 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
         }
 
         /*
-         * The handle names another block: it is moved.  First it leaves: a
-         * reader must not see it at both places.
+         * The view holds another block by this handle: the handle moves. It is
+         * deleted there first: a reader must not see it at both blocks.
          */
 
         if (ref.own) {
@@ -491,7 +492,7 @@ kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op, uint32_t run,
 }
 
 
-/* The handle becomes a name of the block, shared or the view's own. */
+/* Gives the block this handle, as the shared one or as the view's own. */
 
 static kvr_rc_t
 kvr_radix_set_handle(kvr_radix_t *x, uint32_t view, uint32_t run,

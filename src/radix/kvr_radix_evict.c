@@ -37,11 +37,11 @@
 #define KVR_EVICT_HEADERS    128        /* and one of chunks */
 
 
-/* Runs side by side, in a chunk of the arena. */
+/* A chunk of the arena, as a candidate for being emptied of its runs. */
 typedef struct {
     uint32_t    chunk;
-    uint32_t    inner;                  /* on which others hang */
-    uint32_t    age;                    /* of the youngest */
+    uint32_t    inner;                  /* runs which have children */
+    uint32_t    age;                    /* age of the youngest run */
 } kvr_evict_chunk_t;
 
 
@@ -95,7 +95,10 @@ kvr_radix_make_room(kvr_radix_t *x, uint32_t keep, uint32_t *cost)
 }
 
 
-/* The oldest of a sample; what it cost, 0: there is none. */
+/*
+ * Evicts the oldest runs of a sample; returns the cost, or 0 when there is no
+ * run to evict.
+ */
 
 static uint32_t
 kvr_evict_sampled(kvr_radix_t *x, uint32_t keep)
@@ -148,8 +151,8 @@ kvr_evict_sampled(kvr_radix_t *x, uint32_t keep)
 
 
 /*
- * All runs of a chunk, as far as that goes.  What hangs on them outside of it
- * keeps them: then it is others' turn the next time.
+ * Evicts all runs of the best chunk, if possible.  A run stays while it has
+ * children outside of the chunk: the next call continues with those.
  */
 
 static uint32_t
@@ -195,8 +198,9 @@ kvr_evict_runs(kvr_radix_t *x, uint32_t keep)
 
 
 /*
- * The chunk to be emptied: the one that was not, the last time, or of a sample
- * of those in which few runs hold others up the oldest.  0: there is none.
+ * The chunk to be emptied next: the one that could not be emptied the last
+ * time; or else, from a sample, the oldest of the chunks in which few runs
+ * have children. 0: there is none.
  */
 
 static uint32_t
@@ -231,7 +235,7 @@ kvr_evict_best(kvr_radix_t *x, uint32_t keep)
 }
 
 
-/* False: the chunk of this run must stay. */
+/* Looks at the chunk of this run; false: the chunk must not be emptied. */
 
 static bool
 kvr_evict_look(const kvr_radix_t *x, uint32_t run, uint32_t keep,
@@ -292,7 +296,10 @@ kvr_radix_evict(kvr_radix_t *x, uint32_t age, uint32_t slots)
             r = kvr_radix_run(x, run);
 
             if (r->nchildren == 0 && kvr_evict_run_age(x, run) > age) {
-                /* another run may come to this slot: look at it again */
+                /*
+                 * the deletion may move another run to this slot: look at it
+                 * again
+                 */
                 handles = kvr_evict_run(x, run, 0, slots * KVR_EVICT_SLOT,
                                         UINT32_MAX, &cost);
                 slots -= kvr_min(slots, handles / KVR_EVICT_SLOT);
@@ -328,7 +335,7 @@ kvr_evict_random(kvr_radix_t *x)
 }
 
 
-/* The first slot in use from this one on; there is one. */
+/* The first slot in use at or behind this one; at least one must be in use. */
 
 static uint64_t
 kvr_evict_slot(const kvr_radix_t *x, uint64_t slot)
@@ -352,7 +359,7 @@ kvr_evict_slot(const kvr_radix_t *x, uint64_t slot)
 }
 
 
-/* The run in that slot, or the end of what hangs on it, or 0. */
+/* The run in that slot if it is a leaf, or a leaf below it, or 0. */
 
 static uint32_t
 kvr_evict_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
@@ -382,9 +389,9 @@ kvr_evict_leaf(kvr_radix_t *x, uint64_t slot, uint32_t keep)
 
 
 /*
- * Takes a run from all views, or, where it comes to so many handles, or to a
- * cost of max, from some; how many handles that was.  *cost: and each view,
- * each name that went.
+ * Takes a run from all its views.  At so many handles, or at a cost of max, it
+ * stops with some views left.  Returns the number of handles removed.  *cost
+ * grows by 1 for each view and for each handle removed.
  */
 
 static uint32_t

@@ -70,7 +70,10 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
 
-        /* was all that was read true at one moment? */
+        /*
+         * Seqlock validation: if no run's version changed, everything read
+         * belongs to one consistent state.
+         */
 
         kvr_fence(__ATOMIC_ACQUIRE);
 
@@ -82,7 +85,10 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             }
         }
 
-        /* and were these versions? */
+        /*
+         * Versions mean something only while no run's chunk was recycled:
+         * check the arena's epoch, too.
+         */
 
         same = kvr_arena_same_epoch(&x->arena, epoch);
 
@@ -101,7 +107,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         }
     }
 
-    /* the prefix that no writer has touched */
+    /* use the prefix whose runs no writer has changed */
 
     out->torn = true;
     k = !same ? 0 : i < nsteps ? steps[i].pos : best;
@@ -119,9 +125,9 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
 
 /*
- * One way down.  Notes each run in steps before anything of it is used.  False
- * when a writer was in the way: then what was read up to there may be good
- * (the versions will tell), and the match goes no further.
+ * Walks down once.  Each run is noted in steps before anything of it is used.
+ * False: a writer was in the way; what was read before it may be valid (the
+ * versions decide), and the match ends there.
  */
 
 static bool
@@ -173,7 +179,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         m = kvr_load16(&r->len);
 
-        /* one without blocks is about to be freed: it gets no stamp */
+        /* a run without blocks is about to be freed: it gets no stamp */
 
         if (m == 0 || m > KVR_RUN_MAX || kvr_load32(&r->parent) != parent
             || kvr_load16(&r->offset) != offset)
@@ -204,7 +210,10 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         pos += k;
 
-        /* nobody has all of it, the prompt ends, or nothing hangs here */
+        /*
+         * no view has all of this run, or the prompt ends, or there is no
+         * child
+         */
 
         if (k == 0 || *best < pos || pos == n
             || kvr_load32(&r->nchildren) == 0
@@ -221,7 +230,10 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 }
 
 
-/* A run that is inside the arena: does it hang there, and begin so? */
+/*
+ * Is this run, which is inside the arena, a child of that parent with that
+ * first hash?
+ */
 
 static inline bool
 kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
@@ -237,7 +249,7 @@ kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
 }
 
 
-/* A view whose tiers do not differ in this run comes from pos to depth. */
+/* A view, whose tiers do not differ in this run, holds blocks pos to depth. */
 
 static inline void
 kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
@@ -260,9 +272,9 @@ kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
 
 
 /*
- * k blocks of this run match, behind pos blocks of others: who had all of the
- * pos blocks has at least as many of these as its depth says.  *whole: how
- * many have all k.
+ * k blocks of this run match, behind pos blocks of earlier runs: a view that
+ * held all pos blocks holds as many of the k as its depth says.  *whole: the
+ * number of views that hold all k.
  */
 
 static bool
@@ -384,9 +396,9 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
 
 
 /*
- * The first views of a dense row, by fours; how many that were.  As one by
- * one: a depth that is in the details counts as none, and a view that has no
- * depth stays at pos, which best is not below.
+ * Handles the first views of a dense row, four at a time; returns how many.
+ * The result is the same as one by one: a depth which is in the details counts
+ * as none, and a view without a depth stays at pos, which is never above best.
  */
 
 static uint32_t
@@ -431,7 +443,7 @@ kvr_find_dense(const uint16_t *dense, uint32_t *any, uint32_t n, uint32_t pos,
 }
 
 
-/* From here on the tiers differ; up to here they did not. */
+/* Begins to count each tier by itself: up to here the tiers were equal. */
 
 static void
 kvr_find_tiered(kvr_depths_t *out)

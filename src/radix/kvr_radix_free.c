@@ -57,8 +57,8 @@ kvr_radix_open(kvr_radix_t *x)
 
 
 /*
- * kvr_radix_commit_if_low() between two steps of kvr_radix_free_if_empty():
- * the next writer goes on with `run`.
+ * Commits, if the log is low, between two steps of kvr_radix_free_if_empty();
+ * if this process dies here, the next writer continues with `run`.
  */
 
 static void
@@ -73,7 +73,7 @@ kvr_radix_pause(kvr_radix_t *x, uint32_t run)
 }
 
 
-/* Drops the hashes from len on, which nobody has. */
+/* Shortens the run to len hashes: no view holds a block behind them. */
 
 static void
 kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len)

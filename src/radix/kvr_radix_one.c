@@ -18,7 +18,9 @@ static kvr_rc_t kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
 static void kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
 
 
-/* From one length to the other all pages stay as they are. */
+/*
+ * Do all pages keep their sizes when the length changes from one to the other?
+ */
 
 static inline bool
 kvr_one_stay(kvr_run_t *r, uint32_t from, uint32_t to)
@@ -29,7 +31,7 @@ kvr_one_stay(kvr_run_t *r, uint32_t from, uint32_t to)
 }
 
 
-/* Room for one more behind n hashes and names. */
+/* Makes room for one more block behind n hashes and handles. */
 
 static kvr_rc_t
 kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
@@ -49,7 +51,10 @@ kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
 }
 
 
-/* Gives back what n of them don't need, one having gone. */
+/*
+ * Gives back memory that n hashes and handles do not need, after one was
+ * removed.
+ */
 
 static void
 kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n)
@@ -170,7 +175,7 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
     n = ref->offset;
     r = kvr_radix_run(x, ref->run);
 
-    /* nobody else has anything of the run, and nothing hangs on it */
+    /* no other view holds a block of the run, and the run has no child */
 
     if (ref->own || n == 0 || r->len != n + 1 || r->nhandles != n + 1
         || r->npairs != 1 || r->nchildren || r->detail)
@@ -184,7 +189,9 @@ kvr_radix_remove_one(kvr_radix_t *x, uint32_t view,
         return false;
     }
 
-    /* the next one to go, as a rule: its entry comes meanwhile */
+    /*
+     * prefetch the entry of the handle that will most likely be removed next
+     */
 
     before = *kvr_handles_at(x, r, n - 1);
     kvr_handles_hint(x, view,

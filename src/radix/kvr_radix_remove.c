@@ -14,9 +14,10 @@
 /* ---- remove ------------------------------------------------------------- */
 
 /*
- * Handles of one run come together as a rule, the last block first.  So the
- * name beside the last one is looked at before the table is, and the depth of
- * such a row is counted down here and written once (row, depth).
+ * Engines mostly remove handles of one run together, the last block first.  So
+ * the handle of the block before the last one is compared before the table is
+ * searched, and the depth of such a row of blocks is counted down here and
+ * written once.
  */
 
 typedef struct {
@@ -62,7 +63,10 @@ kvr_radix_row_flush(kvr_radix_t *x, kvr_radix_row_t *row)
 }
 
 
-/* The handle is the neighbour's name, and the neighbour is held? */
+/*
+ * Is this the handle of the block before the row's last, and does the view
+ * hold that block?
+ */
 
 static inline bool
 kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
@@ -89,7 +93,10 @@ kvr_radix_row_next(const kvr_radix_t *x, const kvr_radix_row_t *row,
 }
 
 
-/* How many of n handles name the blocks before that one, the last first. */
+/*
+ * How many of n handles are those of the blocks before that one, in falling
+ * order?
+ */
 
 static uint32_t
 kvr_radix_row_more(const kvr_radix_t *x, const kvr_radix_row_t *row,
@@ -171,7 +178,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
         if (ref.run != row.run || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
             || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
         {
-            /* look what is left of the row's run */
+            /* free the row's run if nothing is left of it */
 
             kvr_radix_row_flush(x, &row);
 
@@ -185,7 +192,9 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             }
 
             if (x->early_commits != early_commits) {
-                /* all up to here is for good */
+                /*
+                 * everything up to here is committed and can't be rolled back
+                 */
                 early_commits = x->early_commits;
                 mark = i;
                 unknown_mark = *unknown;
@@ -219,7 +228,7 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
                 return KVR_FULL;
             }
 
-            /* from the last commit on, once more */
+            /* start again from the last commit */
 
             i = mark - 1;
             *unknown = unknown_mark;
@@ -303,7 +312,9 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
         }
 
         if (dropped || (kvr_cover_empty(r) && r->nchildren == 0)) {
-            /* another run may come to this slot: look at it again */
+            /*
+             * the deletion may move another run to this slot: look at it again
+             */
             kvr_radix_free_if_empty(x, run, 0);
 
         } else {

@@ -8,7 +8,7 @@
 #include "kvr_radix_words.h"
 
 
-/* Readers see the new length last. */
+/* Appends hashes to a run; the new length is written last, for readers. */
 
 kvr_rc_t
 kvr_radix_append(kvr_radix_t *x, uint32_t run, const uint64_t *hashes,

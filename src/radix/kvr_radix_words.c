@@ -20,7 +20,10 @@ kvr_radix_hash(const kvr_radix_t *x, const kvr_run_t *run, uint32_t offset)
 }
 
 
-/* How many of n hashes are the run's, from an offset on; n fits. */
+/*
+ * How many of n hashes equal the run's, from an offset on? The run must have n
+ * blocks there.
+ */
 
 uint32_t
 kvr_radix_same(const kvr_radix_t *x, const kvr_run_t *r, uint32_t offset,
@@ -73,7 +76,10 @@ kvr_radix_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
         return n;
     }
 
-    /* where it differs: by halves, for it is in the cache now */
+    /*
+     * the words differ: find the place by halving, the data is in the cache
+     * now
+     */
 
     i = 0;
 

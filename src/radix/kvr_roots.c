@@ -43,7 +43,7 @@ kvr_roots_delete(kvr_radix_t *x, uint64_t key)
 }
 
 
-/* One more in its cell, or one less. */
+/* Adds a root to its cell's count, or takes one from it. */
 
 static void
 kvr_roots_count(kvr_radix_t *x, uint64_t key, bool more)

@@ -38,8 +38,9 @@ static void kvr_frequency_add(kvr_frequency_block_t *b);
 
 
 /*
- * Buckets passed from one to another, both in the low 24 bits of what is
- * given; below 0 when it is yet to come, for a clock that is late.
+ * The number of buckets from one time to another; both are in the low 24 bits
+ * of the arguments.  Below 0: `now` is earlier, because a process's clock is
+ * late.
  */
 
 static inline int32_t
@@ -56,7 +57,7 @@ kvr_frequency_in_window(int32_t age)
 }
 
 
-/* The 16 bits of a tag that go with its counts. */
+/* The 16 bits of a tag that are kept with its counts. */
 
 static inline uint64_t
 kvr_frequency_check(uint64_t name)
@@ -65,7 +66,7 @@ kvr_frequency_check(uint64_t name)
 }
 
 
-/* Is a word of counts this block's, and in the window? */
+/* Does this word of counts belong to the block, and is it in the window? */
 
 static inline bool
 kvr_frequency_live(uint64_t word, uint64_t name)
@@ -124,7 +125,10 @@ kvr_frequency_touch(kvr_frequency_zone_t *z, char *base,
             hash = kvr_table_mix(hash ^ locals[i] ^ z->secret[0],
                                  z->secret[1]);
 
-            /* the high half is the set's, the low 40 bits are the tag's */
+            /*
+             * the hash's high half chooses the set; its low 40 bits are the
+             * tag's
+             */
 
             b->set = sets + kvr_table_home(hash, z->nsets);
             b->name = hash << 24 | bucket;
@@ -147,13 +151,12 @@ kvr_frequency_touch(kvr_frequency_zone_t *z, char *base,
 
 
 /*
- * Finds or takes the slot of a block.  Slots are taken in their order, and
- * none becomes free again: a block is in front of the first free one or
- * nowhere, and processes that take a slot for the same block at the same time
- * try to take the same.
- *
- * When the exchange fails, another process has taken the slot, or asked for
- * what is in it: there are no more rounds than processes that do so just now.
+ * Finds or takes the slot of a block.  Slots are taken in order, and no slot
+ * becomes free again: a block is before the first free slot or nowhere, and
+ * processes that take a slot for the same block at the same time try to take
+ * the same one. When the exchange fails, another process has taken the slot or
+ * counted in it: there are no more rounds than processes doing so at that
+ * moment.
  */
 
 static void
@@ -215,9 +218,10 @@ kvr_frequency_slot(kvr_frequency_zone_t *z, kvr_frequency_block_t *b)
 
 
 /*
- * Takes the slot from a tag.  Of what was counted there for others, words that
- * happen to have the same 16 bits are emptied: those that were there before,
- * for others may be counting in the slot as soon as it is taken.
+ * Takes the slot from the block with tag `was`. Old words of counts which
+ * happen to have the new block's 16 bits are emptied.  Only words read before
+ * the exchange are: other processes may count in the slot as soon as it is
+ * taken.
  */
 
 static bool
@@ -280,7 +284,7 @@ kvr_frequency_add(kvr_frequency_block_t *b)
         if (kvr_frequency_live(word, b->name)) {
 
             if (kvr_frequency_age(word >> 24, b->name) != 0) {
-                return;             /* a window late */
+                return;             /* this process is a whole window late */
             }
 
             if ((word & KVR_FREQUENCY_LOW) == KVR_FREQUENCY_LOW) {
@@ -295,7 +299,7 @@ kvr_frequency_add(kvr_frequency_block_t *b)
             next = b->name << 24 | 1;
 
         } else {
-            return;                 /* the slot is another's by now */
+            return;                 /* the slot belongs to another block now */
         }
 
     } while (!kvr_frequency_swap(p, word, next));

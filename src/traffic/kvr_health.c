@@ -66,7 +66,9 @@ kvr_health_word(uint64_t ms, uint64_t rest, uint32_t generation)
 }
 
 
-/* The word, when it is of this generation, else what a new one has. */
+/*
+ * The word if it belongs to this generation, or else the word of a new worker.
+ */
 
 static uint64_t
 kvr_health_own(const uint64_t *word, uint32_t generation)
@@ -87,8 +89,8 @@ kvr_health_ms(uint64_t word)
 
 
 /*
- * *is: what kvr_health_own() made of the word; false: it is another by now,
- * and *is what the word has.
+ * Replaces `*is`, which kvr_health_own() returned for the word.  False: the
+ * word has changed meanwhile, and *is becomes its present value.
  */
 
 static bool
@@ -141,7 +143,7 @@ kvr_circuit_pack(const kvr_circuit_t *c, uint32_t generation)
 
 /* ---- state -------------------------------------------------------------- */
 
-/* How long an open circuit stays so. */
+/* The time for which a circuit stays open. */
 
 static uint64_t
 kvr_circuit_wait(const kvr_circuit_t *c, const kvr_health_params_t *p)
@@ -155,7 +157,9 @@ kvr_circuit_wait(const kvr_circuit_t *c, const kvr_health_params_t *p)
 }
 
 
-/* *left: until it may be tried, in ms. */
+/*
+ * The circuit's state; *left: the time until the worker may be tried, in ms.
+ */
 
 static kvr_health_state_t
 kvr_circuit_state(const kvr_circuit_t *c, const kvr_health_params_t *p,
@@ -400,7 +404,7 @@ kvr_health_failed(kvr_health_t *h, uint32_t generation,
 
         } else {
 
-            /* old news: it is out already */
+            /* the circuit is open already */
 
             break;
         }
@@ -467,7 +471,7 @@ kvr_health_aborted(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
         c = kvr_circuit_unpack(is);
         c.ms = now_ms;
 
-        /* unless another one has gone since: that is the probe now */
+        /* fails if another probe was sent since: that one counts now */
 
         (void) kvr_health_change(&h->circuit, &is,
                                  kvr_circuit_pack(&c, generation));
@@ -552,7 +556,10 @@ kvr_health_checked(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
         down = is >> 8 & 1;
         n = is >> 9 & KVR_IN_A_ROW_MAX;
 
-        /* how many in a row say that it is to change */
+        /*
+         * the number of checks in a row whose results differ from the present
+         * state
+         */
 
         n = passed == down ? kvr_min(n + 1, KVR_IN_A_ROW_MAX) : 0;
         changed = n != 0 && n >= (down ? rises : falls);
@@ -582,7 +589,7 @@ kvr_health_checked(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
 
     } else if (c.phase == KVR_OPEN && c.level) {
 
-        /* the worker is up: no need to wait longer than the first time */
+        /* the worker is up: the next wait is as short as the first one */
 
         c.level = 0;
 
@@ -590,7 +597,7 @@ kvr_health_checked(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
         return changed;
     }
 
-    /* whoever was quicker knows better */
+    /* if another process was quicker, its value stays */
 
     (void) kvr_health_change(&h->circuit, &circuit,
                              kvr_circuit_pack(&c, generation));

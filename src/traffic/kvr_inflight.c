@@ -19,7 +19,7 @@ typedef struct {
 } kvr_inflight_share_t;
 
 
-/* Blocks that pieces of one prompt look into. */
+/* The blocks of a prompt; nodes refer to parts of them. */
 typedef struct {
     uint32_t    refs;                   /* nodes */
     uint32_t    pad;
@@ -31,12 +31,12 @@ typedef struct {
     kvr_inflight_text_t   *text;
     kvr_inflight_share_t  *shares;
     uint32_t               nshares;
-    uint32_t               size;        /* of shares */
+    uint32_t               size;        /* the capacity of shares */
     uint32_t               start;       /* in text */
     uint32_t               len;
     uint32_t               parent;
-    uint32_t               next;        /* in the same list of the table, or
-                                           of free nodes */
+    uint32_t               next;        /* next node in the same list: of
+                                           the table, or of free nodes */
 } kvr_inflight_node_t;
 
 
@@ -51,8 +51,9 @@ struct kvr_inflight_s {
 
 /* Where a prompt ends in the tree. */
 typedef struct {
-    uint32_t    node;                   /* the last one that has some of it */
-    uint32_t    within;                 /* blocks of that node */
+    uint32_t    node;                   /* the last node that has some of
+                                           the prompt's blocks */
+    uint32_t    within;                 /* the number of that node's blocks */
     uint32_t    depth;                  /* blocks altogether */
 } kvr_inflight_spot_t;
 
@@ -86,7 +87,7 @@ kvr_inflight_create(void)
         return NULL;
     }
 
-    /* pages that are never used are never there */
+    /* memory pages that are never used are never allocated */
 
     f->nodes = calloc(KVR_INFLIGHT_NODES, sizeof(kvr_inflight_node_t));
     f->table = calloc(KVR_INFLIGHT_TABLE, sizeof(uint32_t));
@@ -141,7 +142,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
 
     kvr_inflight_walk(f, locals, n, &spot);
 
-    /* 1. a node that ends where the prompt leaves the tree */
+    /* 1. make a node end where the prompt leaves the tree */
 
     if (spot.within < f->nodes[spot.node].len) {
 
@@ -152,7 +153,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         }
     }
 
-    /* 2. a leaf for what is new */
+    /* 2. make a leaf for the blocks that are new */
 
     node = spot.node;
 
@@ -161,7 +162,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
                                  n - spot.depth);
     }
 
-    /* 3. room in all nodes of the way, so that nothing can fail after it */
+    /* 3. make room in all nodes up to the root: nothing can fail after this */
 
     for (v = &f->nodes[node]; node && v != f->nodes;
          v = &f->nodes[v->parent])
@@ -182,7 +183,7 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         return 0;
     }
 
-    /* 4. the request is counted there */
+    /* 4. count the request in these nodes */
 
     for (v = &f->nodes[node]; v != f->nodes; v = &f->nodes[v->parent]) {
 
@@ -249,7 +250,9 @@ kvr_inflight_find(const kvr_inflight_t *f, const uint64_t *locals, uint32_t n,
 
     kvr_inflight_walk(f, locals, n, &spot);
 
-    /* from the deepest up: a holder's first appearance is its depth */
+    /*
+     * go from the deepest node up: a holder's depth is where it appears first
+     */
 
     depth = spot.depth;
 
@@ -386,7 +389,10 @@ kvr_inflight_unlink(kvr_inflight_t *f, uint32_t node)
 
 /* ---- nodes -------------------------------------------------------------- */
 
-/* A node with a reference on its text, not linked yet; 0: there is none. */
+/*
+ * Makes a node with a reference on its text, not linked yet; 0: there is no
+ * free node.
+ */
 
 static uint32_t
 kvr_inflight_make(kvr_inflight_t *f, uint32_t parent,
@@ -446,9 +452,9 @@ kvr_inflight_free(kvr_inflight_t *f, uint32_t node)
 
 
 /*
- * The node keeps its end, and its number with it, for that is what requests
- * know and children hang at; its first blocks go to a new node above it, which
- * is returned.  0: that failed, and nothing is changed.
+ * Splits a node.  The node keeps its number and its last blocks, because
+ * requests and children refer to it.  Its first blocks go to a new node above
+ * it, which is returned. 0: there was no memory, and nothing has changed.
  */
 
 static uint32_t
@@ -518,7 +524,7 @@ kvr_inflight_leaf(kvr_inflight_t *f, uint32_t parent, const uint64_t *locals,
 }
 
 
-/* Room for one more holder. */
+/* Makes room for one more holder. */
 
 static bool
 kvr_inflight_room(kvr_inflight_node_t *v)

@@ -54,7 +54,9 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
 }
 
 
-/* Does the slot have a table, or get one?  Its rows are zero. */
+/*
+ * Makes sure that the slot has a table, with rows of zeros; false: no memory.
+ */
 
 static bool
 kvr_load_table(kvr_load_t *l, uint32_t slot)
@@ -90,9 +92,9 @@ kvr_load_table(kvr_load_t *l, uint32_t slot)
 
 
 /*
- * Tables come from the arena, which may be full by the time of a reload, when
- * there are twice as many processes: so each that joins looks that there are
- * tables for as many again.
+ * Tables come from the arena.  During a reload there are twice as many
+ * processes, and the arena may be full by then: so each process that joins
+ * makes sure that there are tables for as many again.
  */
 
 bool
@@ -140,7 +142,7 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 }
 
 
-/* The index of a process among the sharers of the shared table. */
+/* Makes a process a sharer of the shared table. */
 
 static void
 kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
@@ -232,7 +234,7 @@ kvr_load_reclaim(kvr_load_t *l)
             continue;
         }
 
-        /* zeroing twice is the same as once: it needs no log */
+        /* zeroing twice has the same effect as once: it needs no log */
 
         kvr_load_zero(l, i);
 
@@ -315,7 +317,7 @@ kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
 }
 
 
-/* The row of a reservation that is still good; NULL: it is not. */
+/* The row of a reservation which is still valid, or else NULL. */
 
 static kvr_load_row_t *
 kvr_load_own(const kvr_load_t *l, const kvr_reservation_t *r)
@@ -371,7 +373,7 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
     if (l->slot != KVR_LOAD_SHARED && row->generation != r->generation) {
 
         if ((int32_t) ((uint32_t) row->generation - r->generation) > 0) {
-            /* the worker is gone: its successor's row stays as it is */
+            /* the worker was deleted: do not touch the row of its successor */
             return;
         }
 
@@ -454,7 +456,10 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
 }
 
 
-/* The changes of a dead process that had the gate are in its own table. */
+/*
+ * Closes the gate.  If its owner dies, the owner's changes are in its own
+ * table.
+ */
 
 void
 kvr_load_shut(kvr_load_t *l)
@@ -472,7 +477,10 @@ kvr_load_shut(kvr_load_t *l)
             return;
         }
 
-        /* the owner during all that time is stopped; a new owner is not */
+        /*
+         * take the gate over only from an owner which had it all that time:
+         * that process is stopped; a new owner is not
+         */
 
     } while (owner == 0
              || !__atomic_compare_exchange_n(&l->zone->gate.owner, &owner,
@@ -522,7 +530,10 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
                                               __ATOMIC_RELAXED);
     }
 
-    /* fields are read one by one: a moment's difference is not a load */
+    /*
+     * the fields are read one by one, so a change in between may show less
+     * than 0
+     */
 
     out->active = kvr_max(out->active, 0);
     out->prefills = kvr_max(out->prefills, 0);

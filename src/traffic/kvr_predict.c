@@ -15,7 +15,7 @@ static void kvr_predict_put(kvr_prediction_t *set, uint64_t name,
     uint32_t holder, uint32_t until);
 
 
-/* Time in eighths of a second; 0 is that of free entries. */
+/* Time in eighths of a second, never 0: 0 marks a free entry. */
 
 static inline uint32_t
 kvr_predict_time(uint64_t ms)
@@ -76,7 +76,10 @@ kvr_predict_chains(const kvr_predict_zone_t *z, const uint64_t *locals,
 }
 
 
-/* The set is the chain's, for all holders; the rest is in the name. */
+/*
+ * The name of a prediction. All holders of a chain use one set; the name tells
+ * them apart.
+ */
 
 static uint64_t
 kvr_predict_name(const kvr_predict_zone_t *z, uint64_t chain, uint32_t holder,
@@ -176,8 +179,8 @@ kvr_predict_has(const kvr_predict_zone_t *z, const char *base, uint64_t chain,
 
 
 /*
- * A prediction goes from where the index ended then to some depth:
- * the end is searched for in growing steps, then by halves.
+ * A prediction covers the blocks from where the index ended, when it was made,
+ * to some depth: its end is searched for in growing steps, then by halves.
  */
 
 uint32_t
@@ -188,7 +191,8 @@ kvr_predict_find(const kvr_predict_zone_t *z, const char *base,
     uint32_t  low, high, mid, step, now;
 
     now = kvr_predict_time(now_ms);
-    low = from / KVR_PREDICT_STRIDE;            /* the first beyond from */
+    low = from / KVR_PREDICT_STRIDE;            /* the first stride behind
+                                                   `from` */
 
     if (low >= nchains
         || !kvr_predict_has(z, base, chains[low], holder, generation, now))

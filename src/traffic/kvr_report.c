@@ -18,7 +18,8 @@
 
 typedef struct {
     const char  *name;
-    size_t       field;             /* of kvr_report_load_t */
+    size_t       field;             /* offset of the field in
+                                       kvr_report_load_t */
 } kvr_report_metric_t;
 
 
@@ -154,7 +155,7 @@ kvr_report_rank(const char *p, size_t len, uint32_t *rank)
 }
 
 
-/* The position after the closing bracket; NULL when the labels are none. */
+/* The position behind the closing bracket; NULL: the labels are not valid. */
 
 static const char *
 kvr_report_labels(const char *p, const char *end, uint32_t *rank)
@@ -192,7 +193,7 @@ kvr_report_labels(const char *p, const char *end, uint32_t *rank)
             return NULL;
         }
 
-        /* vLLM says "engine", SGLang "dp_rank" */
+        /* vLLM's label is "engine", SGLang's "dp_rank" */
 
         if ((name_len == 6 && memcmp(name, "engine", 6) == 0)
             || (name_len == 7 && memcmp(name, "dp_rank", 7) == 0))
@@ -260,7 +261,10 @@ kvr_report_line(const char *p, const char *end, kvr_report_sample_t *s)
 }
 
 
-/* Of several samples of one rank the largest counts: they tell the same. */
+/*
+ * Records a sample. Of several samples of one rank the largest counts, because
+ * they measure the same thing.
+ */
 
 static uint32_t
 kvr_report_put(const kvr_report_sample_t *s, size_t field,
@@ -325,7 +329,10 @@ kvr_report_parse(const char *text, size_t len, kvr_report_load_t *ranks,
             eol = end;
         }
 
-        /* thousands of lines are of no interest: they cost a compare */
+        /*
+         * most of the thousands of lines are not needed: each costs one
+         * compare
+         */
 
         for (m = kvr_report_metrics; m->name; m++) {
 

@@ -124,7 +124,7 @@ kvr_usage_verdict(const kvr_usage_window_t *w, bool holds)
         return KVR_USAGE_NOT_CACHED;
     }
 
-    /* prompts of which nothing is cached say nothing */
+    /* prompts without a cached block show nothing */
 
     return w->often_cached || w->often_predicted ? KVR_USAGE_GOOD
                                                  : KVR_USAGE_UNKNOWN;

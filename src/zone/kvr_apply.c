@@ -167,7 +167,10 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
 }
 
 
-/* A store that says nothing of its blocks: another tier of what is known. */
+/*
+ * Applies a store event without tokens: the blocks are known, and are stored
+ * in another tier.
+ */
 
 static kvr_rc_t
 kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
@@ -197,8 +200,8 @@ kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
 
 
 /*
- * Local hashes of the first n handles of an event that came with tokens, into
- * k->hashes.  KVR_DECLINED: the parent is unknown.
+ * Computes the local hashes of the first n handles of an event with tokens,
+ * into k->hashes.  KVR_DECLINED: the parent is unknown.
  */
 
 static kvr_rc_t
@@ -291,8 +294,8 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
 
 
 /*
- * A hole that can't be written down: nothing is better than more than there
- * is.
+ * Drops all that a holder holds, because a hole can't be recorded: an index
+ * with too little is safe, an index with too much is not.
  */
 
 static void

@@ -21,19 +21,20 @@
 #include <stdlib.h>
 
 
-#define KVR_DUMP_BLOCKS      512        /* of one line, some 30 KB */
+#define KVR_DUMP_BLOCKS      512        /* the maximum number of blocks in
+                                           one line, about 30 KB */
 #define KVR_DUMP_LINE        (KVR_DUMP_BLOCKS * 80 + 1024)
 
 
 
-/* a run that the holder has something of, or behind */
+/* a run of which the holder has blocks, or a run before such a run */
 typedef struct {
     uint32_t    run;
-    uint32_t    top;                    /* blocks to be named */
+    uint32_t    top;                    /* blocks that need a handle */
     uint32_t    depth;                  /* blocks before the run */
     uint32_t    parent;                 /* the parent's index + 1; 0: none */
     uint64_t   *handles;
-    uint8_t    *tiers;                  /* of the handle */
+    uint8_t    *tiers;                  /* tiers of the block's handle */
 } kvr_dump_run_t;
 
 
@@ -43,11 +44,12 @@ typedef struct {
     kvr_rc_t           (*put)(void *data, const kvr_event_t *ev);
     void                *data;
 
-    kvr_index_handle_t  *entries;       /* of a shard, sorted by view */
+    kvr_index_handle_t  *entries;       /* the handles of a shard, sorted by
+                                           view */
     size_t               nentries;
     size_t               pairs;         /* the maximum number of entries */
 
-    kvr_dump_run_t      *runs;          /* of one holder */
+    kvr_dump_run_t      *runs;          /* the runs of one holder */
     uint32_t             nruns;
     uint32_t             size;
     uint32_t            *map;           /* run -> index + 1 */
@@ -59,7 +61,7 @@ typedef struct {
 } kvr_dump_t;
 
 
-/* How events become lines. */
+/* Writes events as lines of the dump. */
 typedef struct {
     kvr_rc_t         (*put)(void *data, const char *line, size_t len);
     void              *data;
@@ -207,7 +209,7 @@ kvr_dump_shard(kvr_dump_t *d)
 }
 
 
-/* All handles of the shard's views that are alive, a view's together. */
+/* Collects all handles of the shard's living views, sorted by view. */
 
 static kvr_rc_t
 kvr_dump_collect(kvr_dump_t *d)
@@ -263,7 +265,10 @@ kvr_dump_compare(const void *one, const void *two)
     const kvr_index_handle_t *x = one;
     const kvr_index_handle_t *y = two;
 
-    /* view, then run and offset; the handle makes the order one and only */
+    /*
+     * sort by view, run and offset; comparing the handle, too, makes the order
+     * unique
+     */
 
     a = (uint64_t) x->view << 32 | x->run;
     b = (uint64_t) y->view << 32 | y->run;
@@ -314,7 +319,7 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e, size_t n)
 
     kvr_dump_free_runs(d);
 
-    /* the runs that it has something of, and all that they hang on */
+    /* the runs of which the view has blocks, and all runs before them */
 
     for (i = 0; i < n; i++) {
 
@@ -382,7 +387,10 @@ kvr_dump_slot(kvr_dump_t *d, uint32_t run)
 }
 
 
-/* Index + 1 of a run's record, made when it is new; 0: out of memory. */
+/*
+ * The index + 1 of a run's record, which is made if it does not exist; 0: out
+ * of memory.
+ */
 
 static uint32_t
 kvr_dump_run(kvr_dump_t *d, uint32_t run)
@@ -468,7 +476,10 @@ kvr_dump_handles(kvr_dump_t *d, uint32_t view, kvr_index_handle_t *e, size_t n)
                 continue;
             }
 
-            /* different for all (run, offset); not a handle of the view */
+            /*
+             * a made-up handle: different for each (run, offset), and not in
+             * use by the view
+             */
 
             handle = ((uint64_t) r->run << 9 | k) * 0x9e3779b97f4a7c15u;
 
@@ -515,7 +526,10 @@ kvr_dump_chains(kvr_dump_t *d)
 }
 
 
-/* Tiers beside device, and handles beside the first of a block. */
+/*
+ * Stores the tiers other than device, and the handles of a block after its
+ * first.
+ */
 
 static kvr_rc_t
 kvr_dump_others(kvr_dump_t *d, kvr_index_handle_t *e, size_t n)
@@ -591,9 +605,10 @@ kvr_dump_holes(kvr_dump_t *d)
 
 
 /*
- * The longest span is shown on a block that comes and goes: who loads the dump
- * has to know it, to find what belongs to a handle.  That is the last of it: a
- * handle that is stored alone leaves what it had before it (kvr_span_store()).
+ * Stores and removes a block with the view's longest span: a process that
+ * loads the dump must know the span to find the handles that derive from one
+ * handle.  This comes last, because a handle which is stored alone leaves what
+ * was derived from it before (kvr_span_store()).
  */
 static kvr_rc_t
 kvr_dump_span(kvr_dump_t *d, uint32_t view)

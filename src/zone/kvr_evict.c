@@ -9,7 +9,8 @@
 #include "kvr_shard.h"
 
 
-#define KVR_EVICT_SLICE_MS   100        /* between two slices, of whomever */
+#define KVR_EVICT_SLICE_MS   100        /* the time between two slices, in
+                                           whatever process */
 #define KVR_EVICT_SLOTS      256        /* looked at between two clock reads */
 
 
@@ -26,7 +27,8 @@ kvr_evict_tell(void *data, uint32_t view, uint32_t handles)
     h = kvr_fleet_view_holder(&k->fleet, view);
 
     if (h == KVR_HOLDER_NONE) {
-        return;                         /* cleared: nobody misses it */
+        return;                         /* the view was cleared: there is no
+                                           holder to inform */
     }
 
     w = &k->fleet.workers[k->fleet.holders[h].worker];
@@ -89,7 +91,7 @@ kvr_shard_evict(kvr_shard_t *k, uint32_t ttl, uint64_t now_ms,
 
     } while (slots && kvr_now_us() < until_us);
 
-    /* the rest, for which the slice was too short, is due at once */
+    /* if the slice was too short, the next one is due at once */
 
     kvr_put64(&k->zone->evict_ms,
               slots ? now_ms : now_ms + KVR_EVICT_SLICE_MS);

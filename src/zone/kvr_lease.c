@@ -30,8 +30,8 @@ kvr_shard_lock_leased(kvr_shard_t *k)
 
 
 /*
- * A lease whose holder is gone becomes free first, so that all who wait count
- * from the same moment.
+ * If the lease's holder is gone, the lease becomes free first, so that all
+ * waiting processes count from the same moment.
  */
 
 kvr_rc_t
@@ -63,7 +63,10 @@ kvr_shard_lease(kvr_shard_t *k, uint32_t wait_ms, uint64_t now_ms)
 
     rc = kvr_shard_lock(k, 0);
     if (rc != KVR_OK) {
-        /* a renewal may wait for the next time, a taking must */
+        /*
+         * a renewal may be tried again the next time; taking the lease must
+         * succeed now
+         */
         return k->token ? KVR_OK : rc;
     }
 

@@ -22,7 +22,7 @@ static kvr_rc_t kvr_members_retire(kvr_shard_t *k,
 
 /* ---- numbers ------------------------------------------------------------ */
 
-/* The shard that a number of the zone is of, and its number there. */
+/* The shard of a number of the zone, and the number within that shard. */
 
 static inline const kvr_shard_t *
 kvr_members_shard(const kvr_router_t *r, uint32_t number, uint32_t *local)
@@ -40,7 +40,10 @@ kvr_router_worker_shard(const kvr_router_t *r, uint32_t worker)
 }
 
 
-/* Every shard's version only advances: the sum is another when one has. */
+/*
+ * The sum of all shards' versions. A version only advances, so the sum changes
+ * when one of them does.
+ */
 
 uint32_t
 kvr_router_version(const kvr_router_t *r)
@@ -326,7 +329,10 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
         if (memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0
             && flags & origin)
         {
-            /* each process of a new configuration says the same */
+            /*
+             * each process of a new configuration makes the same change:
+             * nothing is left to do
+             */
             kvr_shard_unlock(k);
             return KVR_OK;
         }
@@ -382,7 +388,7 @@ kvr_router_set_static(kvr_router_t *r, const kvr_worker_conf_t *confs,
 }
 
 
-/* Workers of a shard that are not of the configuration any more. */
+/* Retires the shard's workers which are not in the configuration any more. */
 
 static kvr_rc_t
 kvr_members_retire(kvr_shard_t *k, const kvr_worker_conf_t *confs, size_t n)

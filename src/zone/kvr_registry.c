@@ -200,7 +200,10 @@ kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
 }
 
 
-/* The lock, and a worker, deleted or not; on KVR_OK the caller unlocks. */
+/*
+ * Takes the lock and finds a worker, deleted or not; on KVR_OK the caller
+ * unlocks.
+ */
 
 static kvr_rc_t
 kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,

@@ -8,7 +8,8 @@
 #include "kvr_views.h"
 
 
-#define KVR_FIND_ATTEMPTS    8          /* of a lookup, while views change */
+#define KVR_FIND_ATTEMPTS    8          /* the maximum number of attempts of
+                                           a lookup while views change */
 
 
 static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
@@ -68,7 +69,10 @@ kvr_router_leave(kvr_router_t *k)
     kvr_router_lease_release(k);
 
     if (kvr_shard_lock(&k->shards[0], KVR_LOCK_MS) != KVR_OK) {
-        /* other processes find this one dead and clean up */
+        /*
+         * this process can't leave cleanly: other processes find it dead and
+         * clean up
+         */
         return;
     }
 
@@ -140,8 +144,11 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 }
 
 
-/* A view may be another holder's by the time that its depth is known: if this
- * process was stopped meanwhile, say.  Then it is looked for anew. */
+/*
+ * A view may belong to another holder by the time that its depth is known, for
+ * example when this process was stopped meanwhile.  Then the lookup is
+ * repeated.
+ */
 
 static uint32_t
 kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
@@ -169,7 +176,7 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 }
 
 
-/* In one shard, whose holders' numbers are made the zone's. */
+/* A lookup in one shard; the holders' numbers are made those of the zone. */
 
 static uint32_t
 kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
@@ -182,7 +189,9 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
     k = &r->shards[shard];
 
-    /* views that came after this have nothing that the lookup must see */
+    /*
+     * views that are made after this have no blocks that the lookup must see
+     */
 
     nviews = kvr_min(kvr_load32(&k->zone->fleet.nviews),
                      k->zone->fleet.max_views);

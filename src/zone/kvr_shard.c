@@ -32,8 +32,9 @@ kvr_shard_round(uint64_t at)
 
 
 /*
- * Workers fall to shards by chance: room for twice the mean and 64 more is so
- * many standard deviations off that a shard is full only when the zone is.
+ * Workers are distributed to shards by a hash.  Room for twice the mean and 64
+ * more is so many standard deviations above the mean that a shard is full only
+ * when the zone is.
  */
 
 uint32_t
@@ -162,7 +163,9 @@ kvr_shard_unlock(kvr_shard_t *k)
 }
 
 
-/* The lock, and a worker that is there; on KVR_OK the caller unlocks. */
+/*
+ * Takes the lock and finds a worker that exists; on KVR_OK the caller unlocks.
+ */
 
 kvr_rc_t
 kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len, uint32_t *worker)

@@ -101,8 +101,8 @@ kvr_span_longest(const kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev)
 
 
 /*
- * Handles that derive from this one, from number `from` on, by which the view
- * holds something in any of these tiers; the last first.
+ * The handles which derive from this one, from number `from` on, and by which
+ * the view holds blocks in any of these tiers; the last first.
  */
 
 static uint32_t
@@ -136,7 +136,10 @@ kvr_span_store(kvr_shard_t *k, uint32_t view, const uint64_t *handles,
     uint64_t   *to;
 
     if (k->fleet.view_span[view] < span) {
-        /* known before the first of it is stored, whatever comes */
+        /*
+         * the span is recorded before its first handle is stored, so that a
+         * crash leaves no handle that can't be found
+         */
         kvr_set32(&k->mem, &k->fleet.view_span[view], span);
         kvr_txn_commit(&k->mem);
         kvr_index_begin(&k->index);

@@ -30,7 +30,10 @@ kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
 }
 
 
-/* A worker of which nothing is held has lost nothing. */
+/*
+ * Ends a worker's truncation when the index has none of its blocks: nothing is
+ * missing then.
+ */
 
 static void
 kvr_views_untruncate(kvr_shard_t *k, uint32_t worker)
@@ -158,7 +161,7 @@ kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us)
 }
 
 
-/* Is something aside of nobody, who will not take it down either? */
+/* Are views set aside whose owner is dead and will not remove them? */
 
 static bool
 kvr_shard_left_aside(kvr_shard_t *k)
@@ -177,7 +180,10 @@ kvr_view_dying(void *data, uint32_t view)
 }
 
 
-/* A round is over: views of which nothing is left may be used again. */
+/*
+ * Ends a round of the reclaim: views of which no block is left may be used
+ * again.
+ */
 
 static void
 kvr_reclaim_finish(kvr_shard_t *k)
@@ -188,7 +194,10 @@ kvr_reclaim_finish(kvr_shard_t *k)
         if (kvr_view_dying(k, v) && kvr_index_view_empty(&k->index, v)) {
             kvr_fleet_free_view(&k->fleet, v);
 
-            /* thousands may die together: the log is not for all of them */
+            /*
+             * thousands of views may die together: the log has no room for all
+             * of them
+             */
             if (kvr_txn_room(&k->mem) < 16) {
                 kvr_txn_commit(&k->mem);
             }
