@@ -137,12 +137,12 @@ def relay_stopped(plant, worker, rng):
     """SIGSTOP a relay past its lease, with a second one waiting or not."""
     first = plant.fleet.relays[worker]
     second = first.twin() if rng.random() < 0.7 else None
+    lease = "kv-lease:{%s}" % worker
+    owner = plant.asked("get", lease)
     if second:
         second.start()
         time.sleep(1)
         plant.fleet.relays[worker] = second
-    lease = "kv-lease:{%s}" % worker
-    owner = plant.asked("get", lease)
     first.signal(signal.SIGSTOP)
     time.sleep(LEASE_SECONDS + rng.uniform(1, 2))
     if second:
