@@ -4,7 +4,7 @@
  * The table of handles: engine's hash -> the block (run, offset) it names.
  *
  * A slot is one word, run (32) | offset in it (9) | tag (23); 0 is empty.  The
- * handle itself is in the run's names (kvr_handles.h), and the tag, bits of
+ * handle itself is in the run's array (kvr_handles.h), and the tag, bits of
  * the handle's mixed hash, spares all but one look in a million at a wrong
  * one.
  *

@@ -9,7 +9,7 @@
  * array of handles, one for each block, which all its holders share:
  *
  *     hashes   a b c d e f        local hashes: the contents of the blocks
- *     handles  7 3 9 4            the engines' names of the blocks
+ *     handles  7 3 9 4            the engines' hashes of the blocks
  *
  * When a view uses another handle for a block, or two of them, it gets a list
  * of handles of its own in that run (kvr_own_t).  From then on the list has

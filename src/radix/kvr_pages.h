@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Pages: rows of words in pieces of the arena, as a run's hashes and names
- * are kept.  They grow at the end.
+ * Pages: rows of words in pieces of the arena; a run keeps its hashes and its
+ * handles in such rows.  Rows grow at the end.
  *
  *     piece, a page │ piece, a page │ piece, `tail` words
  *

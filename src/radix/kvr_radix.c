@@ -3,38 +3,38 @@
  *
  * AN EXAMPLE.  Two holders, A and B, store, remove and restore blocks.  A
  * letter is a block's local hash, a number is a handle, and "A:4" says that A
- * holds the first four blocks of the run.  t/unit/test_radix.c plays it
- * (example()).
+ * holds the first four blocks of the run.  example() of t/unit/test_radix.c
+ * does the same steps.
  *
  * 1. A stores a b c d as 1 2 3 4.  No child of the root begins with a, so a
- *    new run is made for all four blocks.  The handles become its names:
+ *    new run is made for all four blocks, with these handles:
  *
- *        R1  hashes a b c d   names 1 2 3 4   A:4
+ *        R1  hashes a b c d   handles 1 2 3 4   A:4
  *
- * 2. B stores a b c as 1 2 3.  R1 has these blocks under these names.  Only
+ * 2. B stores a b c as 1 2 3.  R1 has these blocks by these handles.  Only
  *    the coverage changes; the handle table gets no entry:
  *
- *        R1  hashes a b c d   names 1 2 3 4   A:4 B:3
+ *        R1  hashes a b c d   handles 1 2 3 4   A:4 B:3
  *
  * 3. B stores e f as 5 6 behind 3.  R1 goes on with d there, so a new run
  *    hangs at offset 3 of R1.  R1 is not split:
  *
- *        R1  hashes a b c d   names 1 2 3 4   A:4 B:3
- *                        └─ R2  hashes e f   names 5 6   B:2
+ *        R1  hashes a b c d   handles 1 2 3 4   A:4 B:3
+ *                        └─ R2  hashes e f   handles 5 6   B:2
  *
  *    A lookup of a b c e f compares three blocks of R1, finds R2 by
  *    (R1, 3, e), and answers 3 for A and 5 for B.
  *
- * 4. B stores d as 9 behind 3.  R1's name for d is 4, so from now on B has
- *    names of its own in R1: copies of 1 2 3, and 9.  A's are not touched:
+ * 4. B stores d as 9 behind 3.  R1's handle for d is 4, so from now on B
+ *    has handles of its own in R1: copies of 1 2 3, and 9.  A's do not change:
  *
- *        R1  hashes a b c d   names 1 2 3 4   A:4 B:4, own 1 2 3 9
+ *        R1  hashes a b c d   handles 1 2 3 4   A:4 B:4, own 1 2 3 9
  *
  * 5. A removes 2.  A depth can't say "a, c and d", so A gets a detail, which
  *    is a bitmap of blocks for each tier.  A lookup of a b c d answers 1 for
  *    A: the hole ends the match.
  *
- *        R1  hashes a b c d   names 1 2 3 4   A: 1011 B:4, own 1 2 3 9
+ *        R1  hashes a b c d   handles 1 2 3 4   A: 1011 B:4, own 1 2 3 9
  *
  * 6. A stores b as 2 behind 1.  The hole is filled, the detail goes, and A is
  *    A:4 again.
