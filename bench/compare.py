@@ -20,7 +20,7 @@ import os
 import statistics
 import sys
 
-from run import HERE, add, figures, number
+from run import HERE, figures, number
 
 ROWS = ('main', 'worst', 'ingest', 'latency')
 LIMIT = 1.03
@@ -41,11 +41,8 @@ def commands(tree, rows):
 
 def run(tree, rows):
     """The figures of one run of a tree: {name: (unit, value)}."""
-    results = {}
-    for command in commands(tree, rows):
-        results = add(results, figures(command))
-    return {name: next((unit, values[0]) for unit, values in row.values())
-            for name, row in results.items()}
+    return {name: (unit, value) for command in commands(tree, rows)
+            for _, name, unit, value in figures(command)}
 
 
 def slower(unit, before, now):

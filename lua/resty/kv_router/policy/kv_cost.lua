@@ -64,6 +64,7 @@
 local checked = require "resty.kv_router.conf".check
 local ffi = require "ffi"
 local names = require "resty.kv_router.ffi".CONFIDENCES
+local usual = require "resty.kv_router.ffi".DISCOUNTS
 local order = require "resty.kv_router.order"
 
 local ceil = math.ceil
@@ -102,9 +103,6 @@ local SETTINGS = {
 local SCALE = 8
 local DYNAMO_SCALE = 1
 
--- Those of the other confidences are 1, and all of Dynamo's.
-local DISCOUNTED = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
-
 local DISCOUNTS = {}
 
 for _, name in pairs(names) do
@@ -141,7 +139,7 @@ local function settings(given, base)
         local name = names[id]
 
         conf.by_confidence[id] = conf.discount[name]
-                                 or not conf.dynamo and DISCOUNTED[name] or 1
+                                 or not conf.dynamo and usual[name] or 1
     end
 
     return conf

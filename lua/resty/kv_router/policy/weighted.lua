@@ -44,6 +44,7 @@ local max = math.max
 local min = math.min
 local moved = require "resty.kv_router.policy.session".moved
 local names = require "resty.kv_router.ffi".CONFIDENCES
+local usual = require "resty.kv_router.ffi".DISCOUNTS
 local number_of = sessions.number
 local setmetatable = setmetatable
 
@@ -73,12 +74,10 @@ local SCORERS = {
 
 local PICKERS = { max = true, weighted = true, random = true }
 
-local DISCOUNTED = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5,
-                     STALE = 0.5 }
 local DISCOUNTS = {}         -- by confidence_id, from 0
 
 for id = 0, #names do
-    DISCOUNTS[id] = DISCOUNTED[names[id]] or 1
+    DISCOUNTS[id] = usual[names[id]] or 1
 end
 
 local MIN_WEIGHT = 0.001     -- the smallest that is not 0
