@@ -7,15 +7,16 @@
  *
  *     {"model": "m", "prompt": [1, 2, 3], "stop": ["a", null]}
  *
- *     0  object  len 3, next 9
- *     1  key     "model", next 3
- *     2  string  "m", next 3
- *     3  key     "prompt", next 5
- *     4  ids     len 3, next 5
- *     5  key     "stop", next 9
- *     6  array   len 2, next 9
- *     7  string  "a", next 8
- *     8  null    next 9
+ *     0  none
+ *     1  object  len 3, next 10
+ *     2  key     "model", next 4
+ *     3  string  "m", next 4
+ *     4  key     "prompt", next 6
+ *     5  ids     len 3, next 6
+ *     6  key     "stop", next 10
+ *     7  array   len 2, next 10
+ *     8  string  "a", next 9
+ *     9  null    next 10
  *
  * An array which consists only of integers
  * 0 .. 2^32 - 1, at least one, is a single entry of the kind ids: the scan
@@ -31,7 +32,7 @@
  *
  *     if (kvr_tape_scan(&t, text, len) != KVR_OK) { … t.error, t.error_at … }
  *
- *     v = kvr_tape_get(&t, 0, "model");
+ *     v = kvr_tape_get(&t, KVR_TAPE_ROOT, "model");
  *
  *     if (kvr_tape_kind(&t, v) == KVR_TAPE_STRING) {
  *         s = kvr_tape_text(&t, v);
@@ -53,6 +54,9 @@
 #include "kvr_json.h"
 
 
+/* the index of the value at the top; index 0 stands for "not there" */
+#define KVR_TAPE_ROOT        1
+
 /* the flags of an entry */
 #define KVR_TAPE_ESCAPED     1          /* a string or key with backslashes */
 #define KVR_TAPE_CUT         2          /* the contents are not in the tape:
@@ -60,8 +64,7 @@
 
 
 typedef enum {
-    KVR_TAPE_NONE = 0,                  /* index 0 as the answer of a look-up:
-                                           not there */
+    KVR_TAPE_NONE = 0,                  /* not there: only entry 0 */
     KVR_TAPE_NULL,
     KVR_TAPE_FALSE,
     KVR_TAPE_TRUE,
@@ -97,7 +100,7 @@ typedef struct {
 
     kvr_tape_entry_t  *entries;         /* the caller's */
     uint32_t           cap;
-    uint32_t           n;               /* number of entries written */
+    uint32_t           n;               /* number of entries, 0 included */
 
     uint32_t          *ids;             /* the caller's */
     size_t             ids_cap;
@@ -109,8 +112,8 @@ typedef struct {
 
 
 /*
- * Gives the tape its two arrays.  entries: at least 2; text of len bytes has
- * at most len / 2 + 2 entries and len / 2 + 1 ids.
+ * Gives the tape its two arrays.  entries: at least 3; a text of len bytes has
+ * at most len / 2 + 3 entries and len / 2 + 1 ids.
  */
 void kvr_tape_init(kvr_tape_t *t, kvr_tape_entry_t *entries, uint32_t cap,
     uint32_t *ids, size_t ids_cap);
@@ -123,7 +126,7 @@ void kvr_tape_init(kvr_tape_t *t, kvr_tape_entry_t *entries, uint32_t cap,
  * than the array has room for.  Both: t->error and t->error_at, and the
  * entries must not be read.
  *
- * KVR_OK: entry 0 is the value at the top.  If the array of entries became
+ * KVR_OK: entry KVR_TAPE_ROOT is the value at the top.  If the array of entries became
  * full within a member of the value at the top, only this member has the flag
  * KVR_TAPE_CUT: its kind, at and end are right, its len is 0, and it has no
  * entries of its own; the strings in it were not checked for UTF-8.  If an
@@ -134,24 +137,21 @@ kvr_rc_t kvr_tape_scan(kvr_tape_t *t, const char *text, size_t len);
 
 
 /*
- * Look-ups answer with the index of an entry, or 0: not there.  (No value
- * within another has the index 0.)  The functions below take such a 0 and
- * find nothing in it, but take the index 0 for the value at the top where
- * their comment says so.
+ * Look-ups answer with the index of an entry, or 0: not there.  A 0 can be
+ * looked up in again: nothing is found in it.
  */
 
 /*
  * The value of a key in an object; of a key that comes several times the last
- * value.  0: no such key, or entry `object` is no object.  object: 0 for the
- * value at the top.  name: plain, terminated; keys with escapes are decoded
- * for the comparison.
+ * value.  0: no such key, or no object.  name: plain, terminated, at most 64
+ * bytes; keys with escapes are decoded for the comparison.
  */
 uint32_t kvr_tape_get(const kvr_tape_t *t, uint32_t object, const char *name);
 
 /*
  * The children of an array or object, one after the other: first the first,
  * then the one behind child i; 0: no more.  The children of an object are its
- * keys; the value of key i is i + 1.  parent: 0 for the value at the top.
+ * keys; the value of key i is i + 1.
  */
 uint32_t kvr_tape_first(const kvr_tape_t *t, uint32_t parent);
 uint32_t kvr_tape_next(const kvr_tape_t *t, uint32_t parent, uint32_t i);
@@ -160,7 +160,7 @@ uint32_t kvr_tape_next(const kvr_tape_t *t, uint32_t parent, uint32_t i);
 static inline kvr_tape_kind_t
 kvr_tape_kind(const kvr_tape_t *t, uint32_t i)
 {
-    return i ? (kvr_tape_kind_t) t->entries[i].kind : KVR_TAPE_NONE;
+    return (kvr_tape_kind_t) t->entries[i].kind;
 }
 
 
