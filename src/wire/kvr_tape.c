@@ -289,9 +289,9 @@ kvr_tape_cut(kvr_tape_scan_t *s)
     e->flags = KVR_TAPE_CUT;
     e->len = 0;
 
-    (void) kvr_json_skip(&s->json);
-    (void) kvr_json_leave(&s->json, 1);
-    kvr_tape_ended(s, member);
+    if (kvr_json_skip(&s->json) && kvr_json_leave(&s->json, 1)) {
+        kvr_tape_ended(s, member);
+    }
 }
 
 
@@ -309,7 +309,7 @@ kvr_tape_go_on(kvr_tape_scan_t *s)
 
     t = s->tape;
 
-    while (s->json.depth) {
+    while (s->json.depth && s->json.error == NULL) {
 
         parent = s->parents[s->json.depth - 1];
 
@@ -343,11 +343,9 @@ kvr_tape_go_on(kvr_tape_scan_t *s)
             continue;
         }
 
-        if (s->json.error) {
-            return false;
+        if (s->json.error == NULL) {
+            kvr_tape_ended(s, parent);
         }
-
-        kvr_tape_ended(s, parent);
     }
 
     return false;

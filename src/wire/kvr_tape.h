@@ -100,7 +100,7 @@ typedef struct {
 
     kvr_tape_entry_t  *entries;         /* the caller's */
     uint32_t           cap;
-    uint32_t           n;               /* number of entries, 0 included */
+    uint32_t           n;               /* entries written, 0 included */
 
     uint32_t          *ids;             /* the caller's */
     size_t             ids_cap;
