@@ -17,6 +17,17 @@
 #include "ngx_http_kv_router_ctx.h"
 
 
+/*
+ * body: makes ctx->body.tape the tape of the request's body, unless it is that
+ * already.  Returns an NGX_HTTP_KV_ROUTER_…: BY_POLICY if there is a tape, else
+ * the reason why there is none.
+ *
+ * ids: 1: the ids of the tape are wanted as well; they are valid until the next
+ * scan of any body.
+ */
+ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t ids);
+
 /* prompt: makes the prompt one of less than a block; its model stays */
 void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);
 
