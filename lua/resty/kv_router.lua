@@ -46,6 +46,7 @@ local now_us = lib.now_us
 local pcall = pcall
 local pid = ngx.worker.pid
 local print = ngx.print
+local read_body = require("resty.kv_router.body").read
 local set_current_peer = balancer.set_current_peer
 local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
@@ -429,7 +430,7 @@ end
 -- refuses the body (it is too large, or no HTTP), the request ends with nginx's
 -- status.  Yields.
 local function read(r)
-    local ok, status = lib.read_body(r)
+    local ok, status = read_body(r)
     if not ok then
         return ngx_exit(status)
     end

@@ -18,12 +18,12 @@
 
 
 /*
- * body: makes ctx->body.tape the tape of the request's body, unless it is that
- * already.  Returns an NGX_HTTP_KV_ROUTER_…: BY_POLICY if there is a tape, else
- * the reason why there is none.
+ * body: makes ctx->body.tape the tape of the request's body, unless it is
+ * that already.  Returns an NGX_HTTP_KV_ROUTER_...: BY_POLICY if there is a
+ * tape, else the reason why there is none.
  *
- * ids: 1: the ids of the tape are wanted as well; they are valid until the next
- * scan of any body.
+ * ids: 1: the ids of the tape are wanted as well; they are valid until the
+ * next scan of any body.
  */
 ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_uint_t ids);

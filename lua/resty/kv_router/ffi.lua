@@ -1,7 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C.
+-- function for each of its functions.  Beside this file only body.lua, which has
+-- the functions of the request's body, touches ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -18,14 +19,11 @@ local ffi = require "ffi"
 local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
-local cast = ffi.cast
 local error = error
-local ffi_gc = ffi.gc
 local ffi_new = ffi.new
 local ffi_string = ffi.string
 local metatype = ffi.metatype
 local pcall = pcall
-local require = require
 local tonumber = tonumber
 local type = type
 local typeof = ffi.typeof
@@ -141,15 +139,6 @@ uint32_t ngx_http_kv_router_ffi_version(void);
 void *ngx_http_kv_router_ffi_zone(const unsigned char *name, size_t len);
 double ngx_http_kv_router_ffi_now_us(void);
 
-int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
-typedef int (*ngx_http_kv_router_sem_post_pt)(void *semaphore, int n);
-typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
-int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
-    ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
-int ngx_http_kv_router_ffi_field(ngx_http_request_t *r, const char *name,
-    const char **data, size_t *len);
-int ngx_http_kv_router_ffi_next_field(ngx_http_request_t *r, uint32_t *at,
-    const char **name, size_t *name_len, const char **data, size_t *len);
 int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
@@ -211,15 +200,10 @@ local _M = { VERSION = VERSION }
 
 
 local OK = 0
-local AGAIN = -2
 local BUSY = -3
 local DECLINED = -5
 
 local NOBODY = 2^32 - 1          -- the number of no candidate
-
-local FOREVER = 10^6             -- seconds; nginx itself bounds how long a
-                                 -- body may take
-local NO_MEMORY = 500            -- the status that a request ends with
 
 
 -- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
@@ -364,11 +348,9 @@ metatype("ngx_http_kv_router_found_t", { __index = worker_of })
 
 local err_out = ffi_new("char *[1]")
 local match_out = ffi_new("const ngx_http_kv_router_match_t *[1]")
-local name_out = ffi_new("const char *[1]")
+local host_out = ffi_new("const char *[1]")
 local text_out = ffi_new("char *[1]")
 local len_out = ffi_new("size_t[1]")
-local data_out = ffi_new("const char *[1]")
-local data_len_out = ffi_new("size_t[1]")
 local u32_out = ffi_new("uint32_t[2]")
 local u64_in = ffi_new("uint64_t[1]")
 local outcome_out = ffi_new("ngx_http_kv_router_outcome_t")
@@ -437,90 +419,6 @@ end
 -- Microseconds, monotonic: the clock that ages are of.
 function _M.now_us()
     return C.ngx_http_kv_router_ffi_now_us()
-end
-
-
--- ---- the request's body ----------------------------------------------------
-
--- Of the Lua module; declared when they are needed, which is in nginx alone.
-local new_semaphore, post_semaphore, free_semaphore
-
-
-local function semaphore_of(r)
-    if not new_semaphore then
-        new_semaphore = require("ngx.semaphore").new
-        post_semaphore = cast("ngx_http_kv_router_sem_post_pt",
-                              C.ngx_http_lua_ffi_sema_post)
-        free_semaphore = cast("ngx_http_kv_router_sem_free_pt",
-                              C.ngx_http_lua_ffi_sema_gc)
-    end
-
-    local semaphore = new_semaphore()
-
-    if not semaphore
-       or C.ngx_http_kv_router_ffi_wake(r, semaphore.sem, post_semaphore,
-                                        free_semaphore) ~= OK
-    then
-        return nil
-    end
-
-    -- C frees it with the request, which may end while the body is awaited
-    ffi_gc(semaphore.sem, nil)
-
-    return semaphore
-end
-
-
--- Reads the request's body.  Returns true, or nil and the status that the
--- request must be ended with.  Yields.
-function _M.read_body(r)
-    local rc = C.ngx_http_kv_router_ffi_read_body(r)
-
-    if rc == OK then
-        return true
-    end
-
-    if rc ~= AGAIN then
-        return nil, rc
-    end
-
-    local semaphore = semaphore_of(r)
-
-    if not semaphore or not semaphore:wait(FOREVER) then
-        return nil, NO_MEMORY
-    end
-
-    return true
-end
-
-
--- The JSON text of a top-level field of the body; nil: there is no such field,
--- or the body is no JSON object.  After prompt().
-function _M.field(r, name)
-    if C.ngx_http_kv_router_ffi_field(r, name, data_out, data_len_out) ~= OK
-    then
-        return nil
-    end
-
-    return ffi_string(data_out[0], data_len_out[0])
-end
-
-
--- All of them: a table, name -> JSON text; names with escapes as they are
--- written.
-function _M.fields(r)
-    local found = {}
-
-    u32_out[0] = 0
-
-    while C.ngx_http_kv_router_ffi_next_field(r, u32_out, name_out, len_out,
-                                              data_out, data_len_out) == OK
-    do
-        found[ffi_string(name_out[0], len_out[0])]
-            = ffi_string(data_out[0], data_len_out[0])
-    end
-
-    return found
 end
 
 
@@ -719,13 +617,13 @@ end
 
 -- Returns host, port and how many candidates are left after this one.
 function _M.peer(r, zone)
-    local rc = C.ngx_http_kv_router_ffi_peer(r, zone, name_out, len_out,
+    local rc = C.ngx_http_kv_router_ffi_peer(r, zone, host_out, len_out,
                                              u32_out, u32_out + 1, err_out)
     if rc ~= OK then
         return nil, failure(rc)
     end
 
-    return ffi_string(name_out[0], len_out[0]), u32_out[0], u32_out[1]
+    return ffi_string(host_out[0], len_out[0]), u32_out[0], u32_out[1]
 end
 
 

@@ -223,14 +223,14 @@ end
 -- Has the fields of a body found here, not by the module.  body: a function that
 -- returns it, or nil.
 function _M.read_fields(body)
-    local lib = require "resty.kv_router.ffi"
+    local of = require "resty.kv_router.body"
 
-    function lib.fields()
+    function of.fields()
         return fields_of(body() or "") or {}
     end
 
-    function lib.field(_, name)
-        return lib.fields()[name]
+    function of.field(_, name)
+        return of.fields()[name]
     end
 end
 

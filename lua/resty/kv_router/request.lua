@@ -26,7 +26,7 @@
 
 
 local decode = require "cjson.safe".decode
-local lib = require "resty.kv_router.ffi"
+local body_of = require "resty.kv_router.body"
 
 local get_body_data = ngx.req.get_body_data
 local get_body_file = ngx.req.get_body_file
@@ -52,7 +52,7 @@ local headers = setmetatable({}, {
 
 -- A field of the body decoded, when it is of that type.
 local function field(request, name, wanted)
-    local text = lib.field(request.r, name)
+    local text = body_of.field(request.r, name)
     local value = text and decode(text)
 
     if type(value) == wanted then
@@ -105,7 +105,7 @@ end
 
 
 function get.fields(request)
-    return lib.fields(request.r)
+    return body_of.fields(request.r)
 end
 
 
