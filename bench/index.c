@@ -200,6 +200,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "worst") == 0) {
             rows_worst();
 
+        } else if (strcmp(row, "body") == 0) {
+            rows_body();
+
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
@@ -225,7 +228,7 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [ingest] [pauses] [capacity=FILE]"
+                    " [worst] [body] [beside] [ingest] [pauses] [capacity=FILE]"
                     " [snapshot]\n");
 
     return 2;

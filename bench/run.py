@@ -5,9 +5,9 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, pauses,
-capacity, snapshot; the last three run once, of snapshot what goes through no
-nginx, and the last five no peer has.  Every program prints one line of JSON a
+ROW is any of main, scale, chat, trace, worst, beside, body, ingest, latency,
+pauses, capacity, snapshot; the last three run once, of snapshot what goes
+through no nginx, and the last six no peer has.  Every program prints one line of JSON a
 figure; what is shown is the median of N runs, and the best peer's figure by
 ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
 below the aim.
@@ -32,9 +32,9 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'body', 'ingest',
         'latency', 'pauses', 'capacity', 'snapshot']
-ALONE = ('ingest', 'latency', 'pauses', 'capacity',
+ALONE = ('body', 'ingest', 'latency', 'pauses', 'capacity',
          'snapshot')                                    # rows of no peer
 OURS = 'ours'
 
