@@ -24,7 +24,7 @@
 #define KVR_OPENAI           (KVR_COMPLETIONS | KVR_CHAT)
 
 
-/* How a path ends, and the engines that have the path; the first one counts. */
+/* How a path ends, and the engines that have it.  The first row counts. */
 
 typedef struct {
     const char  *end;

@@ -60,13 +60,13 @@ typedef struct {
 
 /* When a field means that cached blocks can't be told. */
 typedef enum {
-    KVR_FIELD_GIVEN = 0,        /* it is there, and not null */
-    KVR_FIELD_TRUE,             /* it is true */
-    KVR_FIELD_FILLED,           /* it is there, and neither null, nor false,
-                                   nor empty */
-    KVR_FIELD_WITH,             /* it is true, and another one is given */
-    KVR_FIELD_NOT_NEGATIVE      /* it is an integer from 0 on, and another one
-                                   is true */
+    KVR_FIELD_GIVEN = 0,        /* the field is there, and not null */
+    KVR_FIELD_TRUE,             /* the field is true */
+    KVR_FIELD_FILLED,           /* the field is there, and neither null, nor
+                                   false, nor empty */
+    KVR_FIELD_WITH,             /* the field is true, and another one given */
+    KVR_FIELD_NOT_NEGATIVE      /* the field is an integer from 0 on, and
+                                   another one is true */
 } kvr_field_when_t;
 
 
@@ -74,7 +74,7 @@ typedef struct {
     kvr_field_t       field;
     kvr_field_t       other;    /* of the last two conditions */
     kvr_field_when_t  when;
-    bool              text;     /* it matters for texts only, not for ids */
+    bool              text;     /* the rule is for texts only, not for ids */
     uint32_t          forms;    /* a bit for each kvr_form_t */
     uint32_t          engines;  /* a bit for each kvr_engine_kind_t */
 } kvr_field_rule_t;
