@@ -247,6 +247,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "address", w->conf.address);
     ngx_http_kv_router_gen_str(g, "model", w->conf.model);
     ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
+    ngx_http_kv_router_gen_str(g, "engine", kvr_engine_name(w->conf.engine));
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
