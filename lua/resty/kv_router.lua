@@ -272,18 +272,18 @@ end
 
 
 -- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
-local function find_prompt(self, r, zone, given, path, tokens, n)
+local function find_prompt(self, r, zone, given, asked, tokens, n)
     return lib.prompt(r, zone, given.lora_name, given.cache_salt, given.model,
                       given.workers or self.pin and var.http_x_kv_worker or nil,
-                      self.policy.roles, path, tokens, n)
+                      self.policy.roles, asked, tokens, n)
 end
 
 
--- Finds the prompt in the body.  path: as for lib.prompt().  Returns the form of
--- the request if it has text and no ids, or nil, and true if no worker serves
+-- Finds the prompt in the body.  asked: as for lib.prompt().  Returns the form
+-- of the request if it has text and no ids, or nil, and true if no worker serves
 -- its model.
-local function read_prompt(self, r, zone, req, given, path)
-    local why, found = find_prompt(self, r, zone, given, path)
+local function read_prompt(self, r, zone, req, given, asked)
+    local why, found = find_prompt(self, r, zone, given, asked)
 
     if not why then
         log_failure(self, nil, found)
@@ -581,8 +581,7 @@ function router:explain(given)
     given = given or NOTHING
 
     local req = request.new(given.lora_name, given.cache_salt)
-    local form = read_prompt(self, r, zone, req, given,
-                             explain.asked() and explain.path(req.fields) or nil)
+    local form = read_prompt(self, r, zone, req, given, explain.asked())
     local found, none, full, why
 
     found, err, none, full = lib.candidates(r, zone)

@@ -135,10 +135,10 @@ typedef struct {
     const unsigned char *allowed;   /* only workers of these ids, joined by
                                        commas or blanks; NULL: all */
     size_t               allowed_len;
-    const unsigned char *path;      /* of a request that is only explained;
-                                       NULL: the request's own */
-    size_t               path_len;
     uint32_t             roles;     /* eligible ones: 1 << kvr_role_t each */
+    uint32_t             asked;     /* 1: the body is that of another request:
+                                       its path is the argument "path", or
+                                       what its fields look like */
 } ngx_http_kv_router_names_t;
 
 

@@ -117,6 +117,8 @@ typedef struct {
     unsigned                        matched:1;     /* match and candidates
                                                       belong to prompt */
     unsigned                        dry:1;         /* nothing is counted */
+    unsigned                        guess:1;       /* form is as the body
+                                                      looks */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;
     unsigned                        encoded:1;     /* the answer has a

@@ -191,6 +191,10 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                            tape->error_at);
     }
 
+    if (ctx->guess) {
+        ctx->form = kvr_prompt_form(tape);
+    }
+
     switch (kvr_prompt_read(prompt, tape, ctx->form, ctx->fleet->engines)) {
 
     case KVR_OK:
@@ -230,23 +234,46 @@ ngx_http_kv_router_bad_body(ngx_http_request_t *r, kvr_prompt_t *prompt,
 }
 
 
-/* The form of a request; of a request in a question of the API, as named. */
+/*
+ * The form of a request.  Of a body that POST /route asks about, the argument
+ * "path" says the form; without it the body's fields do, see
+ * ngx_http_kv_router_scan().
+ */
 
 static kvr_form_t
 ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_names_t *names)
 {
-    ngx_str_t  path;
+    u_char      *p, *src;
+    ngx_str_t    path;
+    ngx_uint_t   asks;
 
     path = r->uri;
+    asks = (r->method & (NGX_HTTP_POST|NGX_HTTP_PUT)) != 0;
+    ctx->guess = 0;
 
-    if (names->path) {
-        path.data = (u_char *) names->path;
-        path.len = names->path_len;
+    if (names->asked) {
+        asks = 1;
+
+        if (ngx_http_arg(r, (u_char *) "path", 4, &path) != NGX_OK) {
+            ctx->guess = 1;
+            return KVR_FORM_UNKNOWN;
+        }
+
+        p = ngx_pnalloc(r->pool, path.len);
+        if (p == NULL) {
+            return KVR_FORM_UNKNOWN;
+        }
+
+        src = path.data;
+        path.data = p;
+
+        ngx_unescape_uri(&p, &src, path.len, 0);
+
+        path.len = p - path.data;
     }
 
-    return kvr_form(names->path || r->method & (NGX_HTTP_POST|NGX_HTTP_PUT),
-                    (char *) path.data, path.len, ctx->fleet->engines);
+    return kvr_form(asks, (char *) path.data, path.len, ctx->fleet->engines);
 }
 
 

@@ -42,7 +42,7 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
-                  engine = "engine_id", form = "form_id", path = "path_data",
+                  engine = "engine_id", form = "form_id",
                   salt = "salt_data", allowed = "allowed_data" }
 
 local structs = 0

@@ -87,7 +87,7 @@ function c.prompt(_, _, names, tokens, n, out, err)
     out.unserved = state.unserved and 1 or 0
     out.lora_data = state.adapter
     out.lora_len = state.adapter and #state.adapter or 0
-    state.path = str(names.path_data, names.path_len)
+    state.was_asked = names.asked
 
     return tokens and state.tokens_rc or state.prompt_rc
 end
