@@ -1,4 +1,4 @@
--- What ffi.lua declares is what ngx_http_kv_router_ffi.h says.
+-- What ffi.lua and body.lua declare is what ngx_http_kv_router_ffi.h says.
 
 
 local tap = require "lib.tap"
@@ -30,8 +30,9 @@ end
 
 
 local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
-local ours = plain(read("lua/resty/kv_router/ffi.lua"))
-             .. plain(read("lua/resty/kv_router/questions.lua"))
+local ours = plain(read("lua/resty/kv_router/ffi.lua")
+                   .. read("lua/resty/kv_router/body.lua")
+                   .. read("lua/resty/kv_router/questions.lua"))
 
 
 -- ---- structures -------------------------------------------------------------
