@@ -310,9 +310,10 @@ ngx_http_kv_router_process_tape(size_t len, size_t max_tokens)
 static ngx_int_t
 ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len, size_t max_tokens)
 {
-    size_t       n;
-    void        *p;
-    kvr_tape_t  *tape;
+    size_t             n;
+    uint32_t          *ids;
+    kvr_tape_t        *tape;
+    kvr_tape_entry_t  *entries;
 
     tape = &ngx_http_kv_router_tape;
 
@@ -324,28 +325,26 @@ ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len, size_t max_tokens)
 
         /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
 
-        p = ngx_memalign(64, n * sizeof(uint32_t), log);
-        if (p == NULL) {
+        ids = ngx_memalign(64, n * sizeof(uint32_t), log);
+        if (ids == NULL) {
             return NGX_ERROR;
         }
 
         ngx_free(tape->ids);
-        tape->ids = p;
-        tape->ids_cap = n;
+        kvr_tape_init(tape, tape->entries, tape->cap, ids, n);
     }
 
     n = ngx_min(len / 2 + 3, NGX_HTTP_KV_ROUTER_TAPE_MAX);
 
     if (n > tape->cap) {
 
-        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), log);
-        if (p == NULL) {
+        entries = ngx_alloc(n * sizeof(kvr_tape_entry_t), log);
+        if (entries == NULL) {
             return NGX_ERROR;
         }
 
         ngx_free(tape->entries);
-        tape->entries = p;
-        tape->cap = (uint32_t) n;
+        kvr_tape_init(tape, entries, (uint32_t) n, tape->ids, tape->ids_cap);
     }
 
     return NGX_OK;

@@ -50,7 +50,7 @@ kvr_tape_put(kvr_tape_t *t, kvr_tape_kind_t kind, size_t at)
     e->len = 0;
     e->next = t->n;
     e->first = 0;
-    e->kind = (uint8_t) kind;
+    e->kind = (uint16_t) kind;
     e->flags = 0;
 
     return e;

@@ -89,8 +89,8 @@ typedef struct {
     uint32_t  next;             /* index of the entry behind the whole value;
                                    of a key: behind the key's value */
     uint32_t  first;            /* ids: index of the first one in tape->ids */
-    uint8_t   kind;             /* kvr_tape_kind_t */
-    uint8_t   flags;            /* KVR_TAPE_… */
+    uint16_t  kind;             /* kvr_tape_kind_t */
+    uint16_t  flags;            /* KVR_TAPE_… */
 } kvr_tape_entry_t;
 
 
