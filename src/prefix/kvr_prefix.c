@@ -305,7 +305,7 @@ kvr_prefix_step(kvr_prefix_t *c, kvr_prefix_insertion_t *i)
         i->at.length = existing;
     }
 
-    if (existing < i->n && w.hops < KVR_PREFIX_HOPS) {
+    if (existing < i->n && !w.deep) {
         rc = kvr_prefix_grow(c, i, &w);
         if (rc != KVR_OK) {
             return rc;
@@ -319,7 +319,7 @@ kvr_prefix_step(kvr_prefix_t *c, kvr_prefix_insertion_t *i)
         i->at.length = w.length;
     }
 
-    i->done = w.length == i->n || w.hops >= KVR_PREFIX_HOPS;
+    i->done = w.length == i->n || w.deep;
 
     kvr_txn_commit(&c->mem);
 
@@ -362,6 +362,7 @@ kvr_prefix_grow(kvr_prefix_t *c, kvr_prefix_insertion_t *i,
     for (k = 0; w->length < i->n && k < KVR_PREFIX_NODES; k++) {
 
         if (w->hops == KVR_PREFIX_HOPS) {
+            w->deep = true;
             c->zone->stats.deep++;
             break;
         }

@@ -40,8 +40,8 @@
  * killed while it notes a use leaves the order of some nodes as it was.
  *
  * BOUNDS.  Units of a key: KVR_PREFIX_KEY_MAX, and 4 MiB.  Nodes below each
- * other that a call follows: KVR_PREFIX_HOPS; a match ends there, and an
- * insertion does, and both are counted ("deep").  Locks: one for each 16 KiB
+ * other that a call follows: KVR_PREFIX_HOPS; a match ends there, an insertion
+ * too, an entry is refused, and all are counted ("deep").  Locks: one for each 16 KiB
  * of the zone, at least 1,024.  Processes with locks: KVR_PREFIX_OWNERS.
  *
  * A handle (kvr_prefix_t) serves one thread of one process.  Results of all
@@ -49,7 +49,8 @@
  *
  *     KVR_OK        done
  *     KVR_BUSY      another process kept the lock for KVR_PREFIX_WAIT ms
- *     KVR_INVALID   a key, an extra key or a value is too long
+ *     KVR_INVALID   a key, an extra key or a value is too long, or an
+ *                   entry's key has too many other entries' keys in it
  *     KVR_FULL      no memory, and nothing that may be evicted; or no room
  *                   for one more lock
  *     KVR_DECLINED  the node or the lock is gone; there is no such entry

@@ -177,12 +177,13 @@ kvr_prefix_put(kvr_prefix_t *c, const kvr_prefix_key_t *key,
         } else {
             kvr_txn_rollback(&c->mem);
 
-            if (!c->params.refuse && kvr_prefix_drop_oldest(c)) {
+            if (rc == KVR_FULL && !c->params.refuse
+                && kvr_prefix_drop_oldest(c))
+            {
                 rc = KVR_OK;
-
-            } else {
-                s->full++;
             }
+
+            s->full += rc == KVR_FULL;
         }
 
         kvr_prefix_exit(c);
@@ -224,8 +225,8 @@ kvr_prefix_put_now(kvr_prefix_t *c, const kvr_prefix_key_t *key,
     while (w.node && w.length < n) {
 
         if (w.hops++ >= KVR_PREFIX_HOPS) {
-            s->deep++;
-            return KVR_FULL;
+            s->deep += !w.deep;
+            return KVR_INVALID;
         }
 
         units = (const char *) key->units + (size_t) w.length * c->unit;
@@ -327,10 +328,14 @@ kvr_prefix_clear(kvr_prefix_t *c)
 
         more = kvr_prefix_prune(c);
 
-        while (more && left && kvr_prefix_in_time(c)) {
+        while (more && left) {
             kvr_prefix_again(c);
             more = kvr_prefix_drop_oldest(c);
             left -= more;
+
+            if (!kvr_prefix_in_time(c)) {
+                break;
+            }
         }
 
         more = left && (more || c->zone->prune);

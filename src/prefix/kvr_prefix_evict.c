@@ -133,7 +133,7 @@ kvr_prefix_reset(kvr_prefix_t *c, kvr_prefix_freed_t freed)
             return rc;
         }
 
-        while (locks && i < KVR_PREFIX_OWNERS && kvr_prefix_in_time(c)) {
+        do {
             o = &c->owners[i];
 
             if (o->head) {
@@ -143,7 +143,8 @@ kvr_prefix_reset(kvr_prefix_t *c, kvr_prefix_freed_t freed)
             } else {
                 i++;
             }
-        }
+
+        } while (locks && i < KVR_PREFIX_OWNERS && kvr_prefix_in_time(c));
 
         kvr_prefix_exit(c);
     }

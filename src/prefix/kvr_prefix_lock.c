@@ -293,9 +293,13 @@ kvr_prefix_release_all(kvr_prefix_t *c, uint32_t slot, bool dead)
         return rc;
     }
 
-    while (o->owner == owner && o->head && kvr_prefix_in_time(c)) {
+    while (o->owner == owner && o->head) {
         kvr_prefix_release(c, o->head - 1);
         c->zone->stats.reaped += dead;
+
+        if (!kvr_prefix_in_time(c)) {
+            break;
+        }
     }
 
     rc = o->owner == owner ? KVR_OK : KVR_DONE;

@@ -250,6 +250,7 @@ kvr_prefix_walk(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
     for ( /* void */ ; n - w->length >= page; w->hops++) {
 
         if (w->hops >= KVR_PREFIX_HOPS) {
+            w->deep = true;
             c->zone->stats.deep++;
             return;
         }

@@ -121,7 +121,8 @@ typedef struct {
     uint32_t    node;               /* the last one; 0: not even a namespace */
     uint32_t    length;             /* units found */
     uint32_t    entry;              /* the last entry passed; 0: none */
-    uint32_t    hops;               /* KVR_PREFIX_HOPS: it was ended by that */
+    uint32_t    hops;               /* nodes passed */
+    bool        deep;               /* KVR_PREFIX_HOPS ended the walk */
 } kvr_prefix_walk_t;
 
 
