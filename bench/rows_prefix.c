@@ -27,6 +27,8 @@
 
 
 static void prefix_open(kvr_prefix_t *c);
+static void prefix_close(kvr_prefix_t *c);
+static double prefix_median(uint32_t n);
 static void prefix_entries(void);
 static void prefix_tree(void);
 static void prefix_talks(void);
@@ -262,9 +264,6 @@ prefix_talks(void)
     ix_must(done >= s.tokens / 2, "evict");
     ix_say("prefix: 1 M tokens in talks, evict half, a token", "ns",
            (double) all / (double) done);
-
-    kvr_prefix_stats(&c, &s);
-    ix_say("prefix: longest slice", "us", (double) s.longest_slice);
 
     prefix_close(&c);
 }

@@ -9,7 +9,7 @@
 
 
 #define NGX_HTTP_KV_ROUTER_PREFIX_TEND       100    /* ms */
-#define NGX_HTTP_KV_ROUTER_PREFIX_TEND_MORE  5      /* ms, while work is left */
+#define NGX_HTTP_KV_ROUTER_PREFIX_TEND_MORE  5      /* ms, with work left */
 
 
 static char *ngx_http_kv_router_prefix_name(ngx_conf_t *cf, ngx_str_t *value,

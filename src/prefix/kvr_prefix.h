@@ -41,8 +41,9 @@
  *
  * BOUNDS.  Units of a key: KVR_PREFIX_KEY_MAX, and 4 MiB.  Nodes below each
  * other that a call follows: KVR_PREFIX_HOPS; a match ends there, an insertion
- * too, an entry is refused, and all are counted ("deep").  Locks: one for each 16 KiB
- * of the zone, at least 1,024.  Processes with locks: KVR_PREFIX_OWNERS.
+ * too, an entry is refused, and all are counted ("deep").  Locks: one for each
+ * 16 KiB of the zone, at least 1,024.  Processes with locks:
+ * KVR_PREFIX_OWNERS.
  *
  * A handle (kvr_prefix_t) serves one thread of one process.  Results of all
  * calls that take the zone's lock:
@@ -70,9 +71,9 @@
                                              one transaction */
 #define KVR_PREFIX_VALUE_MAX  65536       /* bytes of an entry's value */
 #define KVR_PREFIX_EXTRA_MAX  1024        /* bytes of an extra key */
-#define KVR_PREFIX_PAGE_MAX   512         /* units: a node has a page or more */
-#define KVR_PREFIX_EDGE       1024        /* units of a node; 512 hashes: 4 KiB,
-                                             the arena's largest class */
+#define KVR_PREFIX_PAGE_MAX   512         /* units; a node has one or more */
+#define KVR_PREFIX_EDGE       1024        /* units of a node; 512 hashes: 4
+                                             KiB, the arena's largest class */
 #define KVR_PREFIX_HOPS       2048        /* the undo log has room to lock as
                                              many nodes */
 #define KVR_PREFIX_OWNERS     256
@@ -93,7 +94,7 @@ typedef enum {
 
 
 /*
- * Which unlocked leaf is evicted first.  A match or an insertion uses all
+ * The order in which unlocked leaves are evicted.  A match or an insertion uses all
  * nodes of its path; a node that is unlocked was used just then.
  */
 typedef enum {
@@ -114,7 +115,7 @@ typedef struct {
     uint32_t    page_size;          /* units; 1 .. KVR_PREFIX_PAGE_MAX */
     uint32_t    evict;              /* kvr_prefix_policy_t */
 
-    /* those below are each process's own */
+    /* a zone keeps the three above; these are each process's own */
 
     uint32_t    refuse;             /* 1: a full zone refuses; 0: it evicts */
     uint32_t    max_entries;        /* 0: as many as there is memory for */

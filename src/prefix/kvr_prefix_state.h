@@ -27,7 +27,7 @@
 
 
 /*
- * A node, a run of the arena.  Names of nodes are pieces of the arena, 0: none.
+ * A node, a run of the arena.  A node's number is its piece; 0: none.
  * A node of the tree is listed while it may be evicted now or when its
  * children are gone: while it has no lock, and with mru, while it is a leaf.
  */

@@ -10,7 +10,7 @@
 #include "prefix/kvr_prefix_state.h"
 
 
-/* The invariants of a prefix cache, at rest: NULL, or the one that is broken. */
+/* Looks at all invariants of a cache at rest: NULL, or what is broken. */
 const char *kvr_prefix_check(const kvr_prefix_t *c);
 
 

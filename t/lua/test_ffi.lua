@@ -5,7 +5,7 @@ local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
-local prefix = require "resty.kv_router.prefix_ffi"
+local prefixes = require "resty.kv_router.prefix_ffi"
 
 local has, is = tap.has, tap.is
 
@@ -98,7 +98,7 @@ local function door(name, declares, wanted)
 end
 
 door("ffi", lib.VERSION, 7)
-door("prefix_ffi", prefix.VERSION, 4)
+door("prefix_ffi", prefixes.VERSION, 4)
 
 
 -- ---- numbers ----------------------------------------------------------------
