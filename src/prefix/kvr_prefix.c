@@ -8,7 +8,7 @@
 #include "kvr_prefix_state.h"
 
 
-#define KVR_PREFIX_NODES     128        /* new ones in a transaction: each has
+#define KVR_PREFIX_NODES     64         /* new ones in a transaction: each has
                                            up to 40 undo records */
 #define KVR_PREFIX_RESTARTS  16         /* of an insertion whose way was
                                            evicted by others */

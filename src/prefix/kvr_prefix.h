@@ -94,8 +94,8 @@ typedef enum {
 
 
 /*
- * The order in which unlocked leaves are evicted.  A match or an insertion uses all
- * nodes of its path; a node that is unlocked was used just then.
+ * The order in which unlocked leaves are evicted.  A match or an insertion uses
+ * all nodes of its path; a node that is unlocked was used just then.
  */
 typedef enum {
     KVR_PREFIX_LRU = 0,             /* the least recently used */
@@ -298,7 +298,7 @@ typedef struct {
 
 /*
  * Inserts a key.  *existing: how many of its units were there before; node:
- * how far the key is in the tree now.  A series of transactions of 128 nodes
+ * how far the key is in the tree now.  A series of transactions of 64 nodes
  * each: after KVR_FULL and KVR_BUSY the tree may have a prefix of the key, see
  * node->length.
  */
