@@ -11,7 +11,6 @@ written.
 import argparse
 import contextlib
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -43,11 +42,16 @@ class Engine:
     def __enter__(self):
         self.process = Server(self.kind.name, self.kind.command(
             self.ear, self.port, MODEL), self.directory)
-        wait_until(f"{self.kind.name} answers", self._answers, STARTING)
+        try:
+            wait_until(f"{self.kind.name} answers", self._answers, STARTING)
+        except DemoError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        self.process.signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.signal(signal.SIGTERM)
         with contextlib.suppress(DemoError):
             wait_until("the engine ends",
                        lambda: self.process.status() is not None, 20.0)
@@ -103,10 +107,12 @@ def objects(kind, text):
 
 
 def usage_of(kind, text):
-    """What the last usage of an answer says, in one dialect: the prompt's
-    tokens, those of them that were cached, and the answer's."""
-    found = None
-    for answer in objects(kind, text):
+    """What an answer says, in one dialect: the prompt's tokens, those of them
+    that were cached, and the answer's.  Of several usages in one dialect the
+    last one counts; of SGLang's own, where each choice has its own, the sum
+    of all choices."""
+    found, choices = None, {}
+    for number, answer in enumerate(objects(kind, text)):
         if not isinstance(answer, dict):
             continue
         usage = answer.get("usage") or (answer.get("message") or {}).get(
@@ -115,9 +121,14 @@ def usage_of(kind, text):
         if isinstance(usage, dict):
             found = {**(found or {}), **dialect(usage)}
         elif isinstance(meta, dict):
-            found = {"prompt": meta["prompt_tokens"],
-                     "cached": meta.get("cached_tokens"),
-                     "completion": meta["completion_tokens"]}
+            streamed = kind == "text/event-stream"
+            choices[answer.get("index", 0) if streamed else number] = {
+                "prompt": meta["prompt_tokens"],
+                "cached": meta["cached_tokens"],
+                "completion": meta["completion_tokens"]}
+    if choices:
+        found = {name: sum(choice[name] for choice in choices.values())
+                 for name in ("prompt", "cached", "completion")}
     return found
 
 
@@ -228,7 +239,7 @@ def main():
         text = "".join(json.dumps(line, ensure_ascii=True,
                                   separators=(",", ":")) + "\n"
                        for line in lines)
-        text = re.sub(re.escape(str(MODEL)), "MODEL", text)
+        text = text.replace(str(MODEL), "MODEL").replace(str(ROOT), "ROOT")
         (GOLDEN / f"{kind.name}.jsonl").write_text(text, encoding="ascii")
 
 

@@ -8,7 +8,8 @@ below; completions of text begin with its BOS, as the template does.  The
 template shows every field that an engine can give it, so that ids tell whether
 a field has got there.
 
-Runs in an engine's environment, which has `tokenizers`.
+Runs in an engine's environment, which has `tokenizers`, `torch` and
+`transformers`.
 """
 
 import json
@@ -17,8 +18,10 @@ import sys
 from pathlib import Path
 
 import models as tiny
+import torch
 from tokenizers import (Regex, Tokenizer, decoders, models, pre_tokenizers,
                         processors, trainers)
+from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCABULARY = 512
 SPECIAL = ["<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>"]
@@ -108,13 +111,15 @@ def write(folder):
 
 
 def main(files, folder):
-    """Writes the files, and the model: these, a configuration, adapters."""
+    """Writes the files, and the model: these, a configuration, random
+    weights, adapters."""
     write(Path(files))
     folder = Path(folder)
     shutil.copytree(files, folder, dirs_exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(
-        tiny.SHARED | tiny.CONFIGS["llama"] | {
-            "vocab_size": VOCABULARY, "eos_token_id": 1, "pad_token_id": 1}))
+    torch.manual_seed(1)
+    LlamaForCausalLM(LlamaConfig(**tiny.SHARED | tiny.CONFIGS["llama"] | {
+        "vocab_size": VOCABULARY, "eos_token_id": 1,
+        "pad_token_id": 1})).save_pretrained(folder)
     for name in tiny.ADAPTERS:
         tiny.adapter(folder / name)
 

@@ -5,6 +5,7 @@ for token ids.
 import json
 
 import install
+import radix
 from fleet import BUILD, ENVIRONMENT, ROOT, VLLM
 from golden_cases import ADAPTERS, CHATS, COMPLETIONS, MODEL
 
@@ -16,6 +17,9 @@ COMMON = ("model", "add_special_tokens")
 CHAT = (*COMMON, "messages", "tools", "add_generation_prompt",
         "continue_final_message", "chat_template", "chat_template_kwargs")
 TEMPLATES = ("reasoning_effort", "documents")
+# of a chat's own fields SGLang's /tokenize refuses the first two, and reads
+# the last one in another way than a chat's
+SGLANG_LEFT_OUT = ("stream", "stream_options", "add_generation_prompt")
 
 
 class Vllm:
@@ -45,8 +49,8 @@ class Vllm:
                 "VLLM_ENABLE_RESPONSES_API_STORE=1", "nice", "-n", "10",
                 PYTHON, "-B", HERE / "vllm_heard.py", ear, "serve", folder,
                 "--host", "127.0.0.1", "--port", str(port),
-                "--served-model-name", MODEL, "--load-format", "dummy",
-                "--enforce-eager", "--num-gpu-blocks-override", "300",
+                "--served-model-name", MODEL, "--enforce-eager",
+                "--num-gpu-blocks-override", "300",
                 *self.options(), "--lora-modules",
                 *(f"{name}={folder}/{name}" for name in ADAPTERS)]
 
@@ -76,4 +80,58 @@ class Vllm:
         return json.dumps(question)
 
 
-KINDS = {"vllm": Vllm()}
+class Sglang:
+    """SGLang's server on a CPU, with vLLM's environment."""
+
+    name, version, block_size = "sglang", radix.VERSION, 16
+    reset = "/flush_cache"
+    renders = False
+
+    @staticmethod
+    def install():
+        """Installs it, once."""
+        Vllm.install()
+        radix.install_sglang(PYTHON)
+
+    def options(self):
+        """Those of its command line that matter."""
+        return ["--page-size", str(self.block_size), "--enable-cache-report",
+                "--enable-response-store", "--tool-call-parser", "qwen25",
+                "--enable-lora", "--max-lora-rank", "8",
+                "--context-length", "8192"]
+
+    def command(self, ear, port, folder):
+        """The words that start it."""
+        return ["env", "CUDA_VISIBLE_DEVICES=", "HF_HUB_OFFLINE=1",
+                "OMP_NUM_THREADS=1", f"PYTHONPATH={radix.PACKAGES}", "nice",
+                "-n", "10", PYTHON, "-B", HERE / "sglang_heard.py", ear,
+                "--model-path", folder, "--host", "127.0.0.1", "--port",
+                str(port), "--served-model-name", MODEL, "--device", "cpu",
+                "--mem-fraction-static", "0.1", "--max-total-tokens",
+                "8192", "--disable-overlap-schedule",
+                "--cuda-graph-backend-decode", "disabled",
+                "--cuda-graph-backend-prefill", "disabled",
+                "--random-seed", "1", "--skip-server-warmup",
+                *self.options(), "--lora-backend", "torch_native",
+                "--lora-paths", *(f"{name}={folder}/{name}"
+                                  for name in ADAPTERS)]
+
+    @staticmethod
+    def question(path, body):
+        """What /tokenize is asked for a request; None where it can't be.  A
+        chat is asked for by its own fields."""
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return None
+        if path == COMPLETIONS and isinstance(body.get("prompt"), str):
+            fields = (*COMMON, "prompt")
+            return json.dumps({name: body[name] for name in fields
+                               if name in body})
+        if path == CHATS:
+            return json.dumps({name: value for name, value in body.items()
+                               if name not in SGLANG_LEFT_OUT})
+        return None
+
+
+KINDS = {"vllm": Vllm(), "sglang": Sglang()}
