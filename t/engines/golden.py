@@ -20,11 +20,11 @@ from pathlib import Path
 
 import golden_serve
 from fleet import BUILD, MODELS, ROOT, STARTING, Server, exchange, stage
+from golden_answers import GOLDEN, ids_of, usage_of
 from golden_cases import (CHATS, COMPLETIONS, MESSAGES, PREVIOUS, RESPONSES,
                           cases)
 from processes import DemoError, wait_until
 
-GOLDEN = ROOT / "t" / "vectors" / "golden"
 MODEL = MODELS / "golden"
 RENDERED = (COMPLETIONS, CHATS, MESSAGES, RESPONSES)
 
@@ -92,78 +92,6 @@ def sequences(heard):
         else:
             found.append({**sequence, "times": 1})
     return found
-
-
-def objects(kind, text):
-    """The JSON objects of an answer, streamed or not."""
-    if kind == "text/event-stream":
-        return [json.loads(line[6:]) for line in text.splitlines()
-                if line.startswith("data: {")]
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def usage_of(kind, text):
-    """What an answer says, in one dialect: the prompt's tokens, those of them
-    that were cached, and the answer's.  Of several usages in one dialect the
-    last one counts; of SGLang's own, where each choice has its own, the sum
-    of all choices."""
-    found, choices = None, {}
-    for number, answer in enumerate(objects(kind, text)):
-        if not isinstance(answer, dict):
-            continue
-        usage = answer.get("usage") or (answer.get("message") or {}).get(
-            "usage") or (answer.get("response") or {}).get("usage")
-        meta = answer.get("meta_info")
-        if isinstance(usage, dict):
-            found = {**(found or {}), **dialect(usage)}
-        elif isinstance(meta, dict):
-            streamed = kind == "text/event-stream"
-            choices[answer.get("index", 0) if streamed else number] = {
-                "prompt": meta["prompt_tokens"],
-                "cached": meta["cached_tokens"],
-                "completion": meta["completion_tokens"]}
-    if choices:
-        found = {name: sum(choice[name] for choice in choices.values())
-                 for name in ("prompt", "cached", "completion")}
-    return found
-
-
-def dialect(usage):
-    """One usage object; of a stream of messages the parts that it has."""
-    if "prompt_tokens" in usage:
-        details = usage.get("prompt_tokens_details") or {}
-        return {"prompt": usage["prompt_tokens"],
-                "cached": details.get("cached_tokens"),
-                "completion": usage.get("completion_tokens")}
-    if "input_tokens_details" in usage:
-        return {"prompt": usage["input_tokens"],
-                "cached": usage["input_tokens_details"].get("cached_tokens"),
-                "completion": usage["output_tokens"]}
-    found = {}
-    if "input_tokens" in usage:
-        read = usage.get("cache_read_input_tokens")
-        found = {"prompt": usage["input_tokens"] + (read or 0)
-                 + (usage.get("cache_creation_input_tokens") or 0),
-                 "cached": read}
-    if "output_tokens" in usage:
-        found["completion"] = usage["output_tokens"]
-    return found
-
-
-def ids_of(text):
-    """The token ids of an answer to a question; None when it has none."""
-    with contextlib.suppress(ValueError):
-        value = json.loads(text)
-        if isinstance(value, list):
-            return [part["token_ids"] for part in value]
-        for field in ("tokens", "token_ids"):
-            if isinstance(value.get(field), list):
-                return value[field]
-    return None
 
 
 def asked(engine, path, body, read):
