@@ -2,7 +2,7 @@
 """An inference engine stand-in: to a router it behaves as vLLM does.
 
 HTTP in front, with the paths of vLLM or of SGLang: what of a request is read
-(prompts.py), and how it is answered (answers.py).  Behind it a modelled KV
+(bodies.py), and how it is answered (answers.py).  Behind it a modelled KV
 cache (kv_cache.py), modelled time (scheduler.py), and KV events by ZeroMQ
 (kv_events.py).  It computes nothing: answers are words drawn by a hash of the
 prompt.
@@ -22,12 +22,12 @@ from collections import OrderedDict
 from aiohttp import web
 
 import answers
-import prompts
-import prompts_sglang
+import bodies
+import bodies_sglang
 from kv_cache import KVCache, Sequence
 from kv_events import Publisher
 from lateness import LATE_SECONDS
-from prompts import BadRequest
+from bodies import BadRequest
 from scheduler import Request, Scheduler
 from tokenizer import Toy
 
@@ -39,17 +39,17 @@ MAX_STORED = 1024                   # responses that later ones can follow
 # what is served: path -> how its prompts are read, and how it is answered
 FORMS = {
     "vllm": {
-        "/v1/completions": (prompts.completion, answers.Completion),
-        "/v1/chat/completions": (prompts.chat, answers.Chat),
-        "/v1/messages": (prompts.anthropic, answers.Messages),
-        "/v1/responses": (prompts.response, answers.Responses),
-        "/inference/v1/generate": (prompts.tokens_in, answers.TokensOut)},
+        "/v1/completions": (bodies.completion, answers.Completion),
+        "/v1/chat/completions": (bodies.chat, answers.Chat),
+        "/v1/messages": (bodies.anthropic, answers.Messages),
+        "/v1/responses": (bodies.response, answers.Responses),
+        "/inference/v1/generate": (bodies.tokens_in, answers.TokensOut)},
     "sglang": {
-        "/v1/completions": (prompts_sglang.completion, answers.Completion),
-        "/v1/chat/completions": (prompts_sglang.chat, answers.Chat),
-        "/v1/messages": (prompts_sglang.anthropic, answers.Messages),
-        "/v1/responses": (prompts_sglang.response, answers.Responses),
-        "/generate": (prompts.generate, answers.Generate)}}
+        "/v1/completions": (bodies_sglang.completion, answers.Completion),
+        "/v1/chat/completions": (bodies_sglang.chat, answers.Chat),
+        "/v1/messages": (bodies_sglang.anthropic, answers.Messages),
+        "/v1/responses": (bodies_sglang.response, answers.Responses),
+        "/generate": (bodies.generate, answers.Generate)}}
 
 
 # ---------------------------------------------------------------- requests
@@ -155,7 +155,7 @@ class Engine:
     def _serves(self, read, kind):
         """The handler of a path."""
         async def handler(http):
-            if read is prompts.tokens_in:
+            if read is bodies.tokens_in:
                 self._scales_out()
             body = await json_body(http)
             wanted = self._requests(http, body, self._read(body, read))
@@ -181,7 +181,7 @@ class Engine:
                          "cache_salt": body.get("cache_salt")}
                         for prompt in self._read(body, read)]
             return web.json_response(
-                rendered if read is prompts.completion else rendered[0])
+                rendered if read is bodies.completion else rendered[0])
         return handler
 
     def _scales_out(self):
@@ -194,8 +194,8 @@ class Engine:
     def _read(self, body, read):
         """The prompts of a body."""
         previous = body.get("previous_response_id")
-        if previous is not None and read in (prompts.response,
-                                             prompts_sglang.response):
+        if previous is not None and read in (bodies.response,
+                                             bodies_sglang.response):
             if previous not in self.stored:
                 raise BadRequest(f"Response with id '{previous}' not found.",
                                  "response_id", 404, "NotFoundError")
@@ -348,8 +348,8 @@ class Engine:
             if sglang and body.get("stream"):
                 raise BadRequest("/tokenize does not support streaming",
                                  "stream", 501, "NotImplementedError")
-            (found,) = self._read(body, prompts_sglang.chat) if sglang \
-                else self._read(fields_of_tokenize(body), prompts.chat)
+            (found,) = self._read(body, bodies_sglang.chat) if sglang \
+                else self._read(fields_of_tokenize(body), bodies.chat)
         else:
             many = isinstance(body.get("prompt"), list)
             if many and not sglang or "prompt" not in body:
@@ -357,7 +357,7 @@ class Engine:
                                  "is text", "prompt")
             found = self._read({name: body[name] for name in (
                 "prompt", "add_special_tokens") if name in body},
-                prompts.completion)
+                bodies.completion)
             found = found if many else found[0]
         return web.json_response({
             "count": [len(prompt) for prompt in found]
@@ -369,8 +369,8 @@ class Engine:
         body = await json_body(http)
         self._model(body)
         (prompt,) = self._read(
-            body, prompts_sglang.count if self.options.engine == "sglang"
-            else prompts.count)
+            body, bodies_sglang.count if self.options.engine == "sglang"
+            else bodies.count)
         return web.json_response({"input_tokens": len(prompt)})
 
     async def models(self, _http):

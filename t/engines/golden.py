@@ -13,7 +13,6 @@ import contextlib
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -145,9 +144,7 @@ def main():
     kind = golden_serve.KINDS[options.engine]
     BUILD.mkdir(parents=True, exist_ok=True)
     kind.install()
-    subprocess.run([golden_serve.PYTHON, "-B",
-                    ROOT / "t" / "engines" / "golden_model.py",
-                    GOLDEN / "model", MODEL], check=True)
+    golden_serve.make_model(GOLDEN / "model", MODEL)
     lines = [{"header": {"engine": kind.name, "version": kind.version,
                          "block_size": kind.block_size,
                          "options": kind.options()}}]

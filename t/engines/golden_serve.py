@@ -3,6 +3,7 @@ for token ids.
 """
 
 import json
+import subprocess
 
 import install
 import radix
@@ -20,6 +21,12 @@ TEMPLATES = ("reasoning_effort", "documents")
 # of a chat's own fields SGLang's /tokenize refuses the first two, and reads
 # the last one in another way than a chat's
 SGLANG_LEFT_OUT = ("stream", "stream_options", "add_generation_prompt")
+
+
+def make_model(files, folder):
+    """Makes the golden model."""
+    subprocess.run([PYTHON, "-B", HERE / "golden_model.py", files, folder],
+                   check=True, stderr=subprocess.DEVNULL)
 
 
 class Vllm:
@@ -100,21 +107,31 @@ class Sglang:
                 "--enable-lora", "--max-lora-rank", "8",
                 "--context-length", "8192"]
 
-    def command(self, ear, port, folder):
-        """The words that start it."""
+    @staticmethod
+    def launcher(ear):
+        """What is before its options."""
         return ["env", "CUDA_VISIBLE_DEVICES=", "HF_HUB_OFFLINE=1",
                 "OMP_NUM_THREADS=1", f"PYTHONPATH={radix.PACKAGES}", "nice",
-                "-n", "10", PYTHON, "-B", HERE / "sglang_heard.py", ear,
-                "--model-path", folder, "--host", "127.0.0.1", "--port",
-                str(port), "--served-model-name", MODEL, "--device", "cpu",
-                "--mem-fraction-static", "0.1", "--max-total-tokens",
-                "8192", "--disable-overlap-schedule",
+                "-n", "10", str(PYTHON), "-B",
+                str(HERE / "sglang_heard.py"), str(ear)]
+
+    @staticmethod
+    def small(folder):
+        """Options for a CPU, little memory, and adapters of ours."""
+        return ["--device", "cpu", "--mem-fraction-static", "0.1",
+                "--max-total-tokens", "8192", "--disable-overlap-schedule",
                 "--cuda-graph-backend-decode", "disabled",
                 "--cuda-graph-backend-prefill", "disabled",
                 "--random-seed", "1", "--skip-server-warmup",
-                *self.options(), "--lora-backend", "torch_native",
-                "--lora-paths", *(f"{name}={folder}/{name}"
-                                  for name in ADAPTERS)]
+                "--lora-backend", "torch_native", "--lora-paths",
+                *(f"{name}={folder}/{name}" for name in ADAPTERS)]
+
+    def command(self, ear, port, folder):
+        """The words that start it."""
+        return [*self.launcher(ear), "--model-path", str(folder),
+                "--host", "127.0.0.1", "--port", str(port),
+                "--served-model-name", MODEL, *self.options(),
+                *self.small(folder)]
 
     @staticmethod
     def question(path, body):

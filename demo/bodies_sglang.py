@@ -1,19 +1,19 @@
 """What SGLang reads of chats, messages and responses otherwise than vLLM."""
 
-import prompts
-from prompts import BadRequest
+import bodies
+from bodies import BadRequest
 
 
 def spaced(content):
     """The text of a message's content, parts with a blank between them."""
     if isinstance(content, list):
-        return " ".join(prompts.text_of([part]) for part in content)
-    return prompts.text_of(content)
+        return " ".join(bodies.text_of([part]) for part in content)
+    return bodies.text_of(content)
 
 
 def message_of(message):
     """One message, as the template gets it."""
-    found = prompts.message_of({**message, "content": None, "name": None,
+    found = bodies.message_of({**message, "content": None, "name": None,
                                 "reasoning": None})
     return {**found, "role": message["role"],
             "content": spaced(message.get("content"))}
@@ -41,7 +41,7 @@ def conversation(body, tokenizer):
                      "enable_thinking": effort != "none"}
     return tokenizer.chat_ids(
         messages,
-        [{**prompts.tool_of(tool), "defer_loading": None} for tool in tools]
+        [{**bodies.tool_of(tool), "defer_loading": None} for tool in tools]
         or None,
         arguments | (body.get("chat_template_kwargs") or {}) | {
             "add_generation_prompt": not goes_on,
@@ -51,13 +51,13 @@ def conversation(body, tokenizer):
 def chat(body, tokenizer):
     """/v1/chat/completions, and a question of /tokenize for a chat."""
     if body.get("input_ids"):
-        return [prompts.token_ids(body["input_ids"], "input_ids")]
+        return [bodies.token_ids(body["input_ids"], "input_ids")]
     return [conversation(body, tokenizer)]
 
 
 def completion(body, tokenizer):
     """/v1/completions: neither truncation nor add_special_tokens."""
-    return prompts.completion({"prompt": body.get("prompt")}, tokenizer)
+    return bodies.completion({"prompt": body.get("prompt")}, tokenizer)
 
 
 def anthropic(body, tokenizer, counting=False):
@@ -69,7 +69,7 @@ def anthropic(body, tokenizer, counting=False):
     if isinstance(system, list):
         system = "\n".join(block["text"] for block in system)
     turns = [{"role": "system", "content": system}] if system else []
-    asked = prompts.anthropic_chat(
+    asked = bodies.anthropic_chat(
         {name: value for name, value in body.items()
          if name not in ("system", "thinking", "chat_template_kwargs")},
         counting, {"strict": False})
@@ -92,7 +92,7 @@ def count(body, tokenizer):
 
 def response(body, tokenizer):
     """/v1/responses"""
-    asked = prompts.response_chat(body)
+    asked = bodies.response_chat(body)
     for message in asked["messages"]:
         if message["role"] == "developer":
             message["role"] = "system"
