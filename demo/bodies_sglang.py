@@ -14,7 +14,7 @@ def spaced(content):
 def message_of(message):
     """One message, as the template gets it."""
     found = bodies.message_of({**message, "content": None, "name": None,
-                                "reasoning": None})
+                               "reasoning": None})
     return {**found, "role": message["role"],
             "content": spaced(message.get("content"))}
 

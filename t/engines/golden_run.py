@@ -76,7 +76,8 @@ class Answer:
             return
         self.prompt = len(case["sequences"][0]["ids"])
         usage = usage_of(kind, self.data.decode())
-        self.had, self.rank = usage["cached"], explained["rank"]
+        # SGLang's messages say nothing when nothing was cached
+        self.had, self.rank = usage["cached"] or 0, explained["rank"]
         self.worker = explained["worker"]
         self.confidence = (f"{explained['confidence']}, {case['name']}, "
                            f"{explained['reason']}")

@@ -270,8 +270,26 @@ def answers_pass():
             for name in ("Content-Type", "X-Engine"):
                 assert got[1][name] == straight[1][name], (name, got[1])
         if number % 8 == 0 and case["body"]:
-            got = ways["HTTP/2"](case["path"], request[2])
+            got = ways["HTTP/2"](case["path"], request[2], case["name"])
             assert got == data, (case["name"], got)
+
+
+def usage_is_read():
+    """of each answer the router knows how much of the prompt was cached"""
+    # names of cases are those of both engines, whose figures differ
+    wanted = {}
+    for case, status, _, _ in golden():
+        usage = case["usage"] or {}
+        if status == 200 and len(case["sequences"]) == 1:
+            wanted.setdefault(case["name"], set()).add(
+                "-" if usage.get("cached") is None else str(usage["cached"]))
+    seen = {}
+    for line in at.said():
+        if line["case"] in wanted:
+            seen.setdefault(line["case"], set()).add(line["cached"] or "-")
+    assert seen == wanted, [
+        (name, seen.get(name), figures) for name, figures in wanted.items()
+        if seen.get(name) != figures]
 
 
 def streams_come_at_once():
@@ -409,7 +427,8 @@ def main():
             "HTTP/2": by_http2("--data-binary"),
             "HTTP/2 without a length": by_http2("-T")})
         at.start_nginx({"w1": engine.address}, url="")
-        return at.run([requests_pass, answers_pass, streams_come_at_once,
+        return at.run([requests_pass, answers_pass, usage_is_read,
+                       streams_come_at_once,
                        who_leaves_leaves_nothing,
                        who_leaves_http2_leaves_nothing, nothing_was_wrong])
 
