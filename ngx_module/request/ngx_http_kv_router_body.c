@@ -297,7 +297,22 @@ ngx_http_kv_router_body_text(ngx_http_request_t *r,
 }
 
 
-/* Makes room for the tape of a body of len bytes. */
+kvr_tape_t *
+ngx_http_kv_router_process_tape(size_t len, size_t max_tokens)
+{
+    ngx_http_kv_router_scans++;
+
+    if (ngx_http_kv_router_tape_room(ngx_cycle->log, len, max_tokens)
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return &ngx_http_kv_router_tape;
+}
+
+
+/* Makes room for the tape of a text of len bytes. */
 
 static ngx_int_t
 ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len, size_t max_tokens)
