@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 254;
+plan tests => repeat_each() * 256;
 
 run_tests();
 
@@ -43,6 +43,7 @@ __DATA__
 
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
+    kv_router_max_body     16m;
     kv_router_stale        10s;
 --- config
     location /kv/ {
@@ -1129,7 +1130,15 @@ cannot load certificate "/nowhere/own.pem"
 
 
 
-=== TEST 112: a prefix cache has a zone
+=== TEST 112: a body to be scanned is bounded
+--- http_config
+    kv_router_max_body  1025m;
+--- error_log
+"kv_router_max_body" must be 1..1073741824
+
+
+
+=== TEST 113: a prefix cache has a zone
 --- http_config
     kv_router_prefix_cache  page_size=4;
 --- error_log
@@ -1137,7 +1146,7 @@ cannot load certificate "/nowhere/own.pem"
 
 
 
-=== TEST 113: its zone has a size
+=== TEST 114: its zone has a size
 --- http_config
     kv_router_prefix_cache  zone=cache;
 --- error_log
@@ -1145,7 +1154,7 @@ invalid zone size "zone=cache"
 
 
 
-=== TEST 114: which is enough
+=== TEST 115: which is enough
 --- http_config
     kv_router_prefix_cache  zone=cache:1m;
 --- error_log
@@ -1153,7 +1162,7 @@ zone "cache" is too small, it must have 2m at least
 
 
 
-=== TEST 115: its pages have a bound
+=== TEST 116: its pages have a bound
 --- http_config
     kv_router_prefix_cache  zone=cache:2m page_size=513;
 --- error_log
@@ -1161,7 +1170,7 @@ invalid parameter "page_size=513", it must be a number from 1 to 512
 
 
 
-=== TEST 116: its keys are of these three
+=== TEST 117: its keys are of these three
 --- http_config
     kv_router_prefix_cache  zone=cache:2m key=text;
 --- error_log
@@ -1169,7 +1178,7 @@ invalid parameter "key=text", it must be "tokens", "hashes" or "bytes"
 
 
 
-=== TEST 117: it evicts by one of these
+=== TEST 118: it evicts by one of these
 --- http_config
     kv_router_prefix_cache  zone=cache:2m evict=random;
 --- error_log
@@ -1177,7 +1186,7 @@ invalid parameter "evict=random", it must be "lru", "lfu", "fifo", "mru" or "pri
 
 
 
-=== TEST 118: a name has one prefix cache
+=== TEST 119: a name has one prefix cache
 --- http_config
     kv_router_prefix_cache  zone=cache:2m;
     kv_router_prefix_cache  zone=cache:2m;
@@ -1186,7 +1195,7 @@ kv_router_prefix_cache "cache" is already defined
 
 
 
-=== TEST 119: and no index has it
+=== TEST 120: and no index has it
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_prefix_cache  zone=main:8m;

@@ -1,4 +1,5 @@
--- What ffi.lua and prefix_ffi.lua declare is what their headers say.
+-- What ffi.lua, body.lua, questions.lua and prefix_ffi.lua declare is what their
+-- headers say.
 
 
 local tap = require "lib.tap"
@@ -38,6 +39,7 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
+                  engine = "engine_id", form = "form_id",
                   salt = "salt_data", allowed = "allowed_data" }
 
 local function structure(name, body)
@@ -67,11 +69,16 @@ local function structure(name, body)
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
--- A header and the Lua file that declares the same.
-local function door(name, declares, wanted)
+-- A header and the Lua files that declare the same.
+local function door(name, declares, wanted, files)
     local header = plain(read("ngx_module/lua/ngx_http_kv_router_" .. name
                               .. ".h"))
-    local ours = plain(read("lua/resty/kv_router/" .. name .. ".lua"))
+    local ours = ""
+
+    for _, file in ipairs(files) do
+        ours = ours .. plain(read("lua/resty/kv_router/" .. file .. ".lua"))
+    end
+
     local structs, functions = 0, 0
 
     for body, struct in header:gmatch("typedef struct(%b{})([%w_]+);") do
@@ -97,8 +104,8 @@ local function door(name, declares, wanted)
        name .. ": the version is the header's")
 end
 
-door("ffi", lib.VERSION, 7)
-door("prefix_ffi", prefixes.VERSION, 4)
+door("ffi", lib.VERSION, 7, { "ffi", "body", "questions" })
+door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 
 -- ---- numbers ----------------------------------------------------------------
