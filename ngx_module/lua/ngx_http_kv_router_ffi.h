@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   14
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   15
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -54,6 +54,22 @@
                                                tokenized */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
                                                cached blocks can't be told */
+#define NGX_HTTP_KV_ROUTER_BUDGET        14 /* no engine told the ids in time */
+#define NGX_HTTP_KV_ROUTER_BUSY          15 /* engines are asked as many
+                                               questions as they may be */
+#define NGX_HTTP_KV_ROUTER_REFUSED       16 /* an engine refused to tell them */
+#define NGX_HTTP_KV_ROUTER_NO_RUNG       17 /* no engine can be asked for them */
+
+
+/*
+ * Where the token ids of a prompt came from; also the index of the counter in
+ * the status page.
+ */
+
+#define NGX_HTTP_KV_ROUTER_BY_LOAD       0  /* there are none */
+#define NGX_HTTP_KV_ROUTER_BY_IDS        1  /* the body */
+#define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
+#define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
 
 
 /*
@@ -189,6 +205,14 @@ int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
 
 /*
+ * access, after the above: where its token ids came from (…_BY_LOAD, …), and
+ * why not from anything better: NGX_HTTP_KV_ROUTER_…, 0: nothing is better.
+ * By itself a body with ids is …_BY_IDS, and anything else …_BY_LOAD.
+ */
+void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
+    uint32_t rung, uint32_t why);
+
+/*
  * access, after the above: lists the candidates, that is, the workers that the
  * request may go to now, with the overlap and the load of each.  Can be called
  * again and again.  *out belongs to the request; the next call changes it.
@@ -299,6 +323,47 @@ typedef struct {
 
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
+
+
+/* ---- engines ------------------------------------------------------------ */
+
+/* How the engines of a zone are talked to; strings belong to the zone. */
+typedef struct {
+    const char *headers;            /* lines, each with its CRLF */
+    size_t      headers_len;
+    const char *name;               /* in their certificates */
+    size_t      name_len;
+    uint32_t    tls;                /* 1: by TLS */
+    uint32_t    verify;             /* 1: certificates are verified */
+} ngx_http_kv_router_engine_t;
+
+void ngx_http_kv_router_ffi_engine(void *zone,
+    ngx_http_kv_router_engine_t *out);
+
+/*
+ * init, init_worker, or any: from now on the engines of the zone of that name
+ * are probed.  automatic: 1: the router asks whatever they have.  Before the
+ * processes are made the name is kept for them; 64 names at most.
+ */
+void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
+    int automatic);
+
+/* The bits KVR_RUNG_… of a candidate's worker; 0: it was not probed yet. */
+uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
+    uint32_t generation);
+
+/* An engine refused a question: the worker is probed again soon. */
+void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
+
+/*
+ * Counts what became of a text: 0: a question to an engine; 1: the question
+ * failed; 2: the answer was kept; 3: the same question was being asked.
+ */
+void ngx_http_kv_router_ffi_question(void *zone, uint32_t what);
+
+/* XXH3-128 of a text, with a seed of this process. */
+void ngx_http_kv_router_ffi_digest(const u_char *text, size_t len,
+    uint64_t *out);
 
 
 /* ---- policies ----------------------------------------------------------- */

@@ -333,6 +333,10 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
+        ctx->rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                        : NGX_HTTP_KV_ROUTER_BY_IDS;
+        ctx->rung_why = why;
+
         if (salt == NULL) {
             salt = body.salt;
             salt_len = body.salt_len;

@@ -11,8 +11,13 @@
 #define KVR_RUNGS_WORDS  (sizeof(kvr_rungs_found_t) / sizeof(uint64_t))
 
 
-static const char  *kvr_rungs_names[KVR_RUNGS_ENGINES] = {
+static const char  *kvr_rungs_engines[KVR_RUNGS_ENGINES] = {
     "unknown", "vllm", "sglang", "trtllm"
+};
+
+static const char  *kvr_rungs_names[KVR_RUNGS_MAX] = {
+    "render_completions", "render_chat", "render_messages", "render_responses",
+    "tokenize_completions", "tokenize_chat"
 };
 
 
@@ -145,9 +150,16 @@ kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms)
 
 
 const char *
+kvr_rungs_name(uint32_t i)
+{
+    return kvr_rungs_names[i];
+}
+
+
+const char *
 kvr_rungs_engine_name(uint32_t engine)
 {
-    return engine < KVR_RUNGS_ENGINES ? kvr_rungs_names[engine] : "unknown";
+    return engine < KVR_RUNGS_ENGINES ? kvr_rungs_engines[engine] : "unknown";
 }
 
 

@@ -34,6 +34,8 @@
 #define KVR_RUNG_REMOTE_CHAT         0x20
 #define KVR_RUNG_KNOWN               0x40   /* a probe has ended */
 
+#define KVR_RUNGS_MAX                6      /* bits before KVR_RUNG_KNOWN */
+
 #define KVR_RUNG_RENDER              0x0f   /* any of these */
 #define KVR_RUNG_REMOTE              0x30
 
@@ -111,6 +113,9 @@ uint32_t kvr_rungs_bits(const kvr_rungs_t *r, uint32_t generation);
  * but for this reason not more often than each KVR_RUNGS_DOUBT_MS.
  */
 void kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms);
+
+/* The rung 1 << i in a word: "render_completions", …; i < KVR_RUNGS_MAX. */
+const char *kvr_rungs_name(uint32_t i);
 
 /* "unknown", "vllm", "sglang", "trtllm" */
 const char *kvr_rungs_engine_name(uint32_t engine);
