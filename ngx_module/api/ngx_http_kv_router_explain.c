@@ -14,7 +14,7 @@
 #include <math.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1536   /* bytes of the header */
+#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1600   /* bytes of the header */
 #define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates shown */
 
 

@@ -547,11 +547,12 @@ static void
 ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     uint32_t status, const char *why)
 {
-    ngx_uint_t                  refused;
+    ngx_uint_t                  refused, level;
     ngx_http_kv_router_zone_t  *zone;
 
     zone = probe->probes->zone;
     refused = (status == NGX_HTTP_UNAUTHORIZED || status == NGX_HTTP_FORBIDDEN);
+    level = refused ? NGX_LOG_WARN : NGX_LOG_INFO;
 
     (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
     (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
@@ -559,7 +560,7 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     if (kvr_rungs_failed(&zone->sh->rungs[probe->number], ngx_current_msec)
         == 1)
     {
-        ngx_log_error(refused ? NGX_LOG_WARN : NGX_LOG_INFO, ngx_cycle->log, 0,
+        ngx_log_error(level, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%V\" was not probed, "
                       "\"/v1/models\" at \"%V\": %s, status %uD%s",
                       &zone->name, &probe->id, &probe->address, why, status,
