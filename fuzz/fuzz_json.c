@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Request bodies: kvr_prompt_scan(), and the cursor beneath it beside yajl,
+ * Request bodies: kvr_prompt_read(), and the cursor beneath it beside yajl,
  * which reads JSON by the same rules: what one takes the other takes, but for
  * nesting, which ours bounds, and for vertical tabs and form feeds, which are
  * no white space by RFC 8259 and are to yajl.
@@ -60,18 +60,27 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 static void
 scan(const char *text, size_t len)
 {
-    size_t         n;
-    uint32_t      *all, few[4];
-    kvr_rc_t       rc, again;
-    kvr_prompt_t   p, q;
+    kvr_rc_t           rc, again;
+    kvr_tape_t         t, u;
+    kvr_prompt_t       p, q;
+    uint32_t          *all, few[4];
+    kvr_tape_entry_t  *entries;
 
-    n = len / 2 + 1;
-    all = malloc(n * sizeof(uint32_t));
+    entries = malloc((len / 2 + 3) * sizeof(kvr_tape_entry_t));
+    all = malloc((len / 2 + 1) * sizeof(uint32_t));
 
-    rc = kvr_prompt_scan(&p, text, len, all, n);
+    kvr_tape_init(&t, entries, len / 2 + 3, all, len / 2 + 1);
+
+    if (kvr_tape_scan(&t, text, len) != KVR_OK) {
+        free(entries);
+        free(all);
+        return;
+    }
+
+    rc = kvr_prompt_read(&p, &t);
 
     if ((rc != KVR_OK && rc != KVR_INVALID) || (rc == KVR_OK) != !p.error
-        || (p.error && p.error_at > len) || p.ntokens > n)
+        || (p.error && p.error_at > len) || p.ntokens > len / 2 + 1)
     {
         fuzz_fail("scan: %d, %zu tokens, %s at %zu", rc, p.ntokens,
                   p.error ? p.error : "-", p.error_at);
@@ -84,18 +93,27 @@ scan(const char *text, size_t len)
 
     /* with little room: the same, and the first ids */
 
-    again = kvr_prompt_scan(&q, text, len, few, 4);
+    kvr_tape_init(&u, entries, len / 2 + 3, few, 4);
+
+    if (kvr_tape_scan(&u, text, len) != KVR_OK) {
+        fuzz_fail("no tape with room for 4 ids");
+    }
+
+    again = kvr_prompt_read(&q, &u);
 
     if (again != (rc == KVR_OK && p.ntokens > 4 ? KVR_FULL : rc)
         || (rc == KVR_OK
             && (q.ntokens != p.ntokens || q.kind != p.kind
-                || memcmp(all, few, kvr_min(p.ntokens, 4u)
-                                    * sizeof(uint32_t)) != 0)))
+                || (p.ntokens
+                    && memcmp(p.tokens, q.tokens,
+                              kvr_min(p.ntokens, 4u) * sizeof(uint32_t))
+                       != 0))))
     {
         fuzz_fail("scan with room for 4 of %zu: %d, %zu", p.ntokens, again,
                   q.ntokens);
     }
 
+    free(entries);
     free(all);
 }
 

@@ -55,6 +55,7 @@ typedef struct {
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
+    kvr_form_t                      form;
 
     ngx_http_kv_router_match_t      match;
     ngx_http_kv_router_candidate_t *candidates;    /* match.n, and unhealthy
@@ -94,7 +95,7 @@ typedef struct {
 
     ngx_uint_t                      output_tokens; /* of a streamed answer */
 
-    kvr_answer_t                   *answer;        /* the answer's end; NULL */
+    kvr_answer_t                    answer;        /* the search in it */
     int64_t                         cached_tokens; /* as the engine reported;
                                                       -1: not reported */
     double                         *costs;         /* to be shown; NULL */
@@ -112,6 +113,8 @@ typedef struct {
     unsigned                        dry:1;         /* nothing is counted */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;
+    unsigned                        encoded:1;     /* the answer has a
+                                                      Content-Encoding */
     unsigned                        reserved:1;    /* a decision was made */
 } ngx_http_kv_router_ctx_t;
 

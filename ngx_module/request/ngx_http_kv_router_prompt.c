@@ -14,8 +14,12 @@
 
 static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
+static ngx_int_t ngx_http_kv_router_tape_room(ngx_http_request_t *r,
+    size_t len, size_t max_tokens);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
+static ngx_uint_t ngx_http_kv_router_bad_body(ngx_http_request_t *r,
+    kvr_prompt_t *prompt, const char *error, size_t at);
 static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body);
@@ -24,13 +28,14 @@ static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Buffers of this process, used within one call.  The buffer for the token ids
- * of a body grows to the maximum number of ids seen, which
- * kv_router_max_tokens bounds.
+ * Buffers of this process, used within one call: the tape of a body and the
+ * token ids in it.  Both grow to the maximum seen; kv_router_max_tokens bounds
+ * the ids, and the number below the tape.
  */
 
-static uint32_t     *ngx_http_kv_router_tokens;
-static size_t        ngx_http_kv_router_tokens_size;
+#define NGX_HTTP_KV_ROUTER_TAPE_MAX   65536     /* entries: 1.5 MB */
+
+static kvr_tape_t    ngx_http_kv_router_tape;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
@@ -105,6 +110,54 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/* Makes room for the tape of a body of len bytes. */
+
+static ngx_int_t
+ngx_http_kv_router_tape_room(ngx_http_request_t *r, size_t len,
+    size_t max_tokens)
+{
+    size_t       n;
+    void        *p;
+    kvr_tape_t  *tape;
+
+    tape = &ngx_http_kv_router_tape;
+
+    n = ngx_min(len / 2 + 1, max_tokens);
+
+    if (n > tape->ids_cap) {
+
+        n = ngx_min(ngx_max(n, 65536), max_tokens);
+
+        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
+
+        p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_free(tape->ids);
+        tape->ids = p;
+        tape->ids_cap = n;
+    }
+
+    n = ngx_min(len / 2 + 3, NGX_HTTP_KV_ROUTER_TAPE_MAX);
+
+    if (n > tape->cap) {
+
+        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), r->connection->log);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_free(tape->entries);
+        tape->entries = p;
+        tape->cap = n;
+    }
+
+    return NGX_OK;
+}
+
+
 /*
  * Finds the token ids, the model and the salt of the body.  If the model or
  * the salt is missing, its pointer is NULL; otherwise it points into the body
@@ -116,17 +169,18 @@ static ngx_uint_t
 ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     kvr_prompt_t *prompt)
 {
-    size_t                      n;
-    uint32_t                   *p;
     ngx_str_t                   body;
     ngx_uint_t                  why;
+    kvr_tape_t                 *tape;
     ngx_http_kv_router_zone_t  *zone;
 
     zone = ctx->zone;
+    tape = &ngx_http_kv_router_tape;
 
     prompt->model = NULL;
     prompt->salt = NULL;
     prompt->salt_len = 0;
+    prompt->tokens = NULL;
     prompt->ntokens = 0;
 
     why = ngx_http_kv_router_body(r, ctx, &body);
@@ -135,32 +189,23 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return why;
     }
 
-    n = ngx_min(body.len / 2 + 1, zone->max_tokens);
-
-    if (n > ngx_http_kv_router_tokens_size) {
-
-        n = ngx_min(ngx_max(n, 65536), zone->max_tokens);
-
-        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
-
-        p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
-        if (p == NULL) {
-            return NGX_HTTP_KV_ROUTER_TOO_LONG;
-        }
-
-        ngx_free(ngx_http_kv_router_tokens);
-        ngx_http_kv_router_tokens = p;
-        ngx_http_kv_router_tokens_size = n;
+    if (ngx_http_kv_router_tape_room(r, body.len, zone->max_tokens)
+        != NGX_OK)
+    {
+        return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
 
     if (!ctx->dry) {
         (void) ngx_atomic_fetch_add(&zone->sh->prompts_scanned, 1);
     }
 
-    switch (kvr_prompt_scan(prompt, (char *) body.data, body.len,
-                            ngx_http_kv_router_tokens,
-                            ngx_http_kv_router_tokens_size))
-    {
+    if (kvr_tape_scan(tape, (char *) body.data, body.len) != KVR_OK) {
+        return ngx_http_kv_router_bad_body(r, prompt, tape->error,
+                                           tape->error_at);
+    }
+
+    switch (kvr_prompt_read(prompt, tape)) {
+
     case KVR_OK:
 
         if (prompt->field) {
@@ -179,13 +224,22 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
 
     default:
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "kv_router: %s at byte %uz of the body",
-                      prompt->error, prompt->error_at);
-        prompt->model = NULL;
-
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
+        return ngx_http_kv_router_bad_body(r, prompt, prompt->error,
+                                           prompt->error_at);
     }
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_bad_body(ngx_http_request_t *r, kvr_prompt_t *prompt,
+    const char *error, size_t at)
+{
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                  "kv_router: %s at byte %uz of the body", error, at);
+
+    prompt->model = NULL;
+
+    return NGX_HTTP_KV_ROUTER_BAD_BODY;
 }
 
 
@@ -325,7 +379,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     } else {
         searched = &body;
         why = ngx_http_kv_router_scan(r, ctx, &body);
-        tokens = ngx_http_kv_router_tokens;
+        tokens = body.tokens;
         ntokens = body.ntokens;
 
         ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,

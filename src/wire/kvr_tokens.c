@@ -4,15 +4,6 @@
 
 
 #include "kvr_tokens.h"
-#include "kvr_json.h"
-
-
-typedef enum {
-    KVR_VALUE_OTHER = 0,        /* missing, or of another kind */
-    KVR_VALUE_TEXT,
-    KVR_VALUE_IDS,
-    KVR_VALUE_BAD               /* well-formed, but no ids */
-} kvr_value_t;
 
 
 /* Fields that make cached blocks unknown. */
@@ -23,319 +14,251 @@ static const char *const  kvr_prompt_fields[] = {
 };
 
 
-/* The last value of one of the keys that may hold token ids. */
+/* The keys that may hold token ids, in the order of their precedence. */
 
-typedef struct {
-    kvr_value_t  value;
-    kvr_json_t   at;            /* where the value begins */
-    size_t       ntokens;
-    bool         several;
-    const char  *error;
-    size_t       error_at;
-} kvr_ids_t;
+static const struct {
+    const char         *name;
+    kvr_prompt_kind_t   kind;
+} kvr_prompt_keys[] = {
+    { "prompt", KVR_PROMPT_PROMPT },
+    { "prompt_token_ids", KVR_PROMPT_TOKEN_IDS },
+    { "input_ids", KVR_PROMPT_INPUT_IDS }
+};
 
 
-/*
- * If ids are bad but well-formed, that is no error yet: the key may come
- * again, or another key may have precedence.
- */
-
-static void
-kvr_prompt_ids(kvr_json_t *j, kvr_ids_t *ids, uint32_t *tokens, size_t cap)
+static kvr_rc_t
+kvr_prompt_fail(kvr_prompt_t *p, const kvr_tape_t *t, uint32_t i,
+    const char *error)
 {
-    kvr_json_t  saved;
+    p->error = error;
+    p->error_at = t->entries[i].at;
 
-    saved = *j;
-
-    if (kvr_json_ids(j, tokens, cap, &ids->ntokens)) {
-        ids->value = KVR_VALUE_IDS;
-        return;
-    }
-
-    ids->value = KVR_VALUE_BAD;
-    ids->error = j->error;
-    ids->error_at = j->error_at;
-
-    *j = saved;
-    kvr_json_skip(j);
+    return KVR_INVALID;
 }
 
 
 static bool
-kvr_prompt_is_number(int c)
+kvr_prompt_is_number(kvr_tape_kind_t kind)
 {
-    return c == '-' || (c >= '0' && c <= '9');
+    return kind == KVR_TAPE_INT || kind == KVR_TAPE_FLOAT;
 }
 
 
-/* "text", ["text", …], [ids], [[ids], …] */
+/*
+ * Is the entry an array of numbers?  An empty array is one: a prompt of no
+ * tokens.
+ */
 
-static void
-kvr_prompt_value(kvr_json_t *j, kvr_ids_t *ids, uint32_t *tokens, size_t cap)
+static bool
+kvr_prompt_has_numbers(const kvr_tape_t *t, uint32_t i)
 {
-    int         c;
-    kvr_json_t  inner;
+    kvr_tape_kind_t  kind;
 
-    c = kvr_json_peek(j);
+    kind = kvr_tape_kind(t, i);
 
-    memset(ids, 0, sizeof(kvr_ids_t));
-    ids->at = *j;
+    return kind == KVR_TAPE_IDS
+           || (kind == KVR_TAPE_ARRAY && !(t->entries[i].flags & KVR_TAPE_CUT)
+               && (t->entries[i].len == 0
+                   || kvr_prompt_is_number(kvr_tape_kind(t, i + 1))));
+}
 
-    if (c != '[') {
-        ids->value = (c == '"') ? KVR_VALUE_TEXT : KVR_VALUE_OTHER;
-        kvr_json_skip(j);
-        return;
+
+/* The ids of an array of numbers. */
+
+static kvr_rc_t
+kvr_prompt_ids(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
+{
+    uint32_t  at;
+    uint64_t  value;
+
+    if (kvr_tape_kind(t, i) == KVR_TAPE_IDS) {
+        return kvr_tape_ids(t, i, &p->tokens, &p->ntokens);
     }
 
-    kvr_json_open(j, '[');
-    c = kvr_json_peek(j);
+    for (at = kvr_tape_first(t, i); at; at = kvr_tape_next(t, i, at)) {
 
-    if (c == ']' || kvr_prompt_is_number(c)) {
-        *j = ids->at;
-        kvr_prompt_ids(j, ids, tokens, cap);
-        return;
-    }
-
-    if (!kvr_json_next(j)) {
-        return;
-    }
-
-    if (c == '[') {
-        inner = *j;
-
-        kvr_json_open(j, '[');
-        c = kvr_json_peek(j);
-
-        *j = inner;
-
-        if (c == ']' || kvr_prompt_is_number(c)) {
-            kvr_prompt_ids(j, ids, tokens, cap);
-
-        } else {
-            kvr_json_skip(j);
+        if (!kvr_tape_u64(t, at, &value) || value > UINT32_MAX) {
+            return kvr_prompt_fail(p, t, at, "a token id 0..4294967295 was "
+                                             "expected");
         }
-
-    } else {
-        ids->value = (c == '"') ? KVR_VALUE_TEXT : KVR_VALUE_OTHER;
-        kvr_json_skip(j);
     }
 
-    while (kvr_json_next(j)) {
-        ids->several = true;
-        kvr_json_skip(j);
-    }
+    return KVR_OK;
 }
 
 
-static void
-kvr_prompt_string(kvr_json_t *j, const char **data, size_t *len, char *buf)
+/* "text", ["text", …], [ids], [[ids], …]: KVR_DECLINED if there are no ids. */
+
+static kvr_rc_t
+kvr_prompt_value(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
 {
-    const char       *at;
-    kvr_json_text_t   s;
+    bool      several;
+    uint32_t  first;
 
-    *data = NULL;
-    *len = 0;
+    first = 0;
+    several = false;
 
-    if (kvr_json_peek(j) != '"') {
-        kvr_json_skip(j);
-        return;
+    if (kvr_tape_kind(t, i) == KVR_TAPE_ARRAY) {
+        first = kvr_tape_first(t, i);
+        several = t->entries[i].len > 1;
     }
 
-    at = j->pos;
-
-    if (!kvr_json_string(j, &s)) {
-        return;
+    if (kvr_prompt_has_numbers(t, i)) {
+        p->several = false;
+        return kvr_prompt_ids(p, t, i);
     }
 
-    if (!s.escaped) {
-        *data = s.data;
-        *len = s.len;
-        return;
+    if (kvr_prompt_has_numbers(t, first)) {
+        p->several = several;
+        return kvr_prompt_ids(p, t, first);
     }
 
-    *len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
-    *data = buf;
-
-    if (*len > KVR_PROMPT_STRING_MAX) {
-        kvr_json_fail(j, at, "a string with escapes is too long");
-    }
+    return KVR_DECLINED;
 }
 
 
-static void
-kvr_prompt_bool(kvr_json_t *j, bool *value)
+/* A string of the body, decoded; NULL if there is none. */
+
+static kvr_rc_t
+kvr_prompt_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
+    const char **data, size_t *len, char *buf)
 {
-    int  c;
+    uint32_t         i;
+    kvr_json_text_t  s;
 
-    c = kvr_json_peek(j);
+    i = kvr_tape_get(t, KVR_TAPE_ROOT, name);
 
-    *value = false;
-
-    if (c == 't' || c == 'f') {
-        kvr_json_bool(j, value);
-        return;
+    if (kvr_tape_kind(t, i) != KVR_TAPE_STRING) {
+        return KVR_OK;
     }
 
-    kvr_json_skip(j);
+    s = kvr_tape_text(t, i);
+
+    *data = s.data;
+    *len = s.len;
+
+    if (s.escaped) {
+        *data = buf;
+        *len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
+
+        if (*len > KVR_PROMPT_STRING_MAX) {
+            return kvr_prompt_fail(p, t, i,
+                                   "a string with escapes is too long");
+        }
+    }
+
+    return KVR_OK;
 }
 
 
-static void
-kvr_prompt_max_tokens(kvr_json_t *j, kvr_prompt_t *p)
+static bool
+kvr_prompt_is_true(const kvr_tape_t *t, const char *name)
 {
-    kvr_json_text_t  n;
-
-    p->has_max_tokens = false;
-    p->max_tokens = 0;
-
-    if (!kvr_prompt_is_number(kvr_json_peek(j))) {
-        kvr_json_skip(j);
-        return;
-    }
-
-    if (kvr_json_number(j, &n)) {
-        p->has_max_tokens = kvr_json_digits(n.data, n.len, &p->max_tokens);
-    }
+    return kvr_tape_kind(t, kvr_tape_get(t, KVR_TAPE_ROOT, name))
+           == KVR_TAPE_TRUE;
 }
 
 
-static void
-kvr_prompt_field(kvr_json_t *j, kvr_prompt_t *p, const kvr_json_text_t *key)
+static bool
+kvr_prompt_given(const kvr_tape_t *t, const char *name)
+{
+    return kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT, name));
+}
+
+
+static const char *
+kvr_prompt_field(const kvr_prompt_t *p, const kvr_tape_t *t)
 {
     size_t  i;
 
+    if (kvr_prompt_is_true(t, "echo")
+        && (p->messages || kvr_prompt_given(t, "logprobs")))
+    {
+        return "echo";
+    }
+
     for (i = 0; i < sizeof(kvr_prompt_fields) / sizeof(char *); i++) {
 
-        if (kvr_json_is(key, kvr_prompt_fields[i])) {
-
-            if (kvr_json_peek(j) != 'n') {
-                p->field = kvr_prompt_fields[i];
-            }
-
-            break;
+        if (kvr_prompt_given(t, kvr_prompt_fields[i])) {
+            return kvr_prompt_fields[i];
         }
     }
 
-    kvr_json_skip(j);
+    return NULL;
+}
+
+
+/* Is a prompt text?  If there is more than one text, *several is set. */
+
+static bool
+kvr_prompt_is_text(const kvr_tape_t *t, uint32_t i, bool *several)
+{
+    if (kvr_tape_kind(t, i) == KVR_TAPE_STRING) {
+        return true;
+    }
+
+    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY
+        || kvr_tape_kind(t, kvr_tape_first(t, i)) != KVR_TAPE_STRING)
+    {
+        return false;
+    }
+
+    *several = t->entries[i].len > 1;
+
+    return true;
 }
 
 
 kvr_rc_t
-kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
-    uint32_t *tokens, size_t cap)
+kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t)
 {
-    bool                echo, logprobs;
-    kvr_ids_t           ids[KVR_PROMPT_KINDS], *last;
-    kvr_json_t          j;
-    kvr_json_text_t     key;
-    kvr_prompt_kind_t   kind;
+    size_t    k;
+    uint32_t  i;
+    kvr_rc_t  rc;
 
     /* clear all but the two buffers at the end */
 
     memset(p, 0, offsetof(kvr_prompt_t, model_buf));
-    p->tokens = tokens;
 
-    memset(ids, 0, sizeof(ids));
-    last = NULL;
-    echo = false;
-    logprobs = false;
-
-    kvr_json_init(&j, body, len);
-    kvr_json_open(&j, '{');
-
-    while (kvr_json_key(&j, &key)) {
-
-        if (kvr_json_is(&key, "prompt")) {
-            kind = KVR_PROMPT_PROMPT;
-
-        } else if (kvr_json_is(&key, "prompt_token_ids")) {
-            kind = KVR_PROMPT_TOKEN_IDS;
-
-        } else if (kvr_json_is(&key, "input_ids")) {
-            kind = KVR_PROMPT_INPUT_IDS;
-
-        } else {
-            kind = KVR_PROMPT_NONE;
-        }
-
-        if (kind) {
-            kvr_prompt_value(&j, &ids[kind], tokens, cap);
-
-            if (ids[kind].value == KVR_VALUE_IDS
-                || ids[kind].value == KVR_VALUE_BAD)
-            {
-                last = &ids[kind];
-            }
-
-        } else if (kvr_json_is(&key, "model")) {
-            kvr_prompt_string(&j, &p->model, &p->model_len, p->model_buf);
-
-        } else if (kvr_json_is(&key, "cache_salt")) {
-            kvr_prompt_string(&j, &p->salt, &p->salt_len, p->salt_buf);
-
-        } else if (kvr_json_is(&key, "messages")) {
-            p->messages = (kvr_json_peek(&j) == '[');
-            kvr_json_skip(&j);
-
-        } else if (kvr_json_is(&key, "stream")) {
-            kvr_prompt_bool(&j, &p->stream);
-
-        } else if (kvr_json_is(&key, "max_tokens")) {
-            kvr_prompt_max_tokens(&j, p);
-
-        } else if (kvr_json_is(&key, "echo")) {
-            kvr_prompt_bool(&j, &echo);
-
-        } else if (kvr_json_is(&key, "logprobs")) {
-            logprobs = (kvr_json_peek(&j) != 'n');
-            kvr_json_skip(&j);
-
-        } else {
-            kvr_prompt_field(&j, p, &key);
-        }
+    if (kvr_tape_kind(t, KVR_TAPE_ROOT) != KVR_TAPE_OBJECT) {
+        return kvr_prompt_fail(p, t, KVR_TAPE_ROOT, "an object was expected");
     }
 
-    if (!kvr_json_end(&j)) {
-        p->error = j.error;
-        p->error_at = j.error_at;
+    if (kvr_prompt_string(p, t, "model", &p->model, &p->model_len,
+                          p->model_buf)
+        != KVR_OK
+        || kvr_prompt_string(p, t, "cache_salt", &p->salt, &p->salt_len,
+                             p->salt_buf)
+           != KVR_OK)
+    {
         return KVR_INVALID;
     }
 
-    if (echo && (logprobs || p->messages)) {
-        p->field = "echo";
-    }
+    i = kvr_tape_get(t, KVR_TAPE_ROOT, "messages");
 
-    p->text = (ids[KVR_PROMPT_PROMPT].value == KVR_VALUE_TEXT);
-    p->several = p->text && ids[KVR_PROMPT_PROMPT].several;
+    p->messages = kvr_tape_kind(t, i) == KVR_TAPE_ARRAY;
+    p->stream = kvr_prompt_is_true(t, "stream");
+    p->has_max_tokens = kvr_tape_u64(t, kvr_tape_get(t, KVR_TAPE_ROOT,
+                                                     "max_tokens"),
+                                     &p->max_tokens);
+    p->field = kvr_prompt_field(p, t);
+    p->text = kvr_prompt_is_text(t, kvr_tape_get(t, KVR_TAPE_ROOT, "prompt"),
+                                 &p->several);
 
-    for (kind = KVR_PROMPT_PROMPT; kind < KVR_PROMPT_KINDS; kind++) {
+    for (k = 0; k < sizeof(kvr_prompt_keys) / sizeof(kvr_prompt_keys[0]); k++)
+    {
+        i = kvr_tape_get(t, KVR_TAPE_ROOT, kvr_prompt_keys[k].name);
+        rc = kvr_prompt_value(p, t, i);
 
-        if (ids[kind].value == KVR_VALUE_BAD) {
-            p->error = ids[kind].error;
-            p->error_at = ids[kind].error_at;
-            return KVR_INVALID;
+        if (rc != KVR_DECLINED) {
+
+            if (rc != KVR_INVALID) {
+                p->kind = kvr_prompt_keys[k].kind;
+            }
+
+            return rc;
         }
-
-        if (ids[kind].value == KVR_VALUE_IDS) {
-            break;
-        }
     }
 
-    if (kind == KVR_PROMPT_KINDS) {
-        return KVR_OK;
-    }
-
-    if (last != &ids[kind]) {
-
-        /* a later key's ids overwrote the ids that count: read these again */
-
-        j = ids[kind].at;
-        kvr_prompt_value(&j, &ids[kind], tokens, cap);
-    }
-
-    p->kind = kind;
-    p->ntokens = ids[kind].ntokens;
-    p->several = ids[kind].several;
-
-    return (p->ntokens > cap) ? KVR_FULL : KVR_OK;
+    return KVR_OK;
 }

@@ -2,7 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * What the body of an inference request says that routing wants to know: the
- * prompt's token ids, the model, the cache salt.  One pass over the text.
+ * prompt's token ids, the model, the cache salt.  It is read from the tape of
+ * the body.
  *
  *     {"model": "m", "prompt": [1, 2, 3], "stream": true}
  *
@@ -31,7 +32,7 @@
 #define KVR_TOKENS_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "kvr_tape.h"
 
 
 #define KVR_PROMPT_STRING_MAX  1024      /* bytes of a decoded string that had
@@ -49,7 +50,7 @@ typedef enum {
 
 typedef struct {
     kvr_prompt_kind_t  kind;        /* where the ids were found */
-    uint32_t          *tokens;      /* the caller's buffer */
+    const uint32_t    *tokens;      /* in the tape's array of ids */
     size_t             ntokens;
 
     bool               several;     /* more than one prompt: this is the
@@ -81,16 +82,15 @@ typedef struct {
 
 
 /*
- * Scans a body.  At most cap ids are written to tokens; an id takes at least
- * two bytes of text, so that len / 2 + 1 is always enough.
+ * Reads the tape of a body; kvr_tape_scan() must have answered KVR_OK.  What p
+ * points to belongs to the tape.
  *
- * KVR_INVALID: not JSON, not an object, or the ids are no ids: p->error and
- * p->error_at.  KVR_FULL: more than cap ids; p->ntokens is their number and
- * the first cap are there.  Everything else that was found is valid with
- * KVR_OK and KVR_FULL.
+ * KVR_INVALID: not an object, or the ids are no ids: p->error and p->error_at.
+ * KVR_FULL: more ids than the tape has room for; p->ntokens is their number
+ * and the first t->ids_cap are there.  Everything else that was found is valid
+ * with KVR_OK and KVR_FULL.
  */
-kvr_rc_t kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
-    uint32_t *tokens, size_t cap);
+kvr_rc_t kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t);
 
 
 #endif /* KVR_TOKENS_H_INCLUDED */
