@@ -15,6 +15,7 @@
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
 #include <traffic/kvr_rungs.h>
+#include <wire/kvr_forms.h>
 
 #include <yajl/yajl_gen.h>
 

@@ -520,22 +520,21 @@ static const char *
 ngx_http_kv_router_probe_models(ngx_http_kv_router_probe_t *probe,
     const kvr_http_answer_t *answer)
 {
-    kvr_json_text_t  id, owner;
+    kvr_json_text_t    id;
+    kvr_engine_kind_t  engine;
 
     if (answer->status != NGX_HTTP_OK) {
         return "another status than 200";
     }
 
-    if (!kvr_probe_model(answer->body, answer->len, &id, &owner)) {
+    if (!kvr_probe_model(answer->body, answer->len, &id, &engine)) {
         return "no list of models";
     }
 
     ngx_memcpy(probe->model, id.data, id.len);
     probe->model[id.len] = '\0';
 
-    if (owner.data) {
-        probe->found.engine = kvr_rungs_engine_of(owner.data, owner.len);
-    }
+    probe->found.engine = engine;
 
     return NULL;
 }
@@ -617,7 +616,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
                       "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
                       "has %s%s%s",
                       &zone->name, &probe->id,
-                      kvr_rungs_engine_name(found->engine),
+                      kvr_engine_name(found->engine),
                       found->version[0] ? found->version : "of no version",
                       rungs & KVR_RUNG_RENDER ? "render" : "",
                       rungs & KVR_RUNG_REMOTE

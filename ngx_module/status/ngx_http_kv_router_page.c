@@ -287,7 +287,7 @@ ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
     }
 
     ngx_http_kv_router_answer_printf(a, "<td>%s %s<td>%s%s",
-                                     kvr_rungs_engine_name(found->engine),
+                                     kvr_engine_name(found->engine),
                                      found->version,
                                      found->rungs & KVR_RUNG_RENDER
                                      ? "render " : "",

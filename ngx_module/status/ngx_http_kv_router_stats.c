@@ -254,7 +254,7 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_str(g, "engine",
-                               kvr_rungs_engine_name(found->engine));
+                               kvr_engine_name(found->engine));
     ngx_http_kv_router_gen_str(g, "version", found->version);
 
     ngx_http_kv_router_gen_key(g, "has");

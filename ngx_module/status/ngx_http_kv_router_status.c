@@ -458,7 +458,7 @@ ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_labels(s, "worker_engine", &w[i]);
         ngx_http_kv_router_answer_write(a, ",", 1);
         ngx_http_kv_router_label_str(s, "engine",
-                                     kvr_rungs_engine_name(w[i].rungs.engine));
+                                     kvr_engine_name(w[i].rungs.engine));
         ngx_http_kv_router_answer_write(a, ",", 1);
         ngx_http_kv_router_label_str(s, "version", w[i].rungs.version);
         ngx_http_kv_router_value(s, 1);

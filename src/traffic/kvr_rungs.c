@@ -11,10 +11,6 @@
 #define KVR_RUNGS_WORDS  (sizeof(kvr_rungs_found_t) / sizeof(uint64_t))
 
 
-static const char  *kvr_rungs_engines[KVR_RUNGS_ENGINES] = {
-    "unknown", "vllm", "sglang", "trtllm"
-};
-
 static const char  *kvr_rungs_names[KVR_RUNGS_MAX] = {
     "render_completions", "render_chat", "render_messages", "render_responses",
     "tokenize_completions", "tokenize_chat"
@@ -153,32 +149,4 @@ const char *
 kvr_rungs_name(uint32_t i)
 {
     return kvr_rungs_names[i];
-}
-
-
-const char *
-kvr_rungs_engine_name(uint32_t engine)
-{
-    return engine < KVR_RUNGS_ENGINES ? kvr_rungs_engines[engine] : "unknown";
-}
-
-
-/* "owned_by" of GET /v1/models names the engine */
-
-kvr_rungs_engine_t
-kvr_rungs_engine_of(const char *owner, size_t len)
-{
-    uint32_t  i;
-
-    static const char  *owners[KVR_RUNGS_ENGINES] = {
-        "", "vllm", "sglang", "tensorrt_llm"
-    };
-
-    for (i = KVR_RUNGS_ENGINE_VLLM; i < KVR_RUNGS_ENGINES; i++) {
-        if (len == strlen(owners[i]) && memcmp(owner, owners[i], len) == 0) {
-            return i;
-        }
-    }
-
-    return KVR_RUNGS_ENGINE_UNKNOWN;
 }

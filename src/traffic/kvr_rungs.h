@@ -48,20 +48,10 @@
 #define KVR_RUNGS_DOUBT_MS           10000  /* between two because of doubts */
 
 
-/* The engines that the probe tells from each other. */
-typedef enum {
-    KVR_RUNGS_ENGINE_UNKNOWN = 0,
-    KVR_RUNGS_ENGINE_VLLM,
-    KVR_RUNGS_ENGINE_SGLANG,
-    KVR_RUNGS_ENGINE_TRTLLM,
-    KVR_RUNGS_ENGINES
-} kvr_rungs_engine_t;
-
-
 /* What a probe found. */
 typedef struct {
     uint32_t    rungs;
-    uint32_t    engine;                 /* kvr_rungs_engine_t */
+    uint32_t    engine;                 /* kvr_engine_kind_t */
     char        version[KVR_RUNGS_VERSION_MAX + 1];     /* "": not known */
 } kvr_rungs_found_t;
 
@@ -116,12 +106,6 @@ void kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms);
 
 /* The rung 1 << i in a word: "render_completions", …; i < KVR_RUNGS_MAX. */
 const char *kvr_rungs_name(uint32_t i);
-
-/* "unknown", "vllm", "sglang", "trtllm" */
-const char *kvr_rungs_engine_name(uint32_t engine);
-
-/* The engine of that name; KVR_RUNGS_ENGINE_UNKNOWN: none. */
-kvr_rungs_engine_t kvr_rungs_engine_of(const char *owner, size_t len);
 
 
 #endif /* KVR_RUNGS_H_INCLUDED */

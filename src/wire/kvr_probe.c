@@ -10,19 +10,20 @@
 
 static bool kvr_probe_card(kvr_json_t *j, kvr_json_text_t *id,
     kvr_json_text_t *owner);
+static kvr_engine_kind_t kvr_probe_engine(const kvr_json_text_t *owner);
 static bool kvr_probe_version_char(char c);
 
 
 bool
 kvr_probe_model(const char *text, size_t len, kvr_json_text_t *id,
-    kvr_json_text_t *owner)
+    kvr_engine_kind_t *engine)
 {
     bool             found;
     kvr_json_t       j;
-    kvr_json_text_t  key;
+    kvr_json_text_t  key, owner;
 
     id->data = NULL;
-    owner->data = NULL;
+    owner.data = NULL;
     found = false;
 
     kvr_json_init(&j, text, len);
@@ -48,12 +49,33 @@ kvr_probe_model(const char *text, size_t len, kvr_json_text_t *id,
                 (void) kvr_json_skip(&j);
 
             } else {
-                found = kvr_probe_card(&j, id, owner);
+                found = kvr_probe_card(&j, id, &owner);
             }
         }
     }
 
+    *engine = owner.data ? kvr_probe_engine(&owner) : KVR_ENGINE_UNKNOWN;
+
     return kvr_json_end(&j) && found && id->len <= KVR_PROBE_MODEL_MAX;
+}
+
+
+static kvr_engine_kind_t
+kvr_probe_engine(const kvr_json_text_t *owner)
+{
+    uint32_t  i;
+
+    static const char  *owners[KVR_ENGINES] = {
+        "", "vllm", "sglang", "tensorrt_llm"
+    };
+
+    for (i = KVR_ENGINE_VLLM; i < KVR_ENGINES; i++) {
+        if (kvr_json_is(owner, owners[i])) {
+            return i;
+        }
+    }
+
+    return KVR_ENGINE_UNKNOWN;
 }
 
 

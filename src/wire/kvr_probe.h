@@ -16,6 +16,7 @@
 #define KVR_PROBE_H_INCLUDED
 
 
+#include "kvr_forms.h"
 #include "kvr_json.h"
 
 
@@ -23,12 +24,12 @@
 
 
 /*
- * The first model of a list, as it is written there, and who has made it:
- * *owner has no data when the list does not say it.  False: no such list, or
- * a name of over KVR_PROBE_MODEL_MAX bytes.
+ * The first model of a list, as it is written there, and the engine that has
+ * made the list, by the model's owner.  False: no such list, or a name of over
+ * KVR_PROBE_MODEL_MAX bytes.
  */
 bool kvr_probe_model(const char *text, size_t len, kvr_json_text_t *id,
-    kvr_json_text_t *owner);
+    kvr_engine_kind_t *engine);
 
 /*
  * The version, terminated.  False: there is none, or it is not of letters,

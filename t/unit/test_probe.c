@@ -31,19 +31,19 @@ copy_of(const char *text)
 static void
 model(const char *text, const char *want, const char *what)
 {
-    bool             found;
-    char            *copy, got[2048];
-    kvr_json_text_t  id, owner;
+    bool               found;
+    char              *copy, got[2048];
+    kvr_json_text_t    id;
+    kvr_engine_kind_t  engine;
 
     copy = copy_of(text);
-    found = kvr_probe_model(copy, strlen(text), &id, &owner);
+    found = kvr_probe_model(copy, strlen(text), &id, &engine);
 
     snprintf(got, sizeof(got), "none");
 
     if (found) {
-        snprintf(got, sizeof(got), "%.*s of %.*s", (int) id.len, id.data,
-                 owner.data ? (int) owner.len : 1,
-                 owner.data ? owner.data : "-");
+        snprintf(got, sizeof(got), "%.*s of %s", (int) id.len, id.data,
+                 kvr_engine_name(engine));
     }
 
     if (!ok(strcmp(got, want) == 0, "%s", what)) {
@@ -84,14 +84,15 @@ ids(const char *text, bool want, const char *what)
 int
 main(void)
 {
-    char             text[1024];
-    kvr_json_text_t  id, owner;
+    char               text[1024];
+    kvr_json_text_t    id;
+    kvr_engine_kind_t  engine;
 
     model("{\"object\":\"list\",\"data\":[{\"id\":\"a/b\",\"owned_by\":\"vllm\","
           "\"max_model_len\":8,\"permission\":[{\"id\":\"p\"}]},"
           "{\"id\":\"lora\",\"owned_by\":\"x\"}]}", "a/b of vllm",
           "the first model, and who has made the list");
-    model("{\"data\":[{\"owned_by\":null,\"id\":\"a\\\"b\"}]}", "a\\\"b of -",
+    model("{\"data\":[{\"owned_by\":null,\"id\":\"a\\\"b\"}]}", "a\\\"b of unknown",
           "a name as it is written; no owner");
     model("{\"data\":[]}", "none", "an empty list");
     model("{\"data\":null}", "none", "no list");
@@ -104,10 +105,17 @@ main(void)
     model("", "none", "nothing");
 
     snprintf(text, sizeof(text), "{\"data\":[{\"id\":\"%0256d\"}]}", 0);
-    ok(kvr_probe_model(text, strlen(text), &id, &owner) && id.len == 256,
+    ok(kvr_probe_model(text, strlen(text), &id, &engine) && id.len == 256,
        "a name of the greatest length");
     snprintf(text, sizeof(text), "{\"data\":[{\"id\":\"%0257d\"}]}", 0);
     model(text, "none", "a longer one");
+
+    model("{\"data\":[{\"id\":\"a\",\"owned_by\":\"sglang\"}]}", "a of sglang",
+          "SGLang's");
+    model("{\"data\":[{\"id\":\"a\",\"owned_by\":\"tensorrt_llm\"}]}",
+          "a of trtllm", "TensorRT-LLM's");
+    model("{\"data\":[{\"id\":\"a\",\"owned_by\":\"vllm2\"}]}",
+          "a of unknown", "anybody else's");
 
     version("{\"version\":\"0.32.0+cu12\"}", "0.32.0+cu12", "a version");
     version("{\"a\":{\"version\":\"1\"},\"version\":\"2\"}", "2",

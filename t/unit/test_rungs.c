@@ -91,7 +91,7 @@ records(void)
     kvr_rungs_found_t  f;
 
     static const kvr_rungs_found_t  found = {
-        KVR_RUNG_RENDER_CHAT, KVR_RUNGS_ENGINE_VLLM, "0.32.0"
+        KVR_RUNG_RENDER_CHAT, 1, "0.32.0"
     };
     static const kvr_rungs_found_t  none = { 0, 0, "" };
 
@@ -103,8 +103,11 @@ records(void)
     kvr_rungs_write(&r, 5, &found, 1);
     ok(kvr_rungs_read(&r, 5, &f)
        && f.rungs == (KVR_RUNG_RENDER_CHAT | KVR_RUNG_KNOWN)
-       && f.engine == KVR_RUNGS_ENGINE_VLLM && strcmp(f.version, "0.32.0") == 0,
+       && f.engine == 1 && strcmp(f.version, "0.32.0") == 0,
        "what was found is read");
+    ok(strcmp(kvr_rungs_name(1), "render_chat") == 0
+       && strcmp(kvr_rungs_name(KVR_RUNGS_MAX - 1), "tokenize_chat") == 0,
+       "each rung has a name");
     ok(kvr_rungs_bits(&r, 5) == (KVR_RUNG_RENDER_CHAT | KVR_RUNG_KNOWN),
        "or the rungs alone");
     ok(!kvr_rungs_read(&r, 6, &f) && f.engine == 0 && kvr_rungs_bits(&r, 6) == 0,
@@ -123,29 +126,12 @@ records(void)
 }
 
 
-static void
-engine(const char *owner, uint32_t want, const char *name)
-{
-    ok(kvr_rungs_engine_of(owner, strlen(owner)) == want
-       && strcmp(kvr_rungs_engine_name(want), name) == 0,
-       "models of \"%s\": %s", owner, name);
-}
-
-
 int
 main(void)
 {
     turns();
     doubts();
     records();
-
-    engine("vllm", KVR_RUNGS_ENGINE_VLLM, "vllm");
-    engine("sglang", KVR_RUNGS_ENGINE_SGLANG, "sglang");
-    engine("tensorrt_llm", KVR_RUNGS_ENGINE_TRTLLM, "trtllm");
-    engine("", KVR_RUNGS_ENGINE_UNKNOWN, "unknown");
-    engine("vllm2", KVR_RUNGS_ENGINE_UNKNOWN, "unknown");
-    ok(strcmp(kvr_rungs_engine_name(99), "unknown") == 0,
-       "no engine has another number");
 
     return done();
 }
