@@ -1,7 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C.
+-- function for each of its functions.  Nothing else in lua/ touches ffi.C but
+-- resty.kv_router.engines, which has what is about engines.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -15,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 14               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -221,6 +222,10 @@ local WHY = {
     OVERLOAD = 11,
     UNKNOWN_FORM = 12,
     UNKNOWN_FIELD = 13,
+    BUDGET = 14,
+    BUSY = 15,
+    REFUSED = 16,
+    NO_RUNG = 17,
 }
 
 _M.WHY = WHY
@@ -388,6 +393,14 @@ end
 
 local function version()
     return C.ngx_http_kv_router_ffi_version()
+end
+
+
+-- Is the module loaded, and of this version?
+function _M.usable()
+    local ok, found = pcall(version)
+
+    return ok and found == VERSION
 end
 
 
