@@ -54,11 +54,11 @@
                                                tokenized */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
                                                cached blocks can't be told */
-#define NGX_HTTP_KV_ROUTER_BUDGET        14 /* no engine told the ids in time */
-#define NGX_HTTP_KV_ROUTER_BUSY          15 /* engines are asked as many
-                                               questions as they may be */
-#define NGX_HTTP_KV_ROUTER_REFUSED       16 /* an engine refused to tell them */
-#define NGX_HTTP_KV_ROUTER_NO_RUNG       17 /* no engine can be asked for them */
+#define NGX_HTTP_KV_ROUTER_BUDGET        14 /* no token ids in time */
+#define NGX_HTTP_KV_ROUTER_BUSY          15 /* as many questions to engines as
+                                               there may be */
+#define NGX_HTTP_KV_ROUTER_REFUSED       16 /* an engine refused a question */
+#define NGX_HTTP_KV_ROUTER_NO_RUNG       17 /* no engine can be asked */
 
 
 /*

@@ -298,7 +298,8 @@ void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
 
 /*
  * probes: what engines can be asked for.  forget: a configuration begins, no
- * zone is named any more.  start: this process probes the zone, if it is named.
+ * zone is named any more.  start: this process probes the zone, if it is
+ * named.
  */
 
 void ngx_http_kv_router_probes_forget(void);

@@ -54,9 +54,9 @@ ngx_int_t ngx_http_kv_router_tls_handshake(ngx_connection_t *c,
 ngx_uint_t ngx_http_kv_router_tls_done(ngx_connection_t *c);
 
 /*
- * Is the certificate of the server one for name, by somebody trusted?  literal:
- * name is an address.  NGX_ERROR: it can't be verified, and *detail is the
- * reason; NGX_DECLINED: it does not match, and *detail is name.
+ * Is the certificate of the server one for name, by somebody trusted?
+ * literal: name is an address.  NGX_ERROR: it can't be verified, and *detail
+ * is the reason; NGX_DECLINED: it does not match, and *detail is name.
  */
 ngx_int_t ngx_http_kv_router_tls_check(ngx_http_kv_router_tls_t *tls,
     ngx_connection_t *c, ngx_str_t *name, ngx_uint_t literal,

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A small HTTP client for what the module itself asks engines: one request on a
- * connection of its own, on the event loop, the answer in memory.
+ * A small HTTP client for what the module itself asks engines: one request on
+ * a connection of its own, on the event loop, the answer in memory.
  */
 
 
@@ -31,8 +31,8 @@ typedef void (*ngx_http_kv_router_client_pt)(void *data,
 /*
  * Asks address ("host:port" with numbers, or "unix:/path") for uri, with the
  * headers and the TLS that the zone has for its engines.  body: of a POST,
- * copied; NULL: a GET.  timeout: milliseconds until the end of the answer; max:
- * the maximum size of the answer, bytes.  NGX_DECLINED: no connection;
+ * copied; NULL: a GET.  timeout: milliseconds until the end of the answer;
+ * max: the maximum size of the answer, bytes.  NGX_DECLINED: no connection;
  * NGX_ERROR: no memory, no descriptor, or no such address.  After an error no
  * handler will be called, and *why is the cause.
  */

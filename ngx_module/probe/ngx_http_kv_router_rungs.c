@@ -33,7 +33,8 @@ typedef struct ngx_http_kv_router_probes_s  ngx_http_kv_router_probes_t;
 
 typedef struct {
     ngx_str_t                       uri;
-    const char                     *body;      /* behind the model; NULL: GET */
+    const char                     *body;      /* behind the model; NULL: a
+                                                  GET */
     const char                     *field;     /* of the answer, with ids */
     uint32_t                        rung;      /* found if they are there */
 } ngx_http_kv_router_step_t;
@@ -550,7 +551,8 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     ngx_http_kv_router_zone_t  *zone;
 
     zone = probe->probes->zone;
-    refused = (status == NGX_HTTP_UNAUTHORIZED || status == NGX_HTTP_FORBIDDEN);
+    refused = (status == NGX_HTTP_UNAUTHORIZED
+               || status == NGX_HTTP_FORBIDDEN);
     level = refused ? NGX_LOG_WARN : NGX_LOG_INFO;
 
     (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
@@ -614,14 +616,14 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
     {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
-                      "has %s%s%s",
+                      "has %s%s%s%s",
                       &zone->name, &probe->id,
                       kvr_engine_name(found->engine),
                       found->version[0] ? found->version : "of no version",
                       rungs & KVR_RUNG_RENDER ? "render" : "",
-                      rungs & KVR_RUNG_REMOTE
-                      ? (rungs & KVR_RUNG_RENDER ? " and tokenize" : "tokenize")
-                      : "",
+                      rungs & KVR_RUNG_RENDER && rungs & KVR_RUNG_REMOTE
+                      ? " and " : "",
+                      rungs & KVR_RUNG_REMOTE ? "tokenize" : "",
                       rungs ? "" : "neither render nor tokenize");
     }
 

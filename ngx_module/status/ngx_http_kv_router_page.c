@@ -169,7 +169,8 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_worker_t  w;
 
     ngx_http_kv_router_answer_printf(a, "<table>\n<tr><th>worker<th>address"
-                                     "<th>role<th>engine<th>asked by<th>health<th>confidence"
+                                     "<th>role<th>engine<th>asked by<th>health"
+                                     "<th>confidence"
                                      "<th>reason<th class=\"n\">last message"
                                      "<th class=\"n\">ranks"
                                      "<th class=\"n\">held blocks"

@@ -25,7 +25,7 @@
 #include "../core/kvr_words.h"
 
 
-/* What was found: bits of kvr_rungs_found_t.rungs. */
+/* Bits of kvr_rungs_found_t.rungs. */
 #define KVR_RUNG_RENDER_COMPLETIONS  0x01
 #define KVR_RUNG_RENDER_CHAT         0x02
 #define KVR_RUNG_RENDER_MESSAGES     0x04
@@ -48,7 +48,7 @@
 #define KVR_RUNGS_DOUBT_MS           10000  /* between two because of doubts */
 
 
-/* What a probe found. */
+/* The result of a probe. */
 typedef struct {
     uint32_t    rungs;
     uint32_t    engine;                 /* kvr_engine_kind_t */
@@ -98,9 +98,9 @@ bool kvr_rungs_read(const kvr_rungs_t *r, uint32_t generation,
 uint32_t kvr_rungs_bits(const kvr_rungs_t *r, uint32_t generation);
 
 /*
- * Something else than a probe says that the engine may have changed: a question
- * that was refused, or metrics that can be read again.  The worker is due now,
- * but for this reason not more often than each KVR_RUNGS_DOUBT_MS.
+ * Something else than a probe says that the engine may have changed: a
+ * question that was refused, or metrics that can be read again.  The worker is
+ * due now, but for this reason not more often than each KVR_RUNGS_DOUBT_MS.
  */
 void kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms);
 
