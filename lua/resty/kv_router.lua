@@ -70,6 +70,7 @@ local SETTINGS = {
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
+    unknown_model = { type = "string", default = "any" },
     pin = { type = "boolean", default = false },
     explain = { default = false },
     queue = { type = "number", default = 0, max = 100000, integer = true },
@@ -93,6 +94,10 @@ local REFUSALS = {
     timeout = "they waited in vain",
 }
 
+-- Forms of requests whose texts can be tokenized.
+local TOKENIZED = { completions = true, chat = true, messages = true,
+                    responses = true, sglang_generate = true }
+
 -- Why nobody is asked for token ids, and what to do.
 local NO_TOKENIZER = "no tokenizer is configured: they were routed by load; set "
                      .. 'tokenizer = "auto" in kv.new()'
@@ -109,6 +114,9 @@ local RETRY_AFTER = 1            -- seconds
 local NO_WORKER = '{"error":{"message":"no worker is available",'
                   .. '"type":"service_unavailable","param":null,'
                   .. '"code":"no_worker"}}\n'
+local UNKNOWN_MODEL = '{"error":{"message":"the model does not exist",'
+                      .. '"type":"invalid_request_error","param":"model",'
+                      .. '"code":"model_not_found"}}\n'
 local OVERLOAD = '{"error":{"message":"all workers are busy",'
                  .. '"type":"overloaded","param":null,"code":"overload"}}\n'
 
@@ -150,6 +158,8 @@ end
 --     queue_timeout      seconds that one may wait (5)
 --     overload_status    the answer to one that can't wait, or waited in vain
 --                        (503)
+--     unknown_model      a request for a model that no worker serves: "any": goes
+--                        to any worker; "404": has this answer ("any")
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
 --     explain            true: a request with the header x-kv-explain: 1 has
@@ -191,7 +201,13 @@ function _M.new(zone_name, opts)
               .. ")", 2)
     end
 
+    if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
+        error("bad argument #2 to 'new' (\"unknown_model\" must be \"any\" or "
+              .. '"404", not "' .. conf.unknown_model .. '")', 2)
+    end
+
     return setmetatable({ name = zone_name, policy = chosen,
+                          refuses_models = conf.unknown_model == "404",
                           tokenizer = asker, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           gate = admission.new(conf), pin = conf.pin,
@@ -247,6 +263,18 @@ local function unavailable()
 end
 
 
+-- Another try would end as this one: no Retry-After.
+local function not_found(zone)
+    lib.refused(zone, WHY.UNKNOWN_MODEL)
+
+    ngx.status = 404
+    ngx.header["Content-Type"] = "application/json"
+    print(UNKNOWN_MODEL)
+
+    return ngx_exit(404)
+end
+
+
 local function overloaded(self, zone, why)
     lib.refused(zone, WHY.OVERLOAD)
     limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
@@ -276,39 +304,36 @@ end
 
 
 -- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
-local function find_prompt(self, r, zone, given, salt, tokens, n)
-    return lib.prompt(r, zone, given.lora_name, salt, given.model,
+local function find_prompt(self, r, zone, given, path, tokens, n)
+    return lib.prompt(r, zone, given.lora_name, given.cache_salt, given.model,
                       given.workers or self.pin and var.http_x_kv_worker or nil,
-                      self.policy.roles, tokens, n)
+                      self.policy.roles, path, tokens, n)
 end
 
 
--- Finds the prompt in the body.  Returns the form of its text when that is to be
--- tokenized; else nil and, when its form is unknown, that of WHY.  by_fields:
--- the form is told by the body, not by the path.
-local function read_prompt(self, r, zone, req, given, by_fields)
-    local found, err = find_prompt(self, r, zone, given, given.cache_salt)
+-- Finds the prompt in the body.  path: as for lib.prompt().  Returns the form of
+-- the request if it has text and no ids, or nil, and true if no worker serves
+-- its model.
+local function read_prompt(self, r, zone, req, given, path)
+    local why, found = find_prompt(self, r, zone, given, path)
 
-    if not found then
-        log_failure(self, nil, err)
-    end
-
-    if found ~= WHY.NO_TOKENS or not self.tokenizer then
+    if not why then
+        log_failure(self, nil, found)
         return nil
     end
 
-    local form = by_fields and tokenizer.form_of(req.fields)
-                 or self.tokenizer:form_at(req.uri)
+    req.lora = given.lora_name or found.lora
 
-    return form, not form and WHY.UNKNOWN_FORM or nil
+    return why == WHY.NO_TOKENS and found.text ~= 0 and found.form or nil,
+           found.unserved ~= 0
 end
 
 
 -- A request came with text, and nobody is asked for its token ids.  The log says
 -- so once a minute, with counts; but not where nothing would be found anyhow: by
 -- a policy that does not look, or in an index that nobody feeds.
-local function untokenized(self, found)
-    if BY_LOAD[self.policy.name] then
+local function untokenized(self, form, found)
+    if BY_LOAD[self.policy.name] or not TOKENIZED[form] then
         return
     end
 
@@ -334,13 +359,13 @@ end
 
 
 -- What is said of a text that has no token ids.
-local function log_text(self, found, why, err, field)
+local function log_text(self, job, why, err, field)
     if field then
         ngx_log(INFO, 'kv_router: the field "', field, '" of the body changes '
                 .. "what the engine reads, routed by load")
 
     elseif why == WHY.NO_RUNG then
-        untokenized(self, found)
+        untokenized(self, job.form, job.found)
 
     elseif err then
         limited("tokenizer", log.MINUTE, WARN,
@@ -349,10 +374,11 @@ local function log_text(self, found, why, err, field)
 end
 
 
--- Has the text tokenized by one of the candidates found, and keeps its ids as
--- the prompt.  Returns nil, or one of WHY: the request goes by load.  Yields.
+-- Has the text of that form tokenized by one of the candidates found, and keeps
+-- its ids as the prompt.  Returns nil, or one of WHY: the request goes by load.
+-- Yields.
 local function read_text(self, r, zone, req, given, form, found)
-    local job = { zone = zone, request = req, form = form, found = found,
+    local job = { r = r, zone = zone, request = req, form = form, found = found,
                   random = random, engine = self.engine }
     local ok, entry, by, why, field = pcall(self.tokenizer.tokenize,
                                             self.tokenizer, job)
@@ -361,8 +387,8 @@ local function read_text(self, r, zone, req, given, form, found)
     end
 
     if entry then
-        local seen, err = find_prompt(self, r, zone, given, req.salt,
-                                      entry.tokens, entry.n)
+        local seen, err = find_prompt(self, r, zone, given, nil, entry.tokens,
+                                      entry.n)
 
         if seen then
             engines.tokens_by(r, zone, by, why)
@@ -378,7 +404,7 @@ local function read_text(self, r, zone, req, given, form, found)
         return nil
     end
 
-    log_text(self, found, by, why, field)
+    log_text(self, job, by, why, field)
     engines.tokens_by(r, zone, engines.BY.load, by)
 
     return by
@@ -446,11 +472,9 @@ end
 
 
 -- The request has its worker: the engine is told its rank, the plan is done.
-local function settle(self, r, zone, req, found, plan)
-    if found.why == WHY.NO_TOKENS and not self.tokenizer
-       and tokenizer.form(req.uri)
-    then
-        untokenized(self, found)
+local function settle(self, r, zone, req, found, plan, form)
+    if form and not self.tokenizer then
+        untokenized(self, form, found)
     end
 
     tell_rank(r, zone)
@@ -493,7 +517,7 @@ end
 --
 -- The states of a request, and the next ones:
 --
---     read    hash the prompt      list
+--     read    hash the prompt      list; a model that nobody serves: 404
 --     list    list candidates      text, choose; full: wait; fails: again; 503
 --     text    tokenize, hash       list
 --     choose  ask and reserve      go; full: wait; fails: again
@@ -521,14 +545,19 @@ function router:access(given)
 
     local gate = self.gate
     local req = request.new(given.lora_name, given.cache_salt)
-    local form, why = read_prompt(self, r, zone, req, given)
-    local place, spent, by_load
+    local form, unserved = read_prompt(self, r, zone, req, given)
+    local text = form ~= nil and self.tokenizer ~= nil
+    local place, spent, by_load, why
+
+    if unserved and self.refuses_models then
+        return not_found(zone)
+    end
 
     while true do
         local found, err, none, full = lib.candidates(r, zone, by_load)
         local plan
 
-        if found and not form then
+        if found and not text then
             plan, err, full = choose(self, r, zone, req, found, given, why,
                                      started)
         end
@@ -536,14 +565,14 @@ function router:access(given)
         if plan then
             gate:leave(place)
 
-            return settle(self, r, zone, req, found, plan)
+            return settle(self, r, zone, req, found, plan, form)
 
-        elseif found and form then
+        elseif found and text then
             local before = now_us()
 
             gate:leave(place)
             why = read_text(self, r, zone, req, given, form, found)
-            form = nil
+            text = false
             started = started + (now_us() - before)
 
         elseif full or place and place.waits then
@@ -597,13 +626,13 @@ function router:explain(given)
     given = given or NOTHING
 
     local req = request.new(given.lora_name, given.cache_salt)
-    local form, why = read_prompt(self, r, zone, req, given, explain.asked())
-    local found, none, full
+    local form = read_prompt(self, r, zone, req, given,
+                             explain.asked() and explain.path(req.fields) or nil)
+    local found, none, full, why
 
     found, err, none, full = lib.candidates(r, zone)
 
-    -- the path of POST /route is not that of the request in its body
-    if found and form then
+    if found and form and self.tokenizer then
         why = read_text(self, r, zone, req, given, form, found)
         found, err, none, full = lib.candidates(r, zone)
     end

@@ -2,27 +2,29 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The prompt of a request, found once: its token ids, from the body or from
- * Lua, are hashed; the model and the workers that it may go to are kept.
+ * The prompt of a request, found once, by the form of the request: its token
+ * ids, from the body or from Lua, are hashed; the model, the namespaces of the
+ * cache, and the workers that it may go to are kept.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
-#include <wire/kvr_tokens.h>
 
-
-static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
-static ngx_int_t ngx_http_kv_router_tape_room(ngx_http_request_t *r,
-    size_t len, size_t max_tokens);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
 static ngx_uint_t ngx_http_kv_router_bad_body(ngx_http_request_t *r,
     kvr_prompt_t *prompt, const char *error, size_t at);
-static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+static kvr_form_t ngx_http_kv_router_form(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
+static ngx_uint_t ngx_http_kv_router_encoded(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
+static ngx_int_t ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body);
+static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
 static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, uint64_t seed);
 
@@ -39,12 +41,7 @@ static kvr_tape_t    ngx_http_kv_router_tape;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
-/*
- * Reads the body into one buffer.  If there is no body, returns
- * NGX_HTTP_KV_ROUTER_NO_BODY; if the body can't be read, returns _BAD_BODY.
- */
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_str_t *body)
 {
@@ -110,11 +107,8 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* Makes room for the tape of a body of len bytes. */
-
-static ngx_int_t
-ngx_http_kv_router_tape_room(ngx_http_request_t *r, size_t len,
-    size_t max_tokens)
+kvr_tape_t *
+ngx_http_kv_router_get_tape(size_t len, size_t max_tokens)
 {
     size_t       n;
     void        *p;
@@ -130,9 +124,9 @@ ngx_http_kv_router_tape_room(ngx_http_request_t *r, size_t len,
 
         /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
 
-        p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
+        p = ngx_memalign(64, n * sizeof(uint32_t), ngx_cycle->log);
         if (p == NULL) {
-            return NGX_ERROR;
+            return NULL;
         }
 
         ngx_free(tape->ids);
@@ -144,9 +138,9 @@ ngx_http_kv_router_tape_room(ngx_http_request_t *r, size_t len,
 
     if (n > tape->cap) {
 
-        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), r->connection->log);
+        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), ngx_cycle->log);
         if (p == NULL) {
-            return NGX_ERROR;
+            return NULL;
         }
 
         ngx_free(tape->entries);
@@ -154,7 +148,7 @@ ngx_http_kv_router_tape_room(ngx_http_request_t *r, size_t len,
         tape->cap = n;
     }
 
-    return NGX_OK;
+    return tape;
 }
 
 
@@ -175,13 +169,6 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_zone_t  *zone;
 
     zone = ctx->zone;
-    tape = &ngx_http_kv_router_tape;
-
-    prompt->model = NULL;
-    prompt->salt = NULL;
-    prompt->salt_len = 0;
-    prompt->tokens = NULL;
-    prompt->ntokens = 0;
 
     why = ngx_http_kv_router_body(r, ctx, &body);
 
@@ -189,9 +176,9 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return why;
     }
 
-    if (ngx_http_kv_router_tape_room(r, body.len, zone->max_tokens)
-        != NGX_OK)
-    {
+    tape = ngx_http_kv_router_get_tape(body.len, zone->max_tokens);
+
+    if (tape == NULL) {
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
 
@@ -204,7 +191,7 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                            tape->error_at);
     }
 
-    switch (kvr_prompt_read(prompt, tape)) {
+    switch (kvr_prompt_read(prompt, tape, ctx->form, ctx->fleet->engines)) {
 
     case KVR_OK:
 
@@ -217,8 +204,8 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
             return NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD;
         }
 
-        return prompt->kind == KVR_PROMPT_NONE ? NGX_HTTP_KV_ROUTER_NO_TOKENS
-                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
+        return prompt->has_ids ? NGX_HTTP_KV_ROUTER_BY_POLICY
+                               : NGX_HTTP_KV_ROUTER_NO_TOKENS;
 
     case KVR_FULL:
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
@@ -237,63 +224,192 @@ ngx_http_kv_router_bad_body(ngx_http_request_t *r, kvr_prompt_t *prompt,
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                   "kv_router: %s at byte %uz of the body", error, at);
 
-    prompt->model = NULL;
+    ngx_memzero(&prompt->model, sizeof(kvr_prompt_string_t));
 
     return NGX_HTTP_KV_ROUTER_BAD_BODY;
 }
 
 
+/* The form of a request; of a request in a question of the API, as named. */
+
+static kvr_form_t
+ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_names_t *names)
+{
+    ngx_str_t  path;
+
+    path = r->uri;
+
+    if (names->path) {
+        path.data = (u_char *) names->path;
+        path.len = names->path_len;
+    }
+
+    return kvr_form(names->path || r->method & (NGX_HTTP_POST|NGX_HTTP_PUT),
+                    (char *) path.data, path.len, ctx->fleet->engines);
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_encoded(ngx_http_request_t *r)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        header = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+
+            if (header[i].key.len == sizeof("Content-Encoding") - 1
+                && ngx_strcasecmp(header[i].lowcase_key,
+                                  (u_char *) "content-encoding")
+                   == 0
+                && header[i].value.len
+                && (header[i].value.len != sizeof("identity") - 1
+                    || ngx_strcasecmp(header[i].value.data,
+                                      (u_char *) "identity")
+                       != 0))
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
 /*
- * Copies the names of the workers and of the model.  If no model is named, the
- * body's model is copied.  If body is NULL, no body was searched, and the
- * model stays as it is.
+ * Finds the form and, in the body, what the form has.  A body without a prompt
+ * is looked at for its model only, and may be anything.
  */
 
+static ngx_uint_t
+ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt)
+{
+    ngx_uint_t  why;
+
+    ngx_memzero(prompt, offsetof(kvr_prompt_t, model_buf));
+
+    why = ngx_http_kv_router_encoded(r)
+          ? NGX_HTTP_KV_ROUTER_ENCODED
+          : ngx_http_kv_router_scan(r, ctx, prompt);
+
+    switch (ctx->form) {
+
+    case KVR_FORM_NO_LOAD:
+        return NGX_HTTP_KV_ROUTER_NO_LOAD;
+
+    case KVR_FORM_NO_PROMPT:
+        return NGX_HTTP_KV_ROUTER_NO_PROMPT;
+
+    case KVR_FORM_UNKNOWN:
+        return why == NGX_HTTP_KV_ROUTER_NO_TOKENS
+               ? NGX_HTTP_KV_ROUTER_UNKNOWN_FORM : why;
+
+    default:
+        return why;
+    }
+}
+
+
+/* Keeps what was found in the body, for the load and for tokens from Lua. */
+
 static ngx_int_t
-ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body)
 {
-    size_t         len;
-    ngx_str_t      s;
-    const u_char  *model;
+    size_t       salt_len;
+    ngx_str_t    model, adapter, lora;
+    const char  *salt;
 
+    model.data = (u_char *) (names->model ? (char *) names->model
+                                          : body->model.data);
+    model.len = names->model ? names->model_len : body->model.len;
+
+    ngx_http_kv_router_find_adapter(ctx, &model, &adapter);
+
+    lora.data = (u_char *) body->lora.data;
+    lora.len = body->lora.len;
+
+    if (adapter.len) {
+        lora = adapter;
+    }
+
+    if (names->lora) {
+        lora.data = (u_char *) names->lora;
+        lora.len = names->lora_len;
+    }
+
+    ngx_str_null(&ctx->adapter);
+    ctx->prompt.model = NULL;
+    ctx->prompt.model_len = 0;
+    ctx->prompt.lora = NULL;
+    ctx->prompt.lora_len = 0;
+
+    if (model.data) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &model, model.data, model.len)
+            != NGX_OK
+            || ngx_http_kv_router_copy_str(r->pool, &ctx->adapter,
+                                           adapter.data, adapter.len)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.model = (char *) model.data;
+        ctx->prompt.model_len = model.len;
+    }
+
+    if (lora.len) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &lora, lora.data, lora.len)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.lora = (char *) lora.data;
+        ctx->prompt.lora_len = lora.len;
+    }
+
+    salt = names->salt ? (const char *) names->salt : body->salt.data;
+    salt_len = names->salt ? names->salt_len : body->salt.len;
+
+    ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
+                              salt_len);
+    ctx->cut = body->cut;
+    ctx->sequences = ngx_max(body->sequences, 1);
+    ctx->others = body->others;
+
+    ctx->prompt.form = ctx->form;
+    ctx->prompt.text = body->text;
+    ctx->prompt.unserved = !ngx_http_kv_router_served(ctx);
+
+    return NGX_OK;
+}
+
+
+/* Copies the names of the workers that the request may go to. */
+
+static ngx_int_t
+ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names)
+{
     ctx->roles = names->roles;
     ngx_str_null(&ctx->allowed);
 
-    if (names->allowed
-        && ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
-                                       names->allowed_len)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (names->allowed == NULL) {
+        return NGX_OK;
     }
 
-    model = names->model;
-    len = names->model_len;
-
-    if (model == NULL) {
-
-        if (body == NULL) {
-            return NGX_OK;
-        }
-
-        model = (const u_char *) body->model;
-        len = body->model_len;
-    }
-
-    ngx_str_null(&s);
-
-    if (model
-        && ngx_http_kv_router_copy_str(r->pool, &s, model, len) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    ctx->prompt.model = (char *) s.data;
-    ctx->prompt.model_len = s.len;
-
-    return NGX_OK;
+    return ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
+                                       names->allowed_len);
 }
 
 
@@ -348,10 +464,8 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err)
 {
-    size_t                     salt_len;
     ngx_uint_t                 why;
-    const char                *salt;
-    kvr_prompt_t               body, *searched;
+    kvr_prompt_t               body;
     ngx_http_kv_router_ctx_t  *ctx;
 
     ctx = ngx_http_kv_router_make_ctx(r, zone);
@@ -360,30 +474,35 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (tokens && !ctx->prompted) {
+        *err = "the body was not searched before its tokens came";
+        return NGX_ERROR;
+    }
+
     ctx->prompted = 0;
     ctx->matched = 0;
     ngx_http_kv_router_prompt_drop(ctx);
-
-    salt = (const char *) names->salt;
-    salt_len = names->salt_len;
 
     if (tokens) {
 
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router tokens from lua: %uz", ntokens);
 
-        searched = NULL;
+        kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     } else {
-        searched = &body;
-        why = ngx_http_kv_router_scan(r, ctx, &body);
+        ctx->form = ngx_http_kv_router_form(r, ctx, names);
+
+        why = ngx_http_kv_router_search(r, ctx, &body);
         tokens = body.tokens;
         ntokens = body.ntokens;
 
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router body: %s, %uz tokens",
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router body: form %s, %s, %uz tokens",
+                       kvr_form_name(ctx->form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
@@ -391,13 +510,13 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
                         : NGX_HTTP_KV_ROUTER_BY_IDS;
         ctx->rung_why = why;
 
-        if (salt == NULL) {
-            salt = body.salt;
-            salt_len = body.salt_len;
+        if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
+            *err = "no memory";
+            return NGX_ERROR;
         }
     }
 
-    if (ngx_http_kv_router_keep_names(r, ctx, names, searched) != NGX_OK) {
+    if (ngx_http_kv_router_keep_names(r, ctx, names) != NGX_OK) {
         *err = "no memory";
         return NGX_ERROR;
     }
@@ -407,10 +526,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         ctx->prompt.why = why;
 
-    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens,
-                                       kvr_hash_seed((char *) names->lora,
-                                                     names->lora_len, salt,
-                                                     salt_len))
+    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->seed)
                != NGX_OK)
     {
         *err = "no memory";

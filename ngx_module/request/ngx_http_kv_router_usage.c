@@ -72,7 +72,9 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
                    usage.prompt_tokens, ctx->chosen->device,
                    ctx->match.prompt_blocks);
 
-    if (ctx->match.prompt_blocks == 0) {
+    /* several prompts have one usage: their sum */
+
+    if (ctx->match.prompt_blocks == 0 || ctx->others) {
         return;
     }
 

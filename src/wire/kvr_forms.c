@@ -68,16 +68,24 @@ typedef struct {
     kvr_field_t  field;
     uint32_t     forms;
     uint32_t     engines;
-} kvr_form_ids_t;
+} kvr_form_field_t;
 
 
-static const kvr_form_ids_t  kvr_form_ids_fields[] = {
+static const kvr_form_field_t  kvr_form_ids_fields[] = {
     { { NULL, "prompt" }, KVR_COMPLETIONS, KVR_ANY },
     { { "kv_transfer_params", "prompt_token_ids" },
       KVR_CHAT | KVR_MESSAGES | KVR_RESPONSES, KVR_VLLM },
     { { NULL, "input_ids" }, KVR_CHAT | KVR_SGLANG_GENERATE, KVR_SGLANG },
     { { NULL, "prompt_token_ids" }, KVR_CHAT, KVR_TRTLLM },
     { { NULL, "token_ids" }, KVR_GENERATE, KVR_VLLM },
+};
+
+
+static const kvr_form_field_t  kvr_form_numbers[] = {
+    { { NULL, "n" }, KVR_OPENAI, KVR_ANY },
+    { { NULL, "best_of" }, KVR_OPENAI, KVR_TRTLLM },
+    { { "sampling_params", "n" }, KVR_GENERATE | KVR_SGLANG_GENERATE,
+      KVR_ANY },
 };
 
 
@@ -180,17 +188,16 @@ kvr_form(bool asks, const char *path, size_t len, uint32_t engines)
 }
 
 
-const kvr_field_t *
-kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i)
-{
-    const kvr_form_ids_t  *f;
+/* The field number i of those rows of a table that apply; NULL: no more. */
 
+static const kvr_field_t *
+kvr_form_field(const kvr_form_field_t *f, size_t n, kvr_form_t form,
+    uint32_t engines, uint32_t i)
+{
     engines = kvr_form_engines(engines);
 
-    for (f = kvr_form_ids_fields;
-         f < kvr_form_ids_fields + kvr_count(kvr_form_ids_fields);
-         f++)
-    {
+    for ( /* void */ ; n; n--, f++) {
+
         if (f->forms & kvr_form_bit(form) && f->engines & engines
             && i-- == 0)
         {
@@ -199,6 +206,22 @@ kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i)
     }
 
     return NULL;
+}
+
+
+const kvr_field_t *
+kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i)
+{
+    return kvr_form_field(kvr_form_ids_fields, kvr_count(kvr_form_ids_fields),
+                          form, engines, i);
+}
+
+
+const kvr_field_t *
+kvr_form_sequences(kvr_form_t form, uint32_t engines, uint32_t i)
+{
+    return kvr_form_field(kvr_form_numbers, kvr_count(kvr_form_numbers), form,
+                          engines, i);
 }
 
 
@@ -319,28 +342,6 @@ kvr_form_truncates(kvr_form_t form, uint32_t engines, bool *cut)
     *cut = true;
 
     return KVR_OK;
-}
-
-
-const kvr_field_t *
-kvr_form_sequences(kvr_form_t form)
-{
-    static const kvr_field_t  top = { NULL, "n" };
-    static const kvr_field_t  params = { "sampling_params", "n" };
-
-    switch (form) {
-
-    case KVR_FORM_COMPLETIONS:
-    case KVR_FORM_CHAT:
-        return &top;
-
-    case KVR_FORM_GENERATE:
-    case KVR_FORM_SGLANG_GENERATE:
-        return &params;
-
-    default:
-        return NULL;
-    }
 }
 
 

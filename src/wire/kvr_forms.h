@@ -113,13 +113,17 @@ bool kvr_form_has_lora_path(kvr_form_t form, uint32_t engines);
 bool kvr_form_has_base_adapter(kvr_form_t form, uint32_t engines);
 
 /*
- * Is the prompt cut by "truncate_prompt_tokens"?  KVR_DECLINED: the engines
- * differ, or the cut can't be told.
+ * Is the prompt cut by "truncate_prompt_tokens"?  KVR_DECLINED: some of the
+ * engines may cut it, and where is not known.
  */
 kvr_rc_t kvr_form_truncates(kvr_form_t form, uint32_t engines, bool *cut);
 
-/* Where the number of sequences is for each prompt: "n", and its object. */
-const kvr_field_t *kvr_form_sequences(kvr_form_t form);
+/*
+ * The fields with a number of sequences for each prompt, of which the largest
+ * counts: i from 0 on; NULL: no more.
+ */
+const kvr_field_t *kvr_form_sequences(kvr_form_t form, uint32_t engines,
+    uint32_t i);
 
 
 /* "unknown", "vllm", "sglang", "trtllm" */

@@ -6,23 +6,20 @@
 #include "kvr_tokens.h"
 
 
-/* Fields that make cached blocks unknown. */
+#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
 
-static const char *const  kvr_prompt_fields[] = {
-    "truncate_prompt_tokens", "prompt_logprobs", "prompt_embeds",
-    "input_embeds", "session_params"
+
+/* Types of the parts of a message that are text, and keys that are not. */
+
+static const char *const  kvr_prompt_text_types[] = {
+    "text", "input_text", "output_text", "refusal", "thinking",
+    "tool_reference"
 };
 
-
-/* The keys that may hold token ids, in the order of their precedence. */
-
-static const struct {
-    const char         *name;
-    kvr_prompt_kind_t   kind;
-} kvr_prompt_keys[] = {
-    { "prompt", KVR_PROMPT_PROMPT },
-    { "prompt_token_ids", KVR_PROMPT_TOKEN_IDS },
-    { "input_ids", KVR_PROMPT_INPUT_IDS }
+static const char *const  kvr_prompt_media_keys[] = {
+    "image_url", "input_image", "image_embeds", "image_pil", "audio_url",
+    "input_audio", "audio_embeds", "video_url", "video_embeds",
+    "prompt_embeds"
 };
 
 
@@ -36,6 +33,43 @@ kvr_prompt_fail(kvr_prompt_t *p, const kvr_tape_t *t, uint32_t i,
     return KVR_INVALID;
 }
 
+
+/*
+ * The value of a field.  Where parameters are an array, one for each prompt,
+ * those of the first prompt count.
+ */
+
+static uint32_t
+kvr_prompt_find(const kvr_tape_t *t, const kvr_field_t *f)
+{
+    uint32_t  object;
+
+    object = KVR_TAPE_ROOT;
+
+    if (f->object != NULL) {
+        object = kvr_tape_get(t, KVR_TAPE_ROOT, f->object);
+
+        if (kvr_tape_kind(t, object) == KVR_TAPE_ARRAY) {
+            object = kvr_tape_first(t, object);
+        }
+
+        if (kvr_tape_kind(t, object) != KVR_TAPE_OBJECT) {
+            return 0;
+        }
+    }
+
+    return kvr_tape_get(t, object, f->name);
+}
+
+
+static uint32_t
+kvr_prompt_top(const kvr_tape_t *t, const char *name)
+{
+    return kvr_tape_get(t, KVR_TAPE_ROOT, name);
+}
+
+
+/* ---- token ids ---------------------------------------------------------- */
 
 static bool
 kvr_prompt_is_number(kvr_tape_kind_t kind)
@@ -71,6 +105,8 @@ kvr_prompt_ids(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
     uint32_t  at;
     uint64_t  value;
 
+    p->has_ids = true;
+
     if (kvr_tape_kind(t, i) == KVR_TAPE_IDS) {
         return kvr_tape_ids(t, i, &p->tokens, &p->ntokens);
     }
@@ -87,46 +123,359 @@ kvr_prompt_ids(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
 }
 
 
-/* "text", ["text", …], [ids], [[ids], …]: KVR_DECLINED if there are no ids. */
+/* [ids], [[ids], …]: KVR_DECLINED if there are no ids. */
 
 static kvr_rc_t
 kvr_prompt_value(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
 {
-    bool      several;
-    uint32_t  first;
-
-    first = 0;
-    several = false;
-
-    if (kvr_tape_kind(t, i) == KVR_TAPE_ARRAY) {
-        first = kvr_tape_first(t, i);
-        several = t->entries[i].len > 1;
-    }
+    uint32_t  first, at;
 
     if (kvr_prompt_has_numbers(t, i)) {
-        p->several = false;
+        p->prompts = 1;
         return kvr_prompt_ids(p, t, i);
     }
 
-    if (kvr_prompt_has_numbers(t, first)) {
-        p->several = several;
-        return kvr_prompt_ids(p, t, first);
+    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY) {
+        return KVR_DECLINED;
     }
 
-    return KVR_DECLINED;
+    first = kvr_tape_first(t, i);
+
+    if (!kvr_prompt_has_numbers(t, first)) {
+        return KVR_DECLINED;
+    }
+
+    p->prompts = t->entries[i].len;
+
+    for (at = kvr_tape_next(t, i, first); at; at = kvr_tape_next(t, i, at)) {
+        if (kvr_tape_kind(t, at) == KVR_TAPE_IDS) {
+            p->others += t->entries[at].len;
+        }
+    }
+
+    return kvr_prompt_ids(p, t, first);
 }
 
 
-/* A string of the body, decoded; NULL if there is none. */
+/* Is the part of a message's content something else than text? */
+
+static bool
+kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
+{
+    size_t    k;
+    uint32_t  type;
+
+    if (kvr_tape_kind(t, part) != KVR_TAPE_OBJECT) {
+        return false;
+    }
+
+    for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
+        if (kvr_tape_get(t, part, kvr_prompt_media_keys[k])) {
+            return true;
+        }
+    }
+
+    type = kvr_tape_get(t, part, "type");
+
+    for (k = 0; type && k < kvr_count(kvr_prompt_text_types); k++) {
+        if (kvr_tape_is(t, type, kvr_prompt_text_types[k])) {
+            return false;
+        }
+    }
+
+    return type != 0;
+}
+
+
+/* Has one of the messages more than text?  If that can't be seen, it may. */
+
+static bool
+kvr_prompt_has_media(const kvr_tape_t *t)
+{
+    uint32_t  messages, i, content, part;
+
+    messages = kvr_prompt_top(t, "messages");
+
+    if (messages && t->entries[messages].flags & KVR_TAPE_CUT) {
+        return true;
+    }
+
+    for (i = kvr_tape_first(t, messages);
+         i;
+         i = kvr_tape_next(t, messages, i))
+    {
+        if (kvr_tape_kind(t, i) != KVR_TAPE_OBJECT) {
+            continue;
+        }
+
+        content = kvr_tape_get(t, i, "content");
+
+        if (kvr_tape_kind(t, content) != KVR_TAPE_ARRAY) {
+            continue;
+        }
+
+        for (part = kvr_tape_first(t, content);
+             part;
+             part = kvr_tape_next(t, content, part))
+        {
+            if (kvr_prompt_is_media(t, part)) {
+                return true;
+            }
+        }
+    }
+
+    return false;
+}
+
 
 static kvr_rc_t
-kvr_prompt_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
-    const char **data, size_t *len, char *buf)
+kvr_prompt_find_ids(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
+{
+    uint32_t            k, i;
+    kvr_rc_t            rc;
+    const kvr_field_t  *f;
+
+    for (k = 0; (f = kvr_form_ids(form, engines, k)) != NULL; k++) {
+        i = kvr_prompt_find(t, f);
+
+        /* vLLM leaves ids aside that would replace media */
+
+        if (!kvr_tape_given(t, i)
+            || (f->object != NULL && kvr_prompt_has_media(t)))
+        {
+            continue;
+        }
+
+        rc = kvr_prompt_value(p, t, i);
+
+        if (rc != KVR_DECLINED) {
+
+            if (rc == KVR_OK && f->object == NULL) {
+                kvr_prompt_cut(&p->cut, &p->tokens, &p->ntokens);
+            }
+
+            return rc;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* Texts where the form has them. */
+
+static void
+kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
+{
+    uint32_t     i;
+    const char  *name;
+
+    name = kvr_form_text(form);
+
+    if (name == NULL) {
+        return;
+    }
+
+    i = kvr_prompt_top(t, name);
+
+    if (kvr_tape_kind(t, i) == KVR_TAPE_STRING) {
+        p->text = true;
+        p->prompts = 1;
+        return;
+    }
+
+    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY) {
+        return;
+    }
+
+    switch (form) {
+
+    case KVR_FORM_COMPLETIONS:
+    case KVR_FORM_SGLANG_GENERATE:
+
+        if (kvr_tape_kind(t, kvr_tape_first(t, i)) == KVR_TAPE_STRING) {
+            p->text = true;
+            p->prompts = t->entries[i].len;
+        }
+
+        return;
+
+    default:
+        p->text = true;
+        p->prompts = 1;
+    }
+}
+
+
+/* ---- the rest ----------------------------------------------------------- */
+
+void
+kvr_prompt_cut(const kvr_prompt_cut_t *cut, const uint32_t **tokens,
+    size_t *n)
+{
+    if (!cut->on || *n <= cut->keep) {
+        return;
+    }
+
+    if (cut->left) {
+        *tokens += *n - (size_t) cut->keep;
+    }
+
+    *n = (size_t) cut->keep;
+}
+
+
+/*
+ * vLLM's tokenizers cut from the left unless the request says otherwise.  A
+ * number below 0 stands for the model's limit, which is not known here.
+ */
+
+static void
+kvr_prompt_find_cut(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
+{
+    bool      on;
+    uint32_t  i, side;
+
+    i = kvr_prompt_top(t, "truncate_prompt_tokens");
+
+    if (!kvr_tape_given(t, i)) {
+        return;
+    }
+
+    side = kvr_prompt_top(t, "truncation_side");
+
+    if (kvr_form_truncates(form, engines, &on) != KVR_OK
+        || (on && (!kvr_tape_u64(t, i, &p->cut.keep)
+                   || (kvr_tape_given(t, side)
+                       && !kvr_tape_is(t, side, "left")
+                       && !kvr_tape_is(t, side, "right")))))
+    {
+        p->field = "truncate_prompt_tokens";
+        return;
+    }
+
+    p->cut.on = on;
+    p->cut.left = !kvr_tape_is(t, side, "right");
+}
+
+
+/* Neither null, nor false, nor "", [] or {}. */
+
+static bool
+kvr_prompt_filled(const kvr_tape_t *t, uint32_t i)
+{
+    switch (kvr_tape_kind(t, i)) {
+
+    case KVR_TAPE_NONE:
+    case KVR_TAPE_NULL:
+    case KVR_TAPE_FALSE:
+        return false;
+
+    case KVR_TAPE_STRING:
+    case KVR_TAPE_ARRAY:
+    case KVR_TAPE_OBJECT:
+        return t->entries[i].len || t->entries[i].flags & KVR_TAPE_CUT;
+
+    default:
+        return true;
+    }
+}
+
+
+static bool
+kvr_prompt_applies(const kvr_tape_t *t, const kvr_field_rule_t *rule)
+{
+    uint32_t  i, other;
+    uint64_t  value;
+
+    i = kvr_prompt_find(t, &rule->field);
+
+    switch (rule->when) {
+
+    case KVR_FIELD_GIVEN:
+        return kvr_tape_given(t, i);
+
+    case KVR_FIELD_FILLED:
+        return kvr_prompt_filled(t, i);
+
+    case KVR_FIELD_TRUE:
+        return kvr_tape_kind(t, i) == KVR_TAPE_TRUE;
+
+    case KVR_FIELD_WITH:
+        other = kvr_prompt_find(t, &rule->other);
+
+        return kvr_tape_kind(t, i) == KVR_TAPE_TRUE
+               && kvr_tape_given(t, other);
+
+    default: /* KVR_FIELD_NOT_NEGATIVE */
+        other = kvr_prompt_find(t, &rule->other);
+
+        return kvr_tape_u64(t, i, &value)
+               && kvr_tape_kind(t, other) == KVR_TAPE_TRUE;
+    }
+}
+
+
+static void
+kvr_prompt_find_rule(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
+{
+    uint32_t                 i;
+    const kvr_field_rule_t  *rule;
+
+    i = 0;
+
+    while (p->field == NULL
+           && (rule = kvr_form_rule(form, engines, &i)) != NULL)
+    {
+        if ((!rule->text || p->text) && kvr_prompt_applies(t, rule)) {
+            p->field = rule->field.name;
+        }
+    }
+}
+
+
+static void
+kvr_prompt_find_sequences(kvr_prompt_t *p, const kvr_tape_t *t,
+    kvr_form_t form, uint32_t engines)
+{
+    uint32_t            k;
+    uint64_t            n, value;
+    const kvr_field_t  *f;
+
+    n = 1;
+
+    for (k = 0; (f = kvr_form_sequences(form, engines, k)) != NULL; k++) {
+        if (kvr_tape_u64(t, kvr_prompt_find(t, f), &value)) {
+            n = kvr_max(n, value);
+        }
+    }
+
+    n = kvr_min(n, (uint64_t) KVR_SEQUENCES_MAX) * kvr_max(p->prompts, 1u);
+
+    p->sequences = (uint32_t) kvr_min(n, (uint64_t) KVR_SEQUENCES_MAX);
+}
+
+
+/*
+ * A string of the body, decoded; where there is one for each prompt, that of
+ * the first prompt.
+ */
+
+static kvr_rc_t
+kvr_prompt_find_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
+    kvr_prompt_string_t *out, char *buf)
 {
     uint32_t         i;
     kvr_json_text_t  s;
 
-    i = kvr_tape_get(t, KVR_TAPE_ROOT, name);
+    i = kvr_prompt_top(t, name);
+
+    if (kvr_tape_kind(t, i) == KVR_TAPE_ARRAY) {
+        i = kvr_tape_first(t, i);
+    }
 
     if (kvr_tape_kind(t, i) != KVR_TAPE_STRING) {
         return KVR_OK;
@@ -134,14 +483,14 @@ kvr_prompt_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
 
     s = kvr_tape_text(t, i);
 
-    *data = s.data;
-    *len = s.len;
+    out->data = s.data;
+    out->len = s.len;
 
     if (s.escaped) {
-        *data = buf;
-        *len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
+        out->data = buf;
+        out->len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
 
-        if (*len > KVR_PROMPT_STRING_MAX) {
+        if (out->len > KVR_PROMPT_STRING_MAX) {
             return kvr_prompt_fail(p, t, i,
                                    "a string with escapes is too long");
         }
@@ -151,72 +500,13 @@ kvr_prompt_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
 }
 
 
-static bool
-kvr_prompt_is_true(const kvr_tape_t *t, const char *name)
-{
-    return kvr_tape_kind(t, kvr_tape_get(t, KVR_TAPE_ROOT, name))
-           == KVR_TAPE_TRUE;
-}
-
-
-static bool
-kvr_prompt_given(const kvr_tape_t *t, const char *name)
-{
-    return kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT, name));
-}
-
-
-static const char *
-kvr_prompt_field(const kvr_prompt_t *p, const kvr_tape_t *t)
-{
-    size_t  i;
-
-    if (kvr_prompt_is_true(t, "echo")
-        && (p->messages || kvr_prompt_given(t, "logprobs")))
-    {
-        return "echo";
-    }
-
-    for (i = 0; i < sizeof(kvr_prompt_fields) / sizeof(char *); i++) {
-
-        if (kvr_prompt_given(t, kvr_prompt_fields[i])) {
-            return kvr_prompt_fields[i];
-        }
-    }
-
-    return NULL;
-}
-
-
-/* Is a prompt text?  If there is more than one text, *several is set. */
-
-static bool
-kvr_prompt_is_text(const kvr_tape_t *t, uint32_t i, bool *several)
-{
-    if (kvr_tape_kind(t, i) == KVR_TAPE_STRING) {
-        return true;
-    }
-
-    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY
-        || kvr_tape_kind(t, kvr_tape_first(t, i)) != KVR_TAPE_STRING)
-    {
-        return false;
-    }
-
-    *several = t->entries[i].len > 1;
-
-    return true;
-}
-
-
 kvr_rc_t
-kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t)
+kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
 {
-    size_t    k;
-    uint32_t  i;
     kvr_rc_t  rc;
 
-    /* clear all but the two buffers at the end */
+    /* clear all but the buffers at the end */
 
     memset(p, 0, offsetof(kvr_prompt_t, model_buf));
 
@@ -224,41 +514,35 @@ kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t)
         return kvr_prompt_fail(p, t, KVR_TAPE_ROOT, "an object was expected");
     }
 
-    if (kvr_prompt_string(p, t, "model", &p->model, &p->model_len,
-                          p->model_buf)
+    if (kvr_prompt_find_string(p, t, "model", &p->model, p->model_buf)
         != KVR_OK
-        || kvr_prompt_string(p, t, "cache_salt", &p->salt, &p->salt_len,
-                             p->salt_buf)
-           != KVR_OK)
+        || (kvr_form_has_salt(form, engines)
+            && kvr_prompt_find_string(p, t, "cache_salt", &p->salt,
+                                      p->salt_buf)
+               != KVR_OK)
+        || (kvr_form_has_lora_path(form, engines)
+            && kvr_prompt_find_string(p, t, "lora_path", &p->lora,
+                                      p->lora_buf)
+               != KVR_OK))
     {
         return KVR_INVALID;
     }
 
-    i = kvr_tape_get(t, KVR_TAPE_ROOT, "messages");
+    kvr_prompt_find_cut(p, t, form, engines);
 
-    p->messages = kvr_tape_kind(t, i) == KVR_TAPE_ARRAY;
-    p->stream = kvr_prompt_is_true(t, "stream");
-    p->has_max_tokens = kvr_tape_u64(t, kvr_tape_get(t, KVR_TAPE_ROOT,
-                                                     "max_tokens"),
-                                     &p->max_tokens);
-    p->field = kvr_prompt_field(p, t);
-    p->text = kvr_prompt_is_text(t, kvr_tape_get(t, KVR_TAPE_ROOT, "prompt"),
-                                 &p->several);
+    rc = kvr_prompt_find_ids(p, t, form, engines);
 
-    for (k = 0; k < sizeof(kvr_prompt_keys) / sizeof(kvr_prompt_keys[0]); k++)
-    {
-        i = kvr_tape_get(t, KVR_TAPE_ROOT, kvr_prompt_keys[k].name);
-        rc = kvr_prompt_value(p, t, i);
-
-        if (rc != KVR_DECLINED) {
-
-            if (rc != KVR_INVALID) {
-                p->kind = kvr_prompt_keys[k].kind;
-            }
-
-            return rc;
-        }
+    if (rc == KVR_INVALID) {
+        p->has_ids = false;
+        return rc;
     }
 
-    return KVR_OK;
+    if (!p->has_ids) {
+        kvr_prompt_find_text(p, t, form);
+    }
+
+    kvr_prompt_find_rule(p, t, form, engines);
+    kvr_prompt_find_sequences(p, t, form, engines);
+
+    return rc;
 }

@@ -32,7 +32,8 @@ end
 
 local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
 local ours = plain(read("lua/resty/kv_router/ffi.lua")
-                   .. read("lua/resty/kv_router/engines.lua"))
+                   .. read("lua/resty/kv_router/engines.lua")
+                   .. read("lua/resty/kv_router/questions.lua"))
 
 
 -- ---- structures -------------------------------------------------------------
@@ -44,6 +45,7 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
+                  engine = "engine_id", form = "form_id", path = "path_data",
                   salt = "salt_data", allowed = "allowed_data" }
 
 local structs = 0
@@ -114,9 +116,11 @@ local bits = read("src/traffic/kvr_rungs.h")
 
 for rung, forms in pairs(engines.RUNGS) do
     for form, bit in pairs(forms) do
-        local name = (rung .. "_" .. form):upper()
+        -- what a prompt of completions is, it is to SGLang's own API
+        local name = (rung .. "_" .. form:gsub("sglang_generate",
+                                               "completions")):upper()
 
-        is(tonumber(bits:match("#define KVR_RUNG_" .. name .. "S?%s+(0x%x+)")),
+        is(tonumber(bits:match("#define KVR_RUNG_" .. name .. "%s+(0x%x+)")),
            bit, name .. " has the header's bit")
     end
 end

@@ -1,9 +1,10 @@
--- Asking engines for token ids: JSON fields, the question, HTTP framing, the answer,
--- and what is kept.
+-- Asking engines for token ids: JSON fields, HTTP framing, rungs, bounds, and what
+-- is kept.  Questions and answers themselves are C's: t/unit/test_question.c.
 
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
+local ffi = require "ffi"
 local engines = require "resty.kv_router.engines"
 local http = require "resty.kv_router.http"
 local json = require "resty.kv_router.json"
@@ -192,174 +193,6 @@ do
 end
 
 
--- ---- the form of a request --------------------------------------------------
-
-local FORMS = {
-    ["/v1/completions"] = "completion",
-    ["/v1/chat/completions"] = "chat",
-    ["/completions"] = "completion",
-    ["/llama/v1/completions"] = "completion",
-    ["/openai/deployments/m/chat/completions"] = "chat",
-    ["/v1/messages"] = "messages",
-    ["/v1/responses"] = "responses",
-    ["/v1/chat/completions/batch"] = "none",
-    ["/v1/completions/"] = "none",
-    ["/v1/chatcompletions"] = "none",
-    ["/generate"] = "none",
-    ["/v1/embeddings"] = "none",
-    ["/"] = "none",
-    ["completions"] = "none",
-}
-
-for uri, form in pairs(FORMS) do
-    is(tokenizer.form(uri) or "none", form, "the form of " .. uri)
-end
-
-
--- ---- the question -----------------------------------------------------------
-
--- Of a body, in the form that a body without a path is taken for.
-local function question(body, form)
-    local found = json.fields(body)
-
-    return tokenizer.question(found, form or tokenizer.form_of(found))
-end
-
-is(question('{"model":"m","prompt":"a\\nb","stream":true}'),
-   '{"model":"m","prompt":"a\\nb"}', "a prompt")
-is(question('{"prompt":["a","b"],"add_special_tokens":false}'),
-   '{"prompt":"a","add_special_tokens":false}', "the first of several prompts")
-is(question('{"model":"m","messages":[{"role":"user","content":[]}],'
-            .. '"tools":[],"chat_template_kwargs":{"x":12345678901234567890},'
-            .. '"temperature":1}'),
-   '{"model":"m","messages":[{"role":"user","content":[]}],"tools":[],'
-   .. '"chat_template_kwargs":{"x":12345678901234567890}}',
-   "a chat, byte for byte")
-is(question('{"messages":[],"add_generation_prompt":false,'
-            .. '"continue_final_message":true,"chat_template":"t"}'),
-   '{"messages":[],"add_generation_prompt":false,"chat_template":"t",'
-   .. '"continue_final_message":true}', "a chat that goes on")
-is(question('{"prompt":[1,2]}'), nil, "token ids are no question")
-is(question('{"input":"x"}'), nil, "neither is anything else")
-is(question('{"messages":[],"prompt":"a"}', "completion"), '{"prompt":"a"}',
-   "the path says which field counts")
-is(question('{"prompt":"a"}', "chat"), nil, "a chat without messages is none")
-is(question('{"messages":null}', "chat"), nil, "nor one with null")
-
--- Its chat_template_kwargs, sorted.
-local function kwargs(more)
-    local asked = json.fields(question('{"messages":[],' .. more .. "}"))
-
-    return asked.chat_template_kwargs and fields(asked.chat_template_kwargs)
-end
-
-is(kwargs '"reasoning_effort":"high"',
-   'enable_thinking=true reasoning_effort="high"',
-   "the effort is an argument of the template, and turns thinking on")
-is(kwargs '"reasoning_effort":"none"',
-   'enable_thinking=false reasoning_effort="none"', "or off")
-is(kwargs('"reasoning_effort":"low","chat_template_kwargs":{"x":1e400,'
-          .. '"enable_thinking":null,"reasoning_effort":"high"}'),
-   'enable_thinking=null reasoning_effort="low" x=1e400',
-   "as with vLLM: the effort is the body's, thinking the client's, the rest "
-   .. "as it came")
-is(kwargs '"documents":[{"text":"a"}]', 'documents=[{"text":"a"}]',
-   "documents are an argument")
-is(kwargs '"documents":null,"reasoning_effort":null', nil,
-   "but not those that are null")
-is(kwargs '"documents":null,"chat_template_kwargs":{ "a" : 1 }', "a=1",
-   "nor do they change others")
-is(kwargs '"documents":[],"chat_template_kwargs":null', "documents=[]",
-   "arguments that are null are none")
-is(question('{"messages":[],"documents":[],"chat_template_kwargs":7}'),
-   '{"messages":[],"chat_template_kwargs":7}',
-   "arguments that are no object are for the engine to refuse")
-is(question('{"prompt":"a","documents":[],"reasoning_effort":"low"}'),
-   '{"prompt":"a"}', "a completion has no template")
-
-local function unknown(body)
-    local asked, field = question(body)
-
-    return asked or field
-end
-
-is(unknown '{"messages":[],"tools":[{}],"tool_choice":"none"}', "tool_choice",
-   "tools that may not be used: some engines leave them out")
-is(unknown '{"messages":[],"tools":[{}],"tool_choice":"auto"}',
-   '{"messages":[],"tools":[{}]}', "tools that may be")
-is(unknown '{"messages":[],"tools":null,"tool_choice":"none"}',
-   '{"messages":[],"tools":null}', "no tools")
-is(unknown '{"prompt":"a","suffix":"b"}', "suffix", "a text to fill in")
-is(unknown '{"prompt":"a","suffix":null}', '{"prompt":"a"}', "no suffix")
-
-
--- ---- the answer -------------------------------------------------------------
-
-local function tokens(text, field)
-    local array, n = tokenizer.tokens(text, field or "tokens")
-
-    if not array then
-        return nil, n
-    end
-
-    local list = {}
-
-    for i = 0, n - 1 do
-        list[i + 1] = tostring(array[i])
-    end
-
-    return table.concat(list, " ")
-end
-
-is(tokens('{"count":3,"max_model_len":9,"tokens":[1,2,300]}'), "1 2 300",
-   "tokens of an answer")
-is(tokens('{"tokens" : [ 1 ,\n 4294967295 ] }'), "1 4294967295",
-   "with blanks, and the largest")
-is(tokens('{"tokens":[]}'), "", "no tokens at all")
-is(tokens('{"request_id":"a","token_ids":[7,8],"features":null}', "token_ids"),
-   "7 8", "those of a rendered chat")
-is(tokens('[{"token_ids":[7]},{"token_ids":[8]}]', "token_ids"), "7",
-   "of several prompts the first")
-
-local function wrong(part, text)
-    local got, err = tokens(text)
-
-    is(got, nil, "no tokens: " .. text)
-    has(err, part, "because: " .. part)
-end
-
-wrong('no "tokens" in the answer', '{"count":3}')
-wrong("over 2^32", '{"tokens":[4294967296]}')
-wrong("over 2^32", '{"tokens":[00000000001]}')
-wrong("without a comma", '{"tokens":[1 2]}')
-wrong("a hole", '{"tokens":[1,,2]}')
-wrong("a hole", '{"tokens":[1,]}')
-wrong("a hole", '{"tokens":[,1]}')
-wrong("no number", '{"tokens":[-1]}')
-wrong("no number", '{"tokens":["a"]}')
-wrong("no number", '{"tokens":[[1]]}')
-wrong("without an end", '{"tokens":[1,2')
-wrong("without an end", '{"tokens":[')
-
-local many = {}
-
-for i = 1, 100000 do
-    many[i] = i
-end
-
-local long = '{"tokens":[' .. table.concat(many, ",") .. "]}"
-
-is(tokens(long), table.concat(many, " "), "100000 tokens")
-
-local clock = os.clock()
-
-for _ = 1, 10 do
-    tokenizer.tokens(long, "tokens")
-end
-
-tap.note("%.1f ns for a token", (os.clock() - clock) * 1e9 / 1e6)
-
-
 -- ---- HTTP -------------------------------------------------------------------
 
 local function read(input, limit)
@@ -536,6 +369,44 @@ local fleet = fake.match { { active_requests = 2 }, { active_requests = 1 },
                            { active_requests = 3 } }
 local draw = random.new(1)
 
+-- the question of a request: its body, at a path by the rung; or none, because of
+-- a field
+local declined
+local PATHS = { [0] = "/v1/chat/completions/render", "/tokenize" }
+
+function fake.c.question_body(_, _, ask, _, path, body, len, field)
+    if declined then
+        field[0] = declined ~= true and declined or nil
+        return -5
+    end
+
+    path[0], body[0], len[0] = PATHS[ask], fake.body, #fake.body
+
+    return 0
+end
+
+-- the numbers of its first list
+local numbers
+
+function fake.c.answer_ids(_, answer, len, ids, n, err)
+    local list = ffi.string(answer, len):match("%[([%d,]+)%]")
+    local found = {}
+
+    if not list then
+        err[0] = ffi.cast("char *", "no token ids in the answer")
+        return -1
+    end
+
+    for number in list:gmatch("%d+") do
+        found[#found + 1] = tonumber(number)
+    end
+
+    numbers = ffi.new("uint32_t[?]", #found, found)
+    ids[0], n[0] = numbers, #found
+
+    return 0
+end
+
 local words = {}
 
 for name, number in pairs(WHY) do
@@ -547,8 +418,8 @@ local function ask(t, body, form, list)
     fake.body = body
 
     local entry, why, err, field = t:tokenize({
-        zone = nil, request = request.new(), form = form or "completion",
-        found = list or fleet, random = draw, engine = engines.engine(),
+        r = fake.r, zone = fake.r, form = form or "completions",
+        request = request.new(), found = list or fleet, random = draw, engine = engines.engine(),
     })
 
     if not entry then
@@ -585,7 +456,7 @@ is(s.sent, "POST /tokenize HTTP/1.1\r\nHost: 10.0.0.2:8000\r\n"
 
 fake.asked = {}
 sockets()
-is(ask(t, '{"model":"m", "prompt":"hello", "n":2}'), "5 6 7",
+is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7",
    "the same text is not asked again")
 is(fake.asked[QUESTION.kept], 1, "which is counted")
 
@@ -623,18 +494,19 @@ is(ask(t, '{"prompt":"slow"}'), "budget: 10.0.0.2:8000: receive: timeout",
 
 sockets(sock.new(OK .. "Content-Length: 2\r\n\r\n{}"))
 is(ask(t, '{"prompt":"seven"}'),
-   'tokenizer: 10.0.0.2:8000: no "tokens" in the answer',
+   "tokenizer: 10.0.0.2:8000: no token ids in the answer",
    "an answer without tokens")
 
 fake.sockets = {}
 has(ask(t, '{"prompt":"bug"}'), "tokenizer: ", "an error of ours is no more")
 
 sockets()
+declined = true
 is(ask(t, '{"input":"x"}'), "nothing", "without a text nobody is asked")
+declined = "suffix"
 is(ask(t, '{"prompt":"x","suffix":"y"}'), "unknown_field: suffix",
    "nor with a field that it would have to know")
-is(ask(t, "not JSON"), "nothing", "nor for what is no JSON")
-is(ask(t, nil), "nothing", "nor without a body")
+declined = nil
 is(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too_long",
    "nor for a text beyond all measure")
 
@@ -647,7 +519,7 @@ local CHAT = '{"messages":[{"role":"user","content":"hi"}]}'
 s = sockets(sock.new(RENDERED))
 is(ask(auto, CHAT, "chat"), "8 9 10", "auto: an engine that renders is asked to")
 is(s.sent:match("^POST (%S+)"), "/v1/chat/completions/render", "at its path")
-is(s.sent:match("\r\n\r\n(.*)$"), CHAT, "with the body as it came")
+is(s.sent:match("\r\n\r\n(.*)$"), CHAT, "with the question")
 
 fake.rungs = { [0] = 0x60, 0x60, 0x42 }
 s = sockets(sock.new(RENDERED))
@@ -672,17 +544,26 @@ is(ask(tokenizer.new("remote", 1, 0), CHAT, "chat"), "no_rung",
    "but not when the probe has not found it")
 fake.rungs = {}
 
-is(auto:form_at("/v1/messages"), "messages", "auto: messages can be rendered")
-is(tokenizer.new("remote", 1, 0):form_at("/v1/messages"), nil,
+sockets(sock.new(RENDERED))
+is(ask(auto, '{"messages":[]}', "messages"), "8 9 10",
+   "auto: messages can be rendered")
+is(ask(tokenizer.new("remote", 1, 0), '{"messages":[]}', "messages"), "no_rung",
    "but are not for /tokenize")
-is(auto:form_at("/v1/embeddings"), nil, "nor is any other path for either")
+
+local kinds = fake.match { { active_requests = 2, engine_id = 1 },
+                           { active_requests = 1, engine_id = 2 } }
+
+sockets(sock.new("", { connect = "connection refused" }), sock.new(ANSWER))
+is(ask(t, '{"prompt":"kinds"}', "chat", kinds),
+   "refused: 10.0.0.2:8000: connect: connection refused",
+   "an engine of another kind would have to be asked otherwise")
 
 s = sockets(sock.new(RENDERED))
 ask(auto, CHAT, "chat")
 tap.ok(s.connect_timeout <= 50 and s.connect_timeout > 40,
        "by itself a text may wait for 50 ms")
 s = sockets(sock.new(RENDERED))
-ask(auto, '{"prompt":"' .. ("x"):rep(100000) .. '"}')
+ask(auto, ("x"):rep(100000))
 tap.ok(s.connect_timeout <= 251 and s.connect_timeout > 240,
        "and for 2 us a byte")
 
@@ -708,7 +589,7 @@ end
 -- Asks in a thread of its own: the thread, and what it waits for or has.
 local function start(asker, body, list)
     local thread = coroutine.create(function()
-        return ask(asker, body, "completion", list)
+        return ask(asker, body, "completions", list)
     end)
     local _, got, seconds = coroutine.resume(thread)
 
@@ -778,16 +659,16 @@ for i = 1, 64 do
     started[i] = start(t, '{"prompt":"wide ' .. i .. '"}', wide)
 end
 
-is(ask(t, '{"prompt":"wide"}', "completion", wide), "busy",
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
    "a 65th question of a process: it is busy")
 
 -- the requests that ask are killed
 fake.time = fake.time + 5
-is(ask(t, '{"prompt":"wide"}', "completion", wide), "busy",
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
    "questions whose time is just over are still there")
 fake.time = fake.time + 2
 sockets(sock.new(ANSWER))
-is(ask(t, '{"prompt":"wide"}', "completion", wide), "5 6 7",
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "5 6 7",
    "but not for ever: their requests may have been killed")
 
 for i = 1, 64 do
@@ -799,7 +680,7 @@ for i = 1, 64 do
     started[i] = start(t, '{"prompt":"again ' .. i .. '"}', wide)
 end
 
-is(ask(t, '{"prompt":"again"}', "completion", wide), "busy",
+is(ask(t, '{"prompt":"again"}', "completions", wide), "busy",
    "and what they did at last is not counted twice")
 
 for i = 1, 64 do
@@ -886,6 +767,8 @@ is(r.nonsense, nil, "what it has not is nil")
 
 fake.vars = {}
 is(request.new().session, "s2", "session, by the body")
+fake.body = '{"input":"x","previous_response_id":"resp_1"}'
+is(request.new().session, "resp_1", "session, by the response before")
 is(request.new(nil, "given").salt, "given", "salt, as given")
 
 fake.body = '{"model":5,"priority":"high","max_completion_tokens":7}'

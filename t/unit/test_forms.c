@@ -292,15 +292,21 @@ test_rest(void)
        && !kvr_form_has_base_adapter(KVR_FORM_SGLANG_GENERATE, SGLANG),
        "so is an adapter behind the model and a colon");
 
-    f = kvr_form_sequences(KVR_FORM_CHAT);
-    ok(f && f->object == NULL && strcmp(f->name, "n") == 0,
+    f = kvr_form_sequences(KVR_FORM_CHAT, VLLM, 0);
+    ok(f && f->object == NULL && strcmp(f->name, "n") == 0
+       && kvr_form_sequences(KVR_FORM_CHAT, VLLM, 1) == NULL,
        "a chat has its number of sequences at the top");
 
-    f = kvr_form_sequences(KVR_FORM_GENERATE);
-    ok(f && f->object && strcmp(f->object, "sampling_params") == 0,
-       "a generate has it among its parameters");
+    f = kvr_form_sequences(KVR_FORM_COMPLETIONS, TRTLLM, 1);
+    ok(f && strcmp(f->name, "best_of") == 0,
+       "TensorRT-LLM has best_of beside n");
 
-    ok(kvr_form_sequences(KVR_FORM_MESSAGES) == NULL, "messages have one");
+    f = kvr_form_sequences(KVR_FORM_GENERATE, VLLM, 0);
+    ok(f && f->object && strcmp(f->object, "sampling_params") == 0,
+       "a generate has the number among its parameters");
+
+    ok(kvr_form_sequences(KVR_FORM_MESSAGES, VLLM, 0) == NULL,
+       "messages have none");
 
     ok(strcmp(kvr_form_text(KVR_FORM_COMPLETIONS), "prompt") == 0
        && strcmp(kvr_form_text(KVR_FORM_CHAT), "messages") == 0

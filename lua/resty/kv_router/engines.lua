@@ -53,9 +53,9 @@ _M.BY = { load = 0, ids = 1, render = 2, remote = 3 }
 -- What a worker can be asked for, KVR_RUNG_... of src/: a bit for each rung and
 -- form.  No bit at all: no probe has ended yet.
 _M.RUNGS = {
-    render = { completion = 0x01, chat = 0x02, messages = 0x04,
+    render = { completions = 0x01, chat = 0x02, messages = 0x04,
                responses = 0x08 },
-    remote = { completion = 0x10, chat = 0x20 },
+    remote = { completions = 0x10, chat = 0x20, sglang_generate = 0x10 },
 }
 
 -- What is counted of questions.

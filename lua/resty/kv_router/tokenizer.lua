@@ -1,43 +1,33 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The rungs below a request's own token ids: text prompts and chats become
--- token ids by asking an engine, which has the tokenizer and the chat template.
+-- The rungs below a request's own token ids: texts become token ids by asking an
+-- engine, which has the tokenizer and the chat template.
 --
 --     render    POST <path>/render with the body as it came
---               answer {"token_ids": [...], ...}, or a list of such objects
---     remote    POST /tokenize  {"model": ..., "prompt": "..."}
---                               {"model": ..., "messages": [...], ...}
---               answer {"count": N, "tokens": [...], ...}
+--     remote    POST /tokenize with what the engine takes of the body
 --
--- Which of them an engine has is found by the router's own probe (the module's
--- probe/).  One engine is asked for a text, within one budget; equal questions
--- at the same time are asked once; answers are kept per nginx process.  What
--- fails, fails softly: the request is routed by load.
+-- Which of them an engine has is found by the router's own probe; what is asked,
+-- and what an answer says, C knows (resty.kv_router.questions).  One engine is
+-- asked for a text, within one budget; equal questions at the same time are asked
+-- once; answers are kept per nginx process.  What fails, fails softly: the
+-- request is routed by load.
 
 
 local engines = require "resty.kv_router.engines"
-local ffi = require "ffi"
 local http = require "resty.kv_router.http"
-local json = require "resty.kv_router.json"
 local least = require "resty.kv_router.policy.least_loaded".least
 local lib = require "resty.kv_router.ffi"
 local new_semaphore = require "ngx.semaphore".new
+local questions = require "resty.kv_router.questions"
 
 local BY = engines.BY
 local QUESTION = engines.QUESTION
 local RUNGS = engines.RUNGS
 local WHY = lib.WHY
-local cast = ffi.cast
-local concat = table.concat
-local copy = ffi.copy
 local count = engines.question
-local ffi_new = ffi.new
-local fields_of = json.fields
 local find = string.find
-local first_string = json.first_string
 local ipairs = ipairs
 local new_socket = ngx.socket.tcp
-local object = json.object
 local pairs = pairs
 local pcall = pcall
 local setmetatable = setmetatable
@@ -76,229 +66,8 @@ local SETTINGS = {
 }
 
 
--- The forms of requests that can be tokenized, and how their paths end.
-local CHAT, COMPLETION = "chat", "completion"
-local MESSAGES, RESPONSES = "messages", "responses"
-
-local PATHS = {
-    { "/chat/completions", CHAT },
-    { "/completions", COMPLETION },
-    { "/messages", MESSAGES },
-    { "/responses", RESPONSES },
-}
-
--- The paths of questions, of a rung and a form.
-local RENDER_PATHS = {
-    [COMPLETION] = "/v1/completions/render",
-    [CHAT] = "/v1/chat/completions/render",
-    [MESSAGES] = "/v1/messages/render",
-    [RESPONSES] = "/v1/responses/render",
-}
-
-local REMOTE_PATH = "/tokenize"
-
--- Where the ids of an answer are.
-local FIELDS = { render = "token_ids", remote = "tokens" }
-
-
--- Fields of a request that change its tokens, passed on as they came.
-local PASSED = {
-    [COMPLETION] = { "add_special_tokens" },
-    [CHAT] = { "add_generation_prompt", "tools", "chat_template",
-               "continue_final_message", "add_special_tokens" },
-}
-
-
--- ---- pure parts -------------------------------------------------------------
-
--- The form of a request to that path, whatever is before its last segments:
--- "chat", "completion", "messages", "responses", or nil: none that can be
--- tokenized.
-function _M.form(uri)
-    for _, path in ipairs(PATHS) do
-        if sub(uri, -#path[1]) == path[1] then
-            return path[2]
-        end
-    end
-
-    return nil
-end
-
-
--- The form of a body whose path is not known.
-function _M.form_of(fields)
-    return fields.messages and CHAT or COMPLETION
-end
-
-
--- A field's text; nil: it is not there, or null.
-local function given(fields, name)
-    local value = fields[name]
-
-    return value ~= "null" and value or nil
-end
-
-
--- The name of a field that changes the tokens in a way that /tokenize does not
--- know, or nil.  For token ids, too, there are such fields: src/request/.
-local function unknown_field(fields, form)
-    if form == COMPLETION then
-        return given(fields, "suffix") and "suffix"
-    end
-
-    -- some engines leave the tools out then: vLLM by an option, SGLang always
-    return fields.tool_choice == '"none"' and given(fields, "tools")
-           and "tool_choice"
-end
-
-
--- The chat_template_kwargs of a chat, or nil.  vLLM puts some fields of a chat
--- among them, over the client's own; /tokenize does not have these fields.
--- "enable_thinking" is the client's, if it has one, or follows from the effort.
-local function template_kwargs(fields)
-    local text = given(fields, "chat_template_kwargs")
-    local documents = given(fields, "documents")
-    local effort = given(fields, "reasoning_effort")
-
-    if not documents and not effort then
-        return text
-    end
-
-    local kwargs = fields_of(text or "{}")
-
-    -- no object: for the engine to refuse
-    if not kwargs then
-        return text
-    end
-
-    local thinking
-
-    if effort and not kwargs.enable_thinking then
-        thinking = effort == '"none"' and "false" or "true"
-    end
-
-    return object(kwargs, { documents = documents, reasoning_effort = effort,
-                            enable_thinking = thinking })
-end
-
-
--- The body of POST /tokenize for a request's fields (JSON texts by name) and
--- its form.  nil when there is nothing to tokenize, nil and the name of a field
--- when the answer would be of other tokens.  Of several prompts the first.
-function _M.question(fields, form)
-    local text = form == CHAT and given(fields, "messages")
-                 or form == COMPLETION and fields.prompt
-                    and first_string(fields.prompt)
-
-    if not text then
-        return nil
-    end
-
-    local field = unknown_field(fields, form)
-
-    if field then
-        return nil, field
-    end
-
-    local parts = {}
-
-    if fields.model then
-        parts[1] = '"model":' .. fields.model
-    end
-
-    parts[#parts + 1] = (form == CHAT and '"messages":' or '"prompt":') .. text
-
-    for _, name in ipairs(PASSED[form]) do
-        if fields[name] then
-            parts[#parts + 1] = '"' .. name .. '":' .. fields[name]
-        end
-    end
-
-    local kwargs = form == CHAT and template_kwargs(fields)
-
-    if kwargs then
-        parts[#parts + 1] = '"chat_template_kwargs":' .. kwargs
-    end
-
-    return "{" .. concat(parts, ",") .. "}"
-end
-
-
-local COMMA, CLOSE, ZERO, SPACE = 0x2c, 0x5d, 0x30, 0x20
-local MAX_TOKEN = 2^32 - 1
-local MAX_DIGITS = 10
-
-
--- The token ids in that field of an answer, "tokens" or "token_ids": a uint32_t
--- array and its length, or nil and a sentence.  A loop over bytes, as cjson would
--- take three times as long and make a Lua table of a hundred thousand numbers.
-function _M.tokens(answer, field)
-    local _, open = find(answer, '"' .. field .. '"%s*:%s*%[')
-    if not open then
-        return nil, 'no "' .. field .. '" in the answer'
-    end
-
-    local size = #answer
-    local p = cast("const uint8_t *", answer)
-    local out = ffi_new("uint32_t[?]", (size - open) / 2 + 1)
-    local n = 0
-    local commas = 0
-    local i = open
-
-    while i < size do
-        local start = i
-        local value = 0
-        local digit = p[i] - ZERO
-
-        -- a Lua string ends with a 0, which is no digit
-        while digit >= 0 and digit <= 9 do
-            value = value * 10 + digit
-            i = i + 1
-            digit = p[i] - ZERO
-        end
-
-        if i > start then
-            if n > commas then
-                return nil, "tokens without a comma"
-            end
-
-            if i - start > MAX_DIGITS or value > MAX_TOKEN then
-                return nil, "a token over 2^32 - 1"
-            end
-
-            out[n] = value
-            n = n + 1
-        end
-
-        local b = digit + ZERO
-
-        if b == COMMA then
-            commas = commas + 1
-
-            if commas ~= n then
-                return nil, "a hole in the tokens"
-            end
-
-        elseif b == CLOSE then
-            if commas > 0 and commas ~= n - 1 then
-                return nil, "a hole in the tokens"
-            end
-
-            local exact = ffi_new("uint32_t[?]", n)
-
-            copy(exact, out, n * 4)
-
-            return exact, n
-
-        elseif b > SPACE then
-            return nil, "a token that is no number"
-        end
-
-        i = i + 1
-    end
-
-    return nil, "tokens without an end"
-end
+-- The ways of asking, of resty.kv_router.questions.
+local ASKS = { render = questions.RENDER, remote = questions.REMOTE }
 
 
 -- ---- what was asked before --------------------------------------------------
@@ -444,20 +213,6 @@ end
 _M.SETTINGS = SETTINGS
 
 
--- The form of a request to that path that this router may ask about, or nil.
-function _M:form_at(uri)
-    local form = _M.form(uri)
-
-    for _, rung in ipairs(self.rungs) do
-        if RUNGS[rung][form] then
-            return form
-        end
-    end
-
-    return nil
-end
-
-
 -- Can a worker with these bits be asked?  A rung that was set is tried before
 -- the probe has ended.
 local function has(self, bits, rung, form)
@@ -473,7 +228,7 @@ end
 
 -- The rung for a form, and the candidates that have it and no MAX_OF_ENGINE
 -- questions, the least loaded first, TRIES at most: tables with address and
--- holder.  nil and one of WHY when there is none.
+-- holder, all of the kind named engine.  nil and one of WHY when there is none.
 local function choose(self, job)
     local found = job.found
     local why = WHY.NO_RUNG
@@ -495,13 +250,16 @@ local function choose(self, job)
 
         if #able > 0 then
             local list, k = least(able, found.block_size, TRIES, job.random)
-            local chosen = {}
+            local chosen = { engine = able[list[0]].engine }
 
             -- copied, as what follows yields
             for i = 0, k - 1 do
                 local c = able[list[i]]
 
-                chosen[i + 1] = { address = c.address, holder = c.holder }
+                if c.engine == chosen.engine then
+                    chosen[#chosen + 1] = { address = c.address,
+                                            holder = c.holder }
+                end
             end
 
             return rung, chosen
@@ -509,24 +267,6 @@ local function choose(self, job)
     end
 
     return nil, why
-end
-
-
--- The body of the question on a rung; nil and the name of a field when the
--- answer would be of other tokens, nil when there is nothing to tokenize.
-local function question_of(rung, job)
-    if rung == "remote" then
-        return _M.question(job.request.fields, job.form)
-    end
-
-    local body = job.request.body
-
-    return body ~= "" and body or nil
-end
-
-
-local function path_of(rung, form)
-    return rung == "render" and RENDER_PATHS[form] or REMOTE_PATH
 end
 
 
@@ -542,7 +282,7 @@ end
 
 -- Asks the first of the engines, and the next one when no connection was
 -- accepted.  Returns the answer, or nil, one of WHY and a sentence.
-local function ask(q, job, chosen, rung, question)
+local function ask(q, job, chosen, path, question)
     local opts = { timeout = 3.6e6, deadline = q.deadline, limit = MAX_ANSWER,
                    engine = job.engine }
     local err, why
@@ -554,9 +294,8 @@ local function ask(q, job, chosen, rung, question)
             at_address[c.address] = (at_address[c.address] or 0) + 1
         end
 
-        local status, answer = http.post(new_socket(), c.address,
-                                         path_of(rung, job.form), question,
-                                         opts)
+        local status, answer = http.post(new_socket(), c.address, path,
+                                         question, opts)
 
         if status == 200 then
             return answer
@@ -581,14 +320,14 @@ local function ask(q, job, chosen, rung, question)
 end
 
 
-local function answered(q, job, chosen, rung, question)
-    local answer, why, err = ask(q, job, chosen, rung, question)
+local function answered(q, job, chosen, path, question)
+    local answer, why, err = ask(q, job, chosen, path, question)
 
     if not answer then
         return nil, why, err
     end
 
-    local tokens, n = _M.tokens(answer, FIELDS[rung])
+    local tokens, n = questions.ids(job.zone, answer)
 
     if not tokens then
         return nil, WHY.TOKENIZER, q.address .. ": " .. n
@@ -620,13 +359,13 @@ local function join(q, deadline, zone)
 end
 
 
-local function lead(self, key, job, chosen, rung, question, deadline)
+local function lead(self, key, job, chosen, path, question, deadline)
     local zone = job.zone
     local q = begin(key, chosen[1].address, deadline)
 
     count(zone, QUESTION.asked)
 
-    local ok, entry, why, err = pcall(answered, q, job, chosen, rung, question)
+    local ok, entry, why, err = pcall(answered, q, job, chosen, path, question)
 
     if not ok then
         entry, why, err = nil, WHY.TOKENIZER, tostring(entry)
@@ -647,11 +386,11 @@ end
 
 
 -- The answer to a question: kept, asked by another request, or asked now.
-local function entry_for(self, job, rung, chosen, question)
+local function entry_for(self, job, chosen, path, question)
     local now = lib.now_us()
     local deadline = now + (self.timeout
-                            or BUDGET + BUDGET_BYTE * #job.request.body)
-    local key = engines.digest(path_of(rung, job.form) .. question)
+                            or BUDGET + BUDGET_BYTE * #question)
+    local key = engines.digest(path .. question)
     local entry = self.cache:get(key)
 
     if entry then
@@ -674,11 +413,11 @@ local function entry_for(self, job, rung, chosen, question)
         return nil, WHY.BUSY
     end
 
-    return lead(self, key, job, chosen, rung, question, deadline)
+    return lead(self, key, job, chosen, path, question, deadline)
 end
 
 
--- The token ids of a request's text.  job: zone, request, form, found (the
+-- The token ids of a request's text.  job: r, zone, request, form, found (the
 -- match), random, engine (engine() of resty.kv_router.engines).  Returns an
 -- entry with tokens, a uint32_t array, and n, its length; by, of BY, and why
 -- from nothing better, of WHY or 0.  Or nil, one of WHY, and, when the log is to
@@ -691,17 +430,25 @@ function _M:tokenize(job)
         return nil, chosen
     end
 
-    local question, field = question_of(rung, job)
+    local question, path, err = questions.body(job.r, job.zone, ASKS[rung],
+                                               chosen.engine)
 
+    if err then
+        return nil, WHY.TOKENIZER, err
+    end
+
+    -- instead of the path there is a field
     if not question then
-        return nil, field and WHY.UNKNOWN_FIELD, nil, field
+        return nil, path and WHY.UNKNOWN_FIELD, nil, path
     end
 
     if #question > MAX_BODY then
         return nil, WHY.TOO_LONG
     end
 
-    local entry, why, err = entry_for(self, job, rung, chosen, question)
+    local entry, why
+
+    entry, why, err = entry_for(self, job, chosen, path, question)
 
     if not entry then
         return nil, why, err
