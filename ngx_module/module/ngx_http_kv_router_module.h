@@ -186,6 +186,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    scrapes;
     ngx_atomic_t                    scrapes_failed;
     kvr_rungs_t                    *rungs;         /* of each worker */
+    ngx_atomic_t                    engines_learned;   /* kinds, by probes */
     ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
     ngx_atomic_t                    probes;
     ngx_atomic_t                    probes_failed;

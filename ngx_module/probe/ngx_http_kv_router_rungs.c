@@ -610,6 +610,10 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
     (void) kvr_rungs_read(r, probe->generation, &before);
     kvr_rungs_write(r, probe->generation, found, ngx_current_msec);
 
+    if (before.engine != found->engine) {
+        (void) ngx_atomic_fetch_add(&zone->sh->engines_learned, 1);
+    }
+
     if (before.rungs != (rungs | KVR_RUNG_KNOWN)
         || before.engine != found->engine
         || ngx_strcmp(before.version, found->version) != 0)
