@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 238;
+plan tests => repeat_each() * 240;
 
 run_tests();
 
@@ -43,6 +43,7 @@ __DATA__
 
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
+    kv_router_max_body     16m;
     kv_router_stale        10s;
 --- config
     location /kv/ {
@@ -1126,3 +1127,11 @@ needs both of "ssl_certificate" and "ssl_certificate_key", or none
                      ssl_certificate_key=/nowhere/own.key;
 --- error_log
 cannot load certificate "/nowhere/own.pem"
+
+
+
+=== TEST 112: a body to be scanned is bounded
+--- http_config
+    kv_router_max_body  1025m;
+--- error_log
+"kv_router_max_body" must be 1..1073741824

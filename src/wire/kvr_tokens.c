@@ -546,3 +546,29 @@ kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
 
     return rc;
 }
+
+
+kvr_form_t
+kvr_prompt_form(const kvr_tape_t *t)
+{
+    size_t  k;
+
+    static const struct {
+        const char  *name;
+        kvr_form_t   form;
+    } fields[] = {
+        { "messages", KVR_FORM_CHAT },
+        { "input", KVR_FORM_RESPONSES },
+        { "token_ids", KVR_FORM_GENERATE },
+        { "input_ids", KVR_FORM_SGLANG_GENERATE },
+        { "text", KVR_FORM_SGLANG_GENERATE }
+    };
+
+    for (k = 0; k < kvr_count(fields); k++) {
+        if (kvr_tape_given(t, kvr_prompt_top(t, fields[k].name))) {
+            return fields[k].form;
+        }
+    }
+
+    return KVR_FORM_COMPLETIONS;
+}

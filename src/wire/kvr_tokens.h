@@ -87,6 +87,9 @@ typedef struct {
 kvr_rc_t kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
     uint32_t engines);
 
+/* The form that a body looks like, by its fields, if its path is not known. */
+kvr_form_t kvr_prompt_form(const kvr_tape_t *t);
+
 /* Cuts n tokens. */
 void kvr_prompt_cut(const kvr_prompt_cut_t *cut, const uint32_t **tokens,
     size_t *n);

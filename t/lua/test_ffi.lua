@@ -1,4 +1,4 @@
--- What ffi.lua declares is what ngx_http_kv_router_ffi.h says.
+-- What ffi.lua and body.lua declare is what ngx_http_kv_router_ffi.h says.
 
 
 local tap = require "lib.tap"
@@ -33,6 +33,7 @@ end
 local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
 local ours = plain(read("lua/resty/kv_router/ffi.lua")
                    .. read("lua/resty/kv_router/engines.lua")
+                   .. read("lua/resty/kv_router/body.lua")
                    .. read("lua/resty/kv_router/questions.lua"))
 
 
@@ -45,7 +46,7 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
-                  engine = "engine_id", form = "form_id", path = "path_data",
+                  engine = "engine_id", form = "form_id",
                   salt = "salt_data", allowed = "allowed_data" }
 
 local structs = 0

@@ -420,6 +420,33 @@ test_namespaces(void)
 }
 
 
+static void
+looks(const char *body, kvr_form_t form)
+{
+    kvr_tape_t  tape;
+
+    kvr_tape_init(&tape, entries, PROMPT_MAX, tokens, PROMPT_MAX);
+
+    ok(kvr_tape_scan(&tape, body, strlen(body)) == KVR_OK
+       && kvr_prompt_form(&tape) == form, "%s looks like %s", body,
+       kvr_form_name(form));
+}
+
+
+static void
+test_looks(void)
+{
+    looks("{\"messages\":[]}", KVR_FORM_CHAT);
+    looks("{\"input\":\"x\"}", KVR_FORM_RESPONSES);
+    looks("{\"token_ids\":[1]}", KVR_FORM_GENERATE);
+    looks("{\"input_ids\":[1]}", KVR_FORM_SGLANG_GENERATE);
+    looks("{\"text\":\"x\"}", KVR_FORM_SGLANG_GENERATE);
+    looks("{\"prompt\":\"x\"}", KVR_FORM_COMPLETIONS);
+    looks("{\"messages\":null,\"prompt\":[1]}", KVR_FORM_COMPLETIONS);
+    looks("[1]", KVR_FORM_COMPLETIONS);
+}
+
+
 int
 main(void)
 {
@@ -429,6 +456,7 @@ main(void)
     test_cuts();
     test_sequences();
     test_namespaces();
+    test_looks();
 
     return done();
 }

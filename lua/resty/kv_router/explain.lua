@@ -22,7 +22,6 @@ local print = ngx.print
 local rawget = rawget
 local tonumber = tonumber
 local tostring = tostring
-local unescape_uri = ngx.unescape_uri
 local var = ngx.var
 
 
@@ -36,23 +35,6 @@ local UNKNOWN = 0 / 0            -- null in JSON
 -- Is the request in the API's location one for POST .../route?
 function _M.asked()
     return get_method() == "POST" and find(var.uri, "/route$") ~= nil
-end
-
-
--- The path that a question of POST .../route is about: its argument "path", or
--- else what the fields of its body look like.
-function _M.path(fields)
-    local path = var.arg_path
-
-    if path and path ~= "" then
-        return unescape_uri(path)
-    end
-
-    return fields.messages and "/v1/chat/completions"
-           or fields.input and "/v1/responses"
-           or fields.token_ids and "/inference/v1/generate"
-           or (fields.input_ids or fields.text) and "/generate"
-           or "/v1/completions"
 end
 
 

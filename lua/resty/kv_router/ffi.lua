@@ -1,9 +1,10 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C but
--- resty.kv_router.engines and resty.kv_router.questions, which have what is about
--- engines and about questions to them.
+-- function for each of its functions.  Beside this file only body.lua, which has
+-- the functions of the request's body, engines.lua, which has those about
+-- engines, and questions.lua, which has those about questions to engines, touch
+-- ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -112,9 +113,8 @@ typedef struct {
     size_t               model_len;
     const unsigned char *allowed_data;
     size_t               allowed_len;
-    const unsigned char *path_data;
-    size_t               path_len;
     uint32_t             roles;
+    uint32_t             asked;
 } ngx_http_kv_router_names_t;
 
 typedef struct {
@@ -470,14 +470,13 @@ end
 -- Finds the request's prompt and keeps its hashes for candidates(): tokens, a
 -- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
--- all; roles: a bit for each, see ROLE_BITS; path: the path of a request that
--- is only explained, or nil.  An adapter, a salt and a model that are nil are the
--- body's; with tokens all three are those of the call before, of the body.
+-- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
+-- An adapter, a salt and a model that are nil are the body's; with tokens all three are those of the call before, of the body.
 -- Returns one of WHY, BY_POLICY: there are hashes; and what was found, which is
 -- good until the next call: form (a word), text (1: there is text to be
 -- tokenized), unserved (1: no worker serves the model), lora (the adapter, or
 -- nil).  Or nil, err: no memory.
-function _M.prompt(r, zone, lora, salt, model, allowed, roles, path, tokens, n)
+function _M.prompt(r, zone, lora, salt, model, allowed, roles, asked, tokens, n)
     local names = names_in
 
     names.lora_data = lora
@@ -488,9 +487,8 @@ function _M.prompt(r, zone, lora, salt, model, allowed, roles, path, tokens, n)
     names.model_len = len_of(model)
     names.allowed_data = allowed
     names.allowed_len = len_of(allowed)
-    names.path_data = path
-    names.path_len = len_of(path)
     names.roles = roles
+    names.asked = asked and 1 or 0
 
     local rc = C.ngx_http_kv_router_ffi_prompt(r, zone, names, tokens, n or 0,
                                                prompt_out, err_out)
