@@ -18,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
