@@ -419,7 +419,8 @@ local function ask(t, body, form, list)
 
     local entry, why, err, field = t:tokenize({
         r = fake.r, zone = fake.r, form = form or "completions",
-        request = request.new(fake.r), found = list or fleet, random = draw, engine = engines.engine(),
+        request = request.new(fake.r), found = list or fleet, random = draw,
+        engine = engines.engine(),
     })
 
     if not entry then

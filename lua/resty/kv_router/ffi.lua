@@ -427,14 +427,6 @@ local function version()
 end
 
 
--- Is the module loaded, and of this version?
-function _M.usable()
-    local ok, found = pcall(version)
-
-    return ok and found == VERSION
-end
-
-
 -- The zone of that name; raises an error when there is none: that is a mistake
 -- in the configuration, to be seen at once.
 function _M.zone(name)
