@@ -274,14 +274,14 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
             for _, body in ipairs { short, long } do
                 local length = tostring(#body)
 
-                post("with a length", body, "/", length, #body)
-                post("without one", body, "/", nil, #body)
-                post("in parts", body, "/", length, math.ceil(#body / 5))
-                post("in parts, without one", body, "/", nil,
+                post("with a length", body, "/completions", length, #body)
+                post("without one", body, "/completions", nil, #body)
+                post("in parts", body, "/completions", length, math.ceil(#body / 5))
+                post("in parts, without one", body, "/completions", nil,
                      math.ceil(#body / 5))
             end
 
-            post("byte by byte", short, "/", nil, 1)
+            post("byte by byte", short, "/completions", nil, 1)
             post("too large", long, "/small", nil, #long)
 
             -- the client leaves: nothing waits for it
@@ -347,7 +347,7 @@ load: none
 
             local chunked = "Transfer-Encoding: chunked\r\n"
             local length = "Content-Length: " .. #body .. "\r\n"
-            local sock = begin("/v1/x", length)
+            local sock = begin("/v1/completions", length)
 
             for i = 1, #body do
                 client.turns()
@@ -356,7 +356,7 @@ load: none
 
             finish("byte by byte", sock)
 
-            sock = begin("/v1/x", chunked)
+            sock = begin("/v1/completions", chunked)
 
             for i = 1, #body do
                 client.turns()
@@ -366,7 +366,7 @@ load: none
             sock:send("0\r\n\r\n")
             finish("chunk by chunk", sock)
 
-            sock = begin("/v1/x", length .. "Expect: 100-continue\r\n")
+            sock = begin("/v1/completions", length .. "Expect: 100-continue\r\n")
             ngx.say("Expect: ", (sock:receive()))
             sock:receive()
             sock:send(body)
@@ -376,7 +376,7 @@ load: none
             sock:send("800\r\n" .. ("x"):rep(2048) .. "\r\n")
             finish("a chunk too large", sock)
 
-            sock = begin("/v1/x", chunked)
+            sock = begin("/v1/completions", chunked)
             client.turns()
             sock:send("nonsense\r\n")
             finish("no chunk", sock)
@@ -386,7 +386,7 @@ load: none
             -- the client leaves: nothing waits for it
 
             for i = 1, 20 do
-                sock = begin("/v1/x", i % 2 == 0 and chunked or length)
+                sock = begin("/v1/completions", i % 2 == 0 and chunked or length)
                 client.turns()
                 sock:send("1")
                 sock:close()
@@ -412,7 +412,7 @@ afterwards: 200 2 of 2, overlap, as it came
 
 === TEST 7: a body that was read before, was changed, or comes by a redirect
 --- config
-    location = /read {
+    location = /read/completions {
         access_by_lua_block {
             ngx.req.read_body()
             router:access()
@@ -422,7 +422,7 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /changed {
+    location = /changed/completions {
         access_by_lua_block {
             router:access()
             ngx.req.set_body_data('{"prompt":[9]}')
@@ -431,7 +431,7 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /before {
+    location = /before/completions {
         access_by_lua_block {
             ngx.req.read_body()
             ngx.req.set_body_data('{"model":"new","prompt":"text"}')
@@ -441,18 +441,18 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /exec {
+    location = /exec/completions {
         access_by_lua_block {
             router:access()
-            ngx.exec("/v1/x")
+            ngx.exec("/v1/completions")
         }
     }
 
-    location = /rewritten {
-        rewrite  ^ /v1/x last;
+    location = /rewritten/completions {
+        rewrite  ^ /v1/completions last;
     }
 
-    location = /refused {
+    location = /refused/completions {
         access_by_lua_block {
             router:access()
             ngx.exit(503)
@@ -473,12 +473,12 @@ afterwards: 200 2 of 2, overlap, as it came
             local body = '{"prompt":' .. client.tokens(1, 8) .. "}"
 
             for _, path in ipairs { "read", "exec", "rewritten", "refused" } do
-                route(path, body, "/" .. path)
+                route(path, body, "/" .. path .. "/completions")
             end
 
-            ngx.print("changed: ", ask("POST", "/changed", body).body)
+            ngx.print("changed: ", ask("POST", "/changed/completions", body).body)
 
-            local answer = ask("POST", "/before", body)
+            local answer = ask("POST", "/before/completions", body)
 
             ngx.print("before: ", answer.headers["x-route"], ", ", answer.body)
             client.idle()
