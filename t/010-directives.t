@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 256;
+plan tests => repeat_each() * 274;
 
 run_tests();
 
@@ -40,6 +40,11 @@ __DATA__
                       weight=0.5 model=llama max_active=100 lora=sql,chat;
     kv_router_worker  main c unix:/tmp/engine.sock role=decode;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
+
+    kv_router_engine_header  main Authorization "Bearer 1";
+    kv_router_engine_header  main X-A b;
+    kv_router_engine_tls     main ssl_verify=off ssl_name=engine.test;
+    kv_router_engine_tls     other ssl_name=engine.test;
 
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
@@ -1201,3 +1206,81 @@ kv_router_prefix_cache "cache" is already defined
     kv_router_prefix_cache  zone=main:8m;
 --- error_log
 the shared memory zone "main" is already declared for a different use
+
+
+
+=== TEST 121: a header for engines has a name
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main "X A" secret;
+--- error_log
+invalid name "X A" of a header for engines, it must be letters, digits and "-", and none of the headers that the router sets itself
+--- no_error_log
+secret
+
+
+
+=== TEST 122: which is none of the router's own
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main content-length 5;
+--- error_log
+invalid name "content-length" of a header for engines
+
+
+
+=== TEST 123: its value begins no other header, and is not told
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main X-A "secret\nX-B: 1";
+--- error_log
+invalid value of the header "X-A" for engines, it must have no control characters
+--- no_error_log
+secret
+
+
+
+=== TEST 124: headers for engines have a bound
+--- http_config eval
+"    kv_router_zone           zone=main:16m;\n"
+. "    kv_router_engine_header  main X-A " . "a" x 3000 . ";\n"
+. "    kv_router_engine_header  main X-B " . "b" x 3000 . ";\n"
+--- error_log
+too long headers for the engines of zone "main", all of them must have 4096 bytes at most
+
+
+
+=== TEST 125: TLS to engines needs their name
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main;
+--- error_log
+"kv_router_engine_tls" directive needs "ssl_name", the name in the engines' certificates, or "ssl_verify=off"
+
+
+
+=== TEST 126: it is configured once
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_verify=off;
+    kv_router_engine_tls  main ssl_verify=off;
+--- error_log
+"kv_router_engine_tls" directive is duplicate
+
+
+
+=== TEST 127: with parameters that there are
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_certificate=a;
+--- error_log
+invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_trusted_certificate, ssl_name
+
+
+
+=== TEST 128: its file of authorities is read at start
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
+--- error_log
+nowhere.pem
