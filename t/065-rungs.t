@@ -192,6 +192,10 @@ __DATA__
             route("ids", COMPLETION, '{"prompt":[1,2,3,4]}')
             route("a set rung", COMPLETION, '{"prompt":"a"}', "remote")
 
+            -- nobody but the probe said that it is vLLM
+            route("ids that vLLM ignores", CHAT, '{"messages":[{"role":"user",'
+                  .. '"content":"Ho"}],"input_ids":[1,2,3,4]}')
+
             local q = client.stats().questions
 
             ngx.say(q.asked, " asked, ", q.kept, " kept, ", q.failed, " failed")
@@ -205,7 +209,8 @@ messages: 200 w2 2 of 2, overlap, by render
 responses: 200 w2 2 of 2, overlap, by render 
 ids: 200 w2 1 of 1, overlap, by ids 
 a set rung: 200 w2 2 of 2, overlap, by remote 
-5 asked, 1 kept, 0 failed
+ids that vLLM ignores: 200 w2 2 of 2, overlap, by render 
+6 asked, 1 kept, 0 failed
 load: none
 --- error_log
 kv_router zone "main": worker "w1": engine vllm 0.32.0, it has render and tokenize
