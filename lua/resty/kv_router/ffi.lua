@@ -458,7 +458,8 @@ end
 -- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
 -- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
--- An adapter, a salt and a model that are nil are the body's; with tokens all three are those of the call before, of the body.
+-- An adapter, a salt and a model that are nil are the body's; with tokens all
+-- three are those of the call before.
 -- Returns one of WHY, BY_POLICY: there are hashes; and what was found, which is
 -- good until the next call: form (a word), text (1: there is text to be
 -- tokenized), unserved (1: no worker serves the model), lora (the adapter, or
