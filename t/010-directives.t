@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 274;
+plan tests => repeat_each() * 276;
 
 run_tests();
 
@@ -38,7 +38,7 @@ __DATA__
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100 lora=sql,chat;
-    kv_router_worker  main c unix:/tmp/engine.sock role=decode;
+    kv_router_worker  main c unix:/tmp/engine.sock role=decode engine=sglang;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
 
     kv_router_engine_header  main Authorization "Bearer 1";
@@ -67,7 +67,8 @@ __DATA__
                 ngx.say(w.worker_id, " ", w.address, " ranks=", w.ranks,
                         " role=", w.role, " weight=", w.weight, " model=",
                         w.model, " max_active=", w.max_active, " lora=",
-                        table.concat(w.lora, "+"), " ", w.origin,
+                        table.concat(w.lora, "+"), " engine=", w.engine, " ",
+                        w.origin,
                         " load rows=", #w.load)
             end
 
@@ -81,9 +82,9 @@ __DATA__
 --- request
 GET /t
 --- response_body
-a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 lora= static load rows=1
-b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 lora=sql+chat static load rows=4
-c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 lora= static load rows=1
+a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 lora= engine=unknown static load rows=1
+b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 lora=sql+chat engine=unknown static load rows=4
+c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 lora= engine=sglang static load rows=1
 {"zone":"other","model":"llama/3.1-8b","block_size":64,"eagle":true,"max_workers":16
 --- no_error_log
 [warn]
@@ -474,6 +475,15 @@ invalid parameter "lora=a,é", it has a character that no name of an adapter has
     kv_router_worker  main a 127.0.0.1:8000 backup;
 --- error_log
 invalid parameter "backup"
+
+
+
+=== TEST 42a: a worker's parameter engine=mlc
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 engine=mlc;
+--- error_log
+invalid parameter "engine=mlc", it must be "vllm", "sglang" or "trtllm"
 
 
 

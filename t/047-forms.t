@@ -25,9 +25,10 @@ _EOC_
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", {
+                     tokenizer = "none" })
         strict = require("resty.kv_router").new("main",
-                                                { unknown_model = "404" })
+                                                { tokenizer = "none", unknown_model = "404" })
     }
 _EOC_
 

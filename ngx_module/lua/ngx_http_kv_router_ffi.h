@@ -66,7 +66,8 @@
                                                nothing */
 #define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
                                                GET */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* that nobody serves: refused */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
+                                               refused */
 
 /*
  * Where the token ids of a prompt came from; also the index of the counter in
@@ -275,8 +276,9 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
  * unknown.  *path is static; *body belongs to the request, is not terminated,
  * and is good until the next call for this request.
  *
- * NGX_DECLINED: there is nothing to ask in this way; *field, if not NULL, names
- * the field of the body for which not.  NGX_ERROR: no memory, or no body.
+ * NGX_DECLINED: there is nothing to ask in this way; if *field is not NULL, it
+ * names the field of the body which is the reason.  NGX_ERROR: no memory, or
+ * no body.
  */
 int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
     uint32_t ask, uint32_t engine, const char **path, const char **body,

@@ -563,6 +563,39 @@ has(fake.log[1], 'the field "tool_choice" of the body',
     "a field that changes the tokens: named in the log")
 
 
+-- ---- the model and its adapter ----------------------------------------------
+
+local strict = kv.new("main", { unknown_model = "404", policy = {
+    pick = function(_, ctx) state.picked_lora = ctx.request.lora; return 1 end
+} })
+
+reset { unserved = true }
+strict:access()
+is(fake.exited, 404, "a model that nobody serves: refused")
+is(state.refused, WHY.UNKNOWN_MODEL, "a model that nobody serves: counted")
+is(require "cjson".decode(fake.printed).error.code, "model_not_found",
+   "a model that nobody serves: said")
+is(state.lists, 0, "a model that nobody serves: no candidates are listed")
+
+reset { unserved = true }
+router:access()
+is(fake.exited, nil, "a model that nobody serves: any worker may have it")
+
+reset { adapter = "sql" }
+strict:access()
+is(state.picked_lora, "sql", "the adapter of the body: the policy is told")
+
+reset { adapter = "sql" }
+strict:access { lora_name = "law" }
+is(state.picked_lora, "law", "the adapter of the body: Lua's goes before")
+
+local ok, err = pcall(kv.new, "main", { unknown_model = "500" })
+
+is(ok, false, "another answer to a model that nobody serves is refused")
+has(err, '"unknown_model" must be "any" or "404", not "500"',
+    "which says what can be")
+
+
 -- ---- text without a tokenizer -----------------------------------------------
 
 local FED = { { confidence_id = 0 }, { confidence_id = 6 } }

@@ -1,10 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Beside this file only body.lua, which has
--- the functions of the request's body, engines.lua, which has those about
--- engines, and questions.lua, which has those about questions to engines, touch
--- ffi.C.
+-- function for each of its functions.  Beside this file only body.lua (of the
+-- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -463,7 +461,8 @@ end
 -- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
 -- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
--- An adapter, a salt and a model that are nil are the body's; with tokens all three are those of the call before, of the body.
+-- An adapter, a salt and a model that are nil are the body's; with tokens all
+-- three are those of the call before.
 -- Returns one of WHY, BY_POLICY: there are hashes; and what was found, which is
 -- good until the next call: form (a word), text (1: there is text to be
 -- tokenized), unserved (1: no worker serves the model), lora (the adapter, or
