@@ -40,6 +40,7 @@ local ngx = {
     end,
     now = function() return _M.time end,
     update_time = function() end,
+    md5_bin = function(s) return "md5 of " .. s end,
     print = function(s) _M.printed = _M.printed .. s end,
     exit = function(code) _M.exited = code end,
     req = {
