@@ -12,6 +12,7 @@
  *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
+ *     index prefix        the prefix cache
  *
  * One line of JSON a figure, on stdout:
  *
@@ -200,6 +201,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "worst") == 0) {
             rows_worst();
 
+        } else if (strcmp(row, "body") == 0) {
+            rows_body();
+
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
@@ -215,6 +219,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "snapshot") == 0) {
             rows_snapshot();
 
+        } else if (strcmp(row, "prefix") == 0) {
+            rows_prefix();
+
         } else {
             goto usage;
         }
@@ -225,8 +232,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [ingest] [pauses] [capacity=FILE]"
-                    " [snapshot]\n");
+                    " [worst] [beside] [body] [ingest] [pauses]"
+                    " [capacity=FILE] [snapshot] [prefix]\n");
 
     return 2;
 }

@@ -70,11 +70,13 @@ void rows_main(void);
 void rows_scale(void);
 void rows_script(const char *name, const char *file);
 void rows_worst(void);
+void rows_body(void);
 void rows_beside(void);
 void rows_ingest(void);
 void rows_capacity(const char *chat);
 void rows_snapshot(void);
 void rows_pauses(void);
+void rows_prefix(void);
 
 /* Of rows_main.c: stores all of main by events of n blocks; ns a block. */
 double rows_fill(ix_t *ix, const wl_t *w, uint32_t n);

@@ -68,6 +68,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_prefix_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_prefix_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -157,7 +164,9 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
 
     if (ngx_array_init(&kmcf->zones, cf->pool, 2,
                        sizeof(ngx_http_kv_router_zone_t *))
-        != NGX_OK)
+        != NGX_OK
+        || ngx_array_init(&kmcf->prefixes, cf->pool, 1, sizeof(void *))
+           != NGX_OK)
     {
         return NULL;
     }
@@ -328,6 +337,8 @@ ngx_http_kv_router_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
+    ngx_http_kv_router_prefix_join(cycle, &kmcf->prefixes);
+
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
@@ -444,6 +455,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     if (kmcf == NULL) {
         return;
     }
+
+    ngx_http_kv_router_prefix_leave(&kmcf->prefixes);
 
     zones = kmcf->zones.elts;
 

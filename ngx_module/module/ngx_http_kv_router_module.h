@@ -191,6 +191,7 @@ typedef struct ngx_http_kv_router_shctx_s {
 
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
+    ngx_array_t                     prefixes;  /* …_prefix_t * */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
@@ -245,6 +246,15 @@ char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+
+/* prefix caches: their directive, and a process's start and end */
+
+char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+void ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle,
+    ngx_array_t *prefixes);
+void ngx_http_kv_router_prefix_leave(ngx_array_t *prefixes);
 
 
 /* the zone: init of its shared memory, cleanup of its configuration */
