@@ -56,8 +56,8 @@
                                                cached blocks can't be told */
 #define NGX_HTTP_KV_ROUTER_ENCODED       18 /* a body with a
                                                Content-Encoding */
-#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path of which engines cache
-                                               nothing */
+#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path whose requests have no
+                                               prompt that is looked for */
 #define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
                                                GET */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
