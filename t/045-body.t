@@ -7,7 +7,7 @@ use KVRouter;
 # Engines answer with the length and the MD5 sum of the body that they got.
 
 our $Engines = engines(2, engine => <<'_EOC_');
-        location /body {
+        location ~ "^/body|/completions$" {
             client_max_body_size     64m;
             client_body_buffer_size  64m;
 
@@ -248,6 +248,7 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
 --- script
             local http2 = require "http2"
             local port = $TEST_NGINX_RAND_PORT_4
+            local path = "/v1/completions"
             local short = '{"prompt":' .. client.tokens(1, 8) .. "}"
             local long = '{"prompt":' .. client.tokens(1, 50000) .. "}"
 
@@ -274,20 +275,20 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
             for _, body in ipairs { short, long } do
                 local length = tostring(#body)
 
-                post("with a length", body, "/completions", length, #body)
-                post("without one", body, "/completions", nil, #body)
-                post("in parts", body, "/completions", length, math.ceil(#body / 5))
-                post("in parts, without one", body, "/completions", nil,
+                post("with a length", body, path, length, #body)
+                post("without one", body, path, nil, #body)
+                post("in parts", body, path, length, math.ceil(#body / 5))
+                post("in parts, without one", body, path, nil,
                      math.ceil(#body / 5))
             end
 
-            post("byte by byte", short, "/completions", nil, 1)
+            post("byte by byte", short, path, nil, 1)
             post("too large", long, "/small", nil, #long)
 
             -- the client leaves: nothing waits for it
 
             for i = 1, 20 do
-                local stream = http2.post(port, "/", i % 2 == 0 and "9" or nil)
+                local stream = http2.post(port, path, i % 2 == 0 and "9" or nil)
 
                 stream:send("1")
                 client.turns()
@@ -464,7 +465,6 @@ afterwards: 200 2 of 2, overlap, as it came
     location @again {
         access_by_lua_block { router:access() }
         add_header          x-route "$kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
-        rewrite             ^ /body break;
         proxy_pass          http://engines;
     }
 --- script

@@ -434,12 +434,12 @@ had text, and no engine can be asked for their token ids
 "prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_field
 "echo":true,"logprobs":1: 200 ? 0 of 0, unknown_field
 "truncate_prompt_tokens":null,"echo":true: 200 w2 2 of 2, overlap
-a text that is cut: 200 ? 0 of 1, no overlap
+a text that is cut: 200 ? 0 of 0, unknown_field
 a text that is filled in: 200 ? 0 of 0, unknown_field
 a chat that is cut: 200 ? 0 of 0, unknown_field
 tools that are left out, or not: 200 ? 0 of 0, unknown_field
-asked 1 times
-6 with an unknown field
+asked 0 times
+7 with an unknown field
 an effort: 200 w2 2 of 2, overlap
 none false
 load: none

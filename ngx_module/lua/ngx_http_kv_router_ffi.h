@@ -62,8 +62,8 @@
 
 #define NGX_HTTP_KV_ROUTER_ENCODED       18 /* a body with a
                                                Content-Encoding */
-#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path of which engines cache
-                                               nothing */
+#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path whose requests have no
+                                               prompt that is looked for */
 #define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
                                                GET */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
@@ -207,11 +207,13 @@ double ngx_http_kv_router_ffi_now_us(void);
 /* ---- the request path --------------------------------------------------- */
 
 /*
- * access: reads the request's body into memory or a file, as nginx does for
- * its proxies.  NGX_OK: the body is there.  NGX_AGAIN (-2): it is still to
- * come, and the next function must be called at once.  A number from 300 on:
- * the status that the request must be ended with.  If the client leaves while
- * the body is read, nginx ends the request.
+ * access: reads a body without a length of HTTP/2 or newer into memory or a
+ * file, as nginx does for its proxies: newer Lua modules refuse such a body.
+ * NGX_DECLINED: the body is of another kind, and ngx.req.read_body() must read
+ * it, which takes 2 microseconds less.  NGX_OK: the body is there.  NGX_AGAIN
+ * (-2): it is still to come, and the next function must be called at once.  A
+ * number from 300 on: the status that the request must be ended with.  If the
+ * client leaves while the body is read, nginx ends the request.
  */
 int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
 

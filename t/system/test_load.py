@@ -234,7 +234,7 @@ http {
             }
         }
 
-        location = /probe {
+        location = /probe/completions {
             access_by_lua_block   { probe:access() }
             content_by_lua_block  {
                 ngx.say('{"pid":', ngx.worker.pid(), ',"shared":',
@@ -500,7 +500,7 @@ class Soak:
         connection = http.client.HTTPConnection("127.0.0.1", self.stage.port,
                                                 timeout=PATIENCE)
         with contextlib.closing(connection):
-            connection.request("POST", "/probe", json.dumps(
+            connection.request("POST", "/probe/completions", json.dumps(
                 {"prompt": tokens}))
             response = connection.getresponse()
             data = response.read()
