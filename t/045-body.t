@@ -48,8 +48,8 @@ our $Router = <<'_EOC_';
                                   table.concat(names, " ") }, "; ")
         end
 
-        router = require("resty.kv_router").new("main")
-        telling = require("resty.kv_router").new("main", { policy = {
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
+        telling = require("resty.kv_router").new("main", { tokenizer = "none", policy = {
             pick = function(_, ctx)
                 ngx.header["x-route"] = told(ctx)
                 return 1

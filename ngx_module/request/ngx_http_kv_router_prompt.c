@@ -145,13 +145,15 @@ ngx_http_kv_router_encoded(ngx_http_request_t *r)
         for (i = 0; i < part->nelts; i++) {
 
             if (header[i].key.len == sizeof("Content-Encoding") - 1
-                && ngx_strcasecmp(header[i].lowcase_key,
-                                  (u_char *) "content-encoding")
+                && ngx_strncasecmp(header[i].key.data,
+                                   (u_char *) "Content-Encoding",
+                                   header[i].key.len)
                    == 0
                 && header[i].value.len
                 && (header[i].value.len != sizeof("identity") - 1
-                    || ngx_strcasecmp(header[i].value.data,
-                                      (u_char *) "identity")
+                    || ngx_strncasecmp(header[i].value.data,
+                                       (u_char *) "identity",
+                                       header[i].value.len)
                        != 0))
             {
                 return 1;
@@ -387,6 +389,10 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
                        kvr_form_name(ctx->form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
+
+        ctx->rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                        : NGX_HTTP_KV_ROUTER_BY_IDS;
+        ctx->rung_why = why;
 
         if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
             *err = "no memory";

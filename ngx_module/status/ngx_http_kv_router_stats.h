@@ -34,6 +34,7 @@ typedef struct {
     kvr_usage_verdict_t             verdict;   /* of the watchdog */
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;
+    kvr_rungs_found_t               rungs;     /* by probes; all 0: none yet */
 } ngx_http_kv_router_worker_t;
 
 

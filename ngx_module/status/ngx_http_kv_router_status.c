@@ -1,6 +1,8 @@
 
 /*
  * Copyright (C) the nginx-kv-router authors
+ *
+ * The metrics of a zone, in the text format of Prometheus.
  */
 
 
@@ -41,6 +43,8 @@ static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
@@ -60,79 +64,6 @@ static void ngx_http_kv_router_loads_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t field);
-
-
-ngx_int_t
-ngx_http_kv_router_status_handler(ngx_http_request_t *r)
-{
-    ngx_int_t                       rc;
-    ngx_str_t                       format;
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_http_kv_router_answer_t    *a;
-    ngx_http_kv_router_loc_conf_t  *klcf;
-
-    static ngx_str_t  allow = ngx_string("GET, HEAD");
-
-    klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
-    zone = klcf->status;
-
-    rc = ngx_http_discard_request_body(r);
-
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    a = ngx_http_kv_router_answer(r);
-    if (a == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-
-        if (ngx_http_kv_router_answer_header(r, "Allow", &allow) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_error(a, NGX_HTTP_NOT_ALLOWED,
-                                               "the status page is read by "
-                                               "GET or HEAD");
-    }
-
-    if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK
-        || (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0))
-    {
-        ngx_http_kv_router_stats_json(zone, a->gen);
-        ngx_http_kv_router_answer_write(a, "\n", 1);
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "application/json");
-    }
-
-    if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
-
-        if (ngx_http_kv_router_prometheus(r, zone, a) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "text/plain; version=0.0.4");
-    }
-
-    if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
-
-        if (ngx_http_kv_router_page(r, zone, a) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "text/html; charset=utf-8");
-    }
-
-    return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
-                                           "unknown format \"%V\": it is "
-                                           "\"json\", \"prometheus\" or "
-                                           "\"html\"", &format);
-}
 
 
 ngx_int_t
@@ -166,6 +97,10 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
+        ngx_http_kv_router_tokens_metric(&s);
+        ngx_http_kv_router_fields_metrics(&s,
+                                          ngx_http_kv_router_question_fields,
+                                          zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
                                           zone->sh);
     }
@@ -182,6 +117,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_rungs_metrics(&s);
     ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
 
@@ -404,6 +340,75 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_answer_write(s->answer, ",", 1);
         ngx_http_kv_router_label_str(s, "reason", name);
         ngx_http_kv_router_value(s, s->zone->sh->by_reason[i]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t  i;
+
+    ngx_http_kv_router_metric(s, "tokens_total", "counter",
+                              "Requests routed, by where the token ids of "
+                              "their prompts came from.");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
+        ngx_http_kv_router_labels(s, "tokens_total", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "by", ngx_http_kv_router_rung_name(i));
+        ngx_http_kv_router_value(s, s->zone->sh->by_rung[i]);
+    }
+}
+
+
+/* A worker that was not probed yet has no sample. */
+
+static void
+ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                    i, k;
+    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_worker_t  *w;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_engine", "gauge",
+                              "What engine the worker is, by the router's "
+                              "probe; always 1.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, "worker_engine", &w[i]);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "engine",
+                                     kvr_engine_name(w[i].rungs.engine));
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "version", w[i].rungs.version);
+        ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_rung", "gauge",
+                              "Whether the worker can be asked for the token "
+                              "ids of texts, by the router's probe.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        for (k = 0; k < KVR_RUNGS_MAX; k++) {
+            ngx_http_kv_router_labels(s, "worker_rung", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "rung", kvr_rungs_name(k));
+            ngx_http_kv_router_value(s, (w[i].rungs.rungs >> k) & 1);
+        }
     }
 }
 
