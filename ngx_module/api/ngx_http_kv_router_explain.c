@@ -14,7 +14,7 @@
 #include <math.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1536   /* bytes of the header */
+#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1664   /* bytes of the header */
 #define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates shown */
 
 
@@ -520,6 +520,7 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     u_char                          *p, *start, *last;
     uint32_t                         i, n, shown[NGX_HTTP_KV_ROUTER_SHOW_TOP];
     ngx_str_t                        why, value;
+    kvr_trust_view_t                 trust;
     ngx_http_kv_router_candidate_t  *c;
 
     start = ngx_pnalloc(r->pool, NGX_HTTP_KV_ROUTER_SHOW_MAX);
@@ -549,6 +550,15 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     p = ngx_slprintf(p, last, ",\"confidence\":\"%s\",\"cost\":",
                      kvr_confidence_name(c->confidence));
     p = ngx_http_kv_router_show_cost(p, last, ctx, c);
+
+    ngx_http_kv_router_echo_trust(ctx->zone,
+                                  kvr_router_holder_worker(&ctx->zone->router,
+                                                           c->holder),
+                                  c->generation, ctx->route, &trust);
+
+    p = ngx_slprintf(p, last, ",\"route\":\"%s\",\"trust\":\"%s\","
+                     "\"echoes\":[%uL,%uL]", kvr_route_name(ctx->route),
+                     kvr_trust_name(trust.state), trust.full, trust.parted);
     p = ngx_slprintf(p, last, ",\"overlap\":%uD,\"best\":%uD,\"blocks\":%uD,"
                      "\"candidates\":%uD,\"top\":[",
                      c->device, ctx->match.best, ctx->match.prompt_blocks,

@@ -9,6 +9,7 @@
 
 #include "ngx_http_kv_router_route.h"
 
+#include <wire/kvr_route.h>
 #include <wire/kvr_tokens.h>
 
 
@@ -308,6 +309,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
     ctx->prompted = 0;
     ctx->matched = 0;
+    ctx->route = kvr_route((char *) r->uri.data, r->uri.len, tokens == NULL);
     ngx_http_kv_router_prompt_drop(ctx);
 
     salt = (const char *) names->salt;
