@@ -21,7 +21,7 @@ static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_causes(
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_trust(
+static void ngx_http_kv_router_page_echoes(
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
@@ -171,7 +171,7 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
                                      "<th class=\"n\">decode blocks"
                                      "<th class=\"n\">tokens predicted"
                                      "<th class=\"n\">cached"
-                                     "<th>watchdog<th>echo<th>\n");
+                                     "<th>watchdog<th>\n");
 
     n = kvr_router_workers(&zone->router);
 
@@ -186,35 +186,59 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
             ngx_http_kv_router_page_causes(&w, a);
+            ngx_http_kv_router_page_echoes(&w, a);
         }
     }
 }
 
 
-/* Shows what is wrong with a worker's blocks, below the table. */
+/* Shows a line for each route of a worker that had an echo. */
+
+static void
+ngx_http_kv_router_page_echoes(const ngx_http_kv_router_worker_t *w,
+    ngx_http_kv_router_answer_t *a)
+{
+    ngx_uint_t               i, bad;
+    const kvr_trust_view_t  *view;
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+
+        view = &w->trust[i];
+        bad = view->state == KVR_TRUST_MISMATCH;
+
+        if (!ngx_http_kv_router_echoed(view)) {
+            continue;
+        }
+
+        ngx_http_kv_router_answer_printf(a, "<p>");
+        ngx_http_kv_router_page_str(a, w->conf.id);
+        ngx_http_kv_router_answer_printf(a, ", route %s: <span%s>%s</span>, "
+                                         "%uL echoes full, %uL parted",
+                                         kvr_route_name(i),
+                                         bad ? " class=\"bad\"" : "",
+                                         kvr_trust_name(view->state),
+                                         view->full, view->parted);
+
+        if (view->blocks) {
+            ngx_http_kv_router_answer_printf(a, ", the last one after %uD of "
+                                             "%uD blocks", view->depth,
+                                             view->blocks);
+        }
+
+        ngx_http_kv_router_answer_printf(a, "%s%s\n", bad ? ": " : "",
+                                         bad ? ngx_http_kv_router_echo_causes()
+                                             : "");
+    }
+}
+
+
+/* Shows the watchdog's verdict on a worker, below the table. */
 
 static void
 ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,
     ngx_http_kv_router_answer_t *a)
 {
-    ngx_uint_t   i;
     const char  *causes;
-
-    for (i = 0; i < KVR_ROUTES; i++) {
-
-        if (w->trust[i].state != KVR_TRUST_MISMATCH) {
-            continue;
-        }
-
-        ngx_http_kv_router_answer_printf(a, "<p><span class=\"bad\">");
-        ngx_http_kv_router_page_str(a, w->conf.id);
-        ngx_http_kv_router_answer_printf(a, "</span>: of the prompts of route "
-                                         "\"%s\" stored other blocks, the "
-                                         "last time after %uD of %uD: %s\n",
-                                         kvr_route_name(i), w->trust[i].depth,
-                                         w->trust[i].blocks,
-                                         ngx_http_kv_router_echo_causes());
-    }
 
     causes = ngx_http_kv_router_usage_causes(w->verdict);
 
@@ -273,8 +297,6 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                  w->usage.requests
                                  ? kvr_usage_verdict_name(w->verdict) : "");
 
-    ngx_http_kv_router_page_trust(w, a);
-
     ngx_http_kv_router_answer_printf(a, "<td>%s%s%s\n",
                                      w->flags & KVR_WORKER_DRAINING
                                      ? "draining " : "",
@@ -282,33 +304,6 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                      ? "truncated " : "",
                                      w->flags & KVR_WORKER_HYBRID
                                      ? "upper bounds" : "");
-}
-
-
-/* Shows the routes that had an echo. */
-
-static void
-ngx_http_kv_router_page_trust(const ngx_http_kv_router_worker_t *w,
-    ngx_http_kv_router_answer_t *a)
-{
-    ngx_uint_t               i;
-    const kvr_trust_view_t  *view;
-
-    ngx_http_kv_router_answer_printf(a, "<td>");
-
-    for (i = 0; i < KVR_ROUTES; i++) {
-        view = &w->trust[i];
-
-        if (ngx_http_kv_router_echoed(view)) {
-            ngx_http_kv_router_answer_printf(a, "<div%s>%s: %s, %uL full, %uL "
-                                             "parted</div>",
-                                             view->state == KVR_TRUST_MISMATCH
-                                             ? " class=\"bad\"" : "",
-                                             kvr_route_name(i),
-                                             kvr_trust_name(view->state),
-                                             view->full, view->parted);
-        }
-    }
 }
 
 
