@@ -375,6 +375,7 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 
     ngx_memzero(&names, sizeof(ngx_http_kv_router_names_t));
     names.roles = NGX_HTTP_KV_ROUTER_ANY_ROLE;
+    names.asked = 1;
 
     if (rc == NGX_OK) {
         rc = ngx_http_kv_router_ffi_prompt(c->request, c->zone, &names, NULL,
@@ -551,14 +552,18 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                      kvr_confidence_name(c->confidence));
     p = ngx_http_kv_router_show_cost(p, last, ctx, c);
 
-    ngx_http_kv_router_echo_trust(ctx->zone,
-                                  kvr_router_holder_worker(&ctx->zone->router,
-                                                           c->holder),
-                                  c->generation, ctx->route, &trust);
+    if (ctx->hashes) {
+        ngx_http_kv_router_echo_trust(ctx->zone,
+                                      kvr_router_holder_worker(
+                                          &ctx->zone->router, c->holder),
+                                      c->generation, ctx->route, &trust);
 
-    p = ngx_slprintf(p, last, ",\"route\":\"%s\",\"trust\":\"%s\","
-                     "\"echoes\":[%uL,%uL]", kvr_route_name(ctx->route),
-                     kvr_trust_name(trust.state), trust.full, trust.parted);
+        p = ngx_slprintf(p, last, ",\"route\":\"%s\",\"trust\":\"%s\","
+                         "\"echoes\":[%uL,%uL]", kvr_route_name(ctx->route),
+                         kvr_trust_name(trust.state), trust.full,
+                         trust.parted);
+    }
+
     p = ngx_slprintf(p, last, ",\"overlap\":%uD,\"best\":%uD,\"blocks\":%uD,"
                      "\"candidates\":%uD,\"top\":[",
                      c->device, ctx->match.best, ctx->match.prompt_blocks,

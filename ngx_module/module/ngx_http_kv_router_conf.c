@@ -40,6 +40,14 @@ static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
 };
 
 
+static const ngx_conf_enum_t  ngx_http_kv_router_engines[] = {
+    { ngx_string("vllm"), KVR_ENGINE_VLLM },
+    { ngx_string("sglang"), KVR_ENGINE_SGLANG },
+    { ngx_string("trtllm"), KVR_ENGINE_TRTLLM },
+    { ngx_null_string, 0 }
+};
+
+
 #define at(field)  ngx_http_kv_router_at(ngx_http_kv_router_zone_t, field)
 
 static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
@@ -148,6 +156,9 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
 
     { ngx_string("lora"), NGX_HTTP_KV_ROUTER_SET,
       at(lora), 0, 0, ngx_http_kv_router_worker_lora, 0 },
+
+    { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
+      at(engine), 0, 0, ngx_http_kv_router_engines, 0 },
 
     { ngx_string("salted"), NGX_HTTP_KV_ROUTER_FLAG,
       at(salted), 0, 0, NULL, 0 },

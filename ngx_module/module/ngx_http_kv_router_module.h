@@ -131,7 +131,7 @@ typedef struct {
  * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
-#define NGX_HTTP_KV_ROUTER_REASONS  16
+#define NGX_HTTP_KV_ROUTER_REASONS  24
 
 /* a worker that is asked for its load, by whichever process comes first */
 

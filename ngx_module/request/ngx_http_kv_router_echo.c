@@ -18,6 +18,9 @@
 #define NGX_HTTP_KV_ROUTER_ECHO_SLICE  300
 
 
+_Static_assert(KVR_ROUTES <= KVR_TRUST_ROUTES, "each route has a cell");
+
+
 static const kvr_worker_t *ngx_http_kv_router_echo_worker(
     ngx_http_kv_router_zone_t *zone, uint32_t number);
 static void ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone,

@@ -2,45 +2,48 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The prompt of a request, found once: its token ids, from the body or from
- * Lua, are hashed; the model and the workers that it may go to are kept.
+ * The prompt of a request, found once, by the form of the request: its token
+ * ids, from the body or from Lua, are hashed; the model, the namespaces of the
+ * cache, and the workers that it may go to are kept.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
 #include <wire/kvr_route.h>
-#include <wire/kvr_tokens.h>
 
 
-static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
-static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+static ngx_uint_t ngx_http_kv_router_bad_body(ngx_http_request_t *r,
+    kvr_prompt_t *prompt, const char *error, size_t at);
+static kvr_form_t ngx_http_kv_router_form(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
+static ngx_uint_t ngx_http_kv_router_encoded(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
+static ngx_int_t ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body);
+static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
 static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, uint64_t seed);
 
 
 /*
- * Buffers of this process, used within one call.  The buffer for the token ids
- * of a body grows to the maximum number of ids seen, which
- * kv_router_max_tokens bounds.
+ * Buffers of this process, used within one call: the tape of a body and the
+ * token ids in it.  Both grow to the maximum seen; kv_router_max_tokens bounds
+ * the ids, and the number below the tape.
  */
 
-static uint32_t     *ngx_http_kv_router_tokens;
-static size_t        ngx_http_kv_router_tokens_size;
+#define NGX_HTTP_KV_ROUTER_TAPE_MAX   65536     /* entries: 1.5 MB */
+
+static kvr_tape_t    ngx_http_kv_router_tape;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
-/*
- * Reads the body into one buffer.  If there is no body, returns
- * NGX_HTTP_KV_ROUTER_NO_BODY; if the body can't be read, returns _BAD_BODY.
- */
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_str_t *body)
 {
@@ -106,6 +109,51 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+kvr_tape_t *
+ngx_http_kv_router_get_tape(size_t len, size_t max_tokens)
+{
+    size_t       n;
+    void        *p;
+    kvr_tape_t  *tape;
+
+    tape = &ngx_http_kv_router_tape;
+
+    n = ngx_min(len / 2 + 1, max_tokens);
+
+    if (n > tape->ids_cap) {
+
+        n = ngx_min(ngx_max(n, 65536), max_tokens);
+
+        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
+
+        p = ngx_memalign(64, n * sizeof(uint32_t), ngx_cycle->log);
+        if (p == NULL) {
+            return NULL;
+        }
+
+        ngx_free(tape->ids);
+        tape->ids = p;
+        tape->ids_cap = n;
+    }
+
+    n = ngx_min(len / 2 + 3, NGX_HTTP_KV_ROUTER_TAPE_MAX);
+
+    if (n > tape->cap) {
+
+        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), ngx_cycle->log);
+        if (p == NULL) {
+            return NULL;
+        }
+
+        ngx_free(tape->entries);
+        tape->entries = p;
+        tape->cap = n;
+    }
+
+    return tape;
+}
+
+
 /*
  * Finds the token ids, the model and the salt of the body.  If the model or
  * the salt is missing, its pointer is NULL; otherwise it points into the body
@@ -117,18 +165,12 @@ static ngx_uint_t
 ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     kvr_prompt_t *prompt)
 {
-    size_t                      n;
-    uint32_t                   *p;
     ngx_str_t                   body;
     ngx_uint_t                  why;
+    kvr_tape_t                 *tape;
     ngx_http_kv_router_zone_t  *zone;
 
     zone = ctx->zone;
-
-    prompt->model = NULL;
-    prompt->salt = NULL;
-    prompt->salt_len = 0;
-    prompt->ntokens = 0;
 
     why = ngx_http_kv_router_body(r, ctx, &body);
 
@@ -136,32 +178,27 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return why;
     }
 
-    n = ngx_min(body.len / 2 + 1, zone->max_tokens);
+    tape = ngx_http_kv_router_get_tape(body.len, zone->max_tokens);
 
-    if (n > ngx_http_kv_router_tokens_size) {
-
-        n = ngx_min(ngx_max(n, 65536), zone->max_tokens);
-
-        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
-
-        p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
-        if (p == NULL) {
-            return NGX_HTTP_KV_ROUTER_TOO_LONG;
-        }
-
-        ngx_free(ngx_http_kv_router_tokens);
-        ngx_http_kv_router_tokens = p;
-        ngx_http_kv_router_tokens_size = n;
+    if (tape == NULL) {
+        return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
 
     if (!ctx->dry) {
         (void) ngx_atomic_fetch_add(&zone->sh->prompts_scanned, 1);
     }
 
-    switch (kvr_prompt_scan(prompt, (char *) body.data, body.len,
-                            ngx_http_kv_router_tokens,
-                            ngx_http_kv_router_tokens_size))
-    {
+    if (kvr_tape_scan(tape, (char *) body.data, body.len) != KVR_OK) {
+        return ngx_http_kv_router_bad_body(r, prompt, tape->error,
+                                           tape->error_at);
+    }
+
+    if (ctx->guess) {
+        ctx->form = kvr_prompt_form(tape);
+    }
+
+    switch (kvr_prompt_read(prompt, tape, ctx->form, ctx->fleet->engines)) {
+
     case KVR_OK:
 
         if (prompt->field) {
@@ -173,74 +210,235 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
             return NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD;
         }
 
-        return prompt->kind == KVR_PROMPT_NONE ? NGX_HTTP_KV_ROUTER_NO_TOKENS
-                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
+        return prompt->has_ids ? NGX_HTTP_KV_ROUTER_BY_POLICY
+                               : NGX_HTTP_KV_ROUTER_NO_TOKENS;
 
     case KVR_FULL:
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
 
     default:
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "kv_router: %s at byte %uz of the body",
-                      prompt->error, prompt->error_at);
-        prompt->model = NULL;
-
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
+        return ngx_http_kv_router_bad_body(r, prompt, prompt->error,
+                                           prompt->error_at);
     }
 }
 
 
+static ngx_uint_t
+ngx_http_kv_router_bad_body(ngx_http_request_t *r, kvr_prompt_t *prompt,
+    const char *error, size_t at)
+{
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                  "kv_router: %s at byte %uz of the body", error, at);
+
+    ngx_memzero(&prompt->model, sizeof(kvr_prompt_string_t));
+
+    return NGX_HTTP_KV_ROUTER_BAD_BODY;
+}
+
+
 /*
- * Copies the names of the workers and of the model.  If no model is named, the
- * body's model is copied.  If body is NULL, no body was searched, and the
- * model stays as it is.
+ * The form of a request.  Of a body that POST /route asks about, the argument
+ * "path" says the form; without it the body's fields do, see
+ * ngx_http_kv_router_scan().
  */
 
+static kvr_form_t
+ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_names_t *names)
+{
+    u_char      *p, *src;
+    ngx_str_t    path;
+    ngx_uint_t   asks;
+
+    path = r->uri;
+    asks = (r->method & (NGX_HTTP_POST|NGX_HTTP_PUT)) != 0;
+    ctx->guess = 0;
+
+    if (names->asked) {
+        asks = 1;
+
+        if (ngx_http_arg(r, (u_char *) "path", 4, &path) != NGX_OK) {
+            ctx->guess = 1;
+            return KVR_FORM_UNKNOWN;
+        }
+
+        p = ngx_pnalloc(r->pool, path.len);
+        if (p == NULL) {
+            return KVR_FORM_UNKNOWN;
+        }
+
+        src = path.data;
+        path.data = p;
+
+        ngx_unescape_uri(&p, &src, path.len, 0);
+
+        path.len = p - path.data;
+    }
+
+    return kvr_form(asks, (char *) path.data, path.len, ctx->fleet->engines);
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_encoded(ngx_http_request_t *r)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        header = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+
+            if (header[i].key.len == sizeof("Content-Encoding") - 1
+                && ngx_strcasecmp(header[i].lowcase_key,
+                                  (u_char *) "content-encoding")
+                   == 0
+                && header[i].value.len
+                && (header[i].value.len != sizeof("identity") - 1
+                    || ngx_strcasecmp(header[i].value.data,
+                                      (u_char *) "identity")
+                       != 0))
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * Finds the form and, in the body, what the form has.  A body without a prompt
+ * is looked at for its model only, and may be anything.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt)
+{
+    ngx_uint_t  why;
+
+    ngx_memzero(prompt, offsetof(kvr_prompt_t, model_buf));
+
+    why = ngx_http_kv_router_encoded(r)
+          ? NGX_HTTP_KV_ROUTER_ENCODED
+          : ngx_http_kv_router_scan(r, ctx, prompt);
+
+    switch (ctx->form) {
+
+    case KVR_FORM_NO_LOAD:
+        return NGX_HTTP_KV_ROUTER_NO_LOAD;
+
+    case KVR_FORM_NO_PROMPT:
+        return NGX_HTTP_KV_ROUTER_NO_PROMPT;
+
+    case KVR_FORM_UNKNOWN:
+        return why == NGX_HTTP_KV_ROUTER_NO_TOKENS
+               ? NGX_HTTP_KV_ROUTER_UNKNOWN_FORM : why;
+
+    default:
+        return why;
+    }
+}
+
+
+/* Keeps what was found in the body, for the load and for tokens from Lua. */
+
 static ngx_int_t
-ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body)
 {
-    size_t         len;
-    ngx_str_t      s;
-    const u_char  *model;
+    size_t       salt_len;
+    ngx_str_t    model, adapter, lora;
+    const char  *salt;
 
+    model.data = (u_char *) (names->model ? (char *) names->model
+                                          : body->model.data);
+    model.len = names->model ? names->model_len : body->model.len;
+
+    ngx_http_kv_router_find_adapter(ctx, &model, &adapter);
+
+    lora.data = (u_char *) body->lora.data;
+    lora.len = body->lora.len;
+
+    if (adapter.len) {
+        lora = adapter;
+    }
+
+    if (names->lora) {
+        lora.data = (u_char *) names->lora;
+        lora.len = names->lora_len;
+    }
+
+    ngx_str_null(&ctx->adapter);
+    ctx->prompt.model = NULL;
+    ctx->prompt.model_len = 0;
+    ctx->prompt.lora = NULL;
+    ctx->prompt.lora_len = 0;
+
+    if (model.data) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &model, model.data, model.len)
+            != NGX_OK
+            || ngx_http_kv_router_copy_str(r->pool, &ctx->adapter,
+                                           adapter.data, adapter.len)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.model = (char *) model.data;
+        ctx->prompt.model_len = model.len;
+    }
+
+    if (lora.len) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &lora, lora.data, lora.len)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.lora = (char *) lora.data;
+        ctx->prompt.lora_len = lora.len;
+    }
+
+    salt = names->salt ? (const char *) names->salt : body->salt.data;
+    salt_len = names->salt ? names->salt_len : body->salt.len;
+
+    ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
+                              salt_len);
+    ctx->cut = body->cut;
+    ctx->sequences = ngx_max(body->sequences, 1);
+    ctx->others = body->others;
+
+    ctx->prompt.form = ctx->form;
+    ctx->prompt.text = body->text;
+    ctx->prompt.unserved = !ngx_http_kv_router_served(ctx);
+
+    return NGX_OK;
+}
+
+
+/* Copies the names of the workers that the request may go to. */
+
+static ngx_int_t
+ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names)
+{
     ctx->roles = names->roles;
     ngx_str_null(&ctx->allowed);
 
-    if (names->allowed
-        && ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
-                                       names->allowed_len)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (names->allowed == NULL) {
+        return NGX_OK;
     }
 
-    model = names->model;
-    len = names->model_len;
-
-    if (model == NULL) {
-
-        if (body == NULL) {
-            return NGX_OK;
-        }
-
-        model = (const u_char *) body->model;
-        len = body->model_len;
-    }
-
-    ngx_str_null(&s);
-
-    if (model
-        && ngx_http_kv_router_copy_str(r->pool, &s, model, len) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    ctx->prompt.model = (char *) s.data;
-    ctx->prompt.model_len = s.len;
-
-    return NGX_OK;
+    return ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
+                                       names->allowed_len);
 }
 
 
@@ -295,10 +493,8 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err)
 {
-    size_t                     salt_len;
     ngx_uint_t                 why;
-    const char                *salt;
-    kvr_prompt_t               body, *searched;
+    kvr_prompt_t               body;
     ngx_http_kv_router_ctx_t  *ctx;
 
     ctx = ngx_http_kv_router_make_ctx(r, zone);
@@ -307,41 +503,47 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (tokens && !ctx->prompted) {
+        *err = "the body was not searched before its tokens came";
+        return NGX_ERROR;
+    }
+
     ctx->prompted = 0;
     ctx->matched = 0;
-    ctx->route = kvr_route((char *) r->uri.data, r->uri.len, tokens == NULL);
     ngx_http_kv_router_prompt_drop(ctx);
-
-    salt = (const char *) names->salt;
-    salt_len = names->salt_len;
 
     if (tokens) {
 
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router tokens from lua: %uz", ntokens);
 
-        searched = NULL;
+        kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+
+        ctx->route = kvr_route(ctx->form, false);
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     } else {
-        searched = &body;
-        why = ngx_http_kv_router_scan(r, ctx, &body);
-        tokens = ngx_http_kv_router_tokens;
+        ctx->form = ngx_http_kv_router_form(r, ctx, names);
+
+        why = ngx_http_kv_router_search(r, ctx, &body);
+        ctx->route = kvr_route(ctx->form, true);
+        tokens = body.tokens;
         ntokens = body.ntokens;
 
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router body: %s, %uz tokens",
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router body: form %s, %s, %uz tokens",
+                       kvr_form_name(ctx->form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
-        if (salt == NULL) {
-            salt = body.salt;
-            salt_len = body.salt_len;
+        if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
+            *err = "no memory";
+            return NGX_ERROR;
         }
     }
 
-    if (ngx_http_kv_router_keep_names(r, ctx, names, searched) != NGX_OK) {
+    if (ngx_http_kv_router_keep_names(r, ctx, names) != NGX_OK) {
         *err = "no memory";
         return NGX_ERROR;
     }
@@ -351,10 +553,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         ctx->prompt.why = why;
 
-    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens,
-                                       kvr_hash_seed((char *) names->lora,
-                                                     names->lora_len, salt,
-                                                     salt_len))
+    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->seed)
                != NGX_OK)
     {
         *err = "no memory";

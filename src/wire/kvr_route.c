@@ -6,45 +6,27 @@
 #include "kvr_route.h"
 
 
-/* The first ending that fits counts; the last one fits all. */
+/* As kvr_form_name(), in the order of the forms. */
 
-static const struct {
-    const char  *ending;
-    const char  *names[2];          /* by a tokenizer; ids in the body */
-} kvr_route_forms[] = {
-    { "/chat/completions",      { "chat", "chat_ids" } },
-    { "/completions",           { "completions", "completions_ids" } },
-    { "/messages",              { "messages", "messages_ids" } },
-    { "/responses",             { "responses", "responses_ids" } },
-    { "/inference/v1/generate", { "generate", "generate_ids" } },
-    { "/generate",              { "sglang_generate", "sglang_generate_ids" } },
-    { "",                       { "unknown", "unknown_ids" } }
+static const char *const  kvr_route_names[] = {
+    "unknown", "unknown_ids", "completions", "completions_ids", "chat",
+    "chat_ids", "messages", "messages_ids", "responses", "responses_ids",
+    "generate", "generate_ids", "sglang_generate", "sglang_generate_ids"
 };
 
-_Static_assert(sizeof(kvr_route_forms) / sizeof(kvr_route_forms[0]) * 2
+_Static_assert(sizeof(kvr_route_names) / sizeof(kvr_route_names[0])
                == KVR_ROUTES, "two routes for each form");
 
 
 uint32_t
-kvr_route(const char *path, size_t len, bool ids)
+kvr_route(kvr_form_t form, bool ids)
 {
-    size_t    n;
-    uint32_t  i;
-
-    for (i = 0; /* void */ ; i++) {
-        n = strlen(kvr_route_forms[i].ending);
-
-        if (n <= len
-            && memcmp(path + len - n, kvr_route_forms[i].ending, n) == 0)
-        {
-            return i * 2 + ids;
-        }
-    }
+    return (form < KVR_FORM_NO_PROMPT ? form : KVR_FORM_UNKNOWN) * 2 + ids;
 }
 
 
 const char *
 kvr_route_name(uint32_t route)
 {
-    return kvr_route_forms[route / 2].names[route % 2];
+    return kvr_route_names[route];
 }

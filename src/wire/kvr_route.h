@@ -12,19 +12,20 @@
 #define KVR_ROUTE_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "kvr_forms.h"
 
 
-#define KVR_ROUTES   14             /* routes are 0..KVR_ROUTES - 1 */
+/* Routes are 0..KVR_ROUTES - 1: two for each form that has a prompt. */
+#define KVR_ROUTES   (2 * KVR_FORM_NO_PROMPT)
 
 
 /*
- * The route of a request to this path, of which only the last segments count:
- * "/v1/chat/completions".  ids: the token ids are the body's own.
+ * The route of a request of this form; one that has no prompt counts as
+ * unknown.  ids: the token ids are the body's own.
  */
-uint32_t kvr_route(const char *path, size_t len, bool ids);
+uint32_t kvr_route(kvr_form_t form, bool ids);
 
-/* "chat", "chat_ids", …; "unknown" if the path has no form of its own. */
+/* "chat", "chat_ids", …; "unknown", "unknown_ids" */
 const char *kvr_route_name(uint32_t route);
 
 

@@ -31,6 +31,7 @@ end
 
 local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
 local ours = plain(read("lua/resty/kv_router/ffi.lua"))
+             .. plain(read("lua/resty/kv_router/questions.lua"))
 
 
 -- ---- structures -------------------------------------------------------------
@@ -41,6 +42,7 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
+                  engine = "engine_id", form = "form_id",
                   salt = "salt_data", allowed = "allowed_data" }
 
 local structs = 0

@@ -76,15 +76,16 @@ class Engine:
                 """A completion."""
                 data = self.rfile.read(int(self.headers["Content-Length"]))
                 body = {} if engine.empty else json.loads(data)
-                if body and not engine.late:
-                    engine.store(body["prompt"])
+                tokens = body.get("prompt") or body.get("input_ids")
+                if tokens and not engine.late:
+                    engine.store(tokens)
                 self.send_response(engine.status)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
                 self.wfile.write(b"{}")
-                if body and engine.late:
+                if tokens and engine.late:
                     threading.Timer(engine.late, engine.store,
-                                    (body["prompt"],)).start()
+                                    (tokens,)).start()
 
             def log_message(self, *_):  # pylint: disable=arguments-differ
                 """Says nothing."""
@@ -149,15 +150,16 @@ def prompt(blocks=BLOCKS, rest=5):
     return [rng.randrange(1 << 17) for _ in range(blocks * BLOCK_SIZE + rest)]
 
 
-def ask(worker, n=1, tokens=None, status=200, path="/v1/completions"):
+def ask(worker, n=1, tokens=None, status=200, path="/v1/completions",
+        field="prompt"):
     """So many requests to a worker; what the last one explains."""
     explained = None
     connection = http.client.HTTPConnection("127.0.0.1", at.port,
                                             timeout=PATIENCE)
-    body = tokens and json.dumps({"prompt": tokens})
+    body = tokens and json.dumps({field: tokens})
     for _ in range(n):
         connection.request("POST", path, body or json.dumps(
-            {"prompt": prompt()}), {"x-worker": worker, "x-kv-explain": "1"})
+            {field: prompt()}), {"x-worker": worker, "x-kv-explain": "1"})
         response = connection.getresponse()
         response.read()
         assert response.status == status, response.status
@@ -228,7 +230,7 @@ def full_echoes_prove():
 
 def routes_are_apart():
     """the same ids on another path are another route"""
-    ask("w1", path="/v1/chat/completions")
+    ask("w1", path="/v1/chat/completions", field="input_ids")
     assert waits("w1", full=1, route="chat_ids")["trust"] == "shadow"
     assert cell("w1")["full"] == 21
 

@@ -233,15 +233,35 @@ rings(void)
 }
 
 
+/* The names of routes are those of their forms, and with ids say so. */
+
 static void
-is_route(const char *path, bool ids, const char *name)
+routes(void)
 {
-    uint32_t  route;
+    bool         good;
+    size_t       len;
+    uint32_t     form, ids, route;
+    const char  *name;
 
-    route = kvr_route(path, strlen(path), ids);
+    good = true;
 
-    ok(route < KVR_ROUTES && strcmp(kvr_route_name(route), name) == 0,
-       "%s is of the route %s", path[0] ? path : "nothing", name);
+    for (form = 0; form < KVR_FORM_NO_PROMPT; form++) {
+        for (ids = 0; ids < 2; ids++) {
+            route = kvr_route(form, ids);
+            good = good && route < KVR_ROUTES;
+
+            name = kvr_route_name(route);
+            len = strlen(kvr_form_name(form));
+            good = good && strncmp(name, kvr_form_name(form), len) == 0
+                   && strcmp(name + len, ids ? "_ids" : "") == 0;
+        }
+    }
+
+    ok(good, "each form has two routes of its name");
+    ok(kvr_route(KVR_FORM_NO_PROMPT, true) == kvr_route(KVR_FORM_UNKNOWN, true)
+       && kvr_route(KVR_FORM_NO_LOAD, false) == kvr_route(KVR_FORM_UNKNOWN,
+                                                          false),
+       "forms without a prompt are of the unknown route");
 }
 
 
@@ -251,16 +271,7 @@ main(void)
     times();
     proofs();
     rings();
-
-    is_route("/v1/chat/completions", false, "chat");
-    is_route("/any/prefix/chat/completions", true, "chat_ids");
-    is_route("/v1/completions", true, "completions_ids");
-    is_route("/v1/messages", false, "messages");
-    is_route("/v1/responses", false, "responses");
-    is_route("/inference/v1/generate", true, "generate_ids");
-    is_route("/generate", true, "sglang_generate_ids");
-    is_route("/v1/embeddings", true, "unknown_ids");
-    is_route("", false, "unknown");
+    routes();
 
     return done();
 }

@@ -12,11 +12,13 @@
 --                         prompt of token ids takes milliseconds to decode:
 --                         fields is far cheaper
 --     model               the body's "model"; nil
---     session             header x-session-id, or the body's "session_id"; nil
+--     session             header x-session-id, or the body's "session_id", or
+--                         its "previous_response_id"; nil
 --     priority            the body's "priority", a number; 0
 --     max_tokens          the body's "max_completion_tokens" or "max_tokens";
 --                         nil
---     lora                the lora_name given to router:access(); nil
+--     lora                the lora_name given to router:access(), or else the
+--                         adapter that the body names; nil
 --     salt                the cache_salt given there, or the body's; nil
 --
 -- Values are the client's: of the right type, but nothing else is checked.
@@ -118,6 +120,7 @@ end
 
 function get.session(request)
     return headers["x-session-id"] or field(request, "session_id", "string")
+           or field(request, "previous_response_id", "string")
 end
 
 
