@@ -379,7 +379,7 @@ there is no kv_router_zone "nowhere"
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 
     upstream engines {

@@ -1,4 +1,4 @@
-# tokenizer = "remote": text becomes token ids by asking an engine.
+# tokenizer = "remote": text becomes token ids by POST /tokenize of an engine.
 
 use lib 't/lib';
 use KVRouter;
@@ -206,16 +206,16 @@ load: none
 
             client.idle()
 --- response_body
-500: 200 ? 0 of 0, tokenizer
-  asked 2 times
-404: 200 ? 0 of 0, tokenizer
-  asked 2 times
-400: 200 ? 0 of 0, tokenizer
+500: 200 ? 0 of 0, refused
   asked 1 times
-429: 200 ? 0 of 0, tokenizer
-  asked 2 times
-503: 200 ? 0 of 0, tokenizer
-  asked 2 times
+404: 200 ? 0 of 0, refused
+  asked 1 times
+400: 200 ? 0 of 0, refused
+  asked 1 times
+429: 200 ? 0 of 0, refused
+  asked 1 times
+503: 200 ? 0 of 0, refused
+  asked 1 times
 load: none
 --- no_error_log
 [error]
@@ -237,7 +237,7 @@ load: none
             route("awake", '{"prompt":"Hello"}')
             client.idle()
 --- response_body
-silent: 200 ? 0 of 0, tokenizer
+silent: 200 ? 0 of 0, budget
 awake: 200 ? 0 of 2, no overlap
 load: none
 --- error_log
@@ -457,7 +457,9 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
 
             -- a minute is over at once
             require("resty.kv_router.log").MINUTE = 0
-            loaded.mute = loaded.mute or require("resty.kv_router").new("main")
+            loaded.mute = loaded.mute
+                          or require("resty.kv_router").new("main", {
+                                 tokenizer = "none" })
             loaded.mute:access()
         }
 
@@ -470,7 +472,7 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
             route("nothing is cached", '{"prompt":"a"}', path)
             client.cache("w1", client.tokens(1, 8))
             route("ids", '{"prompt":[1,2,3,4]}', path)
-            route("another form", '{"messages":[]}', "/mute/v1/messages")
+            route("another form", '{"input":"a"}', "/mute/v1/embeddings")
             route("a text", '{"prompt":"a"}', path)
 --- response_body
 nothing is cached: 200 ? 0 of 0, no_tokens
@@ -478,7 +480,7 @@ ids: 200 w1 1 of 1, overlap
 another form: 200 ? 0 of 0, no_tokens
 a text: 200 ? 0 of 0, no_tokens
 --- error_log
-kv_router: zone "main": 2 of 4 requests of this process since the last such line had text and no tokenizer is configured: they were routed by load; set tokenizer = "remote" in kv.new()
+kv_router: zone "main": 2 of 4 requests of this process since the last such line had text, and no tokenizer is configured: they were routed by load; set tokenizer = "auto" in kv.new()
 --- no_error_log
 kv_router: zone "main": 1 of 1
 [error]

@@ -95,7 +95,7 @@ _EOC_
 
 our $Vllm = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { local_prefill = 8, timeout = 3 },
         })
@@ -274,7 +274,7 @@ no other: 503 .*load: none
 === TEST 4: SGLang: both are asked at once, with a room in common
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sglang",
                             bootstrap_ports = { p2 = 9111 } },
@@ -308,7 +308,7 @@ load: none
 === TEST 5: a sidecar is told who prefills, and a client can't tell it
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sidecar", local_prefill = 8 },
         })
@@ -487,7 +487,7 @@ load: none
     kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode;
     lua_socket_log_errors  off;
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sglang" },
         })

@@ -60,8 +60,11 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
                                     sh->nworkers
                                     * sizeof(ngx_http_kv_router_turn_t));
 
+        sh->rungs = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_rungs_t));
+
         if (sh->usage == NULL || sh->trust == NULL || sh->reports == NULL
-            || sh->turns == NULL)
+            || sh->turns == NULL || sh->rungs == NULL)
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "

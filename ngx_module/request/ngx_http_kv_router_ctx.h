@@ -96,6 +96,10 @@ typedef struct {
     ngx_str_t                       policy;
     ngx_str_t                       reason;
     ngx_uint_t                      why;
+    uint32_t                        rung;          /* where the token ids came
+                                                      from */
+    uint32_t                        rung_why;      /* why from nothing better;
+                                                      0: nothing is */
     double                          us;            /* spent deciding */
     double                          decided_us;    /* when */
     double                          first_byte_us; /* when; 0: not yet */

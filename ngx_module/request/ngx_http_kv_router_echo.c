@@ -27,6 +27,8 @@ static void ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone,
     kvr_echo_t *e, const uint64_t *hashes);
 static void ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
     const kvr_echo_t *e);
+static bool ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e);
 static void ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
     const kvr_echo_t *e, uint32_t seen);
 
@@ -224,6 +226,7 @@ static void
 ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
     const kvr_echo_t *e)
 {
+    bool             vouched;
     uint32_t         seen;
     kvr_trust_t     *t;
     kvr_trust_who_t  who;
@@ -233,11 +236,60 @@ ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
     who.generation = e->generation;
     who.epoch = e->epoch;
 
-    if (kvr_trust_add(t, who, e->route, e->depth, e->blocks, false, &seen)
+    vouched = kvr_trust_asks(t, who, e->route)
+              && ngx_http_kv_router_echo_vouched(zone, e);
+
+    if (kvr_trust_add(t, who, e->route, e->depth, e->blocks, vouched, &seen)
         == KVR_TRUST_MISMATCH)
     {
         ngx_http_kv_router_echo_warn(zone, e, seen);
     }
+}
+
+
+/*
+ * Is the route proven for another worker whose engine is of the same kind and
+ * version?
+ */
+
+static bool
+ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e)
+{
+    uint32_t             i, n, generation;
+    kvr_trust_view_t     view;
+    kvr_rungs_found_t    is, other;
+    const kvr_worker_t  *w;
+
+    if (!kvr_rungs_read(&zone->sh->rungs[e->worker], e->generation, &is)
+        || is.engine == KVR_ENGINE_UNKNOWN || is.version[0] == '\0')
+    {
+        return false;
+    }
+
+    n = ngx_min(kvr_router_workers(&zone->router), zone->sh->nworkers);
+
+    for (i = 0; i < n; i++) {
+
+        w = kvr_router_worker(&zone->router, i);
+        generation = kvr_load32(&w->generation);
+
+        if (i == e->worker || kvr_load32(&w->flags) & KVR_WORKER_DELETED) {
+            continue;
+        }
+
+        ngx_http_kv_router_echo_trust(zone, i, generation, e->route, &view);
+
+        if (view.state == KVR_TRUST_PROVEN
+            && kvr_rungs_read(&zone->sh->rungs[i], generation, &other)
+            && other.engine == is.engine
+            && ngx_strcmp(other.version, is.version) == 0)
+        {
+            return true;
+        }
+    }
+
+    return false;
 }
 
 

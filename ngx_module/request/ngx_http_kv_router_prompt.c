@@ -537,6 +537,10 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
+        ctx->rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                        : NGX_HTTP_KV_ROUTER_BY_IDS;
+        ctx->rung_why = why;
+
         if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
             *err = "no memory";
             return NGX_ERROR;

@@ -216,6 +216,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     sh = ctx->zone->sh;
 
     (void) ngx_atomic_fetch_add(&sh->requests, 1);
+    (void) ngx_atomic_fetch_add(&sh->by_rung[ctx->rung], 1);
     (void) ngx_atomic_fetch_add(&sh->prompt_blocks, ctx->match.prompt_blocks);
     (void) ngx_atomic_fetch_add(&sh->overlap_blocks,
                                 ctx->chosen->device - ctx->chosen->predicted);

@@ -124,6 +124,22 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_question_fields[] = {
+    counter(questions, "asked", "questions_total",
+            "Questions to engines for the token ids of a text."),
+    counter(questions_failed, "failed", "questions_failed_total",
+            "Of these, questions without token ids in time."),
+    counter(questions_kept, "kept", "questions_kept_total",
+            "Texts whose token ids were kept from an earlier question."),
+    counter(questions_joined, "joined", "questions_joined_total",
+            "Texts that waited for the same question of another request."),
+    counter(probes, "probes", "probes_total",
+            "Times that an engine was probed for what it can be asked for."),
+    counter(probes_failed, "probes_failed", "probes_failed_total",
+            "Of these, times that it did not answer."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
     counter(scrapes, "scrapes", "scrapes_total",
             "Times that an engine was asked for its load."),

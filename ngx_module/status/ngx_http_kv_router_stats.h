@@ -37,6 +37,7 @@ typedef struct {
     kvr_trust_view_t                trust[KVR_ROUTES];
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;
+    kvr_rungs_found_t               rungs;     /* by probes; all 0: none yet */
 } ngx_http_kv_router_worker_t;
 
 

@@ -2,47 +2,22 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The status page for Prometheus.
+ * The metrics of a zone, in the text format of Prometheus.
  */
 
 
-#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
-
-
-/* the values of a scrape: read once, written metric by metric */
-
-typedef struct {
-    ngx_uint_t                      worker;    /* index in workers */
-    ngx_http_kv_router_load_t       load;
-    kvr_report_load_t               report;    /* -1: not reported */
-} ngx_http_kv_router_rank_t;
-
-
-typedef struct {
-    ngx_http_kv_router_answer_t    *answer;
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_array_t                     workers;   /* …_worker_t */
-    ngx_array_t                     ranks;     /* …_rank_t */
-} ngx_http_kv_router_metrics_t;
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
-    const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
-    const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
-    uint64_t value);
 static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
@@ -98,6 +73,10 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
+        ngx_http_kv_router_tokens_metric(&s);
+        ngx_http_kv_router_fields_metrics(&s,
+                                          ngx_http_kv_router_question_fields,
+                                          zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
@@ -116,6 +95,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_rungs_metrics(&s);
     ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
 
@@ -176,87 +156,6 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
     }
 
     return NGX_OK;
-}
-
-
-static void
-ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *type, const char *help)
-{
-    ngx_http_kv_router_answer_printf(s->answer,
-                                     "# HELP kv_router_%s %s\n"
-                                     "# TYPE kv_router_%s %s\n",
-                                     name, help, name, type);
-}
-
-
-/*
- * Writes the name and the labels that all metrics of workers have; more labels
- * may follow.
- */
-
-static void
-ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
-    const ngx_http_kv_router_worker_t *w)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
-
-    ngx_http_kv_router_label(s, "zone", s->zone->name.data,
-                             s->zone->name.len);
-
-    if (w) {
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label_str(s, "worker", w->conf.id);
-    }
-}
-
-
-static void
-ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
-    const u_char *value, size_t len)
-{
-    size_t                        i;
-    ngx_http_kv_router_answer_t  *a;
-
-    a = s->answer;
-
-    ngx_http_kv_router_answer_printf(a, "%s=\"", name);
-
-    for (i = 0; i < len; i++) {
-
-        switch (value[i]) {
-
-        case '\\':
-        case '"':
-            ngx_http_kv_router_answer_printf(a, "\\%c", value[i]);
-            break;
-
-        case '\n':
-            ngx_http_kv_router_answer_write(a, "\\n", 2);
-            break;
-
-        default:
-            ngx_http_kv_router_answer_write(a, &value[i], 1);
-        }
-    }
-
-    ngx_http_kv_router_answer_write(a, "\"", 1);
-}
-
-
-static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *value)
-{
-    ngx_http_kv_router_label(s, name, (const u_char *) value,
-                             ngx_strlen(value));
-}
-
-
-static void
-ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
@@ -338,6 +237,75 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_answer_write(s->answer, ",", 1);
         ngx_http_kv_router_label_str(s, "reason", name);
         ngx_http_kv_router_value(s, s->zone->sh->by_reason[i]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t  i;
+
+    ngx_http_kv_router_metric(s, "tokens_total", "counter",
+                              "Requests routed, by where the token ids of "
+                              "their prompts came from.");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
+        ngx_http_kv_router_labels(s, "tokens_total", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "by", ngx_http_kv_router_rung_name(i));
+        ngx_http_kv_router_value(s, s->zone->sh->by_rung[i]);
+    }
+}
+
+
+/* A worker that was not probed yet has no sample. */
+
+static void
+ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                    i, k;
+    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_worker_t  *w;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_engine", "gauge",
+                              "What engine the worker is, by the router's "
+                              "probe; always 1.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, "worker_engine", &w[i]);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "engine",
+                                     kvr_engine_name(w[i].rungs.engine));
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "version", w[i].rungs.version);
+        ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_rung", "gauge",
+                              "Whether the worker can be asked for the token "
+                              "ids of texts, by the router's probe.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        for (k = 0; k < KVR_RUNGS_MAX; k++) {
+            ngx_http_kv_router_labels(s, "worker_rung", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "rung", kvr_rungs_name(k));
+            ngx_http_kv_router_value(s, (w[i].rungs.rungs >> k) & 1);
+        }
     }
 }
 

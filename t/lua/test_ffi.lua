@@ -4,6 +4,7 @@
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
+local engines = require "resty.kv_router.engines"
 local lib = require "resty.kv_router.ffi"
 
 local has, is = tap.has, tap.is
@@ -30,8 +31,9 @@ end
 
 
 local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
-local ours = plain(read("lua/resty/kv_router/ffi.lua"))
-             .. plain(read("lua/resty/kv_router/questions.lua"))
+local ours = plain(read("lua/resty/kv_router/ffi.lua")
+                   .. read("lua/resty/kv_router/engines.lua")
+                   .. read("lua/resty/kv_router/questions.lua"))
 
 
 -- ---- structures -------------------------------------------------------------
@@ -39,6 +41,7 @@ local ours = plain(read("lua/resty/kv_router/ffi.lua"))
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", lora = "lora_data",
+                  headers = "headers_data", name = "name_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
@@ -74,7 +77,7 @@ for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
-is(structs, 7, "structures in the header")
+is(structs, 8, "structures in the header")
 
 
 -- ---- functions --------------------------------------------------------------
@@ -101,6 +104,25 @@ for name, value in pairs(lib.WHY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name
                            .. "%s+(%d+)")), value,
        name .. " has the header's number")
+end
+
+for name, value in pairs(engines.BY) do
+    is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_BY_" .. name:upper()
+                           .. "%s+(%d+)")), value,
+       name .. " has the header's number")
+end
+
+local bits = read("src/traffic/kvr_rungs.h")
+
+for rung, forms in pairs(engines.RUNGS) do
+    for form, bit in pairs(forms) do
+        -- what a prompt of completions is, it is to SGLang's own API
+        local name = (rung .. "_" .. form:gsub("sglang_generate",
+                                               "completions")):upper()
+
+        is(tonumber(bits:match("#define KVR_RUNG_" .. name .. "%s+(0x%x+)")),
+           bit, name .. " has the header's bit")
+    end
 end
 
 local function enum(path, prefix, known)

@@ -16,6 +16,7 @@ from stage import (BLOCK_SIZE, PATIENCE, SEED, Stage, milliseconds,
 from traffic import Cache, Sequence, Stream, le64
 
 BLOCKS = 6                      # of a prompt, and some tokens more
+COMPLETIONS = "/v1/completions"
 ROUTE = "completions_ids"
 LONGEST = 2048                  # blocks of a prompt that is looked at
 FLOOD = 64                      # of the longest ones: too many at once
@@ -53,7 +54,7 @@ class Engine:
     status   of its answers
     """
 
-    def __init__(self, worker, rank=0):
+    def __init__(self, worker, rank=0, version="0.32.0"):
         self.changed = None
         self.late = 0
         self.rank = rank
@@ -72,20 +73,34 @@ class Engine:
 
             protocol_version = "HTTP/1.1"
 
+            def do_GET(self):           # pylint: disable=invalid-name
+                """The router's probe: a vLLM."""
+                answer = {"/version": {"version": version}, "/v1/models": {
+                    "data": [{"id": "m", "owned_by": "vllm"}]}}.get(self.path)
+                self.answer(200 if answer else 404, json.dumps(answer))
+
             def do_POST(self):          # pylint: disable=invalid-name
                 """A completion."""
                 data = self.rfile.read(int(self.headers["Content-Length"]))
+                if not self.path.endswith("/completions"):
+                    self.answer(404)
+                    return
                 body = {} if engine.empty else json.loads(data)
-                tokens = body.get("prompt") or body.get("input_ids")
+                tokens = body.get("prompt") or body.get(
+                    "kv_transfer_params", {}).get("prompt_token_ids")
                 if tokens and not engine.late:
                     engine.store(tokens)
-                self.send_response(engine.status)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"{}")
+                self.answer(engine.status)
                 if tokens and engine.late:
                     threading.Timer(engine.late, engine.store,
                                     (tokens,)).start()
+
+            def answer(self, status, text="{}"):
+                """Sends JSON."""
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
 
             def log_message(self, *_):  # pylint: disable=arguments-differ
                 """Says nothing."""
@@ -150,16 +165,21 @@ def prompt(blocks=BLOCKS, rest=5):
     return [rng.randrange(1 << 17) for _ in range(blocks * BLOCK_SIZE + rest)]
 
 
-def ask(worker, n=1, tokens=None, status=200, path="/v1/completions",
-        field="prompt"):
+def body_of(path, tokens):
+    """The body of a request with token ids, as vLLM has it."""
+    return json.dumps({"prompt": tokens} if path == COMPLETIONS else {
+        "messages": [], "kv_transfer_params": {"prompt_token_ids": tokens}})
+
+
+def ask(worker, n=1, tokens=None, status=200, path=COMPLETIONS):
     """So many requests to a worker; what the last one explains."""
     explained = None
     connection = http.client.HTTPConnection("127.0.0.1", at.port,
                                             timeout=PATIENCE)
-    body = tokens and json.dumps({field: tokens})
+    body = tokens and body_of(path, tokens)
     for _ in range(n):
-        connection.request("POST", path, body or json.dumps(
-            {field: prompt()}), {"x-worker": worker, "x-kv-explain": "1"})
+        connection.request("POST", path, body or body_of(path, prompt()),
+                           {"x-worker": worker, "x-kv-explain": "1"})
         response = connection.getresponse()
         response.read()
         assert response.status == status, response.status
@@ -230,7 +250,7 @@ def full_echoes_prove():
 
 def routes_are_apart():
     """the same ids on another path are another route"""
-    ask("w1", path="/v1/chat/completions", field="input_ids")
+    ask("w1", path="/v1/chat/completions")
     assert waits("w1", full=1, route="chat_ids")["trust"] == "shadow"
     assert cell("w1")["full"] == 21
 
@@ -262,6 +282,19 @@ def any_rank_will_do():
     """of a worker with several ranks the best one counts"""
     ask("ranks", 3)
     waits("ranks", full=3)
+
+
+def three_are_enough_beside_another():
+    """3 full echoes of 3 are enough where another of that version is proven"""
+    for worker in ("w1", "twin", "ranks"):
+        wait_until(f"{worker} is probed",
+                   lambda worker=worker: at.workers()[worker]["probe"][
+                       "version"], PATIENCE)
+    ask("twin", 2)
+    assert waits("twin", full=2)["trust"] == "shadow"
+    ask("twin")
+    assert waits("twin", full=3)["trust"] == "proven"
+    assert cell("ranks") == cell("ranks") | {"trust": "shadow", "full": 3}
 
 
 def nothing_is_proven_by_failures():
@@ -386,10 +419,10 @@ def a_restarted_worker_begins_anew():
     at.wait_confidence("w1", "EXACT")
     full = cell("w1")["full"]
     assert cell("w1")["trust"] == "shadow"
-    ask("w1", 19)
-    assert waits("w1", full=full + 19, parted=11)["trust"] == "shadow"
+    ask("w1", 2)
+    assert waits("w1", full=full + 2, parted=11)["trust"] == "shadow"
     ask("w1")
-    assert waits("w1", full=full + 20, parted=11)["trust"] == "proven"
+    assert waits("w1", full=full + 3, parted=11)["trust"] == "proven"
 
 
 def floods_are_sampled():
@@ -424,9 +457,9 @@ def main():
     global at
     with EchoStage("echo") as at:
         at.start_redis()
-        for worker in ("w1", "other", "gaps"):
+        for worker in ("w1", "twin", "other", "gaps"):
             engines[worker] = Engine(worker)
-        engines["ranks"] = Engine("ranks", rank=1)
+        engines["ranks"] = Engine("ranks", rank=1, version="0.31.0")
         at.start_nginx({
             worker: engine.address + (" ranks=2" if engine.rank else "")
             for worker, engine in engines.items()})
@@ -437,7 +470,7 @@ def main():
         status = at.run([
             full_echoes_prove, routes_are_apart, late_events_count,
             repeats_count, the_last_block_may_come_later, any_rank_will_do,
-            nothing_is_proven_by_failures, silence_proves_nothing,
+            three_are_enough_beside_another, nothing_is_proven_by_failures, silence_proves_nothing,
             a_degraded_worker_proves_nothing, other_tokens_are_never_proven,
             tokens_may_be_repaired, trust_can_be_lost, a_reload_keeps_it,
             killed_processes_do_no_harm, a_restarted_worker_begins_anew,

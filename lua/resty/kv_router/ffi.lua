@@ -2,7 +2,8 @@
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
 -- function for each of its functions.  Nothing else in lua/ touches ffi.C but
--- resty.kv_router.questions, which has what is about questions to engines.
+-- resty.kv_router.engines and resty.kv_router.questions, which have what is about
+-- engines and about questions to them.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -229,6 +230,10 @@ local WHY = {
     OVERLOAD = 11,
     UNKNOWN_FORM = 12,
     UNKNOWN_FIELD = 13,
+    BUDGET = 14,
+    BUSY = 15,
+    REFUSED = 16,
+    NO_RUNG = 17,
     ENCODED = 18,
     NO_PROMPT = 19,
     NO_LOAD = 20,
@@ -418,6 +423,14 @@ end
 
 local function version()
     return C.ngx_http_kv_router_ffi_version()
+end
+
+
+-- Is the module loaded, and of this version?
+function _M.usable()
+    local ok, found = pcall(version)
+
+    return ok and found == VERSION
 end
 
 

@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The status page: its location and its formats.
+ * kv_router_status: the formats that a request may ask for.
  */
 
 
