@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 238;
+plan tests => repeat_each() * 274;
 
 run_tests();
 
@@ -41,8 +41,14 @@ __DATA__
     kv_router_worker  main c unix:/tmp/engine.sock role=decode;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
 
+    kv_router_engine_header  main Authorization "Bearer 1";
+    kv_router_engine_header  main X-A b;
+    kv_router_engine_tls     main ssl_verify=off ssl_name=engine.test;
+    kv_router_engine_tls     other ssl_name=engine.test;
+
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
+    kv_router_max_body     16m;
     kv_router_stale        10s;
 --- config
     location /kv/ {
@@ -1126,3 +1132,155 @@ needs both of "ssl_certificate" and "ssl_certificate_key", or none
                      ssl_certificate_key=/nowhere/own.key;
 --- error_log
 cannot load certificate "/nowhere/own.pem"
+
+
+
+=== TEST 112: a body to be scanned is bounded
+--- http_config
+    kv_router_max_body  1025m;
+--- error_log
+"kv_router_max_body" must be 1..1073741824
+
+
+
+=== TEST 113: a prefix cache has a zone
+--- http_config
+    kv_router_prefix_cache  page_size=4;
+--- error_log
+"kv_router_prefix_cache" must have "zone" parameter
+
+
+
+=== TEST 114: its zone has a size
+--- http_config
+    kv_router_prefix_cache  zone=cache;
+--- error_log
+invalid zone size "zone=cache"
+
+
+
+=== TEST 115: which is enough
+--- http_config
+    kv_router_prefix_cache  zone=cache:1m;
+--- error_log
+zone "cache" is too small, it must have 2m at least
+
+
+
+=== TEST 116: its pages have a bound
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m page_size=513;
+--- error_log
+invalid parameter "page_size=513", it must be a number from 1 to 512
+
+
+
+=== TEST 117: its keys are of these three
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m key=text;
+--- error_log
+invalid parameter "key=text", it must be "tokens", "hashes" or "bytes"
+
+
+
+=== TEST 118: it evicts by one of these
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m evict=random;
+--- error_log
+invalid parameter "evict=random", it must be "lru", "lfu", "fifo", "mru" or "priority"
+
+
+
+=== TEST 119: a name has one prefix cache
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m;
+    kv_router_prefix_cache  zone=cache:2m;
+--- error_log
+kv_router_prefix_cache "cache" is already defined
+
+
+
+=== TEST 120: and no index has it
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_prefix_cache  zone=main:8m;
+--- error_log
+the shared memory zone "main" is already declared for a different use
+
+
+
+=== TEST 121: a header for engines has a name
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main "X A" secret;
+--- error_log
+invalid name "X A" of a header for engines, it must be letters, digits and "-", and none of the headers that the router sets itself
+--- no_error_log
+secret
+
+
+
+=== TEST 122: which is none of the router's own
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main content-length 5;
+--- error_log
+invalid name "content-length" of a header for engines
+
+
+
+=== TEST 123: its value begins no other header, and is not told
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main X-A "secret\nX-B: 1";
+--- error_log
+invalid value of the header "X-A" for engines, it must have no control characters
+--- no_error_log
+secret
+
+
+
+=== TEST 124: headers for engines have a bound
+--- http_config eval
+"    kv_router_zone           zone=main:16m;\n"
+. "    kv_router_engine_header  main X-A " . "a" x 3000 . ";\n"
+. "    kv_router_engine_header  main X-B " . "b" x 3000 . ";\n"
+--- error_log
+too long headers for the engines of zone "main", all of them must have 4096 bytes at most
+
+
+
+=== TEST 125: TLS to engines needs their name
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main;
+--- error_log
+"kv_router_engine_tls" directive needs "ssl_name", the name in the engines' certificates, or "ssl_verify=off"
+
+
+
+=== TEST 126: it is configured once
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_verify=off;
+    kv_router_engine_tls  main ssl_verify=off;
+--- error_log
+"kv_router_engine_tls" directive is duplicate
+
+
+
+=== TEST 127: with parameters that there are
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_certificate=a;
+--- error_log
+invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_trusted_certificate, ssl_name
+
+
+
+=== TEST 128: its file of authorities is read at start
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
+--- error_log
+nowhere.pem

@@ -365,24 +365,28 @@ load: none
   asked {"messages":[{"role":"user","content":"3"}]}
 /chat: 200 w2 2 of 2, overlap
   asked {"messages":[{"role":"user","content":"4"}]}
-/claude/v1/chat/completions: 200 ? 0 of 0, unknown_form
+/claude/v1/chat/completions: 200 ? 0 of 0, no_rung
   asked nothing
-/v1/messages: 200 ? 0 of 0, unknown_form
+/v1/messages: 200 ? 0 of 0, no_rung
   asked nothing
-/v1/responses: 200 ? 0 of 0, unknown_form
+/v1/responses: 200 ? 0 of 0, no_tokens
   asked nothing
 /v1/chat/completions/batch: 200 ? 0 of 0, unknown_form
   asked nothing
-/v1/embeddings: 200 ? 0 of 0, unknown_form
+/v1/embeddings: 200 ? 0 of 0, no_prompt
   asked nothing
-/generate: 200 ? 0 of 0, unknown_form
+/generate: 200 ? 0 of 0, no_tokens
   asked nothing
 ids: 200 w2 1 of 1, overlap
-6 of an unknown form, 0 without tokens
+1 of an unknown form, 2 without tokens
 overlap, 2 blocks
 load: none
---- no_error_log eval
-[qr/\[warn\](?!.* pick\(\) took )/, "[error]", "[alert]", "[emerg]"]
+--- error_log
+had text, and no engine can be asked for their token ids
+--- no_error_log
+[error]
+[alert]
+[emerg]
 
 
 
@@ -425,17 +429,17 @@ load: none
                     asked.chat_template_kwargs.enable_thinking)
             client.idle()
 --- response_body
-"truncate_prompt_tokens":4: 200 ? 0 of 0, unknown_field
+"truncate_prompt_tokens":4: 200 ? 0 of 1, no overlap
 "prompt_logprobs":0: 200 ? 0 of 0, unknown_field
 "prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_field
 "echo":true,"logprobs":1: 200 ? 0 of 0, unknown_field
 "truncate_prompt_tokens":null,"echo":true: 200 w2 2 of 2, overlap
-a text that is cut: 200 ? 0 of 0, unknown_field
+a text that is cut: 200 ? 0 of 1, no overlap
 a text that is filled in: 200 ? 0 of 0, unknown_field
 a chat that is cut: 200 ? 0 of 0, unknown_field
 tools that are left out, or not: 200 ? 0 of 0, unknown_field
-asked 0 times
-8 with an unknown field
+asked 1 times
+6 with an unknown field
 an effort: 200 w2 2 of 2, overlap
 none false
 load: none
@@ -477,7 +481,7 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
 --- response_body
 nothing is cached: 200 ? 0 of 0, no_tokens
 ids: 200 w1 1 of 1, overlap
-another form: 200 ? 0 of 0, no_tokens
+another form: 200 ? 0 of 0, no_prompt
 a text: 200 ? 0 of 0, no_tokens
 --- error_log
 kv_router: zone "main": 2 of 4 requests of this process since the last such line had text, and no tokenizer is configured: they were routed by load; set tokenizer = "auto" in kv.new()

@@ -191,7 +191,10 @@ __DATA__
             route("responses", "/v1/responses", '{"input":"x"}')
             route("ids", COMPLETION, '{"prompt":[1,2,3,4]}')
             route("a set rung", COMPLETION, '{"prompt":"a"}', "remote")
-            route("of another form", "/v1/messages", '{"messages":[]}', "remote")
+
+            -- nobody but the probe said that it is vLLM
+            route("ids that vLLM ignores", CHAT, '{"messages":[{"role":"user",'
+                  .. '"content":"Ho"}],"input_ids":[1,2,3,4]}')
 
             local q = client.stats().questions
 
@@ -206,8 +209,8 @@ messages: 200 w2 2 of 2, overlap, by render
 responses: 200 w2 2 of 2, overlap, by render 
 ids: 200 w2 1 of 1, overlap, by ids 
 a set rung: 200 w2 2 of 2, overlap, by remote 
-of another form: 200 ? 0 of 0, unknown_form, by load no_tokens
-5 asked, 1 kept, 0 failed
+ids that vLLM ignores: 200 w2 2 of 2, overlap, by render 
+6 asked, 1 kept, 0 failed
 load: none
 --- error_log
 kv_router zone "main": worker "w1": engine vllm 0.32.0, it has render and tokenize
@@ -238,6 +241,7 @@ kv_router zone "main": tokenizer = "auto": an engine is asked for the token ids 
             route("a chat", CHAT, '{"messages":[{"role":"user"}]}')
             ngx.say(dict:get("body /tokenize"))
             route("messages", "/v1/messages", '{"messages":[]}')
+            route("a set rung", "/v1/messages", '{"messages":[]}', "remote")
 
             dict:set("/tokenize", 404)
             restart()
@@ -246,7 +250,7 @@ kv_router zone "main": tokenizer = "auto": an engine is asked for the token ids 
             dict:set("asked w1 /tokenize", 0)
             dict:set("asked w2 /tokenize", 0)
             route("nothing is left", CHAT, '{"messages":[]}')
-            route("a set rung", CHAT, '{"messages":[1]}', "remote")
+            route("a set rung", CHAT, '{"messages":[]}', "remote")
             ngx.say("asked ", dict:get("asked w1 /tokenize"), " and ",
                     dict:get("asked w2 /tokenize"), " times")
 --- response_body
@@ -255,6 +259,7 @@ found sglang 0.5.23: tokenize_completions tokenize_chat; sglang 0.5.23: tokenize
 a chat: 200 w2 2 of 2, overlap, by remote no_rung
 {"messages":[{"role":"user"}]}
 messages: 200 ? 0 of 0, no_rung, by load no_rung
+a set rung: 200 ? 0 of 0, no_rung, by load no_rung
 found sglang 0.5.23: ; sglang 0.5.23: 
 nothing is left: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
@@ -271,7 +276,7 @@ requests of this process since the last such line had text, and no engine can be
 --- script
             probed(ALL)
 
-            ask("POST", CHAT, '{"messages":[1]}',
+            ask("POST", CHAT, '{"messages":[{"content":"x"}]}',
                 "Authorization: Bearer client\r\n")
             ngx.say(dict:get("key /v1/chat/completions/render"))
 
@@ -327,13 +332,13 @@ another status than 200, status 401: set its key by kv_router_engine_header
             dict:set("asked w2 /v1/chat/completions/render", 0)
 
             for i = 2, 20 do
-                ask("POST", CHAT, '{"messages":[' .. i .. "]}")
+                ask("POST", CHAT, '{"messages":[{"content":"' .. i .. '"}]}')
             end
 
             client.wait(function()
                 return not found():find("all", 1, true)
             end)
-            route("the next rung", CHAT, '{"messages":[99]}')
+            route("the next rung", CHAT, '{"messages":[{"content":"x"}]}')
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all
 a text: 200 ? 0 of 0, refused, by load refused

@@ -140,8 +140,9 @@ add_block_preprocessor(sub {
             local cjson = require "cjson"
             local long = client.tokens(1, 16)
 
-            local function route(what, body, headers)
-                local answer = ask("POST", "/v1/completions", body, headers)
+            local function route(what, body, headers, path)
+                local answer = ask("POST", path or "/v1/completions", body,
+                                   headers)
 
                 ngx.say(what, ": ", answer.status, " ", answer.body, " ",
                         answer.headers["x-route"])
@@ -285,7 +286,8 @@ no other: 503 .*load: none
 
             -- it prefills for longer than the decoder takes here
             dict:set("sleep", 0.5)
-            route("a pair", '{"input_ids":' .. long .. "}"):match("d%d")
+            route("a pair", '{"input_ids":' .. long .. "}", nil,
+                  "/v1/generate"):match("d%d")
 
             -- the prefill worker may get it a moment later
             client.wait(function() return dict:get("p2") end)
@@ -506,13 +508,13 @@ load: none
 
             local body = '{"input_ids":' .. long .. "}"
 
-            route("refused", body)
+            route("refused", body, nil, "/v1/generate")
             tell()
-            route("out", body)
+            route("out", body, nil, "/v1/generate")
 
             ask("PUT", "/kv/workers/p0", '{"role":"prefill","address":'
                 .. '"127.0.0.1:' .. "$TEST_NGINX_RAND_PORT_1" .. '"}')
-            route("it is there", body)
+            route("it is there", body, nil, "/v1/generate")
             client.idle()
             tell()
 --- response_body

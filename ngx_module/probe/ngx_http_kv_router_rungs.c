@@ -252,10 +252,10 @@ ngx_http_kv_router_probes_begin(ngx_cycle_t *cycle,
     probes->zone = zone;
     probes->automatic = automatic;
 
-    /* nginx would log each connection that fails */
+    /* nginx would log each connection that fails: the probe says so itself */
 
     probes->log = *cycle->log;
-    probes->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_CRIT);
+    probes->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_ALERT);
 
     probes->dummy.fd = (ngx_socket_t) -1;
     probes->dummy.data = probes;

@@ -6,13 +6,14 @@
 
 
 local ffi = require "ffi"
-local usable = require "resty.kv_router.ffi".usable
+local lib = require "resty.kv_router.ffi"
 
 local C = ffi.C
 local ffi_new = ffi.new
 local ffi_string = ffi.string
 local find = string.find
 local lower = string.lower
+local pcall = pcall
 
 
 ffi.cdef [[
@@ -45,6 +46,11 @@ local _M = {}
 
 local engine_out = ffi_new("ngx_http_kv_router_engine_t")
 local digest_out = ffi_new("uint64_t[2]")
+
+
+local function version()
+    return C.ngx_http_kv_router_ffi_version()
+end
 
 
 -- Where token ids came from: NGX_HTTP_KV_ROUTER_BY_... of the header.
@@ -97,7 +103,9 @@ end
 -- the processes are, or after.  Does nothing when the module is another version
 -- or not there: who uses the zone will be told.
 function _M.probe(name, automatic)
-    if usable() then
+    local ok, found = pcall(version)
+
+    if ok and found == lib.VERSION then
         C.ngx_http_kv_router_ffi_probe(name, #name, automatic and 1 or 0)
     end
 end

@@ -1,9 +1,10 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C but
--- resty.kv_router.engines and resty.kv_router.questions, which have what is about
--- engines and about questions to them.
+-- function for each of its functions.  Beside this file only body.lua, which has
+-- the functions of the request's body, engines.lua, which has those about
+-- engines, and questions.lua, which has those about questions to engines, touch
+-- ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -17,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -423,14 +424,6 @@ end
 
 local function version()
     return C.ngx_http_kv_router_ffi_version()
-end
-
-
--- Is the module loaded, and of this version?
-function _M.usable()
-    local ok, found = pcall(version)
-
-    return ok and found == VERSION
 end
 
 
