@@ -46,7 +46,7 @@ local now_us = lib.now_us
 local pcall = pcall
 local pid = ngx.worker.pid
 local print = ngx.print
-local read_body = ngx.req.read_body
+local read_body = require("resty.kv_router.body").read
 local set_current_peer = balancer.set_current_peer
 local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
@@ -448,12 +448,13 @@ local function check_given(given, name)
 end
 
 
-local function read()
-    -- newer Lua modules refuse HTTP/2 bodies of unknown length
-    local ok, refusal = pcall(read_body)
+-- Reads the body, of any HTTP version, with a length or without.  If nginx
+-- refuses the body (it is too large, or no HTTP), the request ends with nginx's
+-- status.  Yields.
+local function read(r)
+    local ok, status = read_body(r)
     if not ok then
-        limited("body", log.MINUTE, WARN,
-                "no body, routed by load: " .. tostring(refusal))
+        return ngx_exit(status)
     end
 end
 
@@ -491,7 +492,7 @@ function router:access(given)
     end
 
     check_given(given, "access")
-    read()
+    read(r)
 
     local started = now_us()
 
@@ -499,7 +500,7 @@ function router:access(given)
     self.requests = self.requests + 1
 
     local gate = self.gate
-    local req = request.new(given.lora_name, given.cache_salt)
+    local req = request.new(r, given.lora_name, given.cache_salt)
     local form, unserved = read_prompt(self, r, zone, req, given)
     local text = form ~= nil and self.tokenizer ~= nil
     local place, spent, by_load, why
@@ -576,11 +577,11 @@ function router:explain(given)
         return nil, err
     end
 
-    read()
+    read(r)
 
     given = given or NOTHING
 
-    local req = request.new(given.lora_name, given.cache_salt)
+    local req = request.new(r, given.lora_name, given.cache_salt)
     local form = read_prompt(self, r, zone, req, given, explain.asked())
     local found, none, full, why
 

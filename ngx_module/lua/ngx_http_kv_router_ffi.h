@@ -41,7 +41,8 @@
 #define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
 #define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
 #define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
-#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_tokens */
+#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_body or
+                                               kv_router_max_tokens */
 #define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
 #define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
 #define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
@@ -187,6 +188,44 @@ double ngx_http_kv_router_ffi_now_us(void);
 
 
 /* ---- the request path --------------------------------------------------- */
+
+/*
+ * access: reads the request's body into memory or a file, as nginx does for
+ * its proxies.  NGX_OK: the body is there.  NGX_AGAIN (-2): it is still to
+ * come, and the next function must be called at once.  A number from 300 on:
+ * the status that the request must be ended with.  If the client leaves while
+ * the body is read, nginx ends the request.
+ */
+int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
+
+typedef int (*ngx_http_kv_router_sem_post_pt)(void *semaphore, int n);
+typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
+
+/*
+ * access, after NGX_AGAIN: when the body is there, post(semaphore, 1) is
+ * called.  The semaphore belongs to the request from now on: free(semaphore)
+ * is called at its end.  NGX_ERROR: out of memory.
+ */
+int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
+    ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
+
+/*
+ * after ngx_http_kv_router_ffi_prompt(): a field of the JSON object that the
+ * body is, by its name, terminated: the text of its value, in the request's
+ * memory, until the body is changed.  Of a name that comes twice the last
+ * field.  NGX_DECLINED: there is no such field, no object, or no prompt was
+ * looked for.
+ */
+int ngx_http_kv_router_ffi_field(ngx_http_request_t *r, const char *name,
+    const char **data, size_t *len);
+
+/*
+ * The same for all fields, in the order of the body: the one behind *at, which
+ * is 0 at first.  Names are as they are written, escapes included.
+ * NGX_DECLINED: there are no more.
+ */
+int ngx_http_kv_router_ffi_next_field(ngx_http_request_t *r, uint32_t *at,
+    const char **name, size_t *name_len, const char **data, size_t *len);
 
 /*
  * access, after the body was read: finds the prompt's token ids, hashes their

@@ -19,8 +19,7 @@ ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
     char                      *out;
     size_t                     size;
     kvr_rc_t                   rc;
-    ngx_str_t                  body;
-    kvr_tape_t                *tape;
+    const kvr_tape_t          *tape;
     ngx_http_kv_router_ctx_t  *ctx;
 
     *field = NULL;
@@ -38,33 +37,21 @@ ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
         return NGX_DECLINED;
     }
 
-    if (ngx_http_kv_router_body(r, ctx, &body)
-        != NGX_HTTP_KV_ROUTER_BY_POLICY)
-    {
+    if (ngx_http_kv_router_body(r, ctx, 0) != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         *err = "the body can't be read";
         return NGX_ERROR;
     }
 
+    tape = &ctx->body.tape;
+
     if (ask == KVR_ASK_RENDER) {
-        *text = (char *) body.data;
-        *len = body.len;
+        *text = tape->text;
+        *len = tape->text_len;
 
         return NGX_OK;
     }
 
-    tape = ngx_http_kv_router_get_tape(body.len, ctx->zone->max_tokens);
-
-    if (tape == NULL) {
-        *err = "no memory";
-        return NGX_ERROR;
-    }
-
-    if (kvr_tape_scan(tape, (char *) body.data, body.len) != KVR_OK) {
-        *err = (char *) tape->error;
-        return NGX_ERROR;
-    }
-
-    size = body.len + KVR_QUESTION_ROOM;
+    size = tape->text_len + KVR_QUESTION_ROOM;
     out = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
                                     size);
     if (out == NULL) {
@@ -94,7 +81,7 @@ ngx_http_kv_router_ffi_answer_ids(void *data, const char *text, size_t len,
     kvr_tape_t  *tape;
     const char  *wrong;
 
-    tape = ngx_http_kv_router_get_tape(len, zone->max_tokens);
+    tape = ngx_http_kv_router_process_tape(len, zone->max_tokens);
 
     if (tape == NULL) {
         *err = "no memory";

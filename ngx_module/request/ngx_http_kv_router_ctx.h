@@ -15,6 +15,7 @@
 
 
 #include "../lua/ngx_http_kv_router_ffi.h"
+#include "ngx_http_kv_router_body.h"
 #include "ngx_http_kv_router_fleet.h"
 
 #include <wire/kvr_answer.h>
@@ -31,6 +32,7 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_BODY = 0,
+    NGX_HTTP_KV_ROUTER_BUFFER_TAPE,
     NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
@@ -53,6 +55,7 @@ typedef struct {
 
     ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 
+    ngx_http_kv_router_body_t       body;
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     uint32_t                        route;         /* of kvr_route.h */

@@ -15,8 +15,6 @@
 
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
-static ngx_uint_t ngx_http_kv_router_bad_body(ngx_http_request_t *r,
-    kvr_prompt_t *prompt, const char *error, size_t at);
 static kvr_form_t ngx_http_kv_router_form(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
 static ngx_uint_t ngx_http_kv_router_encoded(ngx_http_request_t *r);
@@ -31,127 +29,9 @@ static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, uint64_t seed);
 
 
-/*
- * Buffers of this process, used within one call: the tape of a body and the
- * token ids in it.  Both grow to the maximum seen; kv_router_max_tokens bounds
- * the ids, and the number below the tape.
- */
+/* Of this process, used within one call. */
 
-#define NGX_HTTP_KV_ROUTER_TAPE_MAX   65536     /* entries: 1.5 MB */
-
-static kvr_tape_t    ngx_http_kv_router_tape;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
-
-
-ngx_uint_t
-ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
-    ngx_str_t *body)
-{
-    u_char       *p;
-    size_t        len;
-    off_t         size;
-    ssize_t       n;
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    if (r->request_body == NULL || r->request_body->bufs == NULL) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    cl = r->request_body->bufs;
-
-    if (cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
-        body->data = cl->buf->pos;
-        body->len = cl->buf->last - cl->buf->pos;
-
-        return body->len ? NGX_HTTP_KV_ROUTER_BY_POLICY
-                         : NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    size = 0;
-
-    for ( /* void */ ; cl; cl = cl->next) {
-        size += ngx_buf_size(cl->buf);
-    }
-
-    if (size == 0) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    p = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_BODY, size);
-    if (p == NULL) {
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
-    }
-
-    body->data = p;
-    body->len = size;
-
-    for (cl = r->request_body->bufs; cl; cl = cl->next) {
-
-        b = cl->buf;
-        len = ngx_buf_size(b);
-
-        if (ngx_buf_in_memory(b)) {
-            p = ngx_cpymem(p, b->pos, len);
-            continue;
-        }
-
-        n = len ? ngx_read_file(b->file, p, len, b->file_pos) : 0;
-
-        if (n != (ssize_t) len) {
-            return NGX_HTTP_KV_ROUTER_BAD_BODY;
-        }
-
-        p += len;
-    }
-
-    return NGX_HTTP_KV_ROUTER_BY_POLICY;
-}
-
-
-kvr_tape_t *
-ngx_http_kv_router_get_tape(size_t len, size_t max_tokens)
-{
-    size_t       n;
-    void        *p;
-    kvr_tape_t  *tape;
-
-    tape = &ngx_http_kv_router_tape;
-
-    n = ngx_min(len / 2 + 1, max_tokens);
-
-    if (n > tape->ids_cap) {
-
-        n = ngx_min(ngx_max(n, 65536), max_tokens);
-
-        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
-
-        p = ngx_memalign(64, n * sizeof(uint32_t), ngx_cycle->log);
-        if (p == NULL) {
-            return NULL;
-        }
-
-        ngx_free(tape->ids);
-        tape->ids = p;
-        tape->ids_cap = n;
-    }
-
-    n = ngx_min(len / 2 + 3, NGX_HTTP_KV_ROUTER_TAPE_MAX);
-
-    if (n > tape->cap) {
-
-        p = ngx_alloc(n * sizeof(kvr_tape_entry_t), ngx_cycle->log);
-        if (p == NULL) {
-            return NULL;
-        }
-
-        ngx_free(tape->entries);
-        tape->entries = p;
-        tape->cap = n;
-    }
-
-    return tape;
-}
 
 
 /*
@@ -165,33 +45,16 @@ static ngx_uint_t
 ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     kvr_prompt_t *prompt)
 {
-    ngx_str_t                   body;
-    ngx_uint_t                  why;
-    kvr_tape_t                 *tape;
-    ngx_http_kv_router_zone_t  *zone;
+    ngx_uint_t   why;
+    kvr_tape_t  *tape;
 
-    zone = ctx->zone;
-
-    why = ngx_http_kv_router_body(r, ctx, &body);
+    why = ngx_http_kv_router_body(r, ctx, 1);
 
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         return why;
     }
 
-    tape = ngx_http_kv_router_get_tape(body.len, zone->max_tokens);
-
-    if (tape == NULL) {
-        return NGX_HTTP_KV_ROUTER_TOO_LONG;
-    }
-
-    if (!ctx->dry) {
-        (void) ngx_atomic_fetch_add(&zone->sh->prompts_scanned, 1);
-    }
-
-    if (kvr_tape_scan(tape, (char *) body.data, body.len) != KVR_OK) {
-        return ngx_http_kv_router_bad_body(r, prompt, tape->error,
-                                           tape->error_at);
-    }
+    tape = &ctx->body.tape;
 
     if (ctx->guess) {
         ctx->form = kvr_prompt_form(tape);
@@ -217,22 +80,14 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
 
     default:
-        return ngx_http_kv_router_bad_body(r, prompt, prompt->error,
-                                           prompt->error_at);
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "kv_router: %s at byte %uz of the body",
+                      prompt->error, prompt->error_at);
+
+        ngx_memzero(&prompt->model, sizeof(kvr_prompt_string_t));
+
+        return NGX_HTTP_KV_ROUTER_BAD_BODY;
     }
-}
-
-
-static ngx_uint_t
-ngx_http_kv_router_bad_body(ngx_http_request_t *r, kvr_prompt_t *prompt,
-    const char *error, size_t at)
-{
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "kv_router: %s at byte %uz of the body", error, at);
-
-    ngx_memzero(&prompt->model, sizeof(kvr_prompt_string_t));
-
-    return NGX_HTTP_KV_ROUTER_BAD_BODY;
 }
 
 

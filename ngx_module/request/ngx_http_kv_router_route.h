@@ -18,18 +18,21 @@
 
 
 /*
- * prompt: reads the body into one buffer.  If there is no body, returns
- * NGX_HTTP_KV_ROUTER_NO_BODY; if the body can't be read, returns _BAD_BODY;
- * else _BY_POLICY.
+ * body: makes ctx->body.tape the tape of the request's body, unless it is
+ * that already.  Returns an NGX_HTTP_KV_ROUTER_...: BY_POLICY if there is a
+ * tape, else the reason why there is none.
+ *
+ * ids: 1: the ids of the tape are wanted as well; they are valid until the
+ * next scan of any body.
  */
 ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t ids);
 
 /*
- * prompt: this process's tape with room for a text of len bytes and max_tokens
- * ids; what it had before is forgotten.  NULL: no memory.
+ * body: this process's tape, with room for a text of len bytes and max_tokens
+ * ids.  The ids of bodies that were scanned before are lost.  NULL: no memory.
  */
-kvr_tape_t *ngx_http_kv_router_get_tape(size_t len, size_t max_tokens);
+kvr_tape_t *ngx_http_kv_router_process_tape(size_t len, size_t max_tokens);
 
 /* prompt: makes the prompt one of less than a block; its model stays */
 void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);

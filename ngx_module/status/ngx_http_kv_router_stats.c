@@ -79,7 +79,8 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
                                 &w->generation);
 
     if (rc == KVR_OK) {
-        rc = kvr_router_said(&zone->router, slot, w->said);
+        rc = kvr_router_publisher_reason(&zone->router, slot,
+                                         w->publisher_reason);
     }
 
     if (rc == KVR_BUSY) {
@@ -323,7 +324,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(w->confidence));
     ngx_http_kv_router_gen_str(g, "reason", w->reason);
-    ngx_http_kv_router_gen_str(g, "publisher_reason", w->said);
+    ngx_http_kv_router_gen_str(g, "publisher_reason", w->publisher_reason);
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);

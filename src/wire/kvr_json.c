@@ -3,7 +3,7 @@
  */
 
 
-#include "kvr_json.h"
+#include "kvr_json_ways.h"
 #include "kvr_json_word.h"
 
 
@@ -44,6 +44,7 @@ kvr_json_unexpected(kvr_json_t *j, const char *error)
 void
 kvr_json_init(kvr_json_t *j, const char *text, size_t len)
 {
+    j->way = kvr_json_way(0);
     j->start = text;
     j->pos = text;
     j->end = text + len;
@@ -328,9 +329,7 @@ kvr_json_escape(kvr_json_t *j, const char **pos, bool *surrogates)
 bool
 kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
 {
-    bool         escaped, surrogates;
-    uint8_t      high;
-    uint64_t     w, hits, wide;
+    bool         escaped, surrogates, wide;
     const char  *p;
 
     if (kvr_json_peek(j) != '"') {
@@ -340,39 +339,10 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
     p = j->pos + 1;
     escaped = false;
     surrogates = false;
-    high = 0;
-    wide = 0;
+    wide = false;
 
     for ( ;; ) {
-
-#if (KVR_JSON_WORDS)
-
-        /* bytes below 0x20, quotes, backslashes: the lowest hit is exact */
-
-        while (j->end - p >= 8) {
-            w = kvr_json_word(p);
-
-            hits = (w - kvr_json_each(0x20)) & ~w;
-            w ^= kvr_json_each('"');
-            hits |= (w - kvr_json_each(1)) & ~w;
-            w ^= kvr_json_each('"' ^ '\\');
-            hits |= (w - kvr_json_each(1)) & ~w;
-            hits &= kvr_json_each(0x80);
-
-            wide |= kvr_json_word(p);
-
-            if (hits) {
-                p += __builtin_ctzll(hits) / 8;
-                break;
-            }
-
-            p += 8;
-        }
-
-#else
-        (void) w;
-        (void) hits;
-#endif
+        p = j->way->plain(p, j->end, &wide);
 
         if (p == j->end) {
             return kvr_json_fail(j, p, "unexpected end");
@@ -392,17 +362,13 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
             continue;
         }
 
-        if ((unsigned char) *p < 0x20) {
-            return kvr_json_fail(j, p, "a control character in a string");
-        }
-
-        high |= (uint8_t) *p++;
+        return kvr_json_fail(j, p, "a control character in a string");
     }
 
     s->data = j->pos + 1;
     s->len = p - s->data;
     s->escaped = escaped;
-    s->wide = (high & 0x80) || (wide & kvr_json_each(0x80));
+    s->wide = wide;
     s->surrogates = surrogates;
 
     j->pos = p + 1;

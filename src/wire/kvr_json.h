@@ -36,16 +36,21 @@
 #define KVR_JSON_DEPTH       64          /* levels; one bit each in a u64 */
 
 
-typedef struct {
-    const char  *start;
-    const char  *pos;
-    const char  *end;
-    uint64_t     maps;          /* bit d: level d + 1 is an object */
-    uint32_t     depth;
-    bool         first;         /* nothing was read at this level yet */
+typedef struct kvr_json_way_s  kvr_json_way_t;
 
-    const char  *error;         /* static sentence; NULL: all is well */
-    size_t       error_at;      /* byte offset */
+typedef struct {
+    const kvr_json_way_t  *way;         /* the fastest; see kvr_json_ways.h */
+    const char            *start;
+    const char            *pos;
+    const char            *end;
+    uint64_t               maps;        /* bit d: level d + 1 is an object */
+    uint32_t               depth;
+    bool                   first;       /* nothing was read at this level
+                                           yet */
+
+    const char            *error;       /* static sentence; NULL: all is
+                                           well */
+    size_t                 error_at;    /* byte offset */
 } kvr_json_t;
 
 

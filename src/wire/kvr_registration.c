@@ -132,13 +132,13 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 {
     size_t  i;
 
-    len = kvr_min(len, KVR_SAID_MAX);
+    len = kvr_min(len, KVR_REASON_MAX);
 
     for (i = 0; i < len; i++) {
-        reg->said[i] = (value[i] < 0x20 || value[i] > 0x7e) ? '?' : value[i];
+        reg->reason[i] = (value[i] < 0x20 || value[i] > 0x7e) ? '?' : value[i];
     }
 
-    reg->said[len] = '\0';
+    reg->reason[len] = '\0';
 }
 
 

@@ -23,7 +23,7 @@ typedef enum {
 } kvr_role_t;
 
 
-#define KVR_SAID_MAX         127         /* bytes of a publisher's reason */
+#define KVR_REASON_MAX       127         /* bytes of a publisher's reason */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
@@ -61,7 +61,7 @@ typedef struct {
     bool               has_pairs;       /* said of which kind */
     bool               hybrid;          /* has KV cache groups that are not
                                            indexed */
-    char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
+    char               reason[KVR_REASON_MAX + 1];  /* why its publisher
                                            is not complete, or "" */
 } kvr_registration_t;
 

@@ -4,6 +4,7 @@
 
 
 #include "kvr_tape.h"
+#include "kvr_json_ways.h"
 #include "kvr_utf8.h"
 
 
@@ -25,6 +26,7 @@ kvr_tape_init(kvr_tape_t *t, kvr_tape_entry_t *entries, uint32_t cap,
 {
     memset(t, 0, sizeof(kvr_tape_t));
 
+    t->way = kvr_json_way(0);
     t->entries = entries;
     t->cap = cap;
     t->ids = ids;
@@ -48,7 +50,7 @@ kvr_tape_put(kvr_tape_t *t, kvr_tape_kind_t kind, size_t at)
     e->len = 0;
     e->next = t->n;
     e->first = 0;
-    e->kind = (uint8_t) kind;
+    e->kind = (uint16_t) kind;
     e->flags = 0;
 
     return e;
@@ -373,6 +375,7 @@ kvr_tape_scan(kvr_tape_t *t, const char *text, size_t len)
 
     s.tape = t;
     kvr_json_init(&s.json, text, len);
+    s.json.way = t->way;
 
     do {
         kvr_tape_value(&s);

@@ -89,12 +89,14 @@ typedef struct {
     uint32_t  next;             /* index of the entry behind the whole value;
                                    of a key: behind the key's value */
     uint32_t  first;            /* ids: index of the first one in tape->ids */
-    uint8_t   kind;             /* kvr_tape_kind_t */
-    uint8_t   flags;            /* KVR_TAPE_… */
+    uint16_t  kind;             /* kvr_tape_kind_t */
+    uint16_t  flags;            /* KVR_TAPE_… */
 } kvr_tape_entry_t;
 
 
 typedef struct {
+    const kvr_json_way_t  *way;         /* the fastest; see kvr_json_ways.h */
+
     const char        *text;
     size_t             text_len;
 
@@ -126,10 +128,11 @@ void kvr_tape_init(kvr_tape_t *t, kvr_tape_entry_t *entries, uint32_t cap,
  * than the array has room for.  Both: t->error and t->error_at, and the
  * entries must not be read.
  *
- * KVR_OK: entry KVR_TAPE_ROOT is the value at the top.  If the array of entries became
- * full within a member of the value at the top, only this member has the flag
- * KVR_TAPE_CUT: its kind, at and end are right, its len is 0, and it has no
- * entries of its own; the strings in it were not checked for UTF-8.  If an
+ * KVR_OK: entry KVR_TAPE_ROOT is the value at the top.  If the array of
+ * entries became full within a member of the value at the top, only this
+ * member has the flag KVR_TAPE_CUT: its kind, at and end are right, its len is
+ * 0, and it has no entries of its own; the strings in it were not checked for
+ * UTF-8.  If an
  * array of ids does not fit into the rest of the array of ids, its entry has
  * the flag KVR_TAPE_CUT, a right len, and no ids; see kvr_tape_ids().
  */

@@ -23,7 +23,7 @@ local function reset(more)
     state = { now = 5000, prompt_rc = 0, tokens_rc = 0, rc = 0, reserve_rc = 0,
               reserved = -5, scans = 0, lists = 0, reserves = 0 }
     fake.log, fake.printed, fake.exited = {}, "", nil
-    fake.body, fake.body_read = nil, false
+    fake.body, fake.bodies = nil, 0
     fake.balancer = {}
     fake.set = {}
     fake.vars.uri = "/v1/completions"
@@ -232,7 +232,7 @@ state.version = nil
 local router = kv.new("main", { policy = "least_loaded" })
 
 router:access()
-is(fake.body_read, true, "access: the body is read")
+is(fake.bodies, 1, "access: the body is read")
 is(state.order, "1 2 0", "access: the choice is reserved, with its retries")
 is(state.policy, "least_loaded", "access: in the policy's name")
 is(state.reason, "load", "access: with its reason")
@@ -385,11 +385,10 @@ is(require "cjson".decode(fake.printed).error.code, "no_worker",
    "no worker: an error as OpenAI's API has it")
 
 reset()
-fake.body_error = "unknown length"
+fake.body_read = 413
 router:access()
-fake.body_error = nil
-is(state.order, "1 2 0", "no body can be read: routed all the same")
-has(fake.log[1], "unknown length", "no body can be read: logged")
+fake.body_read = 0
+is(fake.exited, 413, "nginx refuses the body: the request ends with its status")
 
 reset { prompt_rc = -1 }
 router:access()

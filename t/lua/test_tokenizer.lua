@@ -420,7 +420,7 @@ fake.vars = { uri = "/v1/chat", http_x_session_id = "s1", http_a_b = "c" }
 fake.body = '{"model":"m","priority":3,"max_tokens":9,"cache_salt":"salt",'
             .. '"session_id":"s2","messages":[1]}'
 
-local r = request.new("lora")
+local r = request.new(fake.r, "lora")
 
 is(r.method, "POST", "method")
 is(r.uri, "/v1/chat", "uri")
@@ -437,14 +437,14 @@ is(r.json, r.json, "once")
 is(r.nonsense, nil, "what it has not is nil")
 
 fake.vars = {}
-is(request.new().session, "s2", "session, by the body")
-is(request.new(nil, "given").salt, "given", "salt, as given")
+is(request.new(fake.r).session, "s2", "session, by the body")
+is(request.new(fake.r, nil, "given").salt, "given", "salt, as given")
 
 fake.body = '{"input":"x","previous_response_id":"resp_1"}'
-is(request.new().session, "resp_1", "session, by the response before")
+is(request.new(fake.r).session, "resp_1", "session, by the response before")
 
 fake.body = '{"model":5,"priority":"high","max_completion_tokens":7}'
-r = request.new()
+r = request.new(fake.r)
 is(r.model, nil, "a model that is no string is none")
 is(r.priority, 0, "a priority that is no number is 0")
 is(r.max_tokens, 7, "max_completion_tokens")
@@ -457,11 +457,10 @@ local file = io.open(fake.body_file, "wb")
 file:write('{"model":"on disk"}')
 file:close()
 
-is(request.new().model, "on disk", "a body in a file")
+is(request.new(fake.r).json.model, "on disk", "a body in a file")
 os.remove(fake.body_file)
-is(request.new().body, "", "a file that is gone")
-is(request.new().json, nil, "which is no JSON")
-is(request.new().model, nil, "and has no model")
+is(request.new(fake.r).body, "", "a file that is gone")
+is(request.new(fake.r).json, nil, "which is no JSON")
 
 
 tap.done()

@@ -9,6 +9,7 @@
 
 #include "tap.h"
 
+#include "wire/kvr_json_ways.h"
 #include "wire/kvr_tape.h"
 
 
@@ -372,9 +373,133 @@ test_errors(void)
 }
 
 
+/* What one implementation says of a text is what the base says. */
+
+static bool
+plain_as_base(const kvr_json_way_t *way, const kvr_json_way_t *base,
+    const char *p, const char *end)
+{
+    bool         wide, other;
+    const char  *at;
+
+    wide = false;
+    other = false;
+
+    at = way->plain(p, end, &wide);
+
+    /* a wide character behind the end may be seen, none may be missed */
+
+    return at == base->plain(p, end, &other) && wide >= other;
+}
+
+
+static bool
+ids_as_base(const kvr_json_way_t *way, const kvr_json_way_t *base,
+    const char *p, const char *end, size_t cap)
+{
+    size_t    n, m;
+    uint32_t  a[IDS], b[IDS];
+
+    n = 0;
+    m = 0;
+
+    return way->ids(p, end, a, cap, &n) == base->ids(p, end, b, cap, &m)
+           && n == m
+           && memcmp(a, b, kvr_min(n, cap) * sizeof(uint32_t)) == 0;
+}
+
+
+/*
+ * At each alignment, of each length, with each of the bytes that matter in
+ * each place.  The text ends where its memory does.
+ */
+
+static void
+test_ways(void)
+{
+    char                  *memory, *text;
+    bool                   same;
+    size_t                 way, at, len, cut, k, i;
+    const kvr_json_way_t  *base, *other;
+
+    enum { LEN = 150, TURNS = 32 };
+
+    static const char  bytes[] = "\"\\\x1f\x00\x80\xff\x20\x7f";
+    static const char  odd[] = "0 ,-.]x\t";
+
+    base = &kvr_json_way_base;
+
+    for (way = 0; (other = kvr_json_way(way)) != base; way++) {
+
+        same = true;
+
+        for (at = 0; at < TURNS; at++) {
+            for (len = 0; len < LEN; len++) {
+
+                memory = malloc(at + len + 1);
+                text = memory + at + 1;
+                memset(text, 'x', len);
+
+                same &= plain_as_base(other, base, text, text + len);
+
+                for (k = 0; k < len; k++) {
+                    text[k] = bytes[(k + len) % 8];
+                    same &= plain_as_base(other, base, text, text + len);
+                    text[k] = 'x';
+                }
+
+                free(memory);
+            }
+        }
+
+        ok(same, "%s and base find the same ends of strings", other->name);
+
+        same = true;
+
+        for (at = 0; at < 10; at++) {
+
+            memory = malloc(2 * LEN);
+
+            for (i = 0, k = at; k < LEN; i++) {
+                k += sprintf(memory + k, (i + at) % 3 ? "%u," : "%u, ",
+                             (unsigned) (i * 2654435761u
+                                         >> (i * 7 + at) % 31));
+            }
+
+            for (cut = at; cut <= LEN; cut++) {
+
+                text = malloc(cut - at + 1);
+                memcpy(text, memory + at, cut - at);
+                len = cut - at;
+
+                same &= ids_as_base(other, base, text, text + len, IDS);
+                same &= ids_as_base(other, base, text, text + len, 3);
+
+                for (k = 0; k < len; k++) {
+                    char  was = text[k];
+
+                    text[k] = odd[(k + cut) % 8];
+                    same &= ids_as_base(other, base, text, text + len, IDS);
+                    text[k] = was;
+                }
+
+                free(text);
+            }
+
+            free(memory);
+        }
+
+        ok(same, "%s and base read the same ids", other->name);
+    }
+
+    ok(kvr_json_way(way + 1) == NULL, "the last implementation is the base");
+}
+
+
 int
 main(void)
 {
+    test_ways();
     test_kinds();
     test_look_ups();
     test_bounds();

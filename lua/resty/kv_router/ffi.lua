@@ -1,8 +1,9 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C but
--- resty.kv_router.questions, which has what is about questions to engines.
+-- function for each of its functions.  Beside this file only body.lua, which has
+-- the functions of the request's body, and questions.lua, which has those about
+-- questions to engines, touch ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua

@@ -5,19 +5,14 @@
 
 
 local ffi = require "ffi"
+require "resty.kv_router.ffi"    -- declares ngx_http_request_t
 
 local C = ffi.C
 local copy = ffi.copy
 local ffi_new = ffi.new
 local ffi_string = ffi.string
-local pcall = pcall
 local tonumber = tonumber
-local typeof = ffi.typeof
 
-
-if not pcall(typeof, "ngx_http_request_t") then
-    ffi.cdef "typedef struct ngx_http_request_s  ngx_http_request_t;"
-end
 
 ffi.cdef [[
 int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
