@@ -395,7 +395,7 @@ next: true, of the session: true
             ngx.say("none: ", tostring(ask("POST", "/v1/completions", prompt(1, 18)).
                                        headers["x-kv-explain"]))
 --- response_body
-{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","tokens_by":"ids","confidence":"EXTERNAL","cost":16,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
+{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","tokens_by":"ids","confidence":"EXTERNAL","cost":16,"route":"completions_ids","trust":"shadow","echoes":[0,0],"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
 true true true
 another: nil
 none: nil

@@ -448,6 +448,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
 
     ngx_http_kv_router_judge(zone);
+    ngx_http_kv_router_echo_looks(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);

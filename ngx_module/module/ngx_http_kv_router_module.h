@@ -110,6 +110,7 @@ typedef struct {
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
     kvr_inflight_t                 *inflight;  /* this process's; NULL before
                                                   its first request */
+    kvr_echoes_t                   *echoes;    /* the same */
     struct {
         ngx_str_t                   uri;
         ngx_msec_t                  interval;  /* 0: no engine is asked */
@@ -163,6 +164,11 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    unshared;      /* the table of prompts in
                                                       flight was full */
     ngx_atomic_t                    decide_us;     /* sum */
+    ngx_atomic_t                    echoes;        /* kept for a look */
+    ngx_atomic_t                    echoes_void;   /* proved nothing */
+    ngx_atomic_t                    echoes_dropped;
+                                                   /* not kept: no room */
+    ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;
@@ -186,6 +192,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
 
     kvr_usage_t                    *usage;         /* of each worker */
+    kvr_trust_t                    *trust;         /* of each worker */
     kvr_report_t                   *reports;       /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;

@@ -58,6 +58,7 @@ typedef struct {
     ngx_http_kv_router_body_t       body;
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
+    uint32_t                        route;         /* of kvr_route.h */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;

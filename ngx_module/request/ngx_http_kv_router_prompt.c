@@ -10,6 +10,8 @@
 
 #include "ngx_http_kv_router_route.h"
 
+#include <wire/kvr_route.h>
+
 
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
@@ -374,6 +376,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
         kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
 
+        ctx->route = kvr_route(ctx->form, false);
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
@@ -381,6 +384,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         ctx->form = ngx_http_kv_router_form(r, ctx, names);
 
         why = ngx_http_kv_router_search(r, ctx, &body);
+        ctx->route = kvr_route(ctx->form, true);
         tokens = body.tokens;
         ntokens = body.ntokens;
 

@@ -569,6 +569,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                            (uint64_t) (ctx->first_byte_us - ctx->decided_us));
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
+                ngx_http_kv_router_echo(ctx);
                 ngx_http_kv_router_prefill_ended(ctx,
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }

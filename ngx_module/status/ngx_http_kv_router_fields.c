@@ -148,6 +148,19 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[] = {
+    counter(echoes, "kept", "echoes_total",
+            "Answers whose blocks are looked for in the events."),
+    counter(echoes_void, "void", "echoes_void_total",
+            "Of these, answers that proved nothing."),
+    counter(echoes_dropped, "dropped", "echoes_dropped_total",
+            "Answers that were not looked at for want of room."),
+    counter(echoes_long, "long", "echoes_long_total",
+            "Answers that were not looked at, as their prompts were too "
+            "long."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
     counter(redis_connects, "connects", "redis_connects_total",
             "Connections to Redis made."),
@@ -219,6 +232,22 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
             "Of these, tokens that the best worker had by its events."),
     counter(cached_tokens, "cached_tokens",
             "Of these, tokens that the engine said it had."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_trust_view_t, field, #field, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_trust_fields[] = {
+    counter(full, "worker_echoes_full_total",
+            "Answers all of whose blocks the engine has stored."),
+    counter(parted, "worker_echoes_parted_total",
+            "Answers of whose blocks the engine has stored others."),
+    counter(mismatches, "token_mismatch_total",
+            "Times that the trust in a route was lost, or never came."),
     ngx_http_kv_router_fields_end
 };
 

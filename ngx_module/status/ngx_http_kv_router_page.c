@@ -21,6 +21,8 @@ static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_causes(
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_page_echoes(
+    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
     ngx_http_kv_router_answer_t *a);
@@ -195,7 +197,48 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
             ngx_http_kv_router_page_causes(&w, a);
+            ngx_http_kv_router_page_echoes(&w, a);
         }
+    }
+}
+
+
+/* Shows a line for each route of a worker that had an echo. */
+
+static void
+ngx_http_kv_router_page_echoes(const ngx_http_kv_router_worker_t *w,
+    ngx_http_kv_router_answer_t *a)
+{
+    ngx_uint_t               i, bad;
+    const kvr_trust_view_t  *view;
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+
+        view = &w->trust[i];
+        bad = view->state == KVR_TRUST_MISMATCH;
+
+        if (!ngx_http_kv_router_echoed(view)) {
+            continue;
+        }
+
+        ngx_http_kv_router_answer_printf(a, "<p>");
+        ngx_http_kv_router_page_str(a, w->conf.id);
+        ngx_http_kv_router_answer_printf(a, ", route %s: <span%s>%s</span>, "
+                                         "%uL echoes full, %uL parted",
+                                         kvr_route_name(i),
+                                         bad ? " class=\"bad\"" : "",
+                                         kvr_trust_name(view->state),
+                                         view->full, view->parted);
+
+        if (view->blocks) {
+            ngx_http_kv_router_answer_printf(a, ", the last one after %uD of "
+                                             "%uD blocks", view->depth,
+                                             view->blocks);
+        }
+
+        ngx_http_kv_router_answer_printf(a, "%s%s\n", bad ? ": " : "",
+                                         bad ? ngx_http_kv_router_echo_causes()
+                                             : "");
     }
 }
 

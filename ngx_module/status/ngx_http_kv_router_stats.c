@@ -4,8 +4,8 @@
  */
 
 
+#include "../request/ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
-#include "../lua/ngx_http_kv_router_ffi.h"
 #include "ngx_http_kv_router_watch.h"
 
 
@@ -18,6 +18,8 @@ static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_field_t *f, yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
+static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
+    yajl_gen g);
 static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
@@ -88,6 +90,7 @@ ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
 {
+    uint32_t             i;
     uint64_t             now, expires;
     kvr_rc_t             rc;
     const kvr_worker_t  *s;
@@ -120,6 +123,11 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
                    &w->verdict);
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+        ngx_http_kv_router_echo_trust(zone, slot, w->generation, i,
+                                      &w->trust[i]);
+    }
 
     ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
     kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
@@ -299,6 +307,47 @@ ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
 }
 
 
+ngx_uint_t
+ngx_http_kv_router_echoed(const kvr_trust_view_t *view)
+{
+    return view->full || view->parted;
+}
+
+
+/* an object for each route that had an echo */
+
+static void
+ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
+{
+    ngx_uint_t               i;
+    const kvr_trust_view_t  *view;
+
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+        view = &w->trust[i];
+
+        if (!ngx_http_kv_router_echoed(view)) {
+            continue;
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_str(g, "route", kvr_route_name(i));
+        ngx_http_kv_router_gen_str(g, "trust", kvr_trust_name(view->state));
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_trust_fields, view,
+                                       g);
+
+        /* the last one: after so many of its blocks */
+
+        ngx_http_kv_router_gen_u64(g, "parted_after", view->depth);
+        ngx_http_kv_router_gen_u64(g, "parted_blocks", view->blocks);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
 void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
@@ -378,6 +427,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_gen_str(g, "watchdog",
                                kvr_usage_verdict_name(w->verdict));
+
+    ngx_http_kv_router_gen_key(g, "echo");
+    ngx_http_kv_router_trust_json(w, g);
 
     ngx_http_kv_router_ranks_json(zone, w, "load",
                                   ngx_http_kv_router_load_fields, g);
@@ -547,6 +599,12 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
         ngx_http_kv_router_object_json("questions",
                                        ngx_http_kv_router_question_fields,
+                                       zone->sh, g);
+    }
+
+    if (zone->sh) {
+        ngx_http_kv_router_object_json("echoes",
+                                       ngx_http_kv_router_echo_fields,
                                        zone->sh, g);
     }
 

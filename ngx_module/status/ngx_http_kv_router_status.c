@@ -6,39 +6,12 @@
  */
 
 
-#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
-
-
-/* the values of a scrape: read once, written metric by metric */
-
-typedef struct {
-    ngx_uint_t                      worker;    /* index in workers */
-    ngx_http_kv_router_load_t       load;
-    kvr_report_load_t               report;    /* -1: not reported */
-} ngx_http_kv_router_rank_t;
-
-
-typedef struct {
-    ngx_http_kv_router_answer_t    *answer;
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_array_t                     workers;   /* …_worker_t */
-    ngx_array_t                     ranks;     /* …_rank_t */
-} ngx_http_kv_router_metrics_t;
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
-    const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
-    const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
-    uint64_t value);
 static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
@@ -54,6 +27,9 @@ static void ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s,
 static void ngx_http_kv_router_counters_metrics(
     ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_field_t *f,
     size_t offset);
+static void ngx_http_kv_router_trust_metrics(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_route_labels(ngx_http_kv_router_metrics_t *s,
+    const char *name, const ngx_http_kv_router_worker_t *w, uint32_t route);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
 static void ngx_http_kv_router_health_metrics(
@@ -102,6 +78,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_question_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
                                           zone->sh);
     }
 
@@ -178,87 +156,6 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
     }
 
     return NGX_OK;
-}
-
-
-static void
-ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *type, const char *help)
-{
-    ngx_http_kv_router_answer_printf(s->answer,
-                                     "# HELP kv_router_%s %s\n"
-                                     "# TYPE kv_router_%s %s\n",
-                                     name, help, name, type);
-}
-
-
-/*
- * Writes the name and the labels that all metrics of workers have; more labels
- * may follow.
- */
-
-static void
-ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
-    const ngx_http_kv_router_worker_t *w)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
-
-    ngx_http_kv_router_label(s, "zone", s->zone->name.data,
-                             s->zone->name.len);
-
-    if (w) {
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label_str(s, "worker", w->conf.id);
-    }
-}
-
-
-static void
-ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
-    const u_char *value, size_t len)
-{
-    size_t                        i;
-    ngx_http_kv_router_answer_t  *a;
-
-    a = s->answer;
-
-    ngx_http_kv_router_answer_printf(a, "%s=\"", name);
-
-    for (i = 0; i < len; i++) {
-
-        switch (value[i]) {
-
-        case '\\':
-        case '"':
-            ngx_http_kv_router_answer_printf(a, "\\%c", value[i]);
-            break;
-
-        case '\n':
-            ngx_http_kv_router_answer_write(a, "\\n", 2);
-            break;
-
-        default:
-            ngx_http_kv_router_answer_write(a, &value[i], 1);
-        }
-    }
-
-    ngx_http_kv_router_answer_write(a, "\"", 1);
-}
-
-
-static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *value)
-{
-    ngx_http_kv_router_label(s, name, (const u_char *) value,
-                             ngx_strlen(value));
-}
-
-
-static void
-ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
@@ -528,6 +425,8 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         }
     }
 
+    ngx_http_kv_router_trust_metrics(s);
+
     ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
                                    "Events that are not for the index.",
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
@@ -607,6 +506,66 @@ ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
                 ngx_http_kv_router_field(f, (u_char *) &w[i] + offset));
         }
     }
+}
+
+
+/* A route without an echo has no sample: few routes of the many are used. */
+
+static void
+ngx_http_kv_router_trust_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                         i, k, state;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_trust", "gauge",
+                              "Whether the engine computes the token ids that "
+                              "are hashed here, as its echoes show: 1 for the "
+                              "state that the route is in.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_ROUTES; k++) {
+            for (state = 0; ngx_http_kv_router_echoed(&w[i].trust[k])
+                            && state < KVR_TRUST_STATES; state++)
+            {
+                ngx_http_kv_router_route_labels(s, "worker_trust", &w[i], k);
+                ngx_http_kv_router_answer_write(s->answer, ",", 1);
+                ngx_http_kv_router_label_str(s, "state",
+                                             kvr_trust_name(state));
+                ngx_http_kv_router_value(s, state == w[i].trust[k].state);
+            }
+        }
+    }
+
+    for (f = ngx_http_kv_router_trust_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            for (k = 0; k < KVR_ROUTES; k++) {
+
+                if (!ngx_http_kv_router_echoed(&w[i].trust[k])) {
+                    continue;
+                }
+
+                ngx_http_kv_router_route_labels(s, f->metric, &w[i], k);
+                ngx_http_kv_router_value(s,
+                    ngx_http_kv_router_field(f, &w[i].trust[k]));
+            }
+        }
+    }
+}
+
+
+static void
+ngx_http_kv_router_route_labels(ngx_http_kv_router_metrics_t *s,
+    const char *name, const ngx_http_kv_router_worker_t *w, uint32_t route)
+{
+    ngx_http_kv_router_labels(s, name, w);
+    ngx_http_kv_router_answer_write(s->answer, ",", 1);
+    ngx_http_kv_router_label_str(s, "route", kvr_route_name(route));
 }
 
 
