@@ -90,8 +90,8 @@ void kvr_answer_gap(kvr_answer_t *a);
 
 /*
  * The figures found until now.  Of several objects with the same figure the
- * last one counts; with SGLang's generate, whose answer to several prompts has an
- * object for each, the first one.  False: nothing was found.
+ * last one counts; with SGLang's generate, whose answer to several prompts has
+ * an object for each, the first one.  False: nothing was found.
  */
 bool kvr_answer_usage(const kvr_answer_t *a, kvr_answer_usage_t *usage);
 
