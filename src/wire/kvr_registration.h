@@ -12,6 +12,7 @@
 
 #include "../core/kvr_contract.h"
 #include "kvr_adapters.h"
+#include "kvr_forms.h"
 #include "kvr_keys.h"
 
 
@@ -48,7 +49,7 @@ typedef struct {
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
     uint32_t    salted;                         /* kvr_decoder_salted() */
-    uint32_t    spare;
+    uint32_t    engine;                         /* kvr_engine_kind_t */
 } kvr_worker_conf_t;
 
 
