@@ -62,9 +62,11 @@ def models():
 
 
 def comparable(case):
-    """Whether a case has one prompt, whose cached tokens the answer says."""
-    return (len(case["sequences"]) == 1 and case["usage"]
-            and case["usage"]["cached"] is not None and "before" not in case)
+    """Whether a case has one prompt and one choice, and the answer says how
+    much of it was cached."""
+    return ([sequence["times"] for sequence in case["sequences"]] == [1]
+            and case["usage"] and case["usage"]["cached"] is not None
+            and "before" not in case)
 
 
 class Answer:
