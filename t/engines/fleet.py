@@ -234,6 +234,8 @@ class Fleet(stage.Stage):
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
         put(r'tokenizer = "\w+",', f'tokenizer = "{self.model.tokenizer}", '
             'explain = true, pin = true,')
+        # vLLM and SGLang have a path of their own each, for token ids
+        put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here
         put(r"router:access\(\)",
             "router:access { lora_name = ngx.var.http_x_lora }")
