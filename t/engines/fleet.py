@@ -70,12 +70,11 @@ class Model:
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
                  hybrid=False, adapters=(), files=None, version=VLLM,
-                 computed=1, served="tiny", tokenizer="remote"):
+                 computed=1, served="tiny"):
         self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
-        self.tokenizer = tokenizer      # of kv.new
         self.served = served            # the name that requests have
         self.computed = computed        # tokens of a prompt, at its end, that
                                         # are never taken from the cache
@@ -232,8 +231,8 @@ class Fleet(stage.Stage):
         put(r"\nhttp \{\n", "\nhttp {\n" + "".join(
             f"    {name}_temp_path {name};\n" for name in TEMP_PATHS)
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
-        put(r'tokenizer = "\w+",', f'tokenizer = "{self.model.tokenizer}", '
-            'explain = true, pin = true,')
+        put(r'policy = "kv_cost",',
+            'policy = "kv_cost", explain = true, pin = true,')
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here

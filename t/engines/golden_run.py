@@ -51,7 +51,7 @@ def models():
     asked = [word for word in options if word != "--enable-scale-out"]
     return [("vllm", Vllm, Model(
                 "golden, vLLM, render", *options, files="golden",
-                served=MODEL, tokenizer="render")),
+                served=MODEL)),
             ("vllm", Vllm, Model(
                 "golden, vLLM, tokenize", *asked, files="golden",
                 served=MODEL)),
