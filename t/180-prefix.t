@@ -316,6 +316,9 @@ true true 1
             ngx.say(cache:match({ -1 }))
             ngx.say(cache:insert({ 1, 2 }, { 1 }))
             ngx.say(cache:put({}, "x"))
+            ngx.say(cache:put({ 1 }, ("x"):rep(65537)))
+            ngx.say(cache:get(ffi.new("uint32_t[65537]")))
+            ngx.say(cache:match(ffi.new("uint32_t[1048577]")))
             ngx.say(cache:match({ 1 }, { extra_key = ("x"):rep(1025) }))
 --- response_body_like chomp
 ^.*bad argument #1 to 'match' \(table, cdata or string expected, got number\)
@@ -331,6 +334,9 @@ true true 1
 there is no kv_router_prefix_cache "nowhere"
 niltoken 1 is no number from 0 to 2\^32 - 1: -1
 nilthere are 1 values, and 2 units: each unit must have one
-nilinvalid: the key has .*
-nilinvalid: the key has .*$
+nilthe key of an entry must not be empty
+nilthe value has 65537 bytes, the maximum is 65536
+nilthe key has 65537 units, the maximum is 65536
+nilthe key has 1048577 units, the maximum is 1048576
+nilthe extra key has 1025 bytes, the maximum is 1024$
 

@@ -159,9 +159,9 @@ ngx_http_kv_router_prefix_rc(kvr_rc_t rc, char **err)
         return NGX_ERROR;
 
     case KVR_INVALID:
-        *err = "invalid: the key has over 2^20 units or 4 MiB, or, of an "
-               "entry, none or over 65536; or the extra key over 1024 bytes, "
-               "the value over 65536 bytes, or the priority is over 255";
+        /* Lua looks at lengths before */
+        *err = "over 2048 keys of other entries begin this entry's key: "
+               "delete some";
         return NGX_ERROR;
 
     default:

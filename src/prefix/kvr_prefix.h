@@ -94,7 +94,7 @@ typedef enum {
 
 
 /*
- * The order in which unlocked leaves are evicted.  A match or an insertion uses
+ * The order in which unlocked leaves are evicted.  A match or insertion uses
  * all nodes of its path; a node that is unlocked was used just then.
  */
 typedef enum {

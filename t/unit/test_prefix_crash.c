@@ -29,7 +29,7 @@
 #define VALUES       64                 /* tokens of a key */
 
 
-/* A call, and what the cache has before and after it. */
+/* A call, and what its process does before it. */
 typedef struct {
     const char  *name;
     void       (*fn)(void);

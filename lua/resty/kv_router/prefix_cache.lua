@@ -42,7 +42,11 @@ local _M = {}
 local mt = { __index = _M }
 
 local LEVELS = 256               -- KVR_PREFIX_LEVELS
-local ITEM_MAX = 2^20            -- KVR_PREFIX_KEY_MAX
+local KEY_MAX = 2^20             -- KVR_PREFIX_KEY_MAX
+local KEY_BYTES_MAX = 2^22
+local ENTRY_MAX = 65536          -- KVR_PREFIX_ENTRY_MAX
+local EXTRA_MAX = 1024           -- KVR_PREFIX_EXTRA_MAX
+local VALUE_MAX = 65536          -- KVR_PREFIX_VALUE_MAX
 local SHOWN = 1000               -- nodes of a dump
 local SHOWN_MAX = 4096           -- KVR_PREFIX_DUMP_MAX
 
@@ -85,7 +89,7 @@ local function expand(key)
                 return nil, err
             end
 
-            if type(n) ~= "number" or n < 1 or n > ITEM_MAX or n % 1 ~= 0 then
+            if type(n) ~= "number" or n < 1 or n > KEY_MAX or n % 1 ~= 0 then
                 return nil, "item " .. i .. ": n is " .. tostring(n)
                             .. ", it must be a number from 1 to 2^20"
             end
@@ -115,32 +119,25 @@ local function has_items(key)
 end
 
 
--- The zone, the key's units (or nil), their number (or a sentence), and the
--- extra key.
-local function key_of(self, what, key, opts)
-    if opts ~= nil and type(opts) ~= "table" then
-        bad(2, what, "table", opts)
-    end
+-- The sentence for what has too much of something, or nil.
+local function too_much(what, n, unit, most)
+    return n > most and what .. " has " .. n .. " " .. unit
+                        .. ", the maximum is " .. most or nil
+end
 
-    local extra = opts and opts.extra_key
-    local zone = zone_of(self)
-    local units, n
 
-    if extra ~= nil and type(extra) ~= "string" then
-        bad(2, what, "string in extra_key", extra)
-    end
-
+-- The units of a key, and their number; or nil and a sentence.
+local function units_of(self, what, key, opts)
     if self.unit == 1 then
         if type(key) ~= "string" then
             bad(1, what, "string", key)
         end
 
-        return zone, key, #key, extra
+        return key, #key
     end
 
     if self.unit == 8 then
-        units, n = input.hashes(1, what, key, opts and opts.n)
-        return zone, units, n, extra
+        return input.hashes(1, what, key, opts and opts.n)
     end
 
     if type(key) == "table" and has_items(key) then
@@ -148,11 +145,53 @@ local function key_of(self, what, key, opts)
 
         key, err = expand(key)
         if not key then
-            return zone, nil, err
+            return nil, err
         end
     end
 
-    units, n = input.tokens(what, key, opts)
+    return input.tokens(what, key, opts)
+end
+
+
+-- The zone, the key's units (or nil), their number (or a sentence), and the
+-- extra key.  most: units, KEY_MAX when nil.
+local function key_of(self, what, key, opts, most)
+    if opts ~= nil and type(opts) ~= "table" then
+        bad(2, what, "table", opts)
+    end
+
+    local extra = opts and opts.extra_key
+    local zone = zone_of(self)
+
+    if extra ~= nil and type(extra) ~= "string" then
+        bad(2, what, "string in extra_key", extra)
+    end
+
+    local units, n = units_of(self, what, key, opts)
+
+    if not units then
+        return zone, nil, n
+    end
+
+    local err = too_much("the key", n, "units", most or KEY_MAX)
+                or too_much("the key", n * self.unit, "bytes", KEY_BYTES_MAX)
+                or too_much("the extra key", #(extra or ""), "bytes",
+                            EXTRA_MAX)
+    if err then
+        return zone, nil, err
+    end
+
+    return zone, units, n, extra
+end
+
+
+-- The same of an entry.
+local function entry_of(self, what, key, opts)
+    local zone, units, n, extra = key_of(self, what, key, opts, ENTRY_MAX)
+
+    if units and n == 0 then
+        return zone, nil, "the key of an entry must not be empty"
+    end
 
     return zone, units, n, extra
 end
@@ -308,9 +347,14 @@ function _M:put(key, value, opts)
         bad(2, "put", "string", value)
     end
 
-    local zone, units, n, extra = key_of(self, "put", key, opts)
+    local zone, units, n, extra = entry_of(self, "put", key, opts)
     if not units then
         return nil, n
+    end
+
+    local err = too_much("the value", #value, "bytes", VALUE_MAX)
+    if err then
+        return nil, err
     end
 
     return lib.put(zone, units, n, extra, value)
@@ -319,7 +363,7 @@ end
 
 -- The value of a key; nil: there is none.
 function _M:get(key, opts)
-    local zone, units, n, extra = key_of(self, "get", key, opts)
+    local zone, units, n, extra = entry_of(self, "get", key, opts)
     if not units then
         return nil, n
     end
@@ -342,7 +386,7 @@ end
 
 -- Returns true; false: there is no such entry.
 function _M:delete(key, opts)
-    local zone, units, n, extra = key_of(self, "delete", key, opts)
+    local zone, units, n, extra = entry_of(self, "delete", key, opts)
     if not units then
         return nil, n
     end
