@@ -26,7 +26,8 @@ static const char *const  kvr_question_chat[] = {
 };
 
 
-/* Fields of a chat for SGLang's /tokenize, which it must not be given. */
+/* Fields of a chat for SGLang's /tokenize, which it must not be given: other
+ * tokens come of the first ones, and it refuses a stream. */
 
 static const char *const  kvr_question_not_sglang[] = {
     "add_generation_prompt", "add_special_tokens", "prompt", "stream",

@@ -222,6 +222,10 @@ test_sglang(void)
           "\"add_special_tokens\":true,\"messages\":[]}",
           "{\"messages\":[]}", "and for what its tokenizer takes otherwise");
     asked(KVR_FORM_CHAT, KVR_ENGINE_SGLANG,
+          "{\"messages\":[],\"stream\":true,"
+          "\"stream_options\":{\"include_usage\":true}}",
+          "{\"messages\":[]}", "and for a stream, which it refuses");
+    asked(KVR_FORM_CHAT, KVR_ENGINE_SGLANG,
           "{ \"a\\n\" : 1 , \"messages\" : [ ] }",
           "{\"a\\n\":1,\"messages\":[ ]}", "keys stay as they are written");
 }
