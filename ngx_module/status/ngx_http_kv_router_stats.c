@@ -100,6 +100,12 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
                     &w->params, now, &w->health);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
+
+    /* whoever is told of it need not know why */
+
+    if (kvr_fleet_bound(s)) {
+        w->flags |= KVR_WORKER_HYBRID;
+    }
     w->reason = ngx_http_kv_router_reason(zone, s, slot);
     w->age = -1;
 
@@ -251,6 +257,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
     ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
+    ngx_http_kv_router_gen_bool(g, "spec_drop", w->conf.spec_drop);
+    ngx_http_kv_router_gen_u64(g, "attention_chunk", w->conf.attention_chunk);
+    ngx_http_kv_router_gen_bool(g, "hybrid", w->conf.hybrid);
     ngx_http_kv_router_gen_adapters(g, "lora", w->conf.lora);
 
     ngx_http_kv_router_gen_str(g, "origin",

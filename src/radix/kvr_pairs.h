@@ -22,6 +22,8 @@ typedef struct {
     kvr_arena_t  *arena;
     uint32_t     *view_runs;            /* runs a view has a pair in */
     uint64_t     *details;              /* how many there are */
+    uint32_t      shadows;              /* the first view of which readers read
+                                           bits: see kvr_classes.h */
 } kvr_cover_t;
 
 

@@ -44,7 +44,7 @@ static const kvr_field_pt  kvr_stored_fields[] = {
     kvr_field_handles, kvr_field_parent, kvr_field_tokens,
     kvr_field_block_size, kvr_field_lora_id, kvr_field_medium,
     kvr_field_seventh, kvr_field_extra_keys, kvr_field_group,
-    kvr_field_group_kind, NULL
+    kvr_field_group_kind, kvr_field_group_window, NULL
 };
 
 static const kvr_field_pt  kvr_removed_fields[] = {
@@ -78,6 +78,7 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("group_idx", kvr_field_group),
     KVR_FIELD("kv_cache_spec_kind", kvr_field_group_kind),
     KVR_FIELD("spec_kind", kvr_field_group_kind),
+    KVR_FIELD("kv_cache_spec_sliding_window", kvr_field_group_window),
     KVR_FIELD("locality", kvr_field_locality),
     KVR_FIELD("remaining_copy_counts", kvr_field_remaining),
     KVR_FIELD("origin", kvr_field_origin),
@@ -385,12 +386,16 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                     "locality is not LOCAL");
         }
 
-        if (ev->group_kind == KVR_GROUP_OTHER
+        if (ev->group_kind > KVR_GROUP_INDEXED
             || (ev->group_kind == KVR_GROUP_UNSAID && ev->group != 0))
         {
             if (ev->group_kind == KVR_GROUP_UNSAID) {
                 (void) kvr_engine_rest(d, e);
                 ev->otherwise = ev->why;
+
+            } else {
+                ev->otherwise = e->has_handles ? e->wrong[ev->kind].why
+                                               : KVR_WHY_SYNTAX;
             }
 
             return kvr_event_filter(d, ev, KVR_WHY_GROUP,

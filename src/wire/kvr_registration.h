@@ -48,7 +48,11 @@ typedef struct {
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
     uint32_t    salted;                         /* kvr_decoder_salted() */
-    uint32_t    spare;
+    uint32_t    spec_drop;                      /* the engine drafts tokens:
+                                                   kvr_hit.h */
+    uint32_t    attention_chunk;                /* tokens; 0: not known */
+    uint32_t    hybrid;                         /* the engine publishes its
+                                                   full attention alone */
 } kvr_worker_conf_t;
 
 

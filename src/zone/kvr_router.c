@@ -13,11 +13,14 @@
 
 
 static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap);
+    const uint64_t *locals, uint32_t n, uint32_t limit, bool early_exit,
+    kvr_match_t *out, uint32_t cap);
 static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap);
+    const uint64_t *locals, uint32_t n, uint32_t limit, bool early_exit,
+    kvr_match_t *out, uint32_t cap);
+static void kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out);
+static void kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
+    kvr_match_t *m);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -129,15 +132,22 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    bool early_exit, kvr_match_t *out, uint32_t cap)
+    uint64_t tokens, bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t  i, found;
+    uint32_t  i, found, limit, size;
 
     found = 0;
+    size = k->zone->params.block_size;
+
+    if (tokens == 0) {
+        tokens = (uint64_t) n * size;
+    }
+
+    limit = (uint32_t) kvr_min((tokens - (tokens != 0)) / size, n);
 
     for (i = 0; i < k->nshards; i++) {
-        found += kvr_find_shard(k, i, locals, n, early_exit, out + found,
-                                cap - found);
+        found += kvr_find_shard(k, i, locals, n, limit, early_exit,
+                                out + found, cap - found);
     }
 
     return found;
@@ -152,7 +162,8 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
 
 static uint32_t
 kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
+    uint32_t n, uint32_t limit, bool early_exit, kvr_match_t *out,
+    uint32_t cap)
 {
     uint32_t      i, found, version, *versions;
     kvr_shard_t  *k;
@@ -162,7 +173,8 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
     for (i = 0; i < KVR_FIND_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
-        found = kvr_look_shard(r, shard, locals, n, early_exit, out, cap);
+        found = kvr_look_shard(r, shard, locals, n, limit, early_exit, out,
+                               cap);
         kvr_fence(__ATOMIC_ACQUIRE);
 
         if (found == 0 || kvr_load32(versions) == version) {
@@ -180,7 +192,8 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
 static uint32_t
 kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
+    uint32_t n, uint32_t limit, bool early_exit, kvr_match_t *out,
+    uint32_t cap)
 {
     uint32_t            v, h, t, nviews, found;
     kvr_match_t        *m;
@@ -206,6 +219,9 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
     depths.nviews = nviews;
     depths.early_exit = early_exit;
+    depths.limit = limit;
+    depths.rule = kvr_look_rule;
+    depths.data = (void *) k;
 
     if (kvr_index_find(&k->index, locals, n, &depths) == 0) {
         return 0;
@@ -235,9 +251,79 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
         m->device = depths.depths[0][v];
         m->host = depths.depths[1][v];
         m->disk = depths.depths[2][v];
+
+        if (kvr_load32(&k->zone->fleet.drops)) {
+            kvr_look_drop(k, v, limit, m);
+            found -= m->disk == 0;
+        }
     }
 
     return found;
+}
+
+
+/* What is known of the engine whose view this is. */
+
+static void
+kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out)
+{
+    uint32_t             h, w;
+    const kvr_shard_t   *k;
+    const kvr_worker_t  *worker;
+
+    k = data;
+    h = kvr_load32(&k->fleet.view_holder[view]);
+    w = h < k->zone->fleet.max_holders
+        ? kvr_load32(&k->fleet.holders[h].worker) : UINT32_MAX;
+
+    out->chunk = 0;
+    out->drop = false;
+
+    if (w < k->zone->fleet.max_workers) {
+        worker = &k->fleet.workers[w];
+        out->chunk = kvr_load32(&worker->conf.attention_chunk)
+                     / k->params->block_size;
+        out->drop = kvr_load32(&worker->conf.spec_drop);
+    }
+}
+
+
+/* An engine that drafts tokens loses a block, see kvr_hit.h. */
+
+static void
+kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
+    kvr_match_t *m)
+{
+    uint32_t        span;
+    kvr_class_t     classes[KVR_CLASSES_MAX];
+    kvr_hit_rule_t  rule;
+
+    kvr_look_rule((void *) k, view, &rule);
+
+    if (!rule.drop || kvr_index_class_get(&k->index, view, classes)) {
+        return;
+    }
+
+    span = kvr_max(kvr_load32(&k->fleet.view_span[view]), 1);
+
+    m->device = kvr_hit(NULL, 0, NULL, span, m->device, limit, &rule);
+    m->host = kvr_hit(NULL, 0, NULL, span, m->host, limit, &rule);
+    m->disk = kvr_hit(NULL, 0, NULL, span, m->disk, limit, &rule);
+}
+
+
+uint32_t
+kvr_router_classed(const kvr_router_t *k)
+{
+    uint32_t  i, n;
+
+    n = 0;
+
+    for (i = 0; i < k->nshards; i++) {
+        n += kvr_index_classed(&k->shards[i].index);
+    }
+
+    return n;
 }
 
 

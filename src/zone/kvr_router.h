@@ -174,11 +174,16 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  * Writes at most cap matches, in any order, without the holders that have
  * none, and returns their number; a cap of kvr_router_max_holders() is always
  * enough.  Takes one lookup in each shard.
+ * tokens: the prompt's length, for engines that take less of a prompt from the
+ * cache than they hold (kvr_hit.h); 0: not known, and taken for n whole blocks.
+ * The match of a holder with classes of KV-cache groups is the hit, the same
+ * in all tiers.
  * early_exit: where only one holder is left, the lookup may stop, and find
  * less than that holder has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
+    uint32_t n, uint64_t tokens, bool early_exit, kvr_match_t *out,
+    uint32_t cap);
 
 /*
  * Counts a lookup with these matches, and writes to out how often each matched
@@ -251,6 +256,9 @@ typedef struct {
     uint64_t    load_overflow;
     uint64_t    load_below_zero;
 } kvr_stats_t;
+
+/* The number of holders with classes of KV cache groups (kvr_classes.h). */
+uint32_t kvr_router_classed(const kvr_router_t *k);
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
 

@@ -87,7 +87,7 @@ look(void)
         prompt[i] = local(p, i);
     }
 
-    n = kvr_router_find(&router, prompt, LENGTH, false, all, 64);
+    n = kvr_router_find(&router, prompt, LENGTH, 0, false, all, 64);
     seen = 0;
 
     for (i = 0; i < n; i++) {
