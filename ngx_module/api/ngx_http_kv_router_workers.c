@@ -382,7 +382,6 @@ ngx_http_kv_router_worker_bool(kvr_json_t *j, uint32_t *value)
 }
 
 
-
 static void
 ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value, uint32_t min,
     uint32_t max, const char *error)

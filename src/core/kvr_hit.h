@@ -67,7 +67,7 @@ typedef struct {
 } kvr_class_t;
 
 
-/* What no event tells of an engine, and its operator must say. */
+/* Settings of an engine, of which no event tells. */
 typedef struct {
     uint32_t    chunk;              /* the index's blocks of a chunk; 0: not
                                        known, and chunked classes accept all */

@@ -376,8 +376,8 @@ kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms);
 
 /*
- * True when the overlaps of a worker are upper bounds, whatever its stream: its
- * KV-cache groups are not, or not all, known.  No lock.
+ * True when the overlaps of a worker are upper bounds, whatever its stream:
+ * its KV-cache groups are not, or not all, known.  No lock.
  */
 bool kvr_fleet_bound(const kvr_worker_t *w);
 

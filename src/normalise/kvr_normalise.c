@@ -643,28 +643,3 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     return KVR_OK;
 }
-
-
-bool
-kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *ev, uint32_t i)
-{
-    uint32_t  left;
-
-    if (!op->e->counting) {
-        return true;
-    }
-
-    if (ev->remaining) {
-        left = ev->remaining[i];
-
-    } else {
-        left = b && b->copies[ev->tier] ? b->copies[ev->tier] - 1 : 0;
-    }
-
-    if (left && b) {
-        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
-    }
-
-    return left == 0;
-}

@@ -190,3 +190,28 @@ kvr_normalise_hold(kvr_normalise_op_t *op, kvr_known_block_t *b,
                        KVR_KNOWN_LIVE);
     }
 }
+
+
+bool
+kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
+    const kvr_event_t *ev, uint32_t i)
+{
+    uint32_t  left;
+
+    if (!op->e->counting) {
+        return true;
+    }
+
+    if (ev->remaining) {
+        left = ev->remaining[i];
+
+    } else {
+        left = b && b->copies[ev->tier] ? b->copies[ev->tier] - 1 : 0;
+    }
+
+    if (left && b) {
+        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
+    }
+
+    return left == 0;
+}

@@ -227,8 +227,9 @@ kvr_why_t kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev);
 uint32_t kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group);
 
 /*
- * Remembers kind and size of a group.  Returns its index, KVR_NORMALISE_GROUPS:
- * the maximum number of groups; *fresh: the group was not known.
+ * Remembers kind and size of a group.  Returns its index, or
+ * KVR_NORMALISE_GROUPS: there are that many already.  *fresh: the group was
+ * not known.
  */
 uint32_t kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
     uint8_t kind, uint32_t size, bool *fresh);

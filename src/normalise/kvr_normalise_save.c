@@ -12,8 +12,8 @@
  *              each)
  *
  * With classes of KV cache groups (kvr_group_class.c) the tag is "kve4".  Then
- * a group has its window (4) and its class (1, 255: none) too, and a block of a
- * group with a class has the group's place, from 1, in the upper five flags.
+ * a group has its window (4) and its class (1, 255: none) too, and a block of
+ * a group with a class has the group's place, from 1, in the upper five flags.
  *
  * Blocks come oldest first.  An indexed block of a plain chain with one copy
  * is left out, because the index's own snapshot contains all of it.  In the

@@ -33,8 +33,9 @@
  * depths.
  *
  * BOUNDS.  Views are numbered by 16 bits, so that views from
- * KVR_VIEWS_LIMIT - shadows on have no shadow: kvr_classes_set() declines, and
- * the caller must not trust the view.  A hit is at most KVR_CLASSES_BLOCKS.
+ * KVR_VIEWS_LIMIT - shadows on have no shadow: kvr_classes_set() declines,
+ * and the caller must not trust the view.  A hit is at most
+ * KVR_CLASSES_BLOCKS.
  */
 
 
@@ -46,7 +47,7 @@
 #include "kvr_radix_state.h"
 
 
-#define KVR_CLASSES_BLOCKS   65536      /* of a prompt: 8 KiB of bits a class */
+#define KVR_CLASSES_BLOCKS   65536      /* of a prompt: 8 KiB a class */
 
 
 /* A run on the way of a lookup. */

@@ -425,7 +425,7 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
         n += had;
 
         if (view >= x->zone->shadows) {
-            continue;                   /* its view is told */
+            continue;                   /* the shadow's view is told */
         }
 
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + had);

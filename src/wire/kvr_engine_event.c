@@ -524,19 +524,6 @@ kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* A window that is no number is as good as none: its group has no rule. */
-kvr_rc_t
-kvr_field_group_window(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item)
-{
-    e->ev->group_window = item->type == MPACK_TOKEN_UINT
-                          && item->number <= UINT32_MAX
-                          ? (uint32_t) item->number : 0;
-
-    return kvr_field_skip(d, e, item);
-}
-
-
 kvr_rc_t
 kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)

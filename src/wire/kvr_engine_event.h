@@ -97,8 +97,6 @@ kvr_rc_t kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_group_window(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,

@@ -262,7 +262,7 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 }
 
 
-/* What is known of the engine whose view this is. */
+/* Settings of the engine whose view this is. */
 
 static void
 kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out)

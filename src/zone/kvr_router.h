@@ -174,8 +174,9 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  * Writes at most cap matches, in any order, without the holders that have
  * none, and returns their number; a cap of kvr_router_max_holders() is always
  * enough.  Takes one lookup in each shard.
- * tokens: the prompt's length, for engines that take less of a prompt from the
- * cache than they hold (kvr_hit.h); 0: not known, and taken for n whole blocks.
+ * tokens: the prompt's length, for engines that take less of a prompt from
+ * the cache than they hold (kvr_hit.h); 0: not known, taken for n whole
+ * blocks.
  * The match of a holder with classes of KV-cache groups is the hit, the same
  * in all tiers.
  * early_exit: where only one holder is left, the lookup may stop, and find
