@@ -127,8 +127,8 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "the engine runs with cache salts (off)" },
 
     { "groups", "on|off", KVR_RELAY_SWITCH, at(groups), 0, 0,
-      "pass the engine's KV cache groups on; off: the view of a model that\n"
-      "has several is BOUND; off while routers older than 0.2 listen (on)" },
+      "pass the engine's KV cache groups on; off while routers listen that\n"
+      "are older than this relay: views of hybrid models are BOUND (on)" },
 
     { "hybrid", "on|off", KVR_RELAY_SWITCH, at(hybrid), 0, 0,
       "the model has layers of which the engine publishes nothing, as\n"

@@ -21,6 +21,7 @@ static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
 static void kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out);
 static void kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
     kvr_match_t *m);
+static bool kvr_router_has_classes(const kvr_router_t *k, uint32_t holder);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -474,6 +475,12 @@ kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t until_ms)
 {
+    if (kvr_router_has_classes(k, holder)) {
+        kvr_predict_store_whole(&k->zone->predict, (char *) k->zone, chains,
+                                nchains, holder, generation, from, until_ms);
+        return;
+    }
+
     kvr_predict_store(&k->zone->predict, (char *) k->zone, chains, nchains,
                       holder, generation, from, until_ms);
 }
@@ -484,6 +491,35 @@ kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t now_ms)
 {
+    if (kvr_router_has_classes(k, holder)) {
+        return kvr_predict_find_whole(&k->zone->predict, (char *) k->zone,
+                                      chains, nchains, holder, generation,
+                                      from, now_ms);
+    }
+
     return kvr_predict_find(&k->zone->predict, (char *) k->zone, chains,
                             nchains, holder, generation, from, now_ms);
+}
+
+
+/* Does the holder's view have classes of KV-cache groups? */
+
+static bool
+kvr_router_has_classes(const kvr_router_t *k, uint32_t holder)
+{
+    uint32_t            h, view;
+    kvr_class_t         classes[KVR_CLASSES_MAX];
+    const kvr_shard_t  *s;
+
+    s = &k->shards[holder % k->nshards];
+    h = holder / k->nshards;
+
+    if (kvr_index_classed(&s->index) == 0 || h >= s->zone->fleet.max_holders) {
+        return false;
+    }
+
+    view = kvr_load32(&s->fleet.holders[h].view);
+
+    return view < s->zone->fleet.max_views
+           && kvr_index_class_get(&s->index, view, classes) != 0;
 }

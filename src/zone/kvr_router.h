@@ -220,7 +220,9 @@ void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
 
 /*
  * The number of blocks of the prompt that the holder, which has `from` of them
- * by the index, has with the predictions.
+ * by the index, has with the predictions.  Of a holder with classes of
+ * KV-cache groups a prediction counts where the prompt has all that was
+ * predicted, to KVR_PREDICT_STRIDE blocks.
  */
 uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
