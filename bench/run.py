@@ -6,11 +6,12 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, groups, ingest, latency,
-pauses, capacity, snapshot; the last three run once, of snapshot what goes
-through no nginx, and the last six no peer has.  Every program prints one line of JSON a
-figure; what is shown is the median of N runs, and the best peer's figure by
-ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
-below the aim.
+pauses, capacity, snapshot, prefix; pauses, capacity and what of snapshot goes
+through no nginx run once.  From groups on, no Rust peer has the rows; those of
+prefix are beside Python's and SGLang's own, see prefix.py.  Every program
+prints one line of JSON a figure; what is shown is the median of N runs, and the
+best peer's figure by ours ("x ours": above 1, ours is faster or smaller), with
+"!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
 The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
@@ -33,9 +34,9 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups',
-        'ingest', 'latency', 'pauses', 'capacity', 'snapshot']
+        'ingest', 'latency', 'pauses', 'capacity', 'snapshot', 'prefix']
 ALONE = ('groups', 'ingest', 'latency', 'pauses', 'capacity',
-         'snapshot')                                    # rows of no peer
+         'snapshot', 'prefix')                          # rows of no peer
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -84,6 +85,11 @@ for shape in ('radix, chains of 1024', 'radix, chains of 16000',
 for holders in ('1 worker', '16 workers', '128 workers'):
     for part in ('more, each', 'more, each, no hit'):
         LIMITS['groups, %s: %s' % (holders, part)] = 1000
+
+for looked_up in ('longest of 2,048 entries, hit',
+                  'longest of 2,048 entries, miss',
+                  'match in 2,048 keys, hit'):
+    LIMITS['prefix: ' + looked_up] = 1000
 
 # and at least
 LEAST = {
@@ -312,6 +318,10 @@ def main():
         if row in rows:
             programs.append([os.path.join(HERE, row + '.py'), '--build',
                              build])
+
+    if 'prefix' in rows and not args.no_peer:
+        programs.append([os.path.join(HERE, 'prefix.py'), '--engines',
+                         os.path.join(build, 'engines')])
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)

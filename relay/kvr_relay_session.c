@@ -577,6 +577,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
                                     ? "1" : "0";
         values[KVR_MEMBER_SPEC_DROP] = r->options.spec_drop ? "1" : "0";
         values[KVR_MEMBER_CHUNK] = chunk;
+        values[KVR_MEMBER_ENGINE] = r->options.engine;
         values[KVR_MEMBER_REASON] = reason;
         values[KVR_MEMBER_EPOCH] = epoch;
         values[KVR_MEMBER_SEQ] = seq;

@@ -24,7 +24,8 @@ static void ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c,
 static void ngx_http_kv_router_worker_bool(kvr_json_t *j, uint32_t *value);
 static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
-static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
+static void ngx_http_kv_router_worker_word(kvr_json_t *j, uint32_t *value,
+    const char *(*name)(uint32_t), uint32_t n, const char *error);
 static void ngx_http_kv_router_worker_decimal(kvr_json_t *j, uint32_t *value,
     double min, double max, const char *error);
 static ngx_int_t ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c);
@@ -248,7 +249,17 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
                                          "0..1048576");
 
     } else if (kvr_json_is(key, "role")) {
-        ngx_http_kv_router_worker_role(j, &conf->role);
+        ngx_http_kv_router_worker_word(j, &conf->role, kvr_role_name,
+                                       KVR_ROLE_DECODE + 1,
+                                       "\"role\" must be \"both\", "
+                                       "\"prefill\" or \"decode\"");
+
+    } else if (kvr_json_is(key, "engine")) {
+        ngx_http_kv_router_worker_word(j, &conf->engine, kvr_engine_name,
+                                       KVR_ENGINES,
+                                       "\"engine\" must be \"vllm\", "
+                                       "\"sglang\", \"trtllm\" or "
+                                       "\"unknown\"");
 
     } else if (kvr_json_is(key, "weight")) {
         ngx_http_kv_router_worker_decimal(j, &conf->weight, 0.001,
@@ -406,8 +417,11 @@ ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value, uint32_t min,
 }
 
 
+/* Reads one of n words, each with the name of its number. */
+
 static void
-ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
+ngx_http_kv_router_worker_word(kvr_json_t *j, uint32_t *value,
+    const char *(*name)(uint32_t), uint32_t n, const char *error)
 {
     uint32_t          i;
     const char       *at;
@@ -420,15 +434,14 @@ ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
         return;
     }
 
-    for (i = KVR_ROLE_BOTH; i <= KVR_ROLE_DECODE; i++) {
-        if (kvr_json_is(&text, kvr_role_name(i))) {
-            *role = i;
+    for (i = 0; i < n; i++) {
+        if (kvr_json_is(&text, name(i))) {
+            *value = i;
             return;
         }
     }
 
-    kvr_json_fail(j, at, "\"role\" must be \"both\", \"prefill\" or "
-                         "\"decode\"");
+    kvr_json_fail(j, at, error);
 }
 
 

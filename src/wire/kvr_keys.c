@@ -21,6 +21,7 @@ const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
     [KVR_MEMBER_HYBRID] = "hybrid",
     [KVR_MEMBER_SPEC_DROP] = "spec_drop",
     [KVR_MEMBER_CHUNK] = "attention_chunk",
+    [KVR_MEMBER_ENGINE] = "engine",
     [KVR_MEMBER_REASON] = "reason",
     [KVR_MEMBER_EPOCH] = "epoch",
     [KVR_MEMBER_SEQ] = "seq",

@@ -466,7 +466,7 @@ class Tests:
 
     def ports(self):
         """--ranks counts the ports up"""
-        port = server_port()
+        port = server_port(1, 10, 11)
         engines = [self.engine(ports=(port + r, port + 10 + r))
                    for r in range(2)]
         relay = Relay(self.stage, f"w{next(self.names)}", "--events",
@@ -623,7 +623,7 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
-            "lora": "a,b", "hybrid": "1", "spec_drop": "1",
+            "lora": "a,b", "hybrid": "1", "engine": "", "spec_drop": "1",
             "attention_chunk": "8192",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]

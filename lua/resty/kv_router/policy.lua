@@ -58,6 +58,7 @@
 --         share                 1, but for a worker that starts slowly: above 0
 --         max_active            bound of active requests; 0: none
 --         role                  "both", "prefill" or "decode"
+--         engine                "vllm", "sglang", "trtllm" or "unknown"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
 --                               "UNVERIFIED", "EXTERNAL" or "BOUND";
