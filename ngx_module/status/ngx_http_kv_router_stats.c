@@ -107,7 +107,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
 
-    /* whoever is told of it need not know why */
+    /* an upper bound is shown alike, whatever its cause */
 
     if (kvr_fleet_bound(s)) {
         w->flags |= KVR_WORKER_HYBRID;
