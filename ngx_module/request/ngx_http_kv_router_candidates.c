@@ -184,7 +184,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     if (ctx->hashes) {
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
-                                 ctx->prompt.blocks, false,
+                                 ctx->prompt.blocks, ctx->prompt.tokens, false,
                                  ngx_http_kv_router_matches, max);
 
         if (!ctx->dry) {

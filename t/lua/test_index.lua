@@ -67,8 +67,10 @@ function c.hash(_, tokens, n, lora, lora_len, salt, salt_len, locals, sequence)
     return ffi.cast("size_t", math.floor(n / 2))
 end
 
-function c.find(_, locals, n, early_exit, out, cap, frequencies, nfrequencies)
+function c.find(_, locals, n, tokens, early_exit, out, cap, frequencies,
+                nfrequencies)
     told.early_exit = early_exit
+    told.tokens = tokens
     told.locals = numbers(locals, n)
     told.cap = cap
     nfrequencies[0] = #told.frequencies
@@ -206,6 +208,7 @@ local m = assert(idx:find_matches({ 1, 2, 3, 4 }, { early_exit = true }))
 
 is(told.locals, "100 101", "the local hashes are looked up")
 is(told.early_exit, 1, "early_exit is handed down")
+is(told.tokens, 4, "and the prompt's length")
 is(told.cap, 5, "with room for all holders")
 is(m.prompt_blocks, 2, "prompt_blocks")
 
@@ -272,6 +275,13 @@ hashes, n = idx:block_hashes({ 1, 2, 3, 4 })
 m = idx:find_matches_by_hash(hashes, n)
 is(told.locals, "100 101", "hashes from block_hashes()")
 is(m.prompt_blocks, 2, "and their number")
+is(told.tokens, 0, "a prompt whose length nobody says")
+
+idx:find_matches_by_hash(hashes, n, 5)
+is(told.tokens, 5, "and one whose length is said")
+raises("bad argument #3 to 'find_matches_by_hash' (number of tokens",
+       "which has to be a number", idx.find_matches_by_hash, idx, hashes, n,
+       "5")
 
 refused("hash 1: a number has to be whole and at most 2^53", "2^53 + 2",
         idx:find_matches_by_hash({ 2^53 + 2 }))

@@ -185,7 +185,7 @@ size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     const unsigned char *salt, size_t salt_len, uint64_t *local,
     uint64_t *sequence);
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
-    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    size_t tokens, int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
     uint32_t *frequencies, uint32_t *nfrequencies);
 int ngx_http_kv_router_ffi_store(void *zone, const unsigned char *worker,
     size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
@@ -711,10 +711,11 @@ function _M.max_frequencies(zone)
 end
 
 
--- frequencies: a uint32_t array, or nil when the zone has none.  Returns how
--- many matches and how many frequencies there are.
-function _M.find(zone, locals, n, early_exit, out, cap, frequencies)
-    local found = C.ngx_http_kv_router_ffi_find(zone, locals, n,
+-- tokens: the prompt's length; 0: not known.  frequencies: a uint32_t array, or
+-- nil when the zone has none.  Returns how many matches and how many
+-- frequencies there are.
+function _M.find(zone, locals, n, tokens, early_exit, out, cap, frequencies)
+    local found = C.ngx_http_kv_router_ffi_find(zone, locals, n, tokens,
                                                 early_exit and 1 or 0, out,
                                                 cap, frequencies, u32_out)
 
