@@ -93,7 +93,7 @@ http {{
 
     init_by_lua_block {{
         router = require("resty.kv_router").new("main", {{
-            policy = "kv_cost", tokenizer = "none"
+            policy = "{policy}", tokenizer = "none"
         }})
     }}
 
@@ -378,11 +378,12 @@ class Stage:
         self.processes = []
         values = {
             'modules': MODULES, 'build': os.path.abspath(args.build),
-            'lua': LUA, 'batch': args.batch and (
+            'lua': os.path.abspath(args.lua),
+            'batch': args.batch and (
                 '    kv_router_event_batch %d;' % args.batch) or '',
             'user': 'user root;' if os.geteuid() == 0 else '',
             'block_size': BLOCK_SIZE, 'redis': self.redis,
-            'zone': zone, 'replay': replay,
+            'zone': zone, 'replay': replay, 'policy': args.policy,
             'engine': self.engine, 'port': self.port,
             'workers': '\n'.join(
                 '    kv_router_worker main %s 127.0.0.1:%d;'
@@ -508,6 +509,7 @@ def main():
     parser.add_argument('--seconds', type=float, default=8)
     parser.add_argument('--rate', type=int, default=200000)
     parser.add_argument('--batch', type=int)
+    parser.set_defaults(lua=LUA, policy='kv_cost')
     args = parser.parse_args()
 
     hurry()

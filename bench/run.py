@@ -5,9 +5,9 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, pauses,
-capacity, snapshot; the last three run once, of snapshot what goes through no
-nginx, and the last five no peer has.  Every program prints one line of JSON a
+ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, cold,
+pauses, capacity, snapshot; the last three run once, of snapshot what goes
+through no nginx, and the last six no peer has.  Every program prints one line of JSON a
 figure; what is shown is the median of N runs, and the best peer's figure by
 ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
 below the aim.
@@ -33,9 +33,10 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
-        'latency', 'pauses', 'capacity', 'snapshot']
-ALONE = ('ingest', 'latency', 'pauses', 'capacity',
+        'latency', 'cold', 'pauses', 'capacity', 'snapshot']
+ALONE = ('ingest', 'latency', 'cold', 'pauses', 'capacity',
          'snapshot')                                    # rows of no peer
+SCRIPTS = ('latency', 'cold', 'snapshot')               # of a whole nginx
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -294,17 +295,18 @@ def main():
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
     theirs = [r for r in rows if not r.startswith(ALONE)]
-    ours = [r for r in rows if not r.startswith(('capacity', 'latency',
-                                                 'pauses', 'snapshot'))]
+    ours = [r for r in rows if not r.startswith(('capacity', 'pauses',
+                                                 *SCRIPTS))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')
-    once = [[index, r] for r in rows if r not in ours and r != 'latency']
+    once = [[index, r] for r in rows
+            if r not in ours and r not in SCRIPTS[:2]]
 
     if ours:
         programs.append([index] + ours)
 
-    for row in ('latency', 'snapshot'):
+    for row in SCRIPTS:
         if row in rows:
             programs.append([os.path.join(HERE, row + '.py'), '--build',
                              build])

@@ -11,6 +11,9 @@
 -- "decode") and confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
+--
+-- LuaJIT does not compile a function that ends in a call of C, and interprets
+-- such a call at a high price: the result goes through a local variable.
 
 
 local ffi = require "ffi"
@@ -417,7 +420,9 @@ end
 
 -- Microseconds, monotonic: the clock that ages are of.
 function _M.now_us()
-    return C.ngx_http_kv_router_ffi_now_us()
+    local us = C.ngx_http_kv_router_ffi_now_us()
+
+    return us
 end
 
 
@@ -454,8 +459,8 @@ end
 
 -- The workers that the request may go to now, after prompt().  Returns a match
 -- (#m candidates, m[i], m.why, ...), which lives as long as the request and
--- changes with the next call; or nil, err, true when there is no worker at all,
--- and then true when all that are eligible are full.  by_load: true: the hashes
+-- changes with the next call, and its why; or nil, err, true when there is no
+-- worker at all, and then true when all that are eligible are full.  by_load: true: the hashes
 -- of the prompt are dropped, overlaps are 0.
 function _M.candidates(r, zone, by_load)
     local rc = C.ngx_http_kv_router_ffi_candidates(r, zone, by_load and 1 or 0,
@@ -464,7 +469,9 @@ function _M.candidates(r, zone, by_load)
         return nil, failure(rc), rc == DECLINED, rc == BUSY
     end
 
-    return match_out[0][0]
+    local found = match_out[0][0]
+
+    return found, found.why
 end
 
 
@@ -487,9 +494,24 @@ local function chosen(policy, why, reason, order, n)
 end
 
 
+-- The rank of candidate i (from 0), or, with NOBODY, of the one that was
+-- reserved; nil when its worker has but one.
+local function rank_of(r, zone, i)
+    if C.ngx_http_kv_router_ffi_rank(r, zone, i, u32_out) ~= OK then
+        return nil
+    end
+
+    return u32_out[0]
+end
+
+_M.rank = rank_of
+
+
 -- Reserves a candidate of the last match.  order: a uint32_t array of n
 -- candidates, from 0: the choice, then those that retries follow; us:
--- microseconds.  Returns nil, err, and true when all workers are full by now.
+-- microseconds.  Returns true and the rank that the engine is to be told, nil
+-- when its worker has but one; or nil, err, and true when all workers are full by
+-- now.
 function _M.reserve(r, zone, policy, why, reason, order, n, us)
     local c = chosen(policy, why, reason, order, n)
 
@@ -500,7 +522,7 @@ function _M.reserve(r, zone, policy, why, reason, order, n, us)
         return nil, failure(rc), rc == BUSY
     end
 
-    return true
+    return true, rank_of(r, zone, NOBODY)
 end
 
 
@@ -537,17 +559,6 @@ function _M.prefill_failed(r, zone)
     end
 
     return true
-end
-
-
--- The rank of candidate i (from 0), or, without i, of the one that was
--- reserved; nil when its worker has but one.
-function _M.rank(r, zone, i)
-    if C.ngx_http_kv_router_ffi_rank(r, zone, i or NOBODY, u32_out) ~= OK then
-        return nil
-    end
-
-    return u32_out[0]
 end
 
 

@@ -331,7 +331,8 @@ local ctx_mt = {
 
 -- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds.
 function _M.context(found, request, params, random, now, wanted)
-    return setmetatable({
+    -- a function that ends in this call would not be compiled
+    local ctx = setmetatable({
         candidates = found,
         prompt_tokens = found.prompt_tokens,
         prompt_blocks = found.prompt_blocks,
@@ -343,6 +344,8 @@ function _M.context(found, request, params, random, now, wanted)
         now = now,
         wanted = wanted,
     }, ctx_mt)
+
+    return ctx
 end
 
 

@@ -153,7 +153,10 @@ local mt = {
 
 -- lora, salt: strings or nil.  The body must have been read.
 function _M.new(lora, salt)
-    return setmetatable({ lora = lora, salt = salt }, mt)
+    -- a function that ends in this call would not be compiled
+    local request = setmetatable({ lora = lora, salt = salt }, mt)
+
+    return request
 end
 
 
