@@ -40,13 +40,6 @@ SIZES = (4096, 64)              # token ids
 PLACES = ('routed', 'plain', 'past nginx')
 
 
-def worker_of(pid):
-    """The one worker process of an nginx."""
-    with open('/proc/%d/task/%d/children' % (pid, pid),
-              encoding='utf-8') as f:
-        return int(f.read().split()[0])
-
-
 def spent(pid):
     """Microseconds of CPU time that a process had."""
     with open('/proc/%d/schedstat' % pid, encoding='utf-8') as f:
@@ -97,7 +90,7 @@ def measure(stage, bodies, seconds):
              'routed': (stage.port, '/routed')}
     clients = {place: Client(port, path, bodies)
                for place, (port, path) in ports.items()}
-    nginx = worker_of(stage.processes[-1].pid)
+    nginx = stage.nginx()
     other = bytes(bytearray(OTHER))
     cpu = {place: [] for place in PLACES}
 

@@ -6,8 +6,9 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, cold,
-pauses, capacity, snapshot; the last three run once, of snapshot what goes
-through no nginx, and the last six no peer has.  Every program prints one line of JSON a
+rivals, pauses, capacity, snapshot; the last four run once, of snapshot what
+goes through no nginx, and the last seven no peer has.  rivals has peers of its
+own: whole routers.  Every program prints one line of JSON a
 figure; what is shown is the median of N runs, and the best peer's figure by
 ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
 below the aim.
@@ -33,10 +34,10 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
-        'latency', 'cold', 'pauses', 'capacity', 'snapshot']
-ALONE = ('ingest', 'latency', 'cold', 'pauses', 'capacity',
+        'latency', 'cold', 'rivals', 'pauses', 'capacity', 'snapshot']
+ALONE = ('ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
          'snapshot')                                    # rows of no peer
-SCRIPTS = ('latency', 'cold', 'snapshot')               # of a whole nginx
+SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot')     # of a whole nginx
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -67,6 +68,10 @@ LIMITS = {
     'latency: normalised, routed, p99 rises by': 1,
     'latency: vLLM, routed, p99 rises by': 1,
     'latency: vLLM, in bursts, routed, p99 rises by': 1,
+    'rivals: 4096 ids': 35,
+    'rivals: 512 ids': 27,
+    'rivals: chat of 16 KB by load': 25,
+    'rivals: chat of 16 KB by tokenizer': 140,
 }
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
@@ -94,6 +99,8 @@ SHORT = {
     'ConcurrentRadixTreeCompressed': 'CRTC',
     'PositionalIndexer': 'Positional',
     'compute_block_hash_for_seq': 'RadixTree',
+    'sglang-router': 'sglang',
+    'vllm-router': 'vllm',
 }
 
 # nothing to compare
@@ -301,15 +308,15 @@ def main():
 
     index = os.path.join(build, 'bench', 'index')
     once = [[index, r] for r in rows
-            if r not in ours and r not in SCRIPTS[:2]]
+            if r not in ours and r not in SCRIPTS[:3]]
 
     if ours:
         programs.append([index] + ours)
 
     for row in SCRIPTS:
         if row in rows:
-            programs.append([os.path.join(HERE, row + '.py'), '--build',
-                             build])
+            (once if row == 'rivals' else programs).append(
+                [os.path.join(HERE, row + '.py'), '--build', build])
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)
