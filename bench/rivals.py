@@ -3,7 +3,7 @@
 
 """What routers make a request cost: plain nginx, ours, and two others.
 
-    rivals.py [--build DIR] [--lua DIR] [--seconds N] [--rounds N]
+    rivals.py [--build DIR] [--lua DIR] [--seconds N] [--rounds N] [--perf]
 
 CPU time of the router, in microseconds a request, as the scheduler counts it,
 with 16 connections that are always busy: the median of the rounds, the routers
@@ -16,13 +16,18 @@ does not answer, is skipped with a word.  Both route by their own policy
 "cache_aware", a tree of texts: vllm-router needs an engine that publishes
 events for a better one.  sglang-router takes token ids by /generate only.
 
-One run prints one line of JSON a figure, as run.py reads them.
+One run prints one line of JSON a figure, as run.py reads them.  With --perf
+no other router is started, and the run prints where plain nginx and ours spend
+the time: samples of "perf record -e cpu-clock", as shares of the CPU time.
 """
 
 import argparse
+import collections
 import json
 import os
 import random
+import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -384,6 +389,40 @@ def load(program, port, path, seconds):
     return [int(word) for word in done.stdout.split()]
 
 
+def profile(args, stage, routers, files):
+    """Prints where the time of each router and form goes."""
+    program = os.path.join(args.build, 'bench', 'load')
+    data = os.path.join(stage.directory, 'perf.data')
+    for form, *_ in FORMS:
+        for name, (pid, ports) in routers.items():
+            load(program, ports[form], files[name, form], WARM_SECONDS)
+            before = spent(pid)
+            with subprocess.Popen(
+                    ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '5000',
+                     '-p', str(pid), '-o', data]) as perf:
+                good, _ = load(program, ports[form], files[name, form],
+                               args.seconds)
+                cost = (spent(pid) - before) / good
+                perf.send_signal(signal.SIGINT)
+            lines = subprocess.run(
+                ['perf', 'script', '-i', data, '-F', 'ip,sym,dso'],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                check=True, universal_newlines=True).stdout.splitlines()
+            where, what = collections.Counter(), collections.Counter()
+            for _, symbol, dso in (line.split(None, 2) for line in lines
+                                   if len(line.split(None, 2)) == 3):
+                dso = os.path.basename(dso.strip('()'))
+                where[re.sub('perf-[0-9]+.map', 'traces of LuaJIT', dso)] += 1
+                if dso.startswith('ngx_http_kv_router'):
+                    what[symbol] += 1
+            each = cost / max(1, sum(where.values()))
+            print('%s, %s: %.1f us a request' % (form, name, cost))
+            for found in (where.most_common(8), what.most_common(10)):
+                print('    ' + ', '.join(
+                    '%s %.1f' % (key, count * each) for key, count in found
+                    if count * each >= 0.1))
+
+
 def measure(args, stage, routers, files):
     """{(router, form): [microseconds a request]}."""
     program = os.path.join(args.build, 'bench', 'load')
@@ -412,6 +451,7 @@ def main():
     parser.add_argument('--lua', default=LUA)
     parser.add_argument('--seconds', type=float, default=1.5)
     parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--perf', action='store_true')
     parser.set_defaults(batch=None, policy='kv_cost')
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
@@ -433,7 +473,7 @@ def main():
             'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
             'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),
         }
-        for name in PACKAGES:
+        for name in () if args.perf else PACKAGES:
             started = launch(stage, args.build, name, cores[0])
             if started:
                 pid, port = started
@@ -450,6 +490,10 @@ def main():
                                separators=(',', ':')).encode()
                     for _, body, theirs in bodies[form]])
                 files[name, form] = path
+
+        if args.perf:
+            profile(args, stage, routers, files)
+            return
 
         for (name, form), values in measure(args, stage, routers,
                                             files).items():
