@@ -88,7 +88,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo bench install uninstall clean help
-.PHONY: fuzz tsan soak engines FORCE
+.PHONY: fuzz tsan soak engines clients FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
@@ -337,7 +337,7 @@ TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 FUZZ_FLAGS  = -timeout=5 -print_final_stats=1 -verbosity=1
-FUZZ_LONG   = engine event ingest json
+FUZZ_LONG   = engine event ingest json tape
 
 objs_fuzz  := $(patsubst %.c,$(BUILD)/obj-fuzz/%.o,$(srcs) $(checks))
 
@@ -410,6 +410,13 @@ demo: deps-demo all
 engines: deps-engines all
 	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
 	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
+
+
+## make clients     npm's openai and @anthropic-ai/sdk through the router; from
+##                  the npm registry, skipped where there is no Node
+
+clients: deps-check all
+	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
 
 
 # bench/ has a Makefile of its own

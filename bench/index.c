@@ -12,6 +12,7 @@
  *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
+ *     index prefix        the prefix cache
  *
  * One line of JSON a figure, on stdout:
  *
@@ -215,6 +216,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "snapshot") == 0) {
             rows_snapshot();
 
+        } else if (strcmp(row, "prefix") == 0) {
+            rows_prefix();
+
         } else {
             goto usage;
         }
@@ -226,7 +230,7 @@ usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
                     " [worst] [beside] [ingest] [pauses] [capacity=FILE]"
-                    " [snapshot]\n");
+                    " [snapshot] [prefix]\n");
 
     return 2;
 }

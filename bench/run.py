@@ -6,11 +6,12 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, cold,
-rivals, pauses, capacity, snapshot; the last four run once, of snapshot what
-goes through no nginx, and the last seven no peer has.  rivals has peers of its
-own: whole routers.  Every program prints one line of JSON a
-figure; what is shown is the median of N runs, and the best peer's figure by
-ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
+rivals, pauses, capacity, snapshot, prefix; rivals, pauses, capacity and what of
+snapshot goes through no nginx run once.  From ingest on, no Rust peer has the
+rows; those of rivals are beside whole routers, those of prefix beside Python's
+and SGLang's own, see prefix.py.  Every program prints one line of JSON a figure;
+what is shown is the median of N runs, and the best peer's figure by ours ("x
+ours": above 1, ours is faster or smaller), with "!" where that is
 below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
@@ -34,9 +35,10 @@ import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
-        'latency', 'cold', 'rivals', 'pauses', 'capacity', 'snapshot']
+        'latency', 'cold', 'rivals', 'pauses', 'capacity', 'snapshot',
+        'prefix']
 ALONE = ('ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-         'snapshot')                                    # rows of no peer
+         'snapshot', 'prefix')                          # rows of no peer
 SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot')     # of a whole nginx
 OURS = 'ours'
 
@@ -86,6 +88,11 @@ for shape in ('radix, chains of 1024', 'radix, chains of 16000',
 
     for part in ('longest slice', 'swap', 'longest reclaim'):
         LIMITS['%s: %s' % (shape, part)] = HELD_UP
+
+for looked_up in ('longest of 2,048 entries, hit',
+                  'longest of 2,048 entries, miss',
+                  'match in 2,048 keys, hit'):
+    LIMITS['prefix: ' + looked_up] = 1000
 
 # and at least
 LEAST = {
@@ -317,6 +324,10 @@ def main():
         if row in rows:
             (once if row == 'rivals' else programs).append(
                 [os.path.join(HERE, row + '.py'), '--build', build])
+
+    if 'prefix' in rows and not args.no_peer:
+        programs.append([os.path.join(HERE, 'prefix.py'), '--engines',
+                         os.path.join(build, 'engines')])
 
     for folder in PEERS if theirs and not args.no_peer else ():
         peer, why = build_peer(build, folder)

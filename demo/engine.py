@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """An inference engine stand-in: to a router it behaves as vLLM does.
 
-OpenAI-compatible HTTP in front, a modelled KV cache (kv_cache.py), modelled
-time (scheduler.py), and KV events by ZeroMQ (kv_events.py).  It computes
-nothing: answers are words drawn by a hash of the prompt.
+HTTP in front, with the paths of vLLM or of SGLang: what of a request is read
+(bodies.py), and how it is answered (answers.py).  Behind it a modelled KV
+cache (kv_cache.py), modelled time (scheduler.py), and KV events by ZeroMQ
+(kv_events.py).  It computes nothing: answers are words drawn by a hash of the
+prompt.
 
 Prints `ready on 127.0.0.1:PORT` when it serves; SIGTERM and SIGINT stop it.
 """
@@ -15,31 +17,39 @@ import json
 import logging
 import signal
 import sys
-import time
-import uuid
+from collections import OrderedDict
 
 from aiohttp import web
 
+import answers
+import bodies
+import bodies_sglang
 from kv_cache import KVCache, Sequence
 from kv_events import Publisher
 from lateness import LATE_SECONDS
+from bodies import BadRequest
 from scheduler import Request, Scheduler
-from tokenizer import chat_text, tokenize
+from tokenizer import Toy
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 << 20
 DEFAULT_COMPLETION_TOKENS = 16      # as vLLM; a chat's default is what fits
-
-
-class BadRequest(Exception):
-    """The client's mistake, with OpenAI's error type and HTTP status."""
-
-    def __init__(self, message, param=None, status=400,
-                 kind="BadRequestError"):
-        super().__init__(message)
-        self.body = {"error": {"message": message, "type": kind,
-                               "param": param, "code": status}}
-        self.status = status
+MAX_SEQUENCES = 128                 # of one request
+MAX_STORED = 1024                   # responses that later ones can follow
+# what is served: path -> how its prompts are read, and how it is answered
+FORMS = {
+    "vllm": {
+        "/v1/completions": (bodies.completion, answers.Completion),
+        "/v1/chat/completions": (bodies.chat, answers.Chat),
+        "/v1/messages": (bodies.anthropic, answers.Messages),
+        "/v1/responses": (bodies.response, answers.Responses),
+        "/inference/v1/generate": (bodies.tokens_in, answers.TokensOut)},
+    "sglang": {
+        "/v1/completions": (bodies_sglang.completion, answers.Completion),
+        "/v1/chat/completions": (bodies_sglang.chat, answers.Chat),
+        "/v1/messages": (bodies_sglang.anthropic, answers.Messages),
+        "/v1/responses": (bodies_sglang.response, answers.Responses),
+        "/generate": (bodies.generate, answers.Generate)}}
 
 
 # ---------------------------------------------------------------- requests
@@ -52,94 +62,39 @@ async def json_body(http):
         raise BadRequest(f"the body is not JSON: {err}") from err
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
+    for field in ("stream_options", "sampling_params"):
+        if not isinstance(body.get(field) or {}, dict):
+            raise BadRequest(f"{field}: an object is expected", field)
     return body
 
 
-def token_ids(value):
-    """A list of token ids as the client gave it, checked."""
-    for token in value:
-        if type(token) is not int or not 0 <= token < 1 << 32:
-            raise BadRequest("prompt: token ids are integers below 2^32",
-                             "prompt")
-    return value
+def fields_of_tokenize(body):
+    """Of a chat what vLLM's /tokenize reads: it knows thoughts by one of
+    their two names."""
+    found = {name: body[name] for name in (
+        "messages", "tools", "add_generation_prompt",
+        "continue_final_message", "add_special_tokens",
+        "chat_template_kwargs") if name in body}
+    if isinstance(found["messages"], list):
+        found["messages"] = [
+            {name: value for name, value in message.items()
+             if name != "reasoning_content"}
+            if isinstance(message, dict) else message
+            for message in found["messages"]]
+    return found
 
 
-def prompt_tokens(prompt):
-    """The tokens of a completion's `prompt` in any of its forms."""
-    if isinstance(prompt, list) and prompt \
-            and isinstance(prompt[0], (list, str)):
-        if len(prompt) > 1:
-            raise BadRequest("prompt: one prompt per request is supported",
-                             "prompt")
-        prompt = prompt[0]
-    if isinstance(prompt, str):
-        tokens = tokenize(prompt)
-    elif isinstance(prompt, list):
-        tokens = token_ids(prompt)
-    else:
-        raise BadRequest("prompt: text or a list of token ids is expected",
-                         "prompt")
-    if not tokens:
-        raise BadRequest("prompt: it is empty", "prompt")
-    return tokens
+def params_of(body):
+    """Where a body has its parameters of sampling."""
+    return body.get("sampling_params") or body
 
 
-def chat_tokens(messages):
-    """The tokens of a conversation under the engine's chat template."""
-    try:
-        return tokenize(chat_text(messages))
-    except ValueError as err:
-        raise BadRequest(str(err), "messages") from err
-
-
-# ----------------------------------------------------------- answer bodies
-
-class CompletionAnswer:
-    """The bodies of /v1/completions."""
-
-    object = chunk_object = "text_completion"
-    id_prefix = "cmpl-"
-
-    def opening(self):
-        """Choices of chunks sent before the first text."""
-        return []
-
-    def chunk(self, text, finish_reason):
-        return {"index": 0, "text": text, "logprobs": None,
-                "finish_reason": finish_reason}
-
-    def whole(self, text, finish_reason):
-        return self.chunk(text, finish_reason)
-
-
-class ChatAnswer:
-    """The bodies of /v1/chat/completions."""
-
-    object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-    id_prefix = "chatcmpl-"
-
-    def opening(self):
-        return [{"index": 0, "delta": {"role": "assistant", "content": ""},
-                 "logprobs": None, "finish_reason": None}]
-
-    def chunk(self, text, finish_reason):
-        return {"index": 0, "delta": {"content": text}, "logprobs": None,
-                "finish_reason": finish_reason}
-
-    def whole(self, text, finish_reason):
-        return {"index": 0,
-                "message": {"role": "assistant", "content": text},
-                "logprobs": None, "finish_reason": finish_reason}
-
-
-def usage(request, completion_tokens):
-    """OpenAI's usage object."""
-    return {"prompt_tokens": request.prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": request.prompt_tokens + completion_tokens,
-            "prompt_tokens_details": {
-                "cached_tokens": request.cached_tokens}}
+def choices_of(body):
+    """How many answers to each prompt are wanted: n."""
+    n = params_of(body).get("n")
+    if n is not None and (type(n) is not int or n < 1):
+        raise BadRequest("n: an integer of at least 1 is expected", "n")
+    return n or 1
 
 
 # ------------------------------------------------------------------ engine
@@ -152,6 +107,12 @@ class Engine:
         self.cache = KVCache(options.blocks, options.block_size)
         self.max_model_len = options.blocks * options.block_size
         self.publisher = None           # set by serve(), with --events
+        self.stored = OrderedDict()     # a response's id -> its items
+        self.tokenizer = Toy()
+        if options.tokenizer:
+            # only here: it needs jinja2, which the demo does without
+            from template import Template
+            self.tokenizer = Template(options.tokenizer)
         self.scheduler = Scheduler(
             self.cache, self._publish, options.max_num_seqs,
             options.prefill_us_per_token, options.decode_us_per_token)
@@ -160,12 +121,20 @@ class Engine:
         """The aiohttp application."""
         app = web.Application(client_max_size=MAX_BODY_BYTES,
                               middlewares=[self._errors])
+        sglang = self.options.engine == "sglang"
+        for path, (read, kind) in FORMS[self.options.engine].items():
+            app.add_routes([web.post(path, self._serves(read, kind))])
+            if not sglang and kind is not answers.TokensOut:
+                app.add_routes([web.post(path + "/render",
+                                         self._renders(read))])
+        if sglang:
+            app.add_routes([web.post("/v1/tokenize", self.tokenize)])
         app.add_routes([
-            web.post("/v1/completions", self.completions),
-            web.post("/v1/chat/completions", self.chat_completions),
             web.get("/v1/models", self.models),
             web.post("/tokenize", self.tokenize),
-            web.post("/reset_prefix_cache", self.reset_prefix_cache),
+            web.post("/v1/messages/count_tokens", self.count_tokens),
+            web.post("/flush_cache" if sglang else "/reset_prefix_cache",
+                     self.reset_prefix_cache),
             web.get("/health", self.health),
             web.get("/metrics", self.metrics)])
         return app
@@ -181,118 +150,228 @@ class Engine:
         except BadRequest as err:
             return web.json_response(err.body, status=err.status)
 
-    # ---- completions
+    # ---- inference
 
-    async def completions(self, http):
-        """POST /v1/completions"""
-        body = await json_body(http)
-        return await self._complete(
-            http, body, prompt_tokens(body.get("prompt")),
-            CompletionAnswer(), DEFAULT_COMPLETION_TOKENS)
+    def _serves(self, read, kind):
+        """The handler of a path."""
+        async def handler(http):
+            if read is bodies.tokens_in:
+                self._scales_out()
+            body = await json_body(http)
+            wanted = self._requests(http, body, self._read(body, read))
+            answer = kind(self.options.engine, body, self._model(body),
+                          wanted, choices_of(body))
+            if body.get("stream"):
+                return await self._stream(http, answer)
+            texts = await asyncio.gather(*(
+                self._text(answer, index) for index in range(len(wanted))))
+            whole = answer.whole(texts)
+            if kind is answers.Responses:
+                self._store(body, whole)
+            return web.json_response(whole)
+        return handler
 
-    async def chat_completions(self, http):
-        """POST /v1/chat/completions"""
-        body = await json_body(http)
-        tokens = chat_tokens(body.get("messages"))
-        return await self._complete(http, body, tokens, ChatAnswer(),
-                                    self.max_model_len - len(tokens))
+    def _renders(self, read):
+        """The handler of a path with /render behind it."""
+        async def handler(http):
+            self._scales_out()
+            body = await json_body(http)
+            self._model(body)
+            rendered = [{"token_ids": prompt, "model": body.get("model"),
+                         "cache_salt": body.get("cache_salt")}
+                        for prompt in self._read(body, read)]
+            return web.json_response(
+                rendered if read is bodies.completion else rendered[0])
+        return handler
 
-    async def _complete(self, http, body, tokens, answer, default_tokens):
-        request = self._request(http, body, tokens, default_tokens)
-        head = {"id": answer.id_prefix + uuid.uuid4().hex,
-                "created": int(time.time()),
-                "model": body.get("model") or self.options.model}
-        options = body.get("stream_options") or {}
-        if not isinstance(options, dict):
-            raise BadRequest("stream_options: an object is expected",
-                             "stream_options")
-        if body.get("stream"):
-            return await self._stream(http, request, head, answer,
-                                      bool(options.get("include_usage")))
-        pieces = []
-        async for more in self.scheduler.generate(request):
-            pieces += more
-        return web.json_response({
-            **head, "object": answer.object,
-            "choices": [answer.whole("".join(pieces), request.finish_reason)],
-            "usage": usage(request, len(pieces))})
+    def _scales_out(self):
+        """Whether such paths are served at all."""
+        if not self.options.enable_scale_out:
+            raise BadRequest("Scale-out endpoints are disabled. Restart with "
+                             "--enable-scale-out to enable them.", None, 403,
+                             "PermissionDeniedError")
 
-    async def _stream(self, http, request, head, answer, include_usage):
+    def _read(self, body, read):
+        """The prompts of a body."""
+        previous = body.get("previous_response_id")
+        if previous is not None and read in (bodies.response,
+                                             bodies_sglang.response):
+            if previous not in self.stored:
+                raise BadRequest(f"Response with id '{previous}' not found.",
+                                 "response_id", 404, "NotFoundError")
+            given = body.get("input")
+            body = {**body, "input": self.stored[previous] + (
+                given if isinstance(given, list) else
+                [{"role": "user", "content": given}])}
+        try:
+            return read(body, self.tokenizer)
+        except (AttributeError, KeyError, TypeError) as err:
+            raise BadRequest(f"the body has a field of a wrong type: {err}"
+                             ) from err
+
+    def _store(self, body, response):
+        """Keeps a response for one that follows; the oldest one goes."""
+        given = body["input"]
+        self.stored[response["id"]] = (
+            given if isinstance(given, list) else
+            [{"role": "user", "content": given}]) + response["output"]
+        if len(self.stored) > MAX_STORED:
+            self.stored.popitem(last=False)
+
+    async def _text(self, answer, index):
+        """The text of one choice."""
+        text = ""
+        async with contextlib.aclosing(self.scheduler.generate(
+                answer.requests[index])) as generated:
+            async for pieces in generated:
+                answer.done[index] += len(pieces)
+                text += "".join(pieces)
+        return text
+
+    async def _stream(self, http, answer):
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        head = {**head, "object": answer.chunk_object}
-        done = 0
+        more = asyncio.Queue()
+
+        async def produce(index, request):
+            try:
+                async with contextlib.aclosing(
+                        self.scheduler.generate(request)) as generated:
+                    async for pieces in generated:
+                        more.put_nowait((index, pieces))
+            finally:
+                more.put_nowait((index, None))
+
+        running = [asyncio.create_task(produce(index, request))
+                   for index, request in enumerate(answer.requests)]
+        left = len(running)
         try:
-            async with contextlib.aclosing(
-                    self.scheduler.generate(request)) as generated:
-                async for pieces in generated:
-                    choices = []
-                    if done == 0:
-                        await response.prepare(http)
-                        choices = answer.opening()
-                    done += len(pieces)
-                    last = done == request.answer_tokens
-                    choices.append(answer.chunk(
-                        "".join(pieces),
-                        request.finish_reason if last else None))
-                    await response.write(b"".join(
-                        sse({**head, "choices": [choice]})
-                        for choice in choices))
-            if include_usage:
-                await response.write(sse({**head, "choices": [],
-                                          "usage": usage(request, done)}))
-            await response.write(b"data: [DONE]\n\n")
-            await response.write_eof()
+            while left:
+                index, pieces = await more.get()
+                if pieces is None:
+                    left -= 1
+                    continue
+                data = b""
+                if not response.prepared:
+                    await response.prepare(http)
+                    data = answer.opening()
+                answer.done[index] += len(pieces)
+                await response.write(data + answer.chunk(index, pieces))
+            if response.prepared:
+                await response.write(answer.closing())
+                await response.write_eof()
         except ConnectionResetError:        # the client has hung up
             pass
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
         return response
 
-    def _request(self, http, body, tokens, default_tokens):
-        known = (self.options.model, *self.options.lora)
+    def _model(self, body):
+        """The model's name, checked: SGLang takes any, and an adapter as
+        base:adapter."""
         model = body.get("model") or self.options.model
-        if model not in known:
-            raise BadRequest(f"The model `{model}` does not exist.", "model",
-                             404, "NotFoundError")
-        if body.get("n", 1) != 1:
-            raise BadRequest("n: only 1 is supported", "n")
+        if self.options.engine == "sglang" or model in (
+                self.options.model, *self.options.lora):
+            return model
+        raise BadRequest(f"The model `{model}` does not exist.", "model",
+                         404, "NotFoundError")
+
+    def _adapter(self, body):
+        """The adapter's name; empty without one."""
+        name = self._model(body)
+        if self.options.engine == "sglang":
+            name = name.partition(":")[2] or body.get("lora_path")
+        return name if name in self.options.lora else ""
+
+    def _requests(self, http, body, found):
+        """A request for each choice of each prompt."""
+        each = choices_of(body)
+        if len(found) * each > MAX_SEQUENCES:
+            raise BadRequest(f"{len(found)} prompts with {each} choices are "
+                             f"more than {MAX_SEQUENCES} sequences", "n")
+        for field in ("cache_salt", "extra_key"):
+            if not isinstance(body.get(field) or "", str):
+                raise BadRequest(f"{field}: text is expected", field)
         salt = body.get("cache_salt") or ""
-        if not isinstance(salt, str):
-            raise BadRequest("cache_salt: text is expected", "cache_salt")
-        limit = self.max_model_len - len(tokens)
-        max_tokens = body.get("max_completion_tokens",
-                              body.get("max_tokens"))
-        if max_tokens is None:
-            max_tokens = max(1, min(default_tokens, limit))
-        if type(max_tokens) is not int or max_tokens < 1:
+        if self.options.engine == "sglang" and body.get("extra_key"):
+            salt += "\0" + body["extra_key"]
+        params = params_of(body)
+        # whoever wants logprobs of the prompt has all of it computed
+        reads = params.get("prompt_logprobs") is None and not (
+            body.get("echo") and ("messages" in body or
+                                  body.get("logprobs") is not None))
+        wanted = []
+        for tokens in found:
+            max_tokens = self._max_tokens(body, len(tokens))
+            for _ in range(each):
+                sequence = Sequence(
+                    tokens, self.options.block_size,
+                    lora_name=self._adapter(body), cache_salt=salt,
+                    secret=self.options.seed, reads_cache=reads)
+                wanted.append(Request(
+                    sequence, max_tokens, bool(params.get("ignore_eos")),
+                    lambda: http.transport is None
+                    or http.transport.is_closing()))
+        return wanted
+
+    def _max_tokens(self, body, prompt):
+        """How many tokens may be answered to a prompt of so many."""
+        limit, params = self.max_model_len - prompt, params_of(body)
+        given = next((params[name] for name in (
+            "max_completion_tokens", "max_tokens", "max_output_tokens",
+            "max_new_tokens") if params.get(name) is not None), None)
+        if given is None:
+            default = limit if "messages" in body or "input" in body \
+                else DEFAULT_COMPLETION_TOKENS
+            return max(1, min(default, limit))
+        if type(given) is not int or given < 1:
             raise BadRequest("max_tokens: an integer of at least 1 is "
                              "expected", "max_tokens")
-        if max_tokens > limit:
+        if given > limit:
             raise BadRequest(
                 f"This model's maximum context length is "
                 f"{self.max_model_len} tokens. However, you requested "
-                f"{len(tokens) + max_tokens} tokens.", "max_tokens")
-        sequence = Sequence(
-            tokens, self.options.block_size,
-            lora_name="" if model == self.options.model else model,
-            cache_salt=salt, secret=self.options.seed)
-        return Request(sequence, max_tokens, bool(body.get("ignore_eos")),
-                       lambda: http.transport is None
-                       or http.transport.is_closing())
+                f"{prompt + given} tokens.", "max_tokens")
+        return given
 
     # ---- the rest
 
     async def tokenize(self, http):
-        """POST /tokenize"""
+        """POST /tokenize: vLLM takes some of a chat's fields, SGLang all, and
+        lists of texts."""
         body = await json_body(http)
+        self._model(body)
+        sglang = self.options.engine == "sglang"
         if "messages" in body:
-            tokens = chat_tokens(body["messages"])
-        elif isinstance(body.get("prompt"), str):
-            tokens = tokenize(body["prompt"])
+            if sglang and body.get("stream"):
+                raise BadRequest("/tokenize does not support streaming",
+                                 "stream", 501, "NotImplementedError")
+            (found,) = self._read(body, bodies_sglang.chat) if sglang \
+                else self._read(fields_of_tokenize(body), bodies.chat)
         else:
-            raise BadRequest("prompt or messages is expected")
-        return web.json_response({"count": len(tokens),
-                                  "max_model_len": self.max_model_len,
-                                  "tokens": tokens})
+            many = isinstance(body.get("prompt"), list)
+            if many and not sglang or "prompt" not in body:
+                raise BadRequest("prompt or messages is expected; the prompt "
+                                 "is text", "prompt")
+            found = self._read({name: body[name] for name in (
+                "prompt", "add_special_tokens") if name in body},
+                bodies.completion)
+            found = found if many else found[0]
+        return web.json_response({
+            "count": [len(prompt) for prompt in found]
+            if found and isinstance(found[0], list) else len(found),
+            "max_model_len": self.max_model_len, "tokens": found})
+
+    async def count_tokens(self, http):
+        """POST /v1/messages/count_tokens"""
+        body = await json_body(http)
+        self._model(body)
+        (prompt,) = self._read(
+            body, bodies_sglang.count if self.options.engine == "sglang"
+            else bodies.count)
+        return web.json_response({"input_tokens": len(prompt)})
 
     async def models(self, _http):
         """GET /v1/models"""
@@ -344,11 +423,6 @@ class Engine:
         return web.Response(text="\n".join(lines) + "\n",
                             headers={"Content-Type":
                                      "text/plain; version=0.0.4"})
-
-
-def sse(data):
-    """One server-sent event."""
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 # -------------------------------------------------------------------- main
@@ -406,6 +480,14 @@ def parse_options(argv=None):
              "endpoint)")
     add("--replay", metavar="ENDPOINT",
         help="answer there what was published (vLLM's replay_endpoint)")
+    add("--engine", choices=sorted(FORMS), default="vllm",
+        help="whose paths are served, and whose usage")
+    add("--enable-scale-out", action="store_true",
+        help="serve /render behind the paths, and /inference/v1/generate, as "
+             "vLLM does with this option")
+    add("--tokenizer", metavar="DIR",
+        help="tokenizer.json and chat_template.jinja instead of the toy "
+             "tokenizer; needs python3-jinja2")
     add("--model", default="demo", help="the model's name")
     add("--lora", action="append", default=[], metavar="NAME",
         help="serve an adapter under this model name (repeatable)")

@@ -31,15 +31,17 @@ class Sequence:
     """The tokens of one request, with the hashes of its complete blocks.
 
     Engines of the same `secret` agree on handles, others don't: as vLLM's
-    with the same or another PYTHONHASHSEED.
+    with the same or another PYTHONHASHSEED.  One that does not read the cache
+    is computed whole, and is cached then.
     """
 
     def __init__(self, tokens, block_size, lora_name="", cache_salt="",
-                 secret=0):
+                 secret=0, reads_cache=True):
         self.tokens = array("I", tokens)
         self.block_size = block_size
         self.lora_name = lora_name
         self.cache_salt = cache_salt
+        self.reads_cache = reads_cache
         self.handles = []           # handle of each complete block
         self.blocks = []            # ids of the cache blocks allocated
         self.committed = 0          # complete blocks known to the cache
@@ -114,7 +116,7 @@ class KVCache:
         Returns the number of prompt tokens found in the cache, or None (and
         nothing has changed) when there aren't enough free blocks.
         """
-        hits = self._cached_prefix(sequence)
+        hits = self._cached_prefix(sequence) if sequence.reads_cache else []
         fresh = self.blocks_for(num_tokens) - len(hits)
         idle_hits = sum(1 for block in hits if self.refs[block] == 0)
         if fresh > len(self.free) - idle_hits:

@@ -35,6 +35,22 @@ def tokenize(text):
     return [token_of(piece) for piece in PIECE.findall(text)]
 
 
+class Toy:
+    """The toy tokenizer, and its template: neither tools nor arguments."""
+
+    added = 0                   # tokens that it puts before a text
+
+    @staticmethod
+    def text_ids(text, _special=True):
+        """The ids of a text."""
+        return tokenize(text)
+
+    @staticmethod
+    def chat_ids(messages, _tools, _arguments, _special=False):
+        """The ids of a conversation."""
+        return tokenize(chat_text(messages))
+
+
 def chat_text(messages):
     """A conversation as one prompt (ChatML), ready for the next answer.
 

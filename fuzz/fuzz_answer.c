@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * What engines answer: kvr_http_answer(), the reports in their metrics, and
- * the usage at the end of a completion, which doesn't depend on how the answer
+ * the usage in an answer of each form, which doesn't depend on how the answer
  * is cut.
  */
 
@@ -20,9 +20,9 @@
 static void http(const uint8_t *bytes, size_t len, bool end);
 static void report(const char *text, size_t len);
 static void number(double value, double most);
-static void usage(const char *text, size_t len);
-static bool usage_in(const char *text, size_t len, size_t piece,
-    kvr_answer_usage_t *u);
+static void usage(kvr_form_t form, const char *text, size_t len);
+static bool usage_in(kvr_form_t form, const char *text, size_t len,
+    size_t piece, kvr_answer_usage_t *u);
 
 
 const uint32_t  fuzz_inputs = 100000;
@@ -31,7 +31,8 @@ const uint32_t  fuzz_inputs = 100000;
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    char  *text;
+    char        *text;
+    kvr_form_t   form;
 
     http(bytes, len, false);
     http(bytes, len, true);
@@ -39,7 +40,10 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     text = fuzz_copy(bytes, len);
 
     report(text, len);
-    usage(text, len);
+
+    for (form = KVR_FORM_UNKNOWN; form < KVR_FORMS; form++) {
+        usage(form, text, len);
+    }
 
     free(text);
 
@@ -109,45 +113,38 @@ report(const char *text, size_t len)
 
 
 static bool
-usage_in(const char *text, size_t len, size_t piece, kvr_answer_usage_t *u)
+usage_in(kvr_form_t form, const char *text, size_t len, size_t piece,
+    kvr_answer_usage_t *u)
 {
-    bool           found;
     size_t         n;
-    kvr_answer_t  *a;
+    kvr_answer_t   a;
 
-    a = calloc(1, sizeof(kvr_answer_t));
-
-    if (a == NULL) {
-        fuzz_fail("out of memory");
-    }
+    kvr_answer_init(&a, form);
 
     for ( /* void */ ; len; len -= n, text += n) {
         n = kvr_min(piece, len);
-        kvr_answer_add(a, text, n);
+        kvr_answer_add(&a, text, n);
     }
 
-    found = kvr_answer_usage(a, u);
-
-    free(a);
-
-    return found;
+    return kvr_answer_usage(&a, u);
 }
 
 
 static void
-usage(const char *text, size_t len)
+usage(kvr_form_t form, const char *text, size_t len)
 {
     bool                found;
     size_t              piece;
     kvr_answer_usage_t  u, v;
 
-    found = usage_in(text, len, SIZE_MAX, &u);
+    found = usage_in(form, text, len, SIZE_MAX, &u);
 
     for (piece = 1; piece < 2000; piece = 5 * piece + 2) {
 
-        if (usage_in(text, len, piece, &v) != found
-            || (found && (v.prompt_tokens != u.prompt_tokens
-                          || v.cached_tokens != u.cached_tokens)))
+        if (usage_in(form, text, len, piece, &v) != found
+            || v.has_prompt != u.has_prompt || v.has_cached != u.has_cached
+            || v.prompt_tokens != u.prompt_tokens
+            || v.cached_tokens != u.cached_tokens)
         {
             fuzz_fail("usage: other by pieces of %zu", piece);
         }

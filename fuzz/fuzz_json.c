@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Request bodies: kvr_prompt_scan(), and the cursor beneath it beside yajl,
+ * Request bodies: kvr_prompt_read() of each form, and the cursor beside yajl,
  * which reads JSON by the same rules: what one takes the other takes, but for
  * nesting, which ours bounds, and for vertical tabs and form feeds, which are
  * no white space by RFC 8259 and are to yajl.
@@ -24,8 +24,10 @@ typedef struct {
 
 
 static void scan(const char *text, size_t len);
-static void scan_string(const char *text, size_t len, const char *s, size_t n,
-    const char *buf);
+static void scan_form(const char *text, size_t len, kvr_tape_t *t,
+    kvr_tape_t *u, kvr_form_t form, uint32_t engines);
+static void scan_string(const char *text, size_t len,
+    const kvr_prompt_string_t *s, const char *buf);
 static void accepts(const char *text, size_t len);
 static bool yajl_accepts(const char *text, size_t len, int *depth);
 static int value(void *data);
@@ -60,60 +62,102 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 static void
 scan(const char *text, size_t len)
 {
-    size_t         n;
-    uint32_t      *all, few[4];
-    kvr_rc_t       rc, again;
-    kvr_prompt_t   p, q;
+    kvr_form_t         form;
+    kvr_tape_t         t, u;
+    uint32_t          *all, few[4];
+    kvr_tape_entry_t  *entries, *others;
 
-    n = len / 2 + 1;
-    all = malloc(n * sizeof(uint32_t));
+    entries = malloc((len / 2 + 3) * sizeof(kvr_tape_entry_t));
+    others = malloc((len / 2 + 3) * sizeof(kvr_tape_entry_t));
+    all = malloc((len / 2 + 1) * sizeof(uint32_t));
 
-    rc = kvr_prompt_scan(&p, text, len, all, n);
+    for (form = KVR_FORM_UNKNOWN; form < KVR_FORMS; form++) {
+
+        kvr_tape_init(&t, entries, len / 2 + 3, all, len / 2 + 1);
+
+        if (kvr_tape_scan(&t, text, len) != KVR_OK) {
+            break;
+        }
+
+        kvr_tape_init(&u, others, len / 2 + 3, few, 4);
+
+        if (kvr_tape_scan(&u, text, len) != KVR_OK) {
+            fuzz_fail("no tape with room for 4 ids");
+        }
+
+        scan_form(text, len, &t, &u, form, 0);
+        scan_form(text, len, &t, &u, form,
+                  kvr_engine_bit(KVR_ENGINE_TRTLLM));
+    }
+
+    free(entries);
+    free(others);
+    free(all);
+}
+
+
+/* u: a tape with little room: it says the same, and has the first ids. */
+
+static void
+scan_form(const char *text, size_t len, kvr_tape_t *t, kvr_tape_t *u,
+    kvr_form_t form, uint32_t engines)
+{
+    kvr_rc_t      rc, again;
+    kvr_prompt_t  p, q;
+
+    rc = kvr_prompt_read(&p, t, form, engines);
 
     if ((rc != KVR_OK && rc != KVR_INVALID) || (rc == KVR_OK) != !p.error
-        || (p.error && p.error_at > len) || p.ntokens > n)
+        || (p.error && p.error_at > len)
+        || p.ntokens + p.others > len / 2 + 1
+        || (rc == KVR_OK
+            && (p.sequences < 1 || p.sequences > KVR_SEQUENCES_MAX)))
     {
         fuzz_fail("scan: %d, %zu tokens, %s at %zu", rc, p.ntokens,
                   p.error ? p.error : "-", p.error_at);
     }
 
     if (rc == KVR_OK) {
-        scan_string(text, len, p.model, p.model_len, p.model_buf);
-        scan_string(text, len, p.salt, p.salt_len, p.salt_buf);
+        scan_string(text, len, &p.model, p.model_buf);
+        scan_string(text, len, &p.salt, p.salt_buf);
+        scan_string(text, len, &p.lora, p.lora_buf);
     }
 
-    /* with little room: the same, and the first ids */
+    again = kvr_prompt_read(&q, u, form, engines);
 
-    again = kvr_prompt_scan(&q, text, len, few, 4);
+    if (rc == KVR_OK && again == KVR_FULL) {
+        return;
+    }
 
-    if (again != (rc == KVR_OK && p.ntokens > 4 ? KVR_FULL : rc)
-        || (rc == KVR_OK
-            && (q.ntokens != p.ntokens || q.kind != p.kind
-                || memcmp(all, few, kvr_min(p.ntokens, 4u)
-                                    * sizeof(uint32_t)) != 0)))
+    if (again != rc || (rc == KVR_OK
+                        && (q.ntokens != p.ntokens || q.has_ids != p.has_ids
+                            || q.others != p.others
+                            || (p.ntokens
+                                && memcmp(p.tokens, q.tokens,
+                                          p.ntokens * sizeof(uint32_t))
+                                   != 0))))
     {
         fuzz_fail("scan with room for 4 of %zu: %d, %zu", p.ntokens, again,
                   q.ntokens);
     }
-
-    free(all);
 }
 
 
 /* In the text or in its buffer. */
 
 static void
-scan_string(const char *text, size_t len, const char *s, size_t n,
+scan_string(const char *text, size_t len, const kvr_prompt_string_t *s,
     const char *buf)
 {
-    if (s == NULL) {
+    if (s->data == NULL) {
         return;
     }
 
-    if (s == buf ? n > KVR_PROMPT_STRING_MAX
-        : s < text || s > text + len || n > (size_t) (text + len - s))
+    if (s->data == buf ? s->len > KVR_PROMPT_STRING_MAX
+        : s->data < text || s->data > text + len
+          || s->len > (size_t) (text + len - s->data))
     {
-        fuzz_fail("a string of %zu is outside", n);
+        fuzz_fail("a string of %zu is outside", s->len);
     }
 }
 

@@ -198,14 +198,16 @@ enrol(void)
         || reg.conf.weight < 1 || reg.conf.weight > KVR_WEIGHT_MAX * 1000
         || reg.conf.role > KVR_ROLE_DECODE
         || reg.contract.block_size > KVR_BLOCK_SIZE_MAX
-        || memchr(reg.said, '\0', KVR_SAID_MAX + 1) == NULL
+        || memchr(reg.reason, '\0', KVR_REASON_MAX + 1) == NULL
         || memchr(reg.conf.address, '\0', KVR_ADDRESS_MAX + 1) == NULL
         || (reg.conf.address[0] && kvr_address_wrong(reg.conf.address)))
     {
         fuzz_fail("a registration that can't be");
     }
 
-    if (kvr_registration_foreign(&reg, "m", (kvr_contract_t) { 4, false }) != NULL) {
+    if (kvr_registration_foreign(&reg, "m", (kvr_contract_t) { 4, false })
+        != NULL)
+    {
         (void) kvr_router_ignore_worker(&router, WORKER, 1);
         return;
     }

@@ -31,6 +31,15 @@ BODIES = [
     '[true,false,null,0,-0,1e5,1.25,"\\\\\\"\\/\\b\\f\\n\\r\\t"]',
 ]
 
+CHATS = [
+    '{"messages":[{"role":"user","content":"' + "caf\u00e9 \u4f60\u597d " * 20
+    + '\\n\\u00e9 \\ud83d\\ude00"},{"role":"assistant","content":[{"type":'
+    '"text","text":"\U0001f600"}]}],"tools":[{"type":"function"}]}',
+    '{"a":[' + ",".join(["null"] * 9) + '],"b":[1,2,3],"c":[[4],[5,6]]}',
+    '{"prompt":[' + ", ".join(str(10 ** (n % 10)) for n in range(90)) + "]}",
+    '{"x":"' + "y" * 31 + '\\"' + "z" * 64 + '\\\\"}',
+]
+
 ROUTER_EVENTS = [
     {"worker_id": "w", "event": {"event_id": 1, "dp_rank": 0, "data": {
         "stored": {"parent_hash": None, "blocks": [
@@ -439,6 +448,16 @@ def members():
         yield message(3, value)
 
 
+def tapes():
+    """Texts for the tape: those of BODIES, and longer ones; some ill-formed."""
+    for text in BODIES + CHATS:
+        yield text.encode()
+    for character in b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80":
+        yield b'{"a":"' + b"x" * 40 + character + b'"}'
+    for escape in "\\ud800", "\\udc00", "\\ud83dx\\ude00":
+        yield ('["' + escape + '"]').encode()
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
@@ -446,6 +465,7 @@ def main():
                         ("engine", states()), ("relay", relays()),
                         ("member", members()),
                         ("json", (body.encode() for body in BODIES)),
+                        ("tape", tapes()),
                         ("answer", answers())):
         folder = Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)

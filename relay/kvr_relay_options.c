@@ -141,6 +141,10 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "lora", "NAMES", KVR_RELAY_TEXT, at(lora), 0, 0,
       "the engine's adapters, with commas" },
 
+    { "engine", "KIND", KVR_RELAY_TEXT, at(engine), 0, 0,
+      "vllm, sglang or trtllm: how the engine reads requests (with --trtllm\n"
+      "trtllm, else not said)" },
+
     { "deregister", "on|off", KVR_RELAY_SWITCH, at(deregister), 0, 0,
       "at SIGTERM: take the worker out of the fleet (on)" },
 
@@ -198,6 +202,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->role = "both";
     o->weight = "1";
     o->lora = "";
+    o->engine = "";
     o->deregister = true;
     o->memory = UINT64_C(256) << 20;
     o->ring = UINT64_C(64) << 20;
@@ -458,10 +463,11 @@ kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
 static int
 kvr_relay_options_check(kvr_relay_options_t *o)
 {
-    int      code;
-    char    *end;
-    char     lora[KVR_ADAPTERS_MAX + 1];
-    double   weight;
+    int                 code;
+    char               *end;
+    char                lora[KVR_ADAPTERS_MAX + 1];
+    double              weight;
+    kvr_engine_kind_t   kind;
 
     if (o->worker == NULL) {
         return kvr_relay_bad("worker", "is missing");
@@ -503,6 +509,19 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     {
         return kvr_relay_bad("weight", "must be 0.001 to %d, not \"%s\"",
                              KVR_WEIGHT_MAX, kvr_relay_shown(o->weight));
+    }
+
+    if (*o->engine == '\0' && o->trtllm != NULL) {
+        o->engine = kvr_engine_name(KVR_ENGINE_TRTLLM);
+    }
+
+    kind = kvr_engine_kind(o->engine, strlen(o->engine));
+
+    if (*o->engine != '\0'
+        && (kind == KVR_ENGINES || kind == KVR_ENGINE_UNKNOWN))
+    {
+        return kvr_relay_bad("engine", "must be vllm, sglang or trtllm, not "
+                             "\"%s\"", kvr_relay_shown(o->engine));
     }
 
     if (kvr_adapters_set(lora, o->lora, strlen(o->lora))) {

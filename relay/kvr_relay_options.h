@@ -52,6 +52,7 @@ typedef struct {
     const char        *role;
     const char        *weight;
     const char        *lora;
+    const char        *engine;          /* "": not said */
     bool               deregister;
 
     uint64_t           memory;          /* bytes, of the mirror */

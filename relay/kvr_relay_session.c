@@ -573,6 +573,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_LORA] = r->options.lora;
         values[KVR_MEMBER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
                                     ? "1" : "0";
+        values[KVR_MEMBER_ENGINE] = r->options.engine;
         values[KVR_MEMBER_REASON] = reason;
         values[KVR_MEMBER_EPOCH] = epoch;
         values[KVR_MEMBER_SEQ] = seq;

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 238;
+plan tests => repeat_each() * 256;
 
 run_tests();
 
@@ -43,6 +43,7 @@ __DATA__
 
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
+    kv_router_max_body     16m;
     kv_router_stale        10s;
 --- config
     location /kv/ {
@@ -1126,3 +1127,77 @@ needs both of "ssl_certificate" and "ssl_certificate_key", or none
                      ssl_certificate_key=/nowhere/own.key;
 --- error_log
 cannot load certificate "/nowhere/own.pem"
+
+
+
+=== TEST 112: a body to be scanned is bounded
+--- http_config
+    kv_router_max_body  1025m;
+--- error_log
+"kv_router_max_body" must be 1..1073741824
+
+
+
+=== TEST 113: a prefix cache has a zone
+--- http_config
+    kv_router_prefix_cache  page_size=4;
+--- error_log
+"kv_router_prefix_cache" must have "zone" parameter
+
+
+
+=== TEST 114: its zone has a size
+--- http_config
+    kv_router_prefix_cache  zone=cache;
+--- error_log
+invalid zone size "zone=cache"
+
+
+
+=== TEST 115: which is enough
+--- http_config
+    kv_router_prefix_cache  zone=cache:1m;
+--- error_log
+zone "cache" is too small, it must have 2m at least
+
+
+
+=== TEST 116: its pages have a bound
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m page_size=513;
+--- error_log
+invalid parameter "page_size=513", it must be a number from 1 to 512
+
+
+
+=== TEST 117: its keys are of these three
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m key=text;
+--- error_log
+invalid parameter "key=text", it must be "tokens", "hashes" or "bytes"
+
+
+
+=== TEST 118: it evicts by one of these
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m evict=random;
+--- error_log
+invalid parameter "evict=random", it must be "lru", "lfu", "fifo", "mru" or "priority"
+
+
+
+=== TEST 119: a name has one prefix cache
+--- http_config
+    kv_router_prefix_cache  zone=cache:2m;
+    kv_router_prefix_cache  zone=cache:2m;
+--- error_log
+kv_router_prefix_cache "cache" is already defined
+
+
+
+=== TEST 120: and no index has it
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_prefix_cache  zone=main:8m;
+--- error_log
+the shared memory zone "main" is already declared for a different use

@@ -83,7 +83,8 @@ add_block_preprocessor(sub {
         $block->set_value('script', <<'_EOC_' . $block->script);
             local function route(what, body, path, headers)
                 local answer = ask(body and "POST" or "GET",
-                                   "/v1/" .. (path or "completions"), body,
+                                   "/v1/" .. (path and path .. "/completions"
+                                             or "completions"), body,
                                    headers)
 
                 ngx.say(what, ": ", answer.status, " ",
@@ -117,8 +118,6 @@ __DATA__
 
             route("prompt", '{"prompt":' .. prompt .. "}")
             route("prompts", '{"prompt":[' .. prompt .. "]}")
-            route("prompt_token_ids", '{"prompt_token_ids":' .. prompt .. "}")
-            route("input_ids", '{"model":"m","input_ids":' .. prompt .. "}")
 
             -- the next block of w2 is another: what counts is the prefix
             client.cache("w3", client.tokens(1, 16), { first = 2000 })
@@ -130,8 +129,6 @@ __DATA__
 --- response_body
 prompt: 200 w2/0 3 of 3 of 4, overlap: w2
 prompts: 200 w2/0 3 of 3 of 4, overlap: w2
-prompt_token_ids: 200 w2/0 3 of 3 of 4, overlap: w2
-input_ids: 200 w2/0 3 of 3 of 4, overlap: w2
 w3 has more: 200 w3/0 4 of 4 of 4, overlap: w3
 w3 has a hole: 200 w2/0 3 of 3 of 4, overlap: w2
 load: none
@@ -178,12 +175,13 @@ the second rank: 200 w1/1 2 of 2 of 2, overlap: w1
             route("no salt", prompt .. ',"cache_salt":null}')
 
             for _, args in ipairs { "lora=a", "salt=s", "x=y" } do
-                ngx.say(args, ": ", ask("POST", "/lora/x?" .. args,
+                ngx.say(args, ": ", ask("POST", "/lora/completions?"
+                                          .. args,
                                         prompt .. "}").headers["x-route"])
             end
 
             -- the one that is given goes before the body's
-            ngx.say("both: ", ask("POST", "/lora/x?salt=s",
+            ngx.say("both: ", ask("POST", "/lora/completions?salt=s",
                                   prompt .. ',"cache_salt":"other"}')
                               .headers["x-route"])
 --- response_body
@@ -243,7 +241,7 @@ a text: 200 w1/0 0 of 0 of 0, no_tokens: w1
 a chat: 200 w1/0 0 of 0 of 0, no_tokens: w1
 no prompt: 200 w1/0 0 of 0 of 0, no_tokens: w1
 an empty prompt: 200 w1/0 0 of 0 of 0, short: w1
-no body: 200 w1/0 0 of 0 of 0, no_body: w1
+no body: 200 w1/0 0 of 0 of 0, no_load: w1
 an empty body: 200 w1/0 0 of 0 of 0, no_body: w1
 no JSON: 200 w1/0 0 of 0 of 0, bad_body: w1
 half of it: 200 w1/0 0 of 0 of 0, bad_body: w1
@@ -280,8 +278,8 @@ load: none
     }
 --- script
             client.cache("w1", "[0,1,2,3]")
-            ask("POST", "/logged/ids", '{"prompt":[0,1,2,3,4,5,6,7]}')
-            ask("POST", "/logged/text", '{"prompt":"Hello"}')
+            ask("POST", "/logged/ids/completions", '{"prompt":[0,1,2,3,4,5,6,7]}')
+            ask("POST", "/logged/text/completions", '{"prompt":"Hello"}')
             ask("GET", "/logged/not")
 
             local log = client.wait(function()
@@ -295,8 +293,8 @@ load: none
 
             ngx.print((log:gsub("time=%d+%.%d%d%d%d%d%d\n", "time=ok\n")))
 --- response_body
-/logged/ids worker=w1 rank=0 policy=kv_cost overlap=1 best=1 blocks=2 confidence=EXTERNAL reason=overlap hashes=7ee2cbedc694ab46,a8416cfd935bdb13 time=ok
-/logged/text worker=w1 rank=0 policy=kv_cost overlap=0 best=0 blocks=0 confidence=EXTERNAL reason=no_tokens hashes=- time=ok
+/logged/ids/completions worker=w1 rank=0 policy=kv_cost overlap=1 best=1 blocks=2 confidence=EXTERNAL reason=overlap hashes=7ee2cbedc694ab46,a8416cfd935bdb13 time=ok
+/logged/text/completions worker=w1 rank=0 policy=kv_cost overlap=0 best=0 blocks=0 confidence=EXTERNAL reason=no_tokens hashes=- time=ok
 /logged/not worker=- rank=- policy=- overlap=- best=- blocks=- confidence=- reason=- hashes=- time=-
 
 
@@ -314,7 +312,7 @@ load: none
             ngx.say(#body)
             route("a file", body, "body")
 
-            local sock = client.send("POST /v1/body HTTP/1.1\r\n"
+            local sock = client.send("POST /v1/body/completions HTTP/1.1\r\n"
                                      .. "Host: localhost\r\n"
                                      .. "Connection: close\r\n"
                                      .. "Transfer-Encoding: chunked\r\n\r\n")
@@ -329,7 +327,7 @@ load: none
             ngx.say("chunks: ", client.receive(sock).headers["x-route"])
 
             -- the header first, the body later
-            sock = client.send("POST /v1/body HTTP/1.0\r\n"
+            sock = client.send("POST /v1/body/completions HTTP/1.0\r\n"
                                .. "Content-Length: " .. #body .. "\r\n\r\n")
             client.turns()
             sock:send(body)
@@ -434,7 +432,7 @@ routed 2, retries 3
     kv_router_worker  main late 127.0.0.1:$TEST_NGINX_RAND_PORT_8;
 --- script
             for _ = 1, 2 do
-                local answer = ask("POST", "/v1/x", '{"prompt":[1,2,3,4]}')
+                local answer = ask("POST", "/v1/completions", '{"prompt":[1,2,3,4]}')
                 local where = answer.headers["x-route"]:gsub("^%a+", "?")
 
                 ngx.say(answer.status, " ", where)
@@ -487,9 +485,9 @@ load: none
                         client.stats().requests.retries - before, " retries")
             end
 
-            tries("one more", "/v1/fail")
-            tries("no more", "/once/fail")
-            tries("no need", "/v1/x")
+            tries("one more", "/v1/fail/completions")
+            tries("no more", "/once/fail/completions")
+            tries("no need", "/v1/completions")
             client.idle()
 --- response_body
 one more: 503 after 1 retries
@@ -507,7 +505,7 @@ load: none
 --- script
             client.cache("w1", client.tokens(1, 4))
 
-            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+            local sock = client.send("POST /v1/slow/completions HTTP/1.0\r\n"
                                      .. "Content-Length: 31\r\n\r\n"
                                      .. '{"prompt":[1,2,3,4,5,6,7,8,9]} ')
 
@@ -534,7 +532,7 @@ load: none
         location  / { content_by_lua_block { ngx.sleep(60) } }
     }
 --- script
-            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+            local sock = client.send("POST /v1/slow/completions HTTP/1.0\r\n"
                                      .. "Content-Length: 31\r\n\r\n"
                                      .. '{"prompt":[1,2,3,4,5,6,7,8,9]} ')
 
@@ -552,7 +550,8 @@ load: none
             local body = '{"prompt":[1,2,3,4,5]}'
 
             for _, path in ipairs { "reset", "cut", "fail", "nothing" } do
-                ngx.say(path, " ", ask("POST", "/v1/" .. path, body).status)
+                ngx.say(path, " ", ask("POST", "/v1/" .. path .. "/completions",
+                                          body).status)
                 client.idle()
             end
 
@@ -601,17 +600,17 @@ load: none
     }
 
     location /moved/ {
-        rewrite_by_lua_block { ngx.exec("/v1/moved") }
+        rewrite_by_lua_block { ngx.exec("/v1/moved/completions") }
     }
 
     location /routed_twice/ {
         access_by_lua_block  { router:access() }
-        content_by_lua_block { ngx.exec("/v1/twice") }
+        content_by_lua_block { ngx.exec("/v1/twice/completions") }
     }
 --- script
             local body = '{"prompt":[1,2,3,4,5]}'
             local function go(path)
-                local answer = ask("POST", path, body)
+                local answer = ask("POST", path .. "/completions", body)
 
                 ngx.say(path, ": ", answer.status, " ",
                         (answer.headers["x-route"] or "-"):gsub("w%d", "w?"),
@@ -696,8 +695,8 @@ load: none
             prompt = '{"prompt":' .. prompt .. "}"
 
             route("main", prompt)
-            ngx.say("other: ", ask("POST", "/v2/x", prompt).headers["x-route"])
-            ngx.say("both: ", ask("POST", "/both/x", prompt).headers["x-route"])
+            ngx.say("other: ", ask("POST", "/v2/completions", prompt).headers["x-route"])
+            ngx.say("both: ", ask("POST", "/both/completions", prompt).headers["x-route"])
             client.idle()
             client.idle("/other")
             ngx.say(client.stats().requests.routed, " ",
@@ -728,7 +727,7 @@ load: none
             local count = { w1 = 0, w2 = 0, w3 = 0 }
 
             for _ = 1, 40 do
-                local answer = ask("POST", "/v1/x", '{"prompt":[1,2,3,4]}')
+                local answer = ask("POST", "/v1/completions", '{"prompt":[1,2,3,4]}')
                 local worker = answer.body:sub(1, 2)
 
                 count[worker] = count[worker] + 1
@@ -758,7 +757,7 @@ load: none
             local socks, seen = {}, {}
 
             for i = 1, 3 do
-                socks[i] = client.send("GET /v1/slow HTTP/1.0\r\n\r\n")
+                socks[i] = client.send("POST /v1/slow/completions HTTP/1.0\r\n\r\n")
                 socks[i]:receiveuntil("\r\n\r\n")()
                 seen[#seen + 1] = socks[i]:receive("*l")
             end
@@ -783,7 +782,7 @@ load: none
             client.idle()
 --- response_body_like
 ^w1 w2 w3
-the free one: 200 w[123]/0 0 of 0 of 0, no_body: w[123]
+the free one: 200 w[123]/0 0 of 0 of 0, no_load: w[123]
 true
 load: none$
 
@@ -875,7 +874,7 @@ return _M
             for _, mood in ipairs { "good", "error", "error", "nobody",
                                     "nothing" }
             do
-                local answer = ask("POST", "/v1/x", '{"prompt":[1,2,3,4]}',
+                local answer = ask("POST", "/v1/completions", '{"prompt":[1,2,3,4]}',
                                    "x-mood: " .. mood .. "\r\n")
 
                 ngx.say(mood, ": ", answer.status, " ",
@@ -911,7 +910,7 @@ policy "my\.moody": pick: it returned a worker that is a nil
         router = require("resty.kv_router").new("nowhere")
     }
 --- script
-            ngx.say(ask("POST", "/v1/x", "{}").status)
+            ngx.say(ask("POST", "/v1/completions", "{}").status)
 --- response_body
 500
 --- error_log
@@ -950,7 +949,7 @@ no peer: the request was not routed in its access phase
                 threads[i] = ngx.thread.spawn(function()
                     local body = '{"prompt":' .. client.tokens(1, i) .. "}"
                     local sock = client.send("POST /v1/" .. paths[i % 5 + 1]
-                                             .. " HTTP/1.0\r\n"
+                                             .. "/completions HTTP/1.0\r\n"
                                              .. "Content-Length: " .. #body
                                              .. "\r\n\r\n" .. body)
 
@@ -1014,7 +1013,7 @@ load: none
             route("a retry", prompt(61, 76), "rank")
 
             -- and its load is there
-            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+            local sock = client.send("POST /v1/slow/completions HTTP/1.0\r\n"
                                      .. "Content-Length: "
                                      .. #prompt(61, 76) .. "\r\n\r\n"
                                      .. prompt(61, 76))
@@ -1118,7 +1117,7 @@ w3 is told
         })
     }
 --- script
-            local answer = ask("POST", "/v1/x", '{"prompt":[1,2,3,4]}')
+            local answer = ask("POST", "/v1/completions", '{"prompt":[1,2,3,4]}')
 
             ngx.say(answer.status, " ", answer.headers["x-route"], " ",
                     tostring(answer.headers["x-b"]))

@@ -405,7 +405,7 @@ there is no kv_router_zone "nowhere"
             local status = {}
 
             for _ = 1, 300 do
-                local answer = ask("POST", "/v1/x", body)
+                local answer = ask("POST", "/v1/completions", body)
 
                 status[answer.status] = (status[answer.status] or 0) + 1
             end

@@ -120,14 +120,14 @@ __DATA__
             client.cache("api", client.tokens(1, 8))
             client.cache("w3", client.tokens(1, 4))
             both("stored", "POST", "/kv/query", '{"tokens":' .. prompt .. "}")
-            both("routed", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("routed", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
             client.idle()
             ask("POST", "/kv/workers/w1/drain")
-            both("drained", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("drained", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
             ask("POST", "/kv/events", event("w2", removed(1002)))
-            both("removed", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("removed", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
 --- response_body
 nothing: 200 {"block_size":4,"blocks":4,"scores":[]}
@@ -157,7 +157,7 @@ removed: 200 api 2
             local prompt = client.tokens(1, 16)
 
             both("query", "POST", "/kv/query", '{"tokens":' .. prompt .. "}")
-            both("routed", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("routed", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
 
             for _, w in ipairs(client.stats().workers) do
@@ -190,10 +190,10 @@ load: none
 
             ask("DELETE", "/kv/workers/api")
             both("query", "POST", "/kv/query", '{"tokens":' .. prompt .. "}")
-            both("routed", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("routed", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
             client.cache("w4", prompt)
-            both("the new one", "POST", "/v1/x", '{"prompt":' .. prompt .. "}",
+            both("the new one", "POST", "/v1/completions", '{"prompt":' .. prompt .. "}",
                  "x-route")
 
             for _, w in ipairs(client.stats().workers) do
@@ -246,7 +246,7 @@ exited on signal
     kv_router_zone    zone=main:16m block_size=4;
     kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- script
-            both("routed", "POST", "/v1/x", '{"prompt":'
+            both("routed", "POST", "/v1/completions", '{"prompt":'
                  .. client.tokens(1, 16) .. "}", "x-route")
 --- response_body
 routed: 200 w4 4
@@ -259,7 +259,7 @@ routed: 200 w4 4
     kv_router_zone    zone=main:17m block_size=8;
     kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- script
-            both("routed", "POST", "/v1/x", '{"prompt":'
+            both("routed", "POST", "/v1/completions", '{"prompt":'
                  .. client.tokens(1, 16) .. "}", "x-route")
 --- response_body
 routed: 200 w4 0

@@ -78,7 +78,7 @@ add_block_preprocessor(sub {
             end
 
             local function route()
-                return ask("POST", "/v1/x", '{"prompt":' .. prompt .. "}")
+                return ask("POST", "/v1/completions", '{"prompt":' .. prompt .. "}")
                        .headers["x-route"]
             end
 

@@ -210,7 +210,8 @@ plain: 0 0
             client.cache("w1", client.tokens(1, 8))
 
             local function route(what, body, path)
-                local answer = ask("POST", "/v1/" .. (path or ""), body)
+                local answer = ask("POST", "/v1/" .. (path or "")
+                                   .. "/completions", body)
 
                 ngx.say(what, ": ", answer.status, " ",
                         answer.headers["x-reason"])

@@ -103,7 +103,8 @@ add_block_preprocessor(sub {
             -- Begins a request, reads its first lines, leaves it open.
             local function begin(path, first, last, to)
                 local body = '{"prompt":' .. client.tokens(first, last) .. "}"
-                local sock = client.send("POST /v1/" .. path .. " HTTP/1.0\r\n"
+                local sock = client.send("POST /v1/" .. path
+                                         .. "/completions HTTP/1.0\r\n"
                                          .. "x-to: " .. to .. "\r\n"
                                          .. "Content-Length: " .. #body
                                          .. "\r\n\r\n" .. body)
@@ -115,7 +116,7 @@ add_block_preprocessor(sub {
             end
 
             local function route(what, first, last, to)
-                local answer = ask("POST", "/v1/x", '{"prompt":'
+                local answer = ask("POST", "/v1/completions", '{"prompt":'
                                    .. client.tokens(first, last) .. "}",
                                    to and "x-to: " .. to .. "\r\n")
 
@@ -334,7 +335,7 @@ lingers: true 2
 
 === TEST 8: an answer from elsewhere is no load of the worker that failed
 --- script
-            local sock = client.send("GET /fallback/reset HTTP/1.0\r\n\r\n")
+            local sock = client.send("POST /fallback/reset/completions HTTP/1.0\r\n\r\n")
 
             local head = sock:receiveuntil("\r\n\r\n")()
 

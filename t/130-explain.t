@@ -93,7 +93,7 @@ add_block_preprocessor(sub {
             -- Some requests to an engine that says what it had.
             local function served(n, path, body, usage)
                 for _ = 1, n do
-                    ask("POST", "/v1/" .. path, body,
+                    ask("POST", "/v1/" .. path .. "/completions", body,
                         "x-usage: " .. usage .. "\r\n")
                 end
             end
@@ -232,7 +232,7 @@ predicted: 0
             client.cache("w1", client.tokens(1, 8))
 
             local body = prompt(1, 40)
-            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+            local sock = client.send("POST /v1/slow/completions HTTP/1.0\r\n"
                                      .. "Content-Length: " .. #body
                                      .. "\r\n\r\n" .. body)
 
@@ -350,7 +350,7 @@ retry after 1
             end
 
             ngx.say("turns: ", same)
-            ngx.say("routed: ", ask("POST", "/v1/x", prompt(1, 8),
+            ngx.say("routed: ", ask("POST", "/v1/completions", prompt(1, 8),
                                     "x-session-id: s\r\n").headers["x-route"]:
                                 match("^%w+") == first)
 
@@ -380,7 +380,7 @@ next: true, of the session: true
                 costs[c.worker_id] = c.cost
             end
 
-            local a = ask("POST", "/v1/x", prompt(1, 18),
+            local a = ask("POST", "/v1/completions", prompt(1, 18),
                           "x-kv-explain: 1\r\n")
 
             ngx.say(a.headers["x-kv-explain"])
@@ -390,9 +390,9 @@ next: true, of the session: true
 
             ngx.say(told.cost == costs.w2, " ", told.top[1][5] == costs.w2,
                     " ", told.top[2][5] == costs.w1)
-            ngx.say("another: ", tostring(ask("POST", "/v1/x", prompt(1, 18),
+            ngx.say("another: ", tostring(ask("POST", "/v1/completions", prompt(1, 18),
                     "x-kv-explain: 0\r\n").headers["x-kv-explain"]))
-            ngx.say("none: ", tostring(ask("POST", "/v1/x", prompt(1, 18)).
+            ngx.say("none: ", tostring(ask("POST", "/v1/completions", prompt(1, 18)).
                                        headers["x-kv-explain"]))
 --- response_body
 {"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","confidence":"EXTERNAL","cost":16,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
@@ -423,7 +423,7 @@ none: nil
     }
 --- script
             for _, who in ipairs { "me", "you", "nobody" } do
-                local a = ask("POST", "/v1/x", prompt(1, 18),
+                local a = ask("POST", "/v1/completions", prompt(1, 18),
                               "x-kv-explain: 1\r\nx-who: " .. who .. "\r\n")
                 local text = a.headers["x-kv-explain"]
 
@@ -599,7 +599,7 @@ load: none
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 max_active=1;
 --- script
             local body = prompt(1, 8)
-            local sock = client.send("POST /v1/slow HTTP/1.0\r\n"
+            local sock = client.send("POST /v1/slow/completions HTTP/1.0\r\n"
                                      .. "Content-Length: " .. #body
                                      .. "\r\n\r\n" .. body)
 

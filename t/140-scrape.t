@@ -206,7 +206,7 @@ kv_router_worker_reported_kv_usage{zone="main",worker="w2",dp_rank="0"} 0.500000
                 reported(1, "0: " .. first .. " - -")
                 reported(2, "0: " .. second .. " - -")
 
-                ngx.say("chosen: ", ask("POST", "/v1/x", '{"prompt":[1]}').
+                ngx.say("chosen: ", ask("POST", "/v1/completions", '{"prompt":[1]}').
                                     headers["x-route"])
             end
 
@@ -354,7 +354,7 @@ qr/(the load of worker "w1" is not known, "\/nowhere" of it is not read: no \w+
             end
 
             local function request()
-                ngx.say(ask("POST", "/v1/x", '{"prompt":[1]}').status)
+                ngx.say(ask("POST", "/v1/completions", '{"prompt":[1]}').status)
             end
 
             report(1, "fail")

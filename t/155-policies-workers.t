@@ -61,7 +61,7 @@ add_block_preprocessor(sub {
                 local at
 
                 client.wait(function()
-                    local answer = ask("POST", "/v1/x", body, headers, PORT)
+                    local answer = ask("POST", "/v1/completions", body, headers, PORT)
                     local pid = answer.headers["x-pid"]
 
                     at = answer.headers["x-worker"]

@@ -51,7 +51,7 @@ add_block_preprocessor(sub {
     $block->set_value('script', <<'_EOC_' . $block->script);
             -- Begins a request that its worker holds, after the first line.
             local function hold(seconds)
-                local sock = client.send("GET /v1/hold?for=" .. (seconds or 60)
+                local sock = client.send("POST /v1/hold/completions?for=" .. (seconds or 60)
                                          .. " HTTP/1.0\r\n\r\n")
 
                 sock:receiveuntil("\r\n\r\n")()
@@ -70,7 +70,7 @@ add_block_preprocessor(sub {
             end
 
             local function tell_route(what)
-                local answer = ask("GET", "/v1/x")
+                local answer = ask("POST", "/v1/completions")
 
                 ngx.say(what, ": ", answer.status, " ",
                         answer.headers["x-route"] or "-", " ",
@@ -283,7 +283,7 @@ requests are refused
 
             for i, priority in ipairs { 5, 0, -3, 5, -3 } do
                 threads[i] = ngx.thread.spawn(function()
-                    local answer = ask("POST", "/v1/x", '{"priority":'
+                    local answer = ask("POST", "/v1/completions", '{"priority":'
                                        .. priority .. "}")
 
                     assert(answer.status == 200)
@@ -331,12 +331,12 @@ requests are refused
             -- in a file, while it waits
             local body = '{"prompt":[1' .. (",1"):rep(300000) .. "]}"
 
-            ngx.say(ask("POST", "/v1/x", body).status)
+            ngx.say(ask("POST", "/v1/completions", body).status)
 
             local before = peak()
             local a = hold()
 
-            ngx.say(ask("POST", "/v1/x", body).status)
+            ngx.say(ask("POST", "/v1/completions", body).status)
             ngx.say(peak() - before < 8192 and "no more" or peak() - before)
             a:close()
             client.idle()
@@ -375,7 +375,7 @@ load: none
 
             local a = hold()
             local waiting = ngx.thread.spawn(function()
-                ngx.say(ask("POST", "/v1/x",
+                ngx.say(ask("POST", "/v1/completions",
                             '{"prompt":' .. client.tokens(1, 64) .. "}").status)
             end)
 
@@ -420,7 +420,7 @@ load: none
                   "x-kv-worker: b\r\n" },
             } do
                 threads[i] = ngx.thread.spawn(function()
-                    local answer = ask("POST", "/v1/x", case[1], case[2])
+                    local answer = ask("POST", "/v1/completions", case[1], case[2])
 
                     return answer.headers["x-route"] .. " "
                            .. answer.headers["x-blocks"]

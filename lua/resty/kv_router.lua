@@ -51,7 +51,7 @@ local peer = lib.peer
 local pid = ngx.worker.pid
 local print = ngx.print
 local prompt = lib.prompt
-local read_body = ngx.req.read_body
+local read_body = require("resty.kv_router.body").read
 local reserve = lib.reserve
 local reserved = lib.reserved
 local set_current_peer = balancer.set_current_peer
@@ -77,6 +77,7 @@ local SETTINGS = {
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
+    unknown_model = { type = "string", default = "any" },
     pin = { type = "boolean", default = false },
     explain = { default = false },
     queue = { type = "number", default = 0, max = 100000, integer = true },
@@ -100,6 +101,9 @@ local REFUSALS = {
     timeout = "they waited in vain",
 }
 
+-- Forms of requests whose texts can be tokenized.
+local TOKENIZED = { completions = true, chat = true, sglang_generate = true }
+
 -- Policies that do not look at what is cached.
 local BY_LOAD = { least_loaded = true, p2c = true, random = true,
                   round_robin = true }
@@ -109,6 +113,9 @@ local RETRY_AFTER = 1            -- seconds
 local NO_WORKER = '{"error":{"message":"no worker is available",'
                   .. '"type":"service_unavailable","param":null,'
                   .. '"code":"no_worker"}}\n'
+local UNKNOWN_MODEL = '{"error":{"message":"the model does not exist",'
+                      .. '"type":"invalid_request_error","param":"model",'
+                      .. '"code":"model_not_found"}}\n'
 local OVERLOAD = '{"error":{"message":"all workers are busy",'
                  .. '"type":"overloaded","param":null,"code":"overload"}}\n'
 
@@ -125,10 +132,8 @@ local random
 --     policy             a name, or a table with pick(): resty.kv_router.policy
 --                        ("kv_cost")
 --     policy_conf        the settings of a policy that is named
---     tokenizer          "remote": text prompts are tokenized by an engine, of
---                        requests whose path ends in /completions or
---                        /chat/completions; "none": they are routed by load
---                        ("none")
+--     tokenizer          "remote": texts of completions and chats are tokenized
+--                        by an engine; "none": they are routed by load ("none")
 --     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
@@ -137,6 +142,8 @@ local random
 --     queue_timeout      seconds that one may wait (5)
 --     overload_status    the answer to one that can't wait, or waited in vain
 --                        (503)
+--     unknown_model      a request for a model that no worker serves: "any": goes
+--                        to any worker; "404": has this answer ("any")
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
 --     explain            true: a request with the header x-kv-explain: 1 has
@@ -176,7 +183,13 @@ function _M.new(zone_name, opts)
               .. '"none", not "' .. conf.tokenizer .. '")', 2)
     end
 
+    if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
+        error("bad argument #2 to 'new' (\"unknown_model\" must be \"any\" or "
+              .. '"404", not "' .. conf.unknown_model .. '")', 2)
+    end
+
     return setmetatable({ name = zone_name, policy = chosen,
+                          refuses_models = conf.unknown_model == "404",
                           tokenizer = remote, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           gate = admission.new(conf), pin = conf.pin,
@@ -225,6 +238,18 @@ local function unavailable()
 end
 
 
+-- Another try would end as this one: no Retry-After.
+local function not_found(zone)
+    lib.refused(zone, WHY.UNKNOWN_MODEL)
+
+    ngx.status = 404
+    ngx.header["Content-Type"] = "application/json"
+    print(UNKNOWN_MODEL)
+
+    return ngx_exit(404)
+end
+
+
 local function overloaded(self, zone, why)
     lib.refused(zone, WHY.OVERLOAD)
     limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
@@ -254,31 +279,28 @@ end
 
 
 -- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
-local function find_prompt(self, r, zone, given, salt, tokens, n)
-    return prompt(r, zone, given.lora_name, salt, given.model,
+local function find_prompt(self, r, zone, given, asked, tokens, n)
+    return prompt(r, zone, given.lora_name, given.cache_salt, given.model,
                   given.workers or self.pin and var.http_x_kv_worker or nil,
-                  self.policy.roles, tokens, n)
+                  self.policy.roles, asked, tokens, n)
 end
 
 
--- Finds the prompt in the body.  Returns the form of its text when that is to be
--- tokenized; else nil and, when its form is unknown, that of WHY.  by_fields:
--- the form is told by the body, not by the path.
-local function read_prompt(self, r, zone, req, given, by_fields)
-    local found, err = find_prompt(self, r, zone, given, given.cache_salt)
+-- Finds the prompt in the body.  asked: as for lib.prompt().  Returns the form
+-- of the request if it has text and no ids, or nil, and true if no worker serves
+-- its model.
+local function read_prompt(self, r, zone, req, given, asked)
+    local why, found = find_prompt(self, r, zone, given, asked)
 
-    if not found then
-        log_failure(self, nil, err)
-    end
-
-    if found ~= WHY.NO_TOKENS or not self.tokenizer then
+    if not why then
+        log_failure(self, nil, found)
         return nil
     end
 
-    local form = by_fields and tokenizer.form_of(req.fields)
-                 or tokenizer.form(req.uri)
+    req.lora = given.lora_name or found.lora
 
-    return form, not form and WHY.UNKNOWN_FORM or nil
+    return why == WHY.NO_TOKENS and found.text ~= 0 and found.form or nil,
+           found.unserved ~= 0
 end
 
 
@@ -286,8 +308,8 @@ end
 -- read it, the log says so once a minute, with counts; but not where nothing
 -- would be found anyhow: by a policy that does not look, or in an index that
 -- nobody feeds.
-local function untokenized(self, req, found)
-    if BY_LOAD[self.policy.name] or not tokenizer.form(req.uri) then
+local function untokenized(self, form, found)
+    if BY_LOAD[self.policy.name] or not TOKENIZED[form] then
         return
     end
 
@@ -315,16 +337,16 @@ end
 
 -- Has the text tokenized by one of the candidates found, and keeps its ids as
 -- the prompt.  Returns nil, or one of WHY: the request goes by load.  Yields.
-local function read_text(self, r, zone, req, given, form, found)
+local function read_text(self, r, zone, given, found)
     local ok, tokens, n, field = pcall(self.tokenizer.tokenize, self.tokenizer,
-                                       req, form, found, random)
+                                       r, zone, found, random)
     if not ok then
         n = tokens
         tokens = nil
     end
 
     if tokens then
-        local seen, err = find_prompt(self, r, zone, given, req.salt, tokens, n)
+        local seen, err = find_prompt(self, r, zone, given, nil, tokens, n)
 
         if seen then
             return nil
@@ -406,11 +428,10 @@ local function choose(self, r, zone, req, found, given, why, started)
 end
 
 
--- The request has its worker: the plan is done.  told: what the match says of
--- the prompt, of WHY.
-local function settle(self, r, zone, req, found, told, plan)
-    if told == WHY.NO_TOKENS and not self.tokenizer then
-        untokenized(self, req, found)
+-- The request has its worker: the plan is done.
+local function settle(self, r, zone, req, found, plan, form)
+    if form and not self.tokenizer then
+        untokenized(self, form, found)
     end
 
     if plan ~= true then
@@ -431,12 +452,13 @@ local function check_given(given, name)
 end
 
 
-local function read()
-    -- newer Lua modules refuse HTTP/2 bodies of unknown length
-    local ok, refusal = pcall(read_body)
+-- Reads the body, of any HTTP version, with a length or without.  If nginx
+-- refuses the body (it is too large, or no HTTP), the request ends with nginx's
+-- status.  Yields.
+local function read(r)
+    local ok, status = read_body(r)
     if not ok then
-        limited("body", log.MINUTE, WARN,
-                "no body, routed by load: " .. tostring(refusal))
+        return ngx_exit(status)
     end
 end
 
@@ -455,7 +477,7 @@ end
 --
 -- The states of a request, and the next ones:
 --
---     read    hash the prompt      list
+--     read    hash the prompt      list; a model that nobody serves: 404
 --     list    list candidates      text, choose; full: wait; fails: again; 503
 --     text    tokenize, hash       list
 --     choose  ask and reserve      go; full: wait; fails: again
@@ -474,7 +496,7 @@ function router:access(given)
     end
 
     check_given(given, "access")
-    read()
+    read(r)
 
     local started = now_us()
 
@@ -482,15 +504,20 @@ function router:access(given)
     self.requests = self.requests + 1
 
     local gate = self.gate
-    local req = new_request(given.lora_name, given.cache_salt)
-    local form, why = read_prompt(self, r, zone, req, given)
-    local place, spent, by_load
+    local req = new_request(r, given.lora_name, given.cache_salt)
+    local form, unserved = read_prompt(self, r, zone, req, given)
+    local text = form ~= nil and self.tokenizer ~= nil
+    local place, spent, by_load, why
+
+    if unserved and self.refuses_models then
+        return not_found(zone)
+    end
 
     while true do
         local found, told, none, full = candidates(r, zone, by_load)
         local plan, err
 
-        if found and not form then
+        if found and not text then
             plan, err, full = choose(self, r, zone, req, found, given,
                                      why or told, started)
         end
@@ -500,14 +527,14 @@ function router:access(given)
                 gate:leave(place)
             end
 
-            return settle(self, r, zone, req, found, told, plan)
+            return settle(self, r, zone, req, found, plan, form)
 
-        elseif found and form then
+        elseif found and text then
             local before = now_us()
 
             gate:leave(place)
-            why = read_text(self, r, zone, req, given, form, found)
-            form = nil
+            why = read_text(self, r, zone, given, found)
+            text = false
             started = started + (now_us() - before)
 
         elseif full or place and place.waits then
@@ -556,19 +583,18 @@ function router:explain(given)
         return nil, err
     end
 
-    read()
+    read(r)
 
     given = given or NOTHING
 
-    local req = new_request(given.lora_name, given.cache_salt)
-    local form, why = read_prompt(self, r, zone, req, given, explain.asked())
-    local found, none, full
+    local req = new_request(r, given.lora_name, given.cache_salt)
+    local form = read_prompt(self, r, zone, req, given, explain.asked())
+    local found, none, full, why
 
     found, err, none, full = candidates(r, zone)
 
-    -- the path of POST /route is not that of the request in its body
-    if found and form then
-        why = read_text(self, r, zone, req, given, form, found)
+    if found and form and self.tokenizer then
+        why = read_text(self, r, zone, given, found)
         found, err, none, full = candidates(r, zone)
     end
 

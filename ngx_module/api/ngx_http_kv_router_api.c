@@ -77,6 +77,12 @@ static ngx_http_kv_router_endpoint_t  ngx_http_kv_router_endpoints[] = {
     { "stats", "stats", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_http_kv_router_call_stats, 0 },
 
+    { "prefix_cache", "prefix_cache", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
+      ngx_http_kv_router_call_prefix, 0 },
+
+    { "prefix_cache/*/dump", "prefix_cache/ZONE/dump", "GET",
+      NGX_HTTP_GET|NGX_HTTP_HEAD, ngx_http_kv_router_call_prefix_dump, 0 },
+
     { NULL, NULL, NULL, 0, NULL, 0 }
 };
 

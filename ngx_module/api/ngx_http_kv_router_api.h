@@ -25,5 +25,10 @@ ngx_int_t ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_delete_worker(ngx_http_kv_router_call_t *c);
 ngx_int_t ngx_http_kv_router_call_drain(ngx_http_kv_router_call_t *c);
 
+/* prefix caches: in ngx_module/prefix/ */
+
+ngx_int_t ngx_http_kv_router_call_prefix(ngx_http_kv_router_call_t *c);
+ngx_int_t ngx_http_kv_router_call_prefix_dump(ngx_http_kv_router_call_t *c);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_API_H_INCLUDED_ */

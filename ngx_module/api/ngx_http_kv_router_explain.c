@@ -375,6 +375,7 @@ ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 
     ngx_memzero(&names, sizeof(ngx_http_kv_router_names_t));
     names.roles = NGX_HTTP_KV_ROUTER_ANY_ROLE;
+    names.asked = 1;
 
     if (rc == NGX_OK) {
         rc = ngx_http_kv_router_ffi_prompt(c->request, c->zone, &names, NULL,

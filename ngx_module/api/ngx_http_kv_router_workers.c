@@ -23,7 +23,8 @@ static void ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, char *list);
 static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
-static void ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role);
+static void ngx_http_kv_router_worker_word(kvr_json_t *j, uint32_t *value,
+    const char *(*name)(uint32_t), uint32_t n, const char *error);
 static void ngx_http_kv_router_worker_decimal(kvr_json_t *j, uint32_t *value,
     double min, double max, const char *error);
 static ngx_int_t ngx_http_kv_router_bad_id(ngx_http_kv_router_call_t *c);
@@ -241,7 +242,17 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         }
 
     } else if (kvr_json_is(key, "role")) {
-        ngx_http_kv_router_worker_role(j, &conf->role);
+        ngx_http_kv_router_worker_word(j, &conf->role, kvr_role_name,
+                                       KVR_ROLE_DECODE + 1,
+                                       "\"role\" must be \"both\", "
+                                       "\"prefill\" or \"decode\"");
+
+    } else if (kvr_json_is(key, "engine")) {
+        ngx_http_kv_router_worker_word(j, &conf->engine, kvr_engine_name,
+                                       KVR_ENGINES,
+                                       "\"engine\" must be \"vllm\", "
+                                       "\"sglang\", \"trtllm\" or "
+                                       "\"unknown\"");
 
     } else if (kvr_json_is(key, "weight")) {
         ngx_http_kv_router_worker_decimal(j, &conf->weight, 0.001,
@@ -386,8 +397,11 @@ ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value, uint32_t min,
 }
 
 
+/* Reads one of n words, each with the name of its number. */
+
 static void
-ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
+ngx_http_kv_router_worker_word(kvr_json_t *j, uint32_t *value,
+    const char *(*name)(uint32_t), uint32_t n, const char *error)
 {
     uint32_t          i;
     const char       *at;
@@ -400,15 +414,14 @@ ngx_http_kv_router_worker_role(kvr_json_t *j, uint32_t *role)
         return;
     }
 
-    for (i = KVR_ROLE_BOTH; i <= KVR_ROLE_DECODE; i++) {
-        if (kvr_json_is(&text, kvr_role_name(i))) {
-            *role = i;
+    for (i = 0; i < n; i++) {
+        if (kvr_json_is(&text, name(i))) {
+            *value = i;
             return;
         }
     }
 
-    kvr_json_fail(j, at, "\"role\" must be \"both\", \"prefill\" or "
-                         "\"decode\"");
+    kvr_json_fail(j, at, error);
 }
 
 

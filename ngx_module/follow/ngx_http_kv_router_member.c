@@ -135,7 +135,7 @@ static ngx_int_t
 ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
     kvr_registration_t *reg, size_t len, int64_t ttl)
 {
-    char                            said[KVR_SAID_MAX + 1];
+    char                            reason[KVR_REASON_MAX + 1];
     uint32_t                        n;
     kvr_rc_t                        rc;
     ngx_str_t                       id;
@@ -158,9 +158,11 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
     slot = ngx_http_kv_router_member_slot(m, id.data, len);
 
     if (slot == NULL
-        || kvr_router_said(&c->zone->router, slot - m->slots, said) != KVR_OK)
+        || kvr_router_publisher_reason(&c->zone->router, slot - m->slots,
+                                       reason)
+           != KVR_OK)
     {
-        said[0] = '\0';
+        reason[0] = '\0';
     }
 
     rc = kvr_router_register(&c->zone->router, reg, ngx_current_msec + ttl,
@@ -199,11 +201,11 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
 
     ngx_http_kv_router_member_warn(m, id.data, len, NULL, NULL);
 
-    if (reg->said[0] && ngx_strcmp(reg->said, said) != 0) {
+    if (reg->reason[0] && ngx_strcmp(reg->reason, reason) != 0) {
         ngx_log_error(NGX_LOG_WARN, c->log, 0,
                       "kv_router zone \"%V\": the publisher of worker \"%V\" "
                       "is not complete: \"%s\"", &c->zone->name, &id,
-                      reg->said);
+                      reg->reason);
     }
 
     if (what == KVR_REGISTERED_AS_BEFORE) {

@@ -8,6 +8,7 @@
 
 
 #include "../request/ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_text.h"
 
 
 static int ngx_http_kv_router_ffi_rc(kvr_rc_t rc, const char *detail,
@@ -292,40 +293,14 @@ ngx_http_kv_router_ffi_remove_worker(void *data, const u_char *worker,
 
 /* ---- text --------------------------------------------------------------- */
 
-typedef struct {
-    char    *data;
-    size_t   len;
-    size_t   size;
-} ngx_http_kv_router_text_t;
-
-
 static kvr_rc_t
 ngx_http_kv_router_ffi_line(void *data, const char *line, size_t len)
 {
     ngx_http_kv_router_text_t *t = data;
 
-    char    *p;
-    size_t   size;
-
-    if (t->len + len + 1 > t->size) {
-
-        size = ngx_max(t->size * 2, t->len + len + 1);
-        size = ngx_max(size, 65536);
-
-        p = realloc(t->data, size);
-        if (p == NULL) {
-            return KVR_ERROR;
-        }
-
-        t->data = p;
-        t->size = size;
-    }
-
-    ngx_memcpy(t->data + t->len, line, len);
-    t->len += len;
-    t->data[t->len++] = '\n';
-
-    return KVR_OK;
+    return ngx_http_kv_router_text_add(t, line, len) == NGX_OK
+           && ngx_http_kv_router_text_add(t, "\n", 1) == NGX_OK ? KVR_OK
+                                                               : KVR_ERROR;
 }
 
 

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   14
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   15
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -41,7 +41,8 @@
 #define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
 #define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
 #define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
-#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_tokens */
+#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_body or
+                                               kv_router_max_tokens */
 #define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
 #define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
 #define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
@@ -50,10 +51,17 @@
 #define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
                                                were candidates */
 #define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* all workers full: refused */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path whose bodies can't be
-                                               tokenized */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path that is not known */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
                                                cached blocks can't be told */
+#define NGX_HTTP_KV_ROUTER_ENCODED       18 /* a body with a
+                                               Content-Encoding */
+#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path of which engines cache
+                                               nothing */
+#define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
+                                               GET */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* no worker serves the model:
+                                               refused */
 
 
 /*
@@ -82,6 +90,7 @@ typedef struct {
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
     uint32_t    health;             /* kvr_health_state_t */
+    uint32_t    engine;             /* kvr_engine_kind_t */
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
@@ -115,7 +124,8 @@ typedef struct {
 
 /* Names given for a request beside its body.  With NULL a length is 0. */
 typedef struct {
-    const unsigned char *lora;      /* a namespace of hashes; NULL: none */
+    const unsigned char *lora;      /* a namespace of hashes; NULL: the
+                                       adapter that the body names */
     size_t               lora_len;
     const unsigned char *salt;      /* another namespace; NULL: the
                                        "cache_salt" of the body */
@@ -128,6 +138,9 @@ typedef struct {
                                        commas or blanks; NULL: all */
     size_t               allowed_len;
     uint32_t             roles;     /* eligible ones: 1 << kvr_role_t each */
+    uint32_t             asked;     /* 1: the body is that of another request:
+                                       its path is the argument "path", or
+                                       what its fields look like */
 } ngx_http_kv_router_names_t;
 
 
@@ -136,9 +149,15 @@ typedef struct {
     uint32_t    tokens;
     uint32_t    blocks;             /* number of blocks hashed */
     uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when hashed */
+    uint32_t    form;               /* kvr_form_t */
+    uint32_t    text;               /* 1: there is text to be tokenized */
+    uint32_t    unserved;           /* 1: no worker serves the model */
     uint32_t    model_len;
+    uint32_t    lora_len;
     const char *model;              /* of eligible workers, the request's
                                        memory; NULL: any */
+    const char *lora;               /* the adapter, the request's memory;
+                                       NULL: none */
 } ngx_http_kv_router_prompt_t;
 
 
@@ -172,13 +191,52 @@ double ngx_http_kv_router_ffi_now_us(void);
 /* ---- the request path --------------------------------------------------- */
 
 /*
+ * access: reads the request's body into memory or a file, as nginx does for
+ * its proxies.  NGX_OK: the body is there.  NGX_AGAIN (-2): it is still to
+ * come, and the next function must be called at once.  A number from 300 on:
+ * the status that the request must be ended with.  If the client leaves while
+ * the body is read, nginx ends the request.
+ */
+int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
+
+typedef int (*ngx_http_kv_router_sem_post_pt)(void *semaphore, int n);
+typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
+
+/*
+ * access, after NGX_AGAIN: when the body is there, post(semaphore, 1) is
+ * called.  The semaphore belongs to the request from now on: free(semaphore)
+ * is called at its end.  NGX_ERROR: out of memory.
+ */
+int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
+    ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
+
+/*
+ * after ngx_http_kv_router_ffi_prompt(): a field of the JSON object that the
+ * body is, by its name, terminated: the text of its value, in the request's
+ * memory, until the body is changed.  Of a name that comes twice the last
+ * field.  NGX_DECLINED: there is no such field, no object, or no prompt was
+ * looked for.
+ */
+int ngx_http_kv_router_ffi_field(ngx_http_request_t *r, const char *name,
+    const char **data, size_t *len);
+
+/*
+ * The same for all fields, in the order of the body: the one behind *at, which
+ * is 0 at first.  Names are as they are written, escapes included.
+ * NGX_DECLINED: there are no more.
+ */
+int ngx_http_kv_router_ffi_next_field(ngx_http_request_t *r, uint32_t *at,
+    const char **name, size_t *name_len, const char **data, size_t *len);
+
+/*
  * access, after the body was read: finds the prompt's token ids, hashes their
  * blocks, and keeps the hashes with the request, and all that makes a worker
  * eligible, for ngx_http_kv_router_ffi_candidates().  Once a request; for a
  * text twice: its ids are there when it has been tokenized.
  *
- * tokens: ntokens ids in native order; NULL: the body is searched for ids, a
- * model and a salt.  All arguments are copied.  A body is searched in one
+ * tokens: ntokens ids in native order, of a body that was searched before, cut
+ * here if the body says so; NULL: the body is searched for ids, a model, an
+ * adapter and a salt.  All arguments are copied.  A body is searched in one
  * pass.
  *
  * NGX_OK: out->why is 0, or the reason why no prompt was found.  NGX_ERROR:
@@ -187,6 +245,28 @@ double ngx_http_kv_router_ffi_now_us(void);
 int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
+
+/*
+ * access, after the above: the body of a question to an engine for the token
+ * ids of the request's text.  ask: kvr_ask_t; engine: kvr_engine_kind_t, 0:
+ * unknown.  *path is static; *body belongs to the request, is not terminated,
+ * and is good until the next call for this request.
+ *
+ * NGX_DECLINED: there is nothing to ask in this way; *field, if not NULL,
+ * names the field of the body for which not.  NGX_ERROR: no memory, or no
+ * body.
+ */
+int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
+    uint32_t ask, uint32_t engine, const char **path, const char **body,
+    size_t *len, const char **field, char **err);
+
+/*
+ * The token ids in an engine's answer.  *ids is this process's, good until the
+ * next call of any of these functions.  NGX_ERROR: there are none, or more
+ * than kv_router_max_tokens.
+ */
+int ngx_http_kv_router_ffi_answer_ids(void *zone, const char *text, size_t len,
+    const uint32_t **ids, size_t *n, char **err);
 
 /*
  * access, after the above: lists the candidates, that is, the workers that the

@@ -40,6 +40,14 @@ static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
 };
 
 
+static const ngx_conf_enum_t  ngx_http_kv_router_engines[] = {
+    { ngx_string("vllm"), KVR_ENGINE_VLLM },
+    { ngx_string("sglang"), KVR_ENGINE_SGLANG },
+    { ngx_string("trtllm"), KVR_ENGINE_TRTLLM },
+    { ngx_null_string, 0 }
+};
+
+
 #define at(field)  ngx_http_kv_router_at(ngx_http_kv_router_zone_t, field)
 
 static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
@@ -149,6 +157,9 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
     { ngx_string("lora"), NGX_HTTP_KV_ROUTER_SET,
       at(lora), 0, 0, ngx_http_kv_router_worker_lora, 0 },
 
+    { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
+      at(engine), 0, 0, ngx_http_kv_router_engines, 0 },
+
     { ngx_string("salted"), NGX_HTTP_KV_ROUTER_FLAG,
       at(salted), 0, 0, NULL, 0 },
 
@@ -253,39 +264,12 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* Reads "name:size"; an error shows all of the parameter, as nginx's do. */
-
 static char *
 ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
 {
     ngx_http_kv_router_zone_t *zone = field;
 
-    u_char     *p, *last;
-    ssize_t     size;
-    ngx_str_t   s;
-
-    last = value->data + value->len;
-
-    p = ngx_strlchr(value->data, last, ':');
-
-    s.data = p ? p + 1 : last;
-    s.len = last - s.data;
-
-    size = ngx_parse_size(&s);
-
-    if (p == NULL || p == value->data || size == NGX_ERROR) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid zone size \"zone=%V\", it must be a name "
-                           "and a size in \"k\" or \"m\", as in "
-                           "\"zone=main:1024m\"", value);
-        return NGX_CONF_ERROR;
-    }
-
-    zone->name.data = value->data;
-    zone->name.len = p - value->data;
-    zone->size = size;
-
-    return NGX_CONF_OK;
+    return ngx_http_kv_router_param_zone(cf, value, &zone->name, &zone->size);
 }
 
 

@@ -68,6 +68,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_prefix_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_prefix_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -80,6 +87,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       ngx_conf_set_num_slot,
       NGX_HTTP_MAIN_CONF_OFFSET,
       offsetof(ngx_http_kv_router_main_conf_t, max_tokens),
+      NULL },
+
+    { ngx_string("kv_router_max_body"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_kv_router_main_conf_t, max_body),
       NULL },
 
     { ngx_string("kv_router_stale"),
@@ -150,13 +164,16 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
 
     if (ngx_array_init(&kmcf->zones, cf->pool, 2,
                        sizeof(ngx_http_kv_router_zone_t *))
-        != NGX_OK)
+        != NGX_OK
+        || ngx_array_init(&kmcf->prefixes, cf->pool, 1, sizeof(void *))
+           != NGX_OK)
     {
         return NULL;
     }
 
     kmcf->batch = NGX_CONF_UNSET;
     kmcf->max_tokens = NGX_CONF_UNSET;
+    kmcf->max_body = NGX_CONF_UNSET_SIZE;
     kmcf->stale = NGX_CONF_UNSET_MSEC;
 
     return kmcf;
@@ -173,6 +190,7 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_conf_init_value(kmcf->batch, 512);
     ngx_conf_init_value(kmcf->max_tokens, KVR_EVENT_TOKENS_MAX);
+    ngx_conf_init_size_value(kmcf->max_body, NGX_HTTP_KV_ROUTER_MAX_BODY);
     ngx_conf_init_msec_value(kmcf->stale, 5000);
 
     if (kmcf->batch < 1 || kmcf->batch > (ngx_int_t) KVR_EVENT_BLOCKS_MAX) {
@@ -191,11 +209,19 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (kmcf->max_body < 1 || kmcf->max_body > NGX_HTTP_KV_ROUTER_BODY_LIMIT) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"kv_router_max_body\" must be 1..%ui",
+                           (ngx_uint_t) NGX_HTTP_KV_ROUTER_BODY_LIMIT);
+        return NGX_CONF_ERROR;
+    }
+
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
         zones[i]->batch = kmcf->batch;
         zones[i]->max_tokens = kmcf->max_tokens;
+        zones[i]->max_body = kmcf->max_body;
         zones[i]->stale = kmcf->stale;
     }
 
@@ -310,6 +336,8 @@ ngx_http_kv_router_init_process(ngx_cycle_t *cycle)
     if (kmcf == NULL) {
         return NGX_OK;
     }
+
+    ngx_http_kv_router_prefix_join(cycle, &kmcf->prefixes);
 
     zones = kmcf->zones.elts;
 
@@ -427,6 +455,8 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     if (kmcf == NULL) {
         return;
     }
+
+    ngx_http_kv_router_prefix_leave(&kmcf->prefixes);
 
     zones = kmcf->zones.elts;
 

@@ -25,6 +25,10 @@ typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
 /* of "zone=": the fixed tables of 1024 workers, and some index */
 #define NGX_HTTP_KV_ROUTER_ZONE_MIN  (8 * 1024 * 1024)
 
+/* kv_router_max_body: a million ids have some 7 MB; and its maximum */
+#define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_BODY_LIMIT  (1024 * 1024 * 1024)
+
 
 /* one URL of kv_router_redis */
 
@@ -96,6 +100,7 @@ typedef struct {
     ngx_msec_t                      stale;     /* silence that makes STALE */
     ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
+    size_t                          max_body;  /* bytes that are scanned */
     ngx_uint_t                      max_active;/* requests; 0: no bound */
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
@@ -130,7 +135,7 @@ typedef struct {
  * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
-#define NGX_HTTP_KV_ROUTER_REASONS  16
+#define NGX_HTTP_KV_ROUTER_REASONS  24
 
 /* a worker that is asked for its load, by whichever process comes first */
 
@@ -186,9 +191,11 @@ typedef struct ngx_http_kv_router_shctx_s {
 
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
+    ngx_array_t                     prefixes;  /* …_prefix_t * */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
+    size_t                          max_body;
     ngx_msec_t                      stale;
 } ngx_http_kv_router_main_conf_t;
 
@@ -239,6 +246,15 @@ char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+
+/* prefix caches: their directive, and a process's start and end */
+
+char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+void ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle,
+    ngx_array_t *prefixes);
+void ngx_http_kv_router_prefix_leave(ngx_array_t *prefixes);
 
 
 /* the zone: init of its shared memory, cleanup of its configuration */

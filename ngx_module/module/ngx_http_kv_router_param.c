@@ -246,6 +246,39 @@ ngx_http_kv_router_param_uri(ngx_str_t *value)
 }
 
 
+char *
+ngx_http_kv_router_param_zone(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_str_t *name, size_t *size)
+{
+    u_char     *p, *last;
+    ssize_t     n;
+    ngx_str_t   s;
+
+    last = value->data + value->len;
+
+    p = ngx_strlchr(value->data, last, ':');
+
+    s.data = p ? p + 1 : last;
+    s.len = last - s.data;
+
+    n = ngx_parse_size(&s);
+
+    if (p == NULL || p == value->data || n == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid zone size \"zone=%V\", it must be a name "
+                           "and a size in \"k\" or \"m\", as in "
+                           "\"zone=main:1024m\"", value);
+        return NGX_CONF_ERROR;
+    }
+
+    name->data = value->data;
+    name->len = p - value->data;
+    *size = n;
+
+    return NGX_CONF_OK;
+}
+
+
 ngx_int_t
 ngx_http_kv_router_param_copy(ngx_str_t *value, char *to, size_t size)
 {

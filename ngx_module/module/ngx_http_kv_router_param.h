@@ -77,6 +77,11 @@ char *ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg,
     ngx_str_t *shown, const ngx_http_kv_router_param_t *params,
     const char *also, void *conf, uint32_t *given);
 
+/* Reads "name:size".  NGX_CONF_ERROR: a message with the parameter as it is
+ * written has been logged. */
+char *ngx_http_kv_router_param_zone(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_str_t *name, size_t *size);
+
 /* A value as a terminated string.  NGX_ERROR: it has size bytes or more. */
 ngx_int_t ngx_http_kv_router_param_copy(ngx_str_t *value, char *to,
     size_t size);

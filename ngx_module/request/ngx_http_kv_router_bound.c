@@ -9,6 +9,8 @@
  * gate is shut for some microseconds.  If a process dies in the gate, the gate
  * opens.  If a process is stopped in the gate (SIGSTOP), a slot may be
  * reserved twice when the process goes on.
+ *
+ * A request that is no load has no bound.
  */
 
 
@@ -22,6 +24,10 @@ static ngx_uint_t
 ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t  i;
+
+    if (ctx->form == KVR_FORM_NO_LOAD) {
+        return 0;
+    }
 
     if (ctx->zone->max_active) {
         return 1;
@@ -40,10 +46,15 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 /* The list has all ranks of a worker next to one another. */
 
 uint32_t
-ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c, uint32_t n)
+ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c, uint32_t n)
 {
     double    active;
     uint32_t  i, k, last;
+
+    if (ctx->form == KVR_FORM_NO_LOAD) {
+        return n;
+    }
 
     for (i = 0, k = 0; i < n; i = last) {
 
@@ -95,7 +106,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     kvr_load_row_t                load;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ctx->zone->max_active == 0) {
+    if (ctx->zone->max_active == 0 || ctx->form == KVR_FORM_NO_LOAD) {
         return 0;
     }
 
@@ -130,7 +141,7 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
     c = &ctx->candidates[i];
 
-    if (c->max_active == 0) {
+    if (c->max_active == 0 || ctx->form == KVR_FORM_NO_LOAD) {
         return 0;
     }
 

@@ -70,8 +70,6 @@ static ngx_uint_t
 ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_uint_t strict)
 {
-    ngx_http_kv_router_prompt_t  *prompt;
-
     if (h->draining || !strict) {
         return !h->draining;
     }
@@ -87,11 +85,7 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
         return 0;
     }
 
-    prompt = &ctx->prompt;
-
-    return prompt->model == NULL || h->model.len == 0
-           || (h->model.len == prompt->model_len
-               && ngx_memcmp(h->model.data, prompt->model, h->model.len) == 0);
+    return ngx_http_kv_router_serves(ctx, h);
 }
 
 
@@ -115,7 +109,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->active_prefills = load.prefills;
     c->prefill_tokens = load.prefill_tokens;
     c->decode_blocks = load.decode_blocks;
-    c->additional_blocks = ctx->prompt.blocks;
+    c->additional_blocks = ctx->prompt.blocks
+                           + ngx_http_kv_router_other_blocks(ctx);
 
     c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
                                                    h->number),
@@ -138,6 +133,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->role = h->role;
     c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
+    c->engine = h->engine;
     c->worker_len = h->id.len;
     c->address_len = h->address.len;
     c->model_len = h->model.len;
@@ -273,7 +269,7 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     }
 
     all = n;
-    n = ngx_http_kv_router_bound_list(c, n);
+    n = ngx_http_kv_router_bound_list(ctx, c, n);
 
     for (i = 0; i < k; i++) {
         (void) ngx_http_kv_router_candidate(ctx,
@@ -282,7 +278,7 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     }
 
     full = k;
-    k = n + ngx_http_kv_router_bound_list(&c[n], k);
+    k = n + ngx_http_kv_router_bound_list(ctx, &c[n], k);
 
     ctx->match.n = all ? n : k;
     ctx->ncandidates = k;

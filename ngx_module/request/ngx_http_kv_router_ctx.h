@@ -15,9 +15,11 @@
 
 
 #include "../lua/ngx_http_kv_router_ffi.h"
+#include "ngx_http_kv_router_body.h"
 #include "ngx_http_kv_router_fleet.h"
 
 #include <wire/kvr_answer.h>
+#include <wire/kvr_tokens.h>
 
 
 typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
@@ -30,6 +32,8 @@ typedef struct ngx_http_kv_router_attempt_s  ngx_http_kv_router_attempt_t;
 
 typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_BODY = 0,
+    NGX_HTTP_KV_ROUTER_BUFFER_TAPE,
+    NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
@@ -51,10 +55,20 @@ typedef struct {
 
     ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 
+    ngx_http_kv_router_body_t       body;
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
+    kvr_form_t                      form;
+    ngx_str_t                       adapter;       /* the model names it */
+    uint64_t                        seed;          /* of the hashes */
+    kvr_prompt_cut_t                cut;           /* for tokens from Lua */
+    uint32_t                        sequences;     /* for the load: of all
+                                                      prompts */
+    size_t                          others;        /* for the load: tokens of
+                                                      all prompts but the
+                                                      first */
 
     ngx_http_kv_router_match_t      match;
     ngx_http_kv_router_candidate_t *candidates;    /* match.n, and unhealthy
@@ -90,7 +104,7 @@ typedef struct {
 
     ngx_uint_t                      output_tokens; /* of a streamed answer */
 
-    kvr_answer_t                   *answer;        /* the answer's end; NULL */
+    kvr_answer_t                    answer;        /* the search in it */
     int64_t                         cached_tokens; /* as the engine reported;
                                                       -1: not reported */
     double                         *costs;         /* to be shown; NULL */
@@ -106,8 +120,12 @@ typedef struct {
     unsigned                        matched:1;     /* match and candidates
                                                       belong to prompt */
     unsigned                        dry:1;         /* nothing is counted */
+    unsigned                        guess:1;       /* form is as the body
+                                                      looks */
     unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;
+    unsigned                        encoded:1;     /* the answer has a
+                                                      Content-Encoding */
     unsigned                        reserved:1;    /* a decision was made */
 } ngx_http_kv_router_ctx_t;
 

@@ -173,6 +173,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->rank = rank;
         h->role = conf.role;
         h->max_active = conf.max_active;
+        h->engine = conf.engine;
         h->weight = conf.weight / 1000.0;
         h->id = name;
         h->address = address;
@@ -183,6 +184,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 
         ngx_http_kv_router_fleet_split(h);
 
+        fleet->engines |= kvr_engine_bit(h->engine);
         fleet->by_holder[id] = fleet->n;
     }
 

@@ -22,6 +22,7 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        role;
     uint32_t                        max_active;
+    uint32_t                        engine;    /* kvr_engine_kind_t */
     double                          weight;
     const kvr_worker_t             *worker;    /* in the zone */
     ngx_str_t                       id;
@@ -48,6 +49,7 @@ typedef struct ngx_http_kv_router_fleet_s {
     ngx_uint_t                      size;      /* of holders */
     ngx_http_kv_router_holder_t    *holders;
     uint32_t                       *by_holder; /* index + 1; 0: none */
+    uint32_t                        engines;   /* kinds, a bit for each */
 } ngx_http_kv_router_fleet_t;
 
 /* the current one, with a reference taken; NULL when out of memory */

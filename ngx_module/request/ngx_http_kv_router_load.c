@@ -143,12 +143,25 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
 
 /* ---- the decision ------------------------------------------------------- */
 
+uint32_t
+ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
+{
+    return ctx->others / ctx->zone->params.block_size;
+}
+
+
+/* A request that is no load keeps an empty reservation. */
+
 void
 ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     uint32_t i)
 {
     uint32_t                         cached, blocks;
     ngx_http_kv_router_candidate_t  *c;
+
+    if (ctx->form == KVR_FORM_NO_LOAD) {
+        return;
+    }
 
     c = &ctx->candidates[i];
 
@@ -161,8 +174,9 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     s->generation = c->generation;
     s->prefilling = 1;
     s->request = 0;
-    s->prefill_tokens = ctx->match.prompt_tokens - cached;
+    s->prefill_tokens = ctx->match.prompt_tokens - cached + ctx->others;
     s->output_blocks = 0;
+    s->more = (s == &ctx->reservation) ? ctx->sequences - 1 : 0;
 
     if (ctx->hashes && ctx->zone->inflight) {
         s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
@@ -174,7 +188,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
         }
     }
 
-    s->decode_blocks = blocks;
+    s->decode_blocks = blocks + ngx_http_kv_router_other_blocks(ctx);
 
     ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router reservation: worker \"%*s\" rank %uD, %L tokens "
@@ -245,7 +259,8 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
 
     if (s->request) {
         kvr_load_share(s, kvr_inflight_remove(ctx->zone->inflight, s->holder,
-                                              s->generation, s->request));
+                                              s->generation, s->request)
+                          + ngx_http_kv_router_other_blocks(ctx));
         s->request = 0;
     }
 

@@ -2,107 +2,34 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The prompt of a request, found once: its token ids, from the body or from
- * Lua, are hashed; the model and the workers that it may go to are kept.
+ * The prompt of a request, found once, by the form of the request: its token
+ * ids, from the body or from Lua, are hashed; the model, the namespaces of the
+ * cache, and the workers that it may go to are kept.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
-#include <wire/kvr_tokens.h>
 
-
-static ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_str_t *body);
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
-static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+static kvr_form_t ngx_http_kv_router_form(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
+static ngx_uint_t ngx_http_kv_router_encoded(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
+static ngx_int_t ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body);
+static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
 static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
     const uint32_t *tokens, size_t n, uint64_t seed);
 
 
-/*
- * Buffers of this process, used within one call.  The buffer for the token ids
- * of a body grows to the maximum number of ids seen, which
- * kv_router_max_tokens bounds.
- */
+/* Of this process, used within one call. */
 
-static uint32_t     *ngx_http_kv_router_tokens;
-static size_t        ngx_http_kv_router_tokens_size;
 static kvr_hasher_t  ngx_http_kv_router_hasher;
-
-
-/*
- * Reads the body into one buffer.  If there is no body, returns
- * NGX_HTTP_KV_ROUTER_NO_BODY; if the body can't be read, returns _BAD_BODY.
- */
-
-static ngx_uint_t
-ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
-    ngx_str_t *body)
-{
-    u_char       *p;
-    size_t        len;
-    off_t         size;
-    ssize_t       n;
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    if (r->request_body == NULL || r->request_body->bufs == NULL) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    cl = r->request_body->bufs;
-
-    if (cl->next == NULL && ngx_buf_in_memory(cl->buf)) {
-        body->data = cl->buf->pos;
-        body->len = cl->buf->last - cl->buf->pos;
-
-        return body->len ? NGX_HTTP_KV_ROUTER_BY_POLICY
-                         : NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    size = 0;
-
-    for ( /* void */ ; cl; cl = cl->next) {
-        size += ngx_buf_size(cl->buf);
-    }
-
-    if (size == 0) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
-    }
-
-    p = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_BODY, size);
-    if (p == NULL) {
-        return NGX_HTTP_KV_ROUTER_BAD_BODY;
-    }
-
-    body->data = p;
-    body->len = size;
-
-    for (cl = r->request_body->bufs; cl; cl = cl->next) {
-
-        b = cl->buf;
-        len = ngx_buf_size(b);
-
-        if (ngx_buf_in_memory(b)) {
-            p = ngx_cpymem(p, b->pos, len);
-            continue;
-        }
-
-        n = len ? ngx_read_file(b->file, p, len, b->file_pos) : 0;
-
-        if (n != (ssize_t) len) {
-            return NGX_HTTP_KV_ROUTER_BAD_BODY;
-        }
-
-        p += len;
-    }
-
-    return NGX_HTTP_KV_ROUTER_BY_POLICY;
-}
 
 
 /*
@@ -116,51 +43,23 @@ static ngx_uint_t
 ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     kvr_prompt_t *prompt)
 {
-    size_t                      n;
-    uint32_t                   *p;
-    ngx_str_t                   body;
-    ngx_uint_t                  why;
-    ngx_http_kv_router_zone_t  *zone;
+    ngx_uint_t   why;
+    kvr_tape_t  *tape;
 
-    zone = ctx->zone;
-
-    prompt->model = NULL;
-    prompt->salt = NULL;
-    prompt->salt_len = 0;
-    prompt->ntokens = 0;
-
-    why = ngx_http_kv_router_body(r, ctx, &body);
+    why = ngx_http_kv_router_body(r, ctx, 1);
 
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         return why;
     }
 
-    n = ngx_min(body.len / 2 + 1, zone->max_tokens);
+    tape = &ctx->body.tape;
 
-    if (n > ngx_http_kv_router_tokens_size) {
-
-        n = ngx_min(ngx_max(n, 65536), zone->max_tokens);
-
-        /* ids that begin at a cache line are hashed a tenth faster by AVX2 */
-
-        p = ngx_memalign(64, n * sizeof(uint32_t), r->connection->log);
-        if (p == NULL) {
-            return NGX_HTTP_KV_ROUTER_TOO_LONG;
-        }
-
-        ngx_free(ngx_http_kv_router_tokens);
-        ngx_http_kv_router_tokens = p;
-        ngx_http_kv_router_tokens_size = n;
+    if (ctx->guess) {
+        ctx->form = kvr_prompt_form(tape);
     }
 
-    if (!ctx->dry) {
-        (void) ngx_atomic_fetch_add(&zone->sh->prompts_scanned, 1);
-    }
+    switch (kvr_prompt_read(prompt, tape, ctx->form, ctx->fleet->engines)) {
 
-    switch (kvr_prompt_scan(prompt, (char *) body.data, body.len,
-                            ngx_http_kv_router_tokens,
-                            ngx_http_kv_router_tokens_size))
-    {
     case KVR_OK:
 
         if (prompt->field) {
@@ -172,8 +71,8 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
             return NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD;
         }
 
-        return prompt->kind == KVR_PROMPT_NONE ? NGX_HTTP_KV_ROUTER_NO_TOKENS
-                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
+        return prompt->has_ids ? NGX_HTTP_KV_ROUTER_BY_POLICY
+                               : NGX_HTTP_KV_ROUTER_NO_TOKENS;
 
     case KVR_FULL:
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
@@ -182,7 +81,8 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                       "kv_router: %s at byte %uz of the body",
                       prompt->error, prompt->error_at);
-        prompt->model = NULL;
+
+        ngx_memzero(&prompt->model, sizeof(kvr_prompt_string_t));
 
         return NGX_HTTP_KV_ROUTER_BAD_BODY;
     }
@@ -190,56 +90,208 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Copies the names of the workers and of the model.  If no model is named, the
- * body's model is copied.  If body is NULL, no body was searched, and the
- * model stays as it is.
+ * The form of a request.  Of a body that POST /route asks about, the argument
+ * "path" says the form; without it the body's fields do, see
+ * ngx_http_kv_router_scan().
  */
 
+static kvr_form_t
+ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_names_t *names)
+{
+    u_char      *p, *src;
+    ngx_str_t    path;
+    ngx_uint_t   asks;
+
+    path = r->uri;
+    asks = (r->method & (NGX_HTTP_POST|NGX_HTTP_PUT)) != 0;
+    ctx->guess = 0;
+
+    if (names->asked) {
+        asks = 1;
+
+        if (ngx_http_arg(r, (u_char *) "path", 4, &path) != NGX_OK) {
+            ctx->guess = 1;
+            return KVR_FORM_UNKNOWN;
+        }
+
+        p = ngx_pnalloc(r->pool, path.len);
+        if (p == NULL) {
+            return KVR_FORM_UNKNOWN;
+        }
+
+        src = path.data;
+        path.data = p;
+
+        ngx_unescape_uri(&p, &src, path.len, 0);
+
+        path.len = p - path.data;
+    }
+
+    return kvr_form(asks, (char *) path.data, path.len, ctx->fleet->engines);
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_encoded(ngx_http_request_t *r)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        header = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+
+            if (header[i].key.len == sizeof("Content-Encoding") - 1
+                && ngx_strcasecmp(header[i].lowcase_key,
+                                  (u_char *) "content-encoding")
+                   == 0
+                && header[i].value.len
+                && (header[i].value.len != sizeof("identity") - 1
+                    || ngx_strcasecmp(header[i].value.data,
+                                      (u_char *) "identity")
+                       != 0))
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * Finds the form and, in the body, what the form has.  A body without a prompt
+ * is looked at for its model only, and may be anything.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_search(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt)
+{
+    ngx_uint_t  why;
+
+    ngx_memzero(prompt, offsetof(kvr_prompt_t, model_buf));
+
+    why = ngx_http_kv_router_encoded(r)
+          ? NGX_HTTP_KV_ROUTER_ENCODED
+          : ngx_http_kv_router_scan(r, ctx, prompt);
+
+    switch (ctx->form) {
+
+    case KVR_FORM_NO_LOAD:
+        return NGX_HTTP_KV_ROUTER_NO_LOAD;
+
+    case KVR_FORM_NO_PROMPT:
+        return NGX_HTTP_KV_ROUTER_NO_PROMPT;
+
+    case KVR_FORM_UNKNOWN:
+        return why == NGX_HTTP_KV_ROUTER_NO_TOKENS
+               ? NGX_HTTP_KV_ROUTER_UNKNOWN_FORM : why;
+
+    default:
+        return why;
+    }
+}
+
+
+/* Keeps what was found in the body, for the load and for tokens from Lua. */
+
 static ngx_int_t
-ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
     const kvr_prompt_t *body)
 {
-    size_t         len;
-    ngx_str_t      s;
-    const u_char  *model;
+    size_t       salt_len;
+    ngx_str_t    model, adapter, lora;
+    const char  *salt;
 
+    model.data = (u_char *) (names->model ? (char *) names->model
+                                          : body->model.data);
+    model.len = names->model ? names->model_len : body->model.len;
+
+    ngx_http_kv_router_find_adapter(ctx, &model, &adapter);
+
+    lora.data = (u_char *) body->lora.data;
+    lora.len = body->lora.len;
+
+    if (adapter.len) {
+        lora = adapter;
+    }
+
+    if (names->lora) {
+        lora.data = (u_char *) names->lora;
+        lora.len = names->lora_len;
+    }
+
+    ngx_str_null(&ctx->adapter);
+    ctx->prompt.model = NULL;
+    ctx->prompt.model_len = 0;
+    ctx->prompt.lora = NULL;
+    ctx->prompt.lora_len = 0;
+
+    if (model.data) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &model, model.data, model.len)
+            != NGX_OK
+            || ngx_http_kv_router_copy_str(r->pool, &ctx->adapter,
+                                           adapter.data, adapter.len)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.model = (char *) model.data;
+        ctx->prompt.model_len = model.len;
+    }
+
+    if (lora.len) {
+
+        if (ngx_http_kv_router_copy_str(r->pool, &lora, lora.data, lora.len)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        ctx->prompt.lora = (char *) lora.data;
+        ctx->prompt.lora_len = lora.len;
+    }
+
+    salt = names->salt ? (const char *) names->salt : body->salt.data;
+    salt_len = names->salt ? names->salt_len : body->salt.len;
+
+    ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
+                              salt_len);
+    ctx->cut = body->cut;
+    ctx->sequences = ngx_max(body->sequences, 1);
+    ctx->others = body->others;
+
+    ctx->prompt.form = ctx->form;
+    ctx->prompt.text = body->text;
+    ctx->prompt.unserved = !ngx_http_kv_router_served(ctx);
+
+    return NGX_OK;
+}
+
+
+/* Copies the names of the workers that the request may go to. */
+
+static ngx_int_t
+ngx_http_kv_router_keep_names(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names)
+{
     ctx->roles = names->roles;
     ngx_str_null(&ctx->allowed);
 
-    if (names->allowed
-        && ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
-                                       names->allowed_len)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (names->allowed == NULL) {
+        return NGX_OK;
     }
 
-    model = names->model;
-    len = names->model_len;
-
-    if (model == NULL) {
-
-        if (body == NULL) {
-            return NGX_OK;
-        }
-
-        model = (const u_char *) body->model;
-        len = body->model_len;
-    }
-
-    ngx_str_null(&s);
-
-    if (model
-        && ngx_http_kv_router_copy_str(r->pool, &s, model, len) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    ctx->prompt.model = (char *) s.data;
-    ctx->prompt.model_len = s.len;
-
-    return NGX_OK;
+    return ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
+                                       names->allowed_len);
 }
 
 
@@ -294,10 +346,8 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err)
 {
-    size_t                     salt_len;
     ngx_uint_t                 why;
-    const char                *salt;
-    kvr_prompt_t               body, *searched;
+    kvr_prompt_t               body;
     ngx_http_kv_router_ctx_t  *ctx;
 
     ctx = ngx_http_kv_router_make_ctx(r, zone);
@@ -306,40 +356,45 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (tokens && !ctx->prompted) {
+        *err = "the body was not searched before its tokens came";
+        return NGX_ERROR;
+    }
+
     ctx->prompted = 0;
     ctx->matched = 0;
     ngx_http_kv_router_prompt_drop(ctx);
-
-    salt = (const char *) names->salt;
-    salt_len = names->salt_len;
 
     if (tokens) {
 
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router tokens from lua: %uz", ntokens);
 
-        searched = NULL;
+        kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     } else {
-        searched = &body;
-        why = ngx_http_kv_router_scan(r, ctx, &body);
-        tokens = ngx_http_kv_router_tokens;
+        ctx->form = ngx_http_kv_router_form(r, ctx, names);
+
+        why = ngx_http_kv_router_search(r, ctx, &body);
+        tokens = body.tokens;
         ntokens = body.ntokens;
 
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router body: %s, %uz tokens",
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router body: form %s, %s, %uz tokens",
+                       kvr_form_name(ctx->form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
-        if (salt == NULL) {
-            salt = body.salt;
-            salt_len = body.salt_len;
+        if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
+            *err = "no memory";
+            return NGX_ERROR;
         }
     }
 
-    if (ngx_http_kv_router_keep_names(r, ctx, names, searched) != NGX_OK) {
+    if (ngx_http_kv_router_keep_names(r, ctx, names) != NGX_OK) {
         *err = "no memory";
         return NGX_ERROR;
     }
@@ -349,10 +404,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         ctx->prompt.why = why;
 
-    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens,
-                                       kvr_hash_seed((char *) names->lora,
-                                                     names->lora_len, salt,
-                                                     salt_len))
+    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->seed)
                != NGX_OK)
     {
         *err = "no memory";

@@ -172,9 +172,11 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->first_byte_us = 0;
     ctx->output_tokens = 0;
     ctx->line_end = 0;
-    ctx->answer = NULL;
     ctx->cached_tokens = -1;
     ctx->usage_done = 0;
+    ctx->encoded = 0;
+    kvr_answer_init(&ctx->answer, ctx->form);
+
     ctx->tries = 0;
     ctx->stale = 0;
     ctx->again = 0;
@@ -515,6 +517,14 @@ ngx_http_kv_router_header_filter(ngx_http_request_t *r)
     if (ctx && ctx->reserved && ctx->tries && !ctx->taken) {
         ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+    }
+
+    /* later, nginx's own gzip filter sets the header, too */
+
+    if (ctx && ctx->reserved && r->headers_out.content_encoding
+        && r->headers_out.content_encoding->value.len)
+    {
+        ctx->encoded = 1;
     }
 
     return ngx_http_next_header_filter(r);

@@ -17,8 +17,39 @@
 #include "ngx_http_kv_router_ctx.h"
 
 
+/*
+ * body: makes ctx->body.tape the tape of the request's body, unless it is
+ * that already.  Returns an NGX_HTTP_KV_ROUTER_...: BY_POLICY if there is a
+ * tape, else the reason why there is none.
+ *
+ * ids: 1: the ids of the tape are wanted as well; they are valid until the
+ * next scan of any body.
+ */
+ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t ids);
+
+/*
+ * body: this process's tape, with room for a text of len bytes and max_tokens
+ * ids.  The ids of bodies that were scanned before are lost.  NULL: no memory.
+ */
+kvr_tape_t *ngx_http_kv_router_process_tape(size_t len, size_t max_tokens);
+
 /* prompt: makes the prompt one of less than a block; its model stays */
 void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * model: the adapter that the model of a request names, or one without data;
+ * of a model with an adapter behind it, model becomes the former
+ */
+void ngx_http_kv_router_find_adapter(ngx_http_kv_router_ctx_t *ctx,
+    ngx_str_t *model, ngx_str_t *adapter);
+
+/* model: does a worker serve the request's model and adapter? */
+ngx_uint_t ngx_http_kv_router_serves(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_holder_t *h);
+
+/* model: does any?  Where there are no workers at all, yes. */
+ngx_uint_t ngx_http_kv_router_served(ngx_http_kv_router_ctx_t *ctx);
 
 /* rank: has the worker of candidate i several ranks? */
 ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
@@ -33,6 +64,9 @@ ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
 /* load: adds predictions, and prompts in flight, to the candidates' overlap */
 ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
+
+/* load: the blocks of all prompts of the request but the first one */
+uint32_t ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx);
 
 /* load: makes s, an empty reservation, the request's at candidate i */
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
@@ -50,8 +84,8 @@ ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
  * bound: leaves candidates out whose workers have their maximum number of
  * requests; returns how many of n are left
  */
-uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_candidate_t *c,
-    uint32_t n);
+uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c, uint32_t n);
 
 /*
  * bound: between these two calls no other process checks the maximum numbers

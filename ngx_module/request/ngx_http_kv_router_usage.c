@@ -22,7 +22,7 @@ static void ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
 
 /*
  * Looks for the usage in a part of the answer.  A buffer in a file is not
- * read: after such a gap, the text read before is worthless.
+ * read, nor is an answer with a Content-Encoding.
  */
 
 void
@@ -30,30 +30,21 @@ ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_buf_t *b)
 {
     if (r->headers_out.status != NGX_HTTP_OK || ctx->prefiller
-        || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done)
+        || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done
+        || ctx->encoded)
     {
         /* blocks from another worker's cache are no hits of this worker */
         return;
     }
 
-    if (ngx_buf_in_memory(b) && b->pos < b->last) {
+    if (ngx_buf_in_memory(b)) {
+        kvr_answer_add(&ctx->answer, b->pos, b->last - b->pos);
 
-        if (ctx->answer == NULL) {
-            ctx->answer = ngx_palloc(r->pool, sizeof(kvr_answer_t));
-            if (ctx->answer == NULL) {
-                return;
-            }
-
-            ctx->answer->len = 0;
-        }
-
-        kvr_answer_add(ctx->answer, b->pos, b->last - b->pos);
-
-    } else if (ngx_buf_size(b) > 0 && ctx->answer) {
-        ctx->answer->len = 0;
+    } else if (ngx_buf_size(b) > 0) {
+        kvr_answer_gap(&ctx->answer);
     }
 
-    if (b->last_buf && ctx->answer) {
+    if (b->last_buf) {
         ctx->usage_done = 1;
         ngx_http_kv_router_usage_reported(ctx);
     }
@@ -69,7 +60,7 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     kvr_usage_answer_t               a;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (!kvr_answer_usage(ctx->answer, &usage)) {
+    if (!kvr_answer_usage(&ctx->answer, &usage) || !usage.has_cached) {
         return;
     }
 
@@ -81,7 +72,9 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
                    usage.prompt_tokens, ctx->chosen->device,
                    ctx->match.prompt_blocks);
 
-    if (ctx->match.prompt_blocks == 0) {
+    /* several prompts have one usage: their sum */
+
+    if (ctx->match.prompt_blocks == 0 || ctx->others) {
         return;
     }
 

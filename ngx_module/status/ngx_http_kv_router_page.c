@@ -233,9 +233,9 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                  kvr_confidence_name(w->confidence));
 
     ngx_http_kv_router_answer_printf(a, "<td>%s%s", w->reason,
-                                     w->said[0] ? ": " : "");
-    ngx_http_kv_router_page_text(a, (u_char *) w->said,
-                                 ngx_strlen(w->said));
+                                     w->publisher_reason[0] ? ": " : "");
+    ngx_http_kv_router_page_text(a, (u_char *) w->publisher_reason,
+                                 ngx_strlen(w->publisher_reason));
 
     ngx_http_kv_router_answer_printf(a, "<td class=\"n\">");
     ngx_http_kv_router_page_ms(a, w->age);

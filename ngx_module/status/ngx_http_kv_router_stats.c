@@ -29,7 +29,12 @@ static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
 static const char  *ngx_http_kv_router_why_names[] = {
     "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
     "tokenizer", "policy_error", "no_worker", "retry", "no_eligible",
-    "overload", "unknown_form", "unknown_field"
+    "overload", "unknown_form", "unknown_field",
+
+    [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
+    [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
+    [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
+    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model"
 };
 
 
@@ -71,7 +76,8 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
                                 &w->generation);
 
     if (rc == KVR_OK) {
-        rc = kvr_router_said(&zone->router, slot, w->said);
+        rc = kvr_router_publisher_reason(&zone->router, slot,
+                                         w->publisher_reason);
     }
 
     if (rc == KVR_BUSY) {
@@ -247,6 +253,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "address", w->conf.address);
     ngx_http_kv_router_gen_str(g, "model", w->conf.model);
     ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
+    ngx_http_kv_router_gen_str(g, "engine", kvr_engine_name(w->conf.engine));
     ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
@@ -268,7 +275,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(w->confidence));
     ngx_http_kv_router_gen_str(g, "reason", w->reason);
-    ngx_http_kv_router_gen_str(g, "publisher_reason", w->said);
+    ngx_http_kv_router_gen_str(g, "publisher_reason", w->publisher_reason);
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_source_name(w->stream.source));
     ngx_http_kv_router_gen_u64(g, "epoch", w->stream.epoch);

@@ -26,7 +26,7 @@ typedef struct {
     int64_t                         ttl;       /* ms; 0: expired; -1: not
                                                   registered in Redis */
     kvr_worker_conf_t               conf;
-    char                            said[KVR_SAID_MAX + 1];
+    char                            publisher_reason[KVR_REASON_MAX + 1];
                                                /* by its publisher */
     kvr_stream_t                    stream;
     kvr_worker_counters_t           counters;

@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How blocks are made of tokens.  Hashes mean the same wherever this is the
- * same: in a zone, and with a worker, a snapshot or a message.
+ * The contract: how blocks are made of tokens.  Hashes of blocks can be
+ * compared only if both were made under the same contract.  A zone has a
+ * contract, and so have a worker, a snapshot and a message.
  *
  *     tokens         1 2 3 4 5 6 7 8 9        block_size 4
  *     single         [1 2 3 4][5 6 7 8]

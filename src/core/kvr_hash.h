@@ -1,14 +1,15 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Block hashes: the names under which prompts and caches meet.
+ * Block hashes, by which the blocks of a prompt are found among those of a
+ * cache.
  *
  *     local[i]    = XXH3-64(tokens of block i as little-endian u32, and after
  *                           them the block's sorted multimodal hashes as
  *                           little-endian u64; seed)
  *
- * and for engines that cache pairs of tokens, one after the other (EAGLE),
- * with the first token of the next block among those of each.
+ * For engines that cache pairs of tokens (EAGLE), the first token of the next
+ * block is also among the tokens of a block (kvr_contract.h).
  *
  *     sequence[0] = local[0]
  *     sequence[i] = XXH3-64(le64 sequence[i-1], le64 local[i]; seed 1337)
@@ -17,12 +18,11 @@
  * the vectors are in t/vectors/block_hashes.json).
  *
  * Long blocks are hashed by vector instructions: those of the architecture's
- * base (SSE2, NEON), as xxhash uses them, or AVX2 where the CPU has it, which
- * is asked when a hasher is made ready.  The answers are the same.
+ * base (SSE2, NEON), as xxhash uses them, or AVX2 where the CPU has it.
+ * kvr_hasher_init() asks the CPU.  The hashes are the same.
  *
- * All functions are pure but for kvr_hasher_init(), which writes to what
- * belongs to the caller: no kvr_hasher_t may be made ready by one thread while
- * another uses it.
+ * All functions are pure except kvr_hasher_init(), which writes to the hasher
+ * of its caller: meanwhile no other thread may use that hasher.
  */
 
 

@@ -1,23 +1,25 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Memory that is written while others read it without a lock, and that a
- * version vouches for (kvr_txn.h): whoever has read it looks at the version
- * again, and throws away what it read when that has changed.
+ * Access to memory that one process writes while others read it without a
+ * lock.  A version guards such memory (kvr_txn.h): a reader reads the version
+ * again after the memory, and if the version has changed, discards what it has
+ * read.
  *
  * Single words are loaded and stored by relaxed atomics.  Rows of words are
- * compared and copied as fast as the C library can, which is with the widest
- * instructions that the CPU has, and no atomics: what comes of a row that
- * changes meanwhile is any mixture, and is thrown away.
+ * compared and copied by the C library, which uses the widest instructions of
+ * the CPU and no atomics.  If a row changes while it is read, the copy is a
+ * mixture of old and new words, and is discarded.
  *
- * That is a data race by the letter of C11, and the reason for this file: all
- * of it is here.  ThreadSanitizer (make tsan) takes these rows word by word,
- * by relaxed atomics, as the letter wants; what it then reports is an access
- * to shared memory that goes by neither of these, nor by a lock.
+ * By the letter of C11 that is a data race.  All such races of the project are
+ * in this file.  In builds for ThreadSanitizer (make tsan) these functions use
+ * relaxed atomics word by word.  What the sanitizer then reports is an access
+ * to shared memory by neither these functions nor under a lock.
  *
- * It knows no fences either.  In its builds kvr_fence() is an exchange of a
- * word of the caller's own stack: that orders what the CPU does, and tells
- * the sanitizer of no order between threads, so that it hides nothing.
+ * The sanitizer does not know fences either.  In its builds kvr_fence() is an
+ * atomic exchange of a word on the caller's own stack: this orders the CPU's
+ * accesses, but tells the sanitizer of no order between threads, so that no
+ * report is suppressed.
  */
 
 

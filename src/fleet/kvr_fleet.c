@@ -192,15 +192,15 @@ kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker, kvr_worker_conf_t *conf,
 
 
 kvr_rc_t
-kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said)
+kvr_fleet_reason(const kvr_fleet_t *f, uint32_t worker, char *reason)
 {
     uint32_t  flags, generation;
     kvr_rc_t  rc;
 
-    rc = kvr_fleet_copy_out(f, worker, said, offsetof(kvr_worker_t, said),
-                            KVR_SAID_MAX + 1, &flags, &generation);
+    rc = kvr_fleet_copy_out(f, worker, reason, offsetof(kvr_worker_t, reason),
+                            KVR_REASON_MAX + 1, &flags, &generation);
 
-    said[KVR_SAID_MAX] = '\0';
+    reason[KVR_REASON_MAX] = '\0';
 
     return rc;
 }
@@ -312,7 +312,7 @@ kvr_fleet_slot(kvr_fleet_t *f)
 
         kvr_set32(f->mem, &w->generation, w->generation + 1);
         kvr_set64(f->mem, &w->expires_ms, 0);
-        kvr_fleet_say(f, i, "");
+        kvr_fleet_set_reason(f, i, "");
 
         for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
             kvr_set_word(f->mem, &w->counters, k, 0);
@@ -370,28 +370,28 @@ kvr_fleet_copy_conf(kvr_fleet_t *f, kvr_worker_t *w,
 
 
 void
-kvr_fleet_say(kvr_fleet_t *f, uint32_t worker, const char *said)
+kvr_fleet_set_reason(kvr_fleet_t *f, uint32_t worker, const char *reason)
 {
     uint32_t       i;
-    uint64_t       words[(KVR_SAID_MAX + 1) / 8];
+    uint64_t       words[(KVR_REASON_MAX + 1) / 8];
     kvr_worker_t  *w;
 
-    _Static_assert(sizeof(w->said) % 8 == 0, "whole words");
-    _Static_assert(offsetof(kvr_worker_t, said) % 8 == 0, "aligned");
+    _Static_assert(sizeof(w->reason) % 8 == 0, "whole words");
+    _Static_assert(offsetof(kvr_worker_t, reason) % 8 == 0, "aligned");
 
     w = &f->workers[worker];
 
     memset(words, 0, sizeof(words));
-    memcpy(words, said, strnlen(said, KVR_SAID_MAX));
+    memcpy(words, reason, strnlen(reason, KVR_REASON_MAX));
 
-    if (memcmp(w->said, words, sizeof(words)) == 0) {
+    if (memcmp(w->reason, words, sizeof(words)) == 0) {
         return;
     }
 
     kvr_version_lock(f->mem, &w->version);
 
     for (i = 0; i < sizeof(words) / 8; i++) {
-        kvr_set_word(f->mem, w->said, i, words[i]);
+        kvr_set_word(f->mem, w->reason, i, words[i]);
     }
 
     kvr_version_unlock(&w->version);

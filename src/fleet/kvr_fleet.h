@@ -64,7 +64,7 @@ typedef enum {
 #define KVR_WORKER_TRUNCATED 0x0040u     /* we forgot blocks of it */
 #define KVR_WORKER_REDIS     0x0080u     /* registered in Redis; with DELETED:
                                             was registered, no tombstone */
-#define KVR_WORKER_FOREIGN   0x0100u     /* with DELETED and REDIS: of another
+#define KVR_WORKER_NOT_INDEXED 0x0100u   /* with DELETED and REDIS: of another
                                             model or block size */
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
                                             indexed: overlaps are upper
@@ -151,14 +151,15 @@ typedef enum {
 
 /* A worker in the zone. */
 typedef struct {
-    uint32_t               version;     /* odd while conf or said change */
+    uint32_t               version;     /* odd while conf or reason change */
     uint32_t               flags;
     uint32_t               generation;  /* changes when the slot is reused */
     uint32_t               first_holder;/* holders, linked by next */
     uint64_t               expires_ms;  /* the registration's end, unless
                                            renewed; monotonic, 0: none */
     kvr_worker_conf_t      conf;
-    char                   said[KVR_SAID_MAX + 1];  /* the publisher's reason
+    char                   reason[KVR_REASON_MAX + 1];  /* the publisher's
+                                           reason
                                            for not being complete, printable */
     kvr_stream_t           stream;
     kvr_worker_counters_t  counters;
@@ -264,9 +265,9 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
 
 /*
  * Copies the last reason that the worker's publisher gave for not being
- * complete, KVR_SAID_MAX + 1 bytes; as above.
+ * complete, KVR_REASON_MAX + 1 bytes; as above.
  */
-kvr_rc_t kvr_fleet_said(const kvr_fleet_t *f, uint32_t worker, char *said);
+kvr_rc_t kvr_fleet_reason(const kvr_fleet_t *f, uint32_t worker, char *reason);
 
 /*
  * The functions below are for the lock's holder, inside a transaction.
@@ -290,8 +291,8 @@ kvr_fleet_touch(kvr_fleet_t *f)
 
 
 /* Keeps the reason that the worker's publisher gives for not being complete,
- * KVR_SAID_MAX bytes of it. */
-void kvr_fleet_say(kvr_fleet_t *f, uint32_t worker, const char *said);
+ * KVR_REASON_MAX bytes of it. */
+void kvr_fleet_set_reason(kvr_fleet_t *f, uint32_t worker, const char *reason);
 
 /*
  * Resets the state of a worker's event stream.  To be called when the worker's

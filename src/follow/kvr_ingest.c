@@ -87,7 +87,7 @@ kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 
         /* a worker that left Redis goes on without a registration */
 
-        if (flags & KVR_WORKER_DELETED && !(flags & KVR_WORKER_FOREIGN)
+        if (flags & KVR_WORKER_DELETED && !(flags & KVR_WORKER_NOT_INDEXED)
             && !kvr_worker_tombstone(flags))
         {
             rc = KVR_DECLINED;

@@ -3,9 +3,9 @@
  *
  * Blocks: the nodes of the positional index, and the views that hold each.
  *
- * One block is one cache line.  What is known of it beside its name are
- * records, a mark (32 bits) and a value (64) each; up to two are in the block,
- * more in a piece of the arena, all marks first:
+ * One block is one cache line.  It has records of a mark (32 bits) and a value
+ * (64 bits) each.  Up to two records are in the block; more are in a piece of
+ * the arena, all marks first:
  *
  *     record          mark                     value
  *     a handle        tiers (4) << 16 | view   the handle
@@ -24,9 +24,9 @@
  * it.
  *
  * WHAT READERS SEE.  Marks, their number and place, and the name of a block
- * are changed under its version (kvr_txn.h).  Values are the writers' own;
- * the stamp is written by anybody: by a reader together with the version, in
- * one word, if that is what the reader has seen.
+ * are changed under its version (kvr_txn.h).  Only writers read values.
+ * Readers write the stamp, too: by a compare-and-swap of the word that has
+ * both version and stamp, which fails if the version has changed.
  */
 
 

@@ -1,16 +1,17 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Entries: (view, engine's hash) -> the block it names, and the tiers in which
- * the view's holder has it, for the positional index.
+ * Entries of the positional index: a hash table from (view, handle) to the
+ * block that the handle names, and the tiers in which the view's holder has
+ * that block by this handle.
  *
- * Engines name blocks by hashes of their own; removals and parents come by
- * those names.  They are opaque: two workers may use one number for different
- * blocks, so each view has its own names.
+ * A handle is the hash by which an engine names a block: events tell removed
+ * blocks and parents by handles.  The number has no meaning outside of its
+ * engine: two workers may use one handle for different blocks.
  *
  * An entry is 16 bytes:
  *
- *     word 0   the engine's hash
+ *     word 0   the handle
  *     word 1   block (32) | 12 free, tiers (4) | view (16)
  *
  * with block 0 for an empty slot.  Only writers, under the zone's lock, look

@@ -1,16 +1,16 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Links: the views that hold a block and the one before it.
+ * Links between a block and its parent, for each view.
  *
- * A block that a view holds in a row is linked to its parent, and when the
- * view does not hold the parent in that row, the link is broken.  A block
- * counts the children that a view holds, so that it is known how many links
- * get broken or whole when the view lets go of the block or takes it; the view
- * counts its broken links.
+ * If a view holds a block in a row (kvr_block.h), the block has a link to its
+ * parent there.  If the view does not hold the parent in that row, the link is
+ * broken.  A block counts its children that a view holds: so many links break
+ * when the view loses the block, and are whole again when it gets the block.
+ * The view counts its broken links.
  *
- * ORDER, for readers who jump over what changes here: a broken link is counted
- * before it is there, and until it is gone.
+ * ORDER.  A lookup skips blocks of views without broken links.  Therefore a
+ * broken link is counted before it exists, and until after it is mended.
  *
  * For kvr_positional.c, under the zone's lock and in a transaction.
  */
@@ -23,13 +23,13 @@
 #include "kvr_positional.h"
 
 
-/* The handle's tiers in the block become `tiers`, more than they were; takes
- * memory: KVR_FULL. */
+/* Adds tiers: the handle's tiers in the block become `tiers`.  KVR_FULL: no
+ * memory, and the caller rolls back. */
 kvr_rc_t kvr_links_gain(kvr_positional_t *x, uint32_t view, uint32_t block,
     uint64_t handle, uint32_t tiers);
 
-/* The handle's tiers in the block become `tiers`, fewer than they were; 0: its
- * record is deleted. */
+/* Takes tiers away: the handle's tiers in the block become `tiers`; 0: the
+ * handle's record is deleted. */
 void kvr_links_lose(kvr_positional_t *x, uint32_t view, uint32_t block,
     uint64_t handle, uint32_t tiers);
 

@@ -1,20 +1,25 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Children: (run, offset, first hash) -> the run that hangs there.
+ * Children: a hash table from (parent run, offset in the parent, hash of the
+ * child's first block) to the child run.
  *
- * A slot is one word, run << 32 | tag; 0 is empty.  The key itself is in the
- * run's header; its upper half is the tag, which spares most looks at it, and
- * says where an entry's home is when another one is deleted.  A bitmap says
- * which slots are in use: it is small enough for the processor's caches, where
- * the slot that a miss would look at is not.  Before both, the root's children
- * have a filter that is smaller still (kvr_roots.h).
+ * A slot is one 64-bit word, run << 32 | tag; 0 is an empty slot.  The key is
+ * not in the slot: the child run's header has it.  The tag is the upper half
+ * of the key's hash.  The tag saves most reads of run headers, and when an
+ * entry is deleted, the tags say how far back the entries behind it can move.
  *
- * Readers probe without a lock.  A new child comes by one store.  A deletion
- * moves others back, and a reader might miss one that is on its way: so the
- * table has a version, odd while entries move, and a reader that found
- * nothing looks again when the version has changed.  One that found something
- * needs not: the run itself says whose child it is.
+ * A bitmap says which slots are in use.  The bitmap fits in the processor's
+ * caches and the table does not: most lookups that find nothing read the
+ * bitmap alone.  For children of the root there is a smaller filter, which is
+ * asked first (kvr_roots.h).
+ *
+ * Readers probe without a lock.  A writer adds a child by one store.  A
+ * deletion moves other entries back, and a reader could miss an entry while it
+ * moves.  Therefore the table has a version, which is odd while entries move:
+ * a reader that found nothing and sees that the version has changed reads the
+ * table again.  A reader that found a run needs no version, because the run's
+ * header says which parent it belongs to.
  */
 
 
@@ -25,10 +30,12 @@
 #include "kvr_roots.h"
 
 
-#define KVR_CHILDREN_ROW     1024       /* slots in use in a row, and so many
-                                           entries that a deletion may move;
-                                           a longer row counts as a full
-                                           table */
+/*
+ * The maximum number of consecutive slots in use, and so of the entries that
+ * one deletion moves.  If a new child would make a longer row, the table
+ * counts as full.
+ */
+#define KVR_CHILDREN_ROW     1024
 
 
 static inline uint64_t
@@ -44,8 +51,10 @@ kvr_children_key(const kvr_radix_t *x, uint32_t run, uint32_t offset,
 
 
 /*
- * For readers and writers: the child, or 0.  *torn is set when a writer was
- * in the way and nothing was found.
+ * Finds the child run, or returns 0.  For readers, without a lock, and for the
+ * writer.  If a writer kept moving entries during KVR_RADIX_ATTEMPTS reads,
+ * returns 0 and sets *torn: the child may exist.  Otherwise *torn is not
+ * changed.
  */
 static inline uint32_t
 kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
@@ -108,7 +117,11 @@ kvr_children_find(const kvr_radix_t *x, uint32_t run, uint32_t offset,
 }
 
 
-/* Writers.  KVR_FULL. */
+/*
+ * For the owner of the zone's lock, in a transaction.  add: the child's header
+ * is complete, and the table has no such child; KVR_FULL: no free slot, or the
+ * row would be longer than KVR_CHILDREN_ROW.  delete: the table has the child.
+ */
 kvr_rc_t kvr_children_add(kvr_radix_t *x, uint32_t child);
 void kvr_children_delete(kvr_radix_t *x, uint32_t child);
 

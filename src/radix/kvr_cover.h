@@ -14,8 +14,10 @@
 
 
 /*
- * view has offset of the run in tier, by one handle more, or one less.
- * KVR_FULL: the caller rolls back.  del never fails for a block that is held.
+ * add: the view has one handle more of the block at that offset, in that tier.
+ * del: one handle less; with the last one the view holds the block no more.
+ * KVR_FULL: the arena has no memory, and the caller rolls back.  del never
+ * fails for a block that the view holds.
  */
 kvr_rc_t kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t offset, kvr_tier_t tier);
@@ -30,13 +32,14 @@ uint32_t kvr_cover_tiers(const kvr_cover_t *c, const kvr_run_t *run,
 uint32_t kvr_cover_held(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 
-/* Takes a view out, with all it has. */
+/* Removes a view from the run, with all the blocks that it holds. */
 void kvr_cover_drop(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
 /*
- * One after the last block that anybody has, and, in *named, after the last
- * one that is held by a shared handle.  Looks no further when both
- * have come to `enough`.
+ * Returns 1 + the offset of the last block that any view holds.  Sets *named
+ * to 1 + the offset of the last block that any view holds by the run's shared
+ * handles.  Both are 0 if there is none.  Stops looking when both are `enough`
+ * or more.
  */
 uint32_t kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t enough, uint32_t *named);

@@ -1,13 +1,14 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Pages: rows of words in pieces of the arena; a run keeps its hashes and its
- * handles in such rows.  Rows grow at the end.
+ * Pages: a row of 64-bit words that grows at its end.  A run keeps its hashes
+ * and its handles in such rows.  A row consists of pieces of the arena:
  *
- *     piece, a page │ piece, a page │ piece, `tail` words
+ *     piece of `page` words │ piece of `page` words │ piece of `tail` words
  *
- * Only the last piece is shorter; when it gets too short a longer one takes
- * its place.  How many words are in use the owner knows.
+ * Only the last piece can be shorter than a page.  If more words are needed, a
+ * longer piece replaces the last one, or a new piece follows it.  The owner of
+ * the row knows how many of its words are in use.
  */
 
 
@@ -18,25 +19,31 @@
 #include "../core/kvr_arena.h"
 
 
-/* Where the owner keeps them. */
+/* A row; the two pointers point into its owner. */
 typedef struct {
-    uint32_t   *pieces;
-    uint32_t   *tail;                   /* words of the last one; 0: none */
-    uint32_t    page;                   /* words of the others, to 128 */
+    uint32_t   *pieces;                 /* the arena's numbers of the pieces */
+    uint32_t   *tail;                   /* words of the last piece; 0: the row
+                                           has no piece */
+    uint32_t    page;                   /* words of each other piece, at most
+                                           128 */
 } kvr_pages_t;
 
 
 /*
- * Room for n words where `used` are in use.  What readers look at is to be
- * locked by the caller.  KVR_FULL.
+ * Enlarges a row of which `used` words are in use, if necessary, to n words.
+ * If readers can see the row, the caller has made its version odd.  KVR_FULL:
+ * the arena has no memory, and the caller rolls back.
  */
 kvr_rc_t kvr_pages_grow(kvr_arena_t *a, kvr_pages_t p, uint32_t used,
     uint32_t n);
 
-/* Gives back what n words of `used` don't need; locked as above. */
+/*
+ * Frees the pieces that n of the `used` words do not need.  The version is odd
+ * as above.
+ */
 void kvr_pages_trim(kvr_arena_t *a, kvr_pages_t p, uint32_t used, uint32_t n);
 
-/* Pieces that n words are in. */
+/* The number of pieces of a row of n words. */
 static inline uint32_t
 kvr_pages_number(kvr_pages_t p, uint32_t n)
 {
@@ -45,9 +52,10 @@ kvr_pages_number(kvr_pages_t p, uint32_t n)
 
 
 /*
- * The last piece of n words, which are not 0.  Two sizes to a doubling: who
- * grows or shrinks word by word moves seldom, and what has shrunk takes what
- * it took before it grew.
+ * The size of the last piece of a row of n words, in words; n is not 0.  There
+ * are two sizes to each doubling, so that a row that grows or shrinks word by
+ * word seldom moves.  The size depends on n alone: a row that has grown and
+ * shrunk again takes the memory that it took before.
  */
 
 extern const uint8_t  kvr_pages_tails[16];
@@ -59,7 +67,7 @@ kvr_pages_tail(kvr_pages_t p, uint32_t n)
 }
 
 
-/* To grow or to trim from one to the other would change nothing. */
+/* True if a row of `from` words keeps its pieces when it has `to` words. */
 static inline bool
 kvr_pages_stay(kvr_pages_t p, uint32_t from, uint32_t to)
 {

@@ -1,11 +1,12 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Pairs: for each view that holds something of a run a pair (view, depth), in
- * the run's header, in a list or in a dense array; see kvr_run.h.  A run has
- * no two pairs of a view.
+ * Pairs: a run has one pair (view, depth) for each view that holds at least
+ * one block of the run.  Few pairs are in the run's header, more of them in a
+ * list, very many in a dense array, which the view's number indexes; see
+ * kvr_run.h.
  *
- * All of it is for the owner of the zone's lock, in a transaction.
+ * All functions are for the owner of the zone's lock, in a transaction.
  */
 
 
@@ -16,16 +17,17 @@
 #include "kvr_run.h"
 
 
-/* The memory of the coverage; for the owner of the zone's lock. */
+/* The memory that functions of coverage work on; for the lock's owner. */
 typedef struct {
     kvr_mem_t    *mem;
     kvr_arena_t  *arena;
-    uint32_t     *view_runs;            /* runs a view has a pair in */
-    uint64_t     *details;              /* how many there are */
+    uint32_t     *view_runs;            /* by view: the number of runs in
+                                           which the view has a pair */
+    uint64_t     *details;              /* the number of details */
 } kvr_cover_t;
 
 
-/* The pairs of a run, and the depths of one that is dense. */
+/* The pairs of a run that is not dense; the depths of one that is dense. */
 
 static inline kvr_pair_t *
 kvr_pairs_items(const kvr_cover_t *c, const kvr_run_t *run)
@@ -42,7 +44,10 @@ kvr_pairs_dense(const kvr_cover_t *c, const kvr_run_t *run)
 }
 
 
-/* Where the view's pair says what it has, or NULL. */
+/*
+ * The depth word of the view's pair, or NULL if the view has no pair.
+ * kvr_pairs_word() answers the most frequent case itself, _look() all cases.
+ */
 uint16_t *kvr_pairs_look(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t view);
 
@@ -60,9 +65,9 @@ kvr_pairs_word(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 
 
 /*
- * get: the word of the view's pair, with KVR_COVER_OWN; 0: the view has no
- * pair.  depth: the word without KVR_COVER_OWN: the depth of a view without
- * details; KVR_COVER_DETAIL; 0.
+ * kvr_pairs_get() returns the depth word, with its flag KVR_COVER_OWN, or 0 if
+ * the view has no pair.  kvr_pairs_depth() returns the word without that flag:
+ * a plain depth, or KVR_COVER_DETAIL if the view has a detail, or 0.
  */
 static inline uint32_t
 kvr_pairs_get(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
@@ -78,20 +83,25 @@ kvr_pairs_get(const kvr_cover_t *c, const kvr_run_t *run, uint32_t view)
 #define kvr_pairs_depth(c, run, view)                                         \
     kvr_cover_plain(kvr_pairs_get(c, run, view))
 
-/* Sets the depth of a view without a detail.  0 takes the view out. */
+/*
+ * Sets the plain depth of a view that has no detail.  0 removes the view's
+ * pair.  KVR_FULL: no memory for a new pair.
+ */
 kvr_rc_t kvr_pairs_set_depth(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
     uint32_t depth);
 
-/* Notes that a view with a pair has handles of its own from now on. */
+/* Marks a view that has a pair: it has handles of its own from now on. */
 void kvr_pairs_set_own(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
-/* Takes a view out that has no detail, or none any more. */
+/* Removes the pair of a view.  The view's detail is freed already. */
 void kvr_pairs_remove(kvr_cover_t *c, kvr_run_t *run, uint32_t view);
 
 /*
- * The view with a pair at place *i or behind it, *i being moved there;
- * UINT32_MAX when there is none.  When that view is dropped the next one comes
- * to the same place; otherwise go on with *i + 1.
+ * Iterates over the views of a run, beginning with *i = 0: returns the view of
+ * the first pair at position *i or later, and sets *i to its position; or
+ * UINT32_MAX if there is no such pair.  If the caller removes that view,
+ * another pair takes the position: call again with the same *i.  Otherwise
+ * call again with *i + 1.
  */
 uint32_t kvr_pairs_next(const kvr_cover_t *c, const kvr_run_t *run,
     uint32_t *i);

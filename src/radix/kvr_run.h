@@ -3,16 +3,17 @@
  *
  * Runs: the edges of the radix tree, and who holds how much of each.
  *
- * A trie of blocks has one node a block.  Long chains without a branch are
- * the rule, so a chain is kept as one run, an array of local hashes:
+ * A trie of blocks would have one node for each block.  Most chains are long
+ * and have no branch, so a chain is kept as one run, an array of local hashes:
  *
  *     blocks    a─b─c─d─e─f        runs    [a b c d e f]
  *                   └─g─h                       └─────[g h]   at offset 3
  *                   └─i                         └─────[i]     at offset 3
  *
- * A run is never split: its children hang at any offset of it, found in one
- * hash table by (run, offset, first hash).  So what lies in a run never moves,
- * and addresses of blocks, (run, offset), stay true for good.
+ * A run is never split.  A child can hang at any offset of its parent; one
+ * hash table finds it by (parent run, offset, first hash).  So a block never
+ * moves to another run: its address, (run, offset), is valid as long as the
+ * run is.
  *
  *     run, 192 bytes   header, one cache line │ pages │ handles │ 7 hashes
  *     pages            of 128 hashes each, as the run grows (kvr_pages.h)
@@ -20,10 +21,11 @@
  *
  * COVERAGE.  Most holders hold a run from its start to some depth, in device
  * memory: a pair (view, depth), 4 bytes.  Up to eight pairs are in the header,
- * more in a piece of the arena, and when they are many, an array of depths
- * indexed by view ("dense").  Whoever has holes, other tiers, or more than one
- * handle for a block has a detail instead: a bitmap for each tier and the
- * three cumulative depths worked out; the pair then says KVR_COVER_DETAIL.
+ * more pairs in a piece of the arena.  Very many pairs become an array of
+ * depths, which the view's number indexes ("dense").  A view with holes, with
+ * blocks in other tiers, or with more than one handle of a block has a detail
+ * instead: a bitmap for each tier, and the three cumulative depths that follow
+ * from the bitmaps.  Its pair is then KVR_COVER_DETAIL.
  *
  * HANDLES.  kvr_handles.h describes the handles of the blocks.
  *
@@ -48,13 +50,16 @@
 #define KVR_RUN_PAGE         128        /* hashes */
 #define KVR_RUN_HANDLES      64         /* handles */
 
-#define KVR_VIEWS_LIMIT      0xfff0u    /* views are 16 bits in here */
+#define KVR_VIEWS_LIMIT      0xfff0u    /* a view's number has 16 bits here */
 
 #define KVR_COVER_INLINE     8
-#define KVR_COVER_DENSE      0xffffu    /* npairs: ext is uint16_t[cap * 64] */
-#define KVR_COVER_DETAIL     0x8000u    /* depth: look in the details */
-#define KVR_COVER_OWN        0x4000u    /* depth, a bit beside: the view has
-                                           handles of its own in this run */
+#define KVR_COVER_DENSE      0xffffu    /* a value of npairs: ext is
+                                           uint16_t[cap * 64] */
+#define KVR_COVER_DETAIL     0x8000u    /* a value of depth: the view has a
+                                           detail */
+#define KVR_COVER_OWN        0x4000u    /* a flag beside the depth: the view
+                                           has handles of its own in this
+                                           run */
 #define kvr_cover_plain(d)   ((d) & ~KVR_COVER_OWN)
 #define KVR_COVER_DENSE_AT   16         /* pairs, at least, before dense */
 
@@ -70,14 +75,15 @@ typedef struct {
     uint32_t    stamp;                  /* second of the last use; readers set
                                            it, both words at once */
     uint32_t    parent;                 /* run; 0: the root */
-    uint16_t    offset;                 /* hashes of the parent before us */
+    uint16_t    offset;                 /* blocks of the parent in front of
+                                           this run's first block */
     uint16_t    len;                    /* 1 .. KVR_RUN_MAX; 0: free */
     uint16_t    npairs;                 /* or KVR_COVER_DENSE */
     uint16_t    cap;                    /* of ext: pairs, or 64 views; or 0 */
     uint32_t    detail;                 /* piece: kvr_details_t; 0: none */
     uint32_t    nchildren;
-    uint32_t    next;                   /* a child, to be looked at before the
-                                           table is; 0: none that we know */
+    uint32_t    next;                   /* a child, which lookups try before
+                                           they ask the table; 0: not known */
     union {
         kvr_pair_t  pairs[KVR_COVER_INLINE];
         uint32_t    ext;                /* piece, when cap is not 0 */

@@ -370,7 +370,7 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
         kvr_load_begin(row, r->generation);
     }
 
-    kvr_load_add(l, row, 1, r->prefilling ? 1 : 0,
+    kvr_load_add(l, row, 1 + r->more, r->prefilling ? 1 : 0,
                  r->prefilling ? r->prefill_tokens : 0, r->decode_blocks);
 }
 
@@ -439,7 +439,7 @@ kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
     row = kvr_load_own(l, r);
 
     if (row) {
-        kvr_load_add(l, row, -1, 0, 0, -r->decode_blocks);
+        kvr_load_add(l, row, -1 - r->more, 0, 0, -r->decode_blocks);
     }
 
     r->holder = UINT32_MAX;

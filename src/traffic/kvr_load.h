@@ -40,7 +40,8 @@
 /* One holder's load, in one process or over all. */
 typedef struct {
     uint64_t    generation;         /* of the holder, as reserved */
-    int64_t     active;             /* requests */
+    int64_t     active;             /* requests; one of several sequences
+                                       counts as so many */
     int64_t     prefills;           /* requests before their first byte */
     int64_t     prefill_tokens;     /* uncached prompt tokens of those */
     int64_t     decode_blocks;      /* KV blocks of the requests */
@@ -57,6 +58,7 @@ typedef struct {
     int64_t     prefill_tokens;
     int64_t     decode_blocks;
     int64_t     output_blocks;      /* of decode_blocks, since the start */
+    int64_t     more;               /* sequences beyond the first one */
 } kvr_reservation_t;
 
 

@@ -39,12 +39,12 @@ typedef enum {
                                msgpack, TensorRT-LLM's list in JSON */
     KVR_FORM_NORMALISED     /* a normalised batch without an envelope: a part
                                of a snapshot */
-} kvr_form_t;
+} kvr_message_form_t;
 
 
 /* A message's head, read before the events of the message. */
 typedef struct {
-    kvr_form_t   form;
+    kvr_message_form_t  form;
 
     /* the envelope's own fields; zero in other forms */
     const char  *worker;            /* not terminated; its characters and

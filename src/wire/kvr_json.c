@@ -3,7 +3,7 @@
  */
 
 
-#include "kvr_json.h"
+#include "kvr_json_ways.h"
 #include "kvr_json_word.h"
 
 
@@ -44,6 +44,7 @@ kvr_json_unexpected(kvr_json_t *j, const char *error)
 void
 kvr_json_init(kvr_json_t *j, const char *text, size_t len)
 {
+    j->way = kvr_json_way(0);
     j->start = text;
     j->pos = text;
     j->end = text + len;
@@ -178,6 +179,26 @@ kvr_json_next(kvr_json_t *j)
 
 
 bool
+kvr_json_leave(kvr_json_t *j, uint32_t depth)
+{
+    bool             more;
+    kvr_json_text_t  key;
+
+    while (j->error == NULL && j->depth > depth) {
+
+        more = ((j->maps >> (j->depth - 1)) & 1) ? kvr_json_key(j, &key)
+                                                 : kvr_json_next(j);
+
+        if (more) {
+            (void) kvr_json_skip(j);
+        }
+    }
+
+    return j->error == NULL;
+}
+
+
+bool
 kvr_json_skip(kvr_json_t *j)
 {
     bool             b;
@@ -260,7 +281,7 @@ kvr_json_end(kvr_json_t *j)
 /* ---- scalars ------------------------------------------------------------ */
 
 static bool
-kvr_json_escape(kvr_json_t *j, const char **pos)
+kvr_json_escape(kvr_json_t *j, const char **pos, bool *surrogates)
 {
     int          i;
     const char  *p;
@@ -290,6 +311,9 @@ kvr_json_escape(kvr_json_t *j, const char **pos)
             }
         }
 
+        /* \ud800 .. \udfff: only these begin with d and a digit over 7 */
+
+        *surrogates |= (p[-4] | 0x20) == 'd' && p[-3] > '7';
         break;
 
     default:
@@ -305,8 +329,7 @@ kvr_json_escape(kvr_json_t *j, const char **pos)
 bool
 kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
 {
-    bool         escaped;
-    uint64_t     w, hits;
+    bool         escaped, surrogates, wide;
     const char  *p;
 
     if (kvr_json_peek(j) != '"') {
@@ -315,35 +338,11 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
 
     p = j->pos + 1;
     escaped = false;
+    surrogates = false;
+    wide = false;
 
     for ( ;; ) {
-
-#if (KVR_JSON_WORDS)
-
-        /* bytes below 0x20, quotes, backslashes: the lowest hit is exact */
-
-        while (j->end - p >= 8) {
-            w = kvr_json_word(p);
-
-            hits = (w - kvr_json_each(0x20)) & ~w;
-            w ^= kvr_json_each('"');
-            hits |= (w - kvr_json_each(1)) & ~w;
-            w ^= kvr_json_each('"' ^ '\\');
-            hits |= (w - kvr_json_each(1)) & ~w;
-            hits &= kvr_json_each(0x80);
-
-            if (hits) {
-                p += __builtin_ctzll(hits) / 8;
-                break;
-            }
-
-            p += 8;
-        }
-
-#else
-        (void) w;
-        (void) hits;
-#endif
+        p = j->way->plain(p, j->end, &wide);
 
         if (p == j->end) {
             return kvr_json_fail(j, p, "unexpected end");
@@ -356,23 +355,21 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
         if (*p == '\\') {
             escaped = true;
 
-            if (!kvr_json_escape(j, &p)) {
+            if (!kvr_json_escape(j, &p, &surrogates)) {
                 return false;
             }
 
             continue;
         }
 
-        if ((unsigned char) *p < 0x20) {
-            return kvr_json_fail(j, p, "a control character in a string");
-        }
-
-        p++;
+        return kvr_json_fail(j, p, "a control character in a string");
     }
 
     s->data = j->pos + 1;
     s->len = p - s->data;
     s->escaped = escaped;
+    s->wide = wide;
+    s->surrogates = surrogates;
 
     j->pos = p + 1;
 
@@ -458,6 +455,8 @@ kvr_json_number(kvr_json_t *j, kvr_json_text_t *n)
     n->data = j->pos;
     n->len = p - j->pos;
     n->escaped = false;
+    n->wide = false;
+    n->surrogates = false;
 
     j->pos = p;
 
@@ -570,157 +569,4 @@ kvr_json_u64(kvr_json_t *j, uint64_t *value)
     }
 
     return true;
-}
-
-
-/* ---- strings ------------------------------------------------------------ */
-
-static uint32_t
-kvr_json_hex4(const char *p)
-{
-    int       i;
-    uint32_t  c;
-
-    c = 0;
-
-    for (i = 0; i < 4; i++) {
-        c = c * 16 + (kvr_json_is_digit(p[i]) ? p[i] - '0'
-                                              : (p[i] | 0x20) - 'a' + 10);
-    }
-
-    return c;
-}
-
-
-/* Decodes the escape at p; returns the number of UTF-8 bytes. */
-
-static size_t
-kvr_json_decode_escape(const char **pos, const char *end, char out[4])
-{
-    uint32_t     c, low;
-    const char  *p;
-
-    p = *pos + 1;
-
-    switch (*p++) {
-    case 'b':
-        c = '\b';
-        break;
-    case 'f':
-        c = '\f';
-        break;
-    case 'n':
-        c = '\n';
-        break;
-    case 'r':
-        c = '\r';
-        break;
-    case 't':
-        c = '\t';
-        break;
-    case 'u':
-        c = kvr_json_hex4(p);
-        p += 4;
-
-        if (c >= 0xd800 && c < 0xdc00 && end - p >= 6 && p[0] == '\\'
-            && p[1] == 'u')
-        {
-            low = kvr_json_hex4(p + 2);
-
-            if (low >= 0xdc00 && low < 0xe000) {
-                c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-                p += 6;
-            }
-        }
-
-        if (c >= 0xd800 && c < 0xe000) {
-            c = 0xfffd;
-        }
-
-        break;
-    default:                        /* ", \, / */
-        c = p[-1];
-    }
-
-    *pos = p;
-
-    if (c < 0x80) {
-        out[0] = (char) c;
-        return 1;
-    }
-
-    if (c < 0x800) {
-        out[0] = (char) (0xc0 | (c >> 6));
-        out[1] = (char) (0x80 | (c & 0x3f));
-        return 2;
-    }
-
-    if (c < 0x10000) {
-        out[0] = (char) (0xe0 | (c >> 12));
-        out[1] = (char) (0x80 | ((c >> 6) & 0x3f));
-        out[2] = (char) (0x80 | (c & 0x3f));
-        return 3;
-    }
-
-    out[0] = (char) (0xf0 | (c >> 18));
-    out[1] = (char) (0x80 | ((c >> 12) & 0x3f));
-    out[2] = (char) (0x80 | ((c >> 6) & 0x3f));
-    out[3] = (char) (0x80 | (c & 0x3f));
-
-    return 4;
-}
-
-
-size_t
-kvr_json_decode(const kvr_json_text_t *s, char *out, size_t size)
-{
-    char         buf[4];
-    size_t       i, n, len;
-    const char  *p, *end;
-
-    p = s->data;
-    end = p + s->len;
-    len = 0;
-
-    while (p < end) {
-
-        if (*p == '\\') {
-            n = kvr_json_decode_escape(&p, end, buf);
-
-        } else {
-            buf[0] = *p++;
-            n = 1;
-        }
-
-        for (i = 0; i < n; i++, len++) {
-            if (len < size) {
-                out[len] = buf[i];
-            }
-        }
-    }
-
-    return len;
-}
-
-
-bool
-kvr_json_is(const kvr_json_text_t *s, const char *with)
-{
-    char    buf[64];
-    size_t  len;
-
-    len = strlen(with);
-
-    if (!s->escaped) {
-        return s->len == len && memcmp(s->data, with, len) == 0;
-    }
-
-    /* one character takes six bytes of text at most */
-
-    if (len > sizeof(buf) || s->len > len * 6) {
-        return false;
-    }
-
-    return kvr_json_decode(s, buf, sizeof(buf)) == len
-           && memcmp(buf, with, len) == 0;
 }

@@ -36,16 +36,21 @@
 #define KVR_JSON_DEPTH       64          /* levels; one bit each in a u64 */
 
 
-typedef struct {
-    const char  *start;
-    const char  *pos;
-    const char  *end;
-    uint64_t     maps;          /* bit d: level d + 1 is an object */
-    uint32_t     depth;
-    bool         first;         /* nothing was read at this level yet */
+typedef struct kvr_json_way_s  kvr_json_way_t;
 
-    const char  *error;         /* static sentence; NULL: all is well */
-    size_t       error_at;      /* byte offset */
+typedef struct {
+    const kvr_json_way_t  *way;         /* the fastest; see kvr_json_ways.h */
+    const char            *start;
+    const char            *pos;
+    const char            *end;
+    uint64_t               maps;        /* bit d: level d + 1 is an object */
+    uint32_t               depth;
+    bool                   first;       /* nothing was read at this level
+                                           yet */
+
+    const char            *error;       /* static sentence; NULL: all is
+                                           well */
+    size_t                 error_at;    /* byte offset */
 } kvr_json_t;
 
 
@@ -54,6 +59,8 @@ typedef struct {
     const char  *data;
     size_t       len;
     bool         escaped;       /* a string with backslashes */
+    bool         wide;          /* a string that may have bytes over 0x7f */
+    bool         surrogates;    /* a string with escapes \ud800 .. \udfff */
 } kvr_json_text_t;
 
 
@@ -89,6 +96,9 @@ bool kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n);
 /* Skips a value, whatever it is. */
 bool kvr_json_skip(kvr_json_t *j);
 
+/* Skips the rest of what is open, down to this number of levels. */
+bool kvr_json_leave(kvr_json_t *j, uint32_t depth);
+
 /* Nothing but white space is left, and no error has been met. */
 bool kvr_json_end(kvr_json_t *j);
 
@@ -104,6 +114,9 @@ bool kvr_json_is(const kvr_json_text_t *s, const char *with);
  * and returns how many there are, so that more than size means: too long.
  */
 size_t kvr_json_decode(const kvr_json_text_t *s, char *out, size_t size);
+
+/* The first escape of a surrogate that is not half of a pair; NULL: none. */
+const char *kvr_json_lone(const kvr_json_text_t *s);
 
 /* 1 .. 20 digits without leading zeros, as a u64; false when they aren't. */
 bool kvr_json_digits(const char *s, size_t len, uint64_t *value);

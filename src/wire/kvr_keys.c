@@ -19,6 +19,7 @@ const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
     [KVR_MEMBER_WEIGHT] = "weight",
     [KVR_MEMBER_LORA] = "lora",
     [KVR_MEMBER_HYBRID] = "hybrid",
+    [KVR_MEMBER_ENGINE] = "engine",
     [KVR_MEMBER_REASON] = "reason",
     [KVR_MEMBER_EPOCH] = "epoch",
     [KVR_MEMBER_SEQ] = "seq",

@@ -14,6 +14,8 @@
 
 static void kvr_registration_said(kvr_registration_t *reg, const char *value,
     size_t len);
+static void kvr_registration_engine(kvr_registration_t *reg,
+    const char *value, size_t len);
 static bool kvr_registration_number(const char *value, size_t len,
     uint32_t max, uint32_t *number);
 static bool kvr_registration_weight(const char *value, size_t len,
@@ -79,6 +81,10 @@ kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
         reg->hybrid = (len == 1 && value[0] == '1');
         return NULL;
 
+    case KVR_MEMBER_ENGINE:
+        kvr_registration_engine(reg, value, len);
+        return NULL;
+
     case KVR_MEMBER_REASON:
         kvr_registration_said(reg, value, len);
         return NULL;
@@ -126,13 +132,27 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 {
     size_t  i;
 
-    len = kvr_min(len, KVR_SAID_MAX);
+    len = kvr_min(len, KVR_REASON_MAX);
 
     for (i = 0; i < len; i++) {
-        reg->said[i] = (value[i] < 0x20 || value[i] > 0x7e) ? '?' : value[i];
+        reg->reason[i] = (value[i] < 0x20 || value[i] > 0x7e) ? '?' : value[i];
     }
 
-    reg->said[len] = '\0';
+    reg->reason[len] = '\0';
+}
+
+
+/* A kind that only a newer publisher knows is unknown. */
+
+static void
+kvr_registration_engine(kvr_registration_t *reg, const char *value,
+    size_t len)
+{
+    kvr_engine_kind_t  kind;
+
+    kind = kvr_engine_kind(value, len);
+
+    reg->conf.engine = (kind == KVR_ENGINES) ? KVR_ENGINE_UNKNOWN : kind;
 }
 
 

@@ -12,6 +12,7 @@
 
 #include "../core/kvr_contract.h"
 #include "kvr_adapters.h"
+#include "kvr_forms.h"
 #include "kvr_keys.h"
 
 
@@ -22,7 +23,7 @@ typedef enum {
 } kvr_role_t;
 
 
-#define KVR_SAID_MAX         127         /* bytes of a publisher's reason */
+#define KVR_REASON_MAX       127         /* bytes of a publisher's reason */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 
@@ -48,7 +49,7 @@ typedef struct {
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
     uint32_t    salted;                         /* kvr_decoder_salted() */
-    uint32_t    spare;
+    uint32_t    engine;                         /* kvr_engine_kind_t */
 } kvr_worker_conf_t;
 
 
@@ -60,7 +61,7 @@ typedef struct {
     bool               has_pairs;       /* said of which kind */
     bool               hybrid;          /* has KV cache groups that are not
                                            indexed */
-    char               said[KVR_SAID_MAX + 1];  /* "reason": why its publisher
+    char               reason[KVR_REASON_MAX + 1];  /* why its publisher
                                            is not complete, or "" */
 } kvr_registration_t;
 

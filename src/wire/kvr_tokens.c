@@ -4,338 +4,571 @@
 
 
 #include "kvr_tokens.h"
-#include "kvr_json.h"
 
 
-typedef enum {
-    KVR_VALUE_OTHER = 0,        /* missing, or of another kind */
-    KVR_VALUE_TEXT,
-    KVR_VALUE_IDS,
-    KVR_VALUE_BAD               /* well-formed, but no ids */
-} kvr_value_t;
+#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
 
 
-/* Fields that make cached blocks unknown. */
+/* Types of the parts of a message that are text, and keys that are not. */
 
-static const char *const  kvr_prompt_fields[] = {
-    "truncate_prompt_tokens", "prompt_logprobs", "prompt_embeds",
-    "input_embeds", "session_params"
+static const char *const  kvr_prompt_text_types[] = {
+    "text", "input_text", "output_text", "refusal", "thinking",
+    "tool_reference"
+};
+
+static const char *const  kvr_prompt_media_keys[] = {
+    "image_url", "input_image", "image_embeds", "image_pil", "audio_url",
+    "input_audio", "audio_embeds", "video_url", "video_embeds",
+    "prompt_embeds"
 };
 
 
-/* The last value of one of the keys that may hold token ids. */
+static kvr_rc_t
+kvr_prompt_fail(kvr_prompt_t *p, const kvr_tape_t *t, uint32_t i,
+    const char *error)
+{
+    p->error = error;
+    p->error_at = t->entries[i].at;
 
-typedef struct {
-    kvr_value_t  value;
-    kvr_json_t   at;            /* where the value begins */
-    size_t       ntokens;
-    bool         several;
-    const char  *error;
-    size_t       error_at;
-} kvr_ids_t;
+    return KVR_INVALID;
+}
 
 
 /*
- * If ids are bad but well-formed, that is no error yet: the key may come
- * again, or another key may have precedence.
+ * The value of a field.  Where parameters are an array, one for each prompt,
+ * those of the first prompt count.
  */
 
-static void
-kvr_prompt_ids(kvr_json_t *j, kvr_ids_t *ids, uint32_t *tokens, size_t cap)
+static uint32_t
+kvr_prompt_find(const kvr_tape_t *t, const kvr_field_t *f)
 {
-    kvr_json_t  saved;
+    uint32_t  object;
 
-    saved = *j;
+    object = KVR_TAPE_ROOT;
 
-    if (kvr_json_ids(j, tokens, cap, &ids->ntokens)) {
-        ids->value = KVR_VALUE_IDS;
+    if (f->object != NULL) {
+        object = kvr_tape_get(t, KVR_TAPE_ROOT, f->object);
+
+        if (kvr_tape_kind(t, object) == KVR_TAPE_ARRAY) {
+            object = kvr_tape_first(t, object);
+        }
+
+        if (kvr_tape_kind(t, object) != KVR_TAPE_OBJECT) {
+            return 0;
+        }
+    }
+
+    return kvr_tape_get(t, object, f->name);
+}
+
+
+static uint32_t
+kvr_prompt_top(const kvr_tape_t *t, const char *name)
+{
+    return kvr_tape_get(t, KVR_TAPE_ROOT, name);
+}
+
+
+/* ---- token ids ---------------------------------------------------------- */
+
+static bool
+kvr_prompt_is_number(kvr_tape_kind_t kind)
+{
+    return kind == KVR_TAPE_INT || kind == KVR_TAPE_FLOAT;
+}
+
+
+/*
+ * Is the entry an array of numbers?  An empty array is one: a prompt of no
+ * tokens.
+ */
+
+static bool
+kvr_prompt_has_numbers(const kvr_tape_t *t, uint32_t i)
+{
+    kvr_tape_kind_t  kind;
+
+    kind = kvr_tape_kind(t, i);
+
+    return kind == KVR_TAPE_IDS
+           || (kind == KVR_TAPE_ARRAY && !(t->entries[i].flags & KVR_TAPE_CUT)
+               && (t->entries[i].len == 0
+                   || kvr_prompt_is_number(kvr_tape_kind(t, i + 1))));
+}
+
+
+/* The ids of an array of numbers. */
+
+static kvr_rc_t
+kvr_prompt_ids(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
+{
+    uint32_t  at;
+    uint64_t  value;
+
+    p->has_ids = true;
+
+    if (kvr_tape_kind(t, i) == KVR_TAPE_IDS) {
+        return kvr_tape_ids(t, i, &p->tokens, &p->ntokens);
+    }
+
+    for (at = kvr_tape_first(t, i); at; at = kvr_tape_next(t, i, at)) {
+
+        if (!kvr_tape_u64(t, at, &value) || value > UINT32_MAX) {
+            return kvr_prompt_fail(p, t, at, "a token id 0..4294967295 was "
+                                             "expected");
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* [ids], [[ids], …]: KVR_DECLINED if there are no ids. */
+
+static kvr_rc_t
+kvr_prompt_value(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
+{
+    uint32_t  first, at;
+
+    if (kvr_prompt_has_numbers(t, i)) {
+        p->prompts = 1;
+        return kvr_prompt_ids(p, t, i);
+    }
+
+    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY) {
+        return KVR_DECLINED;
+    }
+
+    first = kvr_tape_first(t, i);
+
+    if (!kvr_prompt_has_numbers(t, first)) {
+        return KVR_DECLINED;
+    }
+
+    p->prompts = t->entries[i].len;
+
+    for (at = kvr_tape_next(t, i, first); at; at = kvr_tape_next(t, i, at)) {
+        if (kvr_tape_kind(t, at) == KVR_TAPE_IDS) {
+            p->others += t->entries[at].len;
+        }
+    }
+
+    return kvr_prompt_ids(p, t, first);
+}
+
+
+/* Is the part of a message's content something else than text? */
+
+static bool
+kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
+{
+    size_t    k;
+    uint32_t  type;
+
+    if (kvr_tape_kind(t, part) != KVR_TAPE_OBJECT) {
+        return false;
+    }
+
+    for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
+        if (kvr_tape_get(t, part, kvr_prompt_media_keys[k])) {
+            return true;
+        }
+    }
+
+    type = kvr_tape_get(t, part, "type");
+
+    for (k = 0; type && k < kvr_count(kvr_prompt_text_types); k++) {
+        if (kvr_tape_is(t, type, kvr_prompt_text_types[k])) {
+            return false;
+        }
+    }
+
+    return type != 0;
+}
+
+
+/* Has one of the messages more than text?  If that can't be seen, it may. */
+
+static bool
+kvr_prompt_has_media(const kvr_tape_t *t)
+{
+    uint32_t  messages, i, content, part;
+
+    messages = kvr_prompt_top(t, "messages");
+
+    if (messages && t->entries[messages].flags & KVR_TAPE_CUT) {
+        return true;
+    }
+
+    for (i = kvr_tape_first(t, messages);
+         i;
+         i = kvr_tape_next(t, messages, i))
+    {
+        if (kvr_tape_kind(t, i) != KVR_TAPE_OBJECT) {
+            continue;
+        }
+
+        content = kvr_tape_get(t, i, "content");
+
+        if (kvr_tape_kind(t, content) != KVR_TAPE_ARRAY) {
+            continue;
+        }
+
+        for (part = kvr_tape_first(t, content);
+             part;
+             part = kvr_tape_next(t, content, part))
+        {
+            if (kvr_prompt_is_media(t, part)) {
+                return true;
+            }
+        }
+    }
+
+    return false;
+}
+
+
+static kvr_rc_t
+kvr_prompt_find_ids(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
+{
+    uint32_t            k, i;
+    kvr_rc_t            rc;
+    const kvr_field_t  *f;
+
+    for (k = 0; (f = kvr_form_ids(form, engines, k)) != NULL; k++) {
+        i = kvr_prompt_find(t, f);
+
+        /* vLLM leaves ids aside that would replace media */
+
+        if (!kvr_tape_given(t, i)
+            || (f->object != NULL && kvr_prompt_has_media(t)))
+        {
+            continue;
+        }
+
+        rc = kvr_prompt_value(p, t, i);
+
+        if (rc != KVR_DECLINED) {
+
+            if (rc == KVR_OK && f->object == NULL) {
+                kvr_prompt_cut(&p->cut, &p->tokens, &p->ntokens);
+            }
+
+            return rc;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
+/* Texts where the form has them. */
+
+static void
+kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
+{
+    uint32_t     i;
+    const char  *name;
+
+    name = kvr_form_text(form);
+
+    if (name == NULL) {
         return;
     }
 
-    ids->value = KVR_VALUE_BAD;
-    ids->error = j->error;
-    ids->error_at = j->error_at;
+    i = kvr_prompt_top(t, name);
 
-    *j = saved;
-    kvr_json_skip(j);
+    if (kvr_tape_kind(t, i) == KVR_TAPE_STRING) {
+        p->text = true;
+        p->prompts = 1;
+        return;
+    }
+
+    if (kvr_tape_kind(t, i) != KVR_TAPE_ARRAY) {
+        return;
+    }
+
+    switch (form) {
+
+    case KVR_FORM_COMPLETIONS:
+    case KVR_FORM_SGLANG_GENERATE:
+
+        if (kvr_tape_kind(t, kvr_tape_first(t, i)) == KVR_TAPE_STRING) {
+            p->text = true;
+            p->prompts = t->entries[i].len;
+        }
+
+        return;
+
+    default:
+        p->text = true;
+        p->prompts = 1;
+    }
+}
+
+
+/* ---- the rest ----------------------------------------------------------- */
+
+void
+kvr_prompt_cut(const kvr_prompt_cut_t *cut, const uint32_t **tokens,
+    size_t *n)
+{
+    if (!cut->on || *n <= cut->keep) {
+        return;
+    }
+
+    if (cut->left) {
+        *tokens += *n - (size_t) cut->keep;
+    }
+
+    *n = (size_t) cut->keep;
+}
+
+
+/*
+ * vLLM's tokenizers cut from the left unless the request says otherwise.  A
+ * number below 0 stands for the model's limit, which is not known here.
+ */
+
+static void
+kvr_prompt_find_cut(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
+{
+    bool      on;
+    uint32_t  i, side;
+
+    i = kvr_prompt_top(t, "truncate_prompt_tokens");
+
+    if (!kvr_tape_given(t, i)) {
+        return;
+    }
+
+    side = kvr_prompt_top(t, "truncation_side");
+
+    if (kvr_form_truncates(form, engines, &on) != KVR_OK
+        || (on && (!kvr_tape_u64(t, i, &p->cut.keep)
+                   || (kvr_tape_given(t, side)
+                       && !kvr_tape_is(t, side, "left")
+                       && !kvr_tape_is(t, side, "right")))))
+    {
+        p->field = "truncate_prompt_tokens";
+        return;
+    }
+
+    p->cut.on = on;
+    p->cut.left = !kvr_tape_is(t, side, "right");
+}
+
+
+/* Neither null, nor false, nor "", [] or {}. */
+
+static bool
+kvr_prompt_filled(const kvr_tape_t *t, uint32_t i)
+{
+    switch (kvr_tape_kind(t, i)) {
+
+    case KVR_TAPE_NONE:
+    case KVR_TAPE_NULL:
+    case KVR_TAPE_FALSE:
+        return false;
+
+    case KVR_TAPE_STRING:
+    case KVR_TAPE_ARRAY:
+    case KVR_TAPE_OBJECT:
+        return t->entries[i].len || t->entries[i].flags & KVR_TAPE_CUT;
+
+    default:
+        return true;
+    }
 }
 
 
 static bool
-kvr_prompt_is_number(int c)
+kvr_prompt_applies(const kvr_tape_t *t, const kvr_field_rule_t *rule)
 {
-    return c == '-' || (c >= '0' && c <= '9');
+    uint32_t  i, other;
+    uint64_t  value;
+
+    i = kvr_prompt_find(t, &rule->field);
+
+    switch (rule->when) {
+
+    case KVR_FIELD_GIVEN:
+        return kvr_tape_given(t, i);
+
+    case KVR_FIELD_FILLED:
+        return kvr_prompt_filled(t, i);
+
+    case KVR_FIELD_TRUE:
+        return kvr_tape_kind(t, i) == KVR_TAPE_TRUE;
+
+    case KVR_FIELD_WITH:
+        other = kvr_prompt_find(t, &rule->other);
+
+        return kvr_tape_kind(t, i) == KVR_TAPE_TRUE
+               && kvr_tape_given(t, other);
+
+    default: /* KVR_FIELD_NOT_NEGATIVE */
+        other = kvr_prompt_find(t, &rule->other);
+
+        return kvr_tape_u64(t, i, &value)
+               && kvr_tape_kind(t, other) == KVR_TAPE_TRUE;
+    }
 }
 
 
-/* "text", ["text", …], [ids], [[ids], …] */
-
 static void
-kvr_prompt_value(kvr_json_t *j, kvr_ids_t *ids, uint32_t *tokens, size_t cap)
+kvr_prompt_find_rule(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
 {
-    int         c;
-    kvr_json_t  inner;
+    uint32_t                 i;
+    const kvr_field_rule_t  *rule;
 
-    c = kvr_json_peek(j);
+    i = 0;
 
-    memset(ids, 0, sizeof(kvr_ids_t));
-    ids->at = *j;
-
-    if (c != '[') {
-        ids->value = (c == '"') ? KVR_VALUE_TEXT : KVR_VALUE_OTHER;
-        kvr_json_skip(j);
-        return;
-    }
-
-    kvr_json_open(j, '[');
-    c = kvr_json_peek(j);
-
-    if (c == ']' || kvr_prompt_is_number(c)) {
-        *j = ids->at;
-        kvr_prompt_ids(j, ids, tokens, cap);
-        return;
-    }
-
-    if (!kvr_json_next(j)) {
-        return;
-    }
-
-    if (c == '[') {
-        inner = *j;
-
-        kvr_json_open(j, '[');
-        c = kvr_json_peek(j);
-
-        *j = inner;
-
-        if (c == ']' || kvr_prompt_is_number(c)) {
-            kvr_prompt_ids(j, ids, tokens, cap);
-
-        } else {
-            kvr_json_skip(j);
+    while (p->field == NULL
+           && (rule = kvr_form_rule(form, engines, &i)) != NULL)
+    {
+        if ((!rule->text || p->text) && kvr_prompt_applies(t, rule)) {
+            p->field = rule->field.name;
         }
-
-    } else {
-        ids->value = (c == '"') ? KVR_VALUE_TEXT : KVR_VALUE_OTHER;
-        kvr_json_skip(j);
-    }
-
-    while (kvr_json_next(j)) {
-        ids->several = true;
-        kvr_json_skip(j);
     }
 }
 
 
 static void
-kvr_prompt_string(kvr_json_t *j, const char **data, size_t *len, char *buf)
+kvr_prompt_find_sequences(kvr_prompt_t *p, const kvr_tape_t *t,
+    kvr_form_t form, uint32_t engines)
 {
-    const char       *at;
-    kvr_json_text_t   s;
+    uint32_t            k;
+    uint64_t            n, value;
+    const kvr_field_t  *f;
 
-    *data = NULL;
-    *len = 0;
+    n = 1;
 
-    if (kvr_json_peek(j) != '"') {
-        kvr_json_skip(j);
-        return;
-    }
-
-    at = j->pos;
-
-    if (!kvr_json_string(j, &s)) {
-        return;
-    }
-
-    if (!s.escaped) {
-        *data = s.data;
-        *len = s.len;
-        return;
-    }
-
-    *len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
-    *data = buf;
-
-    if (*len > KVR_PROMPT_STRING_MAX) {
-        kvr_json_fail(j, at, "a string with escapes is too long");
-    }
-}
-
-
-static void
-kvr_prompt_bool(kvr_json_t *j, bool *value)
-{
-    int  c;
-
-    c = kvr_json_peek(j);
-
-    *value = false;
-
-    if (c == 't' || c == 'f') {
-        kvr_json_bool(j, value);
-        return;
-    }
-
-    kvr_json_skip(j);
-}
-
-
-static void
-kvr_prompt_max_tokens(kvr_json_t *j, kvr_prompt_t *p)
-{
-    kvr_json_text_t  n;
-
-    p->has_max_tokens = false;
-    p->max_tokens = 0;
-
-    if (!kvr_prompt_is_number(kvr_json_peek(j))) {
-        kvr_json_skip(j);
-        return;
-    }
-
-    if (kvr_json_number(j, &n)) {
-        p->has_max_tokens = kvr_json_digits(n.data, n.len, &p->max_tokens);
-    }
-}
-
-
-static void
-kvr_prompt_field(kvr_json_t *j, kvr_prompt_t *p, const kvr_json_text_t *key)
-{
-    size_t  i;
-
-    for (i = 0; i < sizeof(kvr_prompt_fields) / sizeof(char *); i++) {
-
-        if (kvr_json_is(key, kvr_prompt_fields[i])) {
-
-            if (kvr_json_peek(j) != 'n') {
-                p->field = kvr_prompt_fields[i];
-            }
-
-            break;
+    for (k = 0; (f = kvr_form_sequences(form, engines, k)) != NULL; k++) {
+        if (kvr_tape_u64(t, kvr_prompt_find(t, f), &value)) {
+            n = kvr_max(n, value);
         }
     }
 
-    kvr_json_skip(j);
+    n = kvr_min(n, (uint64_t) KVR_SEQUENCES_MAX) * kvr_max(p->prompts, 1u);
+
+    p->sequences = (uint32_t) kvr_min(n, (uint64_t) KVR_SEQUENCES_MAX);
+}
+
+
+/*
+ * A string of the body, decoded; where there is one for each prompt, that of
+ * the first prompt.
+ */
+
+static kvr_rc_t
+kvr_prompt_find_string(kvr_prompt_t *p, const kvr_tape_t *t, const char *name,
+    kvr_prompt_string_t *out, char *buf)
+{
+    uint32_t         i;
+    kvr_json_text_t  s;
+
+    i = kvr_prompt_top(t, name);
+
+    if (kvr_tape_kind(t, i) == KVR_TAPE_ARRAY) {
+        i = kvr_tape_first(t, i);
+    }
+
+    if (kvr_tape_kind(t, i) != KVR_TAPE_STRING) {
+        return KVR_OK;
+    }
+
+    s = kvr_tape_text(t, i);
+
+    out->data = s.data;
+    out->len = s.len;
+
+    if (s.escaped) {
+        out->data = buf;
+        out->len = kvr_json_decode(&s, buf, KVR_PROMPT_STRING_MAX);
+
+        if (out->len > KVR_PROMPT_STRING_MAX) {
+            return kvr_prompt_fail(p, t, i,
+                                   "a string with escapes is too long");
+        }
+    }
+
+    return KVR_OK;
 }
 
 
 kvr_rc_t
-kvr_prompt_scan(kvr_prompt_t *p, const char *body, size_t len,
-    uint32_t *tokens, size_t cap)
+kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
+    uint32_t engines)
 {
-    bool                echo, logprobs;
-    kvr_ids_t           ids[KVR_PROMPT_KINDS], *last;
-    kvr_json_t          j;
-    kvr_json_text_t     key;
-    kvr_prompt_kind_t   kind;
+    kvr_rc_t  rc;
 
-    /* clear all but the two buffers at the end */
+    /* clear all but the buffers at the end */
 
     memset(p, 0, offsetof(kvr_prompt_t, model_buf));
-    p->tokens = tokens;
 
-    memset(ids, 0, sizeof(ids));
-    last = NULL;
-    echo = false;
-    logprobs = false;
-
-    kvr_json_init(&j, body, len);
-    kvr_json_open(&j, '{');
-
-    while (kvr_json_key(&j, &key)) {
-
-        if (kvr_json_is(&key, "prompt")) {
-            kind = KVR_PROMPT_PROMPT;
-
-        } else if (kvr_json_is(&key, "prompt_token_ids")) {
-            kind = KVR_PROMPT_TOKEN_IDS;
-
-        } else if (kvr_json_is(&key, "input_ids")) {
-            kind = KVR_PROMPT_INPUT_IDS;
-
-        } else {
-            kind = KVR_PROMPT_NONE;
-        }
-
-        if (kind) {
-            kvr_prompt_value(&j, &ids[kind], tokens, cap);
-
-            if (ids[kind].value == KVR_VALUE_IDS
-                || ids[kind].value == KVR_VALUE_BAD)
-            {
-                last = &ids[kind];
-            }
-
-        } else if (kvr_json_is(&key, "model")) {
-            kvr_prompt_string(&j, &p->model, &p->model_len, p->model_buf);
-
-        } else if (kvr_json_is(&key, "cache_salt")) {
-            kvr_prompt_string(&j, &p->salt, &p->salt_len, p->salt_buf);
-
-        } else if (kvr_json_is(&key, "messages")) {
-            p->messages = (kvr_json_peek(&j) == '[');
-            kvr_json_skip(&j);
-
-        } else if (kvr_json_is(&key, "stream")) {
-            kvr_prompt_bool(&j, &p->stream);
-
-        } else if (kvr_json_is(&key, "max_tokens")) {
-            kvr_prompt_max_tokens(&j, p);
-
-        } else if (kvr_json_is(&key, "echo")) {
-            kvr_prompt_bool(&j, &echo);
-
-        } else if (kvr_json_is(&key, "logprobs")) {
-            logprobs = (kvr_json_peek(&j) != 'n');
-            kvr_json_skip(&j);
-
-        } else {
-            kvr_prompt_field(&j, p, &key);
-        }
+    if (kvr_tape_kind(t, KVR_TAPE_ROOT) != KVR_TAPE_OBJECT) {
+        return kvr_prompt_fail(p, t, KVR_TAPE_ROOT, "an object was expected");
     }
 
-    if (!kvr_json_end(&j)) {
-        p->error = j.error;
-        p->error_at = j.error_at;
+    if (kvr_prompt_find_string(p, t, "model", &p->model, p->model_buf)
+        != KVR_OK
+        || (kvr_form_has_salt(form, engines)
+            && kvr_prompt_find_string(p, t, "cache_salt", &p->salt,
+                                      p->salt_buf)
+               != KVR_OK)
+        || (kvr_form_has_lora_path(form, engines)
+            && kvr_prompt_find_string(p, t, "lora_path", &p->lora,
+                                      p->lora_buf)
+               != KVR_OK))
+    {
         return KVR_INVALID;
     }
 
-    if (echo && (logprobs || p->messages)) {
-        p->field = "echo";
+    kvr_prompt_find_cut(p, t, form, engines);
+
+    rc = kvr_prompt_find_ids(p, t, form, engines);
+
+    if (rc == KVR_INVALID) {
+        p->has_ids = false;
+        return rc;
     }
 
-    p->text = (ids[KVR_PROMPT_PROMPT].value == KVR_VALUE_TEXT);
-    p->several = p->text && ids[KVR_PROMPT_PROMPT].several;
+    if (!p->has_ids) {
+        kvr_prompt_find_text(p, t, form);
+    }
 
-    for (kind = KVR_PROMPT_PROMPT; kind < KVR_PROMPT_KINDS; kind++) {
+    kvr_prompt_find_rule(p, t, form, engines);
+    kvr_prompt_find_sequences(p, t, form, engines);
 
-        if (ids[kind].value == KVR_VALUE_BAD) {
-            p->error = ids[kind].error;
-            p->error_at = ids[kind].error_at;
-            return KVR_INVALID;
+    return rc;
+}
+
+
+kvr_form_t
+kvr_prompt_form(const kvr_tape_t *t)
+{
+    size_t  k;
+
+    static const struct {
+        const char  *name;
+        kvr_form_t   form;
+    } fields[] = {
+        { "messages", KVR_FORM_CHAT },
+        { "input", KVR_FORM_RESPONSES },
+        { "token_ids", KVR_FORM_GENERATE },
+        { "input_ids", KVR_FORM_SGLANG_GENERATE },
+        { "text", KVR_FORM_SGLANG_GENERATE }
+    };
+
+    for (k = 0; k < kvr_count(fields); k++) {
+        if (kvr_tape_given(t, kvr_prompt_top(t, fields[k].name))) {
+            return fields[k].form;
         }
-
-        if (ids[kind].value == KVR_VALUE_IDS) {
-            break;
-        }
     }
 
-    if (kind == KVR_PROMPT_KINDS) {
-        return KVR_OK;
-    }
-
-    if (last != &ids[kind]) {
-
-        /* a later key's ids overwrote the ids that count: read these again */
-
-        j = ids[kind].at;
-        kvr_prompt_value(&j, &ids[kind], tokens, cap);
-    }
-
-    p->kind = kind;
-    p->ntokens = ids[kind].ntokens;
-    p->several = ids[kind].several;
-
-    return (p->ntokens > cap) ? KVR_FULL : KVR_OK;
+    return KVR_FORM_COMPLETIONS;
 }

@@ -137,14 +137,15 @@ kvr_router_read_worker(const kvr_router_t *r, uint32_t worker,
 
 
 kvr_rc_t
-kvr_router_said(const kvr_router_t *r, uint32_t worker, char *said)
+kvr_router_publisher_reason(const kvr_router_t *r, uint32_t worker,
+    char *reason)
 {
     uint32_t            i;
     const kvr_shard_t  *k;
 
     k = kvr_members_shard(r, worker, &i);
 
-    return kvr_fleet_said(&k->fleet, i, said);
+    return kvr_fleet_reason(&k->fleet, i, reason);
 }
 
 
@@ -447,7 +448,7 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
     if (rc == KVR_OK) {
         kvr_shard_clear_worker(k, worker);
         kvr_fleet_forget_stream(&k->fleet, worker);
-        kvr_fleet_say(&k->fleet, worker, "");
+        kvr_fleet_set_reason(&k->fleet, worker, "");
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
                             KVR_WORKER_DRAINING | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN

@@ -98,7 +98,7 @@ done:
 
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
 
-    kvr_fleet_say(&k->fleet, worker, reg->said);
+    kvr_fleet_set_reason(&k->fleet, worker, reg->reason);
 
     if (reg->hybrid) {
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
@@ -133,7 +133,7 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
 
     } else {
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
-        kvr_fleet_say(&k->fleet, worker, "");
+        kvr_fleet_set_reason(&k->fleet, worker, "");
         rc = KVR_DECLINED;
     }
 
@@ -185,13 +185,13 @@ kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
 
     flags = k->fleet.workers[worker].flags;
 
-    if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC | KVR_WORKER_FOREIGN)
+    if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC | KVR_WORKER_NOT_INDEXED)
         || kvr_worker_tombstone(flags))
     {
         rc = KVR_DECLINED;
 
     } else {
-        kvr_registry_take_out(k, worker, KVR_WORKER_FOREIGN);
+        kvr_registry_take_out(k, worker, KVR_WORKER_NOT_INDEXED);
     }
 
     kvr_shard_unlock(k);
@@ -232,7 +232,7 @@ kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
 {
     kvr_shard_clear_worker(k, worker);
     kvr_fleet_forget_stream(&k->fleet, worker);
-    kvr_fleet_say(&k->fleet, worker, "");
+    kvr_fleet_set_reason(&k->fleet, worker, "");
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,

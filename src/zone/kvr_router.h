@@ -29,10 +29,10 @@
  * WHAT HAPPENS WHEN A PROCESS DIES, AT ANY INSTRUCTION
  *
  * A reader: nothing; it left no trace.  A writer: its transaction stays
- * unfinished behind a lock word that names a dead process.  Whoever comes by
- * next (the next writer, or kvr_router_tend(), which every process calls each
- * 100 ms) takes the lock over and rolls the transaction back by the shard's
- * undo log; meanwhile the other shards are written as ever.
+ * unfinished behind a lock word that names a dead process.  The next process
+ * that needs the lock (a writer, or kvr_router_tend(), which every process
+ * calls each 100 ms) takes the lock over and rolls the transaction back by the
+ * shard's undo log; meanwhile the other shards are written as ever.
  * Versions are never rolled back, so that no reader takes torn memory for
  * whole.  A process that is only stopped keeps its lock; others get KVR_BUSY.
  *
@@ -300,8 +300,9 @@ kvr_rc_t kvr_router_find_worker(const kvr_router_t *k, const char *id,
 kvr_rc_t kvr_router_read_worker(const kvr_router_t *k, uint32_t worker,
     kvr_worker_conf_t *conf, uint32_t *flags, uint32_t *generation);
 
-/* As kvr_fleet_said(). */
-kvr_rc_t kvr_router_said(const kvr_router_t *k, uint32_t worker, char *said);
+/* As kvr_fleet_reason(). */
+kvr_rc_t kvr_router_publisher_reason(const kvr_router_t *k, uint32_t worker,
+    char *reason);
 
 /*
  * The worker with this number, which must be below kvr_router_max_workers(),

@@ -1,23 +1,27 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Spans: an engine's block of several of the index's.
+ * Spans: an engine's block can be several times as long as a block of the
+ * index.  The span of a handle is the row of index blocks that the engine's
+ * block covers.
  *
  *     engine      │        H        │        G        │
  *     index       │ H0   H1   H2  H │ G0   G1   G2  G │
  *
- * To the index a handle names one block.  The last one of a span has the
- * engine's own handle, so that what follows attaches behind the span; those
- * before it have handles that are derived from it.  Who removes a handle, or
- * adds a tier to it, means all of its span, and need not say how long it is:
- * a view remembers the longest that it ever had, and all the handles that may
- * derive from one are looked for.  A view without spans pays nothing.
+ * In the index a handle names one block.  The last block of a span has the
+ * engine's own handle, so that the engine's next block attaches behind the
+ * span.  The other blocks of the span have handles that are derived from it.
+ * An event that removes a handle, or adds a tier to it, applies to the whole
+ * span, and does not tell the span's length: the view remembers the longest
+ * span that it ever had, and all derived handles up to that length are looked
+ * up.  A view without spans pays nothing.
  *
- * Stored with another length, a handle leaves what it had beyond it.
+ * If a handle is stored again with a shorter span, the derived handles beyond
+ * the new span are removed.
  *
- * One inner block may belong to many spans, as engine blocks that begin alike
- * do, and has a handle of each; of these a view may have so many in one run as
- * of any others (KVR_OWN_MAX).
+ * Engine blocks that begin alike share inner blocks: such a block has one
+ * handle of each span.  KVR_OWN_MAX bounds their number in one run, as it
+ * bounds all handles of a view's own.
  */
 
 

@@ -47,12 +47,12 @@ def readme_command(program):
     return shlex.split(line)
 
 
-def readme_relay():
-    """The README's kv-relay beside vLLM, as words."""
+def readme_relay(program):
+    """The README's kv-relay beside an engine that is started so, as words."""
     lines = "".join(blocks("sh", section("Attaching engines"))).splitlines()
     return shlex.split(lines[next(
         i for i, line in enumerate(lines)
-        if line.startswith("vllm serve ")) + 1])
+        if line.startswith(program)) + 1])
 
 
 class Server(Process):
@@ -70,17 +70,20 @@ class Model:
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
                  hybrid=False, adapters=(), files=None, version=VLLM,
-                 computed=1):
+                 computed=1, served="tiny"):
         self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
+        self.served = served            # the name that requests have
         self.computed = computed        # tokens of a prompt, at its end, that
                                         # are never taken from the cache
 
 
 class Engine:
     """A vLLM with its kv-relay; both can be killed, stopped, and started."""
+
+    program = "vllm serve "         # what the README's command begins with
 
     def __init__(self, fleet, worker, model):
         self.fleet, self.worker, self.model = fleet, worker, model
@@ -114,9 +117,13 @@ class Engine:
 
     def start(self):
         """Starts the engine; it answers later."""
-        words = self._words(readme_command("vllm serve "), *self.listened)
-        words[words.index("--block-size") + 1] = "32"
+        words = self._words(readme_command(self.program), *self.listened)
         self.runs += 1
+        self._run(words)
+
+    def _run(self, words):
+        """Starts the README's command, with what a CPU needs."""
+        words[words.index("--block-size") + 1] = "32"
         self.process = Server(f"{self.worker}-{self.runs}", [
             "env", *(f"{name}={value}"
                      for name, value in ENVIRONMENT.items()),
@@ -128,7 +135,8 @@ class Engine:
 
     def start_relay(self):
         """Starts its relay."""
-        words = self._words(readme_relay()[1:], self.events, self.replay)
+        words = self._words(readme_relay(self.program)[1:], self.events,
+                            self.replay)
         at = words.index("--worker")
         self.relay = Relay(self.fleet, self.worker,
                            *words[:at], *words[at + 2:],
@@ -164,10 +172,10 @@ class Engine:
 class Fleet(stage.Stage):
     """Everything, on loopback."""
 
-    def __init__(self, name, model, workers=("w1",)):
+    def __init__(self, name, model, workers=("w1",), engine=Engine):
         super().__init__(f"engines-{name}")
         self.model = model
-        self.engines = {worker: Engine(self, worker, model)
+        self.engines = {worker: engine(self, worker, model)
                         for worker in workers}
 
     def __enter__(self):
@@ -237,11 +245,18 @@ class Fleet(stage.Stage):
         stream = {"stream": True, "stream_options": {"include_usage": True}}
         if body.get("stream"):
             body = body | stream
+        status, explained, _, data = self.explained(
+            "POST", path, json.dumps(body), headers)
+        return Answer(self.model, body, status, explained, data)
+
+    def explained(self, method, path, body, headers=None):
+        """A request through nginx: the answer's status, what the router
+        explains, the answer's type and its bytes."""
         status, head, data = exchange(
-            self.port, "POST", path, json.dumps(body),
+            self.port, method, path, body,
             {"x-kv-explain": "1", **(headers or {})})
-        return Answer(self.model, body, status,
-                      json.loads(head.get("x-kv-explain") or "null"), data)
+        return (status, json.loads(head.get("x-kv-explain") or "null"),
+                (head.get("Content-Type") or "").partition(";")[0], data)
 
     def wait_served(self, worker):
         """Until a worker's engine answers, requests for it get there, and
@@ -251,7 +266,8 @@ class Fleet(stage.Stage):
 
         def served():
             answer = self.ask("/v1/completions", {
-                "model": "tiny", "prompt": [100, 101], "max_tokens": 1},
+                "model": self.model.served, "prompt": [100, 101],
+                "max_tokens": 1},
                 {"x-kv-worker": worker})
             return (answer.status == 200
                     and answer.explained["reason"] != "no_eligible")
@@ -326,15 +342,19 @@ class Answer:
         length = len(self.tokens) if self.tokens else self.prompt
         had = self.usage.get("prompt_tokens_details") or {}
         self.had = had.get("cached_tokens") or 0
-        # the engine reuses whole blocks of its own, and vLLM always computes
-        # the last token
-        blocks_ = min(self.explained["overlap"] * model.zone
-                      // model.block_size,
-                      (length - model.computed) // model.block_size)
-        self.told = blocks_ * model.block_size
+        self.told = told(model, explained, length)
         self.worker = self.explained["worker"]
         self.rank = self.explained["rank"]
         self.confidence = self.explained["confidence"]
+
+
+def told(model, explained, length):
+    """How many tokens of a prompt the router says to be cached: the engine
+    reuses whole blocks of its own, and vLLM always computes the last
+    token."""
+    return model.block_size * min(
+        explained["overlap"] * model.zone // model.block_size,
+        (length - model.computed) // model.block_size)
 
 
 def metrics_of(relay):

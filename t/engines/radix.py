@@ -14,8 +14,9 @@ from fleet import BUILD, ROOT, Fleet, Model, blocks, section
 from relay import Relay
 
 VERSION = "0.5.23"
-# what its radix cache imports beside torch and what vLLM requires
-BESIDE = ("orjson", "IPython", "traitlets", "gguf")
+PACKAGES = BUILD / f"sglang-{VERSION}"
+# what it imports beside torch and what vLLM requires
+BESIDE = ("orjson", "IPython", "traitlets", "gguf", "soundfile")
 PAGE = 16
 OPERATIONS = 3000
 EVERY = 25                      # operations between two comparisons
@@ -26,7 +27,7 @@ CAPACITY = 20000                # tokens, over which leaves are evicted
 class Cache:
     """The cache, its publisher, and a relay beside them."""
 
-    def __init__(self, fleet, python, packages):
+    def __init__(self, fleet, python):
         words = shlex.split(next(
             line for text in blocks("sh", section("Attaching engines"))
             for line in text.splitlines() if "sglang.launch_server" in line))
@@ -41,7 +42,7 @@ class Cache:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=open(fleet.directory / "sglang.log", "w",
                         encoding="utf-8"),
-            env={"PYTHONPATH": str(packages), "PATH": "/usr/bin:/bin",
+            env={"PYTHONPATH": str(PACKAGES), "PATH": "/usr/bin:/bin",
                  "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"})
         self.relay = None
         self.start_relay()
@@ -68,10 +69,14 @@ class Cache:
         self.process.wait(20)
 
 
+def install_sglang(python):
+    """Installs it, for use with vLLM's environment; once."""
+    install.beside(PACKAGES, python, f"sglang=={VERSION}", *BESIDE)
+
+
 def run(runner, python):
     """Inserts, splits and evictions at random, compared now and then."""
-    packages = BUILD / f"sglang-{VERSION}"
-    install.beside(packages, python, f"sglang=={VERSION}", *BESIDE)
+    install_sglang(python)
     model = Model("sglang", block_size=PAGE, zone=PAGE)
     draw = random.Random(runner.options.seed)
     name = f"SGLang {VERSION}, radix cache"
@@ -82,7 +87,7 @@ def run(runner, python):
     prefixes = [tokens(n) for n in (20, 64, 200, 500)]
     prompts = []
     with Fleet("sglang", model, workers=()) as fleet:
-        cache = fleet.engines["w1"] = Cache(fleet, python, packages)
+        cache = fleet.engines["w1"] = Cache(fleet, python)
         for number in range(1, OPERATIONS + 1):
             start = draw.choice(prompts[-200:] or prefixes) \
                 if draw.random() < 0.5 else draw.choice(prefixes)

@@ -19,6 +19,7 @@ import time
 import traceback
 
 import faults
+import golden_run
 import mocker
 import radix
 from fleet import BUILD, MODELS, ROOT, VLLM, Fleet, Model, stage
@@ -338,7 +339,8 @@ def main():
     parser.add_argument("--requests", metavar="N", type=int,
                         help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
-                        help="this model, 'faults', 'sglang', or 'mocker'")
+                        help="this model, 'faults', 'sglang', 'mocker', or "
+                        "'golden'")
     options = parser.parse_args()
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
@@ -354,6 +356,11 @@ def main():
             ("mocker", lambda: mocker.run(run))):
         if not options.smoke and options.only in (None, name):
             phases.append((name, phase))
+    for _, _, model in golden_run.models():
+        if not options.smoke and options.only in (None, "golden",
+                                                  model.name):
+            phases.append((model.name, lambda name=model.name: golden_run.run(
+                run, name)))
     for name, phase in phases:
         try:
             phase()

@@ -1,10 +1,12 @@
--- What ffi.lua declares is what ngx_http_kv_router_ffi.h says.
+-- What ffi.lua, body.lua, questions.lua and prefix_ffi.lua declare is what their
+-- headers say.
 
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
+local prefixes = require "resty.kv_router.prefix_ffi"
 
 local has, is = tap.has, tap.is
 
@@ -29,11 +31,7 @@ local function plain(text)
 end
 
 
-local header = plain(read("ngx_module/lua/ngx_http_kv_router_ffi.h"))
-local ours = plain(read("lua/resty/kv_router/ffi.lua"))
-
-
--- ---- structures -------------------------------------------------------------
+-- ---- structures and functions ----------------------------------------------
 
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
@@ -41,16 +39,15 @@ local RENAMED = { worker = "worker_data", address = "address_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
+                  engine = "engine_id", form = "form_id",
                   salt = "salt_data", allowed = "allowed_data" }
 
-local structs = 0
+local function structure(name, body)
+    local copy = name:gsub("^ngx_", "header_")
 
-for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
-    structs = structs + 1
+    ffi.cdef("typedef struct" .. body .. copy .. ";")
 
-    ffi.cdef("typedef struct" .. body .. name:gsub("^ngx_", "header_") .. ";")
-
-    local theirs = ffi.typeof((name:gsub("^ngx_", "header_")))
+    local theirs = ffi.typeof(copy)
     local mine = ffi.typeof(name)
 
     is(ffi.sizeof(mine), ffi.sizeof(theirs), name .. ": size")
@@ -72,23 +69,43 @@ for body, name in header:gmatch("typedef struct(%b{})([%w_]+);") do
     is(table.concat(wrong, " "), "", name .. ": all are where they should be")
 end
 
-is(structs, 7, "structures in the header")
+-- A header and the Lua files that declare the same.
+local function door(name, declares, wanted, files)
+    local header = plain(read("ngx_module/lua/ngx_http_kv_router_" .. name
+                              .. ".h"))
+    local ours = ""
 
+    for _, file in ipairs(files) do
+        ours = ours .. plain(read("lua/resty/kv_router/" .. file .. ".lua"))
+    end
 
--- ---- functions --------------------------------------------------------------
+    local structs, functions = 0, 0
 
-local functions = 0
+    for body, struct in header:gmatch("typedef struct(%b{})([%w_]+);") do
+        structs = structs + 1
+        structure(struct, body)
+    end
 
-for prototype in header:gmatch("[%w_ ]+%*?ngx_http_kv_router_ffi_[%w_]+%b();")
-do
-    functions = functions + 1
-    has(ours, prototype:gsub("^ +", ""), prototype:match("ffi_[%w_]+")
-        .. " is declared as in the header")
+    is(structs, wanted, name .. ": structures in the header")
+
+    for prototype
+        in header:gmatch("[%w_ ]+%*?ngx_http_kv_router_[%w_]+%b();")
+    do
+        functions = functions + 1
+        has(ours, prototype:gsub("^ +", ""), prototype:match("ffi_[%w_]+")
+            .. " is declared as in the header")
+    end
+
+    local _, called = header:gsub("ngx_http_kv_router_" .. name
+                                  .. "_[%w_]+%(", "")
+
+    is(functions, called, name .. ": every function of the header was found")
+    is(declares, tonumber(header:match("_FFI_VERSION (%d+)")),
+       name .. ": the version is the header's")
 end
 
-local _, called = header:gsub("ngx_http_kv_router_ffi_[%w_]+%(", "")
-
-is(functions, called, "every function of the header was found")
+door("ffi", lib.VERSION, 7, { "ffi", "body", "questions" })
+door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 
 -- ---- numbers ----------------------------------------------------------------

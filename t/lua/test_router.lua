@@ -23,7 +23,7 @@ local function reset(more)
     state = { now = 5000, prompt_rc = 0, tokens_rc = 0, rc = 0, reserve_rc = 0,
               reserved = -5, scans = 0, lists = 0, reserves = 0 }
     fake.log, fake.printed, fake.exited = {}, "", nil
-    fake.body, fake.body_read = nil, false
+    fake.body, fake.bodies = nil, 0
     fake.balancer = {}
     fake.set = {}
     fake.vars.uri = "/v1/completions"
@@ -73,7 +73,6 @@ function c.prompt(_, _, names, tokens, n, out, err)
 
     if tokens then
         state.tokens, state.why = tonumber(n), 0
-        state.text_salt = str(names.salt_data, names.salt_len)
         state.rc = state.rc_later or state.rc
     else
         state.scans = state.scans + 1
@@ -83,6 +82,12 @@ function c.prompt(_, _, names, tokens, n, out, err)
     end
 
     out.why = state.why or 0
+    out.form_id = state.form or 1
+    out.text = state.text == false and 0 or 1
+    out.unserved = state.unserved and 1 or 0
+    out.lora_data = state.adapter
+    out.lora_len = state.adapter and #state.adapter or 0
+    state.was_asked = names.asked
 
     return tokens and state.tokens_rc or state.prompt_rc
 end
@@ -227,7 +232,7 @@ state.version = nil
 local router = kv.new("main", { policy = "least_loaded" })
 
 router:access()
-is(fake.body_read, true, "access: the body is read")
+is(fake.bodies, 1, "access: the body is read")
 is(state.order, "1 2 0", "access: the choice is reserved, with its retries")
 is(state.policy, "least_loaded", "access: in the policy's name")
 is(state.reason, "load", "access: with its reason")
@@ -380,11 +385,10 @@ is(require "cjson".decode(fake.printed).error.code, "no_worker",
    "no worker: an error as OpenAI's API has it")
 
 reset()
-fake.body_error = "unknown length"
+fake.body_read = 413
 router:access()
-fake.body_error = nil
-is(state.order, "1 2 0", "no body can be read: routed all the same")
-has(fake.log[1], "unknown length", "no body can be read: logged")
+fake.body_read = 0
+is(fake.exited, 413, "nginx refuses the body: the request ends with its status")
 
 reset { prompt_rc = -1 }
 router:access()
@@ -436,14 +440,48 @@ is(state.by, WHY.POLICY_ERROR, "the policy fails: told")
 local OK = 'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"tokens":[1,2]}'
 local text = kv.new("main", { tokenizer = "remote" })
 
+-- the question: state.question, or its field; its answer: the two ids in it
+function c.question_body(_, _, ask, _, path, body, len, field, err)
+    state.asked = ask
+    say(err, "no question")
+
+    if state.no_question then
+        return state.no_question
+    end
+
+    if state.field then
+        field[0] = state.field
+        return -5
+    end
+
+    state.question = fake.body
+    path[0], body[0], len[0] = "/tokenize", state.question, #state.question
+
+    return 0
+end
+
+local two = ffi.new("uint32_t[2]", 1, 2)
+
+function c.answer_ids(_, answer, len, ids, n, err)
+    say(err, "no ids")
+
+    if not str(answer, len):find("tokens") then
+        return -1
+    end
+
+    ids[0], n[0] = two, 2
+
+    return 0
+end
+
 reset { why = WHY.NO_TOKENS }
 fake.body = '{"prompt":"hi","cache_salt":"pepper"}'
 fake.sockets = { sock.new(OK) }
 text:access()
 is(state.tokens, 2, "text: is tokenized and matched")
+is(state.asked, 1, "text: by POST /tokenize")
 is(state.scans, 1, "text: the body is scanned once")
 is(state.by, WHY.BY_POLICY, "text: and routed as any other")
-is(state.text_salt, "pepper", "text: with the body's salt")
 is(state.us, 4, "text: the tokenizer's time doesn't count")
 
 reset { why = WHY.NO_TOKENS }
@@ -487,34 +525,37 @@ text:access()
 is(fake.exited, 503, "no worker is left when it was tokenized: 503")
 is(state.reserves, 0, "no worker is left when it was tokenized: nothing more")
 
-reset { why = WHY.NO_TOKENS }
+reset { why = WHY.NO_TOKENS, text = false }
 fake.body = '{"input":"x"}'
 text:access()
 is(state.by, WHY.NO_TOKENS, "no text: no question, and no failure")
 is(#fake.log, 0, "no text: nothing is logged")
 
-reset { why = WHY.NO_TOKENS }
-fake.vars.uri = "/v1/messages"
+reset { why = WHY.NO_TOKENS, no_question = -5 }
 fake.body = '{"system":"s","messages":[{"role":"user","content":"hi"}]}'
-fake.sockets = {}
 text:access()
-is(state.by, WHY.UNKNOWN_FORM, "another form: told")
-is(#fake.log, 0, "another form: nobody is asked")
+is(state.by, WHY.NO_TOKENS, "no question for the form: no failure")
+is(#fake.log, 0, "no question for the form: nothing is logged")
+
+reset { why = WHY.NO_TOKENS, no_question = -1 }
+fake.body = '{"prompt":"seventh"}'
+text:access()
+is(state.by, WHY.TOKENIZER, "the question fails: told")
+has(fake.log[1], "tokenizer: no question", "the question fails: logged")
 
 reset { why = WHY.NO_TOKENS }
-fake.vars.uri = "/llama/v1/chat/completions"
+fake.body = '{"prompt":"eighth"}'
+fake.sockets = { sock.new("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") }
+text:access()
+is(state.by, WHY.TOKENIZER, "an answer without ids: told")
+has(fake.log[1], "tokenizer: no ids", "an answer without ids: logged")
+
+reset { why = WHY.NO_TOKENS, field = "tool_choice" }
 fake.body = '{"messages":[],"tools":[{}],"tool_choice":"none"}'
 text:access()
 is(state.by, WHY.UNKNOWN_FIELD, "a field that changes the tokens: told")
 has(fake.log[1], 'the field "tool_choice" of the body',
     "a field that changes the tokens: named in the log")
-
-reset { why = WHY.NO_TOKENS }
-fake.vars.uri = "/llama/v1/chat/completions"
-fake.body = '{"messages":[{"role":"user","content":"hi"}]}'
-fake.sockets = { sock.new(OK) }
-text:access()
-is(state.tokens, 2, "a chat, where it is mounted elsewhere: is tokenized")
 
 
 -- ---- text without a tokenizer -----------------------------------------------
@@ -537,9 +578,9 @@ for _ = 1, 8 do
     mute:access()
 end
 
-fake.vars.uri = "/v1/messages"
+state.form = 3
 mute:access()
-fake.vars.uri = "/v1/completions"
+state.form = nil
 state.why = WHY.BY_POLICY
 mute:access()
 is(#fake.log, 1, "text without a tokenizer: once a minute")

@@ -1,7 +1,8 @@
--- The remote tokenizer: JSON fields, the question, HTTP framing, the answer,
--- and what is kept.
+-- The remote tokenizer: JSON fields, HTTP framing, asking, and what is kept.  The
+-- questions and answers themselves are C's: t/unit/test_question.c.
 
 
+local ffi = require "ffi"
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local http = require "resty.kv_router.http"
@@ -188,170 +189,6 @@ do
 end
 
 
--- ---- the form of a request --------------------------------------------------
-
-local FORMS = {
-    ["/v1/completions"] = "completion",
-    ["/v1/chat/completions"] = "chat",
-    ["/completions"] = "completion",
-    ["/llama/v1/completions"] = "completion",
-    ["/openai/deployments/m/chat/completions"] = "chat",
-    ["/v1/messages"] = "none",
-    ["/v1/responses"] = "none",
-    ["/v1/chat/completions/batch"] = "none",
-    ["/v1/completions/"] = "none",
-    ["/v1/chatcompletions"] = "none",
-    ["/generate"] = "none",
-    ["/v1/embeddings"] = "none",
-    ["/"] = "none",
-    ["completions"] = "none",
-}
-
-for uri, form in pairs(FORMS) do
-    is(tokenizer.form(uri) or "none", form, "the form of " .. uri)
-end
-
-
--- ---- the question -----------------------------------------------------------
-
--- Of a body, in the form that a body without a path is taken for.
-local function question(body, form)
-    local found = json.fields(body)
-
-    return tokenizer.question(found, form or tokenizer.form_of(found))
-end
-
-is(question('{"model":"m","prompt":"a\\nb","stream":true}'),
-   '{"model":"m","prompt":"a\\nb"}', "a prompt")
-is(question('{"prompt":["a","b"],"add_special_tokens":false}'),
-   '{"prompt":"a","add_special_tokens":false}', "the first of several prompts")
-is(question('{"model":"m","messages":[{"role":"user","content":[]}],'
-            .. '"tools":[],"chat_template_kwargs":{"x":12345678901234567890},'
-            .. '"temperature":1}'),
-   '{"model":"m","messages":[{"role":"user","content":[]}],"tools":[],'
-   .. '"chat_template_kwargs":{"x":12345678901234567890}}',
-   "a chat, byte for byte")
-is(question('{"messages":[],"add_generation_prompt":false,'
-            .. '"continue_final_message":true,"chat_template":"t"}'),
-   '{"messages":[],"add_generation_prompt":false,"chat_template":"t",'
-   .. '"continue_final_message":true}', "a chat that goes on")
-is(question('{"prompt":[1,2]}'), nil, "token ids are no question")
-is(question('{"input":"x"}'), nil, "neither is anything else")
-is(question('{"messages":[],"prompt":"a"}', "completion"), '{"prompt":"a"}',
-   "the path says which field counts")
-is(question('{"prompt":"a"}', "chat"), nil, "a chat without messages is none")
-is(question('{"messages":null}', "chat"), nil, "nor one with null")
-
--- Its chat_template_kwargs, sorted.
-local function kwargs(more)
-    local asked = json.fields(question('{"messages":[],' .. more .. "}"))
-
-    return asked.chat_template_kwargs and fields(asked.chat_template_kwargs)
-end
-
-is(kwargs '"reasoning_effort":"high"',
-   'enable_thinking=true reasoning_effort="high"',
-   "the effort is an argument of the template, and turns thinking on")
-is(kwargs '"reasoning_effort":"none"',
-   'enable_thinking=false reasoning_effort="none"', "or off")
-is(kwargs('"reasoning_effort":"low","chat_template_kwargs":{"x":1e400,'
-          .. '"enable_thinking":null,"reasoning_effort":"high"}'),
-   'enable_thinking=null reasoning_effort="low" x=1e400',
-   "as with vLLM: the effort is the body's, thinking the client's, the rest "
-   .. "as it came")
-is(kwargs '"documents":[{"text":"a"}]', 'documents=[{"text":"a"}]',
-   "documents are an argument")
-is(kwargs '"documents":null,"reasoning_effort":null', nil,
-   "but not those that are null")
-is(kwargs '"documents":null,"chat_template_kwargs":{ "a" : 1 }', "a=1",
-   "nor do they change others")
-is(kwargs '"documents":[],"chat_template_kwargs":null', "documents=[]",
-   "arguments that are null are none")
-is(question('{"messages":[],"documents":[],"chat_template_kwargs":7}'),
-   '{"messages":[],"chat_template_kwargs":7}',
-   "arguments that are no object are for the engine to refuse")
-is(question('{"prompt":"a","documents":[],"reasoning_effort":"low"}'),
-   '{"prompt":"a"}', "a completion has no template")
-
-local function unknown(body)
-    local asked, field = question(body)
-
-    return asked or field
-end
-
-is(unknown '{"messages":[],"tools":[{}],"tool_choice":"none"}', "tool_choice",
-   "tools that may not be used: some engines leave them out")
-is(unknown '{"messages":[],"tools":[{}],"tool_choice":"auto"}',
-   '{"messages":[],"tools":[{}]}', "tools that may be")
-is(unknown '{"messages":[],"tools":null,"tool_choice":"none"}',
-   '{"messages":[],"tools":null}', "no tools")
-is(unknown '{"prompt":"a","suffix":"b"}', "suffix", "a text to fill in")
-is(unknown '{"prompt":"a","suffix":null}', '{"prompt":"a"}', "no suffix")
-
-
--- ---- the answer -------------------------------------------------------------
-
-local function tokens(text)
-    local array, n = tokenizer.tokens(text)
-
-    if not array then
-        return nil, n
-    end
-
-    local list = {}
-
-    for i = 0, n - 1 do
-        list[i + 1] = tostring(array[i])
-    end
-
-    return table.concat(list, " ")
-end
-
-is(tokens('{"count":3,"max_model_len":9,"tokens":[1,2,300]}'), "1 2 300",
-   "tokens of an answer")
-is(tokens('{"tokens" : [ 1 ,\n 4294967295 ] }'), "1 4294967295",
-   "with blanks, and the largest")
-is(tokens('{"tokens":[]}'), "", "no tokens at all")
-
-local function wrong(part, text)
-    local got, err = tokens(text)
-
-    is(got, nil, "no tokens: " .. text)
-    has(err, part, "because: " .. part)
-end
-
-wrong("no tokens in the answer", '{"count":3}')
-wrong("over 2^32", '{"tokens":[4294967296]}')
-wrong("over 2^32", '{"tokens":[00000000001]}')
-wrong("without a comma", '{"tokens":[1 2]}')
-wrong("a hole", '{"tokens":[1,,2]}')
-wrong("a hole", '{"tokens":[1,]}')
-wrong("a hole", '{"tokens":[,1]}')
-wrong("no number", '{"tokens":[-1]}')
-wrong("no number", '{"tokens":["a"]}')
-wrong("no number", '{"tokens":[[1]]}')
-wrong("without an end", '{"tokens":[1,2')
-wrong("without an end", '{"tokens":[')
-
-local many = {}
-
-for i = 1, 100000 do
-    many[i] = i
-end
-
-local long = '{"tokens":[' .. table.concat(many, ",") .. "]}"
-
-is(tokens(long), table.concat(many, " "), "100000 tokens")
-
-local clock = os.clock()
-
-for _ = 1, 10 do
-    tokenizer.tokens(long)
-end
-
-tap.note("%.1f ns for a token", (os.clock() - clock) * 1e9 / 1e6)
-
-
 -- ---- HTTP -------------------------------------------------------------------
 
 local function read(input, limit)
@@ -420,12 +257,37 @@ local ANSWER = OK .. "Content-Length: 19\r\n\r\n" .. '{"tokens":[5,6,7] }'
 local fleet = fake.match { { active_requests = 2 }, { active_requests = 1 },
                            { active_requests = 3 } }
 local draw = random.new(1)
+local engine, declined
+local three = ffi.new("uint32_t[3]", 5, 6, 7)
+
+function fake.c.question_body(_, _, _, kind, path, body, len, field)
+    engine = kind
+
+    if declined then
+        field[0] = declined ~= true and declined or nil
+        return -5
+    end
+
+    path[0], body[0], len[0] = "/tokenize", fake.body, #fake.body
+
+    return 0
+end
+
+function fake.c.answer_ids(_, answer, len, ids, n, err)
+    if not ffi.string(answer, len):find("tokens") then
+        err[0] = ffi.cast("char *", "no tokens in the answer")
+        return -1
+    end
+
+    ids[0], n[0] = three, 3
+
+    return 0
+end
 
 local function ask(t, body)
     fake.body = body
 
-    local array, n, field = t:tokenize(request.new(), "completion", fleet,
-                                       draw)
+    local array, n, field = t:tokenize(fake.r, fake.r, fleet, draw)
 
     if not array then
         return n or field or "nothing"
@@ -453,12 +315,13 @@ is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7", "an engine is asked")
 is(s.host .. ":" .. s.port, "10.0.0.2:8000", "the least loaded")
 is(s.timeout, 1500, "within the timeout")
 tap.ok(s.kept and not s.closed, "its connection is kept")
+is(engine, 0, "of an unknown kind")
 is(s.sent, "POST /tokenize HTTP/1.1\r\nHost: 10.0.0.2:8000\r\n"
    .. "Content-Type: application/json\r\nContent-Length: 30\r\n\r\n"
    .. '{"model":"m","prompt":"hello"}', "with an HTTP request")
 
 sockets()
-is(ask(t, '{"model":"m", "prompt":"hello", "n":2}'), "5 6 7",
+is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7",
    "the same text is not asked again")
 
 local first = sock.new("", { connect = "refused" })
@@ -490,11 +353,19 @@ is(ask(t, '{"prompt":"seven"}'), "no tokens in the answer",
    "an answer without tokens")
 
 sockets()
+declined = true
 is(ask(t, '{"input":"x"}'), "nothing", "without a text nobody is asked")
+declined = "suffix"
 is(ask(t, '{"prompt":"x","suffix":"y"}'), "suffix",
    "nor with a field that it would have to know")
-is(ask(t, "not JSON"), "nothing", "nor for what is no JSON")
-is(ask(t, nil), "nothing", "nor without a body")
+declined = nil
+
+fleet = fake.match { { active_requests = 2, engine_id = 1 },
+                     { active_requests = 1, engine_id = 2 } }
+sockets(sock.new("", { connect = "refused" }), sock.new(ANSWER))
+is(ask(t, '{"prompt":"eight"}'), "10.0.0.2:8000: connect: refused",
+   "an engine of another kind would have to be asked otherwise")
+is(engine, 2, "the question is for the kind of the engine")
 has(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too long",
     "nor for a text beyond all measure")
 
@@ -549,7 +420,7 @@ fake.vars = { uri = "/v1/chat", http_x_session_id = "s1", http_a_b = "c" }
 fake.body = '{"model":"m","priority":3,"max_tokens":9,"cache_salt":"salt",'
             .. '"session_id":"s2","messages":[1]}'
 
-local r = request.new("lora")
+local r = request.new(fake.r, "lora")
 
 is(r.method, "POST", "method")
 is(r.uri, "/v1/chat", "uri")
@@ -566,11 +437,14 @@ is(r.json, r.json, "once")
 is(r.nonsense, nil, "what it has not is nil")
 
 fake.vars = {}
-is(request.new().session, "s2", "session, by the body")
-is(request.new(nil, "given").salt, "given", "salt, as given")
+is(request.new(fake.r).session, "s2", "session, by the body")
+is(request.new(fake.r, nil, "given").salt, "given", "salt, as given")
+
+fake.body = '{"input":"x","previous_response_id":"resp_1"}'
+is(request.new(fake.r).session, "resp_1", "session, by the response before")
 
 fake.body = '{"model":5,"priority":"high","max_completion_tokens":7}'
-r = request.new()
+r = request.new(fake.r)
 is(r.model, nil, "a model that is no string is none")
 is(r.priority, 0, "a priority that is no number is 0")
 is(r.max_tokens, 7, "max_completion_tokens")
@@ -583,11 +457,10 @@ local file = io.open(fake.body_file, "wb")
 file:write('{"model":"on disk"}')
 file:close()
 
-is(request.new().model, "on disk", "a body in a file")
+is(request.new(fake.r).json.model, "on disk", "a body in a file")
 os.remove(fake.body_file)
-is(request.new().body, "", "a file that is gone")
-is(request.new().json, nil, "which is no JSON")
-is(request.new().model, nil, "and has no model")
+is(request.new(fake.r).body, "", "a file that is gone")
+is(request.new(fake.r).json, nil, "which is no JSON")
 
 
 tap.done()

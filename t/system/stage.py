@@ -47,15 +47,18 @@ TAIL_LINES = 60
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 
 
-def server_port():
-    """A free loopback port that no client is given by the kernel.
+def server_port(*offsets):
+    """A free loopback port that no client is given by the kernel; so are the
+    ports that are `offsets` behind it.
 
     A server that comes back needs the port that it had, and clients that try
     to reach it meanwhile could be given just that one.
     """
     for port in random.SystemRandom().sample(range(10240, 32000), 200):
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for offset in (0, *offsets):
+                sock = stack.enter_context(socket.socket())
+                sock.bind(("127.0.0.1", port + offset))
             return port
     raise OSError("no port is free")
 

@@ -219,7 +219,7 @@ http {
         location /captured/ {
             content_by_lua_block {
                 ngx.print(ngx.location.capture("/free").body,
-                          ngx.location.capture("/v1/x", {
+                          ngx.location.capture("/v1/completions", {
                               method = ngx.HTTP_POST, body = "{}" }).status)
             }
         }

@@ -466,7 +466,7 @@ class Tests:
 
     def ports(self):
         """--ranks counts the ports up"""
-        port = server_port()
+        port = server_port(1, 10, 11)
         engines = [self.engine(ports=(port + r, port + 10 + r))
                    for r in range(2)]
         relay = Relay(self.stage, f"w{next(self.names)}", "--events",

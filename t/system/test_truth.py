@@ -63,11 +63,11 @@ def short(rng, fleet):
 
 
 def random_round(rng, fleet):
-    """One to four faults that can be at once."""
+    """Up to eight faults that can be at once."""
     possible = sorted(name for name, kind in KINDS.items()
                       if fleet.workers(kind.scope))
     faults, scopes = [], set()
-    for name in rng.sample(possible, rng.choice((1, 2, 3, 4))):
+    for name in rng.sample(possible, rng.choice((1, 2, 4, 8))):
         scope = KINDS[name].scope
         workers = fleet.workers(scope)
         worker = rng.choice(workers) if scope in ("worker", "drain") else ""

@@ -87,7 +87,7 @@ test_fields(void)
         "1e9", "1e-9", ".", "00000000000000000000000000000000000000000001"
     };
 
-    char  said[KVR_SAID_MAX + 9];
+    char  reason[KVR_REASON_MAX + 9];
 
     kvr_registration_init(&reg, "w1", 2);
 
@@ -115,14 +115,14 @@ test_fields(void)
     ok(field("hybrid", "1") == NULL && reg.hybrid
        && field("hybrid", "yes") == NULL && !reg.hybrid
        && field("reason", "no \xff\n") == NULL
-       && strcmp(reg.said, "no ??") == 0,
+       && strcmp(reg.reason, "no ??") == 0,
        "so is what it says of itself, printable");
 
-    memset(said, 'x', sizeof(said));
-    ok(kvr_registration_field(&reg, KVR_MEMBER_REASON, said, sizeof(said))
+    memset(reason, 'x', sizeof(reason));
+    ok(kvr_registration_field(&reg, KVR_MEMBER_REASON, reason, sizeof(reason))
        == NULL
-       && strlen(reg.said) == KVR_SAID_MAX
-       && field("reason", "") == NULL && reg.said[0] == '\0',
+       && strlen(reg.reason) == KVR_REASON_MAX
+       && field("reason", "") == NULL && reg.reason[0] == '\0',
        "and cut, or none");
 
     ok(field("epoch", "12") == NULL && field("", "") == NULL
@@ -341,11 +341,12 @@ static const char *
 said_of(const char *worker)
 {
     uint32_t     slot;
-    static char  said[KVR_SAID_MAX + 1];
+    static char  reason[KVR_REASON_MAX + 1];
 
     return kvr_router_find_worker(&router, worker, strlen(worker), &slot)
-           == KVR_OK && kvr_router_said(&router, slot, said) == KVR_OK
-           ? said : "-";
+           == KVR_OK
+           && kvr_router_publisher_reason(&router, slot, reason) == KVR_OK
+           ? reason : "-";
 }
 
 

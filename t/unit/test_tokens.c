@@ -13,53 +13,18 @@
 
 #include "tap.h"
 
+#include "prompt.h"
+
 #include "wire/kvr_json.h"
-#include "wire/kvr_tokens.h"
 
 
 #define FUZZ_ROUNDS    200000
-#define FUZZ_MAX       4096
 
 
-static kvr_prompt_t  prompt;
-static uint32_t      tokens[FUZZ_MAX];
-
-
-/* Scans a copy that ends where its memory does, for AddressSanitizer. */
-
-static kvr_rc_t
-scan_n(const char *body, size_t len, size_t cap)
-{
-    char         *copy;
-    kvr_rc_t      rc;
-
-    /* strings without escapes are pointed at: the last copy stays */
-
-    static char  *last;
-
-    free(last);
-
-    copy = malloc(len ? len : 1);
-    last = copy;
-
-    memcpy(copy, body, len);
-
-    rc = kvr_prompt_scan(&prompt, copy, len, tokens, cap);
-
-    return rc;
-}
-
-
-static kvr_rc_t
-scan(const char *body)
-{
-    return scan_n(body, strlen(body), FUZZ_MAX);
-}
-
+/* ids: NULL: no ids at all */
 
 static void
-found(const char *body, kvr_prompt_kind_t kind, const char *ids,
-    const char *sentence)
+found(const char *body, const char *ids, const char *sentence)
 {
     char    out[1024];
     size_t  i, n;
@@ -78,8 +43,10 @@ found(const char *body, kvr_prompt_kind_t kind, const char *ids,
         }
     }
 
-    if (!ok(prompt.kind == kind && strcmp(out, ids) == 0, "%s", sentence)) {
-        note("%s: kind %d, \"%s\"", body, prompt.kind, out);
+    if (!ok(prompt.has_ids == (ids != NULL)
+            && strcmp(out, ids ? ids : "") == 0, "%s", sentence))
+    {
+        note("%s: %s \"%s\"", body, prompt.has_ids ? "ids" : "none", out);
     }
 }
 
@@ -101,125 +68,55 @@ refused(const char *body, size_t at, const char *sentence)
 
 
 static void
-test_forms(void)
+test_ids(void)
 {
-    found("{\"prompt\":[1,2,3]}", KVR_PROMPT_PROMPT, "1 2 3",
-          "a prompt of token ids is found");
-    ok(!prompt.several && !prompt.text, "it is one, and no text");
+    found("{\"prompt\":[1,2,3]}", "1 2 3", "a prompt of token ids is found");
+    ok(prompt.prompts == 1 && !prompt.text, "it is one, and no text");
 
     found(" {\n\t\"prompt\" : [ 1 , 22,333 ,4444,\r\n 55555, 666666,7777777,"
-          "88888888, 999999999, 4294967295, 0 ] } \n", KVR_PROMPT_PROMPT,
+          "88888888, 999999999, 4294967295, 0 ] } \n",
           "1 22 333 4444 55555 666666 7777777 88888888 999999999 4294967295 "
           "0", "ids of every length are read, whatever white space there is");
 
-    found("{\"prompt\":[[7,8]]}", KVR_PROMPT_PROMPT, "7 8",
+    found("{\"prompt\":[[7,8]]}", "7 8",
           "an array of one array is one prompt");
-    ok(!prompt.several, "and not several");
+    ok(prompt.prompts == 1, "and not several");
 
-    found("{\"prompt\":[[7,8],[9]]}", KVR_PROMPT_PROMPT, "7 8",
+    found("{\"prompt\":[[7,8],[9],[],[1,2,3]]}", "7 8",
           "of several prompts the first is taken");
-    ok(prompt.several, "which is said");
+    ok(prompt.prompts == 4 && prompt.others == 4, "the others are counted");
 
-    found("{\"prompt\":[]}", KVR_PROMPT_PROMPT, "", "no ids are ids, too");
-    found("{\"prompt\":[[]]}", KVR_PROMPT_PROMPT, "", "nested or not");
-    found("{\"prompt_token_ids\":[5]}", KVR_PROMPT_TOKEN_IDS, "5",
-          "prompt_token_ids are found");
-    found("{\"input_ids\":[[6,7]]}", KVR_PROMPT_INPUT_IDS, "6 7",
-          "input_ids are found");
-    found("{\"pr\\u006fmpt\":[1]}", KVR_PROMPT_PROMPT, "1",
-          "a key may be written with escapes");
-    found("{\"a\":{\"prompt\":[1]},\"b\":[{\"prompt\":[2]}]}",
-          KVR_PROMPT_NONE, "", "a prompt below the top level is none");
+    found("{\"prompt\":[]}", "", "no ids are ids, too");
+    found("{\"prompt\":[[]]}", "", "nested or not");
+    found("{\"pr\\u006fmpt\":[1]}", "1", "a key may be written with escapes");
+    found("{\"a\":{\"prompt\":[1]},\"b\":[{\"prompt\":[2]}]}", NULL,
+          "a prompt below the top level is none");
 
-    found("{\"prompt\":\"text\"}", KVR_PROMPT_NONE, "",
-          "a text prompt has no ids");
-    ok(prompt.text && !prompt.several, "it is text");
-    found("{\"prompt\":[\"a\",\"b\"]}", KVR_PROMPT_NONE, "",
-          "nor have several");
-    ok(prompt.text && prompt.several, "they are text");
-    found("{\"prompt\":\"text\",\"prompt_token_ids\":[1,2]}",
-          KVR_PROMPT_TOKEN_IDS, "1 2", "ids beside a text are taken");
-    found("{\"prompt\":null,\"stream\":true}", KVR_PROMPT_NONE, "",
-          "null is no prompt");
-    ok(prompt.stream && !prompt.text, "nor a text");
-    found("{\"prompt\":[{\"a\":1}]}", KVR_PROMPT_NONE, "",
+    found("{\"prompt\":\"text\"}", NULL, "a text prompt has no ids");
+    ok(prompt.text && prompt.prompts == 1, "it is text");
+    found("{\"prompt\":[\"a\",\"b\"]}", NULL, "nor have several");
+    ok(prompt.text && prompt.prompts == 2, "they are text");
+    found("{\"prompt\":null}", NULL, "null is no prompt");
+    ok(!prompt.text && prompt.prompts == 0, "nor a text");
+    found("{\"prompt\":[{\"a\":1}]}", NULL,
           "an array of something else is no prompt");
-    found("{\"prompt\":[[\"a\"]]}", KVR_PROMPT_NONE, "",
+    found("{\"prompt\":[[\"a\"]]}", NULL,
           "nor is an array of arrays of something else");
-
-    found("{\"messages\":[{\"role\":\"user\",\"content\":\"[1,2]\"}]}",
-          KVR_PROMPT_NONE, "", "a chat has no ids");
-    ok(prompt.messages, "it has messages");
-}
-
-
-/* The field that p->field names, "" for none. */
-
-static void
-field(const char *body, const char *want, const char *what)
-{
-    kvr_rc_t  rc;
-
-    rc = scan(body);
-
-    ok(rc == KVR_OK && strcmp(prompt.field ? prompt.field : "", want) == 0,
-       "%s: \"%s\" (%d)", what, prompt.field ? prompt.field : "", rc);
-}
-
-
-static void
-test_unknown_fields(void)
-{
-    field("{\"prompt\":[1,2],\"truncate_prompt_tokens\":1}",
-          "truncate_prompt_tokens", "a prompt that is cut");
-    ok(prompt.kind == KVR_PROMPT_PROMPT && prompt.ntokens == 2,
-       "its ids are there all the same");
-    field("{\"truncate_prompt_tokens\":-1,\"messages\":[]}",
-          "truncate_prompt_tokens", "a chat that is cut");
-    field("{\"prompt\":[1],\"prompt_logprobs\":0}", "prompt_logprobs",
-          "all of the prompt is computed, for no logprobs, too");
-    field("{\"prompt_embeds\":\"AAAA\"}", "prompt_embeds", "vectors");
-    field("{\"input_ids\":[1],\"input_embeds\":[[0.5]]}", "input_embeds",
-          "vectors of SGLang");
-    field("{\"input_ids\":[1],\"session_params\":{\"id\":\"x\"}}",
-          "session_params", "a prompt that continues another one");
-    field("{\"truncate_prompt\\u005ftokens\":1}", "truncate_prompt_tokens",
-          "a name with escapes");
-
-    field("{\"messages\":[],\"echo\":true}", "echo", "a chat with an echo");
-    field("{\"echo\":true,\"prompt\":\"x\",\"logprobs\":1}", "echo",
-          "an echo with logprobs");
-    field("{\"echo\":true,\"prompt\":\"x\",\"logprobs\":null}", "",
-          "an echo without");
-    field("{\"echo\":false,\"messages\":[],\"logprobs\":true}", "",
-          "logprobs without an echo");
-
-    field("{\"truncate_prompt_tokens\":null,\"prompt_logprobs\":null,"
-          "\"prompt_embeds\":null,\"echo\":null}", "", "fields of null");
-    field("{\"x\":{\"truncate_prompt_tokens\":1}}", "",
-          "a field below the top level");
-    field("{\"truncate_prompt_token\":1,\"truncate_prompt_tokens_\":1}", "",
-          "names that are nearly one");
+    found("{\"prompt_token_ids\":[1],\"input_ids\":[2],\"token_ids\":[3]}",
+          NULL, "ids where no engine looks for them are none");
 }
 
 
 static void
 test_duplicates(void)
 {
-    found("{\"prompt\":[1],\"prompt\":[2,3]}", KVR_PROMPT_PROMPT, "2 3",
+    found("{\"prompt\":[1],\"prompt\":[2,3]}", "2 3",
           "of two prompts the last counts");
-    found("{\"prompt\":[1],\"prompt\":\"x\"}", KVR_PROMPT_NONE, "",
+    found("{\"prompt\":[1],\"prompt\":\"x\"}", NULL,
           "even when it has no ids");
-    found("{\"prompt\":[1.5],\"prompt\":[2]}", KVR_PROMPT_PROMPT, "2",
+    found("{\"prompt\":[1.5],\"prompt\":[2]}", "2",
           "and when the first was wrong");
-    found("{\"prompt\":[1,2],\"input_ids\":[3]}", KVR_PROMPT_PROMPT, "1 2",
-          "the prompt goes before input_ids that come later");
-    found("{\"input_ids\":[3],\"prompt\":[[1,2],[4]]}", KVR_PROMPT_PROMPT,
-          "1 2", "and before those that came earlier");
-    found("{\"prompt\":[1,2],\"prompt_token_ids\":[3,4,5],"
-          "\"prompt\":\"x\",\"input_ids\":[6]}", KVR_PROMPT_TOKEN_IDS,
-          "3 4 5", "ids that were overwritten are read again");
-    found("{\"prompt\":[1,2],\"input_ids\":[-1]}", KVR_PROMPT_PROMPT, "1 2",
+    found("{\"prompt\":[1,2],\"input_ids\":[-1]}", "1 2",
           "wrong ids that don't count do no harm");
     refused("{\"prompt\":[1,-2],\"input_ids\":[1]}", 13,
             "wrong ids that count are an error");
@@ -227,35 +124,32 @@ test_duplicates(void)
 
 
 static void
-test_fields(void)
+test_strings(void)
 {
-    found("{\"model\":\"m/7b\",\"cache_salt\":\"t\",\"stream\":true,"
-          "\"max_tokens\":128}", KVR_PROMPT_NONE, "", "fields are found");
-    ok(prompt.model_len == 4 && memcmp(prompt.model, "m/7b", 4) == 0,
+    found("{\"model\":\"m/7b\",\"cache_salt\":\"t\"}", NULL,
+          "strings are found");
+    ok(prompt.model.len == 4 && memcmp(prompt.model.data, "m/7b", 4) == 0,
        "the model");
-    ok(prompt.salt_len == 1 && prompt.salt[0] == 't', "the cache salt");
-    ok(prompt.stream, "that it is a stream");
-    ok(prompt.has_max_tokens && prompt.max_tokens == 128, "max_tokens");
+    ok(prompt.salt.len == 1 && prompt.salt.data[0] == 't', "the cache salt");
 
-    scan("{\"model\":\"a\\\"\\\\\\/\\n\\u00e9\\u20ac\\ud83d\\ude00\\ud800\"}");
-    ok(prompt.model_len == 17
-       && memcmp(prompt.model,
-                 "a\"\\/\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xef\xbf\xbd",
-                 17)
+    scan("{\"model\":\"a\\\"\\\\\\/\\n\\u00e9\\u20ac\\ud83d\\ude00\"}");
+    ok(prompt.model.len == 14
+       && memcmp(prompt.model.data,
+                 "a\"\\/\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+                 14)
           == 0,
        "escapes of a model are decoded");
 
     scan("{\"cache_salt\":\"a\\u0000b\"}");
-    ok(prompt.salt_len == 3 && memcmp(prompt.salt, "a\0b", 3) == 0,
+    ok(prompt.salt.len == 3 && memcmp(prompt.salt.data, "a\0b", 3) == 0,
        "a salt may hold a zero byte");
 
-    scan("{\"model\":\"a\",\"model\":null,\"stream\":true,\"stream\":\"x\","
-         "\"max_tokens\":1,\"max_tokens\":1.5}");
-    ok(prompt.model == NULL && !prompt.stream && !prompt.has_max_tokens,
+    scan("{\"model\":\"a\",\"model\":null,\"cache_salt\":1}");
+    ok(prompt.model.data == NULL && prompt.salt.data == NULL,
        "values of other types are not there");
 
     scan("{\"model\":\"\"}");
-    ok(prompt.model && prompt.model_len == 0, "an empty model is there");
+    ok(prompt.model.data && prompt.model.len == 0, "an empty model is there");
 }
 
 
@@ -270,15 +164,14 @@ test_limits(void)
 
     ok(rc == KVR_FULL && prompt.ntokens == 4 && tokens[2] == 3,
        "more ids than there is room for are counted");
-    ok(prompt.model_len == 1, "what comes behind them is read");
+    ok(prompt.model.len == 1, "what comes behind them is read");
 
     rc = scan_n("{\"prompt\":[1,2,3],\"input_ids\":[1,2,3,4,5]}", 42, 3);
     ok(rc == KVR_OK && prompt.ntokens == 3,
        "ids that don't count need no room");
 
-    rc = kvr_prompt_scan(&prompt, "{\"prompt\":[]}", 13, NULL, 0);
-    ok(rc == KVR_OK && prompt.kind == KVR_PROMPT_PROMPT,
-       "no ids need no buffer");
+    rc = read_body("{\"prompt\":[]}", 13, 0);
+    ok(rc == KVR_OK && prompt.has_ids, "no ids need no buffer");
 
     for (i = 62; i <= 63; i++) {
         p = body;
@@ -289,7 +182,7 @@ test_limits(void)
         p += i + 1;
         *p++ = '}';
 
-        rc = scan_n(body, p - body, FUZZ_MAX);
+        rc = scan_n(body, p - body, PROMPT_MAX);
 
         if (i == 62) {
             ok(rc == KVR_OK, "64 levels are read");
@@ -302,7 +195,7 @@ test_limits(void)
     p = body;
     p += sprintf(p, "{\"a\":");
     memset(p, '[', 400);
-    ok(scan_n(body, p + 400 - body, FUZZ_MAX) == KVR_INVALID,
+    ok(scan_n(body, p + 400 - body, PROMPT_MAX) == KVR_INVALID,
        "an endless nesting is refused");
 }
 
@@ -353,7 +246,7 @@ test_errors(void)
            "\"input_ids\":[1,2] } ";
 
     for (i = 0; i + 1 < strlen(body); i++) {
-        if (scan_n(body, i, FUZZ_MAX) != KVR_INVALID
+        if (scan_n(body, i, PROMPT_MAX) != KVR_INVALID
             || strcmp(prompt.error, "unexpected end") != 0
             || prompt.error_at != i)
         {
@@ -369,7 +262,7 @@ test_errors(void)
     memset(longest + i, 'x', 2000);
     i += 2000;
     strcpy(longest + i, "\"}");
-    ok(scan(longest) == KVR_OK && prompt.salt_len == 2000,
+    ok(scan(longest) == KVR_OK && prompt.salt.len == 2000,
        "a plain string may be long");
     longest[30] = '\\';
     longest[31] = 'n';
@@ -435,9 +328,9 @@ rnd(uint32_t n)
 
 typedef struct {
     bool      valid;
-    unsigned  kind;
+    bool      has_ids;
     size_t    n;
-    uint32_t  ids[FUZZ_MAX];
+    uint32_t  ids[PROMPT_MAX];
 } answer_t;
 
 
@@ -521,10 +414,7 @@ yajl_says(const char *body, answer_t *a)
     int       rc;
     char      error[256], *wrapped;
     size_t    i;
-    unsigned  k;
     yajl_val  tree, root;
-
-    static const char  *keys[] = { "prompt", "prompt_token_ids", "input_ids" };
 
     memset(a, 0, offsetof(answer_t, ids));
 
@@ -561,26 +451,13 @@ yajl_says(const char *body, answer_t *a)
 
     a->valid = YAJL_IS_OBJECT(root) && depth_of(root) <= KVR_JSON_DEPTH;
 
-    for (k = 0; a->valid && k < 3; k++) {
+    for (i = a->valid ? root->u.object.len : 0; i > 0; i--) {
 
-        for (i = root->u.object.len; i > 0; i--) {
-            if (strcmp(root->u.object.keys[i - 1], keys[k]) == 0) {
-                break;
-            }
-        }
+        if (strcmp(root->u.object.keys[i - 1], "prompt") == 0) {
+            rc = ids_of(root->u.object.values[i - 1], a);
 
-        if (i == 0) {
-            continue;
-        }
-
-        rc = ids_of(root->u.object.values[i - 1], a);
-
-        if (rc == -1) {
-            a->valid = false;
-        }
-
-        if (rc == 1) {
-            a->kind = k + 1;
+            a->valid = (rc != -1);
+            a->has_ids = (rc == 1);
             break;
         }
     }
@@ -735,24 +612,24 @@ test_fuzz(void)
 
         /* the bound on the number of ids holds, and is enough */
 
-        cap = kvr_min(strlen(body) / 2 + 1, FUZZ_MAX);
+        cap = kvr_min(strlen(body) / 2 + 1, PROMPT_MAX);
         rc = scan_n(body, strlen(body), cap);
 
         valid += want->valid;
 
         if ((rc == KVR_OK) != want->valid
             || (want->valid
-                && (prompt.kind != want->kind
-                    || prompt.ntokens != want->n * (want->kind != 0)
-                    || (want->kind
+                && (prompt.has_ids != want->has_ids
+                    || prompt.ntokens != want->n * want->has_ids
+                    || (want->has_ids
                         && memcmp(tokens, want->ids, want->n * 4) != 0))))
         {
             if (bad++ < 5) {
                 note("%s", body);
-                note("rc %d, %s at %zu, kind %d, n %zu; yajl: %d, kind %u, "
+                note("rc %d, %s at %zu, ids %d, n %zu; yajl: %d, ids %d, "
                      "n %zu", rc, prompt.error ? prompt.error : "-",
-                     prompt.error_at, prompt.kind, prompt.ntokens,
-                     want->valid, want->kind, want->n);
+                     prompt.error_at, prompt.has_ids, prompt.ntokens,
+                     want->valid, want->has_ids, want->n);
             }
         }
     }
@@ -793,9 +670,9 @@ test_long(void)
         p += sprintf(p, "],\"max_tokens\":16,\"stream\":true}");
         len = p - body;
 
-        kvr_prompt_scan(&prompt, body, len, tokens, FUZZ_MAX);
+        read_body(body, len, PROMPT_MAX);
 
-        ok(prompt.ntokens == 4096 && tokens[4095] == want && prompt.stream,
+        ok(prompt.ntokens == 4096 && tokens[4095] == want,
            "4096 ids are read");
     }
 
@@ -806,10 +683,9 @@ test_long(void)
 int
 main(void)
 {
-    test_forms();
-    test_unknown_fields();
+    test_ids();
     test_duplicates();
-    test_fields();
+    test_strings();
     test_limits();
     test_errors();
     test_numbers();

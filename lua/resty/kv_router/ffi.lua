@@ -1,24 +1,25 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Nothing else in lua/ touches ffi.C.
+-- function for each of its functions.  Beside this file only body.lua, which has
+-- the functions of the request's body, and questions.lua, which has those about
+-- questions to engines, touch ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
 -- values: a candidate's worker_data, address_data, model_data, lora_data,
--- reason_text, role_id and confidence_id stand behind worker, address, model,
--- lora (nil: not known), confidence_reason (strings), role ("both", "prefill",
--- "decode") and confidence ("EXACT", ...).
+-- reason_text, role_id, engine_id and confidence_id stand behind worker, address,
+-- model, lora (nil: not known), confidence_reason (strings), role ("both",
+-- "prefill", "decode"), engine ("vllm", ...) and confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
---
--- LuaJIT does not compile a function that ends in a call of C, and interprets
--- such a call at a high price: the result goes through a local variable.
+-- LuaJIT compiles no function whose last act is a tail call of C, and
+-- interpreting such a call costs much: in parentheses it is no tail call.
 
 
 local ffi = require "ffi"
 
-local VERSION = 14               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -56,6 +57,7 @@ typedef struct {
     uint32_t    confidence_id;
     uint32_t    max_active;
     uint32_t    health_id;
+    uint32_t    engine_id;
     uint32_t    worker_len;
     uint32_t    address_len;
     uint32_t    model_len;
@@ -113,14 +115,20 @@ typedef struct {
     const unsigned char *allowed_data;
     size_t               allowed_len;
     uint32_t             roles;
+    uint32_t             asked;
 } ngx_http_kv_router_names_t;
 
 typedef struct {
     uint32_t    tokens;
     uint32_t    blocks;
     uint32_t    why;
+    uint32_t    form_id;
+    uint32_t    text;
+    uint32_t    unserved;
     uint32_t    model_len;
+    uint32_t    lora_len;
     const char *model_data;
+    const char *lora_data;
 } ngx_http_kv_router_prompt_t;
 
 typedef struct {
@@ -224,9 +232,19 @@ local WHY = {
     OVERLOAD = 11,
     UNKNOWN_FORM = 12,
     UNKNOWN_FIELD = 13,
+    ENCODED = 18,
+    NO_PROMPT = 19,
+    NO_LOAD = 20,
+    UNKNOWN_MODEL = 21,
 }
 
 _M.WHY = WHY
+
+-- kvr_engine_kind_t and kvr_form_t of src/
+local ENGINES = { [0] = "unknown", "vllm", "sglang", "trtllm" }
+
+local FORMS = { [0] = "unknown", "completions", "chat", "messages", "responses",
+                "generate", "sglang_generate", "no_prompt", "no_load" }
 
 -- kvr_role_t, kvr_confidence_t, kvr_health_state_t and kvr_tier_t of src/.
 local ROLES = { [0] = "both", "prefill", "decode" }
@@ -291,6 +309,10 @@ metatype("ngx_http_kv_router_candidate_t", {
             return HEALTHS[self.health_id]
         end
 
+        if key == "engine" then
+            return ENGINES[self.engine_id]
+        end
+
         if key == "confidence" then
             return CONFIDENCES[self.confidence_id]
         end
@@ -331,12 +353,20 @@ metatype("ngx_http_kv_router_match_t", {
     end
 })
 
-local function worker_of(self, key)
-    if key == "worker" then
-        return ffi_string(self.worker_data, self.worker_len)
-    end
+metatype("ngx_http_kv_router_prompt_t", {
+    __index = function(self, key)
+        if key == "form" then
+            return FORMS[self.form_id]
+        end
 
-    return nil
+        return key == "lora" and self.lora_len > 0
+               and ffi_string(self.lora_data, self.lora_len) or nil
+    end
+})
+
+local function worker_of(self, key)
+    return key == "worker" and ffi_string(self.worker_data, self.worker_len)
+           or nil
 end
 
 metatype("ngx_http_kv_router_outcome_t", { __index = worker_of })
@@ -420,9 +450,7 @@ end
 
 -- Microseconds, monotonic: the clock that ages are of.
 function _M.now_us()
-    local us = C.ngx_http_kv_router_ffi_now_us()
-
-    return us
+    return (C.ngx_http_kv_router_ffi_now_us())
 end
 
 
@@ -431,10 +459,13 @@ end
 -- Finds the request's prompt and keeps its hashes for candidates(): tokens, a
 -- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
--- all; roles: a bit for each, see ROLE_BITS.  A salt and a model that are nil
--- are the body's; with tokens only the model is, of the body searched before.
--- Returns one of WHY, BY_POLICY: there are hashes; or nil, err: no memory.
-function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
+-- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
+-- An adapter, a salt and a model that are nil are the body's; with tokens all
+-- three are those of the call before, of the body.  Returns one of WHY,
+-- BY_POLICY: there are hashes; and what was found, which is good until the next
+-- call: form (a word), text (1: there is text to be tokenized), unserved (1: no
+-- worker serves the model), lora (the adapter, or nil).  Or nil, err: no memory.
+function _M.prompt(r, zone, lora, salt, model, allowed, roles, asked, tokens, n)
     local names = names_in
 
     names.lora_data = lora
@@ -446,6 +477,7 @@ function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
     names.allowed_data = allowed
     names.allowed_len = len_of(allowed)
     names.roles = roles
+    names.asked = asked and 1 or 0
 
     local rc = C.ngx_http_kv_router_ffi_prompt(r, zone, names, tokens, n or 0,
                                                prompt_out, err_out)
@@ -453,7 +485,7 @@ function _M.prompt(r, zone, lora, salt, model, allowed, roles, tokens, n)
         return nil, failure(rc)
     end
 
-    return prompt_out.why
+    return prompt_out.why, prompt_out
 end
 
 
@@ -469,9 +501,7 @@ function _M.candidates(r, zone, by_load)
         return nil, failure(rc), rc == DECLINED, rc == BUSY
     end
 
-    local found = match_out[0][0]
-
-    return found, found.why
+    return match_out[0][0], match_out[0].why
 end
 
 
@@ -509,9 +539,8 @@ _M.rank = rank_of
 
 -- Reserves a candidate of the last match.  order: a uint32_t array of n
 -- candidates, from 0: the choice, then those that retries follow; us:
--- microseconds.  Returns true and the rank that the engine is to be told, nil
--- when its worker has but one; or nil, err, and true when all workers are full by
--- now.
+-- microseconds.  Returns true and the rank that the engine is to be told or nil;
+-- or nil, err, and true when all workers are full by now.
 function _M.reserve(r, zone, policy, why, reason, order, n, us)
     local c = chosen(policy, why, reason, order, n)
 

@@ -23,6 +23,7 @@ local bxor = bit.bxor
 local create = coroutine.create
 local error = error
 local ffi_new = ffi.new
+local fields_of = require "resty.kv_router.json".fields
 local floor = math.floor
 local gsub = string.gsub
 local ipairs = ipairs
@@ -219,6 +220,21 @@ local function variable(name)
 end
 
 
+-- Has the fields of a body found here, not by the module.  body: a function that
+-- returns it, or nil.
+function _M.read_fields(body)
+    local of = require "resty.kv_router.body"
+
+    function of.fields()
+        return fields_of(body() or "") or {}
+    end
+
+    function of.field(_, name)
+        return of.fields()[name]
+    end
+end
+
+
 -- Puts the table ngx and the clock in their places.  log: the function
 -- ngx.log(), called with a level and values.
 function _M.install(log)
@@ -262,6 +278,7 @@ function _M.install(log)
     rawset(_G, "ngx", partly("ngx", ngx))
 
     require("resty.kv_router.ffi").now_us = now_us
+    _M.read_fields(function() return _M.request.body end)
 end
 
 

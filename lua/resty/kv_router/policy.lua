@@ -58,6 +58,7 @@
 --         share                 1, but for a worker that starts slowly: above 0
 --         max_active            bound of active requests; 0: none
 --         role                  "both", "prefill" or "decode"
+--         engine                "vllm", "sglang", "trtllm" or "unknown"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
 --                               "UNVERIFIED", "EXTERNAL" or "BOUND";
@@ -331,8 +332,8 @@ local ctx_mt = {
 
 -- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds.
 function _M.context(found, request, params, random, now, wanted)
-    -- a function that ends in this call would not be compiled
-    local ctx = setmetatable({
+    -- in parentheses: a function that ends in a tail call is not compiled
+    return (setmetatable({
         candidates = found,
         prompt_tokens = found.prompt_tokens,
         prompt_blocks = found.prompt_blocks,
@@ -343,9 +344,7 @@ function _M.context(found, request, params, random, now, wanted)
         random = random,
         now = now,
         wanted = wanted,
-    }, ctx_mt)
-
-    return ctx
+    }, ctx_mt))
 end
 
 

@@ -1,29 +1,34 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- What a policy can know of the request itself: ctx.request.  Every field is
--- found when it is asked for, and kept; who asks for none pays for none.
+-- found when it is asked for, and kept: a field that nobody asks for costs
+-- nothing.  All but body and json are found in the tape of the body, which was
+-- scanned for the prompt.
 --
 --     method, uri         "POST", "/v1/chat/completions"
 --     headers[name]       the value of a request header, any case; nil
 --     body                the whole body, a string; "" when there is none
 --     fields              name -> JSON text of the top-level fields of the
---                         body; {} when it is no JSON object
+--                         body; {} when it is no JSON object, or over
+--                         kv_router_max_body
 --     json                the body decoded; nil when it is no JSON.  A long
 --                         prompt of token ids takes milliseconds to decode:
 --                         fields is far cheaper
 --     model               the body's "model"; nil
---     session             header x-session-id, or the body's "session_id"; nil
+--     session             header x-session-id, or the body's "session_id", or
+--                         its "previous_response_id"; nil
 --     priority            the body's "priority", a number; 0
 --     max_tokens          the body's "max_completion_tokens" or "max_tokens";
 --                         nil
---     lora                the lora_name given to router:access(); nil
+--     lora                the lora_name given to router:access(), or else the
+--                         adapter that the body names; nil
 --     salt                the cache_salt given there, or the body's; nil
 --
 -- Values are the client's: of the right type, but nothing else is checked.
 
 
 local decode = require "cjson.safe".decode
-local fields_of = require "resty.kv_router.json".fields
+local body_of = require "resty.kv_router.body"
 
 local get_body_data = ngx.req.get_body_data
 local get_body_file = ngx.req.get_body_file
@@ -49,7 +54,7 @@ local headers = setmetatable({}, {
 
 -- A field of the body decoded, when it is of that type.
 local function field(request, name, wanted)
-    local text = request.fields[name]
+    local text = body_of.field(request.r, name)
     local value = text and decode(text)
 
     if type(value) == wanted then
@@ -102,7 +107,7 @@ end
 
 
 function get.fields(request)
-    return fields_of(request.body) or {}
+    return body_of.fields(request.r)
 end
 
 
@@ -118,6 +123,7 @@ end
 
 function get.session(request)
     return headers["x-session-id"] or field(request, "session_id", "string")
+           or field(request, "previous_response_id", "string")
 end
 
 
@@ -151,12 +157,11 @@ local mt = {
 }
 
 
--- lora, salt: strings or nil.  The body must have been read.
-function _M.new(lora, salt)
-    -- a function that ends in this call would not be compiled
-    local request = setmetatable({ lora = lora, salt = salt }, mt)
-
-    return request
+-- r: the request; lora, salt: strings or nil.  The prompt must have been looked
+-- for before a field of the body is asked for.
+function _M.new(r, lora, salt)
+    -- in parentheses: a function that ends in a tail call is not compiled
+    return (setmetatable({ r = r, lora = lora, salt = salt }, mt))
 end
 
 

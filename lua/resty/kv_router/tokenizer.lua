@@ -7,248 +7,30 @@
 --                     {"model": ..., "messages": [...], ...}
 --     answer          {"count": N, "tokens": [...], ...}
 --
--- This is vLLM's API.  It takes the text of completions and chats of OpenAI's
--- API, and no other form: a request of another form is not asked about.
+-- Which fields an engine is given, and of which requests, C knows.
 -- Answers are kept per nginx process.  What fails, fails softly: the request
 -- is routed by load.
 
 
-local ffi = require "ffi"
-local json = require "resty.kv_router.json"
 local least = require "resty.kv_router.policy.least_loaded".least
 local post = require "resty.kv_router.http".post
+local questions = require "resty.kv_router.questions"
 
-local cast = ffi.cast
-local concat = table.concat
-local copy = ffi.copy
-local ffi_new = ffi.new
-local fields_of = json.fields
-local find = string.find
-local first_string = json.first_string
 local ipairs = ipairs
 local md5_bin = ngx.md5_bin
 local new_socket = ngx.socket.tcp
-local object = json.object
 local setmetatable = setmetatable
-local sub = string.sub
 
 
 local _M = {}
 local mt = { __index = _M }
 
 
-local PATH = "/tokenize"
 local TRIES = 2
 local MAX_BODY = 8 * 2^20        -- bytes; more is not worth asking for
 local MAX_ANSWER = 16 * 2^20     -- bytes; 2^20 tokens are some 7 MiB
 local MAX_ENTRIES = 8192         -- answers kept
 local ENTRY = 256                -- bytes that an answer takes beside tokens
-
-
--- The forms of requests that can be tokenized, and how their paths end.
-local CHAT, COMPLETION = "chat", "completion"
-local CHAT_PATH, COMPLETION_PATH = "/chat/completions", "/completions"
-
-
--- Fields of a request that change its tokens, passed on as they came.
-local PASSED = {
-    [COMPLETION] = { "add_special_tokens" },
-    [CHAT] = { "add_generation_prompt", "tools", "chat_template",
-               "continue_final_message", "add_special_tokens" },
-}
-
-
--- ---- pure parts -------------------------------------------------------------
-
--- The form of a request to that path, whatever is before its last segments:
--- "chat", "completion", or nil: none that can be tokenized.
-function _M.form(uri)
-    if sub(uri, -#CHAT_PATH) == CHAT_PATH then
-        return CHAT
-    end
-
-    if sub(uri, -#COMPLETION_PATH) == COMPLETION_PATH then
-        return COMPLETION
-    end
-
-    return nil
-end
-
-
--- The form of a body whose path is not known.
-function _M.form_of(fields)
-    return fields.messages and CHAT or COMPLETION
-end
-
-
--- A field's text; nil: it is not there, or null.
-local function given(fields, name)
-    local value = fields[name]
-
-    return value ~= "null" and value or nil
-end
-
-
--- The name of a field that changes the tokens in a way that /tokenize does not
--- know, or nil.  For token ids, too, there are such fields: src/request/.
-local function unknown_field(fields, form)
-    if form == COMPLETION then
-        return given(fields, "suffix") and "suffix"
-    end
-
-    -- some engines leave the tools out then: vLLM by an option, SGLang always
-    return fields.tool_choice == '"none"' and given(fields, "tools")
-           and "tool_choice"
-end
-
-
--- The chat_template_kwargs of a chat, or nil.  vLLM puts some fields of a chat
--- among them, over the client's own; /tokenize does not have these fields.
--- "enable_thinking" is the client's, if it has one, or follows from the effort.
-local function template_kwargs(fields)
-    local text = given(fields, "chat_template_kwargs")
-    local documents = given(fields, "documents")
-    local effort = given(fields, "reasoning_effort")
-
-    if not documents and not effort then
-        return text
-    end
-
-    local kwargs = fields_of(text or "{}")
-
-    -- no object: for the engine to refuse
-    if not kwargs then
-        return text
-    end
-
-    local thinking
-
-    if effort and not kwargs.enable_thinking then
-        thinking = effort == '"none"' and "false" or "true"
-    end
-
-    return object(kwargs, { documents = documents, reasoning_effort = effort,
-                            enable_thinking = thinking })
-end
-
-
--- The body of POST /tokenize for a request's fields (JSON texts by name) and
--- its form.  nil when there is nothing to tokenize, nil and the name of a field
--- when the answer would be of other tokens.  Of several prompts the first.
-function _M.question(fields, form)
-    local text = form == CHAT and given(fields, "messages")
-                 or form == COMPLETION and fields.prompt
-                    and first_string(fields.prompt)
-
-    if not text then
-        return nil
-    end
-
-    local field = unknown_field(fields, form)
-
-    if field then
-        return nil, field
-    end
-
-    local parts = {}
-
-    if fields.model then
-        parts[1] = '"model":' .. fields.model
-    end
-
-    parts[#parts + 1] = (form == CHAT and '"messages":' or '"prompt":') .. text
-
-    for _, name in ipairs(PASSED[form]) do
-        if fields[name] then
-            parts[#parts + 1] = '"' .. name .. '":' .. fields[name]
-        end
-    end
-
-    local kwargs = form == CHAT and template_kwargs(fields)
-
-    if kwargs then
-        parts[#parts + 1] = '"chat_template_kwargs":' .. kwargs
-    end
-
-    return "{" .. concat(parts, ",") .. "}"
-end
-
-
-local COMMA, CLOSE, ZERO, SPACE = 0x2c, 0x5d, 0x30, 0x20
-local MAX_TOKEN = 2^32 - 1
-local MAX_DIGITS = 10
-
-
--- The token ids of an answer: a uint32_t array and its length, or nil and a
--- sentence.  A loop over bytes, as cjson would take three times as long and
--- make a Lua table of a hundred thousand numbers.
-function _M.tokens(answer)
-    local _, open = find(answer, '"tokens"%s*:%s*%[')
-    if not open then
-        return nil, "no tokens in the answer"
-    end
-
-    local size = #answer
-    local p = cast("const uint8_t *", answer)
-    local out = ffi_new("uint32_t[?]", (size - open) / 2 + 1)
-    local n = 0
-    local commas = 0
-    local i = open
-
-    while i < size do
-        local start = i
-        local value = 0
-        local digit = p[i] - ZERO
-
-        -- a Lua string ends with a 0, which is no digit
-        while digit >= 0 and digit <= 9 do
-            value = value * 10 + digit
-            i = i + 1
-            digit = p[i] - ZERO
-        end
-
-        if i > start then
-            if n > commas then
-                return nil, "tokens without a comma"
-            end
-
-            if i - start > MAX_DIGITS or value > MAX_TOKEN then
-                return nil, "a token over 2^32 - 1"
-            end
-
-            out[n] = value
-            n = n + 1
-        end
-
-        local b = digit + ZERO
-
-        if b == COMMA then
-            commas = commas + 1
-
-            if commas ~= n then
-                return nil, "a hole in the tokens"
-            end
-
-        elseif b == CLOSE then
-            if commas > 0 and commas ~= n - 1 then
-                return nil, "a hole in the tokens"
-            end
-
-            local exact = ffi_new("uint32_t[?]", n)
-
-            copy(exact, out, n * 4)
-
-            return exact, n
-
-        elseif b > SPACE then
-            return nil, "a token that is no number"
-        end
-
-        i = i + 1
-    end
-
-    return nil, "tokens without an end"
-end
 
 
 -- ---- what was asked before --------------------------------------------------
@@ -324,20 +106,31 @@ function _M.new(timeout, bytes)
 end
 
 
--- The least loaded candidates are asked, at most two.
-local function ask(self, question, found, random)
-    local addresses = {}
+-- The addresses of the least loaded candidates, at most two, and the kind of
+-- engine that they all have.
+local function nearest(found, random)
     local list, k = least(found, found.block_size, TRIES, random)
+    local engine = found[list[0]].engine
+    local addresses = {}
 
     -- copied, as what follows yields
     for i = 0, k - 1 do
-        addresses[i + 1] = found[list[i]].address
+        local c = found[list[i]]
+
+        if c.engine == engine then
+            addresses[#addresses + 1] = c.address
+        end
     end
 
+    return addresses, engine
+end
+
+
+local function ask(self, path, question, addresses)
     local err
 
     for _, address in ipairs(addresses) do
-        local status, answer = post(new_socket(), address, PATH, question,
+        local status, answer = post(new_socket(), address, path, question,
                                     self.timeout, MAX_ANSWER)
 
         if status == 200 then
@@ -358,14 +151,15 @@ local function ask(self, question, found, random)
 end
 
 
--- The token ids of a request's text, for its form: a uint32_t array and its
--- length.  nil when there is no text; nil and a sentence when it failed; nil,
--- nil and the name of a field for which nobody is asked.  Yields.
-function _M:tokenize(request, form, found, random)
-    local question, field = _M.question(request.fields, form)
+-- The token ids of the request's text: a uint32_t array and its length.  nil
+-- when there is no text; nil and a sentence when it failed; nil, nil and the
+-- name of a field for which nobody is asked.  Yields.
+function _M:tokenize(r, zone, found, random)
+    local addresses, engine = nearest(found, random)
+    local question, path, err = questions.body(r, zone, questions.REMOTE, engine)
 
     if not question then
-        return nil, nil, field
+        return nil, err, path
     end
 
     if #question > MAX_BODY then
@@ -379,12 +173,14 @@ function _M:tokenize(request, form, found, random)
         return entry.tokens, entry.n
     end
 
-    local answer, err = ask(self, question, found, random)
+    local answer
+
+    answer, err = ask(self, path, question, addresses)
     if not answer then
         return nil, err
     end
 
-    local tokens, n = _M.tokens(answer)
+    local tokens, n = questions.ids(zone, answer)
     if not tokens then
         return nil, n
     end

@@ -1,0 +1,82 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_utf8.h"
+
+
+/* The length of the character at p, 2 .. 4; 0: it is none. */
+
+static inline size_t
+kvr_utf8_character(const uint8_t *p, size_t left)
+{
+    if (p[0] < 0xc2 || left < 2 || (p[1] & 0xc0) != 0x80) {
+        return 0;
+    }
+
+    if (p[0] < 0xe0) {
+        return 2;
+    }
+
+    if (left < 3 || (p[2] & 0xc0) != 0x80) {
+        return 0;
+    }
+
+    if (p[0] < 0xf0) {
+
+        /* e0 a0 .. is the shortest form; ed a0 .. would be a surrogate */
+
+        return (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0)
+               ? 0 : 3;
+    }
+
+    if (p[0] > 0xf4 || left < 4 || (p[3] & 0xc0) != 0x80) {
+        return 0;
+    }
+
+    /* f0 90 .. is the shortest form; f4 90 .. is above U+10FFFF */
+
+    return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)
+           ? 0 : 4;
+}
+
+
+size_t
+kvr_utf8_valid(const char *text, size_t len)
+{
+    size_t          i, n;
+    uint64_t        w;
+    const uint8_t  *p;
+
+    p = (const uint8_t *) text;
+    i = 0;
+
+    while (i < len) {
+
+        if (p[i] >= 0x80) {
+            n = kvr_utf8_character(p + i, len - i);
+            if (n == 0) {
+                break;
+            }
+
+            i += n;
+            continue;
+        }
+
+        /* eight bytes of ASCII at once, where there are so many */
+
+        if (len - i >= 8) {
+            memcpy(&w, p + i, 8);
+
+            if ((w & 0x8080808080808080ull) == 0) {
+                i += 8;
+                continue;
+            }
+        }
+
+        i++;
+    }
+
+    return i;
+}

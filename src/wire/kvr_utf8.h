@@ -1,0 +1,23 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Is a text well-formed UTF-8?
+ */
+
+
+#ifndef KVR_UTF8_H_INCLUDED
+#define KVR_UTF8_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+/*
+ * The number of bytes at the start of the text that are well-formed UTF-8 by
+ * RFC 3629: len, or the offset of the first character which is not: overlong,
+ * a surrogate, above U+10FFFF, cut off by the end of the text.
+ */
+size_t kvr_utf8_valid(const char *text, size_t len);
+
+
+#endif /* KVR_UTF8_H_INCLUDED */
