@@ -369,6 +369,15 @@ kvr_fleet_view_holder(const kvr_fleet_t *f, uint32_t view)
 bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
+ * Begins to fetch what kvr_fleet_confidence() reads of a worker.  A macro, as
+ * kvr_load_prefetch() is one.
+ */
+#define kvr_fleet_prefetch(w)                                                 \
+    (__builtin_prefetch(&(w)->expires_ms),                                    \
+     __builtin_prefetch(&(w)->stream.source),                                 \
+     __builtin_prefetch(&(w)->stream.last_ms))
+
+/*
  * The confidence that a reader may have at now_ms (monotonic): the stream's,
  * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
  * renew its registration.
