@@ -184,20 +184,4 @@ function _M.object(fields, changes)
 end
 
 
--- The text of a string, or of the first string of an array that begins with
--- one; nil when value is neither.
-function _M.first_string(value)
-    local pos = find(value, '^%[?%s*"')
-    if not pos then
-        return nil
-    end
-
-    pos = find(value, '"', pos, true)
-
-    local stop = after_string(value, pos)
-
-    return stop and sub(value, pos, stop - 1)
-end
-
-
 return _M
