@@ -471,8 +471,14 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
     if (ev->ntokens != 0) {
 
         if (e->has_lora_id && ev->lora_len == 0) {
-            return kvr_event_filter(d, ev, KVR_WHY_LORA_ID,
-                                    "lora_id without lora_name");
+
+            if (!e->lora_numbered) {
+                return kvr_event_filter(d, ev, KVR_WHY_LORA_ID,
+                                        "lora_id is no number, and there is "
+                                        "no lora_name");
+            }
+
+            kvr_event_lora_id(d, ev, e->lora_id);
         }
 
         left_out = KVR_WHY_NONE;

@@ -40,6 +40,7 @@ typedef struct {
     bool                 has_tokens;
     bool                 has_block_size;
     bool                 has_lora_id;
+    bool                 lora_numbered; /* lora_id is a number */
     bool                 has_extra_keys;
     bool                 off_root;      /* not at its chain's beginning */
 
@@ -49,6 +50,7 @@ typedef struct {
     bool                 unclassified;  /* a key that isn't indexed */
 
     uint64_t             block_size;
+    uint64_t             lora_id;
     uint32_t             nremaining;
     kvr_msgpack_t        extra_keys;    /* the content of the item */
     kvr_msgpack_item_t   extra_keys_item;

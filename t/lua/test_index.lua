@@ -147,6 +147,13 @@ is(told.lora .. told.salt, "ls", "LoRA and salt are passed on")
 is(tostring(hashes[0]), "200ULL", "sequence hashes")
 is(n, 1, "and their number")
 
+idx:block_hashes({ 1, 2 }, { lora_id = 42 })
+is(told.lora, "42", "a LoRA without a name has its number as the name")
+idx:block_hashes({ 1, 2 }, { lora_id = 0, lora_name = "l" })
+is(told.lora, "l", "a name goes before the number")
+raises("whole number up to 2^53 in lora_id", "a number is whole",
+       idx.block_hashes, idx, {}, { lora_id = 1.5 })
+
 local u32 = ffi.new("uint32_t[4]", { 7, 8, 9, 4294967295 })
 
 idx:block_hashes(u32)
@@ -272,6 +279,13 @@ hashes, n = idx:block_hashes({ 1, 2, 3, 4 })
 m = idx:find_matches_by_hash(hashes, n)
 is(told.locals, "100 101", "hashes from block_hashes()")
 is(m.prompt_blocks, 2, "and their number")
+is(told.early_exit, 0, "all of them are looked at")
+
+idx:find_matches_by_hash(hashes, n, { early_exit = true })
+is(told.early_exit, 1, "unless an early exit is allowed")
+raises("bad argument #3 to 'find_matches_by_hash' (table expected",
+       "the third argument is a table", idx.find_matches_by_hash, idx, hashes,
+       n, true)
 
 refused("hash 1: a number has to be whole and at most 2^53", "2^53 + 2",
         idx:find_matches_by_hash({ 2^53 + 2 }))

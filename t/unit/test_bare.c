@@ -639,7 +639,7 @@ test_removed_everywhere(void)
 
 #define STORED_LORA                                                           \
     "{\"type\":\"stored\",\"parent_hash\":null,\"blocks\":["                     \
-    "{\"block_hash\":9,\"lora_id\":3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
+    "{\"block_hash\":9,\"lora_id\":-3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
 
     (void) SAY(BATCH(STORED_LORA, "512"));
     (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[9]}", "512"));
