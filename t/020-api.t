@@ -236,8 +236,14 @@ GET /kv/workers: 200 []
             show("POST", "/kv/query",
                  '{"tokens":[0,1,2,3],"early_exit":true,"lora_name":null}')
 
-            -- an adapter that events name by its number alone
             ask("PUT", "/kv/workers/n", '{"address":"127.0.0.1:3"}')
+
+            -- an object of Mooncake's store, of which nothing can be indexed
+            show("POST", "/kv/events?worker=n",
+                 '{"event_type":"stored","object_key":"m@tp_rank:0@ff",'
+                 .. '"seq_hashes":[],"token_ids":null,"medium":"cpu"}')
+
+            -- an adapter that events name by its number alone
             show("POST", "/kv/events?worker=n",
                  '{"type":"BlockStored","block_hashes":[9],'
                  .. '"parent_block_hash":null,"token_ids":[7,7,7,7],'
@@ -265,6 +271,7 @@ POST /kv/query_by_hash: 200 {"block_size":4,"blocks":1,"scores":[]}
 POST /kv/query_by_hash: 200 {"block_size":4,"blocks":0,"scores":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"7","dp_rank":1,"device":1,"host":1,"disk":1},{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1}]}
+POST /kv/events?worker=n: 200 {"applied":0,"filtered":1,"refused":[]}
 POST /kv/events?worker=n: 200 {"applied":1,"refused":[]}
 "lora_id":42
 POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"n","dp_rank":0,"device":1,"host":1,"disk":1}]}

@@ -90,7 +90,8 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("base_block_idx", kvr_field_base),
     KVR_FIELD("event_id", kvr_field_event_id),
     KVR_FIELD("tenant_id", kvr_field_tenant),
-    KVR_FIELD("group_id", kvr_field_group),
+    KVR_FIELD("object_key", kvr_field_object_key),
+    KVR_FIELD("group_id", kvr_field_object_group),
     KVR_FIELD("block_mm_infos", kvr_field_mm_infos),
     { NULL, 0, NULL }
 };
@@ -375,6 +376,22 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
     }
 
     if (ev->kind != KVR_CLEAR) {
+
+        if (e->object_part) {
+
+            /* the engine's own cache may have a block by the same hash */
+
+            ev->nhandles = 0;
+
+            return kvr_event_filter(d, ev, KVR_WHY_OBJECT_KEY,
+                                    "object_key is no number, or its group "
+                                    "has a name: it may be a part of a "
+                                    "block");
+        }
+
+        if (e->object_key && ev->nhandles == 0) {
+            kvr_object_handle(d, e);
+        }
 
         if (e->foreign_medium) {
             return kvr_event_filter(d, ev, KVR_WHY_MEDIUM, "unknown medium");

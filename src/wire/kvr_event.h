@@ -100,6 +100,8 @@ typedef enum {
     KVR_WHY_BIGRAM,         /* tokens in pairs (EAGLE), and the index isn't;
                                or the other way round */
     KVR_WHY_PARTIAL,        /* a partial block */
+    KVR_WHY_OBJECT_KEY,     /* an object of Mooncake's store which is not known
+                               to be a whole block */
 
     /* refused */
     KVR_WHY_SYNTAX,         /* the dialect does not allow it */

@@ -22,6 +22,7 @@ static const char *const  kvr_why_names[KVR_WHYS] = {
     [KVR_WHY_LORA_ID] = "lora_id",
     [KVR_WHY_BIGRAM] = "bigram",
     [KVR_WHY_PARTIAL] = "partial",
+    [KVR_WHY_OBJECT_KEY] = "object_key",
     [KVR_WHY_SYNTAX] = "syntax",
     [KVR_WHY_TYPE] = "type",
     [KVR_WHY_LENGTH] = "length",
