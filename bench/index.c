@@ -201,6 +201,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "worst") == 0) {
             rows_worst();
 
+        } else if (strcmp(row, "body") == 0) {
+            rows_body();
+
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
@@ -229,8 +232,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [ingest] [pauses] [capacity=FILE]"
-                    " [snapshot] [prefix]\n");
+                    " [worst] [beside] [body] [ingest] [pauses]"
+                    " [capacity=FILE] [snapshot] [prefix]\n");
 
     return 2;
 }

@@ -70,6 +70,7 @@ void rows_main(void);
 void rows_scale(void);
 void rows_script(const char *name, const char *file);
 void rows_worst(void);
+void rows_body(void);
 void rows_beside(void);
 void rows_ingest(void);
 void rows_capacity(const char *chat);

@@ -5,13 +5,13 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, ingest, latency, pauses,
-capacity, snapshot, prefix; pauses, capacity and what of snapshot goes through
-no nginx run once.  From ingest on, no Rust peer has the rows; those of prefix
-are beside Python's and SGLang's own, see prefix.py.  Every program prints one
-line of JSON a figure; what is shown is the median of N runs, and the best
-peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!" where that is
-below the aim.
+ROW is any of main, scale, chat, trace, worst, beside, body, ingest, latency,
+pauses, capacity, snapshot, prefix; pauses, capacity and what of snapshot goes
+through no nginx run once.  From body on, no Rust peer has the rows; those of
+prefix are beside Python's and SGLang's own, see prefix.py.  Every program
+prints one line of JSON a figure; what is shown is the median of N runs, and
+the best peer's figure by ours ("x ours": above 1, ours is faster or smaller),
+with "!" where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
 The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
@@ -33,9 +33,9 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'ingest',
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'body', 'ingest',
         'latency', 'pauses', 'capacity', 'snapshot', 'prefix']
-ALONE = ('ingest', 'latency', 'pauses', 'capacity',
+ALONE = ('body', 'ingest', 'latency', 'pauses', 'capacity',
          'snapshot', 'prefix')                          # rows of no peer
 OURS = 'ours'
 

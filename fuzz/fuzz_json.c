@@ -1,16 +1,18 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Request bodies: kvr_prompt_read() of each form, and the cursor beside yajl,
- * which reads JSON by the same rules: what one takes the other takes, but for
- * nesting, which ours bounds, and for vertical tabs and form feeds, which are
- * no white space by RFC 8259 and are to yajl.
+ * Request bodies: kvr_prompt_read() of each form, kvr_question(), whose bodies
+ * are JSON and no longer than promised, and the cursor beside yajl, which reads
+ * JSON by the same rules: what one takes the other takes, but for nesting,
+ * which ours bounds, and for vertical tabs and form feeds, which are no white
+ * space by RFC 8259 and are to yajl.
  */
 
 
 #include "fuzz.h"
 
 #include "wire/kvr_json.h"
+#include "wire/kvr_question.h"
 #include "wire/kvr_tokens.h"
 
 #include <yajl/yajl_parse.h>
@@ -26,6 +28,7 @@ typedef struct {
 static void scan(const char *text, size_t len);
 static void scan_form(const char *text, size_t len, kvr_tape_t *t,
     kvr_tape_t *u, kvr_form_t form, uint32_t engines);
+static void ask(const kvr_tape_t *t, size_t len, kvr_form_t form);
 static void scan_string(const char *text, size_t len,
     const kvr_prompt_string_t *s, const char *buf);
 static void accepts(const char *text, size_t len);
@@ -85,6 +88,7 @@ scan(const char *text, size_t len)
             fuzz_fail("no tape with room for 4 ids");
         }
 
+        ask(&t, len, form);
         scan_form(text, len, &t, &u, form, 0);
         scan_form(text, len, &t, &u, form,
                   kvr_engine_bit(KVR_ENGINE_TRTLLM));
@@ -93,6 +97,38 @@ scan(const char *text, size_t len)
     free(entries);
     free(others);
     free(all);
+}
+
+
+static void
+ask(const kvr_tape_t *t, size_t len, kvr_form_t form)
+{
+    char               *out;
+    size_t              n;
+    kvr_rc_t            rc;
+    kvr_json_t          j;
+    const char         *field;
+    kvr_engine_kind_t   engine;
+
+    out = malloc(len + KVR_QUESTION_ROOM);
+
+    for (engine = KVR_ENGINE_UNKNOWN; engine < KVR_ENGINES; engine++) {
+        rc = kvr_question(t, form, engine, out, len + KVR_QUESTION_ROOM, &n,
+                          &field);
+
+        if (rc == KVR_DECLINED) {
+            continue;
+        }
+
+        kvr_json_init(&j, out, n);
+        (void) kvr_json_skip(&j);
+
+        if (rc != KVR_OK || out[0] != '{' || !kvr_json_end(&j)) {
+            fuzz_fail("a question: %d, %zu of %zu bytes", rc, n, len);
+        }
+    }
+
+    free(out);
 }
 
 

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 256;
+plan tests => repeat_each() * 276;
 
 run_tests();
 
@@ -38,8 +38,13 @@ __DATA__
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100 lora=sql,chat;
-    kv_router_worker  main c unix:/tmp/engine.sock role=decode;
+    kv_router_worker  main c unix:/tmp/engine.sock role=decode engine=sglang;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
+
+    kv_router_engine_header  main Authorization "Bearer 1";
+    kv_router_engine_header  main X-A b;
+    kv_router_engine_tls     main ssl_verify=off ssl_name=engine.test;
+    kv_router_engine_tls     other ssl_name=engine.test;
 
     kv_router_event_batch  100;
     kv_router_max_tokens   200000;
@@ -62,7 +67,8 @@ __DATA__
                 ngx.say(w.worker_id, " ", w.address, " ranks=", w.ranks,
                         " role=", w.role, " weight=", w.weight, " model=",
                         w.model, " max_active=", w.max_active, " lora=",
-                        table.concat(w.lora, "+"), " ", w.origin,
+                        table.concat(w.lora, "+"), " engine=", w.engine, " ",
+                        w.origin,
                         " load rows=", #w.load)
             end
 
@@ -76,9 +82,9 @@ __DATA__
 --- request
 GET /t
 --- response_body
-a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 lora= static load rows=1
-b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 lora=sql+chat static load rows=4
-c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 lora= static load rows=1
+a 127.0.0.1:8000 ranks=1 role=both weight=1 model= max_active=0 lora= engine=unknown static load rows=1
+b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill weight=0.5 model=llama max_active=100 lora=sql+chat engine=unknown static load rows=4
+c unix:/tmp/engine.sock ranks=1 role=decode weight=1 model= max_active=0 lora= engine=sglang static load rows=1
 {"zone":"other","model":"llama/3.1-8b","block_size":64,"eagle":true,"max_workers":16
 --- no_error_log
 [warn]
@@ -469,6 +475,15 @@ invalid parameter "lora=a,é", it has a character that no name of an adapter has
     kv_router_worker  main a 127.0.0.1:8000 backup;
 --- error_log
 invalid parameter "backup"
+
+
+
+=== TEST 42a: a worker's parameter engine=mlc
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 engine=mlc;
+--- error_log
+invalid parameter "engine=mlc", it must be "vllm", "sglang" or "trtllm"
 
 
 
@@ -1201,3 +1216,81 @@ kv_router_prefix_cache "cache" is already defined
     kv_router_prefix_cache  zone=main:8m;
 --- error_log
 the shared memory zone "main" is already declared for a different use
+
+
+
+=== TEST 121: a header for engines has a name
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main "X A" secret;
+--- error_log
+invalid name "X A" of a header for engines, it must be letters, digits and "-", and none of the headers that the router sets itself
+--- no_error_log
+secret
+
+
+
+=== TEST 122: which is none of the router's own
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main content-length 5;
+--- error_log
+invalid name "content-length" of a header for engines
+
+
+
+=== TEST 123: its value begins no other header, and is not told
+--- http_config
+    kv_router_zone           zone=main:16m;
+    kv_router_engine_header  main X-A "secret\nX-B: 1";
+--- error_log
+invalid value of the header "X-A" for engines, it must have no control characters
+--- no_error_log
+secret
+
+
+
+=== TEST 124: headers for engines have a bound
+--- http_config eval
+"    kv_router_zone           zone=main:16m;\n"
+. "    kv_router_engine_header  main X-A " . "a" x 3000 . ";\n"
+. "    kv_router_engine_header  main X-B " . "b" x 3000 . ";\n"
+--- error_log
+too long headers for the engines of zone "main", all of them must have 4096 bytes at most
+
+
+
+=== TEST 125: TLS to engines needs their name
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main;
+--- error_log
+"kv_router_engine_tls" directive needs "ssl_name", the name in the engines' certificates, or "ssl_verify=off"
+
+
+
+=== TEST 126: it is configured once
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_verify=off;
+    kv_router_engine_tls  main ssl_verify=off;
+--- error_log
+"kv_router_engine_tls" directive is duplicate
+
+
+
+=== TEST 127: with parameters that there are
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_certificate=a;
+--- error_log
+invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_trusted_certificate, ssl_name
+
+
+
+=== TEST 128: its file of authorities is read at start
+--- http_config
+    kv_router_zone        zone=main:16m;
+    kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
+--- error_log
+nowhere.pem

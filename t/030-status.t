@@ -13,7 +13,7 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 
     server {
@@ -81,15 +81,15 @@ __DATA__
             ngx.say("load: ", names(worker:match('"load":%[(%b{})')))
 --- response_body
 application/json
-zone model block_size eagle max_workers memory index frequency lease shards requests workers
+zone model block_size eagle max_workers memory index frequency lease shards requests questions echoes workers
 memory: zone_bytes used_bytes arena_bytes arena_used
 index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn rollbacks lock_breaks load_reclaimed load_overflow load_below_zero
 frequency: window_ms blocks_max replaced cut
 lease: pid token
-requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared decide_seconds never_matched by_reason
-by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field
+requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared decide_seconds never_matched by_reason by_tokens
+by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field budget busy refused no_rung encoded no_prompt no_load unknown_model
 shard: lease workers blocks used_bytes
-worker: worker_id address model ranks role weight max_active salted lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size health counters filtered refused forgotten usage watchdog load reported held
+worker: worker_id address model ranks engine role weight max_active salted lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load reported held
 counters: messages heartbeats duplicates gaps repairs restarts snapshots stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
 load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 
@@ -225,7 +225,7 @@ ends: true
             report("stored")
             ask("POST", "/v1/completions", '{"prompt":[1,2,3,4,5,6,7,8,9,'
                                            .. '10,11,12,13,14,15,16]}')
-            ask("GET", "/v1/models")
+            ask("POST", "/v1/completions", "")
             report("asked")
 
             local time = client.stats().requests.decide_seconds
@@ -335,7 +335,7 @@ kv_router_worker_draining{zone="main",worker="x"} 1
 default-src 'none'; style-src 'unsafe-inline'
 true main - kv_router main
 llama, blocks of 4 tokens, 1 shard
-  w1 127.0.0.1:PORT both ok UNKNOWN none  2 0 0 0 0 0 0 0  
-  x 127.0.0.1:1 decode ok UNKNOWN none  1 0 0 0 0 0 0 0  
-  y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both ok EXTERNAL none N s 2 2 0 0 0 0 0 0  draining 
+  w1 127.0.0.1:PORT both   ok UNKNOWN none  2 0 0 0 0 0 0 0  
+  x 127.0.0.1:1 decode   ok UNKNOWN none  1 0 0 0 0 0 0 0  
+  y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both   ok EXTERNAL none N s 2 2 0 0 0 0 0 0  draining 
 nothing from elsewhere

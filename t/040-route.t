@@ -39,7 +39,7 @@ our $Workers = zone_workers(3);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 _EOC_
 
@@ -468,8 +468,8 @@ load: none
     init_by_lua_block {
         local kv = require "resty.kv_router"
 
-        router = kv.new("main", { max_tries = tonumber(1) })
-        once = kv.new("main", { max_tries = 0 })
+        router = kv.new("main", { tokenizer = "none", max_tries = tonumber(1) })
+        once = kv.new("main", { tokenizer = "none", max_tries = 0 })
     }
 
     upstream once {
@@ -663,8 +663,8 @@ load: none
     init_by_lua_block {
         local kv = require "resty.kv_router"
 
-        router = kv.new("main")
-        second = kv.new("other")
+        router = kv.new("main", { tokenizer = "none" })
+        second = kv.new("other", { tokenizer = "none" })
     }
 
     upstream second {
@@ -725,7 +725,7 @@ load: none
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { policy = "round_robin" })
+                                                { tokenizer = "none", policy = "round_robin" })
     }
 --- script
             client.cache("w1", "[1,2,3,4]")
@@ -757,7 +757,7 @@ load: none
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { policy = "least_loaded" })
+                                                { tokenizer = "none", policy = "least_loaded" })
     }
 --- script
             local socks, seen = {}, {}
@@ -797,7 +797,7 @@ load: none$
 === TEST 20: a policy of one's own, a table
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { policy = {
+        router = require("resty.kv_router").new("main", { tokenizer = "none", policy = {
             name = "mine",
 
             pick = function(self, ctx)
@@ -871,7 +871,7 @@ return _M
 --- http_config
     init_by_lua_block {
         package.path = "$TEST_NGINX_HTML_DIR/?.lua;" .. package.path
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "my.moody",
             policy_conf = { favourite = "w2" },
         })
@@ -913,7 +913,7 @@ policy "my\.moody": pick: it returned a worker that is a nil
 === TEST 22: a zone that isn't there is a mistake to be seen at once
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("nowhere")
+        router = require("resty.kv_router").new("nowhere", { tokenizer = "none" })
     }
 --- script
             ngx.say(ask("POST", "/v1/completions", "{}").status)
@@ -1070,8 +1070,8 @@ Connection refused
     init_by_lua_block {
         local kv = require "resty.kv_router"
 
-        router = kv.new("main")
-        second = kv.new("other")
+        router = kv.new("main", { tokenizer = "none" })
+        second = kv.new("other", { tokenizer = "none" })
     }
 
     upstream second {
@@ -1118,7 +1118,7 @@ w3 is told
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = { pick = function() return 1, nil, "a\r\nx-b: c" end }
         })
     }

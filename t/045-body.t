@@ -7,7 +7,7 @@ use KVRouter;
 # Engines answer with the length and the MD5 sum of the body that they got.
 
 our $Engines = engines(2, engine => <<'_EOC_');
-        location /body {
+        location ~ "^/body|/completions$" {
             client_max_body_size     64m;
             client_body_buffer_size  64m;
 
@@ -48,8 +48,8 @@ our $Router = <<'_EOC_';
                                   table.concat(names, " ") }, "; ")
         end
 
-        router = require("resty.kv_router").new("main")
-        telling = require("resty.kv_router").new("main", { policy = {
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
+        telling = require("resty.kv_router").new("main", { tokenizer = "none", policy = {
             pick = function(_, ctx)
                 ngx.header["x-route"] = told(ctx)
                 return 1
@@ -248,6 +248,7 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
 --- script
             local http2 = require "http2"
             local port = $TEST_NGINX_RAND_PORT_4
+            local path = "/v1/completions"
             local short = '{"prompt":' .. client.tokens(1, 8) .. "}"
             local long = '{"prompt":' .. client.tokens(1, 50000) .. "}"
 
@@ -274,20 +275,20 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
             for _, body in ipairs { short, long } do
                 local length = tostring(#body)
 
-                post("with a length", body, "/", length, #body)
-                post("without one", body, "/", nil, #body)
-                post("in parts", body, "/", length, math.ceil(#body / 5))
-                post("in parts, without one", body, "/", nil,
+                post("with a length", body, path, length, #body)
+                post("without one", body, path, nil, #body)
+                post("in parts", body, path, length, math.ceil(#body / 5))
+                post("in parts, without one", body, path, nil,
                      math.ceil(#body / 5))
             end
 
-            post("byte by byte", short, "/", nil, 1)
+            post("byte by byte", short, path, nil, 1)
             post("too large", long, "/small", nil, #long)
 
             -- the client leaves: nothing waits for it
 
             for i = 1, 20 do
-                local stream = http2.post(port, "/", i % 2 == 0 and "9" or nil)
+                local stream = http2.post(port, path, i % 2 == 0 and "9" or nil)
 
                 stream:send("1")
                 client.turns()
@@ -347,7 +348,7 @@ load: none
 
             local chunked = "Transfer-Encoding: chunked\r\n"
             local length = "Content-Length: " .. #body .. "\r\n"
-            local sock = begin("/v1/x", length)
+            local sock = begin("/v1/completions", length)
 
             for i = 1, #body do
                 client.turns()
@@ -356,7 +357,7 @@ load: none
 
             finish("byte by byte", sock)
 
-            sock = begin("/v1/x", chunked)
+            sock = begin("/v1/completions", chunked)
 
             for i = 1, #body do
                 client.turns()
@@ -366,7 +367,7 @@ load: none
             sock:send("0\r\n\r\n")
             finish("chunk by chunk", sock)
 
-            sock = begin("/v1/x", length .. "Expect: 100-continue\r\n")
+            sock = begin("/v1/completions", length .. "Expect: 100-continue\r\n")
             ngx.say("Expect: ", (sock:receive()))
             sock:receive()
             sock:send(body)
@@ -376,7 +377,7 @@ load: none
             sock:send("800\r\n" .. ("x"):rep(2048) .. "\r\n")
             finish("a chunk too large", sock)
 
-            sock = begin("/v1/x", chunked)
+            sock = begin("/v1/completions", chunked)
             client.turns()
             sock:send("nonsense\r\n")
             finish("no chunk", sock)
@@ -386,7 +387,7 @@ load: none
             -- the client leaves: nothing waits for it
 
             for i = 1, 20 do
-                sock = begin("/v1/x", i % 2 == 0 and chunked or length)
+                sock = begin("/v1/completions", i % 2 == 0 and chunked or length)
                 client.turns()
                 sock:send("1")
                 sock:close()
@@ -412,7 +413,7 @@ afterwards: 200 2 of 2, overlap, as it came
 
 === TEST 7: a body that was read before, was changed, or comes by a redirect
 --- config
-    location = /read {
+    location = /read/completions {
         access_by_lua_block {
             ngx.req.read_body()
             router:access()
@@ -422,7 +423,7 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /changed {
+    location = /changed/completions {
         access_by_lua_block {
             router:access()
             ngx.req.set_body_data('{"prompt":[9]}')
@@ -431,7 +432,7 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /before {
+    location = /before/completions {
         access_by_lua_block {
             ngx.req.read_body()
             ngx.req.set_body_data('{"model":"new","prompt":"text"}')
@@ -441,18 +442,18 @@ afterwards: 200 2 of 2, overlap, as it came
         proxy_pass  http://engines/body;
     }
 
-    location = /exec {
+    location = /exec/completions {
         access_by_lua_block {
             router:access()
-            ngx.exec("/v1/x")
+            ngx.exec("/v1/completions")
         }
     }
 
-    location = /rewritten {
-        rewrite  ^ /v1/x last;
+    location = /rewritten/completions {
+        rewrite  ^ /v1/completions last;
     }
 
-    location = /refused {
+    location = /refused/completions {
         access_by_lua_block {
             router:access()
             ngx.exit(503)
@@ -464,7 +465,6 @@ afterwards: 200 2 of 2, overlap, as it came
     location @again {
         access_by_lua_block { router:access() }
         add_header          x-route "$kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
-        rewrite             ^ /body break;
         proxy_pass          http://engines;
     }
 --- script
@@ -473,12 +473,12 @@ afterwards: 200 2 of 2, overlap, as it came
             local body = '{"prompt":' .. client.tokens(1, 8) .. "}"
 
             for _, path in ipairs { "read", "exec", "rewritten", "refused" } do
-                route(path, body, "/" .. path)
+                route(path, body, "/" .. path .. "/completions")
             end
 
-            ngx.print("changed: ", ask("POST", "/changed", body).body)
+            ngx.print("changed: ", ask("POST", "/changed/completions", body).body)
 
-            local answer = ask("POST", "/before", body)
+            local answer = ask("POST", "/before/completions", body)
 
             ngx.print("before: ", answer.headers["x-route"], ", ", answer.body)
             client.idle()

@@ -332,7 +332,7 @@ bad argument #1 to 'new' (string expected, got number)
 bad argument #2 to 'new' (a table is expected, not number)
 bad argument #2 to 'new' (unknown setting "polcy")
 bad argument #2 to 'new' (unknown policy "nope")
-bad argument #2 to 'new' ("tokenizer" must be "remote" or "none", not "magic")
+bad argument #2 to 'new' ("tokenizer" must be "auto", "render", "remote" or "none", not "magic")
 bad argument #2 to 'new' (the value of "max_tries" must be a whole number)
 bad argument #2 to 'new' (the value of "max_tries" must be from 0 to 100, not -1)
 bad argument #1 to 'index' (string expected, got nil)
@@ -392,7 +392,7 @@ there is no kv_router_zone "nowhere"
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 
     upstream engines {

@@ -1,4 +1,4 @@
-# tokenizer = "remote": text becomes token ids by asking an engine.
+# tokenizer = "remote": text becomes token ids by POST /tokenize of an engine.
 
 use lib 't/lib';
 use KVRouter;
@@ -206,16 +206,16 @@ load: none
 
             client.idle()
 --- response_body
-500: 200 ? 0 of 0, tokenizer
-  asked 2 times
-404: 200 ? 0 of 0, tokenizer
-  asked 2 times
-400: 200 ? 0 of 0, tokenizer
+500: 200 ? 0 of 0, refused
   asked 1 times
-429: 200 ? 0 of 0, tokenizer
-  asked 2 times
-503: 200 ? 0 of 0, tokenizer
-  asked 2 times
+404: 200 ? 0 of 0, refused
+  asked 1 times
+400: 200 ? 0 of 0, refused
+  asked 1 times
+429: 200 ? 0 of 0, refused
+  asked 1 times
+503: 200 ? 0 of 0, refused
+  asked 1 times
 load: none
 --- no_error_log
 [error]
@@ -237,7 +237,7 @@ load: none
             route("awake", '{"prompt":"Hello"}')
             client.idle()
 --- response_body
-silent: 200 ? 0 of 0, tokenizer
+silent: 200 ? 0 of 0, budget
 awake: 200 ? 0 of 2, no overlap
 load: none
 --- error_log
@@ -365,24 +365,28 @@ load: none
   asked {"messages":[{"role":"user","content":"3"}]}
 /chat: 200 w2 2 of 2, overlap
   asked {"messages":[{"role":"user","content":"4"}]}
-/claude/v1/chat/completions: 200 ? 0 of 0, unknown_form
+/claude/v1/chat/completions: 200 ? 0 of 0, no_rung
   asked nothing
-/v1/messages: 200 ? 0 of 0, unknown_form
+/v1/messages: 200 ? 0 of 0, no_rung
   asked nothing
-/v1/responses: 200 ? 0 of 0, unknown_form
+/v1/responses: 200 ? 0 of 0, no_tokens
   asked nothing
 /v1/chat/completions/batch: 200 ? 0 of 0, unknown_form
   asked nothing
-/v1/embeddings: 200 ? 0 of 0, unknown_form
+/v1/embeddings: 200 ? 0 of 0, no_prompt
   asked nothing
-/generate: 200 ? 0 of 0, unknown_form
+/generate: 200 ? 0 of 0, no_tokens
   asked nothing
 ids: 200 w2 1 of 1, overlap
-6 of an unknown form, 0 without tokens
+1 of an unknown form, 2 without tokens
 overlap, 2 blocks
 load: none
---- no_error_log eval
-[qr/\[warn\](?!.* pick\(\) took )/, "[error]", "[alert]", "[emerg]"]
+--- error_log
+had text, and no engine can be asked for their token ids
+--- no_error_log
+[error]
+[alert]
+[emerg]
 
 
 
@@ -425,7 +429,7 @@ load: none
                     asked.chat_template_kwargs.enable_thinking)
             client.idle()
 --- response_body
-"truncate_prompt_tokens":4: 200 ? 0 of 0, unknown_field
+"truncate_prompt_tokens":4: 200 ? 0 of 1, no overlap
 "prompt_logprobs":0: 200 ? 0 of 0, unknown_field
 "prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_field
 "echo":true,"logprobs":1: 200 ? 0 of 0, unknown_field
@@ -435,7 +439,7 @@ a text that is filled in: 200 ? 0 of 0, unknown_field
 a chat that is cut: 200 ? 0 of 0, unknown_field
 tools that are left out, or not: 200 ? 0 of 0, unknown_field
 asked 0 times
-8 with an unknown field
+7 with an unknown field
 an effort: 200 w2 2 of 2, overlap
 none false
 load: none
@@ -457,7 +461,9 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
 
             -- a minute is over at once
             require("resty.kv_router.log").MINUTE = 0
-            loaded.mute = loaded.mute or require("resty.kv_router").new("main")
+            loaded.mute = loaded.mute
+                          or require("resty.kv_router").new("main", {
+                                 tokenizer = "none" })
             loaded.mute:access()
         }
 
@@ -470,15 +476,15 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
             route("nothing is cached", '{"prompt":"a"}', path)
             client.cache("w1", client.tokens(1, 8))
             route("ids", '{"prompt":[1,2,3,4]}', path)
-            route("another form", '{"messages":[]}', "/mute/v1/messages")
+            route("another form", '{"input":"a"}', "/mute/v1/embeddings")
             route("a text", '{"prompt":"a"}', path)
 --- response_body
 nothing is cached: 200 ? 0 of 0, no_tokens
 ids: 200 w1 1 of 1, overlap
-another form: 200 ? 0 of 0, no_tokens
+another form: 200 ? 0 of 0, no_prompt
 a text: 200 ? 0 of 0, no_tokens
 --- error_log
-kv_router: zone "main": 2 of 4 requests of this process since the last such line had text and no tokenizer is configured: they were routed by load; set tokenizer = "remote" in kv.new()
+kv_router: zone "main": 2 of 4 requests of this process since the last such line had text, and no tokenizer is configured: they were routed by load; set tokenizer = "auto" in kv.new()
 --- no_error_log
 kv_router: zone "main": 1 of 1
 [error]

@@ -44,7 +44,7 @@ our $HttpConfig = <<'_EOC_';
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 _EOC_
 

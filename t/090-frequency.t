@@ -18,7 +18,7 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = {
                 name = "asked",
 

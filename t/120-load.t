@@ -30,7 +30,7 @@ scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     init_by_lua_block {
         -- additional_blocks of the candidates, for the client to see
 
-        router = require("resty.kv_router").new("main", { policy = {
+        router = require("resty.kv_router").new("main", { tokenizer = "none", policy = {
             pick = function(self, ctx)
                 local pin = ctx.request.headers["x-to"]
                 local best, said = 1, ""

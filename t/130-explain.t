@@ -36,7 +36,7 @@ our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { explain = true })
+        router = require("resty.kv_router").new("main", { tokenizer = "none", explain = true })
     }
 _EOC_
 
@@ -331,7 +331,7 @@ retry after 1
 === TEST 7: policies that keep something keep nothing of it
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { policy = "session",
+        router = require("resty.kv_router").new("main", { tokenizer = "none", policy = "session",
             policy_conf = { next = "round_robin" } })
     }
 --- script
@@ -395,7 +395,7 @@ next: true, of the session: true
             ngx.say("none: ", tostring(ask("POST", "/v1/completions", prompt(1, 18)).
                                        headers["x-kv-explain"]))
 --- response_body
-{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","confidence":"EXTERNAL","cost":16,"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
+{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","tokens_by":"ids","confidence":"EXTERNAL","cost":16,"route":"completions_ids","trust":"shadow","echoes":[0,0],"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
 true true true
 another: nil
 none: nil
@@ -407,7 +407,7 @@ none: nil
 === TEST 9: only who may has it
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             explain = function()
                 if ngx.var.http_x_who == "nobody" then
                     error("nobody asks")

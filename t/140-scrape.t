@@ -90,7 +90,7 @@ our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "weighted" })
     }
 _EOC_

@@ -131,7 +131,7 @@ __DATA__
 === TEST 1: a session stays where it was
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "session",
             policy_conf = { next = "random", dict = "sessions" },
         })
@@ -166,7 +166,7 @@ true
 === TEST 2: prompts that begin alike go to one worker, with tokens or without
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "prefix_hash",
             policy_conf = { tokens = 8 },
         })
@@ -213,7 +213,7 @@ prefix_hash: no_tokens
 === TEST 3: a request is pinned to workers by its header, when that is allowed
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { pin = true })
+        router = require("resty.kv_router").new("main", { tokenizer = "none", pin = true })
     }
 --- script
             local count, at = spread(20, "x-kv-worker: w2\r\n")
@@ -247,7 +247,7 @@ kv_cost: no_eligible
 === TEST 4: it is not, when that is not allowed
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main")
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 --- script
             client.cache("w2", "[1,2,3,4,5,6,7,8]")
@@ -262,7 +262,7 @@ w2
     init_by_lua_block {
         local n = 0
 
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = {
                 name = "moody",
                 pick = function(self, ctx)
@@ -307,7 +307,7 @@ w2
 === TEST 6: a policy that yields is not waited for, and is said once
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "acme.waits"
         })
     }
@@ -391,7 +391,7 @@ acme.waits: policy_error, then acme.waits: mine
     init_by_lua_block {
         local now_us = require("resty.kv_router.ffi").now_us
 
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = {
                 name = "slow",
                 pick = function()
@@ -424,7 +424,7 @@ qr/^pick\(\) took \d\d+\.\d ms for 3 .*\n\z/
 === TEST 8: the sample policy does in nginx what it says
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "policy.tiers"
         })
     }

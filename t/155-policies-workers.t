@@ -90,7 +90,7 @@ __DATA__
 === TEST 1: both processes know the same sessions
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "session",
             policy_conf = { next = "random", dict = "sessions" },
         })
@@ -116,7 +116,7 @@ done
 === TEST 2: and know them after a reload
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "session",
             policy_conf = { next = "least_loaded", dict = "sessions" },
         })
@@ -140,7 +140,7 @@ done
 === TEST 3: both processes send a prefix to the same worker
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "prefix_hash",
         })
     }

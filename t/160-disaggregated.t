@@ -95,7 +95,7 @@ _EOC_
 
 our $Vllm = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { local_prefill = 8, timeout = 3 },
         })
@@ -140,8 +140,9 @@ add_block_preprocessor(sub {
             local cjson = require "cjson"
             local long = client.tokens(1, 16)
 
-            local function route(what, body, headers)
-                local answer = ask("POST", "/v1/completions", body, headers)
+            local function route(what, body, headers, path)
+                local answer = ask("POST", path or "/v1/completions", body,
+                                   headers)
 
                 ngx.say(what, ": ", answer.status, " ", answer.body, " ",
                         answer.headers["x-route"])
@@ -274,7 +275,7 @@ no other: 503 .*load: none
 === TEST 4: SGLang: both are asked at once, with a room in common
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sglang",
                             bootstrap_ports = { p2 = 9111 } },
@@ -285,7 +286,8 @@ no other: 503 .*load: none
 
             -- it prefills for longer than the decoder takes here
             dict:set("sleep", 0.5)
-            route("a pair", '{"input_ids":' .. long .. "}"):match("d%d")
+            route("a pair", '{"input_ids":' .. long .. "}", nil,
+                  "/v1/generate"):match("d%d")
 
             -- the prefill worker may get it a moment later
             client.wait(function() return dict:get("p2") end)
@@ -308,7 +310,7 @@ load: none
 === TEST 5: a sidecar is told who prefills, and a client can't tell it
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sidecar", local_prefill = 8 },
         })
@@ -487,7 +489,7 @@ load: none
     kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode;
     lua_socket_log_errors  off;
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy = "disaggregated",
             policy_conf = { protocol = "sglang" },
         })
@@ -506,13 +508,13 @@ load: none
 
             local body = '{"input_ids":' .. long .. "}"
 
-            route("refused", body)
+            route("refused", body, nil, "/v1/generate")
             tell()
-            route("out", body)
+            route("out", body, nil, "/v1/generate")
 
             ask("PUT", "/kv/workers/p0", '{"role":"prefill","address":'
                 .. '"127.0.0.1:' .. "$TEST_NGINX_RAND_PORT_1" .. '"}')
-            route("it is there", body)
+            route("it is there", body, nil, "/v1/generate")
             client.idle()
             tell()
 --- response_body

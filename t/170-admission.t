@@ -93,7 +93,7 @@ __DATA__
 
 === TEST 1: a worker that has its max_active is no candidate
 --- http_config
-    init_by_lua_block { router = require("resty.kv_router").new("main") }
+    init_by_lua_block { router = require("resty.kv_router").new("main", { tokenizer = "none" }) }
 --- script
             put("a", ',"max_active":1')
 
@@ -131,7 +131,7 @@ refused: 2
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 60 })
     }
 --- script
@@ -156,7 +156,7 @@ requests are refused
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 0.2,
                                                   overload_status = 429 })
     }
@@ -201,7 +201,7 @@ load: none
 === TEST 5: a bound for all workers together
 --- zone: max_active=2
 --- http_config
-    init_by_lua_block { router = require("resty.kv_router").new("main") }
+    init_by_lua_block { router = require("resty.kv_router").new("main", { tokenizer = "none" }) }
 --- script
             put("a", "")
             put("b", "")
@@ -233,7 +233,7 @@ none: 200 . - fine$
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 60 })
     }
 --- script
@@ -272,7 +272,7 @@ requests are refused
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 60 })
     }
 --- script
@@ -316,7 +316,7 @@ requests are refused
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 1.5 })
     }
 --- script
@@ -367,7 +367,7 @@ load: none
         end
 
         router = require("resty.kv_router").new("main",
-                                                { queue = 10,
+                                                { tokenizer = "none", queue = 10,
                                                   queue_timeout = 60 })
     }
 --- script
@@ -403,7 +403,7 @@ load: none
 --- http_config
     init_by_lua_block {
         router = require("resty.kv_router").new("main",
-                                                { queue = 10, pin = true,
+                                                { tokenizer = "none", queue = 10, pin = true,
                                                   queue_timeout = 60 })
     }
 --- script

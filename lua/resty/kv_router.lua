@@ -20,6 +20,7 @@
 local admission = require "resty.kv_router.admission"
 local balancer = require "ngx.balancer"
 local checked = require "resty.kv_router.conf".check
+local engines = require "resty.kv_router.engines"
 local explain = require "resty.kv_router.explain"
 local get_request = require "resty.core.base".get_request
 local index = require "resty.kv_router.index"
@@ -65,9 +66,8 @@ local mt = { __index = router }
 local SETTINGS = {
     policy = { default = "kv_cost" },
     policy_conf = {},
-    tokenizer = { type = "string", default = "none" },
-    tokenizer_timeout = { type = "number", default = 2, min = 0.001,
-                          max = 3600 },
+    tokenizer = { type = "string", default = "auto" },
+    tokenizer_timeout = { type = "number", min = 0.001, max = 3600 },
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
@@ -97,7 +97,15 @@ local REFUSALS = {
 }
 
 -- Forms of requests whose texts can be tokenized.
-local TOKENIZED = { completions = true, chat = true, sglang_generate = true }
+local TOKENIZED = { completions = true, chat = true, messages = true,
+                    responses = true, sglang_generate = true }
+
+-- Why nobody is asked for token ids, and what to do.
+local NO_TOKENIZER = "no tokenizer is configured: they were routed by load; set "
+                     .. 'tokenizer = "auto" in kv.new()'
+local NO_ENGINE = "no engine can be asked for their token ids: they were routed "
+                  .. "by load; start vLLM with --enable-scale-out, or see "
+                  .. '"probe" of the workers in /status'
 
 -- Policies that do not look at what is cached.
 local BY_LOAD = { least_loaded = true, p2c = true, random = true,
@@ -121,15 +129,30 @@ local random
 
 -- ---- making -----------------------------------------------------------------
 
+local function no_tokenizer(name)
+    if name == "local" then
+        return '"tokenizer" can not be "local": this version has no tokenizer '
+               .. 'of its own; use "auto", and engines are asked'
+    end
+
+    return '"tokenizer" must be "auto", "render", "remote" or "none", not "'
+           .. name .. '"'
+end
+
+
 -- A router for the zone of that name.  Only checks and keeps its arguments, so
 -- that it may be called in init_by_lua; raises an error when one is wrong.
 --
 --     policy             a name, or a table with pick(): resty.kv_router.policy
 --                        ("kv_cost")
 --     policy_conf        the settings of a policy that is named
---     tokenizer          "remote": texts of completions and chats are tokenized
---                        by an engine; "none": they are routed by load ("none")
---     tokenizer_timeout  seconds for each of connecting, sending, receiving (2)
+--     tokenizer          how texts become token ids: "render": by POST
+--                        <path>/render of an engine; "remote": by POST
+--                        /tokenize; "auto": by render, else by remote, where an
+--                        engine has it; "none": not at all, texts are routed by
+--                        load ("auto")
+--     tokenizer_timeout  seconds that a text may wait for its token ids (50 ms
+--                        and 2 us for each byte of the body)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
 --     queue              requests that may wait in each nginx process when all
@@ -168,14 +191,16 @@ function _M.new(zone_name, opts)
         error("bad argument #2 to 'new' (" .. err .. ")", 2)
     end
 
-    local remote
+    local asker
 
-    if conf.tokenizer == "remote" then
-        remote = tokenizer.new(conf.tokenizer_timeout, conf.tokenizer_cache)
+    if tokenizer.SETTINGS[conf.tokenizer] then
+        asker = tokenizer.new(conf.tokenizer, conf.tokenizer_timeout,
+                              conf.tokenizer_cache)
+        engines.probe(zone_name, conf.tokenizer == "auto")
 
     elseif conf.tokenizer ~= "none" then
-        error("bad argument #2 to 'new' (\"tokenizer\" must be \"remote\" or "
-              .. '"none", not "' .. conf.tokenizer .. '")', 2)
+        error("bad argument #2 to 'new' (" .. no_tokenizer(conf.tokenizer)
+              .. ")", 2)
     end
 
     if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
@@ -185,7 +210,7 @@ function _M.new(zone_name, opts)
 
     return setmetatable({ name = zone_name, policy = chosen,
                           refuses_models = conf.unknown_model == "404",
-                          tokenizer = remote, max_tries = conf.max_tries,
+                          tokenizer = asker, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           gate = admission.new(conf), pin = conf.pin,
                           shows = conf.explain, requests = 0, texts = 0 }, mt)
@@ -211,6 +236,13 @@ local function zone_of(self)
     if not zone then
         zone = lib.zone(self.name)
         self.zone = zone
+        self.engine = engines.engine(zone)
+
+        -- there are routers that a process knows by their requests alone
+        if self.tokenizer then
+            engines.probe(self.name, self.tokenizer.auto)
+        end
+
         random = random or new_random(now_us() + pid())
     end
 
@@ -300,10 +332,9 @@ local function read_prompt(self, r, zone, req, given, asked)
 end
 
 
--- A request without token ids came, and there is no tokenizer.  If one could
--- read it, the log says so once a minute, with counts; but not where nothing
--- would be found anyhow: by a policy that does not look, or in an index that
--- nobody feeds.
+-- A request came with text, and nobody is asked for its token ids.  The log says
+-- so once a minute, with counts; but not where nothing would be found anyhow: by
+-- a policy that does not look, or in an index that nobody feeds.
 local function untokenized(self, form, found)
     if BY_LOAD[self.policy.name] or not TOKENIZED[form] then
         return
@@ -319,9 +350,8 @@ local function untokenized(self, form, found)
         if found[i].confidence ~= "UNKNOWN" then
             ngx_log(WARN, 'kv_router: zone "', self.name, '": ', self.texts,
                     " of ", self.requests, " requests of this process since "
-                    .. "the last such line had text and no tokenizer is "
-                    .. "configured: they were routed by load; set tokenizer = "
-                    .. '"remote" in kv.new()')
+                    .. "the last such line had text, and ",
+                    self.tokenizer and NO_ENGINE or NO_TOKENIZER)
 
             self.texts, self.requests = 0, 0
 
@@ -331,51 +361,66 @@ local function untokenized(self, form, found)
 end
 
 
--- Has the text tokenized by one of the candidates found, and keeps its ids as
--- the prompt.  Returns nil, or one of WHY: the request goes by load.  Yields.
-local function read_text(self, r, zone, given, found)
-    local ok, tokens, n, field = pcall(self.tokenizer.tokenize, self.tokenizer,
-                                       r, zone, found, random)
-    if not ok then
-        n = tokens
-        tokens = nil
-    end
-
-    if tokens then
-        local seen, err = find_prompt(self, r, zone, given, nil, tokens, n)
-
-        if seen then
-            return nil
-        end
-
-        n = err
-    end
-
+-- What is said of a text that has no token ids.
+local function log_text(self, job, why, err, field)
     if field then
         ngx_log(INFO, 'kv_router: the field "', field, '" of the body changes '
                 .. "what the engine reads, routed by load")
 
-        return WHY.UNKNOWN_FIELD
+    elseif why == WHY.NO_RUNG then
+        untokenized(self, job.form, job.found)
+
+    elseif err then
+        limited("tokenizer", log.MINUTE, WARN,
+                "tokenizer: " .. err .. ", routed by load")
+    end
+end
+
+
+-- Has the text of that form tokenized by one of the candidates found, and keeps
+-- its ids as the prompt.  Returns nil, or one of WHY: the request goes by load.
+-- Yields.
+local function read_text(self, r, zone, req, given, form, found)
+    local job = { r = r, zone = zone, request = req, form = form, found = found,
+                  random = random, engine = self.engine }
+    local ok, entry, by, why, field = pcall(self.tokenizer.tokenize,
+                                            self.tokenizer, job)
+    if not ok then
+        entry, by, why = nil, WHY.TOKENIZER, tostring(entry)
+    end
+
+    if entry then
+        local seen, err = find_prompt(self, r, zone, given, nil, entry.tokens,
+                                      entry.n)
+
+        if seen then
+            engines.tokens_by(r, zone, by, why)
+
+            return nil
+        end
+
+        by, why = WHY.TOKENIZER, err
     end
 
     -- there was nothing to tokenize
-    if n == nil then
+    if by == nil then
         return nil
     end
 
-    limited("tokenizer", log.MINUTE, WARN,
-            "tokenizer: " .. tostring(n) .. ", routed by load")
+    log_text(self, job, by, why, field)
+    engines.tokens_by(r, zone, engines.BY.load, by)
 
-    return WHY.TOKENIZER
+    return by
 end
 
 
 -- What the policy wants done before the request goes to its worker.  What
 -- fails is not needed: that worker can do it all.
-local function prepare(plan, r, zone, req, found)
+local function prepare(self, plan, r, zone, req, found)
     local ok, done, err = pcall(prefill.run, plan,
                                 { r = r, zone = zone, request = req,
-                                  found = found, random = random })
+                                  found = found, random = random,
+                                  engine = self.engine })
 
     if not ok or not done then
         limited("prefill", log.MINUTE, WARN,
@@ -438,7 +483,7 @@ local function settle(self, r, zone, req, found, plan, form)
     tell_rank(r, zone)
 
     if plan ~= true then
-        prepare(plan, r, zone, req, found)
+        prepare(self, plan, r, zone, req, found)
     end
 end
 
@@ -532,7 +577,7 @@ function router:access(given)
             local before = now_us()
 
             gate:leave(place)
-            why = read_text(self, r, zone, given, found)
+            why = read_text(self, r, zone, req, given, form, found)
             text = false
             started = started + (now_us() - before)
 
@@ -594,7 +639,7 @@ function router:explain(given)
     found, err, none, full = lib.candidates(r, zone)
 
     if found and form and self.tokenizer then
-        why = read_text(self, r, zone, given, found)
+        why = read_text(self, r, zone, req, given, form, found)
         found, err, none, full = lib.candidates(r, zone)
     end
 

@@ -14,7 +14,7 @@
 #include <math.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1536   /* bytes of the header */
+#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1728   /* bytes of the header */
 #define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates shown */
 
 
@@ -189,6 +189,14 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
         ngx_http_kv_router_gen_str(g, "reason",
                                    ngx_http_kv_router_why_name(choice->why));
     }
+
+    /* the values of $kv_router_tokens_by and $kv_router_tokens_why */
+
+    ngx_http_kv_router_gen_str(g, "tokens_by",
+                               ngx_http_kv_router_rung_name(ctx->rung));
+    ngx_http_kv_router_gen_str(g, "tokens_why", ctx->rung_why
+                               ? ngx_http_kv_router_why_name(ctx->rung_why)
+                               : "");
 
     ngx_http_kv_router_gen_key(g, "chosen");
 
@@ -521,6 +529,7 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     u_char                          *p, *start, *last;
     uint32_t                         i, n, shown[NGX_HTTP_KV_ROUTER_SHOW_TOP];
     ngx_str_t                        why, value;
+    kvr_trust_view_t                 trust;
     ngx_http_kv_router_candidate_t  *c;
 
     start = ngx_pnalloc(r->pool, NGX_HTTP_KV_ROUTER_SHOW_MAX);
@@ -547,9 +556,23 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                                     ctx->policy.len);
     p = ngx_slprintf(p, last, ",\"reason\":");
     p = ngx_http_kv_router_show_str(p, p + 130, why.data, why.len);
-    p = ngx_slprintf(p, last, ",\"confidence\":\"%s\",\"cost\":",
+    p = ngx_slprintf(p, last, ",\"tokens_by\":\"%s\",\"confidence\":\"%s\","
+                     "\"cost\":", ngx_http_kv_router_rung_name(ctx->rung),
                      kvr_confidence_name(c->confidence));
     p = ngx_http_kv_router_show_cost(p, last, ctx, c);
+
+    if (ctx->hashes) {
+        ngx_http_kv_router_echo_trust(ctx->zone,
+                                      kvr_router_holder_worker(
+                                          &ctx->zone->router, c->holder),
+                                      c->generation, ctx->route, &trust);
+
+        p = ngx_slprintf(p, last, ",\"route\":\"%s\",\"trust\":\"%s\","
+                         "\"echoes\":[%uL,%uL]", kvr_route_name(ctx->route),
+                         kvr_trust_name(trust.state), trust.full,
+                         trust.parted);
+    }
+
     p = ngx_slprintf(p, last, ",\"overlap\":%uD,\"best\":%uD,\"blocks\":%uD,"
                      "\"candidates\":%uD,\"top\":[",
                      c->device, ctx->match.best, ctx->match.prompt_blocks,

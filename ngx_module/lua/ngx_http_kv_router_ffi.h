@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   15
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   16
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -54,13 +54,30 @@
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path that is not known */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
                                                cached blocks can't be told */
+#define NGX_HTTP_KV_ROUTER_BUDGET        14 /* no token ids in time */
+#define NGX_HTTP_KV_ROUTER_BUSY          15 /* as many questions to engines as
+                                               there may be */
+#define NGX_HTTP_KV_ROUTER_REFUSED       16 /* an engine refused a question */
+#define NGX_HTTP_KV_ROUTER_NO_RUNG       17 /* no engine can be asked */
+
 #define NGX_HTTP_KV_ROUTER_ENCODED       18 /* a body with a
                                                Content-Encoding */
-#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path of which engines cache
-                                               nothing */
+#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path whose requests have no
+                                               prompt that is looked for */
 #define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
                                                GET */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* that nobody serves: refused */
+#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
+                                               refused */
+
+/*
+ * Where the token ids of a prompt came from; also the index of the counter in
+ * the status page.
+ */
+
+#define NGX_HTTP_KV_ROUTER_BY_LOAD       0  /* there are none */
+#define NGX_HTTP_KV_ROUTER_BY_IDS        1  /* the body */
+#define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
+#define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
 
 
 /*
@@ -190,11 +207,13 @@ double ngx_http_kv_router_ffi_now_us(void);
 /* ---- the request path --------------------------------------------------- */
 
 /*
- * access: reads the request's body into memory or a file, as nginx does for
- * its proxies.  NGX_OK: the body is there.  NGX_AGAIN (-2): it is still to
- * come, and the next function must be called at once.  A number from 300 on:
- * the status that the request must be ended with.  If the client leaves while
- * the body is read, nginx ends the request.
+ * access: reads a body without a length of HTTP/2 or newer into memory or a
+ * file, as nginx does for its proxies: newer Lua modules refuse such a body.
+ * NGX_DECLINED: the body is of another kind, and ngx.req.read_body() must read
+ * it, which takes 2 microseconds less.  NGX_OK: the body is there.  NGX_AGAIN
+ * (-2): it is still to come, and the next function must be called at once.  A
+ * number from 300 on: the status that the request must be ended with.  If the
+ * client leaves while the body is read, nginx ends the request.
  */
 int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
 
@@ -246,13 +265,22 @@ int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
 
 /*
+ * access, after the above: where its token ids came from (…_BY_LOAD, …), and
+ * why not from anything better: NGX_HTTP_KV_ROUTER_…, 0: nothing is better.
+ * By itself a body with ids is …_BY_IDS, and anything else …_BY_LOAD.
+ */
+void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
+    uint32_t rung, uint32_t why);
+
+/*
  * access, after the above: the body of a question to an engine for the token
  * ids of the request's text.  ask: kvr_ask_t; engine: kvr_engine_kind_t, 0:
  * unknown.  *path is static; *body belongs to the request, is not terminated,
  * and is good until the next call for this request.
  *
- * NGX_DECLINED: there is nothing to ask in this way; *field, if not NULL, names
- * the field of the body for which not.  NGX_ERROR: no memory, or no body.
+ * NGX_DECLINED: there is nothing to ask in this way; if *field is not NULL, it
+ * names the field of the body which is the reason.  NGX_ERROR: no memory, or
+ * no body.
  */
 int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
     uint32_t ask, uint32_t engine, const char **path, const char **body,
@@ -377,6 +405,47 @@ typedef struct {
 
 int ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_outcome_t *out);
+
+
+/* ---- engines ------------------------------------------------------------ */
+
+/* How the engines of a zone are talked to; strings belong to the zone. */
+typedef struct {
+    const char *headers;            /* lines, each with its CRLF */
+    size_t      headers_len;
+    const char *name;               /* in their certificates */
+    size_t      name_len;
+    uint32_t    tls;                /* 1: by TLS */
+    uint32_t    verify;             /* 1: certificates are verified */
+} ngx_http_kv_router_engine_t;
+
+void ngx_http_kv_router_ffi_engine(void *zone,
+    ngx_http_kv_router_engine_t *out);
+
+/*
+ * init, init_worker, or any: from now on the engines of the zone of that name
+ * are probed.  automatic: 1: the router asks whatever they have.  Before the
+ * processes are made the name is kept for them; 64 names at most.
+ */
+void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
+    int automatic);
+
+/* The bits KVR_RUNG_… of a candidate's worker; 0: it was not probed yet. */
+uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
+    uint32_t generation);
+
+/* An engine refused a question: the worker is probed again soon. */
+void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
+
+/*
+ * Counts what became of a text: 0: a question to an engine; 1: the question
+ * failed; 2: the answer was kept; 3: the same question was being asked.
+ */
+void ngx_http_kv_router_ffi_question(void *zone, uint32_t what);
+
+/* XXH3-128 of a text, with a seed of this process. */
+void ngx_http_kv_router_ffi_digest(const u_char *text, size_t len,
+    uint64_t *out);
 
 
 /* ---- policies ----------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #define NGX_HTTP_KV_ROUTER_IN_A_ROW       1000  /* checks */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN  100   /* ms */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX  3600000
+#define NGX_HTTP_KV_ROUTER_HEADERS_MAX    4096  /* bytes of all lines */
 
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
@@ -21,6 +22,7 @@ static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
     void *field);
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
     ngx_str_t *value, kvr_worker_conf_t *w);
+static ngx_uint_t ngx_http_kv_router_header_name(ngx_str_t *name);
 static ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
     ngx_command_t *cmd);
 
@@ -131,6 +133,21 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_scrape_params[] = {
     { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
       at(scrape.timeout), NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN,
       NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX, NULL, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_tls_params[] = {
+
+    { ngx_string("ssl_verify"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(engine_tls.verify), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_trusted_certificate"), NGX_HTTP_KV_ROUTER_STR,
+      at(engine_tls.trusted_certificate), 0, 0, NULL, 0 },
+
+    { ngx_string("ssl_name"), NGX_HTTP_KV_ROUTER_STR,
+      at(engine_tls.name), 0, 0, NULL, 0 },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
@@ -381,6 +398,144 @@ ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->health.params.checked = (zone->health.check.len != 0);
 
     return NGX_CONF_OK;
+}
+
+
+/*
+ * A worker is known by its address, for which certificates are seldom issued
+ * and which the Lua module can't verify: verifying needs the name.
+ */
+
+char *
+ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->engine_tls.ssl) {
+        return "is duplicate";
+    }
+
+    zone->engine_tls.verify = 1;
+
+    if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_tls_params, zone,
+                                  NULL)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (zone->engine_tls.verify && zone->engine_tls.name.len == 0) {
+        return "needs \"ssl_name\", the name in the engines' certificates, or "
+               "\"ssl_verify=off\"";
+    }
+
+    return ngx_http_kv_router_tls_conf(cf, &zone->engine_tls,
+                                       "kv_router_engine_tls");
+}
+
+
+/* Messages do not show the value, which may be a secret. */
+
+char *
+ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    u_char                     *p;
+    size_t                      len;
+    ngx_str_t                  *value, *lines;
+    ngx_uint_t                  i;
+    ngx_http_kv_router_zone_t  *zone;
+
+    value = cf->args->elts;
+
+    zone = ngx_http_kv_router_conf_zone(cf, cmd);
+    if (zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (!ngx_http_kv_router_header_name(&value[2])) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid name \"%V\" of a header for engines, it "
+                           "must be letters, digits and \"-\", and none of "
+                           "the headers that the router sets itself",
+                           &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 0; i < value[3].len; i++) {
+        if (value[3].data[i] < ' ' || value[3].data[i] == 0x7f) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid value of the header \"%V\" for "
+                               "engines, it must have no control characters",
+                               &value[2]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    lines = &zone->engine_headers;
+    len = lines->len + value[2].len + value[3].len + sizeof(": " CRLF) - 1;
+
+    if (len > NGX_HTTP_KV_ROUTER_HEADERS_MAX) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "too long headers for the engines of zone \"%V\", "
+                           "all of them must have %d bytes at most",
+                           &zone->name, NGX_HTTP_KV_ROUTER_HEADERS_MAX);
+        return NGX_CONF_ERROR;
+    }
+
+    p = ngx_pnalloc(cf->pool, len);
+    if (p == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_sprintf(p, "%V%V: %V" CRLF, lines, &value[2], &value[3]);
+
+    lines->data = p;
+    lines->len = len;
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_header_name(ngx_str_t *name)
+{
+    u_char      c;
+    ngx_str_t  *own;
+    ngx_uint_t  i;
+
+    static ngx_str_t  owns[] = {
+        ngx_string("Host"),
+        ngx_string("Connection"),
+        ngx_string("Content-Type"),
+        ngx_string("Content-Length"),
+        ngx_string("Transfer-Encoding"),
+        ngx_null_string
+    };
+
+    for (i = 0; i < name->len; i++) {
+
+        c = ngx_tolower(name->data[i]);
+
+        if ((c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-') {
+            return 0;
+        }
+    }
+
+    for (own = owns; own->len; own++) {
+        if (own->len == name->len
+            && ngx_strncasecmp(own->data, name->data, name->len) == 0)
+        {
+            return 0;
+        }
+    }
+
+    return name->len != 0;
 }
 
 

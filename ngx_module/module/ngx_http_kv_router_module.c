@@ -68,6 +68,20 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_engine_header"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE3,
+      ngx_http_kv_router_engine_header,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_engine_tls"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_engine_tls,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_prefix_cache"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
       ngx_http_kv_router_prefix_cache,
@@ -295,6 +309,8 @@ ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 static ngx_int_t
 ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
 {
+    ngx_http_kv_router_probes_forget();
+
     return ngx_http_kv_router_add_variables(cf);
 }
 
@@ -398,7 +414,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
     if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK)
+        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -431,6 +448,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
 
     ngx_http_kv_router_judge(zone);
+    ngx_http_kv_router_echo_looks(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);
@@ -468,6 +486,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
         }
 
         ngx_http_kv_router_scraper_stop(zones[i]);
+        ngx_http_kv_router_probes_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

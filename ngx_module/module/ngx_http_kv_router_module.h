@@ -14,8 +14,12 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
+#include <traffic/kvr_rungs.h>
+#include <wire/kvr_forms.h>
 
 #include <yajl/yajl_gen.h>
+
+#include "ngx_http_kv_router_tls.h"
 
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
@@ -59,13 +63,7 @@ typedef struct {
 
     ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
 
-    void                           *ssl;       /* ngx_ssl_t; NULL: no server
-                                                  has TLS */
-    ngx_flag_t                      ssl_verify;
-    ngx_str_t                       ssl_trusted_certificate;
-    ngx_str_t                       ssl_name;  /* "": the URL's host */
-    ngx_str_t                       ssl_certificate;    /* "": none */
-    ngx_str_t                       ssl_certificate_key;
+    ngx_http_kv_router_tls_t        tls;       /* of the servers with TLS */
 } ngx_http_kv_router_redis_conf_t;
 
 
@@ -112,6 +110,7 @@ typedef struct {
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
     kvr_inflight_t                 *inflight;  /* this process's; NULL before
                                                   its first request */
+    kvr_echoes_t                   *echoes;    /* the same */
     struct {
         ngx_str_t                   uri;
         ngx_msec_t                  interval;  /* 0: no engine is asked */
@@ -119,6 +118,11 @@ typedef struct {
     } scrape;
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+
+    ngx_str_t                       engine_headers; /* lines, each with its
+                                                       CRLF */
+    ngx_http_kv_router_tls_t        engine_tls;
+    struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
@@ -135,7 +139,8 @@ typedef struct {
  * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
-#define NGX_HTTP_KV_ROUTER_REASONS  24
+#define NGX_HTTP_KV_ROUTER_REASONS  32
+#define NGX_HTTP_KV_ROUTER_RUNGS    4
 
 /* a worker that is asked for its load, by whichever process comes first */
 
@@ -148,12 +153,22 @@ typedef struct {
 typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    requests;      /* routed */
     ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
+    ngx_atomic_t                    by_rung[NGX_HTTP_KV_ROUTER_RUNGS];
+    ngx_atomic_t                    questions;     /* to engines */
+    ngx_atomic_t                    questions_failed;
+    ngx_atomic_t                    questions_kept;    /* answered before */
+    ngx_atomic_t                    questions_joined;  /* asked just then */
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
     ngx_atomic_t                    unshared;      /* the table of prompts in
                                                       flight was full */
     ngx_atomic_t                    decide_us;     /* sum */
+    ngx_atomic_t                    echoes;        /* kept for a look */
+    ngx_atomic_t                    echoes_void;   /* proved nothing */
+    ngx_atomic_t                    echoes_dropped;
+                                                   /* not kept: no room */
+    ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;
@@ -177,10 +192,16 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
 
     kvr_usage_t                    *usage;         /* of each worker */
+    kvr_trust_t                    *trust;         /* of each worker */
     kvr_report_t                   *reports;       /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;
     ngx_atomic_t                    scrapes_failed;
+    kvr_rungs_t                    *rungs;         /* of each worker */
+    ngx_atomic_t                    engines_learned;   /* kinds, by probes */
+    ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
+    ngx_atomic_t                    probes;
+    ngx_atomic_t                    probes_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
 
@@ -244,6 +265,10 @@ char *ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
@@ -295,6 +320,18 @@ ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
 void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
 
 
+/*
+ * probes: what engines can be asked for.  forget: a configuration begins, no
+ * zone is named any more.  start: this process probes the zone, if it is
+ * named.
+ */
+
+void ngx_http_kv_router_probes_forget(void);
+ngx_int_t ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone);
+
+
 /* location handlers */
 
 ngx_int_t ngx_http_kv_router_api_handler(ngx_http_request_t *r);
@@ -314,6 +351,10 @@ void ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone,
 /* NGX_HTTP_KV_ROUTER_BY_POLICY … of the FFI in a word; NULL: no such */
 
 const char *ngx_http_kv_router_why_name(ngx_uint_t why);
+
+/* NGX_HTTP_KV_ROUTER_BY_LOAD … of the FFI in a word */
+
+const char *ngx_http_kv_router_rung_name(ngx_uint_t rung);
 
 
 extern ngx_module_t  ngx_http_kv_router_module;

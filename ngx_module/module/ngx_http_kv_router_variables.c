@@ -21,6 +21,8 @@ typedef enum {
     ngx_http_kv_router_var_cached,
     ngx_http_kv_router_var_confidence,
     ngx_http_kv_router_var_reason,
+    ngx_http_kv_router_var_tokens_by,
+    ngx_http_kv_router_var_tokens_why,
     ngx_http_kv_router_var_time,
     ngx_http_kv_router_var_hashes
 } ngx_http_kv_router_var_e;
@@ -68,6 +70,12 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
 
     { ngx_string("kv_router_reason"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_reason, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_tokens_by"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_tokens_by, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_tokens_why"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_tokens_why, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("kv_router_time"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_time, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -117,7 +125,8 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
     }
 
     if ((data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
-        || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0))
+        || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0)
+        || (data == ngx_http_kv_router_var_tokens_why && ctx->rung_why == 0))
     {
         v->not_found = 1;
         return NGX_OK;
@@ -187,6 +196,16 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
             s.len = ngx_strlen(s.data);
         }
 
+        break;
+
+    case ngx_http_kv_router_var_tokens_by:
+        s.data = (u_char *) ngx_http_kv_router_rung_name(ctx->rung);
+        s.len = ngx_strlen(s.data);
+        break;
+
+    case ngx_http_kv_router_var_tokens_why:
+        s.data = (u_char *) ngx_http_kv_router_why_name(ctx->rung_why);
+        s.len = ngx_strlen(s.data);
         break;
 
     default: /* ngx_http_kv_router_var_time */

@@ -51,6 +51,8 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
         sh->usage = ngx_slab_calloc(shpool,
                                     sh->nworkers * sizeof(kvr_usage_t));
+        sh->trust = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_trust_t));
         sh->reports = ngx_slab_calloc(shpool,
                                       sh->nholders * sizeof(kvr_report_t));
 
@@ -58,7 +60,12 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
                                     sh->nworkers
                                     * sizeof(ngx_http_kv_router_turn_t));
 
-        if (sh->usage == NULL || sh->reports == NULL || sh->turns == NULL) {
+        sh->rungs = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_rungs_t));
+
+        if (sh->usage == NULL || sh->trust == NULL || sh->reports == NULL
+            || sh->turns == NULL || sh->rungs == NULL)
+        {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "
                           "max_workers", &zone->name);
@@ -113,6 +120,7 @@ ngx_http_kv_router_zone_cleanup(void *data)
 
     kvr_router_detach(&zone->router);
     kvr_inflight_destroy(zone->inflight);
+    kvr_echoes_destroy(zone->echoes);
 }
 
 

@@ -211,8 +211,8 @@ ngx_http_kv_router_check_start(ngx_http_kv_router_checks_t *checks,
                    "at \"%V\"", &zone->name, &h->id, &zone->health.check,
                    &h->address);
 
-    switch (ngx_http_kv_router_client_get(&check->client, &h->address,
-                                          &zone->health.check,
+    switch (ngx_http_kv_router_client_ask(&check->client, zone, &h->address,
+                                          &zone->health.check, NULL,
                                           zone->health.timeout,
                                           NGX_HTTP_KV_ROUTER_CHECK_MAX,
                                           &checks->log,

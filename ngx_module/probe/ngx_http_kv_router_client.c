@@ -16,6 +16,7 @@ struct ngx_http_kv_router_client_s {
     ngx_pool_t                     *pool;      /* the client is in it */
     ngx_peer_connection_t           peer;
     ngx_log_t                      *log;
+    ngx_http_kv_router_tls_t       *tls;       /* NULL: none */
     ngx_str_t                       request;
     size_t                          sent;
     u_char                         *buf;
@@ -28,8 +29,13 @@ struct ngx_http_kv_router_client_s {
 
 
 static ngx_int_t ngx_http_kv_router_client_connect(
-    ngx_http_kv_router_client_t *client, ngx_str_t *address, ngx_str_t *uri,
+    ngx_http_kv_router_client_t *client, ngx_str_t *address,
     const char **why);
+static ngx_int_t ngx_http_kv_router_client_write_request(
+    ngx_http_kv_router_client_t *client, ngx_str_t *host, ngx_str_t *uri,
+    ngx_str_t *headers, ngx_str_t *body);
+static void ngx_http_kv_router_client_connected(ngx_event_t *ev);
+static void ngx_http_kv_router_client_secured(ngx_connection_t *c);
 static void ngx_http_kv_router_client_write(ngx_event_t *wev);
 static void ngx_http_kv_router_client_read(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_client_grow(
@@ -39,12 +45,13 @@ static void ngx_http_kv_router_client_done(ngx_http_kv_router_client_t *client,
 
 
 ngx_int_t
-ngx_http_kv_router_client_get(ngx_http_kv_router_client_t **out,
-    ngx_str_t *address, ngx_str_t *uri, ngx_msec_t timeout, size_t max,
-    ngx_log_t *log, ngx_http_kv_router_client_pt handler, void *data,
-    const char **why)
+ngx_http_kv_router_client_ask(ngx_http_kv_router_client_t **out,
+    ngx_http_kv_router_zone_t *zone, ngx_str_t *address, ngx_str_t *uri,
+    ngx_str_t *body, ngx_msec_t timeout, size_t max, ngx_log_t *log,
+    ngx_http_kv_router_client_pt handler, void *data, const char **why)
 {
     ngx_int_t                     rc;
+    ngx_str_t                     host;
     ngx_pool_t                   *pool;
     ngx_http_kv_router_client_t  *client;
 
@@ -64,11 +71,23 @@ ngx_http_kv_router_client_get(ngx_http_kv_router_client_t **out,
 
     client->pool = pool;
     client->log = log;
+    client->tls = zone->engine_tls.ssl ? &zone->engine_tls : NULL;
     client->max = max;
     client->handler = handler;
     client->data = data;
 
-    rc = ngx_http_kv_router_client_connect(client, address, uri, why);
+    ngx_str_set(&host, "localhost");
+
+    if (ngx_strncmp(address->data, "unix:", 5) != 0) {
+        host = *address;
+    }
+
+    rc = ngx_http_kv_router_client_write_request(client, &host, uri,
+                                                 &zone->engine_headers, body);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_kv_router_client_connect(client, address, why);
+    }
 
     if (rc != NGX_OK) {
         ngx_http_kv_router_client_cancel(client);
@@ -87,6 +106,7 @@ void
 ngx_http_kv_router_client_cancel(ngx_http_kv_router_client_t *client)
 {
     if (client->peer.connection) {
+        ngx_http_kv_router_tls_close(client->peer.connection);
         ngx_close_connection(client->peer.connection);
     }
 
@@ -100,12 +120,10 @@ ngx_http_kv_router_client_cancel(ngx_http_kv_router_client_t *client)
 
 static ngx_int_t
 ngx_http_kv_router_client_connect(ngx_http_kv_router_client_t *client,
-    ngx_str_t *address, ngx_str_t *uri, const char **why)
+    ngx_str_t *address, const char **why)
 {
-    u_char            *p;
     ngx_int_t          rc;
     ngx_url_t          u;
-    ngx_str_t          host;
     ngx_connection_t  *c;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
@@ -116,27 +134,6 @@ ngx_http_kv_router_client_connect(ngx_http_kv_router_client_t *client,
         *why = "the address is no IP address with a port";
         return NGX_ERROR;
     }
-
-    ngx_str_set(&host, "localhost");
-
-    if (u.family != AF_UNIX) {
-        host = *address;
-    }
-
-    p = ngx_pnalloc(client->pool, sizeof("GET  HTTP/1.1" CRLF "Host: " CRLF
-                                         "User-Agent: nginx-kv-router" CRLF
-                                         "Connection: close" CRLF CRLF)
-                                  + uri->len + host.len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    client->request.data = p;
-    client->request.len = ngx_sprintf(p, "GET %V HTTP/1.1" CRLF "Host: %V" CRLF
-                                      "User-Agent: nginx-kv-router" CRLF
-                                      "Connection: close" CRLF CRLF,
-                                      uri, &host)
-                          - p;
 
     client->peer.sockaddr = u.addrs[0].sockaddr;
     client->peer.socklen = u.addrs[0].socklen;
@@ -160,8 +157,10 @@ ngx_http_kv_router_client_connect(ngx_http_kv_router_client_t *client,
     c->log = client->log;
     c->read->log = c->log;
     c->write->log = c->log;
-    c->read->handler = ngx_http_kv_router_client_read;
-    c->write->handler = ngx_http_kv_router_client_write;
+    c->read->handler = client->tls ? ngx_http_kv_router_client_connected
+                                   : ngx_http_kv_router_client_read;
+    c->write->handler = client->tls ? ngx_http_kv_router_client_connected
+                                    : ngx_http_kv_router_client_write;
     c->read->cancelable = 1;
 
     if (rc == NGX_OK) {
@@ -169,6 +168,123 @@ ngx_http_kv_router_client_connect(ngx_http_kv_router_client_t *client,
     }
 
     return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_client_write_request(ngx_http_kv_router_client_t *client,
+    ngx_str_t *host, ngx_str_t *uri, ngx_str_t *headers, ngx_str_t *body)
+{
+    u_char  *p;
+    size_t   len;
+
+    static char  get[] = "GET %V HTTP/1.1" CRLF "Host: %V" CRLF
+                         "User-Agent: nginx-kv-router" CRLF
+                         "Connection: close" CRLF "%V" CRLF;
+    static char  post[] = "POST %V HTTP/1.1" CRLF "Host: %V" CRLF
+                          "User-Agent: nginx-kv-router" CRLF
+                          "Connection: close" CRLF "%V"
+                          "Content-Type: application/json" CRLF
+                          "Content-Length: %uz" CRLF CRLF "%V";
+
+    len = sizeof(post) + NGX_SIZE_T_LEN + uri->len + host->len + headers->len
+          + (body ? body->len : 0);
+
+    p = ngx_pnalloc(client->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    client->request.data = p;
+
+    if (body) {
+        p = ngx_sprintf(p, post, uri, host, headers, body->len, body);
+    } else {
+        p = ngx_sprintf(p, get, uri, host, headers);
+    }
+
+    client->request.len = p - client->request.data;
+
+    return NGX_OK;
+}
+
+
+/* The first event of a connection with TLS, or its timer. */
+
+static void
+ngx_http_kv_router_client_connected(ngx_event_t *ev)
+{
+    int                           err;
+    socklen_t                     len;
+    ngx_connection_t             *c;
+    ngx_http_kv_router_client_t  *client;
+
+    c = ev->data;
+    client = c->data;
+
+    if (c->close) {
+        ngx_http_kv_router_client_done(client, NULL, NULL);
+        return;
+    }
+
+    if (ev->timedout) {
+        ngx_http_kv_router_client_done(client, NULL, "timeout");
+        return;
+    }
+
+    err = 0;
+    len = sizeof(int);
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, (void *) &err, &len) == -1
+        || err
+        || ngx_http_kv_router_tls_begin(client->tls, c,
+                                        client->tls->name.len
+                                        ? &client->tls->name : NULL)
+           != NGX_OK)
+    {
+        ngx_http_kv_router_client_done(client, NULL, "no connection");
+        return;
+    }
+
+    if (ngx_http_kv_router_tls_handshake(c, ngx_http_kv_router_client_secured)
+        != NGX_AGAIN)
+    {
+        ngx_http_kv_router_client_secured(c);
+    }
+}
+
+
+static void
+ngx_http_kv_router_client_secured(ngx_connection_t *c)
+{
+    ngx_int_t                     rc;
+    ngx_str_t                     detail;
+    ngx_http_kv_router_client_t  *client;
+
+    client = c->data;
+
+    if (!ngx_http_kv_router_tls_done(c)) {
+        ngx_http_kv_router_client_done(client, NULL, c->read->timedout
+                                                     ? "timeout"
+                                                     : "SSL handshake failed");
+        return;
+    }
+
+    rc = ngx_http_kv_router_tls_check(client->tls, c, &client->tls->name, 0,
+                                      &detail);
+
+    if (rc != NGX_OK) {
+        ngx_http_kv_router_client_done(client, NULL, rc == NGX_DECLINED
+                                       ? "its certificate does not match "
+                                         "ssl_name"
+                                       : "its certificate can't be verified");
+        return;
+    }
+
+    c->read->handler = ngx_http_kv_router_client_read;
+    c->write->handler = ngx_http_kv_router_client_write;
+
+    ngx_post_event(c->write, &ngx_posted_events);
 }
 
 

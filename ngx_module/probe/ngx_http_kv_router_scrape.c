@@ -255,8 +255,9 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
                  - zone->scrape.interval / 10
                  + ngx_random() % (zone->scrape.interval / 5 + 1);
 
-    if (ngx_http_kv_router_client_get(&s->client, &h->address,
-                                      &zone->scrape.uri, zone->scrape.timeout,
+    if (ngx_http_kv_router_client_ask(&s->client, zone, &h->address,
+                                      &zone->scrape.uri, NULL,
+                                      zone->scrape.timeout,
                                       NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
                                       &scraper->log,
                                       ngx_http_kv_router_scrape_done, s, &why)
@@ -385,6 +386,7 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
     } else {
         (void) kvr_health_returned(kvr_router_health(&zone->router, number),
                                    generation, ngx_current_msec);
+        kvr_rungs_doubt(&zone->sh->rungs[number], ngx_current_msec);
 
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" reports its load",

@@ -181,9 +181,5 @@ char *ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
 ngx_int_t ngx_http_kv_router_redis_mask(ngx_pool_t *pool, ngx_str_t *value,
     ngx_str_t *masked);
 
-/* makes rcf->ssl; NGX_CONF_OK, or it was logged */
-char *ngx_http_kv_router_redis_ssl_conf(ngx_conf_t *cf,
-    ngx_http_kv_router_redis_conf_t *rcf);
-
 
 #endif /* _NGX_HTTP_KV_ROUTER_REDIS_H_INCLUDED_ */

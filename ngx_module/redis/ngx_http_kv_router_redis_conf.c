@@ -28,19 +28,19 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_redis_params[] = {
       at(replay), 0, 0, NULL, 0 },
 
     { ngx_string("ssl_verify"), NGX_HTTP_KV_ROUTER_FLAG,
-      at(ssl_verify), 0, 0, NULL, 0 },
+      at(tls.verify), 0, 0, NULL, 0 },
 
     { ngx_string("ssl_trusted_certificate"), NGX_HTTP_KV_ROUTER_STR,
-      at(ssl_trusted_certificate), 0, 0, NULL, 0 },
+      at(tls.trusted_certificate), 0, 0, NULL, 0 },
 
     { ngx_string("ssl_name"), NGX_HTTP_KV_ROUTER_STR,
-      at(ssl_name), 0, 0, NULL, 0 },
+      at(tls.name), 0, 0, NULL, 0 },
 
     { ngx_string("ssl_certificate"), NGX_HTTP_KV_ROUTER_STR,
-      at(ssl_certificate), 0, 0, NULL, 0 },
+      at(tls.certificate), 0, 0, NULL, 0 },
 
     { ngx_string("ssl_certificate_key"), NGX_HTTP_KV_ROUTER_STR,
-      at(ssl_certificate_key), 0, 0, NULL, 0 },
+      at(tls.certificate_key), 0, 0, NULL, 0 },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
@@ -72,7 +72,7 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
     ngx_str_set(&rcf->channel, KVR_CHANNEL "*");
     ngx_str_set(&rcf->prefix, KVR_CHANNEL);
     rcf->replay = 1;
-    rcf->ssl_verify = 1;
+    rcf->tls.verify = 1;
     rcf->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     ssl = 0;
@@ -133,14 +133,15 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         return NGX_CONF_ERROR;
     }
 
-    if ((rcf->ssl_certificate.len == 0) != (rcf->ssl_certificate_key.len == 0))
+    if ((rcf->tls.certificate.len == 0)
+        != (rcf->tls.certificate_key.len == 0))
     {
         return "needs both of \"ssl_certificate\" and "
                "\"ssl_certificate_key\", or none";
     }
 
     if (ssl) {
-        rv = ngx_http_kv_router_redis_ssl_conf(cf, rcf);
+        rv = ngx_http_kv_router_tls_conf(cf, &rcf->tls, "rediss://");
         if (rv != NGX_CONF_OK) {
             return rv;
         }

@@ -2,8 +2,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The request's body is read by nginx, while the Lua coroutine waits on a
- * semaphore, and is scanned once: prompt and fields come from the same tape.
+ * The request's body is scanned once: prompt and fields come from the same
+ * tape.  A body which the Lua module does not read is read by nginx, while the
+ * Lua coroutine waits on a semaphore.
  */
 
 
@@ -48,6 +49,12 @@ int
 ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r)
 {
     ngx_int_t  rc;
+
+    if (r->http_version < NGX_HTTP_VERSION_20
+        || r->headers_in.content_length_n >= 0)
+    {
+        return NGX_DECLINED;
+    }
 
     /* as Lua's ngx.req functions expect a body */
 

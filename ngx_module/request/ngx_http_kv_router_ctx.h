@@ -58,10 +58,11 @@ typedef struct {
     ngx_http_kv_router_body_t       body;
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
+    uint32_t                        route;         /* of kvr_route.h */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;
-    ngx_str_t                       adapter;       /* that the model names */
+    ngx_str_t                       adapter;       /* named by the model */
     uint64_t                        seed;          /* of the hashes */
     kvr_prompt_cut_t                cut;           /* for tokens from Lua */
     uint32_t                        sequences;     /* for the load: of all
@@ -98,6 +99,10 @@ typedef struct {
     ngx_str_t                       policy;
     ngx_str_t                       reason;
     ngx_uint_t                      why;
+    uint32_t                        rung;          /* where the token ids came
+                                                      from */
+    uint32_t                        rung_why;      /* why from nothing better;
+                                                      0: nothing is */
     double                          us;            /* spent deciding */
     double                          decided_us;    /* when */
     double                          first_byte_us; /* when; 0: not yet */

@@ -25,7 +25,10 @@ ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
     uint32_t                     version;
     ngx_http_kv_router_fleet_t  *fleet;
 
-    version = kvr_router_version(&zone->router);
+    /* changes with either of the two */
+
+    version = kvr_router_version(&zone->router)
+              + (uint32_t) zone->sh->engines_learned;
 
     if (zone->fleet == NULL || zone->fleet->version != version) {
 
@@ -115,10 +118,11 @@ static ngx_int_t
 ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone, uint32_t slot)
 {
-    uint32_t                      rank, id, flags, generation;
+    uint32_t                      rank, id, flags, generation, engine;
     kvr_rc_t                      rc;
     ngx_str_t                     name, address, model, lora;
     kvr_router_t                 *k;
+    kvr_rungs_found_t             found;
     kvr_worker_conf_t             conf;
     ngx_http_kv_router_holder_t  *h;
 
@@ -151,6 +155,16 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         return NGX_ERROR;
     }
 
+    /* nobody said what engine it is: the probe may have found it */
+
+    engine = conf.engine;
+
+    if (engine == KVR_ENGINE_UNKNOWN
+        && kvr_rungs_read(&zone->sh->rungs[slot], generation, &found))
+    {
+        engine = found.engine;
+    }
+
     for (rank = 0; rank < conf.ranks; rank++) {
 
         if (fleet->n == fleet->size) {
@@ -173,7 +187,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->rank = rank;
         h->role = conf.role;
         h->max_active = conf.max_active;
-        h->engine = conf.engine;
+        h->engine = engine;
         h->weight = conf.weight / 1000.0;
         h->id = name;
         h->address = address;

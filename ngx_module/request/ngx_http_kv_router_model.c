@@ -175,17 +175,23 @@ ngx_uint_t
 ngx_http_kv_router_serves(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h)
 {
-    ngx_str_t  model;
-
-    if (ctx->adapter.len && h->lora.len) {
-        return ngx_http_kv_router_has_adapter(h, &ctx->adapter);
-    }
+    ngx_str_t   model;
+    ngx_uint_t  loaded;
 
     model.data = (u_char *) ctx->prompt.model;
     model.len = ctx->prompt.model_len;
 
-    return model.data == NULL || h->model.len == 0
-           || ngx_http_kv_router_same(&h->model, &model);
+    loaded = h->lora.len == 0 || ctx->adapter.len == 0
+             || ngx_http_kv_router_has_adapter(h, &ctx->adapter);
+
+    if (ctx->adapter.len && h->lora.len
+        && ngx_http_kv_router_same(&ctx->adapter, &model))
+    {
+        return loaded;
+    }
+
+    return loaded && (model.data == NULL || h->model.len == 0
+                      || ngx_http_kv_router_same(&h->model, &model));
 }
 
 

@@ -10,6 +10,8 @@
 
 #include "ngx_http_kv_router_route.h"
 
+#include <wire/kvr_route.h>
+
 
 static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
@@ -145,13 +147,15 @@ ngx_http_kv_router_encoded(ngx_http_request_t *r)
         for (i = 0; i < part->nelts; i++) {
 
             if (header[i].key.len == sizeof("Content-Encoding") - 1
-                && ngx_strcasecmp(header[i].lowcase_key,
-                                  (u_char *) "content-encoding")
+                && ngx_strncasecmp(header[i].key.data,
+                                   (u_char *) "Content-Encoding",
+                                   header[i].key.len)
                    == 0
                 && header[i].value.len
                 && (header[i].value.len != sizeof("identity") - 1
-                    || ngx_strcasecmp(header[i].value.data,
-                                      (u_char *) "identity")
+                    || ngx_strncasecmp(header[i].value.data,
+                                       (u_char *) "identity",
+                                       header[i].value.len)
                        != 0))
             {
                 return 1;
@@ -372,6 +376,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
         kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
 
+        ctx->route = kvr_route(ctx->form, false);
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
@@ -379,6 +384,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         ctx->form = ngx_http_kv_router_form(r, ctx, names);
 
         why = ngx_http_kv_router_search(r, ctx, &body);
+        ctx->route = kvr_route(ctx->form, true);
         tokens = body.tokens;
         ntokens = body.ntokens;
 
@@ -387,6 +393,10 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
                        kvr_form_name(ctx->form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
+
+        ctx->rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                        : NGX_HTTP_KV_ROUTER_BY_IDS;
+        ctx->rung_why = why;
 
         if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
             *err = "no memory";

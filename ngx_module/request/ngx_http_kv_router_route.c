@@ -216,6 +216,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     sh = ctx->zone->sh;
 
     (void) ngx_atomic_fetch_add(&sh->requests, 1);
+    (void) ngx_atomic_fetch_add(&sh->by_rung[ctx->rung], 1);
     (void) ngx_atomic_fetch_add(&sh->prompt_blocks, ctx->match.prompt_blocks);
     (void) ngx_atomic_fetch_add(&sh->overlap_blocks,
                                 ctx->chosen->device - ctx->chosen->predicted);
@@ -568,6 +569,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                            (uint64_t) (ctx->first_byte_us - ctx->decided_us));
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
+                ngx_http_kv_router_echo(ctx);
                 ngx_http_kv_router_prefill_ended(ctx,
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }

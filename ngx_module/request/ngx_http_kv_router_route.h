@@ -163,6 +163,20 @@ const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
 /* usage: by the timer of each process: does what was predicted come true? */
 void ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone);
 
+/* echo: an answer's first byte has come */
+void ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx);
+
+/* echo: by the timer of each process: the looks that are due */
+void ngx_http_kv_router_echo_looks(ngx_http_kv_router_zone_t *zone);
+
+/* echo: the likely causes of a mismatch, as a question */
+const char *ngx_http_kv_router_echo_causes(void);
+
+/* echo: the trust in a generation of the worker with this number */
+void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
+    uint32_t number, uint32_t generation, uint32_t route,
+    kvr_trust_view_t *view);
+
 /* copies into a string of the pool's */
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);

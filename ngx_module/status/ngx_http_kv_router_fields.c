@@ -124,11 +124,40 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_question_fields[] = {
+    counter(questions, "asked", "questions_total",
+            "Questions to engines for the token ids of a text."),
+    counter(questions_failed, "failed", "questions_failed_total",
+            "Of these, questions without token ids in time."),
+    counter(questions_kept, "kept", "questions_kept_total",
+            "Texts whose token ids were kept from an earlier question."),
+    counter(questions_joined, "joined", "questions_joined_total",
+            "Texts that waited for the same question of another request."),
+    counter(probes, "probes", "probes_total",
+            "Times that an engine was probed for what it can be asked for."),
+    counter(probes_failed, "probes_failed", "probes_failed_total",
+            "Of these, times that it did not answer."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[] = {
     counter(scrapes, "scrapes", "scrapes_total",
             "Times that an engine was asked for its load."),
     counter(scrapes_failed, "failed", "scrapes_failed_total",
             "Of these, times that it could not be read."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[] = {
+    counter(echoes, "kept", "echoes_total",
+            "Answers whose blocks are looked for in the events."),
+    counter(echoes_void, "void", "echoes_void_total",
+            "Of these, answers that proved nothing."),
+    counter(echoes_dropped, "dropped", "echoes_dropped_total",
+            "Answers that were not looked at for want of room."),
+    counter(echoes_long, "long", "echoes_long_total",
+            "Answers that were not looked at, as their prompts were too "
+            "long."),
     ngx_http_kv_router_fields_end
 };
 
@@ -203,6 +232,22 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[] = {
             "Of these, tokens that the best worker had by its events."),
     counter(cached_tokens, "cached_tokens",
             "Of these, tokens that the engine said it had."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef counter
+
+
+#define counter(field, metric, help)                                         \
+    ngx_http_kv_router_counter(kvr_trust_view_t, field, #field, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_trust_fields[] = {
+    counter(full, "worker_echoes_full_total",
+            "Answers all of whose blocks the engine has stored."),
+    counter(parted, "worker_echoes_parted_total",
+            "Answers of whose blocks the engine has stored others."),
+    counter(mismatches, "token_mismatch_total",
+            "Times that the trust in a route was lost, or never came."),
     ngx_http_kv_router_fields_end
 };
 

@@ -31,6 +31,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_question_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_scrape_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
@@ -38,6 +39,8 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_trust_fields[];
 
 
 uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,

@@ -21,9 +21,13 @@ static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_causes(
     const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_page_echoes(
+    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
     ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
+    const kvr_rungs_found_t *found);
 static void ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a,
     ngx_uint_t bad, const char *word);
 static void ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a,
@@ -137,6 +141,14 @@ ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
                                      (uint64_t) sh->best_blocks * 100
                                      / blocks);
 
+    ngx_http_kv_router_answer_printf(a, "<p>token ids of the body: %uA, of "
+                                     "render: %uA, of tokenize: %uA, none: "
+                                     "%uA\n",
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_IDS],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_RENDER],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_REMOTE],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOAD]);
+
     if (ngx_http_kv_router_never_matched(zone)) {
         ngx_http_kv_router_answer_printf(a, "<p class=\"bad\">No prompt ever "
                                          "found a block: are the tokenizer, "
@@ -159,7 +171,8 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_worker_t  w;
 
     ngx_http_kv_router_answer_printf(a, "<table>\n<tr><th>worker<th>address"
-                                     "<th>role<th>health<th>confidence"
+                                     "<th>role<th>engine<th>asked by<th>health"
+                                     "<th>confidence"
                                      "<th>reason<th class=\"n\">last message"
                                      "<th class=\"n\">ranks"
                                      "<th class=\"n\">held blocks"
@@ -184,7 +197,48 @@ ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
             ngx_http_kv_router_page_causes(&w, a);
+            ngx_http_kv_router_page_echoes(&w, a);
         }
+    }
+}
+
+
+/* Shows a line for each route of a worker that had an echo. */
+
+static void
+ngx_http_kv_router_page_echoes(const ngx_http_kv_router_worker_t *w,
+    ngx_http_kv_router_answer_t *a)
+{
+    ngx_uint_t               i, bad;
+    const kvr_trust_view_t  *view;
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+
+        view = &w->trust[i];
+        bad = view->state == KVR_TRUST_MISMATCH;
+
+        if (!ngx_http_kv_router_echoed(view)) {
+            continue;
+        }
+
+        ngx_http_kv_router_answer_printf(a, "<p>");
+        ngx_http_kv_router_page_str(a, w->conf.id);
+        ngx_http_kv_router_answer_printf(a, ", route %s: <span%s>%s</span>, "
+                                         "%uL echoes full, %uL parted",
+                                         kvr_route_name(i),
+                                         bad ? " class=\"bad\"" : "",
+                                         kvr_trust_name(view->state),
+                                         view->full, view->parted);
+
+        if (view->blocks) {
+            ngx_http_kv_router_answer_printf(a, ", the last one after %uD of "
+                                             "%uD blocks", view->depth,
+                                             view->blocks);
+        }
+
+        ngx_http_kv_router_answer_printf(a, "%s%s\n", bad ? ": " : "",
+                                         bad ? ngx_http_kv_router_echo_causes()
+                                             : "");
     }
 }
 
@@ -223,6 +277,7 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_printf(a, "<td>");
     ngx_http_kv_router_page_str(a, w->conf.address);
     ngx_http_kv_router_answer_printf(a, "<td>%s", kvr_role_name(w->conf.role));
+    ngx_http_kv_router_page_rungs(a, &w->rungs);
 
     ngx_http_kv_router_page_word(a, w->health.state != KVR_HEALTH_OK
                                     && w->health.state
@@ -261,6 +316,27 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                      ? "truncated " : "",
                                      w->flags & KVR_WORKER_HYBRID
                                      ? "upper bounds" : "");
+}
+
+
+/* Shows what the probe found: the engine, and what it can be asked for. */
+
+static void
+ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
+    const kvr_rungs_found_t *found)
+{
+    if (!(found->rungs & KVR_RUNG_KNOWN)) {
+        ngx_http_kv_router_answer_printf(a, "<td><td>");
+        return;
+    }
+
+    ngx_http_kv_router_answer_printf(a, "<td>%s %s<td>%s%s",
+                                     kvr_engine_name(found->engine),
+                                     found->version,
+                                     found->rungs & KVR_RUNG_RENDER
+                                     ? "render " : "",
+                                     found->rungs & KVR_RUNG_REMOTE
+                                     ? "tokenize" : "");
 }
 
 

@@ -4,8 +4,8 @@
  */
 
 
+#include "../request/ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
-#include "../lua/ngx_http_kv_router_ffi.h"
 #include "ngx_http_kv_router_watch.h"
 
 
@@ -18,6 +18,10 @@ static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_field_t *f, yajl_gen g);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
+static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
+    yajl_gen g);
+static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
+    yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
 static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
@@ -31,10 +35,21 @@ static const char  *ngx_http_kv_router_why_names[] = {
     "tokenizer", "policy_error", "no_worker", "retry", "no_eligible",
     "overload", "unknown_form", "unknown_field",
 
+    [NGX_HTTP_KV_ROUTER_BUDGET] = "budget",
+    [NGX_HTTP_KV_ROUTER_BUSY] = "busy",
+    [NGX_HTTP_KV_ROUTER_REFUSED] = "refused",
+    [NGX_HTTP_KV_ROUTER_NO_RUNG] = "no_rung",
     [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
     [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
     [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
     [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model"
+};
+
+
+/* Indexed by NGX_HTTP_KV_ROUTER_BY_LOAD and the values after it. */
+
+static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
+    "load", "ids", "render", "remote"
 };
 
 
@@ -46,6 +61,13 @@ ngx_http_kv_router_why_name(ngx_uint_t why)
     }
 
     return ngx_http_kv_router_why_names[why];
+}
+
+
+const char *
+ngx_http_kv_router_rung_name(ngx_uint_t rung)
+{
+    return ngx_http_kv_router_rung_names[rung];
 }
 
 
@@ -68,6 +90,7 @@ ngx_int_t
 ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     ngx_http_kv_router_worker_t *w)
 {
+    uint32_t             i;
     uint64_t             now, expires;
     kvr_rc_t             rc;
     const kvr_worker_t  *s;
@@ -101,9 +124,16 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
                    &w->verdict);
 
+    for (i = 0; i < KVR_ROUTES; i++) {
+        ngx_http_kv_router_echo_trust(zone, slot, w->generation, i,
+                                      &w->trust[i]);
+    }
+
     ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
     kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
                     &w->params, now, &w->health);
+
+    (void) kvr_rungs_read(&zone->sh->rungs[slot], w->generation, &w->rungs);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
     w->reason = ngx_http_kv_router_reason(zone, s, slot);
@@ -225,6 +255,40 @@ ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c, ngx_uint_t from,
 }
 
 
+/* null: no probe of this worker has ended */
+
+static void
+ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
+{
+    ngx_uint_t   i;
+    const char  *name;
+
+    if (!(found->rungs & KVR_RUNG_KNOWN)) {
+        yajl_gen_null(g);
+        return;
+    }
+
+    yajl_gen_map_open(g);
+
+    ngx_http_kv_router_gen_str(g, "engine",
+                               kvr_engine_name(found->engine));
+    ngx_http_kv_router_gen_str(g, "version", found->version);
+
+    ngx_http_kv_router_gen_key(g, "has");
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < KVR_RUNGS_MAX; i++) {
+        if (found->rungs & (1u << i)) {
+            name = kvr_rungs_name(i);
+            yajl_gen_string(g, (u_char *) name, ngx_strlen(name));
+        }
+    }
+
+    yajl_gen_array_close(g);
+    yajl_gen_map_close(g);
+}
+
+
 void
 ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
     const char *list)
@@ -237,6 +301,47 @@ ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
 
     while (kvr_adapters_next(&list, &name, &len)) {
         yajl_gen_string(g, (u_char *) name, len);
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_echoed(const kvr_trust_view_t *view)
+{
+    return view->full || view->parted;
+}
+
+
+/* an object for each route that had an echo */
+
+static void
+ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
+{
+    ngx_uint_t               i;
+    const kvr_trust_view_t  *view;
+
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < KVR_ROUTES; i++) {
+        view = &w->trust[i];
+
+        if (!ngx_http_kv_router_echoed(view)) {
+            continue;
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_str(g, "route", kvr_route_name(i));
+        ngx_http_kv_router_gen_str(g, "trust", kvr_trust_name(view->state));
+        ngx_http_kv_router_fields_json(ngx_http_kv_router_trust_fields, view,
+                                       g);
+
+        /* the last one: after so many of its blocks */
+
+        ngx_http_kv_router_gen_u64(g, "parted_after", view->depth);
+        ngx_http_kv_router_gen_u64(g, "parted_blocks", view->blocks);
+        yajl_gen_map_close(g);
     }
 
     yajl_gen_array_close(g);
@@ -293,6 +398,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
         yajl_gen_null(g);
     }
 
+    ngx_http_kv_router_gen_key(g, "probe");
+    ngx_http_kv_router_rungs_json(&w->rungs, g);
+
     ngx_http_kv_router_gen_key(g, "health");
     ngx_http_kv_router_health_json(&w->params, &w->health, g);
 
@@ -319,6 +427,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_gen_str(g, "watchdog",
                                kvr_usage_verdict_name(w->verdict));
+
+    ngx_http_kv_router_gen_key(g, "echo");
+    ngx_http_kv_router_trust_json(w, g);
 
     ngx_http_kv_router_ranks_json(zone, w, "load",
                                   ngx_http_kv_router_load_fields, g);
@@ -474,7 +585,27 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         }
 
         yajl_gen_map_close(g);
+
+        ngx_http_kv_router_gen_key(g, "by_tokens");
+        yajl_gen_map_open(g);
+
+        for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
+            ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_rung_name(i),
+                                       zone->sh->by_rung[i]);
+        }
+
         yajl_gen_map_close(g);
+        yajl_gen_map_close(g);
+
+        ngx_http_kv_router_object_json("questions",
+                                       ngx_http_kv_router_question_fields,
+                                       zone->sh, g);
+    }
+
+    if (zone->sh) {
+        ngx_http_kv_router_object_json("echoes",
+                                       ngx_http_kv_router_echo_fields,
+                                       zone->sh, g);
     }
 
     if (zone->scrape.interval) {

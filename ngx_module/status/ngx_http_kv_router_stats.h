@@ -13,6 +13,8 @@
 
 #include "ngx_http_kv_router_fields.h"
 
+#include <wire/kvr_route.h>
+
 
 /* a worker as it is at one moment */
 
@@ -32,8 +34,10 @@ typedef struct {
     kvr_worker_counters_t           counters;
     kvr_usage_counters_t            usage;
     kvr_usage_verdict_t             verdict;   /* of the watchdog */
+    kvr_trust_view_t                trust[KVR_ROUTES];
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;
+    kvr_rungs_found_t               rungs;     /* by probes; all 0: none yet */
 } ngx_http_kv_router_worker_t;
 
 
@@ -52,6 +56,9 @@ typedef struct {
  */
 ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, ngx_http_kv_router_worker_t *w);
+
+/* Was there an echo of this route? */
+ngx_uint_t ngx_http_kv_router_echoed(const kvr_trust_view_t *view);
 
 /* 1: the events of all shards' workers are heard */
 ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);

@@ -1,46 +1,23 @@
 
 /*
  * Copyright (C) the nginx-kv-router authors
+ *
+ * The metrics of a zone, in the text format of Prometheus.
  */
 
 
-#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
-
-
-/* the values of a scrape: read once, written metric by metric */
-
-typedef struct {
-    ngx_uint_t                      worker;    /* index in workers */
-    ngx_http_kv_router_load_t       load;
-    kvr_report_load_t               report;    /* -1: not reported */
-} ngx_http_kv_router_rank_t;
-
-
-typedef struct {
-    ngx_http_kv_router_answer_t    *answer;
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_array_t                     workers;   /* …_worker_t */
-    ngx_array_t                     ranks;     /* …_rank_t */
-} ngx_http_kv_router_metrics_t;
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *type, const char *help);
-static void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
-    const char *name, const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
-    const char *name, const u_char *value, size_t len);
-static void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *value);
-static void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
-    uint64_t value);
 static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_flag_metric(ngx_http_kv_router_metrics_t *s,
@@ -50,6 +27,9 @@ static void ngx_http_kv_router_ms_metric(ngx_http_kv_router_metrics_t *s,
 static void ngx_http_kv_router_counters_metrics(
     ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_field_t *f,
     size_t offset);
+static void ngx_http_kv_router_trust_metrics(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_route_labels(ngx_http_kv_router_metrics_t *s,
+    const char *name, const ngx_http_kv_router_worker_t *w, uint32_t route);
 static void ngx_http_kv_router_whys_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, ngx_uint_t from, ngx_uint_t to);
 static void ngx_http_kv_router_health_metrics(
@@ -60,79 +40,6 @@ static void ngx_http_kv_router_loads_metrics(
     ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *help, size_t field);
-
-
-ngx_int_t
-ngx_http_kv_router_status_handler(ngx_http_request_t *r)
-{
-    ngx_int_t                       rc;
-    ngx_str_t                       format;
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_http_kv_router_answer_t    *a;
-    ngx_http_kv_router_loc_conf_t  *klcf;
-
-    static ngx_str_t  allow = ngx_string("GET, HEAD");
-
-    klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
-    zone = klcf->status;
-
-    rc = ngx_http_discard_request_body(r);
-
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    a = ngx_http_kv_router_answer(r);
-    if (a == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-
-        if (ngx_http_kv_router_answer_header(r, "Allow", &allow) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_error(a, NGX_HTTP_NOT_ALLOWED,
-                                               "the status page is read by "
-                                               "GET or HEAD");
-    }
-
-    if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK
-        || (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0))
-    {
-        ngx_http_kv_router_stats_json(zone, a->gen);
-        ngx_http_kv_router_answer_write(a, "\n", 1);
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "application/json");
-    }
-
-    if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
-
-        if (ngx_http_kv_router_prometheus(r, zone, a) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "text/plain; version=0.0.4");
-    }
-
-    if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
-
-        if (ngx_http_kv_router_page(r, zone, a) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "text/html; charset=utf-8");
-    }
-
-    return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
-                                           "unknown format \"%V\": it is "
-                                           "\"json\", \"prometheus\" or "
-                                           "\"html\"", &format);
-}
 
 
 ngx_int_t
@@ -166,7 +73,13 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_request_fields,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
+        ngx_http_kv_router_tokens_metric(&s);
+        ngx_http_kv_router_fields_metrics(&s,
+                                          ngx_http_kv_router_question_fields,
+                                          zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
                                           zone->sh);
     }
 
@@ -182,6 +95,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_workers_metrics(&s);
+    ngx_http_kv_router_rungs_metrics(&s);
     ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
 
@@ -242,87 +156,6 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
     }
 
     return NGX_OK;
-}
-
-
-static void
-ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *type, const char *help)
-{
-    ngx_http_kv_router_answer_printf(s->answer,
-                                     "# HELP kv_router_%s %s\n"
-                                     "# TYPE kv_router_%s %s\n",
-                                     name, help, name, type);
-}
-
-
-/*
- * Writes the name and the labels that all metrics of workers have; more labels
- * may follow.
- */
-
-static void
-ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
-    const ngx_http_kv_router_worker_t *w)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
-
-    ngx_http_kv_router_label(s, "zone", s->zone->name.data,
-                             s->zone->name.len);
-
-    if (w) {
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label_str(s, "worker", w->conf.id);
-    }
-}
-
-
-static void
-ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
-    const u_char *value, size_t len)
-{
-    size_t                        i;
-    ngx_http_kv_router_answer_t  *a;
-
-    a = s->answer;
-
-    ngx_http_kv_router_answer_printf(a, "%s=\"", name);
-
-    for (i = 0; i < len; i++) {
-
-        switch (value[i]) {
-
-        case '\\':
-        case '"':
-            ngx_http_kv_router_answer_printf(a, "\\%c", value[i]);
-            break;
-
-        case '\n':
-            ngx_http_kv_router_answer_write(a, "\\n", 2);
-            break;
-
-        default:
-            ngx_http_kv_router_answer_write(a, &value[i], 1);
-        }
-    }
-
-    ngx_http_kv_router_answer_write(a, "\"", 1);
-}
-
-
-static void
-ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
-    const char *value)
-{
-    ngx_http_kv_router_label(s, name, (const u_char *) value,
-                             ngx_strlen(value));
-}
-
-
-static void
-ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
-{
-    ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
 }
 
 
@@ -404,6 +237,75 @@ ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_answer_write(s->answer, ",", 1);
         ngx_http_kv_router_label_str(s, "reason", name);
         ngx_http_kv_router_value(s, s->zone->sh->by_reason[i]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t  i;
+
+    ngx_http_kv_router_metric(s, "tokens_total", "counter",
+                              "Requests routed, by where the token ids of "
+                              "their prompts came from.");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
+        ngx_http_kv_router_labels(s, "tokens_total", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "by", ngx_http_kv_router_rung_name(i));
+        ngx_http_kv_router_value(s, s->zone->sh->by_rung[i]);
+    }
+}
+
+
+/* A worker that was not probed yet has no sample. */
+
+static void
+ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                    i, k;
+    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_worker_t  *w;
+
+    a = s->answer;
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_engine", "gauge",
+                              "What engine the worker is, by the router's "
+                              "probe; always 1.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        ngx_http_kv_router_labels(s, "worker_engine", &w[i]);
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "engine",
+                                     kvr_engine_name(w[i].rungs.engine));
+        ngx_http_kv_router_answer_write(a, ",", 1);
+        ngx_http_kv_router_label_str(s, "version", w[i].rungs.version);
+        ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_rung", "gauge",
+                              "Whether the worker can be asked for the token "
+                              "ids of texts, by the router's probe.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+
+        if (!(w[i].rungs.rungs & KVR_RUNG_KNOWN)) {
+            continue;
+        }
+
+        for (k = 0; k < KVR_RUNGS_MAX; k++) {
+            ngx_http_kv_router_labels(s, "worker_rung", &w[i]);
+            ngx_http_kv_router_answer_write(a, ",", 1);
+            ngx_http_kv_router_label_str(s, "rung", kvr_rungs_name(k));
+            ngx_http_kv_router_value(s, (w[i].rungs.rungs >> k) & 1);
+        }
     }
 }
 
@@ -523,6 +425,8 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         }
     }
 
+    ngx_http_kv_router_trust_metrics(s);
+
     ngx_http_kv_router_whys_metric(s, "worker_events_filtered_total",
                                    "Events that are not for the index.",
                                    KVR_WHY_NONE + 1, KVR_WHY_SYNTAX);
@@ -602,6 +506,66 @@ ngx_http_kv_router_counters_metrics(ngx_http_kv_router_metrics_t *s,
                 ngx_http_kv_router_field(f, (u_char *) &w[i] + offset));
         }
     }
+}
+
+
+/* A route without an echo has no sample: few routes of the many are used. */
+
+static void
+ngx_http_kv_router_trust_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t                         i, k, state;
+    ngx_http_kv_router_worker_t       *w;
+    const ngx_http_kv_router_field_t  *f;
+
+    w = s->workers.elts;
+
+    ngx_http_kv_router_metric(s, "worker_trust", "gauge",
+                              "Whether the engine computes the token ids that "
+                              "are hashed here, as its echoes show: 1 for the "
+                              "state that the route is in.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        for (k = 0; k < KVR_ROUTES; k++) {
+            for (state = 0; ngx_http_kv_router_echoed(&w[i].trust[k])
+                            && state < KVR_TRUST_STATES; state++)
+            {
+                ngx_http_kv_router_route_labels(s, "worker_trust", &w[i], k);
+                ngx_http_kv_router_answer_write(s->answer, ",", 1);
+                ngx_http_kv_router_label_str(s, "state",
+                                             kvr_trust_name(state));
+                ngx_http_kv_router_value(s, state == w[i].trust[k].state);
+            }
+        }
+    }
+
+    for (f = ngx_http_kv_router_trust_fields; f->key; f++) {
+
+        ngx_http_kv_router_metric(s, f->metric, "counter", f->help);
+
+        for (i = 0; i < s->workers.nelts; i++) {
+            for (k = 0; k < KVR_ROUTES; k++) {
+
+                if (!ngx_http_kv_router_echoed(&w[i].trust[k])) {
+                    continue;
+                }
+
+                ngx_http_kv_router_route_labels(s, f->metric, &w[i], k);
+                ngx_http_kv_router_value(s,
+                    ngx_http_kv_router_field(f, &w[i].trust[k]));
+            }
+        }
+    }
+}
+
+
+static void
+ngx_http_kv_router_route_labels(ngx_http_kv_router_metrics_t *s,
+    const char *name, const ngx_http_kv_router_worker_t *w, uint32_t route)
+{
+    ngx_http_kv_router_labels(s, name, w);
+    ngx_http_kv_router_answer_write(s->answer, ",", 1);
+    ngx_http_kv_router_label_str(s, "route", kvr_route_name(route));
 }
 
 

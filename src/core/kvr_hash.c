@@ -182,3 +182,15 @@ kvr_hash_bytes(const void *data, size_t len, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, len, seed);
 }
+
+
+void
+kvr_hash_digest(const void *data, size_t len, uint64_t seed, uint64_t *out)
+{
+    XXH128_hash_t  h;
+
+    h = XXH3_128bits_withSeed(data, len, seed);
+
+    out[0] = h.low64;
+    out[1] = h.high64;
+}

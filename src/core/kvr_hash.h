@@ -117,5 +117,9 @@ void kvr_hash_sequence(const uint64_t *local, size_t n, uint64_t *out);
 /* XXH3-64 of any bytes, for the callers that need just that. */
 uint64_t kvr_hash_bytes(const void *data, size_t len, uint64_t seed);
 
+/* XXH3-128 of any bytes: two words, the lower one first. */
+void kvr_hash_digest(const void *data, size_t len, uint64_t seed,
+    uint64_t *out);
+
 
 #endif /* KVR_HASH_H_INCLUDED */

@@ -346,7 +346,7 @@ kvr_answer_usage(const kvr_answer_t *a, kvr_answer_usage_t *usage)
     usage->prompt_tokens = a->figures[KVR_ANSWER_PROMPT];
     usage->cached_tokens = a->figures[cached];
 
-    /* what is not known is 0 */
+    /* a figure that is not known is 0 */
 
     if (a->form == KVR_FORM_MESSAGES) {
         usage->prompt_tokens += (uint64_t) a->figures[KVR_ANSWER_READ]

@@ -60,7 +60,7 @@ typedef struct {
 
     char                word[KVR_ANSWER_WORD];  /* the last string */
     uint32_t            word_len;   /* over KVR_ANSWER_WORD: none */
-    kvr_answer_figure_t figure;     /* whose number is being read */
+    kvr_answer_figure_t figure;     /* of the number being read */
     uint32_t            digits;
     uint64_t            number;
 
@@ -89,9 +89,9 @@ void kvr_answer_add(kvr_answer_t *a, const void *data, size_t len);
 void kvr_answer_gap(kvr_answer_t *a);
 
 /*
- * What was found until now.  Of several objects with the same figure the last
- * one counts; with SGLang's generate, whose answer to several prompts has an
- * object for each, the first one.  False: nothing was found.
+ * The figures found until now.  Of several objects with the same figure the
+ * last one counts; with SGLang's generate, whose answer to several prompts has
+ * an object for each, the first one.  False: nothing was found.
  */
 bool kvr_answer_usage(const kvr_answer_t *a, kvr_answer_usage_t *usage);
 

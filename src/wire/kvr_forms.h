@@ -43,8 +43,8 @@ typedef enum {
     KVR_FORM_RESPONSES,         /* /v1/responses */
     KVR_FORM_GENERATE,          /* /inference/v1/generate of vLLM */
     KVR_FORM_SGLANG_GENERATE,   /* /generate of SGLang */
-    KVR_FORM_NO_PROMPT,         /* engines cache nothing of such a request:
-                                   embeddings, rerank, audio, … */
+    KVR_FORM_NO_PROMPT,         /* no prompt is looked for: embeddings, rerank,
+                                   audio, … */
     KVR_FORM_NO_LOAD,           /* nothing is inferred: tokenize,
                                    count_tokens, …; GET */
     KVR_FORMS                   /* the number of those above */

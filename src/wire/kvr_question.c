@@ -26,10 +26,12 @@ static const char *const  kvr_question_chat[] = {
 };
 
 
-/* Fields of a chat for SGLang's /tokenize, which it must not be given. */
+/* Fields of a chat for SGLang's /tokenize, which it must not be given: other
+ * tokens come of the first ones, and it refuses a stream. */
 
 static const char *const  kvr_question_not_sglang[] = {
-    "add_generation_prompt", "add_special_tokens", "prompt"
+    "add_generation_prompt", "add_special_tokens", "prompt", "stream",
+    "stream_options"
 };
 
 
@@ -175,9 +177,31 @@ kvr_write_members(kvr_writer_t *w, uint32_t object, const char *const *names,
 /* A text, or the first one of several. */
 
 static kvr_rc_t
-kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine)
+kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
+    const char **field)
 {
-    uint32_t  i;
+    uint32_t           i;
+    const kvr_tape_t  *t;
+
+    t = w->tape;
+
+    /*
+     * where vLLM's tokenizer cuts a text, it keeps the special tokens before
+     * the text; an explicit side cuts them off
+     */
+
+    if (engine != KVR_ENGINE_SGLANG
+        && kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT,
+                                          "truncate_prompt_tokens"))
+        && !kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT,
+                                           "truncation_side"))
+        && kvr_tape_kind(t, kvr_tape_get(t, KVR_TAPE_ROOT,
+                                         "add_special_tokens"))
+           != KVR_TAPE_FALSE)
+    {
+        *field = "truncate_prompt_tokens";
+        return KVR_DECLINED;
+    }
 
     i = kvr_tape_get(w->tape, KVR_TAPE_ROOT, kvr_form_text(form));
 
@@ -316,7 +340,7 @@ kvr_question(const kvr_tape_t *t, kvr_form_t form, kvr_engine_kind_t engine,
     kvr_write_text(&w, "{");
 
     if (form != KVR_FORM_CHAT) {
-        rc = kvr_question_text(&w, form, engine);
+        rc = kvr_question_text(&w, form, engine, field);
 
     } else if (kvr_tape_kind(t, kvr_tape_get(t, KVR_TAPE_ROOT, "messages"))
                != KVR_TAPE_ARRAY)

@@ -9,8 +9,8 @@
  *               tokenizer knows.  vLLM takes some fields of a chat only inside
  *               of "chat_template_kwargs".  SGLang takes those of a chat as
  *               they are, but renders other text if it is given
- *               "add_generation_prompt", which its chats ignore.
- *               TensorRT-LLM has no such path
+ *               "add_generation_prompt", which its chats ignore, and refuses
+ *               "stream".  TensorRT-LLM has no such path
  *
  * Pieces of the body are copied byte by byte, as the client wrote them.
  */

@@ -142,7 +142,7 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 }
 
 
-/* A kind that a newer publisher knows, and this router does not, is unknown. */
+/* If only a newer publisher knows the kind, it is unknown here. */
 
 static void
 kvr_registration_engine(kvr_registration_t *reg, const char *value,

@@ -246,6 +246,20 @@ kvr_router_holder_held(const kvr_router_t *r, uint32_t holder)
 }
 
 
+uint32_t
+kvr_router_holder_span(const kvr_router_t *r, uint32_t holder)
+{
+    uint32_t            i, view;
+    const kvr_shard_t  *k;
+
+    k = kvr_members_shard(r, holder, &i);
+    view = kvr_load32(&k->fleet.holders[i].view);
+
+    return view < k->fleet.zone->max_views
+           ? kvr_max(kvr_load32(&k->fleet.view_span[view]), 1) : 1;
+}
+
+
 /* ---- health ------------------------------------------------------------- */
 
 kvr_health_t *

@@ -10,14 +10,15 @@
 
 #define KVR_FIND_ATTEMPTS    8          /* the maximum number of attempts of
                                            a lookup while views change */
+#define KVR_FIND_ALL         UINT32_MAX /* workers */
 
 
 static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap);
+    uint32_t worker, const uint64_t *locals, uint32_t n, bool early_exit,
+    kvr_match_t *out, uint32_t cap);
 static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap);
+    uint32_t worker, const uint64_t *locals, uint32_t n, bool early_exit,
+    kvr_match_t *out, uint32_t cap);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -136,11 +137,30 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
     found = 0;
 
     for (i = 0; i < k->nshards; i++) {
-        found += kvr_find_shard(k, i, locals, n, early_exit, out + found,
-                                cap - found);
+        found += kvr_find_shard(k, i, KVR_FIND_ALL, locals, n, early_exit,
+                                out + found, cap - found);
     }
 
     return found;
+}
+
+
+uint32_t
+kvr_router_depth(const kvr_router_t *k, uint32_t worker,
+    const uint64_t *locals, uint32_t n)
+{
+    uint32_t     i, found, depth;
+    kvr_match_t  m[KVR_RANKS_MAX];
+
+    found = kvr_find_shard(k, worker % k->nshards, worker / k->nshards, locals,
+                           n, false, m, KVR_RANKS_MAX);
+    depth = 0;
+
+    for (i = 0; i < found; i++) {
+        depth = kvr_max(depth, m[i].disk);
+    }
+
+    return depth;
 }
 
 
@@ -151,8 +171,9 @@ kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
  */
 
 static uint32_t
-kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
+kvr_find_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
+    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
+    uint32_t cap)
 {
     uint32_t      i, found, version, *versions;
     kvr_shard_t  *k;
@@ -162,7 +183,8 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
     for (i = 0; i < KVR_FIND_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
-        found = kvr_look_shard(r, shard, locals, n, early_exit, out, cap);
+        found = kvr_look_shard(r, shard, worker, locals, n, early_exit, out,
+                               cap);
         kvr_fence(__ATOMIC_ACQUIRE);
 
         if (found == 0 || kvr_load32(versions) == version) {
@@ -176,11 +198,15 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 }
 
 
-/* A lookup in one shard; the holders' numbers are made those of the zone. */
+/*
+ * A lookup in one shard, for a worker of the shard or for all of them; the
+ * holders' numbers are made those of the zone.
+ */
 
 static uint32_t
-kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap)
+kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
+    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
+    uint32_t cap)
 {
     uint32_t            v, h, t, nviews, found;
     kvr_match_t        *m;
@@ -228,6 +254,12 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, const uint64_t *locals,
 
         if (h >= k->zone->fleet.max_holders) {
             continue;               /* cleared, waits for its reclaim */
+        }
+
+        if (worker != KVR_FIND_ALL
+            && kvr_load32(&k->fleet.holders[h].worker) != worker)
+        {
+            continue;
         }
 
         m = &out[found++];

@@ -52,11 +52,13 @@
 #include "../core/kvr_txn.h"
 #include "../wire/kvr_event.h"
 #include "../fleet/kvr_fleet.h"
+#include "../traffic/kvr_echo.h"
 #include "../traffic/kvr_health.h"
 #include "../traffic/kvr_inflight.h"
 #include "../traffic/kvr_load.h"
 #include "../wire/kvr_registration.h"
 #include "../traffic/kvr_report.h"
+#include "../traffic/kvr_trust.h"
 #include "../traffic/kvr_usage.h"
 #include "../traffic/kvr_frequency.h"
 #include "../index/kvr_index.h"
@@ -179,6 +181,13 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
     uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
+
+/*
+ * The number of blocks of a prompt that one worker has, in any tier and at its
+ * best rank; worker must be below kvr_router_max_workers().
+ */
+uint32_t kvr_router_depth(const kvr_router_t *k, uint32_t worker,
+    const uint64_t *locals, uint32_t n);
 
 /*
  * Counts a lookup with these matches, and writes to out how often each matched
@@ -339,6 +348,12 @@ uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
 
 /* The number of handles by which the holder holds blocks, in any tier. */
 uint32_t kvr_router_holder_held(const kvr_router_t *k, uint32_t holder);
+
+/*
+ * The number of the index's blocks in the longest block of the engine that the
+ * holder ever had in its present view; at least 1.
+ */
+uint32_t kvr_router_holder_span(const kvr_router_t *k, uint32_t holder);
 
 
 /* ---- membership --------------------------------------------------------- */

@@ -231,8 +231,10 @@ class Fleet(stage.Stage):
         put(r"\nhttp \{\n", "\nhttp {\n" + "".join(
             f"    {name}_temp_path {name};\n" for name in TEMP_PATHS)
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
-        put(r'tokenizer = "remote",',
-            'tokenizer = "remote", explain = true, pin = true,')
+        put(r'policy = "kv_cost",',
+            'policy = "kv_cost", explain = true, pin = true,')
+        # vLLM and SGLang have a path of their own each, for token ids
+        put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here
         put(r"router:access\(\)",
             "router:access { lora_name = ngx.var.http_x_lora }")

@@ -1,10 +1,11 @@
--- What ffi.lua, body.lua, questions.lua and prefix_ffi.lua declare is what their
--- headers say.
+-- What ffi.lua, body.lua, engines.lua, questions.lua and prefix_ffi.lua declare is
+-- what their headers say.
 
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
+local engines = require "resty.kv_router.engines"
 local lib = require "resty.kv_router.ffi"
 local prefixes = require "resty.kv_router.prefix_ffi"
 
@@ -36,6 +37,7 @@ end
 -- fields with another name here, so that theirs can be Lua values
 local RENAMED = { worker = "worker_data", address = "address_data",
                   model = "model_data", lora = "lora_data",
+                  headers = "headers_data", name = "name_data",
                   role = "role_id",
                   confidence = "confidence_id", reason = "reason_text",
                   health = "health_id", policy = "policy_data",
@@ -104,7 +106,7 @@ local function door(name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("ffi", lib.VERSION, 7, { "ffi", "body", "questions" })
+door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions" })
 door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 
@@ -116,6 +118,25 @@ for name, value in pairs(lib.WHY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name
                            .. "%s+(%d+)")), value,
        name .. " has the header's number")
+end
+
+for name, value in pairs(engines.BY) do
+    is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_BY_" .. name:upper()
+                           .. "%s+(%d+)")), value,
+       name .. " has the header's number")
+end
+
+local bits = read("src/traffic/kvr_rungs.h")
+
+for rung, forms in pairs(engines.RUNGS) do
+    for form, bit in pairs(forms) do
+        -- what a prompt of completions is, it is to SGLang's own API
+        local name = (rung .. "_" .. form:gsub("sglang_generate",
+                                               "completions")):upper()
+
+        is(tonumber(bits:match("#define KVR_RUNG_" .. name .. "%s+(0x%x+)")),
+           bit, name .. " has the header's bit")
+    end
 end
 
 local function enum(path, prefix, known)

@@ -8,6 +8,7 @@ local decode = require "cjson".decode
 local ffi = require "ffi"
 local json = require "resty.kv_router.json"
 local lib = require "resty.kv_router.ffi"
+local engines = require "resty.kv_router.engines"
 local prefill = require "resty.kv_router.prefill"
 local random = require "resty.kv_router.random"
 
@@ -86,6 +87,7 @@ local function run(plan, body, sockets, vars)
         r = 1, zone = 2, random = random.new(3),
         request = { fields = json.fields(body) or {} },
         found = fake.match { {}, {}, {} },
+        engine = engines.engine(),
     })
 end
 
@@ -153,6 +155,15 @@ has(head, "Authorization: Bearer k\r\n", "vllm: the client's key is passed on")
 has(head, "X-Request-Id: mine\r\n", "vllm: so is its own id")
 is(fake.set["X-Request-Id"], nil, "vllm: which needs not be set")
 is(asked.max_completion_tokens, 1, "vllm: one token in the newer field")
+
+fake.headers = "X-A: 1\r\nAuthorization: Bearer own\r\n"
+one = answer('{"kv_transfer_params":{}}')
+run(VLLM, BODY, { one }, { http_authorization = "Bearer k" })
+head = sent(one)
+has(head, "X-A: 1\r\n", "vllm: with the headers of engines")
+has(head, "Authorization: Bearer own\r\n", "vllm: a key is one of them")
+is(head:find("Bearer k", 1, true), nil, "vllm: the client's is not sent then")
+fake.headers = ""
 
 is(head:find("x-data-parallel-rank", 1, true), nil,
    "vllm: a worker with one rank is told none")

@@ -199,8 +199,11 @@ refused('unknown policy "best"', "an unknown policy", "main",
         { policy = "best" })
 refused('policy "kv_cost": unknown setting "x"', "a policy's wrong setting",
         "main", { policy_conf = { x = 1 } })
-refused('"tokenizer" must be "remote" or "none", not "local"',
-        "an unknown tokenizer", "main", { tokenizer = "local" })
+refused('"tokenizer" must be "auto", "render", "remote" or "none", not "vllm"',
+        "an unknown tokenizer", "main", { tokenizer = "vllm" })
+refused('"tokenizer" can not be "local": this version has no tokenizer of its '
+        .. 'own; use "auto", and engines are asked',
+        "a tokenizer that is still to come", "main", { tokenizer = "local" })
 refused('"max_tries" must be a whole number', "half a try", "main",
         { max_tries = 0.5 })
 refused('"tokenizer_timeout" must be from 0.001', "no time at all", "main",
@@ -482,7 +485,8 @@ is(state.tokens, 2, "text: is tokenized and matched")
 is(state.asked, 1, "text: by POST /tokenize")
 is(state.scans, 1, "text: the body is scanned once")
 is(state.by, WHY.BY_POLICY, "text: and routed as any other")
-is(state.us, 4, "text: the tokenizer's time doesn't count")
+tap.ok(state.us < 9, "text: the tokenizer's time doesn't count")
+is(fake.by, "3 0", "text: it is known where its ids came from")
 
 reset { why = WHY.NO_TOKENS }
 fake.body = '{"prompt":"other"}'
@@ -492,6 +496,7 @@ is(state.tokens, nil, "the tokenizer fails: no second prompt")
 is(state.by, WHY.TOKENIZER, "the tokenizer fails: told")
 has(fake.log[1], "tokenizer: 10.0.0.3:8000: receive: closed, routed by load",
     "the tokenizer fails: logged")
+is(fake.by, "0 " .. WHY.TOKENIZER, "the tokenizer fails: no ids, and why")
 is(fake.exited, nil, "the tokenizer fails: the request goes on")
 fake.sockets = { sock.new(""), sock.new("") }
 text:access()
@@ -548,7 +553,7 @@ fake.body = '{"prompt":"eighth"}'
 fake.sockets = { sock.new("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") }
 text:access()
 is(state.by, WHY.TOKENIZER, "an answer without ids: told")
-has(fake.log[1], "tokenizer: no ids", "an answer without ids: logged")
+has(fake.log[1], "tokenizer: 10.0.0.2:8000: no ids", "an answer without ids: logged")
 
 reset { why = WHY.NO_TOKENS, field = "tool_choice" }
 fake.body = '{"messages":[],"tools":[{}],"tool_choice":"none"}'
@@ -558,6 +563,39 @@ has(fake.log[1], 'the field "tool_choice" of the body',
     "a field that changes the tokens: named in the log")
 
 
+-- ---- the model and its adapter ----------------------------------------------
+
+local strict = kv.new("main", { unknown_model = "404", policy = {
+    pick = function(_, ctx) state.picked_lora = ctx.request.lora; return 1 end
+} })
+
+reset { unserved = true }
+strict:access()
+is(fake.exited, 404, "a model that nobody serves: refused")
+is(state.refused, WHY.UNKNOWN_MODEL, "a model that nobody serves: counted")
+is(require "cjson".decode(fake.printed).error.code, "model_not_found",
+   "a model that nobody serves: said")
+is(state.lists, 0, "a model that nobody serves: no candidates are listed")
+
+reset { unserved = true }
+router:access()
+is(fake.exited, nil, "a model that nobody serves: any worker may have it")
+
+reset { adapter = "sql" }
+strict:access()
+is(state.picked_lora, "sql", "the adapter of the body: the policy is told")
+
+reset { adapter = "sql" }
+strict:access { lora_name = "law" }
+is(state.picked_lora, "law", "the adapter of the body: Lua's goes before")
+
+local ok, err = pcall(kv.new, "main", { unknown_model = "500" })
+
+is(ok, false, "another answer to a model that nobody serves is refused")
+has(err, '"unknown_model" must be "any" or "404", not "500"',
+    "which says what can be")
+
+
 -- ---- text without a tokenizer -----------------------------------------------
 
 local FED = { { confidence_id = 0 }, { confidence_id = 6 } }
@@ -565,20 +603,20 @@ local FED = { { confidence_id = 0 }, { confidence_id = 6 } }
 reset { why = WHY.NO_TOKENS, list = FED }
 fake.body = '{"prompt":"hi"}'
 
-local mute = kv.new("main")
+local mute = kv.new("main", { tokenizer = "none" })
 
 mute:access()
 is(state.by, WHY.NO_TOKENS, "tokenizer = \"none\" asks nobody")
 has(fake.log[1], 'zone "main": 1 of 1 requests of this process since the last '
-    .. "such line had text and no tokenizer is configured: they were routed by "
-    .. 'load; set tokenizer = "remote" in kv.new()',
+    .. "such line had text, and no tokenizer is configured: they were routed by "
+    .. 'load; set tokenizer = "auto" in kv.new()',
     "text without a tokenizer: logged")
 
 for _ = 1, 8 do
     mute:access()
 end
 
-state.form = 3
+state.form = 5
 mute:access()
 state.form = nil
 state.why = WHY.BY_POLICY
@@ -599,7 +637,8 @@ state.list = FED
 mute:access()
 has(fake.log[1], "2 of 2 requests", "until it is fed")
 
-local blind = kv.new("main", { policy = "round_robin" })
+local blind = kv.new("main", { policy = "round_robin",
+                               tokenizer = "none" })
 
 reset { why = WHY.NO_TOKENS, list = FED }
 blind:access()

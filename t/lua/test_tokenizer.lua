@@ -1,16 +1,20 @@
--- The remote tokenizer: JSON fields, HTTP framing, asking, and what is kept.  The
--- questions and answers themselves are C's: t/unit/test_question.c.
+-- Asking engines for token ids: JSON fields, HTTP framing, rungs, bounds, and what
+-- is kept.  Questions and answers themselves are C's: t/unit/test_question.c.
 
 
-local ffi = require "ffi"
 local tap = require "lib.tap"
 local fake = require "lib.fake"
+local ffi = require "ffi"
+local engines = require "resty.kv_router.engines"
 local http = require "resty.kv_router.http"
 local json = require "resty.kv_router.json"
 local random = require "resty.kv_router.random"
 local request = require "resty.kv_router.request"
 local sock = require "lib.sock"
 local tokenizer = require "resty.kv_router.tokenizer"
+local lib = require "resty.kv_router.ffi"
+
+local QUESTION, WHY = engines.QUESTION, lib.WHY
 
 local has, is = tap.has, tap.is
 
@@ -192,7 +196,8 @@ end
 -- ---- HTTP -------------------------------------------------------------------
 
 local function read(input, limit)
-    local status, body, keep = http.read(sock.new(input), limit or 1000)
+    local status, body, keep = http.read(sock.new(input), {
+        limit = limit or 1000, timeout = 1000 })
 
     if not status then
         return body
@@ -228,6 +233,8 @@ is(read(OK .. "Transfer-Encoding: gzip\r\n\r\n"),
 is(read(OK .. "\r\n"), "an answer without a length", "no length")
 is(read(OK .. "Content-Length: -1\r\n\r\n"), "an answer without a length",
    "a length that is none")
+is(read(OK .. "Content-Length: 2\r\n\r\nhiHTTP/1.1 200 OK"), "200 hi closed",
+   "more than one answer: nobody reads it")
 is(read("SSH-2.0-x\r\n\r\n"), "no HTTP/1 answer", "another protocol")
 is(read(OK .. "X: " .. ("y"):rep(20000) .. "\r\n\r\n"),
    "the header is too long", "a header beyond all measure")
@@ -250,56 +257,184 @@ is(split("https://h:443"), "only plain host:port is supported",
 is(split("h"), "no port in the address", "no port")
 
 
+-- ---- connections ------------------------------------------------------------
+
+local PLAIN = { headers = "", key = "" }
+
+-- Posts to that engine over a socket; returns the status, or what is wrong.
+local function post(s, engine, opts)
+    local o = { timeout = 1000, limit = 100, engine = engine or PLAIN }
+
+    for key, value in pairs(opts or {}) do
+        o[key] = value
+    end
+
+    local status, body = http.post(s, "h:1", "/x", "{}", o)
+
+    return status or body
+end
+
+local HI = OK .. "Content-Length: 2\r\n\r\nhi"
+local s = sock.new(HI)
+
+is(post(s, { headers = "A: b\r\n", key = "" }), 200, "a POST")
+has(s.sent, "Content-Length: 2\r\nA: b\r\n\r\n{}",
+    "with the headers that the zone has for its engines")
+is(s.tls, nil, "without TLS")
+is(s.pool, "h:1 0", "its connection is kept with those of this engine")
+
+local TLS = { headers = "", key = "tls n ", tls = true, verify = true,
+              name = "n" }
+
+s = sock.new(HI)
+is(post(s, TLS), 200, "by TLS")
+is(s.tls, "n true", "with a name, which is verified")
+is(s.pool, "tls n h:1 0", "its connection is kept apart from others")
+
+s = sock.new(HI, { tls = "certificate host mismatch" })
+is(post(s, TLS), "connect: TLS: certificate host mismatch",
+   "a certificate that is another's")
+is(s.sent, "", "gets no word")
+tap.ok(s.closed, "and the connection is closed")
+
+is(post(sock.new(""), PLAIN, { deadline = lib.now_us() }), "connect: timeout",
+   "after the deadline nobody is asked")
+
+-- an answer of which a byte comes each 40 ms
+local slow = sock.new(HI)
+local any = slow.receiveany
+
+slow.at_once = 1
+
+function slow:receiveany(size)
+    fake.time = fake.time + 0.04
+    return any(self, size)
+end
+
+is(post(slow, PLAIN, { deadline = lib.now_us() + 100000 }), "receive: timeout",
+   "an answer that drips is over at the deadline")
+
+-- Many at a time: the pool of each, counted.
+local function pools(n)
+    local counts, threads = {}, {}
+
+    for i = 1, n do
+        local waits = sock.new(HI)
+
+        function waits:receiveany(size)
+            if not self.went_on then
+                self.went_on = true
+                coroutine.yield()
+            end
+
+            return any(self, size)
+        end
+
+        threads[i] = coroutine.create(function() return post(waits) end)
+        coroutine.resume(threads[i])
+        counts[waits.pool] = (counts[waits.pool] or 0) + 1
+    end
+
+    return counts, threads
+end
+
+local counts, threads = pools(100)
+
+is(counts["h:1 0"] .. " " .. counts["h:1 1"] .. " " .. counts["h:1 2"] .. " "
+   .. counts["h:1 3"], "32 32 32 4", "there are as many pools as the load needs")
+
+for i = 1, 70 do
+    coroutine.resume(threads[i])
+end
+
+local again, more = pools(70)
+
+is(again["h:1 0"] + again["h:1 1"] + again["h:1 2"], 70,
+   "connections that were kept are found again")
+
+for _, list in ipairs { threads, more } do
+    for _, thread in ipairs(list) do
+        coroutine.resume(thread)
+    end
+end
+
+is(next((pools(1))), "h:1 0", "after the load the first pool is enough")
+
+
 -- ---- asking -----------------------------------------------------------------
 
 local ANSWER = OK .. "Content-Length: 19\r\n\r\n" .. '{"tokens":[5,6,7] }'
-
+local RENDERED = OK .. "Content-Length: 22\r\n\r\n" .. '{"token_ids":[8,9,10]}'
 local fleet = fake.match { { active_requests = 2 }, { active_requests = 1 },
                            { active_requests = 3 } }
 local draw = random.new(1)
-local engine, declined
-local three = ffi.new("uint32_t[3]", 5, 6, 7)
 
-function fake.c.question_body(_, _, _, kind, path, body, len, field)
-    engine = kind
+-- the question of a request: its body, at a path by the rung; or none, because of
+-- a field
+local declined
+local PATHS = { [0] = "/v1/chat/completions/render", "/tokenize" }
 
+function fake.c.question_body(_, _, ask, _, path, body, len, field)
     if declined then
         field[0] = declined ~= true and declined or nil
         return -5
     end
 
-    path[0], body[0], len[0] = "/tokenize", fake.body, #fake.body
+    path[0], body[0], len[0] = PATHS[ask], fake.body, #fake.body
 
     return 0
 end
 
+-- the numbers of its first list
+local numbers
+
 function fake.c.answer_ids(_, answer, len, ids, n, err)
-    if not ffi.string(answer, len):find("tokens") then
-        err[0] = ffi.cast("char *", "no tokens in the answer")
+    local list = ffi.string(answer, len):match("%[([%d,]+)%]")
+    local found = {}
+
+    if not list then
+        err[0] = ffi.cast("char *", "no token ids in the answer")
         return -1
     end
 
-    ids[0], n[0] = three, 3
+    for number in list:gmatch("%d+") do
+        found[#found + 1] = tonumber(number)
+    end
+
+    numbers = ffi.new("uint32_t[?]", #found, found)
+    ids[0], n[0] = numbers, #found
 
     return 0
 end
 
-local function ask(t, body)
+local words = {}
+
+for name, number in pairs(WHY) do
+    words[number] = name:lower()
+end
+
+-- What becomes of a body: its ids, or why there are none, and a sentence.
+local function ask(t, body, form, list)
     fake.body = body
 
-    local array, n, field = t:tokenize(fake.r, fake.r, fleet, draw)
+    local entry, why, err, field = t:tokenize({
+        r = fake.r, zone = fake.r, form = form or "completions",
+        request = request.new(fake.r), found = list or fleet, random = draw,
+        engine = engines.engine(),
+    })
 
-    if not array then
-        return n or field or "nothing"
+    if not entry then
+        return (words[why] or "nothing") .. (err and ": " .. err or "")
+               .. (field and ": " .. field or "")
     end
 
-    local list = {}
+    local ids = {}
 
-    for i = 0, n - 1 do
-        list[i + 1] = tostring(array[i])
+    for i = 0, entry.n - 1 do
+        ids[i + 1] = tostring(entry.tokens[i])
     end
 
-    return table.concat(list, " ")
+    return table.concat(ids, " ")
 end
 
 local function sockets(...)
@@ -308,66 +443,261 @@ local function sockets(...)
     return ...
 end
 
-local t = tokenizer.new(1.5, 2^20)
-local s = sockets(sock.new(ANSWER))
+local t = tokenizer.new("remote", 1.5, 2^20)
 
+s = sockets(sock.new(ANSWER))
 is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7", "an engine is asked")
 is(s.host .. ":" .. s.port, "10.0.0.2:8000", "the least loaded")
-is(s.timeout, 1500, "within the timeout")
+tap.ok(s.connect_timeout <= 1500 and s.connect_timeout > 1400,
+       "within the timeout")
 tap.ok(s.kept and not s.closed, "its connection is kept")
-is(engine, 0, "of an unknown kind")
 is(s.sent, "POST /tokenize HTTP/1.1\r\nHost: 10.0.0.2:8000\r\n"
    .. "Content-Type: application/json\r\nContent-Length: 30\r\n\r\n"
    .. '{"model":"m","prompt":"hello"}', "with an HTTP request")
 
+fake.asked = {}
 sockets()
 is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7",
    "the same text is not asked again")
+is(fake.asked[QUESTION.kept], 1, "which is counted")
 
-local first = sock.new("", { connect = "refused" })
+local first = sock.new("", { connect = "connection refused" })
 local second = sock.new(ANSWER)
 
 sockets(first, second)
-is(ask(t, '{"prompt":"two"}'), "5 6 7", "when one fails another is asked")
+is(ask(t, '{"prompt":"two"}'), "5 6 7",
+   "when one accepts no connection another is asked")
 is(second.host, "10.0.0.1", "the second least loaded")
 
-sockets(sock.new("", { connect = "refused" }), sock.new(""), sock.new(ANSWER))
-is(ask(t, '{"prompt":"three"}'), "10.0.0.1:8000: receive: closed",
-   "but not a third")
+sockets(sock.new("", { connect = "connection refused" }),
+        sock.new("", { connect = "connection refused" }), sock.new(ANSWER))
+is(ask(t, '{"prompt":"three"}'),
+   "refused: 10.0.0.1:8000: connect: connection refused", "but not a third")
 
 s = sockets(sock.new("", { send = "broken" }), sock.new(ANSWER))
-is(ask(t, '{"prompt":"four"}'), "5 6 7", "sending may fail")
+is(ask(t, '{"prompt":"four"}'), "tokenizer: 10.0.0.2:8000: send: broken",
+   "what fails later is not tried elsewhere")
 tap.ok(s.closed and not s.kept, "a connection that failed is closed")
 
-sockets(sock.new("HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n"),
-        sock.new(ANSWER))
-is(ask(t, '{"prompt":"five"}'), "10.0.0.2:8000: status 400",
-   "what one refuses another is not asked")
+for _, status in ipairs { 400, 401, 404, 429, 500, 503 } do
+    fake.doubted = nil
+    sockets(sock.new("HTTP/1.1 " .. status .. " X\r\nContent-Length: 0\r\n\r\n"),
+            sock.new(ANSWER))
+    is(ask(t, '{"prompt":"' .. status .. '"}'),
+       "refused: 10.0.0.2:8000: status " .. status,
+       "what one refuses another is not asked: " .. status)
+    is(fake.doubted, 1, "but that engine is probed again")
+end
 
-sockets(sock.new("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"),
-        sock.new(ANSWER))
-is(ask(t, '{"prompt":"six"}'), "5 6 7", "what one has no time for another is")
+sockets(sock.new("", { receive = "timeout" }))
+is(ask(t, '{"prompt":"slow"}'), "budget: 10.0.0.2:8000: receive: timeout",
+   "one that does not answer in time")
 
 sockets(sock.new(OK .. "Content-Length: 2\r\n\r\n{}"))
-is(ask(t, '{"prompt":"seven"}'), "no tokens in the answer",
+is(ask(t, '{"prompt":"seven"}'),
+   "tokenizer: 10.0.0.2:8000: no token ids in the answer",
    "an answer without tokens")
+
+fake.sockets = {}
+has(ask(t, '{"prompt":"bug"}'), "tokenizer: ", "an error of ours is no more")
 
 sockets()
 declined = true
 is(ask(t, '{"input":"x"}'), "nothing", "without a text nobody is asked")
 declined = "suffix"
-is(ask(t, '{"prompt":"x","suffix":"y"}'), "suffix",
+is(ask(t, '{"prompt":"x","suffix":"y"}'), "unknown_field: suffix",
    "nor with a field that it would have to know")
 declined = nil
+is(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too_long",
+   "nor for a text beyond all measure")
 
-fleet = fake.match { { active_requests = 2, engine_id = 1 },
-                     { active_requests = 1, engine_id = 2 } }
-sockets(sock.new("", { connect = "refused" }), sock.new(ANSWER))
-is(ask(t, '{"prompt":"eight"}'), "10.0.0.2:8000: connect: refused",
+
+-- ---- rungs ------------------------------------------------------------------
+
+local auto = tokenizer.new("auto", nil, 0)
+local CHAT = '{"messages":[{"role":"user","content":"hi"}]}'
+
+s = sockets(sock.new(RENDERED))
+is(ask(auto, CHAT, "chat"), "8 9 10", "auto: an engine that renders is asked to")
+is(s.sent:match("^POST (%S+)"), "/v1/chat/completions/render", "at its path")
+is(s.sent:match("\r\n\r\n(.*)$"), CHAT, "with the question")
+
+fake.rungs = { [0] = 0x60, 0x60, 0x42 }
+s = sockets(sock.new(RENDERED))
+is(ask(auto, CHAT, "chat"), "8 9 10", "auto: of several")
+is(s.host, "10.0.0.3", "the one that renders, however loaded")
+
+fake.rungs[2] = 0x40
+s = sockets(sock.new(ANSWER))
+is(ask(auto, CHAT, "chat"), "5 6 7", "auto: where none renders")
+is(s.sent:match("^POST (%S+)"), "/tokenize", "the next rung is asked")
+is(s.host, "10.0.0.2", "the least loaded one that has it")
+is(ask(auto, '{"prompt":"x"}'), "no_rung", "a form that none of them can do")
+
+fake.rungs = { [0] = 0, 0, 0 }
+is(ask(auto, CHAT, "chat"), "no_rung",
+   "auto: before the probe has ended nobody is asked")
+sockets(sock.new(ANSWER))
+is(ask(tokenizer.new("remote", 1, 0), CHAT, "chat"), "5 6 7",
+   "a rung that is set is tried even then")
+fake.rungs = { [0] = 0x4f, 0x4f, 0x4f }
+is(ask(tokenizer.new("remote", 1, 0), CHAT, "chat"), "no_rung",
+   "but not when the probe has not found it")
+fake.rungs = {}
+
+sockets(sock.new(RENDERED))
+is(ask(auto, '{"messages":[]}', "messages"), "8 9 10",
+   "auto: messages can be rendered")
+is(ask(tokenizer.new("remote", 1, 0), '{"messages":[]}', "messages"), "no_rung",
+   "but are not for /tokenize")
+
+local kinds = fake.match { { active_requests = 2, engine_id = 1 },
+                           { active_requests = 1, engine_id = 2 } }
+
+sockets(sock.new("", { connect = "connection refused" }), sock.new(ANSWER))
+is(ask(t, '{"prompt":"kinds"}', "chat", kinds),
+   "refused: 10.0.0.2:8000: connect: connection refused",
    "an engine of another kind would have to be asked otherwise")
-is(engine, 2, "the question is for the kind of the engine")
-has(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too long",
-    "nor for a text beyond all measure")
+
+s = sockets(sock.new(RENDERED))
+ask(auto, CHAT, "chat")
+tap.ok(s.connect_timeout <= 50 and s.connect_timeout > 40,
+       "by itself a text may wait for 50 ms")
+s = sockets(sock.new(RENDERED))
+ask(auto, ("x"):rep(100000))
+tap.ok(s.connect_timeout <= 251 and s.connect_timeout > 240,
+       "and for 2 us a byte")
+
+
+-- ---- many at a time ---------------------------------------------------------
+
+-- A socket on which no answer comes until it is resumed.
+local function waiting(answer)
+    local w = sock.new(answer or ANSWER)
+
+    function w:receiveany(size)
+        if not self.went_on then
+            self.went_on = true
+            coroutine.yield("engine")
+        end
+
+        return any(self, size)
+    end
+
+    return w
+end
+
+-- Asks in a thread of its own: the thread, and what it waits for or has.
+local function start(asker, body, list)
+    local thread = coroutine.create(function()
+        return ask(asker, body, "completions", list)
+    end)
+    local _, got, seconds = coroutine.resume(thread)
+
+    return thread, got, seconds
+end
+
+local function resume(thread, ...)
+    return select(2, coroutine.resume(thread, ...))
+end
+
+t = tokenizer.new("remote", 5, 2^20)
+fake.asked = {}
+sockets(waiting())
+
+local leader = start(t, '{"prompt":"same"}')
+local sema, follower, seconds
+
+follower, sema, seconds = start(t, '{"prompt":"same"}')
+is(type(sema), "table", "an equal question is not asked, but waited for")
+tap.ok(seconds > 4.9 and seconds <= 5, "as long as the text may wait")
+
+local other, late = start(t, '{"prompt":"same"}')
+
+is(resume(other, nil), "budget", "one whose time is over goes by load")
+is(late ~= nil, true, "having waited for the same")
+is(resume(leader), "5 6 7", "then the answer comes")
+is(sema:count(), 1, "for all that still wait")
+is(resume(follower, true), "5 6 7", "which have it too")
+is(fake.asked[QUESTION.asked] .. " " .. fake.asked[QUESTION.joined], "1 2",
+   "one question, two waited")
+
+sockets(waiting("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"))
+leader = start(t, '{"prompt":"fails"}')
+follower = start(t, '{"prompt":"fails"}')
+has(resume(leader), "refused: ", "a question that fails")
+is(resume(follower, true), "refused", "fails for all that waited")
+
+-- four of an engine, of which there are three
+local started = {}
+
+for i = 1, 12 do
+    sockets(waiting())
+    started[i] = start(t, '{"prompt":"many ' .. i .. '"}')
+end
+
+is(ask(t, '{"prompt":"one more"}'), "busy",
+   "a thirteenth question to three engines: they are busy")
+
+for i = 1, 12 do
+    is(resume(started[i]), "5 6 7", "the answer of question " .. i)
+end
+
+sockets(sock.new(ANSWER))
+is(ask(t, '{"prompt":"one more"}'), "5 6 7", "afterwards it is asked")
+
+-- 64 of a process
+local big = {}
+
+for i = 1, 30 do
+    big[i] = {}
+end
+
+local wide = fake.match(big)
+
+for i = 1, 64 do
+    sockets(waiting())
+    started[i] = start(t, '{"prompt":"wide ' .. i .. '"}', wide)
+end
+
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
+   "a 65th question of a process: it is busy")
+
+-- the requests that ask are killed
+fake.time = fake.time + 5
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
+   "questions whose time is just over are still there")
+fake.time = fake.time + 2
+sockets(sock.new(ANSWER))
+is(ask(t, '{"prompt":"wide"}', "completions", wide), "5 6 7",
+   "but not for ever: their requests may have been killed")
+
+for i = 1, 64 do
+    resume(started[i])
+end
+
+for i = 1, 64 do
+    sockets(waiting())
+    started[i] = start(t, '{"prompt":"again ' .. i .. '"}', wide)
+end
+
+is(ask(t, '{"prompt":"again"}', "completions", wide), "busy",
+   "and what they did at last is not counted twice")
+
+for i = 1, 64 do
+    resume(started[i])
+end
+
+-- the bound of those that wait
+sockets(waiting())
+leader = start(t, '{"prompt":"crowd"}')
+
+for _ = 1, 256 do
+    start(t, '{"prompt":"crowd"}')
+end
+
+is(ask(t, '{"prompt":"crowd"}'), "busy", "256 wait for an answer at most")
+resume(leader)
 
 
 -- ---- what is kept -----------------------------------------------------------

@@ -17,11 +17,13 @@ PATIENCE = 60.0                 # seconds that an answer may take
 GRACE = 60.0                    # seconds that nginx may take to see an end
 
 PATHS = {                       # -> reservations that a request may have
-    "/v1/completions": 1, "/buffered/completions": 1, "/waiting/completions": 1,
-    "/pair/completions": 2, "/bootstrap/completions": 2,
-    "/again/completions": 1, "/sorry/completions": 1, "/mirrored/x": 1,
-    "/stubborn/x": 1, "/cached/x": 1, "/added/x": 1, "/lingering/x": 1,
-    "/captured/x": 1, "/served/x": 1}
+    "/v1/completions": 1, "/buffered/completions": 1,
+    "/waiting/completions": 1, "/pair/completions": 2,
+    "/bootstrap/completions": 2, "/again/completions": 1,
+    "/sorry/completions": 1, "/mirrored/completions": 1,
+    "/stubborn/completions": 1, "/cached/completions": 1,
+    "/added/completions": 1, "/lingering/completions": 1,
+    "/captured/completions": 1, "/served/completions": 1}
 
 ENDINGS = ["whole"] * 6 + [
     "no_body", "half_body", "before_answer", "before_answer", "mid_answer",

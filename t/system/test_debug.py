@@ -195,7 +195,7 @@ def a_request_tells_its_way():
     at.begin()
     at.complete()
     at.story(
-        rf'kv_router body: token ids, {BLOCKS * BLOCK_SIZE} tokens',
+        rf'kv_router body: form \w+, token ids, {BLOCKS * BLOCK_SIZE} tokens',
         rf'kv_router match: worker "w1" rank 0 has {BLOCKS} blocks, '
         r'4 with host, 4 with disk; it is ok',
         rf'kv_router match: prompt of {BLOCKS * BLOCK_SIZE} tokens, '

@@ -80,8 +80,9 @@ http {
 
     init_by_lua_block {
         local new = require("resty.kv_router").new
-        local gate = { queue = 20, queue_timeout = 1.5, max_tries = 3 }
-        local pair = { policy = "disaggregated", policy_conf = {
+        local gate = { tokenizer = "none", queue = 20, queue_timeout = 1.5, max_tries = 3 }
+        local pair = { tokenizer = "none", policy = "disaggregated",
+                       policy_conf = {
             local_prefill = 16, timeout = 1 }, queue = 20 }
 
         router = new("main", gate)
@@ -93,7 +94,7 @@ http {
         -- the reason is what of the prompt is in flight, as far as this
         -- process knows
 
-        probe = new("main", { policy = {
+        probe = new("main", { tokenizer = "none", policy = {
             roles = { "both", "prefill", "decode" },
 
             pick = function(self, ctx)
@@ -233,7 +234,7 @@ http {
             }
         }
 
-        location = /probe {
+        location = /probe/completions {
             access_by_lua_block   { probe:access() }
             content_by_lua_block  {
                 ngx.say('{"pid":', ngx.worker.pid(), ',"shared":',
@@ -499,7 +500,7 @@ class Soak:
         connection = http.client.HTTPConnection("127.0.0.1", self.stage.port,
                                                 timeout=PATIENCE)
         with contextlib.closing(connection):
-            connection.request("POST", "/probe", json.dumps(
+            connection.request("POST", "/probe/completions", json.dumps(
                 {"prompt": tokens}))
             response = connection.getresponse()
             data = response.read()

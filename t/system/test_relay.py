@@ -613,7 +613,8 @@ class Tests:
         engine = self.engine()
         before = int(time.time() * 1000)
         relay = self.started(engine, "--model", "m", "--role", "prefill",
-                             "--weight", "2.5", "--lora", "a,b")
+                             "--weight", "2.5", "--lora", "a,b",
+                             "--engine", "sglang")
         self.is_complete(relay)
         member = self.member(relay.worker)
         assert before <= int(member.pop("started")) <= time.time() * 1000
@@ -621,7 +622,7 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
-            "lora": "a,b", "hybrid": "0",
+            "lora": "a,b", "hybrid": "0", "engine": "sglang",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(

@@ -39,6 +39,8 @@ class Options(test_relay.Tests):
                 (good + ["--block-size"], "--block-size has no value"),
                 (good + ["--refcount", "yes"], "--refcount must be on or off"),
                 (good + ["--role", "boss"], "--role must be"),
+                (good + ["--engine", "mlc"], "--engine must be"),
+                (good + ["--engine", "unknown"], "--engine must be"),
                 (good + ["--weight", "-1"], "--weight must be"),
                 (good + ["--weight", "nan"], "--weight must be"),
                 (good + ["--lora", "a,\u00e9"], "--lora must be"),

@@ -109,6 +109,19 @@ test_texts(void)
     asked(KVR_FORM_SGLANG_GENERATE, KVR_ENGINE_SGLANG,
           "{\"text\":\"a\",\"sampling_params\":{}}", "{\"prompt\":\"a\"}",
           "the text of SGLang's generate is a prompt to its tokenizer");
+    asked(KVR_FORM_COMPLETIONS, KVR_ENGINE_VLLM,
+          "{\"prompt\":\"a\",\"truncate_prompt_tokens\":4}",
+          "declinedtruncate_prompt_tokens",
+          "a text that vLLM's tokenizer cuts keeps its special tokens");
+    asked(KVR_FORM_COMPLETIONS, KVR_ENGINE_VLLM,
+          "{\"prompt\":\"a\",\"truncate_prompt_tokens\":4,"
+          "\"truncation_side\":\"left\"}", "{\"prompt\":\"a\"}",
+          "unless the side is given");
+    asked(KVR_FORM_COMPLETIONS, KVR_ENGINE_VLLM,
+          "{\"prompt\":\"a\",\"truncate_prompt_tokens\":4,"
+          "\"add_special_tokens\":false}",
+          "{\"prompt\":\"a\",\"add_special_tokens\":false}",
+          "or there are none");
     asked(KVR_FORM_COMPLETIONS, KVR_ENGINE_VLLM, "{\"prompt\":[1]}",
           "declined", "ids are no text");
     asked(KVR_FORM_COMPLETIONS, KVR_ENGINE_VLLM, "{\"prompt\":[]}",
@@ -205,8 +218,13 @@ test_sglang(void)
           "a chat goes to SGLang as it came, but for add_generation_prompt");
     asked(KVR_FORM_CHAT, KVR_ENGINE_SGLANG,
           "{\"add\\u005fgeneration_prompt\":true,\"prompt\":\"x\","
+          "\"stream\":true,\"stream_options\":{},"
           "\"add_special_tokens\":true,\"messages\":[]}",
           "{\"messages\":[]}", "and for what its tokenizer takes otherwise");
+    asked(KVR_FORM_CHAT, KVR_ENGINE_SGLANG,
+          "{\"messages\":[],\"stream\":true,"
+          "\"stream_options\":{\"include_usage\":true}}",
+          "{\"messages\":[]}", "and for a stream, which it refuses");
     asked(KVR_FORM_CHAT, KVR_ENGINE_SGLANG,
           "{ \"a\\n\" : 1 , \"messages\" : [ ] }",
           "{\"a\\n\":1,\"messages\":[ ]}", "keys stay as they are written");

@@ -108,9 +108,17 @@ test_fields(void)
        && reg.conf.role == KVR_ROLE_PREFILL
        && field("weight", ".25") == NULL && reg.conf.weight == 250
        && field("weight", "0.5") == NULL && reg.conf.weight == 500
+       && field("engine", "sglang") == NULL
+       && reg.conf.engine == KVR_ENGINE_SGLANG
        && field("lora", "sql-1,org/chat v2") == NULL
        && strcmp(reg.conf.lora, "sql-1,org/chat v2") == 0,
        "every field is taken");
+
+    ok(field("engine", "mlc 2") == NULL
+       && reg.conf.engine == KVR_ENGINE_UNKNOWN
+       && field("engine", "") == NULL
+       && reg.conf.engine == KVR_ENGINE_UNKNOWN,
+       "an engine of a kind that is not known here is unknown");
 
     ok(field("hybrid", "1") == NULL && reg.hybrid
        && field("hybrid", "yes") == NULL && !reg.hybrid

@@ -152,7 +152,7 @@ static void
 test_frequencies(void)
 {
     void          *base;
-    uint32_t       n, found, out[8];
+    uint32_t       n, a, b, found, out[8];
     uint64_t       q[4] = { 100, 101, 102, 103 };
     kvr_match_t    m[256];
     kvr_stats_t    s;
@@ -184,6 +184,13 @@ test_frequencies(void)
 
     n = kvr_router_touch(&k, q, m, found, 1000000, out);
     ok(n == 3 && out[0] == 1 && out[2] == 1, "and is found by the next");
+
+    ok(kvr_router_find_worker(&k, "a", 1, &a) == KVR_OK
+       && kvr_router_find_worker(&k, "b", 1, &b) == KVR_OK
+       && kvr_router_depth(&k, a, q, 4) == 2
+       && kvr_router_depth(&k, b, q, 4) == 3
+       && kvr_router_depth(&k, b, q + 1, 3) == 0,
+       "each worker's own depth is found");
 
     found = kvr_router_find(&k, q, 1, false, m, 256);
     n = kvr_router_touch(&k, q, m, found, 1060000, out);

@@ -114,6 +114,20 @@ pairs(void)
 }
 
 
+/* The longest span that the first rank of a worker has had; 0: no rank. */
+
+static uint32_t
+longest(const char *worker)
+{
+    uint32_t  w, holder;
+
+    return kvr_router_find_worker(&router, worker, strlen(worker), &w)
+           == KVR_OK
+           && kvr_router_find_holder(&router, w, 0, &holder) == KVR_OK
+           ? kvr_router_holder_span(&router, holder) : 0;
+}
+
+
 static void
 test_chain(void)
 {
@@ -129,6 +143,8 @@ test_chain(void)
            && pairs() == 4 * k,
            "%s: a chain of spans of %u, and what is stored behind it",
            kind->name, k);
+
+        is_u64(longest("a"), k, "%s: the worker's span is known", kind->name);
 
         ok(has("a", row(1, 4 * k), 2 * k + 1, 2 * k + 1, 2 * k + 1),
            "%s: a prompt may end within a span", kind->name);

@@ -1,9 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Beside this file only body.lua, which has
--- the functions of the request's body, and questions.lua, which has those about
--- questions to engines, touch ffi.C.
+-- function for each of its functions.  Beside this file only body.lua (of the
+-- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -17,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 15               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -230,6 +229,10 @@ local WHY = {
     OVERLOAD = 11,
     UNKNOWN_FORM = 12,
     UNKNOWN_FIELD = 13,
+    BUDGET = 14,
+    BUSY = 15,
+    REFUSED = 16,
+    NO_RUNG = 17,
     ENCODED = 18,
     NO_PROMPT = 19,
     NO_LOAD = 20,
@@ -458,7 +461,8 @@ end
 -- uint32_t array of n, or, when it is nil, the token ids in the body.  lora,
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
 -- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
--- An adapter, a salt and a model that are nil are the body's; with tokens all three are those of the call before, of the body.
+-- An adapter, a salt and a model that are nil are the body's; with tokens all
+-- three are those of the call before.
 -- Returns one of WHY, BY_POLICY: there are hashes; and what was found, which is
 -- good until the next call: form (a word), text (1: there is text to be
 -- tokenized), unserved (1: no worker serves the model), lora (the adapter, or

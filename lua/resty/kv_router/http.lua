@@ -1,16 +1,34 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- A small HTTP/1.1 client: one POST of JSON to an engine, over a cosocket with
--- keepalive.  Not a subrequest: those refuse HTTP/2 clients.  No redirects, no
--- TLS; every length is bounded.
+-- keepalive, by TLS where the zone's engines have it.  Not a subrequest: those
+-- refuse HTTP/2 clients.  No redirects; every length is bounded.
+--
+-- Options of send() and post(), a table:
+--
+--     timeout          milliseconds, for each of connecting, sending and
+--                      receiving
+--     connect_timeout  for connecting alone, if it is there
+--     deadline         microseconds of lib.now_us(): when all must be over, if
+--                      it is there
+--     limit            bytes of the answer's body
+--     headers          lines, each with its end, if there are any
+--     engine           how the engines of the zone are talked to: engine() of
+--                      resty.kv_router.engines
 
+
+local lib = require "resty.kv_router.ffi"
 
 local concat = table.concat
 local find = string.find
+local floor = math.floor
 local lower = string.lower
 local match = string.match
+local max = math.max
+local min = math.min
 local sub = string.sub
 local tonumber = tonumber
+local tostring = tostring
 
 
 local _M = {}
@@ -19,8 +37,10 @@ local _M = {}
 local MAX_HEADER = 16384         -- bytes; nginx's own bound is smaller
 local MAX_CHUNK_LINE = 256
 local MAX_TRAILER = 1024
+local MAX_READ = 65536           -- bytes received at a time
 local IDLE_MS = 60000            -- shorter than engines keep connections
-local POOL = 32                  -- idle connections per engine and process
+local POOL = 32                  -- idle connections of one pool
+local POOLS = 64                 -- of an engine, in each nginx process
 
 
 -- Splits "host:port" or "unix:/path" into what sock:connect() takes: host (or
@@ -44,28 +64,99 @@ function _M.split(address)
 end
 
 
--- Reads up to and without the end, at most limit bytes.
-local function read_until(sock, stop, limit)
-    local read = sock:receiveuntil(stop)
-    local data, err = read(limit)
-
-    if not data then
-        return nil, err or "closed"
+-- Milliseconds that one step may take now; below 1 when the deadline is over.
+local function time_left(opts, timeout)
+    if not opts.deadline then
+        return timeout
     end
 
-    -- at the end it answers nil, and nothing with it
-    local more
-    more, err = read(1)
+    return min(timeout, (opts.deadline - lib.now_us()) / 1000)
+end
 
-    if more then
-        return nil, "the header is too long"
+
+-- Sets the time that the next step may take; nil and "timeout" when there is
+-- none.
+local function allow(sock, opts, timeout)
+    local ms = time_left(opts, timeout)
+
+    if ms < 1 then
+        return nil, "timeout"
     end
 
-    if err then
+    ms = floor(ms)
+    sock:settimeouts(ms, ms, ms)
+
+    return true
+end
+
+
+-- Answers are received as they come, so that one that drips is over at the
+-- deadline too.  in_hand: what was received and is not read yet.
+local function fill(from)
+    local ok, err = allow(from.sock, from.opts, from.opts.timeout)
+    if not ok then
         return nil, err
     end
 
+    local data
+
+    data, err = from.sock:receiveany(MAX_READ)
+
+    return data, err or not data and "closed" or nil
+end
+
+
+-- Reads up to and without the end, at most limit bytes.
+local function read_until(from, stop, limit)
+    local first, last = find(from.in_hand, stop, 1, true)
+
+    while not first do
+        if #from.in_hand > limit then
+            return nil, "the header is too long"
+        end
+
+        local data, err = fill(from)
+        if not data then
+            return nil, err
+        end
+
+        local start = max(1, #from.in_hand - #stop + 2)
+
+        from.in_hand = from.in_hand .. data
+        first, last = find(from.in_hand, stop, start, true)
+    end
+
+    if first - 1 > limit then
+        return nil, "the header is too long"
+    end
+
+    local data = sub(from.in_hand, 1, first - 1)
+
+    from.in_hand = sub(from.in_hand, last + 1)
+
     return data
+end
+
+
+local function read_bytes(from, size)
+    local parts = { from.in_hand }
+    local total = #from.in_hand
+
+    while total < size do
+        local data, err = fill(from)
+        if not data then
+            return nil, err
+        end
+
+        parts[#parts + 1] = data
+        total = total + #data
+    end
+
+    local all = concat(parts)
+
+    from.in_hand = sub(all, size + 1)
+
+    return sub(all, 1, size)
 end
 
 
@@ -76,13 +167,13 @@ local function header(head, name)
 end
 
 
-local function read_chunks(sock, limit)
+local function read_chunks(from, limit)
     local parts = {}
     local n = 0
     local total = 0
 
     while true do
-        local line, err = read_until(sock, "\r\n", MAX_CHUNK_LINE)
+        local line, err = read_until(from, "\r\n", MAX_CHUNK_LINE)
         if not line then
             return nil, err
         end
@@ -104,7 +195,7 @@ local function read_chunks(sock, limit)
         end
 
         local data
-        data, err = sock:receive(size)
+        data, err = read_bytes(from, size)
         if not data then
             return nil, err
         end
@@ -112,7 +203,7 @@ local function read_chunks(sock, limit)
         n = n + 1
         parts[n] = data
 
-        data, err = sock:receive(2)
+        data, err = read_bytes(from, 2)
         if data ~= "\r\n" then
             return nil, err or "a chunk without an end"
         end
@@ -122,7 +213,7 @@ local function read_chunks(sock, limit)
     local left = MAX_TRAILER
 
     while true do
-        local line, err = read_until(sock, "\r\n", left)
+        local line, err = read_until(from, "\r\n", left)
         if not line then
             return nil, err
         end
@@ -139,10 +230,12 @@ local function read_chunks(sock, limit)
 end
 
 
--- Reads one answer.  limit: bytes of its body.  Returns the status, the body
--- and whether the connection may be kept; or nil and what is wrong.
-function _M.read(sock, limit)
-    local head, err = read_until(sock, "\r\n\r\n", MAX_HEADER)
+-- Reads one answer.  Returns the status, the body and whether the connection may
+-- be kept; or nil and what is wrong.
+function _M.read(sock, opts)
+    local from = { sock = sock, opts = opts, in_hand = "" }
+    local limit = opts.limit
+    local head, err = read_until(from, "\r\n\r\n", MAX_HEADER)
     if not head then
         return nil, err
     end
@@ -166,7 +259,7 @@ function _M.read(sock, limit)
             return nil, "unknown transfer-encoding"
         end
 
-        body, err = read_chunks(sock, limit)
+        body, err = read_chunks(from, limit)
 
     else
         local length = match(header(head, "content%-length") or "", "^%d+$")
@@ -184,7 +277,7 @@ function _M.read(sock, limit)
         body = ""
 
         if length > 0 then
-            body, err = sock:receive(length)
+            body, err = read_bytes(from, length)
         end
     end
 
@@ -192,29 +285,78 @@ function _M.read(sock, limit)
         return nil, err
     end
 
-    return tonumber(status), body, keep
+    -- what follows is no answer to anything
+    return tonumber(status), body, keep and from.in_hand == ""
 end
 
 
--- Sends a JSON body to path at address over sock, a new cosocket.  timeout:
--- milliseconds for each of connecting, sending and receiving.  headers: lines,
--- each with its end, or nil.  connect_timeout: for connecting alone, or nil.
--- Returns true, or nil and what is wrong, and true when the connection was one
--- that was kept.
-function _M.send(sock, address, path, body, timeout, headers, connect_timeout)
+-- ---- connections ------------------------------------------------------------
+
+-- A pool of cosockets has a fixed size, and a connection beyond it is closed
+-- when it could be kept.  So each POST at a time takes the lowest place that is
+-- free at its engine, and each POOL places have a pool: there are as many pools
+-- as the load needs.
+local places = {}
+
+
+local function take_place(key)
+    local at = places[key]
+
+    if not at then
+        at = { free = {}, used = 0, last = 0 }
+        places[key] = at
+    end
+
+    local n = #at.free
+    local place = at.free[n]
+
+    if place then
+        at.free[n] = nil
+    else
+        place = at.last
+        at.last = place + 1
+    end
+
+    at.used = at.used + 1
+
+    return at, place
+end
+
+
+local function give_place(key, at, place)
+    at.free[#at.free + 1] = place
+    at.used = at.used - 1
+
+    if at.used == 0 and places[key] == at then
+        places[key] = nil
+    end
+end
+
+
+-- Sends a JSON body to path at address over sock, a new cosocket.  pool: the
+-- name of the pool of kept connections, or nil: the default one.  Returns true,
+-- or nil and what is wrong, and true when the connection was one that was kept.
+function _M.send(sock, address, path, body, opts, pool)
     local host, port, err = _M.split(address)
     if not host then
         return nil, err
     end
 
-    sock:settimeouts(connect_timeout or timeout, timeout, timeout)
-
+    local engine = opts.engine
     local ok
 
+    ok, err = allow(sock, opts, opts.connect_timeout or opts.timeout)
+
+    if not ok then
+        return nil, "connect: " .. err
+    end
+
+    local kept_in = { pool_size = POOL, pool = pool or engine.key .. address }
+
     if port then
-        ok, err = sock:connect(host, port, { pool_size = POOL })
+        ok, err = sock:connect(host, port, kept_in)
     else
-        ok, err = sock:connect(host, { pool_size = POOL })
+        ok, err = sock:connect(host, kept_in)
     end
 
     if not ok then
@@ -223,11 +365,26 @@ function _M.send(sock, address, path, body, timeout, headers, connect_timeout)
 
     local kept = sock:getreusedtimes() > 0
 
-    ok, err = sock:send({ "POST ", path, " HTTP/1.1\r\nHost: ",
-                          port and address or "localhost",
-                          "\r\nContent-Type: application/json",
-                          "\r\nContent-Length: ", #body, "\r\n",
-                          headers or "", "\r\n", body })
+    if engine.tls and not kept then
+        ok, err = sock:sslhandshake(false, engine.name, engine.verify)
+
+        if not ok then
+            sock:close()
+            return nil, "connect: TLS: " .. tostring(err)
+        end
+    end
+
+    ok, err = allow(sock, opts, opts.timeout)
+
+    if ok then
+        ok, err = sock:send({ "POST ", path, " HTTP/1.1\r\nHost: ",
+                              port and address or "localhost",
+                              "\r\nContent-Type: application/json",
+                              "\r\nContent-Length: ", #body, "\r\n",
+                              engine.headers, opts.headers or "", "\r\n",
+                              body })
+    end
+
     if not ok then
         sock:close()
         return nil, "send: " .. err, kept
@@ -237,15 +394,13 @@ function _M.send(sock, address, path, body, timeout, headers, connect_timeout)
 end
 
 
-local function post(sock, address, path, body, timeout, limit, headers,
-                    connect_timeout)
-    local ok, err, kept = _M.send(sock, address, path, body, timeout, headers,
-                                  connect_timeout)
+local function post(sock, address, path, body, opts, pool)
+    local ok, err, kept = _M.send(sock, address, path, body, opts, pool)
     if not ok then
         return nil, err, kept
     end
 
-    local status, answer, keep = _M.read(sock, limit)
+    local status, answer, keep = _M.read(sock, opts)
 
     if not status then
         sock:close()
@@ -262,19 +417,24 @@ local function post(sock, address, path, body, timeout, limit, headers,
 end
 
 
--- The same, and reads the answer.  limit: bytes of its body.  Returns the
--- status and the body, or nil and what is wrong.  A connection that was kept
--- may have been closed by the engine meanwhile: then another one is taken.
-function _M.post(...)
+-- The same, and reads the answer.  Returns the status and the body, or nil and
+-- what is wrong.  A connection that was kept may have been closed by the engine
+-- meanwhile: then another one is taken.
+function _M.post(sock, address, path, body, opts)
+    local key = opts.engine.key .. address
+    local at, place = take_place(key)
+    local pool = key .. " " .. min(floor(place / POOL), POOLS - 1)
     local status, answer, kept
 
     for _ = 0, POOL do
-        status, answer, kept = post(...)
+        status, answer, kept = post(sock, address, path, body, opts, pool)
 
         if status or not kept or find(answer, "timeout", 1, true) then
             break
         end
     end
+
+    give_place(key, at, place)
 
     return status, answer
 end

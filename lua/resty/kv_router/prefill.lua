@@ -13,7 +13,9 @@
 -- and what it answers as kv_transfer_params goes in the request to the decode
 -- worker.  Both have the same X-Request-Id.  The client's headers are not
 -- passed to the prefill worker, but Authorization is, and one with several
--- ranks is told which in x-data-parallel-rank.
+-- ranks is told which in x-data-parallel-rank.  The headers that the zone has
+-- for its engines are sent as well; an Authorization among them takes the place
+-- of the client's.
 --
 -- "sglang": both are sent the request at the same time, with bootstrap_host
 -- and bootstrap_port of the prefill worker, and a bootstrap_room drawn for the
@@ -84,7 +86,8 @@ local run = {}
 -- Lines of headers for the prefill worker, candidate i.
 local function header_lines(job, i, id)
     local lines = id and "X-Request-Id: " .. id .. "\r\n" or ""
-    local authorization = var.http_authorization
+    local authorization = not job.engine.authorized
+                          and var.http_authorization
 
     if authorization then
         lines = lines .. "Authorization: " .. authorization .. "\r\n"
@@ -100,12 +103,14 @@ local function header_lines(job, i, id)
 end
 
 
--- Milliseconds: for sending and receiving, for connecting.
-local function timeouts(plan)
+-- Options of resty.kv_router.http.
+local function options(plan, job)
     local timeout = plan.timeout or TIMEOUT
 
-    return timeout * 1000,
-           min(timeout, plan.connect_timeout or CONNECT_TIMEOUT) * 1000
+    return { timeout = timeout * 1000,
+             connect_timeout = min(timeout, plan.connect_timeout
+                                            or CONNECT_TIMEOUT) * 1000,
+             limit = MAX_ANSWER, engine = job.engine }
 end
 
 
@@ -172,7 +177,7 @@ function run.vllm(plan, job)
     ONE_TOKEN.max_completion_tokens = fields.max_completion_tokens and "1"
 
     local body = object(fields, ONE_TOKEN)
-    local timeout, connect_timeout = timeouts(plan)
+    local opts = options(plan, job)
     local err
 
     for _, i in ipairs(plan.prefill) do
@@ -181,10 +186,9 @@ function run.vllm(plan, job)
         local status, answer, params, how
 
         if ok then
+            opts.headers = header_lines(job, i, id)
             status, answer = http.post(new_socket(), address, job.path, body,
-                                       timeout, MAX_ANSWER,
-                                       header_lines(job, i, id),
-                                       connect_timeout)
+                                       opts)
             params, why, how = judge(status, answer)
 
             lib.prefill_ended(job.r, job.zone, how)
@@ -242,7 +246,7 @@ end
 function run.sglang(plan, job)
     local fields = job.request.fields
     local n = batch_of(fields)
-    local timeout, connect_timeout = timeouts(plan)
+    local opts = options(plan, job)
     local err
 
     for k, i in ipairs(plan.prefill) do
@@ -269,8 +273,8 @@ function run.sglang(plan, job)
         local ok, why = lib.prefill(job.r, job.zone, i - 1)
 
         if ok then
-            ok, why = http.send(sock, address, job.path, body, timeout,
-                                header_lines(job, i), connect_timeout)
+            opts.headers = header_lines(job, i)
+            ok, why = http.send(sock, address, job.path, body, opts)
 
             if ok then
                 set_body_data(body)
@@ -292,8 +296,9 @@ end
 
 
 -- Sets the plan's headers, and has the prompt prefilled as it says.  job: r,
--- zone, request (ctx.request), found (the match), random.  The request has its
--- reservation.  Yields.  Returns true, or nil and what is wrong.
+-- zone, request (ctx.request), found (the match), random, engine (engine() of
+-- resty.kv_router.engines).  The request has its reservation.  Yields.  Returns
+-- true, or nil and what is wrong.
 function _M.run(plan, job)
     for name, value in pairs(plan.headers or {}) do
         if value then

@@ -1,36 +1,73 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- tokenizer = "remote": text prompts and chats become token ids by asking an
--- engine, which has the tokenizer and the chat template:
+-- The rungs below a request's own token ids: texts become token ids by asking an
+-- engine, which has the tokenizer and the chat template.
 --
---     POST /tokenize  {"model": ..., "prompt": "..."}
---                     {"model": ..., "messages": [...], ...}
---     answer          {"count": N, "tokens": [...], ...}
+--     render    POST <path>/render with the body as it came
+--     remote    POST /tokenize with what the engine takes of the body
 --
--- Which fields an engine is given, and of which requests, C knows.
--- Answers are kept per nginx process.  What fails, fails softly: the request
--- is routed by load.
+-- Which of them an engine has is found by the router's own probe; what is asked,
+-- and what an answer says, C knows (resty.kv_router.questions).  One engine is
+-- asked for a text, within one budget; equal questions at the same time are asked
+-- once; answers are kept per nginx process.  What fails, fails softly: the
+-- request is routed by load.
 
 
+local engines = require "resty.kv_router.engines"
+local http = require "resty.kv_router.http"
 local least = require "resty.kv_router.policy.least_loaded".least
-local post = require "resty.kv_router.http".post
+local lib = require "resty.kv_router.ffi"
+local new_semaphore = require "ngx.semaphore".new
 local questions = require "resty.kv_router.questions"
 
+local BY = engines.BY
+local QUESTION = engines.QUESTION
+local RUNGS = engines.RUNGS
+local WHY = lib.WHY
+local count = engines.question
+local find = string.find
 local ipairs = ipairs
-local md5_bin = ngx.md5_bin
 local new_socket = ngx.socket.tcp
+local pairs = pairs
+local pcall = pcall
 local setmetatable = setmetatable
+local sub = string.sub
+local tostring = tostring
 
 
 local _M = {}
 local mt = { __index = _M }
 
 
-local TRIES = 2
+local TRIES = 2                  -- the second if no connection is accepted
 local MAX_BODY = 8 * 2^20        -- bytes; more is not worth asking for
 local MAX_ANSWER = 16 * 2^20     -- bytes; 2^20 tokens are some 7 MiB
 local MAX_ENTRIES = 8192         -- answers kept
 local ENTRY = 256                -- bytes that an answer takes beside tokens
+
+-- Of an nginx process: questions at a time to one engine, and to all of them;
+-- requests that wait for the answer to one question of another request.
+local MAX_OF_ENGINE = 4
+local MAX_QUESTIONS = 64
+local MAX_WAITING = 256
+
+-- The budget in microseconds: for the round trip, and for each byte of the body.
+local BUDGET = 50000
+local BUDGET_BYTE = 2
+
+local LATE = 1e6                 -- after which a question is taken for dead
+
+
+-- The rungs of a setting, the best one first.
+local SETTINGS = {
+    auto = { "render", "remote" },
+    render = { "render" },
+    remote = { "remote" },
+}
+
+
+-- The ways of asking, of resty.kv_router.questions.
+local ASKS = { render = questions.RENDER, remote = questions.REMOTE }
 
 
 -- ---- what was asked before --------------------------------------------------
@@ -96,98 +133,329 @@ end
 _M.cache = new_cache
 
 
+-- ---- questions on their way -------------------------------------------------
+
+-- Of this process, whatever router asks: by the digest of the question, and how
+-- many there are at each address.  A question is taken out by the request that
+-- asks it, in any case but one: if that request is killed.  So each question has
+-- a deadline.
+local asked = {}
+local at_address = {}
+local nasked = 0
+
+
+local function begin(key, address, deadline)
+    local q = { key = key, address = address, deadline = deadline,
+                sema = new_semaphore(0), waiting = 0 }
+
+    asked[key] = q
+    at_address[address] = (at_address[address] or 0) + 1
+    nasked = nasked + 1
+
+    return q
+end
+
+
+local function leave_address(q)
+    local n = at_address[q.address] - 1
+
+    at_address[q.address] = n > 0 and n or nil
+end
+
+
+local function finish(q)
+    if q.done then
+        return
+    end
+
+    q.done = true
+    nasked = nasked - 1
+    leave_address(q)
+
+    if asked[q.key] == q then
+        asked[q.key] = nil
+    end
+
+    if q.waiting > 0 then
+        q.sema:post(q.waiting)
+    end
+end
+
+
+-- Takes out the questions whose requests were killed.
+local function sweep(now)
+    local dead = {}
+
+    for _, q in pairs(asked) do
+        if now > q.deadline + LATE then
+            dead[#dead + 1] = q
+        end
+    end
+
+    for _, q in ipairs(dead) do
+        q.why = WHY.BUDGET
+        finish(q)
+    end
+end
+
+
 -- ---- asking -----------------------------------------------------------------
 
--- timeout: seconds, for each of connecting, sending and receiving; bytes:
--- bound of what is kept, 0 keeps nothing.
-function _M.new(timeout, bytes)
-    return setmetatable({ timeout = timeout * 1000,
+-- setting: "auto", "render" or "remote"; timeout: seconds that a text may wait,
+-- nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing.
+function _M.new(setting, timeout, bytes)
+    return setmetatable({ rungs = SETTINGS[setting], auto = setting == "auto",
+                          timeout = timeout and timeout * 1e6,
                           cache = new_cache(bytes, MAX_ENTRIES) }, mt)
 end
 
 
--- The addresses of the least loaded candidates, at most two, and the kind of
--- engine that they all have.
-local function nearest(found, random)
-    local list, k = least(found, found.block_size, TRIES, random)
-    local engine = found[list[0]].engine
-    local addresses = {}
+_M.SETTINGS = SETTINGS
 
-    -- copied, as what follows yields
-    for i = 0, k - 1 do
-        local c = found[list[i]]
 
-        if c.engine == engine then
-            addresses[#addresses + 1] = c.address
-        end
+-- Can a worker with these bits be asked?  A rung that was set is tried before
+-- the probe has ended.
+local function has(self, bits, rung, form)
+    local bit = RUNGS[rung][form]
+
+    if not bit then
+        return false
     end
 
-    return addresses, engine
+    return bits % (2 * bit) >= bit or bits == 0 and not self.auto
 end
 
 
-local function ask(self, path, question, addresses)
-    local err
+-- The rung for a form, and the candidates that have it and no MAX_OF_ENGINE
+-- questions, the least loaded first, TRIES at most: tables with address and
+-- holder, all of the kind named engine.  nil and one of WHY when there is none.
+local function choose(self, job)
+    local found = job.found
+    local why = WHY.NO_RUNG
 
-    for _, address in ipairs(addresses) do
-        local status, answer = post(new_socket(), address, path, question,
-                                    self.timeout, MAX_ANSWER)
+    for _, rung in ipairs(self.rungs) do
+        local able = {}
+
+        for i = 1, #found do
+            local c = found[i]
+
+            if has(self, engines.rungs(job.zone, c), rung, job.form) then
+                why = WHY.BUSY
+
+                if (at_address[c.address] or 0) < MAX_OF_ENGINE then
+                    able[#able + 1] = c
+                end
+            end
+        end
+
+        if #able > 0 then
+            local list, k = least(able, found.block_size, TRIES, job.random)
+            local chosen = { engine = able[list[0]].engine }
+
+            -- copied, as what follows yields
+            for i = 0, k - 1 do
+                local c = able[list[i]]
+
+                if c.engine == chosen.engine then
+                    chosen[#chosen + 1] = { address = c.address,
+                                            holder = c.holder }
+                end
+            end
+
+            return rung, chosen
+        end
+    end
+
+    return nil, why
+end
+
+
+-- What an error of resty.kv_router.http is.
+local function why_of(err)
+    if find(err, "timeout", 1, true) then
+        return WHY.BUDGET
+    end
+
+    return sub(err, 1, 8) == "connect:" and WHY.REFUSED or WHY.TOKENIZER
+end
+
+
+-- Asks the first of the engines, and the next one when no connection was
+-- accepted.  Returns the answer, or nil, one of WHY and a sentence.
+local function ask(q, job, chosen, path, question)
+    local opts = { timeout = 3.6e6, deadline = q.deadline, limit = MAX_ANSWER,
+                   engine = job.engine }
+    local err, why
+
+    for i, c in ipairs(chosen) do
+        if i > 1 then
+            leave_address(q)
+            q.address = c.address
+            at_address[c.address] = (at_address[c.address] or 0) + 1
+        end
+
+        local status, answer = http.post(new_socket(), c.address, path,
+                                         question, opts)
 
         if status == 200 then
             return answer
         end
 
-        err = address .. ": " .. (status and "status " .. status or answer)
+        if status then
+            -- it may have lost what the probe found
+            engines.doubt(job.zone, c.holder)
 
-        -- it understood, and another would say the same
-        if status and status >= 400 and status < 500 and status ~= 404
-           and status ~= 429
-        then
+            return nil, WHY.REFUSED, c.address .. ": status " .. status
+        end
+
+        err = c.address .. ": " .. answer
+        why = why_of(answer)
+
+        if why ~= WHY.REFUSED then
             break
         end
     end
 
-    return nil, err
+    return nil, why, err
 end
 
 
--- The token ids of the request's text: a uint32_t array and its length.  nil
--- when there is no text; nil and a sentence when it failed; nil, nil and the
--- name of a field for which nobody is asked.  Yields.
-function _M:tokenize(r, zone, found, random)
-    local addresses, engine = nearest(found, random)
-    local question, path, err = questions.body(r, zone, questions.REMOTE, engine)
+local function answered(q, job, chosen, path, question)
+    local answer, why, err = ask(q, job, chosen, path, question)
 
-    if not question then
-        return nil, err, path
+    if not answer then
+        return nil, why, err
     end
 
-    if #question > MAX_BODY then
-        return nil, "the prompt is too long to be tokenized"
+    local tokens, n = questions.ids(job.zone, answer)
+
+    if not tokens then
+        return nil, WHY.TOKENIZER, q.address .. ": " .. n
     end
 
-    local key = md5_bin(question)
+    return { tokens = tokens, n = n }
+end
+
+
+-- Waits for a question of another request.
+local function join(q, deadline, zone)
+    if q.waiting >= MAX_WAITING then
+        return nil, WHY.BUSY
+    end
+
+    count(zone, QUESTION.joined)
+    q.waiting = q.waiting + 1
+
+    local ok = q.sema:wait((deadline - lib.now_us()) / 1e6)
+
+    if not ok then
+        q.waiting = q.waiting - 1
+
+        return nil, WHY.BUDGET
+    end
+
+    -- who asked has said what is wrong
+    return q.entry, q.why
+end
+
+
+local function lead(self, key, job, chosen, path, question, deadline)
+    local zone = job.zone
+    local q = begin(key, chosen[1].address, deadline)
+
+    count(zone, QUESTION.asked)
+
+    local ok, entry, why, err = pcall(answered, q, job, chosen, path, question)
+
+    if not ok then
+        entry, why, err = nil, WHY.TOKENIZER, tostring(entry)
+    end
+
+    if entry then
+        self.cache:put(key, entry)
+    else
+        count(zone, QUESTION.failed)
+    end
+
+    q.entry = entry
+    q.why = why
+    finish(q)
+
+    return entry, why, err
+end
+
+
+-- The answer to a question: kept, asked by another request, or asked now.
+local function entry_for(self, job, chosen, path, question)
+    local now = lib.now_us()
+    local deadline = now + (self.timeout
+                            or BUDGET + BUDGET_BYTE * #question)
+    local key = engines.digest(path .. question)
     local entry = self.cache:get(key)
 
     if entry then
-        return entry.tokens, entry.n
+        count(job.zone, QUESTION.kept)
+
+        return entry
     end
 
-    local answer
+    local q = asked[key]
 
-    answer, err = ask(self, path, question, addresses)
-    if not answer then
-        return nil, err
+    if q and now <= q.deadline then
+        return join(q, deadline, job.zone)
     end
 
-    local tokens, n = questions.ids(zone, answer)
-    if not tokens then
-        return nil, n
+    if q or nasked >= MAX_QUESTIONS then
+        sweep(now)
     end
 
-    self.cache:put(key, { tokens = tokens, n = n })
+    if nasked >= MAX_QUESTIONS or asked[key] then
+        return nil, WHY.BUSY
+    end
 
-    return tokens, n
+    return lead(self, key, job, chosen, path, question, deadline)
+end
+
+
+-- The token ids of a request's text.  job: r, zone, request, form, found (the
+-- match), random, engine (engine() of resty.kv_router.engines).  Returns an
+-- entry with tokens, a uint32_t array, and n, its length; by, of BY, and why
+-- from nothing better, of WHY or 0.  Or nil, one of WHY, and, when the log is to
+-- say it, a sentence or, third, the name of a field; nil alone: there is no
+-- text.  Yields.
+function _M:tokenize(job)
+    local rung, chosen = choose(self, job)
+
+    if not rung then
+        return nil, chosen
+    end
+
+    local question, path, err = questions.body(job.r, job.zone, ASKS[rung],
+                                               chosen.engine)
+
+    if err then
+        return nil, WHY.TOKENIZER, err
+    end
+
+    -- instead of the path there is a field
+    if not question then
+        return nil, path and WHY.UNKNOWN_FIELD, nil, path
+    end
+
+    if #question > MAX_BODY then
+        return nil, WHY.TOO_LONG
+    end
+
+    local entry, why
+
+    entry, why, err = entry_for(self, job, chosen, path, question)
+
+    if not entry then
+        return nil, why, err
+    end
+
+    return entry, BY[rung],
+           rung == "remote" and self.auto and WHY.NO_RUNG or 0
 end
 
 

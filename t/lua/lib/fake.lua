@@ -112,11 +112,63 @@ package.loaded["ngx.semaphore"] = {
 -- name without ngx_http_kv_router_ffi_ -> function; tests put theirs here
 _M.c = {
     now_us = function() return _M.time * 1e6 end,
+    version = function() return require("resty.kv_router.ffi").VERSION end,
     read_body = function()
         _M.bodies = _M.bodies + 1
         return _M.body_read
     end,
 }
+
+-- engines: what they can be asked for, by holder; else all of it
+_M.rungs = {}
+_M.headers = ""      -- for engines
+_M.tls = nil         -- the name in their certificates
+_M.asked = {}        -- how often something was counted of questions
+_M.probed = {}       -- zones that are to be probed
+_M.doubted = nil     -- the last holder that was doubted
+_M.by = nil          -- where the token ids came from, and why
+
+local ALL = 0x7f
+local texts, ntexts = {}, 0
+
+function _M.c.probe(name, _, automatic)
+    _M.probed[name] = automatic
+end
+
+function _M.c.rungs(_, holder)
+    return _M.rungs[holder] or ALL
+end
+
+function _M.c.doubt(_, holder)
+    _M.doubted = holder
+end
+
+function _M.c.question(_, what)
+    _M.asked[what] = (_M.asked[what] or 0) + 1
+end
+
+function _M.c.tokens_by(_, _, by, why)
+    _M.by = by .. " " .. why
+end
+
+function _M.c.engine(_, out)
+    out.headers_data = _M.headers
+    out.headers_len = #_M.headers
+    out.name_data = _M.tls or ""
+    out.name_len = #(_M.tls or "")
+    out.tls = _M.tls and 1 or 0
+    out.verify = 1
+end
+
+-- no two texts have the same
+function _M.c.digest(text, _, out)
+    if not texts[text] then
+        ntexts = ntexts + 1
+        texts[text] = ntexts
+    end
+
+    out[0], out[1] = texts[text], 0
+end
 
 ffi.C = setmetatable({}, {
     __index = function(_, name)

@@ -1,8 +1,7 @@
 -- A cosocket that answers what it was told to: sock.new("HTTP/1.1 200 ...").
--- receiveuntil() and receive() are those of ngx.socket.tcp().
+-- receiveany() is that of ngx.socket.tcp(), a few bytes at a time.
 
 
-local find = string.find
 local setmetatable = setmetatable
 local sub = string.sub
 
@@ -11,21 +10,24 @@ local _M = {}
 local mt = { __index = _M }
 
 
--- fails: { connect = "...", send = "..." }, the errors of these.
+-- fails: { connect = "...", tls = "...", send = "...", receive = "..." }, the
+-- errors of these.
 function _M.new(input, fails)
     return setmetatable({ input = input, fails = fails or {}, sent = "" }, mt)
 end
 
 
 function _M:settimeouts(connect, _, receive)
-    self.connect_timeout = connect
+    self.connect_timeout = self.connect_timeout or connect
     self.timeout = receive
 end
 
 
-function _M:connect(host, port)
+-- opts: as port, of a unix socket.
+function _M:connect(host, port, opts)
     self.host = host
-    self.port = port
+    self.port = opts and port
+    self.pool = (opts or port).pool
 
     if self.fails.connect then
         return nil, self.fails.connect
@@ -51,10 +53,12 @@ function _M:send(parts)
 end
 
 
-function _M:receive(size)
-    if #self.input < size then
-        return nil, "closed", self.input
+function _M:receiveany(size)
+    if self.input == "" then
+        return nil, self.fails.receive or "closed"
     end
+
+    size = math.min(size, self.at_once or 7)
 
     local data = sub(self.input, 1, size)
 
@@ -64,32 +68,14 @@ function _M:receive(size)
 end
 
 
-function _M:receiveuntil(stop)
-    local over = false
+function _M:sslhandshake(_, name, verify)
+    self.tls = tostring(name) .. " " .. tostring(verify)
 
-    return function(size)
-        if over then
-            over = false
-            return nil, nil, nil
-        end
-
-        local first, last = find(self.input, stop, 1, true)
-
-        if first and first - 1 <= size then
-            local data = sub(self.input, 1, first - 1)
-
-            self.input = sub(self.input, last + 1)
-            over = true
-
-            return data
-        end
-
-        if not first and #self.input <= size then
-            return nil, "closed", self.input
-        end
-
-        return self:receive(size)
+    if self.fails.tls then
+        return nil, self.fails.tls
     end
+
+    return true
 end
 
 

@@ -1,0 +1,141 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Engines, as the module knows them: how they are talked to, what they can be
+-- asked for, and what is counted of questions.  Declarations are those of
+-- ngx_http_kv_router_ffi.h, as in resty.kv_router.ffi.
+
+
+local ffi = require "ffi"
+local lib = require "resty.kv_router.ffi"
+
+local C = ffi.C
+local ffi_new = ffi.new
+local ffi_string = ffi.string
+local find = string.find
+local lower = string.lower
+local pcall = pcall
+
+
+ffi.cdef [[
+typedef struct {
+    const char *headers_data;
+    size_t      headers_len;
+    const char *name_data;
+    size_t      name_len;
+    uint32_t    tls;
+    uint32_t    verify;
+} ngx_http_kv_router_engine_t;
+
+void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
+    uint32_t rung, uint32_t why);
+void ngx_http_kv_router_ffi_engine(void *zone,
+    ngx_http_kv_router_engine_t *out);
+void ngx_http_kv_router_ffi_probe(const unsigned char *name, size_t len,
+    int automatic);
+uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
+    uint32_t generation);
+void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
+void ngx_http_kv_router_ffi_question(void *zone, uint32_t what);
+void ngx_http_kv_router_ffi_digest(const unsigned char *text, size_t len,
+    uint64_t *out);
+]]
+
+
+local _M = {}
+
+
+local engine_out = ffi_new("ngx_http_kv_router_engine_t")
+local digest_out = ffi_new("uint64_t[2]")
+
+
+local function version()
+    return C.ngx_http_kv_router_ffi_version()
+end
+
+
+-- Where token ids came from: NGX_HTTP_KV_ROUTER_BY_... of the header.
+_M.BY = { load = 0, ids = 1, render = 2, remote = 3 }
+
+-- What a worker can be asked for, KVR_RUNG_... of src/: a bit for each rung and
+-- form.  No bit at all: no probe has ended yet.
+_M.RUNGS = {
+    render = { completions = 0x01, chat = 0x02, messages = 0x04,
+               responses = 0x08 },
+    remote = { completions = 0x10, chat = 0x20, sglang_generate = 0x10 },
+}
+
+-- What is counted of questions.
+_M.QUESTION = { asked = 0, failed = 1, kept = 2, joined = 3 }
+
+
+-- Where the token ids of the request's prompt came from, of BY, and why from
+-- nothing better, of WHY; 0: there is nothing better.
+function _M.tokens_by(r, zone, by, why)
+    C.ngx_http_kv_router_ffi_tokens_by(r, zone, by, why)
+end
+
+
+-- How the engines of a zone are talked to: a table with headers (lines, each
+-- with its end), authorized (one of them is Authorization), tls, verify, name
+-- (in their certificates, or nil) and key, which tells connections of this kind
+-- from others.
+function _M.engine(zone)
+    C.ngx_http_kv_router_ffi_engine(zone, engine_out)
+
+    local headers = ffi_string(engine_out.headers_data, engine_out.headers_len)
+    local name = ffi_string(engine_out.name_data, engine_out.name_len)
+    local tls, verify = engine_out.tls == 1, engine_out.verify == 1
+
+    return {
+        headers = headers,
+        authorized = find("\n" .. lower(headers), "\nauthorization:", 1, true)
+                     and true or false,
+        tls = tls,
+        verify = verify,
+        name = name ~= "" and name or nil,
+        key = tls and "tls " .. (verify and "" or "any ") .. name .. " " or "",
+    }
+end
+
+
+-- From now on the engines of the zone of that name are probed; automatic: the
+-- router asks whatever they have.  To be called when a router is made, before
+-- the processes are, or after.  Does nothing when the module is another version
+-- or not there: who uses the zone will be told.
+function _M.probe(name, automatic)
+    local ok, found = pcall(version)
+
+    if ok and found == lib.VERSION then
+        C.ngx_http_kv_router_ffi_probe(name, #name, automatic and 1 or 0)
+    end
+end
+
+
+-- The bits of RUNGS that a candidate's worker has; 0: it was not probed yet.
+function _M.rungs(zone, candidate)
+    return C.ngx_http_kv_router_ffi_rungs(zone, candidate.holder,
+                                          candidate.generation)
+end
+
+
+-- An engine refused a question: its worker is probed again soon.
+function _M.doubt(zone, holder)
+    C.ngx_http_kv_router_ffi_doubt(zone, holder)
+end
+
+
+-- Counts what became of a text, of QUESTION.
+function _M.question(zone, what)
+    C.ngx_http_kv_router_ffi_question(zone, what)
+end
+
+
+-- XXH3-128 of a text, as a string of 16 bytes.
+function _M.digest(text)
+    C.ngx_http_kv_router_ffi_digest(text, #text, digest_out)
+
+    return ffi_string(digest_out, 16)
+end
+
+
+return _M

@@ -1,0 +1,104 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Engines for Lua: how they are talked to, and what they can be asked for.
+ */
+
+
+#include "../request/ngx_http_kv_router_route.h"
+
+
+void
+ngx_http_kv_router_ffi_engine(void *data, ngx_http_kv_router_engine_t *out)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    out->headers = (char *) zone->engine_headers.data;
+    out->headers_len = zone->engine_headers.len;
+    out->name = (char *) zone->engine_tls.name.data;
+    out->name_len = zone->engine_tls.name.len;
+    out->tls = zone->engine_tls.ssl != NULL;
+    out->verify = zone->engine_tls.verify;
+}
+
+
+uint32_t
+ngx_http_kv_router_ffi_rungs(void *data, uint32_t holder, uint32_t generation)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    uint32_t  worker;
+
+    worker = kvr_router_holder_worker(&zone->router, holder);
+
+    if (worker >= zone->sh->nworkers) {
+        return 0;
+    }
+
+    return kvr_rungs_bits(&zone->sh->rungs[worker], generation);
+}
+
+
+void
+ngx_http_kv_router_ffi_doubt(void *data, uint32_t holder)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    uint32_t  worker;
+
+    worker = kvr_router_holder_worker(&zone->router, holder);
+
+    if (worker < zone->sh->nworkers) {
+        kvr_rungs_doubt(&zone->sh->rungs[worker], ngx_current_msec);
+    }
+}
+
+
+void
+ngx_http_kv_router_ffi_question(void *data, uint32_t what)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    ngx_atomic_t  *counters[] = {
+        &zone->sh->questions, &zone->sh->questions_failed,
+        &zone->sh->questions_kept, &zone->sh->questions_joined
+    };
+
+    if (what < sizeof(counters) / sizeof(counters[0])) {
+        (void) ngx_atomic_fetch_add(counters[what], 1);
+    }
+}
+
+
+/*
+ * The seed is drawn by each process, so that nobody can choose texts that have
+ * the same digest.
+ */
+
+void
+ngx_http_kv_router_ffi_digest(const u_char *text, size_t len, uint64_t *out)
+{
+    static uint64_t  seed;
+
+    while (seed == 0) {
+        seed = ((uint64_t) ngx_random() << 32) ^ (uint64_t) ngx_random();
+    }
+
+    kvr_hash_digest(text, len, seed, out);
+}
+
+
+void
+ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
+    uint32_t rung, uint32_t why)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx && ctx->zone == zone && rung < NGX_HTTP_KV_ROUTER_RUNGS) {
+        ctx->rung = rung;
+        ctx->rung_why = why;
+    }
+}

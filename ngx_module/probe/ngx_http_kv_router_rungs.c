@@ -1,0 +1,643 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Probes: what each engine can be asked for to learn the token ids of a text,
+ * tried with a known conversation; and what engine it is.
+ *
+ * Only zones are probed for which a router of Lua asks engines.  Every process
+ * looks which workers are due.  The record of a worker decides which process
+ * probes the worker (kvr_rungs_due()), so that all workers are probed even if
+ * a process dies.  A probe is a row of small requests, one after the other,
+ * none of which makes an engine generate anything.
+ */
+
+
+#include "../request/ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_client.h"
+
+#include <wire/kvr_probe.h>
+
+
+#define NGX_HTTP_KV_ROUTER_PROBES          8      /* at a time, of a process */
+#define NGX_HTTP_KV_ROUTER_PROBES_TICK     50     /* ms, and as much jitter */
+#define NGX_HTTP_KV_ROUTER_PROBE_TIMEOUT   5000   /* ms, of each request */
+#define NGX_HTTP_KV_ROUTER_PROBE_MAX       (1024 * 1024 + KVR_HTTP_HEADER_MAX)
+#define NGX_HTTP_KV_ROUTER_PROBED_ZONES    64     /* told before the fork */
+
+
+typedef struct ngx_http_kv_router_probes_s  ngx_http_kv_router_probes_t;
+
+
+/* a request of a probe; the first two kinds have no body */
+
+typedef struct {
+    ngx_str_t                       uri;
+    const char                     *body;      /* behind the model; NULL: a
+                                                  GET */
+    const char                     *field;     /* of the answer, with ids */
+    uint32_t                        rung;      /* found if they are there */
+} ngx_http_kv_router_step_t;
+
+
+typedef struct {
+    ngx_http_kv_router_probes_t    *probes;    /* NULL: free */
+    ngx_http_kv_router_client_t    *client;
+    ngx_uint_t                      step;
+    ngx_uint_t                      failed;    /* requests without an answer */
+    uint32_t                        number;    /* of the worker */
+    uint32_t                        generation;
+    kvr_rungs_found_t               found;
+    ngx_str_t                       id;
+    ngx_str_t                       address;
+    u_char                          id_data[KVR_WORKER_ID_MAX + 1];
+    u_char                          address_data[KVR_ADDRESS_MAX + 1];
+    u_char                          model[KVR_PROBE_MODEL_MAX + 1];
+} ngx_http_kv_router_probe_t;
+
+
+struct ngx_http_kv_router_probes_s {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_event_t                     tick;
+    ngx_connection_t                dummy;     /* fd of the tick */
+    ngx_log_t                       log;
+    ngx_uint_t                      automatic; /* a router asks whatever there
+                                                  is */
+    ngx_uint_t                      next;      /* first of the next tick */
+    ngx_http_kv_router_probe_t      all[NGX_HTTP_KV_ROUTER_PROBES];
+};
+
+
+/* a zone that a router of Lua named */
+
+typedef struct {
+    ngx_str_t                       name;
+    ngx_uint_t                      automatic;
+} ngx_http_kv_router_probed_t;
+
+
+static ngx_int_t ngx_http_kv_router_probes_begin(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone, ngx_uint_t automatic);
+static void ngx_http_kv_router_probes_tick(ngx_event_t *ev);
+static ngx_uint_t ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h);
+static void ngx_http_kv_router_probe_start(ngx_http_kv_router_probes_t *probes,
+    ngx_http_kv_router_probe_t *probe, ngx_http_kv_router_holder_t *h);
+static void ngx_http_kv_router_probe_ask(ngx_http_kv_router_probe_t *probe);
+static void ngx_http_kv_router_probe_answered(void *data,
+    const kvr_http_answer_t *answer, const char *why);
+static const char *ngx_http_kv_router_probe_models(
+    ngx_http_kv_router_probe_t *probe, const kvr_http_answer_t *answer);
+static void ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
+    uint32_t status, const char *why);
+static void ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe);
+
+
+#define chat  "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
+
+static const ngx_http_kv_router_step_t  ngx_http_kv_router_steps[] = {
+
+    { ngx_string("/v1/models"), NULL, NULL, 0 },
+
+    /* vLLM and TensorRT-LLM; SGLang, and older ones */
+
+    { ngx_string("/version"), NULL, NULL, 0 },
+    { ngx_string("/server_info"), NULL, NULL, 0 },
+    { ngx_string("/get_server_info"), NULL, NULL, 0 },
+
+    { ngx_string("/v1/completions/render"), "\"prompt\":\"Hello\"",
+      "token_ids", KVR_RUNG_RENDER_COMPLETIONS },
+
+    { ngx_string("/v1/chat/completions/render"), chat,
+      "token_ids", KVR_RUNG_RENDER_CHAT },
+
+    { ngx_string("/v1/messages/render"), "\"max_tokens\":1," chat,
+      "token_ids", KVR_RUNG_RENDER_MESSAGES },
+
+    { ngx_string("/v1/responses/render"), "\"input\":\"Hello\"",
+      "token_ids", KVR_RUNG_RENDER_RESPONSES },
+
+    { ngx_string("/tokenize"), "\"prompt\":\"Hello\"",
+      "tokens", KVR_RUNG_REMOTE_COMPLETIONS },
+
+    { ngx_string("/tokenize"), chat,
+      "tokens", KVR_RUNG_REMOTE_CHAT },
+
+    { ngx_null_string, NULL, NULL, 0 }
+};
+
+#undef chat
+
+
+/* zones that were named in this configuration, before the fork or after it */
+static ngx_http_kv_router_probed_t
+    ngx_http_kv_router_probed[NGX_HTTP_KV_ROUTER_PROBED_ZONES];
+static ngx_uint_t  ngx_http_kv_router_nprobed;
+
+/* this process runs: a zone that is named is probed at once */
+static ngx_uint_t  ngx_http_kv_router_probing;
+
+
+/* ---- which zones -------------------------------------------------------- */
+
+void
+ngx_http_kv_router_probes_forget(void)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < ngx_http_kv_router_nprobed; i++) {
+        ngx_free(ngx_http_kv_router_probed[i].name.data);
+    }
+
+    ngx_http_kv_router_nprobed = 0;
+    ngx_http_kv_router_probing = 0;
+}
+
+
+void
+ngx_http_kv_router_ffi_probe(const u_char *name, size_t len, int automatic)
+{
+    ngx_str_t                    s;
+    ngx_uint_t                   i;
+    ngx_http_kv_router_zone_t   *zone;
+    ngx_http_kv_router_probed_t *p;
+
+    s.data = (u_char *) name;
+    s.len = len;
+
+    if (ngx_http_kv_router_probing) {
+
+        zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, &s);
+
+        if (zone) {
+            (void) ngx_http_kv_router_probes_begin((ngx_cycle_t *) ngx_cycle,
+                                                   zone, automatic);
+        }
+
+        return;
+    }
+
+    for (i = 0; i < ngx_http_kv_router_nprobed; i++) {
+
+        p = &ngx_http_kv_router_probed[i];
+
+        if (p->name.len == len && ngx_memcmp(p->name.data, name, len) == 0) {
+            p->automatic |= automatic;
+            return;
+        }
+    }
+
+    /* of more zones, each process learns by the first request */
+
+    if (i == NGX_HTTP_KV_ROUTER_PROBED_ZONES) {
+        return;
+    }
+
+    p = &ngx_http_kv_router_probed[i];
+
+    p->name.data = ngx_alloc(len + 1, ngx_cycle->log);
+    if (p->name.data == NULL) {
+        return;
+    }
+
+    ngx_memcpy(p->name.data, name, len);
+    p->name.len = len;
+    p->automatic = automatic;
+
+    ngx_http_kv_router_nprobed++;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone)
+{
+    ngx_uint_t                    i;
+    ngx_http_kv_router_probed_t  *p;
+
+    ngx_http_kv_router_probing = 1;
+
+    for (i = 0; i < ngx_http_kv_router_nprobed; i++) {
+
+        p = &ngx_http_kv_router_probed[i];
+
+        if (p->name.len == zone->name.len
+            && ngx_memcmp(p->name.data, zone->name.data, p->name.len) == 0)
+        {
+            return ngx_http_kv_router_probes_begin(cycle, zone, p->automatic);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_probes_begin(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone, ngx_uint_t automatic)
+{
+    ngx_event_t                  *ev;
+    ngx_http_kv_router_probes_t  *probes;
+
+    if (zone->probes) {
+        zone->probes->automatic |= automatic;
+        return NGX_OK;
+    }
+
+    probes = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_probes_t));
+    if (probes == NULL) {
+        return NGX_ERROR;
+    }
+
+    probes->zone = zone;
+    probes->automatic = automatic;
+
+    /* nginx would log each connection that fails: the probe says so itself */
+
+    probes->log = *cycle->log;
+    probes->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_ALERT);
+
+    probes->dummy.fd = (ngx_socket_t) -1;
+    probes->dummy.data = probes;
+
+    ev = &probes->tick;
+    ev->handler = ngx_http_kv_router_probes_tick;
+    ev->data = &probes->dummy;
+    ev->log = cycle->log;
+    ev->cancelable = 1;
+
+    ngx_add_timer(ev, 1 + ngx_random() % NGX_HTTP_KV_ROUTER_PROBES_TICK);
+
+    zone->probes = probes;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone)
+{
+    ngx_uint_t                    i;
+    ngx_http_kv_router_probes_t  *probes;
+
+    probes = zone->probes;
+
+    if (probes == NULL) {
+        return;
+    }
+
+    if (probes->tick.timer_set) {
+        ngx_del_timer(&probes->tick);
+    }
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_PROBES; i++) {
+        if (probes->all[i].client) {
+            ngx_http_kv_router_client_cancel(probes->all[i].client);
+        }
+    }
+
+    zone->probes = NULL;
+}
+
+
+/* ---- which workers ------------------------------------------------------ */
+
+static void
+ngx_http_kv_router_probes_tick(ngx_event_t *ev)
+{
+    ngx_uint_t                    i, k;
+    ngx_connection_t             *c;
+    ngx_http_kv_router_zone_t    *zone;
+    ngx_http_kv_router_fleet_t   *fleet;
+    ngx_http_kv_router_holder_t  *h;
+    ngx_http_kv_router_probes_t  *probes;
+
+    c = ev->data;
+    probes = c->data;
+    zone = probes->zone;
+
+    if (ngx_exiting || ngx_terminate) {
+        return;
+    }
+
+    fleet = ngx_http_kv_router_fleet_get(zone);
+
+    for (i = 0; fleet && i < fleet->n; i++) {
+
+        h = &fleet->holders[(probes->next + i) % fleet->n];
+
+        for (k = 0; k < NGX_HTTP_KV_ROUTER_PROBES; k++) {
+            if (probes->all[k].probes == NULL) {
+                break;
+            }
+        }
+
+        if (k == NGX_HTTP_KV_ROUTER_PROBES) {
+            break;
+        }
+
+        /* rank 0 stands for the worker */
+
+        if (h->rank == 0 && ngx_http_kv_router_probe_due(zone, h)) {
+            ngx_http_kv_router_probe_start(probes, &probes->all[k], h);
+        }
+    }
+
+    probes->next += i;
+
+    if (fleet) {
+        ngx_http_kv_router_fleet_put(fleet);
+    }
+
+    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_PROBES_TICK
+                      + ngx_random() % NGX_HTTP_KV_ROUTER_PROBES_TICK);
+}
+
+
+/*
+ * A worker is due again when another one has its number, when its publisher
+ * began a new epoch, and when it failed and is back: each may be another run
+ * of the engine, with other options.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h)
+{
+    double         share;
+    uint64_t       run[3];
+    kvr_health_t  *health;
+
+    if (kvr_load32(&h->worker->generation) != h->generation) {
+        return 0;
+    }
+
+    health = kvr_router_health(&zone->router, h->number);
+
+    if (!kvr_health_usable(kvr_health_state(health, h->generation, &h->health,
+                                            ngx_current_msec, &share)))
+    {
+        return 0;
+    }
+
+    run[0] = h->generation;
+    run[1] = kvr_load64(&h->worker->stream.epoch);
+    run[2] = kvr_load64(&health->since);
+
+    return kvr_rungs_due(&zone->sh->rungs[h->number],
+                         kvr_hash_bytes(run, sizeof(run), KVR_HASH_SEED),
+                         ngx_current_msec);
+}
+
+
+/* ---- a probe ------------------------------------------------------------ */
+
+static void
+ngx_http_kv_router_probe_start(ngx_http_kv_router_probes_t *probes,
+    ngx_http_kv_router_probe_t *probe, ngx_http_kv_router_holder_t *h)
+{
+    ngx_memzero(probe, sizeof(ngx_http_kv_router_probe_t));
+
+    probe->probes = probes;
+    probe->number = h->number;
+    probe->generation = h->generation;
+
+    probe->id.data = probe->id_data;
+    probe->id.len = ngx_cpystrn(probe->id_data, h->id.data,
+                                ngx_min(h->id.len + 1, sizeof(probe->id_data)))
+                    - probe->id_data;
+
+    probe->address.data = probe->address_data;
+    probe->address.len = ngx_cpystrn(probe->address_data, h->address.data,
+                                     ngx_min(h->address.len + 1,
+                                             sizeof(probe->address_data)))
+                         - probe->address_data;
+
+    ngx_http_kv_router_probe_ask(probe);
+}
+
+
+static void
+ngx_http_kv_router_probe_ask(ngx_http_kv_router_probe_t *probe)
+{
+    ngx_str_t                         body, uri;
+    const char                       *why;
+    const ngx_http_kv_router_step_t  *step;
+
+    u_char  data[KVR_PROBE_MODEL_MAX + 256];
+
+    step = &ngx_http_kv_router_steps[probe->step];
+    uri = step->uri;
+
+    if (step->body) {
+        body.data = data;
+        body.len = ngx_snprintf(data, sizeof(data), "{\"model\":\"%s\",%s}",
+                                probe->model, step->body)
+                   - data;
+    }
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\": probe of worker \"%V\": \"%V\"",
+                   &probe->probes->zone->name, &probe->id, &uri);
+
+    if (ngx_http_kv_router_client_ask(&probe->client, probe->probes->zone,
+                                      &probe->address, &uri,
+                                      step->body ? &body : NULL,
+                                      NGX_HTTP_KV_ROUTER_PROBE_TIMEOUT,
+                                      NGX_HTTP_KV_ROUTER_PROBE_MAX,
+                                      &probe->probes->log,
+                                      ngx_http_kv_router_probe_answered,
+                                      probe, &why)
+        != NGX_OK)
+    {
+        ngx_http_kv_router_probe_failed(probe, 0, why);
+    }
+}
+
+
+static void
+ngx_http_kv_router_probe_answered(void *data, const kvr_http_answer_t *answer,
+    const char *why)
+{
+    ngx_http_kv_router_probe_t *probe = data;
+
+    const ngx_http_kv_router_step_t  *step;
+
+    step = &ngx_http_kv_router_steps[probe->step];
+    probe->client = NULL;
+
+    if (answer == NULL && why == NULL) {
+        probe->probes = NULL;
+        return;
+    }
+
+    if (probe->step == 0) {
+
+        if (answer) {
+            why = ngx_http_kv_router_probe_models(probe, answer);
+        }
+
+        if (why) {
+            ngx_http_kv_router_probe_failed(probe, answer ? answer->status : 0,
+                                            why);
+            return;
+        }
+
+    } else if (answer == NULL) {
+        probe->failed++;
+
+    } else if (answer->status != NGX_HTTP_OK) {
+        /* the engine does not have this */
+
+    } else if (step->field == NULL) {
+        (void) kvr_probe_version(answer->body, answer->len,
+                                 probe->found.version,
+                                 sizeof(probe->found.version));
+
+    } else if (kvr_probe_ids(answer->body, answer->len, step->field)) {
+        probe->found.rungs |= step->rung;
+    }
+
+    /* the version is asked for until it is known */
+
+    do {
+        step++;
+    } while (step->uri.len && step->field == NULL && probe->found.version[0]);
+
+    probe->step = step - ngx_http_kv_router_steps;
+
+    if (step->uri.len == 0) {
+        ngx_http_kv_router_probe_done(probe);
+        return;
+    }
+
+    ngx_http_kv_router_probe_ask(probe);
+}
+
+
+/* NULL, or why the answer is no list of models. */
+
+static const char *
+ngx_http_kv_router_probe_models(ngx_http_kv_router_probe_t *probe,
+    const kvr_http_answer_t *answer)
+{
+    kvr_json_text_t    id;
+    kvr_engine_kind_t  engine;
+
+    if (answer->status != NGX_HTTP_OK) {
+        return "another status than 200";
+    }
+
+    if (!kvr_probe_model(answer->body, answer->len, &id, &engine)) {
+        return "no list of models";
+    }
+
+    ngx_memcpy(probe->model, id.data, id.len);
+    probe->model[id.len] = '\0';
+
+    probe->found.engine = engine;
+
+    return NULL;
+}
+
+
+/* Without a list of models it is not known what to ask. */
+
+static void
+ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
+    uint32_t status, const char *why)
+{
+    ngx_uint_t                  refused, level;
+    ngx_http_kv_router_zone_t  *zone;
+
+    zone = probe->probes->zone;
+    refused = (status == NGX_HTTP_UNAUTHORIZED
+               || status == NGX_HTTP_FORBIDDEN);
+    level = refused ? NGX_LOG_WARN : NGX_LOG_INFO;
+
+    (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
+    (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
+
+    if (kvr_rungs_failed(&zone->sh->rungs[probe->number], ngx_current_msec)
+        == 1)
+    {
+        ngx_log_error(level, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": worker \"%V\" was not probed, "
+                      "\"/v1/models\" at \"%V\": %s, status %uD%s",
+                      &zone->name, &probe->id, &probe->address, why, status,
+                      refused ? ": set its key by kv_router_engine_header"
+                              : "");
+    }
+
+    probe->probes = NULL;
+}
+
+
+static void
+ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
+{
+    uint32_t                      rungs;
+    kvr_rungs_t                  *r;
+    kvr_rungs_found_t             before, *found;
+    ngx_http_kv_router_zone_t    *zone;
+    ngx_http_kv_router_probes_t  *probes;
+
+    probes = probe->probes;
+    zone = probes->zone;
+    found = &probe->found;
+    rungs = found->rungs;
+    r = &zone->sh->rungs[probe->number];
+
+    probe->probes = NULL;
+
+    (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
+
+    /* an engine that ended meanwhile has not answered that it has nothing */
+
+    if (rungs == 0 && probe->failed) {
+        (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
+        (void) kvr_rungs_failed(r, ngx_current_msec);
+        return;
+    }
+
+    if (kvr_load32(&kvr_router_worker(&zone->router, probe->number)
+                    ->generation)
+        != probe->generation)
+    {
+        return;
+    }
+
+    (void) kvr_rungs_read(r, probe->generation, &before);
+    kvr_rungs_write(r, probe->generation, found, ngx_current_msec);
+
+    if (before.engine != found->engine) {
+        (void) ngx_atomic_fetch_add(&zone->sh->engines_learned, 1);
+    }
+
+    if (before.rungs != (rungs | KVR_RUNG_KNOWN)
+        || before.engine != found->engine
+        || ngx_strcmp(before.version, found->version) != 0)
+    {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
+                      "has %s%s%s%s",
+                      &zone->name, &probe->id,
+                      kvr_engine_name(found->engine),
+                      found->version[0] ? found->version : "of no version",
+                      rungs & KVR_RUNG_RENDER ? "render" : "",
+                      rungs & KVR_RUNG_RENDER && rungs & KVR_RUNG_REMOTE
+                      ? " and " : "",
+                      rungs & KVR_RUNG_REMOTE ? "tokenize" : "",
+                      rungs ? "" : "neither render nor tokenize");
+    }
+
+    if (rungs && probes->automatic
+        && ngx_atomic_cmp_set(&zone->sh->rungs_said, 0, 1))
+    {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": tokenizer = \"auto\": an engine "
+                      "is asked for the token ids of each new text, the "
+                      "request waits for 50 ms and 2 us a byte at most",
+                      &zone->name);
+    }
+}

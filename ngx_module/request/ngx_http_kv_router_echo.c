@@ -1,0 +1,347 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Compares the prompts that a worker has answered with the blocks that the
+ * worker then says it has stored, and keeps the trust that follows from it.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+#include <core/kvr_clock.h>
+#include <wire/kvr_route.h>
+
+
+/* the maximum time of the looks in one call, in microseconds */
+
+#define NGX_HTTP_KV_ROUTER_ECHO_SLICE  300
+
+
+_Static_assert(KVR_ROUTES <= KVR_TRUST_ROUTES, "each route has a cell");
+
+
+static const kvr_worker_t *ngx_http_kv_router_echo_worker(
+    ngx_http_kv_router_zone_t *zone, uint32_t number);
+static void ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone,
+    kvr_echo_t *e, const uint64_t *hashes);
+static void ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e);
+static bool ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e);
+static void ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e, uint32_t seen);
+
+
+/* ---- the answer --------------------------------------------------------- */
+
+/*
+ * The worker, if what is known of its blocks is complete: if so, a block that
+ * is missing was not stored.  Else NULL.
+ */
+
+static const kvr_worker_t *
+ngx_http_kv_router_echo_worker(ngx_http_kv_router_zone_t *zone,
+    uint32_t number)
+{
+    const kvr_worker_t  *w;
+
+    w = kvr_router_worker(&zone->router, number);
+
+    if (kvr_load32(&w->flags) & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED
+                                 |KVR_WORKER_TRUNCATED)
+        || ngx_http_kv_router_confidence(zone, w, number) != KVR_EXACT)
+    {
+        return NULL;
+    }
+
+    return w;
+}
+
+
+/*
+ * The engine computes the whole prompt before its first byte.  Of a block that
+ * ends with the prompt's last token TensorRT-LLM says only later that it is
+ * stored: such a block is not looked for.
+ */
+
+void
+ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         worker;
+    kvr_echo_t                       e;
+    const kvr_worker_t              *w;
+    ngx_http_kv_router_zone_t       *zone;
+    ngx_http_kv_router_candidate_t  *c;
+
+    zone = ctx->zone;
+    c = ctx->chosen;
+
+    if (ctx->hashes == NULL || !ctx->taken || ctx->prefiller
+        || c->role == KVR_ROLE_DECODE
+        || ctx->request->headers_out.status != NGX_HTTP_OK)
+    {
+        /* blocks from another worker's cache prove nothing of this one */
+        return;
+    }
+
+    worker = kvr_router_holder_worker(&zone->router, c->holder);
+
+    if (worker >= zone->sh->nworkers) {
+        return;
+    }
+
+    w = ngx_http_kv_router_echo_worker(zone, worker);
+
+    if (w == NULL || kvr_load32(&w->generation) != c->generation) {
+        return;
+    }
+
+    e.answered_ms = ngx_current_msec;
+    e.epoch = kvr_load64(&w->stream.epoch);
+    e.clears = kvr_load64(&w->counters.clears);
+    e.worker = worker;
+    e.generation = c->generation;
+    e.route = ctx->route;
+    e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->params),
+                                   ctx->match.prompt_tokens - 1);
+    e.depth = ngx_min(c->device - c->predicted, e.blocks);
+
+    if (e.blocks == 0) {
+        return;
+    }
+
+    if (e.blocks > KVR_ECHO_BLOCKS) {
+        (void) ngx_atomic_fetch_add(&zone->sh->echoes_long, 1);
+        return;
+    }
+
+    if (zone->echoes == NULL) {
+        zone->echoes = kvr_echoes_create();
+    }
+
+    if (zone->echoes == NULL
+        || kvr_echoes_keep(zone->echoes, &e, ctx->hashes) != KVR_OK)
+    {
+        (void) ngx_atomic_fetch_add(&zone->sh->echoes_dropped, 1);
+        return;
+    }
+
+    (void) ngx_atomic_fetch_add(&zone->sh->echoes, 1);
+}
+
+
+/* ---- the looks ---------------------------------------------------------- */
+
+void
+ngx_http_kv_router_echo_looks(ngx_http_kv_router_zone_t *zone)
+{
+    uint64_t         until;
+    kvr_echo_t      *e;
+    const uint64_t  *hashes;
+
+    if (zone->echoes == NULL) {
+        return;
+    }
+
+    until = kvr_now_us() + NGX_HTTP_KV_ROUTER_ECHO_SLICE;
+
+    do {
+        e = kvr_echoes_due(zone->echoes, ngx_current_msec, &hashes);
+
+        if (e == NULL) {
+            return;
+        }
+
+        ngx_http_kv_router_echo_look(zone, e, hashes);
+
+    } while (kvr_now_us() < until);
+}
+
+
+static void
+ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
+    const uint64_t *hashes)
+{
+    bool                 gone;
+    uint32_t             holder, steps;
+    kvr_echo_t           echo;
+    kvr_router_t        *k;
+    kvr_echo_look_t      look;
+    kvr_echo_verdict_t   verdict;
+    const kvr_worker_t  *w;
+
+    k = &zone->router;
+    w = kvr_router_worker(k, e->worker);
+
+    /* first: a message that comes during the lookup proves nothing */
+
+    look.heard_ms = kvr_load64(&w->stream.last_ms);
+    look.depth = kvr_router_depth(k, e->worker, hashes, e->blocks);
+    look.span = 1;
+
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (kvr_router_next_holder(k, e->worker, &holder, &steps)) {
+        look.span = ngx_max(look.span, kvr_router_holder_span(k, holder));
+    }
+
+    gone = kvr_load32(&w->generation) != e->generation
+           || kvr_load64(&w->stream.epoch) != e->epoch
+           || kvr_load64(&w->counters.clears) != e->clears;
+
+    echo = *e;
+    echo.depth = look.depth;
+    echo.blocks -= echo.blocks % look.span;
+
+    if (gone || ngx_http_kv_router_echo_worker(zone, e->worker) == NULL) {
+        verdict = kvr_echoes_skip(zone->echoes, e, gone);
+
+    } else {
+        verdict = kvr_echoes_look(zone->echoes, e, &look);
+    }
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router zone \"%V\" echo: worker %uD has %uD of %uD "
+                   "blocks of route \"%s\"", &zone->name, echo.worker,
+                   echo.depth, echo.blocks, kvr_route_name(echo.route));
+
+    switch (verdict) {
+
+    case KVR_ECHO_AGAIN:
+        break;
+
+    case KVR_ECHO_VOID:
+        (void) ngx_atomic_fetch_add(&zone->sh->echoes_void, 1);
+        break;
+
+    default: /* KVR_ECHO_IS_FULL, KVR_ECHO_HAS_PARTED */
+        ngx_http_kv_router_echo_add(zone, &echo);
+    }
+}
+
+
+static void
+ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e)
+{
+    bool             vouched;
+    uint32_t         seen;
+    kvr_trust_t     *t;
+    kvr_trust_who_t  who;
+
+    t = &zone->sh->trust[e->worker];
+
+    who.generation = e->generation;
+    who.epoch = e->epoch;
+
+    vouched = kvr_trust_asks(t, who, e->route)
+              && ngx_http_kv_router_echo_vouched(zone, e);
+
+    if (kvr_trust_add(t, who, e->route, e->depth, e->blocks, vouched, &seen)
+        == KVR_TRUST_MISMATCH)
+    {
+        ngx_http_kv_router_echo_warn(zone, e, seen);
+    }
+}
+
+
+/*
+ * Is the route proven for another worker whose engine is of the same kind and
+ * version?
+ */
+
+static bool
+ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e)
+{
+    uint32_t             i, n, generation;
+    kvr_trust_view_t     view;
+    kvr_rungs_found_t    is, other;
+    const kvr_worker_t  *w;
+
+    if (!kvr_rungs_read(&zone->sh->rungs[e->worker], e->generation, &is)
+        || is.engine == KVR_ENGINE_UNKNOWN || is.version[0] == '\0')
+    {
+        return false;
+    }
+
+    n = ngx_min(kvr_router_workers(&zone->router), zone->sh->nworkers);
+
+    for (i = 0; i < n; i++) {
+
+        w = kvr_router_worker(&zone->router, i);
+        generation = kvr_load32(&w->generation);
+
+        if (i == e->worker || kvr_load32(&w->flags) & KVR_WORKER_DELETED) {
+            continue;
+        }
+
+        ngx_http_kv_router_echo_trust(zone, i, generation, e->route, &view);
+
+        if (view.state == KVR_TRUST_PROVEN
+            && kvr_rungs_read(&zone->sh->rungs[i], generation, &other)
+            && other.engine == is.engine
+            && ngx_strcmp(other.version, is.version) == 0)
+        {
+            return true;
+        }
+    }
+
+    return false;
+}
+
+
+static void
+ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e, uint32_t seen)
+{
+    uint32_t           flags, generation;
+    kvr_worker_conf_t  conf;
+
+    if (kvr_router_read_worker(&zone->router, e->worker, &conf, &flags,
+                               &generation)
+        != KVR_OK)
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                  "kv_router zone \"%V\": worker \"%s\" stored other blocks "
+                  "than those of the prompts that it answered: %d of the last "
+                  "%uD echoes of route \"%s\" have parted, the last one after "
+                  "%uD of %uD blocks: %s",
+                  &zone->name, conf.id, KVR_TRUST_PARTED, seen,
+                  kvr_route_name(e->route), e->depth, e->blocks,
+                  ngx_http_kv_router_echo_causes());
+}
+
+
+const char *
+ngx_http_kv_router_echo_causes(void)
+{
+    return "are the tokenizer, the chat template and the flags that change "
+           "tokens those of the engine, are the cache salt and the LoRA name, "
+           "is prefix caching on, and is it this engine that the events are "
+           "of?";
+}
+
+
+void
+ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone, uint32_t number,
+    uint32_t generation, uint32_t route, kvr_trust_view_t *view)
+{
+    kvr_trust_who_t  who;
+
+    if (number >= zone->sh->nworkers) {
+        ngx_memzero(view, sizeof(kvr_trust_view_t));
+        return;
+    }
+
+    who.generation = generation;
+    who.epoch = kvr_load64(&kvr_router_worker(&zone->router, number)
+                           ->stream.epoch);
+
+    kvr_trust_read(&zone->sh->trust[number], who, route, view);
+}

@@ -1,0 +1,195 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Reads the answers of an engine to a probe.
+ */
+
+
+#include "kvr_probe.h"
+
+
+static bool kvr_probe_card(kvr_json_t *j, kvr_json_text_t *id,
+    kvr_json_text_t *owner);
+static kvr_engine_kind_t kvr_probe_engine(const kvr_json_text_t *owner);
+static bool kvr_probe_version_char(char c);
+
+
+bool
+kvr_probe_model(const char *text, size_t len, kvr_json_text_t *id,
+    kvr_engine_kind_t *engine)
+{
+    bool             found;
+    kvr_json_t       j;
+    kvr_json_text_t  key, owner;
+
+    id->data = NULL;
+    owner.data = NULL;
+    found = false;
+
+    kvr_json_init(&j, text, len);
+
+    if (!kvr_json_open(&j, '{')) {
+        return false;
+    }
+
+    while (kvr_json_key(&j, &key)) {
+
+        if (found || !kvr_json_is(&key, "data")
+            || kvr_json_peek(&j) != '[')
+        {
+            (void) kvr_json_skip(&j);
+            continue;
+        }
+
+        (void) kvr_json_open(&j, '[');
+
+        while (kvr_json_next(&j)) {
+
+            if (found) {
+                (void) kvr_json_skip(&j);
+
+            } else {
+                found = kvr_probe_card(&j, id, &owner);
+            }
+        }
+    }
+
+    *engine = owner.data ? kvr_probe_engine(&owner) : KVR_ENGINE_UNKNOWN;
+
+    return kvr_json_end(&j) && found && id->len <= KVR_PROBE_MODEL_MAX;
+}
+
+
+static kvr_engine_kind_t
+kvr_probe_engine(const kvr_json_text_t *owner)
+{
+    uint32_t  i;
+
+    static const char  *owners[KVR_ENGINES] = {
+        "", "vllm", "sglang", "tensorrt_llm"
+    };
+
+    for (i = KVR_ENGINE_VLLM; i < KVR_ENGINES; i++) {
+        if (kvr_json_is(owner, owners[i])) {
+            return i;
+        }
+    }
+
+    return KVR_ENGINE_UNKNOWN;
+}
+
+
+static bool
+kvr_probe_card(kvr_json_t *j, kvr_json_text_t *id, kvr_json_text_t *owner)
+{
+    kvr_json_text_t  key;
+
+    if (!kvr_json_open(j, '{')) {
+        return false;
+    }
+
+    while (kvr_json_key(j, &key)) {
+
+        if (kvr_json_is(&key, "id")) {
+            (void) kvr_json_string(j, id);
+
+        } else if (kvr_json_is(&key, "owned_by") && kvr_json_peek(j) == '"') {
+            (void) kvr_json_string(j, owner);
+
+        } else {
+            (void) kvr_json_skip(j);
+        }
+    }
+
+    return id->data != NULL;
+}
+
+
+bool
+kvr_probe_version(const char *text, size_t len, char *out, size_t size)
+{
+    size_t           i;
+    kvr_json_t       j;
+    kvr_json_text_t  key, version;
+
+    version.data = NULL;
+    kvr_json_init(&j, text, len);
+
+    if (!kvr_json_open(&j, '{')) {
+        return false;
+    }
+
+    while (kvr_json_key(&j, &key)) {
+
+        if (kvr_json_is(&key, "version") && kvr_json_peek(&j) == '"') {
+            (void) kvr_json_string(&j, &version);
+
+        } else {
+            (void) kvr_json_skip(&j);
+        }
+    }
+
+    if (!kvr_json_end(&j) || version.data == NULL || version.len == 0
+        || version.len >= size)
+    {
+        return false;
+    }
+
+    for (i = 0; i < version.len; i++) {
+        if (!kvr_probe_version_char(version.data[i])) {
+            return false;
+        }
+    }
+
+    memcpy(out, version.data, version.len);
+    out[version.len] = '\0';
+
+    return true;
+}
+
+
+static bool
+kvr_probe_version_char(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z')
+           || (c >= 'A' && c <= 'Z')
+           || c == '.' || c == '+' || c == '-' || c == '_';
+}
+
+
+bool
+kvr_probe_ids(const char *text, size_t len, const char *field)
+{
+    bool             list;
+    size_t           n;
+    kvr_json_t       j;
+    kvr_json_text_t  key;
+
+    n = 0;
+    kvr_json_init(&j, text, len);
+    list = kvr_json_peek(&j) == '[';
+
+    if (list && (!kvr_json_open(&j, '[') || !kvr_json_next(&j))) {
+        return false;
+    }
+
+    if (!kvr_json_open(&j, '{')) {
+        return false;
+    }
+
+    while (kvr_json_key(&j, &key)) {
+
+        if (kvr_json_is(&key, field)) {
+            (void) kvr_json_ids(&j, NULL, 0, &n);
+
+        } else {
+            (void) kvr_json_skip(&j);
+        }
+    }
+
+    while (list && kvr_json_next(&j)) {
+        (void) kvr_json_skip(&j);
+    }
+
+    return kvr_json_end(&j) && n > 0;
+}
