@@ -7,8 +7,8 @@
 
 TREE is another work tree of the project, built there: `git worktree add TREE
 COMMIT; make -C TREE module lib; make -C TREE/bench programs`.  This one has to
-be built likewise.  ROW is any of main, worst, ingest, latency (default: main
-ingest latency).
+be built likewise.  ROW is any of main, worst, ingest, latency, cold (default:
+main ingest latency).
 
 A line a figure: the medians of both, and the median of the ratios of the pairs
 of runs.  A ratio above 1 says that this tree is slower, or takes more memory.
@@ -22,7 +22,7 @@ import sys
 
 from run import HERE, figures, number
 
-ROWS = ('main', 'worst', 'ingest', 'latency')
+ROWS = ('main', 'worst', 'ingest', 'latency', 'cold')
 LIMIT = 1.03
 
 
@@ -30,12 +30,15 @@ def commands(tree, rows):
     """What is run of a tree."""
     build = os.path.join(tree, 'build')
     found = []
-    index = [row for row in rows if row != 'latency']
+    index = [row for row in rows if row not in ('latency', 'cold')]
     if index:
         found.append([os.path.join(build, 'bench', 'index'), *index])
     if 'latency' in rows:
         found.append([os.path.join(tree, 'bench', 'latency.py'), '--build',
                       build])
+    if 'cold' in rows:      # earlier trees have no such program
+        found.append([os.path.join(HERE, 'cold.py'), '--build', build,
+                      '--lua', os.path.join(tree, 'lua')])
     return found
 
 

@@ -9,6 +9,7 @@
  *     index trace=FILE    another one
  *     index worst         one-block prompts, staircases
  *     index beside        finds beside a writer
+ *     index groups        finds where holders have KV-cache groups
  *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
@@ -207,6 +208,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
+        } else if (strcmp(row, "groups") == 0) {
+            rows_groups();
+
         } else if (strcmp(row, "ingest") == 0) {
             rows_ingest();
 
@@ -232,7 +236,7 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [body] [ingest] [pauses]"
+                    " [worst] [beside] [groups] [body] [ingest] [pauses]"
                     " [capacity=FILE] [snapshot] [prefix]\n");
 
     return 2;

@@ -12,6 +12,7 @@
 
 
 #include "workload.h"
+#include "radix/kvr_classes.h"
 #include "radix/kvr_radix.h"
 
 
@@ -72,6 +73,7 @@ void rows_script(const char *name, const char *file);
 void rows_worst(void);
 void rows_body(void);
 void rows_beside(void);
+void rows_groups(void);
 void rows_ingest(void);
 void rows_capacity(const char *chat);
 void rows_snapshot(void);

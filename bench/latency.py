@@ -93,7 +93,7 @@ http {{
 
     init_by_lua_block {{
         router = require("resty.kv_router").new("main", {{
-            policy = "kv_cost", tokenizer = "none"
+            policy = "{policy}", tokenizer = "none"
         }})
     }}
 
@@ -371,39 +371,54 @@ def ask_all(clients, seconds):
 class Stage:
     """Redis, and both nginx."""
 
+    confs = (('engine', ENGINE), ('router', CONF))      # in order of starting
+    workers = WORKERS
+
     def __init__(self, args, zone='256m', replay='off'):
         self.directory = tempfile.mkdtemp(prefix='kv-router-bench-')
         self.redis, self.engine, self.port = (free_port() for _ in range(3))
-        self.names = ['w%d' % i for i in range(WORKERS)]
+        self.names = ['w%d' % i for i in range(self.workers)]
         self.processes = []
-        values = {
+        values = self.values(args, zone, replay)
+
+        for name, text in self.confs:
+            with open('%s/%s.conf' % (self.directory, name), 'w',
+                      encoding='utf-8') as f:
+                f.write(text.format(**values))
+
+    def values(self, args, zone, replay):
+        """What the configurations are filled with."""
+        return {
             'modules': MODULES, 'build': os.path.abspath(args.build),
-            'lua': LUA, 'batch': args.batch and (
+            'lua': os.path.abspath(args.lua),
+            'batch': args.batch and (
                 '    kv_router_event_batch %d;' % args.batch) or '',
             'user': 'user root;' if os.geteuid() == 0 else '',
             'block_size': BLOCK_SIZE, 'redis': self.redis,
-            'zone': zone, 'replay': replay,
+            'zone': zone, 'replay': replay, 'policy': args.policy,
             'engine': self.engine, 'port': self.port,
             'workers': '\n'.join(
                 '    kv_router_worker main %s 127.0.0.1:%d;'
                 % (name, self.engine) for name in self.names),
         }
 
-        for name, text in (('router', CONF), ('engine', ENGINE)):
-            with open('%s/%s.conf' % (self.directory, name), 'w',
-                      encoding='utf-8') as f:
-                f.write(text.format(**values))
-
     def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
         self.spawn('redis-server', '--bind', '127.0.0.1', '--port',
                    str(self.redis), '--save', '')
         until('redis', lambda: socket.create_connection(
             ('127.0.0.1', self.redis)).close() is None)
-        for name in ('engine', 'router'):
+        for name, _ in self.confs:
             self.spawn('nginx', '-p', self.directory + '/', '-c',
                        name + '.conf', '-e', name + '.log')
         until('nginx', lambda: self.status()['redis']['up'])
-        return self
 
     def __exit__(self, *_):
         for process in reversed(self.processes):
@@ -415,6 +430,13 @@ class Stage:
         self.processes.append(subprocess.Popen(
             command, cwd=self.directory, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    def nginx(self):
+        """The number of the process that routes."""
+        pid = self.processes[len(self.confs)].pid
+        with open('/proc/%d/task/%d/children' % (pid, pid),
+                  encoding='utf-8') as f:
+            return int(f.read().split()[0])
 
     def status(self):
         with urllib.request.urlopen('http://127.0.0.1:%d/status' % self.port,
@@ -508,6 +530,7 @@ def main():
     parser.add_argument('--seconds', type=float, default=8)
     parser.add_argument('--rate', type=int, default=200000)
     parser.add_argument('--batch', type=int)
+    parser.set_defaults(lua=LUA, policy='kv_cost')
     args = parser.parse_args()
 
     hurry()

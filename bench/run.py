@@ -5,13 +5,14 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, body, ingest, latency,
-pauses, capacity, snapshot, prefix; pauses, capacity and what of snapshot goes
-through no nginx run once.  From body on, no Rust peer has the rows; those of
-prefix are beside Python's and SGLang's own, see prefix.py.  Every program
-prints one line of JSON a figure; what is shown is the median of N runs, and
-the best peer's figure by ours ("x ours": above 1, ours is faster or smaller),
-with "!" where that is below the aim.
+ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
+latency, cold, rivals, pauses, capacity, snapshot, prefix; rivals, pauses,
+capacity and what of snapshot goes through no nginx run once.  From groups on,
+no Rust peer has the rows; those of rivals are beside whole routers, those of
+prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
+one line of JSON a figure; what is shown is the median of N runs, and the best
+peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!"
+where that is below the aim.
 DIR/bench.json gets all figures of all runs, and what they were measured on.
 
 The peers are Rust programs, peers/*, built with cargo in DIR/bench-cargo;
@@ -33,10 +34,12 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'body', 'ingest',
-        'latency', 'pauses', 'capacity', 'snapshot', 'prefix']
-ALONE = ('body', 'ingest', 'latency', 'pauses', 'capacity',
-         'snapshot', 'prefix')                          # rows of no peer
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
+        'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
+        'snapshot', 'prefix']
+ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
+         'capacity', 'snapshot', 'prefix')                          # rows of no peer
+SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot')     # of a whole nginx
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -67,6 +70,10 @@ LIMITS = {
     'latency: normalised, routed, p99 rises by': 1,
     'latency: vLLM, routed, p99 rises by': 1,
     'latency: vLLM, in bursts, routed, p99 rises by': 1,
+    'rivals: 4096 ids': 35,
+    'rivals: 512 ids': 27,
+    'rivals: chat of 16 KB by load': 25,
+    'rivals: chat of 16 KB by tokenizer': 140,
 }
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
@@ -81,6 +88,10 @@ for shape in ('radix, chains of 1024', 'radix, chains of 16000',
 
     for part in ('longest slice', 'swap', 'longest reclaim'):
         LIMITS['%s: %s' % (shape, part)] = HELD_UP
+
+for holders in ('1 worker', '16 workers', '128 workers'):
+    for part in ('more, each', 'more, each, no hit'):
+        LIMITS['groups, %s: %s' % (holders, part)] = 1000
 
 for looked_up in ('longest of 2,048 entries, hit',
                   'longest of 2,048 entries, miss',
@@ -99,6 +110,8 @@ SHORT = {
     'ConcurrentRadixTreeCompressed': 'CRTC',
     'PositionalIndexer': 'Positional',
     'compute_block_hash_for_seq': 'RadixTree',
+    'sglang-router': 'sglang',
+    'vllm-router': 'vllm',
 }
 
 # nothing to compare
@@ -300,20 +313,21 @@ def main():
     what = machine(args)
     rows, skipped = scripts(build, rows, args.trace)
     theirs = [r for r in rows if not r.startswith(ALONE)]
-    ours = [r for r in rows if not r.startswith(('capacity', 'latency',
-                                                 'pauses', 'snapshot'))]
+    ours = [r for r in rows if not r.startswith(('capacity', 'pauses',
+                                                 *SCRIPTS))]
     programs = []
 
     index = os.path.join(build, 'bench', 'index')
-    once = [[index, r] for r in rows if r not in ours and r != 'latency']
+    once = [[index, r] for r in rows
+            if r not in ours and r not in SCRIPTS[:3]]
 
     if ours:
         programs.append([index] + ours)
 
-    for row in ('latency', 'snapshot'):
+    for row in SCRIPTS:
         if row in rows:
-            programs.append([os.path.join(HERE, row + '.py'), '--build',
-                             build])
+            (once if row == 'rivals' else programs).append(
+                [os.path.join(HERE, row + '.py'), '--build', build])
 
     if 'prefix' in rows and not args.no_peer:
         programs.append([os.path.join(HERE, 'prefix.py'), '--engines',

@@ -30,7 +30,7 @@ import msgpack
 
 sys.dont_write_bytecode = True      # nothing is made outside of build/
 
-from latency import (Client, HERE, Stage, ask_all, figure, hurry, make_prompts,
+from latency import (Client, HERE, LUA, Stage, ask_all, figure, hurry, make_prompts,
                      until)                                     # noqa: E402
 
 CHAIN = 1024                    # blocks
@@ -102,7 +102,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('--build', default=os.path.join(HERE, '../build'))
     parser.add_argument('--rounds', type=int, default=2)
-    parser.set_defaults(batch=None)
+    parser.set_defaults(batch=None, lua=LUA, policy='kv_cost')
     args = parser.parse_args()
 
     hurry()

@@ -141,7 +141,9 @@ event(const kvr_event_t *ev)
         return;
     }
 
-    if (ev->kind > KVR_CLEAR || ev->tier >= KVR_TIERS
+    if (ev->kind > KVR_BITS || ev->tier >= KVR_TIERS
+        || ev->nadded > ev->nhandles || ev->class_at >= KVR_CLASSES_MAX
+        || (ev->kind == KVR_CLASS && !kvr_group_has_rule(ev->group_kind))
         || ev->nhandles > KVR_EVENT_BLOCKS_MAX
         || ev->ntokens > KVR_EVENT_TOKENS_MAX
         || (ev->nlocals && ev->ntokens)

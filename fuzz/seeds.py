@@ -123,7 +123,8 @@ def events():
     batch = msgpack.packb([
         ["s", 0, 0, None, words(1, 2), words(3, 4)],
         ["s", 1, 2, 2, words(5), words(6)], ["r", 0, 0, words(2, 9)],
-        ["c", 0], ["s", 0, 1, None, words(1), b""]])
+        ["c", 0], ["s", 0, 1, None, words(1), b""],
+        ["g", 1, 0, 3, 2, 16], ["b", 1, 0, words(2, 5), words(6)]])
     yield b"\0" + batch
     yield b"\0" + envelope(1, batch, 3)
     yield b"\0" + envelope(1, None)
@@ -192,6 +193,16 @@ ENGINE_EVENTS = [
       "full_attention"],
      stored([2], 9, [1, 2, 3, 4], "GPU", None, None, 1, "full_attention"),
      ["BlockRemoved", [2], "GPU", 1]],
+    [stored([1, 2], None, [*range(8)], "GPU", None, None, 0,
+            "sliding_window", 9),
+     stored([1, 2], None, [*range(8)], "GPU", None, None, 1,
+            "sliding_window", 9),
+     stored([1, 2], None, [*range(8)], "GPU", None, None, 2,
+            "full_attention"),
+     stored([2], 1, [1, 2, 3, 4], "GPU", None, None, 3,
+            "chunked_local_attention"),
+     ["BlockRemoved", [2], "GPU", 0], ["BlockRemoved", [1], "GPU", 2],
+     ["BlockRemoved", [1, 2], "GPU", 1]],
 ]
 
 
@@ -246,7 +257,12 @@ def states():
                            ["r", 0, 0, words(2)]])
     spans = msgpack.packb([["s", 1, 1, None, words(7), words(1, 2)]])
     groups = b"\1\0\0\0\2\0\0\0\0\3\0\0\0\1\4\0\0\0"
-    parts = [part(0, groups, record(1, 0, 4, copies=(3, 0, 0, 0)),
+    classed = msgpack.packb(["kve4", 0, (
+        b"\0\0\0\0\1\4\0\0\0\0\0\0\0\xff"
+        b"\1\0\0\0\3\4\0\0\0\11\0\0\0\0"),
+        record(1, 0, flags=0x10)])
+    parts = [classed,
+             part(0, groups, record(1, 0, 4, copies=(3, 0, 0, 0)),
                   record(2, 1, 5, flags=1, copies=(0, 0, 0, 0))),
              part(0, b"", record(9, 2, 8, flags=1), record(10, 9, 7, flags=1)),
              part(0, b"", record(11, 12, 1, flags=1),

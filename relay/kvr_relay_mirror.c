@@ -79,6 +79,8 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     }
 
     engine.counting = o->refcount;
+    engine.groups = o->groups;
+    m->hybrid = o->hybrid;
     engine.blocks = (uint32_t) kvr_min(o->memory / 2 / KVR_RELAY_REMEMBER,
                                        UINT32_MAX / 2);
 
@@ -201,6 +203,15 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
 {
     kvr_why_t    why;
     kvr_event_t  ev;
+
+    /* an engine that begins anew may be of another model */
+
+    while (kvr_normalise_forget_groups(m->engine, m->worker, m->worker_len,
+                                       rank)
+           == KVR_BUSY)
+    {
+        /* void */
+    }
 
     memset(&ev, 0, sizeof(kvr_event_t));
     ev.kind = KVR_CLEAR;
@@ -363,8 +374,9 @@ kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m)
 bool
 kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m)
 {
-    return kvr_router_worker(&m->router, m->number)->flags
-           & KVR_WORKER_HYBRID;
+    return m->hybrid
+           || kvr_router_worker(&m->router, m->number)->flags
+              & KVR_WORKER_HYBRID;
 }
 
 

@@ -21,6 +21,7 @@ typedef struct {
     uint32_t           number;
     uint32_t           window;          /* TensorRT-LLM's largest */
     uint64_t           forgotten;       /* before the mirror was emptied */
+    bool               hybrid;          /* --hybrid */
     bool               lacking;         /* what was loaded was not all */
 } kvr_relay_mirror_t;
 

@@ -126,6 +126,23 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "salted", "on|off", KVR_RELAY_SWITCH, at(salted), 0, 0,
       "the engine runs with cache salts (off)" },
 
+    { "groups", "on|off", KVR_RELAY_SWITCH, at(groups), 0, 0,
+      "pass the engine's KV cache groups on; off while routers listen that\n"
+      "are older than this relay: views of hybrid models are BOUND (on)" },
+
+    { "hybrid", "on|off", KVR_RELAY_SWITCH, at(hybrid), 0, 0,
+      "the model has layers of which the engine publishes nothing, as\n"
+      "SGLang's hybrid models have: the view is BOUND (off)" },
+
+    { "spec-drop", "on|off", KVR_RELAY_SWITCH, at(spec_drop), 0, 0,
+      "the engine drafts tokens (EAGLE, MTP), and computes the last cached\n"
+      "block again (off)" },
+
+    { "attention-chunk", "TOKENS", KVR_RELAY_NUMBER, at(attention_chunk),
+      0, KVR_EVENT_TOKENS_MAX,
+      "of the model's chunked local attention, a multiple of the engine's\n"
+      "block; without it the view of such a model is BOUND (0: not known)" },
+
     { "address", "HOST:PORT", KVR_RELAY_TEXT, at(address), 0, 0,
       "of the engine's HTTP server, for the router" },
 
@@ -197,6 +214,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->trtllm_interval = 100;
     o->block_size = 16;
     o->refcount = true;
+    o->groups = true;
     o->address = "";
     o->model = "";
     o->role = "both";

@@ -70,6 +70,9 @@ kvr_relay_publisher_event(void *data, const kvr_event_t *ev)
     case KVR_CLEAR:
         r->counters.cleared++;
         break;
+
+    default: /* classes of KV cache groups */
+        break;
     }
 
     if (r->publisher.state != KVR_RELAY_UNBASED) {

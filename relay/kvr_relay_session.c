@@ -525,6 +525,7 @@ static void
 kvr_relay_session_beat(kvr_relay_t *r)
 {
     char                  epoch[24], seq[24], ranks[16], started[24];
+    char                  chunk[16];
     char                  reason[KVR_RELAY_REASON];
     bool                  complete;
     uint32_t              i, n;
@@ -560,6 +561,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         snprintf(seq, sizeof(seq), "%llu",
                  (unsigned long long) r->publisher.sent);
         snprintf(ranks, sizeof(ranks), "%u", r->nsources);
+        snprintf(chunk, sizeof(chunk), "%u", r->options.attention_chunk);
         snprintf(started, sizeof(started), "%llu",
                  (unsigned long long) r->started_ms);
 
@@ -573,6 +575,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_LORA] = r->options.lora;
         values[KVR_MEMBER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
                                     ? "1" : "0";
+        values[KVR_MEMBER_SPEC_DROP] = r->options.spec_drop ? "1" : "0";
+        values[KVR_MEMBER_CHUNK] = chunk;
         values[KVR_MEMBER_ENGINE] = r->options.engine;
         values[KVR_MEMBER_REASON] = reason;
         values[KVR_MEMBER_EPOCH] = epoch;

@@ -5,6 +5,8 @@
 
 #include "kvr_relay.h"
 
+#include "wire/kvr_pointer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -160,6 +162,7 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
 
     s = &r->snapshot;
     s->blocks = kvr_relay_mirror_blocks(&r->mirror);
+    s->groups = kvr_router_classed(&r->mirror.router) != 0;
 
     if (!kvr_relay_batch_init(&batch, kvr_relay_snapshot_full, &s->parts)) {
         return false;
@@ -348,7 +351,7 @@ kvr_relay_snapshot_wrote(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_snapshot_point(kvr_relay_t *r)
 {
-    char                   number[5][24];
+    char                   number[6][24];
     uint32_t               i, n;
     const char            *argv[8 + 2 * KVR_POINTER_FIELDS];
     const char            *values[KVR_POINTER_FIELDS];
@@ -362,6 +365,8 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     snprintf(number[2], 24, "%u", s->parts.n);
     snprintf(number[3], 24, "%u", s->state.n);
     snprintf(number[4], 24, "%llu", (unsigned long long) s->blocks);
+    snprintf(number[5], 24, "%u",
+             s->groups ? KVR_POINTER_GROUPS : KVR_POINTER_PLAIN);
 
     n = 0;
     argv[n++] = "EVAL";
@@ -373,7 +378,7 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     argv[n++] = number[0];
     argv[n++] = number[1];
 
-    values[KVR_POINTER_VERSION] = "1";
+    values[KVR_POINTER_VERSION] = number[5];
     values[KVR_POINTER_EPOCH] = number[0];
     values[KVR_POINTER_SEQ] = number[1];
     values[KVR_POINTER_COMPLETE] = s->complete ? "1" : "0";

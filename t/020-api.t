@@ -977,3 +977,53 @@ true false
 100: 100 99 nil
 101: 100 99 1
 5000: 100 99 4900
+
+
+
+=== TEST 23: an engine that drafts tokens is told a block less
+--- script
+            ask("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1"}')
+            ask("POST", "/kv/events",
+                event("a", stored(nil, { { 1, 1 }, { 2, 2 }, { 3, 3 } })))
+            show("POST", "/kv/query_by_hash", '{"block_hashes":[1,2,3]}')
+            ask("PUT", "/kv/workers/a",
+                '{"address":"127.0.0.1:1","spec_drop":true}')
+            show("POST", "/kv/query_by_hash",
+                 '{"block_hashes":[1,2,3],"prompt_tokens":13}')
+            show("POST", "/kv/query_by_hash", '{"block_hashes":[1,2,3]}')
+            show("POST", "/kv/query_by_hash",
+                 '{"block_hashes":[1],"prompt_tokens":5}')
+            show("POST", "/kv/query_by_hash",
+                 '{"block_hashes":[1],"prompt_tokens":-1}')
+--- response_body
+POST /kv/query_by_hash: 200 {"block_size":4,"blocks":3,"scores":[{"worker_id":"a","dp_rank":0,"device":3,"host":3,"disk":3}]}
+POST /kv/query_by_hash: 200 {"block_size":4,"blocks":3,"scores":[{"worker_id":"a","dp_rank":0,"device":2,"host":2,"disk":2}]}
+POST /kv/query_by_hash: 200 {"block_size":4,"blocks":3,"scores":[{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1}]}
+POST /kv/query_by_hash: 200 {"block_size":4,"blocks":1,"scores":[]}
+POST /kv/query_by_hash: 400 {"error":"body: an integer 0..18446744073709551615 was expected at byte 36"}
+
+
+
+=== TEST 24: what no event tells of KV cache groups
+--- script
+            local function put(fields)
+                local answer = ask("PUT", "/kv/workers/a",
+                                   '{"address":"127.0.0.1:1"' .. fields .. "}")
+                local worker = require "cjson".decode(answer.body)
+
+                ngx.say(answer.status, " ", worker.error
+                        or table.concat({ tostring(worker.spec_drop),
+                                          worker.attention_chunk,
+                                          tostring(worker.hybrid),
+                                          worker.scores }, " "))
+            end
+
+            put("")
+            put(',"spec_drop":true,"attention_chunk":8192')
+            put(',"hybrid":true')
+            put(',"attention_chunk":1048577')
+--- response_body
+201 false 0 false as_held
+200 true 8192 false as_held
+200 false 0 true upper_bounds
+400 body: "attention_chunk" must be 0..1048576 at byte 43

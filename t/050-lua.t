@@ -133,7 +133,7 @@ no whole block of pairs:
                                                    { early_exit = true }))
             found("hashes", index:find_matches_by_hash(hashes, 2))
             found("hashes, early exit", index:find_matches_by_hash(
-                hashes, 2, { early_exit = true }))
+                hashes, 2, nil, { early_exit = true }))
             found("hashes in a table", index:find_matches_by_hash(
                 { hashes[0], "12124091508212882195", 7, 7ULL }))
             found("salted", index:find_matches(tokens, { cache_salt = "s" }))

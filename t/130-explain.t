@@ -519,6 +519,7 @@ in its cache of
 watchdog: never_matched
 kv_router_worker_watchdog{zone="main",worker="w1",reason="never_matched"} 1
 kv_router_worker_watchdog{zone="main",worker="w1",reason="not_cached"} 0
+kv_router_worker_watchdog{zone="main",worker="w1",reason="less_cached"} 0
 page: 0 800 never_matched 
 below: w1: finds prompts in its cache of which no block is known here: are the block size, the tokens (tokenizer, chat template), the cache salt and the LoRA name those of the engine, and is it this engine that the events are of?
 watchdog: good

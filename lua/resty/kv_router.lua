@@ -29,15 +29,18 @@ local limited = require "resty.kv_router.log".limited
 local log = require "resty.kv_router.log"
 local lora_of = require "resty.kv_router.input".lora
 local new_random = require "resty.kv_router.random".new
+local new_request = require "resty.kv_router.request".new
 local policy = require "resty.kv_router.policy"
 local prefill = require "resty.kv_router.prefill"
-local request = require "resty.kv_router.request"
 local tokenizer = require "resty.kv_router.tokenizer"
 
 local ERR = ngx.ERR
 local INFO = ngx.INFO
 local WARN = ngx.WARN
 local WHY = lib.WHY
+local candidates = lib.candidates
+local context_of = policy.context
+local decide = policy.decide
 local error = error
 local get_last_failure = balancer.get_last_failure
 local min = math.min
@@ -46,9 +49,13 @@ local ngx_exit = ngx.exit
 local ngx_log = ngx.log
 local now_us = lib.now_us
 local pcall = pcall
+local peer = lib.peer
 local pid = ngx.worker.pid
 local print = ngx.print
+local prompt = lib.prompt
 local read_body = require("resty.kv_router.body").read
+local reserve = lib.reserve
+local reserved = lib.reserved
 local set_current_peer = balancer.set_current_peer
 local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
@@ -307,10 +314,10 @@ end
 
 -- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
 local function find_prompt(self, r, zone, given, asked, tokens, n)
-    return lib.prompt(r, zone, lora_of(given.lora_name, given.lora_id),
-                      given.cache_salt, given.model,
-                      given.workers or self.pin and var.http_x_kv_worker or nil,
-                      self.policy.roles, asked, tokens, n)
+    return prompt(r, zone, lora_of(given.lora_name, given.lora_id),
+                  given.cache_salt, given.model,
+                  given.workers or self.pin and var.http_x_kv_worker or nil,
+                  self.policy.roles, asked, tokens, n)
 end
 
 
@@ -430,25 +437,16 @@ local function prepare(self, plan, r, zone, req, found)
 end
 
 
--- Behind one address there are several ranks: the engine is told which.
-local function tell_rank(r, zone)
-    local rank = lib.rank(r, zone)
-
-    if rank then
-        set_header("x-data-parallel-rank", rank)
-    end
-end
-
-
--- Asks the policy and reserves what it chose.  Returns its plan, true: it has
--- none; or nil, what is wrong, and are all workers full by now?
+-- Asks the policy and reserves what it chose.  why: of WHY, as the request goes
+-- unless the policy fails.  Returns its plan, true: it has none; or nil, what is
+-- wrong, and are all workers full by now?
 local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
-    local ctx = policy.context(found, req, given.params, random,
-                               started / 1e6, self.max_tries + 1)
+    local ctx = context_of(found, req, given.params, random, started / 1e6,
+                           self.max_tries + 1)
     local shown = self.shows and explain.wanted(self.shows)
     local costs = shown and explain.costs(chosen, ctx) or nil
-    local list, k, reason, failed, plan, slow = policy.decide(chosen, ctx)
+    local list, k, reason, failed, plan, slow = decide(chosen, ctx)
 
     if slow then
         lib.policy_slow(zone)
@@ -458,12 +456,16 @@ local function choose(self, r, zone, req, found, given, why, started)
         ngx.ctx[self] = ctx
     end
 
-    local ok, err, full = lib.reserve(r, zone, chosen.name,
-                                      failed or why or found.why, reason,
-                                      list, k, now_us() - started)
+    local ok, rank, full = reserve(r, zone, chosen.name, failed or why, reason,
+                                   list, k, now_us() - started)
 
     if not ok then
-        return nil, err, full
+        return nil, rank, full
+    end
+
+    -- behind one address there are several ranks: the engine is told which
+    if rank then
+        set_header("x-data-parallel-rank", rank)
     end
 
     if shown then
@@ -474,13 +476,11 @@ local function choose(self, r, zone, req, found, given, why, started)
 end
 
 
--- The request has its worker: the engine is told its rank, the plan is done.
+-- The request has its worker: the plan is done.
 local function settle(self, r, zone, req, found, plan, form)
     if form and not self.tokenizer then
         untokenized(self, form, found)
     end
-
-    tell_rank(r, zone)
 
     if plan ~= true then
         prepare(self, plan, r, zone, req, found)
@@ -489,7 +489,11 @@ end
 
 
 local function check_given(given, name)
-    local ok, err = checked(given or NOTHING, REQUEST_SETTINGS)
+    if given == nil then
+        return
+    end
+
+    local ok, err = checked(given, REQUEST_SETTINGS)
     if not ok then
         error("bad argument #1 to '" .. name .. "' (" .. err .. ")", 3)
     end
@@ -536,7 +540,7 @@ function router:access(given)
     local r = get_request()
     local zone = zone_of(self)
 
-    if lib.reserved(r, zone) then
+    if reserved(r, zone) then
         return
     end
 
@@ -549,7 +553,7 @@ function router:access(given)
     self.requests = self.requests + 1
 
     local gate = self.gate
-    local req = request.new(r, lora_of(given.lora_name, given.lora_id),
+    local req = new_request(r, lora_of(given.lora_name, given.lora_id),
                             given.cache_salt)
     local form, unserved = read_prompt(self, r, zone, req, given)
     local text = form ~= nil and self.tokenizer ~= nil
@@ -560,16 +564,18 @@ function router:access(given)
     end
 
     while true do
-        local found, err, none, full = lib.candidates(r, zone, by_load)
-        local plan
+        local found, told, none, full = candidates(r, zone, by_load)
+        local plan, err
 
         if found and not text then
-            plan, err, full = choose(self, r, zone, req, found, given, why,
-                                     started)
+            plan, err, full = choose(self, r, zone, req, found, given,
+                                     why or told, started)
         end
 
         if plan then
-            gate:leave(place)
+            if place then
+                gate:leave(place)
+            end
 
             return settle(self, r, zone, req, found, plan, form)
 
@@ -597,7 +603,7 @@ function router:access(given)
             return unavailable()
 
         else
-            log_failure(self, found, err, by_load)
+            log_failure(self, found, err or told, by_load)
 
             if by_load then
                 return unavailable()
@@ -631,16 +637,16 @@ function router:explain(given)
 
     given = given or NOTHING
 
-    local req = request.new(r, lora_of(given.lora_name, given.lora_id),
+    local req = new_request(r, lora_of(given.lora_name, given.lora_id),
                             given.cache_salt)
     local form = read_prompt(self, r, zone, req, given, explain.asked())
     local found, none, full, why
 
-    found, err, none, full = lib.candidates(r, zone)
+    found, err, none, full = candidates(r, zone)
 
     if found and form and self.tokenizer then
         why = read_text(self, r, zone, req, given, form, found)
-        found, err, none, full = lib.candidates(r, zone)
+        found, err, none, full = candidates(r, zone)
     end
 
     if not found then
@@ -668,7 +674,7 @@ end
 -- proxy_next_upstream to say; here only how many candidates there are.
 function router:balance()
     local r = get_request()
-    local host, port, left = lib.peer(r, zone_of(self))
+    local host, port, left = peer(r, zone_of(self))
 
     if not host then
         ngx_log(ERR, 'kv_router: zone "', self.name, '": no peer: ', port)

@@ -16,6 +16,7 @@ typedef struct {
     ngx_str_t                       salt;
     uint64_t                       *local;     /* NULL: not given */
     size_t                          blocks;
+    uint64_t                        tokens;    /* 0: not known */
     bool                            early_exit;
 } ngx_http_kv_router_query_t;
 
@@ -107,6 +108,11 @@ ngx_http_kv_router_call_query_by_hash(ngx_http_kv_router_call_t *c)
 
         if (kvr_json_is(&key, "early_exit")) {
             ngx_http_kv_router_query_early_exit(&j, &q);
+            continue;
+        }
+
+        if (kvr_json_is(&key, "prompt_tokens")) {
+            (void) kvr_json_u64(&j, &q.tokens);
             continue;
         }
 
@@ -249,6 +255,7 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
                                   (char *) q->salt.data, q->salt.len));
 
     q->blocks = kvr_contract_hash(contract, &hasher, tokens, n, q->local);
+    q->tokens = n;
 
     return NGX_OK;
 }
@@ -327,8 +334,8 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    n = kvr_router_find(&c->zone->router, q->local, q->blocks, q->early_exit,
-                        matches, max);
+    n = kvr_router_find(&c->zone->router, q->local, q->blocks, q->tokens,
+                        q->early_exit, matches, max);
 
     scores = ngx_palloc(c->request->pool,
                         (n + 1) * sizeof(ngx_http_kv_router_score_t));

@@ -21,6 +21,7 @@ static void ngx_http_kv_router_worker_string(ngx_http_kv_router_call_t *c,
 static ngx_uint_t ngx_http_kv_router_worker_utf8(ngx_str_t *s);
 static void ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, char *list);
+static void ngx_http_kv_router_worker_bool(kvr_json_t *j, uint32_t *value);
 static void ngx_http_kv_router_worker_number(kvr_json_t *j, uint32_t *value,
     uint32_t min, uint32_t max, const char *error);
 static void ngx_http_kv_router_worker_word(kvr_json_t *j, uint32_t *value,
@@ -211,8 +212,6 @@ static void
 ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
     kvr_json_text_t *key, kvr_worker_conf_t *conf)
 {
-    bool  salted;
-
     if (kvr_json_is(key, "address")) {
         ngx_http_kv_router_worker_string(c, j, conf->address,
                                          sizeof(conf->address));
@@ -235,11 +234,19 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
                                          "0..1000000");
 
     } else if (kvr_json_is(key, "salted")) {
-        salted = false;
+        ngx_http_kv_router_worker_bool(j, &conf->salted);
 
-        if (kvr_json_bool(j, &salted)) {
-            conf->salted = salted;
-        }
+    } else if (kvr_json_is(key, "spec_drop")) {
+        ngx_http_kv_router_worker_bool(j, &conf->spec_drop);
+
+    } else if (kvr_json_is(key, "hybrid")) {
+        ngx_http_kv_router_worker_bool(j, &conf->hybrid);
+
+    } else if (kvr_json_is(key, "attention_chunk")) {
+        ngx_http_kv_router_worker_number(j, &conf->attention_chunk, 0,
+                                         KVR_EVENT_TOKENS_MAX,
+                                         "\"attention_chunk\" must be "
+                                         "0..1048576");
 
     } else if (kvr_json_is(key, "role")) {
         ngx_http_kv_router_worker_word(j, &conf->role, kvr_role_name,
@@ -369,6 +376,19 @@ ngx_http_kv_router_worker_lora(ngx_http_kv_router_call_t *c, kvr_json_t *j,
             kvr_json_fail(j, at, "\"lora\" must be names of printable ASCII "
                                  "without a comma, of 511 bytes together");
         }
+    }
+}
+
+
+static void
+ngx_http_kv_router_worker_bool(kvr_json_t *j, uint32_t *value)
+{
+    bool  on;
+
+    on = false;
+
+    if (kvr_json_bool(j, &on)) {
+        *value = on;
     }
 }
 

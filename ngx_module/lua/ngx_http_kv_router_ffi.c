@@ -108,7 +108,7 @@ ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
 
 size_t
 ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
-    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    size_t tokens, int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
     uint32_t *frequencies, uint32_t *nfrequencies)
 {
     ngx_http_kv_router_zone_t *zone = data;
@@ -126,7 +126,8 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
     }
 
     n = ngx_min(n, KVR_EVENT_TOKENS_MAX);
-    found = kvr_router_find(&zone->router, local, n, early_exit, m, max);
+    found = kvr_router_find(&zone->router, local, n, tokens, early_exit, m,
+                            max);
     *nfrequencies = kvr_router_touch(&zone->router, local, m, found,
                                      ngx_current_msec, frequencies);
 

@@ -482,13 +482,14 @@ size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     size_t salt_len, uint64_t *local, uint64_t *sequence);
 
 /*
- * Writes at most cap matches; returns their number.  The lookup is counted in
+ * Writes at most cap matches; returns their number.  tokens: the prompt's
+ * length; 0: not known, see kvr_router_find().  The lookup is counted in
  * the frequencies of a zone that has them: frequencies must hold n or
  * ngx_http_kv_router_ffi_max_frequencies() numbers, the smaller of the two;
  * *nfrequencies is set to the number written.
  */
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
-    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    size_t tokens, int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
     uint32_t *frequencies, uint32_t *nfrequencies);
 
 /* tier: 0..3 as kvr_tier_t; parent may be NULL. */

@@ -180,6 +180,15 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
     { ngx_string("salted"), NGX_HTTP_KV_ROUTER_FLAG,
       at(salted), 0, 0, NULL, 0 },
 
+    { ngx_string("spec_drop"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(spec_drop), 0, 0, NULL, 0 },
+
+    { ngx_string("attention_chunk"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(attention_chunk), 0, KVR_EVENT_TOKENS_MAX, NULL, 0 },
+
+    { ngx_string("hybrid"), NGX_HTTP_KV_ROUTER_FLAG,
+      at(hybrid), 0, 0, NULL, 0 },
+
     { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
 

@@ -184,7 +184,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     if (ctx->hashes) {
         *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
-                                 ctx->prompt.blocks, false,
+                                 ctx->prompt.blocks, ctx->prompt.tokens, false,
                                  ngx_http_kv_router_matches, max);
 
         if (!ctx->dry) {
@@ -223,6 +223,17 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
                                     (ctx->fleet->n + 1) * sizeof(uint32_t));
     if (out == NULL) {
         return NGX_ERROR;
+    }
+
+    /* each line below is missed in a cold cache: all are fetched at once */
+
+    for (i = 0; i < ctx->fleet->n; i++) {
+        h = &ctx->fleet->holders[i];
+
+        kvr_load_prefetch(&ctx->zone->router.load, h->holder);
+        kvr_fleet_prefetch(h->worker);
+        __builtin_prefetch(kvr_router_health(&ctx->zone->router, h->number));
+        __builtin_prefetch(&ctx->zone->sh->reports[h->holder]);
     }
 
     n = 0;

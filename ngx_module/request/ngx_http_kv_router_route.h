@@ -160,6 +160,9 @@ void ngx_http_kv_router_usage(ngx_http_request_t *r,
 /* usage: a verdict's likely causes, as a question; NULL: a good verdict */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
 
+/* usage: a bad verdict in words, behind the worker's name */
+const char *ngx_http_kv_router_usage_says(kvr_usage_verdict_t verdict);
+
 /* usage: by the timer of each process: does what was predicted come true? */
 void ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone);
 

@@ -126,8 +126,31 @@ ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict)
                "of, are removals lost, and are the cache salt and the LoRA "
                "name those of the engine?";
 
+    case KVR_USAGE_LESS_CACHED:
+        return "has its model layers of which the engine publishes nothing, "
+               "as SGLang's hybrid models have (hybrid=on), does the engine "
+               "draft tokens (spec_drop=on), are removals lost?";
+
     default:
         return NULL;
+    }
+}
+
+
+const char *
+ngx_http_kv_router_usage_says(kvr_usage_verdict_t verdict)
+{
+    switch (verdict) {
+
+    case KVR_USAGE_NEVER_MATCHED:
+        return "finds prompts in its cache of which no block is known here";
+
+    case KVR_USAGE_NOT_CACHED:
+        return "has nothing in its cache of the blocks that are known here";
+
+    default: /* KVR_USAGE_LESS_CACHED */
+        return "has, of more than 5 % of the prompts, less than half in its "
+               "cache of the blocks that are known here";
     }
 }
 
@@ -173,36 +196,26 @@ ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
         holds = kvr_router_holder_held(k, holder) != 0;
     }
 
-    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds, &verdict)
+    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds,
+                         kvr_fleet_bound(kvr_router_worker(k, number)),
+                         &verdict)
         || kvr_router_read_worker(k, number, &conf, &flags, &generation)
            != KVR_OK)
     {
         return;
     }
 
-    switch (verdict) {
-
-    case KVR_USAGE_NEVER_MATCHED:
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": worker \"%s\" finds prompts in "
-                      "its cache of which no block is known here: %s",
-                      &zone->name, conf.id,
-                      ngx_http_kv_router_usage_causes(verdict));
-        break;
-
-    case KVR_USAGE_NOT_CACHED:
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": worker \"%s\" has nothing in "
-                      "its cache of the blocks that are known here: %s",
-                      &zone->name, conf.id,
-                      ngx_http_kv_router_usage_causes(verdict));
-        break;
-
-    default: /* KVR_USAGE_GOOD */
+    if (verdict == KVR_USAGE_GOOD) {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": what worker \"%s\" has cached "
                       "agrees with what is known of it",
                       &zone->name, conf.id);
-        break;
+        return;
     }
+
+    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                  "kv_router zone \"%V\": worker \"%s\" %s: %s",
+                  &zone->name, conf.id,
+                  ngx_http_kv_router_usage_says(verdict),
+                  ngx_http_kv_router_usage_causes(verdict));
 }

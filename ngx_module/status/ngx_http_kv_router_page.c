@@ -260,11 +260,9 @@ ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,
     ngx_http_kv_router_answer_printf(a, "<p><span class=\"bad\">");
     ngx_http_kv_router_page_str(a, w->conf.id);
     ngx_http_kv_router_answer_printf(a, "</span>: %s: %s\n",
-                                     w->verdict == KVR_USAGE_NEVER_MATCHED
-                                     ? "finds prompts in its cache of which "
-                                       "no block is known here"
-                                     : "has nothing in its cache of the "
-                                       "blocks that are known here", causes);
+                                     ngx_http_kv_router_usage_says(
+                                         w->verdict),
+                                     causes);
 }
 
 

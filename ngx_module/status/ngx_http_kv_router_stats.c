@@ -136,6 +136,12 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     (void) kvr_rungs_read(&zone->sh->rungs[slot], w->generation, &w->rungs);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
+
+    /* an upper bound is shown alike, whatever its cause */
+
+    if (kvr_fleet_bound(s)) {
+        w->flags |= KVR_WORKER_HYBRID;
+    }
     w->reason = ngx_http_kv_router_reason(zone, s, slot);
     w->age = -1;
 
@@ -363,6 +369,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
     ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
     ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
+    ngx_http_kv_router_gen_bool(g, "spec_drop", w->conf.spec_drop);
+    ngx_http_kv_router_gen_u64(g, "attention_chunk", w->conf.attention_chunk);
+    ngx_http_kv_router_gen_bool(g, "hybrid", w->conf.hybrid);
     ngx_http_kv_router_gen_adapters(g, "lora", w->conf.lora);
 
     ngx_http_kv_router_gen_str(g, "origin",

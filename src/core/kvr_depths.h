@@ -10,12 +10,19 @@
 
 
 #include "../kvr.h"
+#include "kvr_hit.h"
+
+
+#define KVR_LIMIT_NONE       UINT32_MAX
 
 
 /*
  * Filled by find: depths[t][v] for views v < nviews, t = 0 device, 1 host,
  * 2 disk, cumulative.  When tiered is false, rows 0 and 1 were not written,
  * and are the same as row 2.
+ *
+ * A view with classes of KV-cache groups gets its hit (kvr_hit.h) in all
+ * three.
  */
 typedef struct {
     uint32_t   *depths[3];
@@ -23,6 +30,13 @@ typedef struct {
     bool        early_exit;             /* set by the caller: may stop when one
                                            view is left, with less than the
                                            view has */
+
+    /* set by the caller, for the views with classes */
+    uint32_t    limit;                  /* as of kvr_hit(); KVR_LIMIT_NONE: the
+                                           classes are not asked */
+    void      (*rule)(void *data, uint32_t view, kvr_hit_rule_t *out);
+    void       *data;                   /* rule(): that of the view's engine */
+
     bool        tiered;
     bool        torn;                   /* cut short beside a writer */
     bool        cut;                    /* ended at the maximum number of

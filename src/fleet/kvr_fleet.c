@@ -267,6 +267,10 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
         keep = 0;
     }
 
+    if (conf->spec_drop && !f->zone->drops) {
+        kvr_set32(f->mem, &f->zone->drops, 1);
+    }
+
     kvr_version_lock(f->mem, &w->version);
     kvr_fleet_copy_conf(f, w, conf);
     kvr_set32(f->mem, &w->flags, KVR_WORKER_USED | flags | keep);
@@ -627,13 +631,25 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
         return KVR_STALE;
     }
 
-    if ((c == KVR_EXACT || c == KVR_UNVERIFIED)
-        && kvr_load32(&w->flags) & KVR_WORKER_HYBRID)
-    {
+    if ((c == KVR_EXACT || c == KVR_UNVERIFIED) && kvr_fleet_bound(w)) {
         return KVR_BOUND;
     }
 
     return c;
+}
+
+
+bool
+kvr_fleet_bound(const kvr_worker_t *w)
+{
+    uint32_t  block, chunk;
+
+    block = kvr_load32(&w->stream.chunked_block);
+    chunk = kvr_load32(&w->conf.attention_chunk);
+
+    return kvr_load32(&w->flags) & KVR_WORKER_HYBRID
+           || kvr_load32(&w->conf.hybrid)
+           || (block && (chunk == 0 || chunk % block));
 }
 
 

@@ -48,8 +48,9 @@ typedef enum {
     KVR_UNVERIFIED,
     KVR_EXTERNALLY_FED,      /* API, Lua: "EXTERNAL" */
     KVR_BOUND                /* EXACT or UNVERIFIED, but the model has KV cache
-                                groups that are not indexed: the engine may
-                                use less of a match than is reported */
+                                groups that are not indexed, or chunks of a
+                                size that is not known: the engine may use
+                                less of a match than is reported */
 } kvr_confidence_t;
 
 
@@ -123,6 +124,9 @@ typedef struct {
     uint32_t    aside_lost;         /* blocks of the snapshot were evicted */
     uint32_t    engine_block_size;  /* of the last bare event that named one
                                        and was not filtered; 0: none */
+    uint32_t    chunked_block;      /* tokens of a block of chunked local
+                                       attention; 0: the engine has none */
+    uint32_t    pad;
 } kvr_stream_t;
 
 
@@ -192,7 +196,8 @@ typedef struct {
     uint32_t    nviews;             /* views ever used */
     uint32_t    ndying;             /* views that wait for their reclaim */
     uint32_t    naside;             /* views that are aside */
-    uint32_t    pad;
+    uint32_t    drops;              /* a worker had spec_drop since the zone
+                                       was made */
     uint64_t    snapshots;          /* the number of snapshots begun */
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
@@ -364,12 +369,27 @@ kvr_fleet_view_holder(const kvr_fleet_t *f, uint32_t view)
 bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
+ * Begins to fetch what kvr_fleet_confidence() reads of a worker.  A macro, as
+ * kvr_load_prefetch() is one.
+ */
+#define kvr_fleet_prefetch(w)                                                 \
+    (__builtin_prefetch(&(w)->expires_ms),                                    \
+     __builtin_prefetch(&(w)->stream.source),                                 \
+     __builtin_prefetch(&(w)->stream.last_ms))
+
+/*
  * The confidence that a reader may have at now_ms (monotonic): the stream's,
  * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
  * renew its registration.
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms);
+
+/*
+ * True when the overlaps of a worker are upper bounds, whatever its stream:
+ * its KV-cache groups are not, or not all, known.  No lock.
+ */
+bool kvr_fleet_bound(const kvr_worker_t *w);
 
 /* "EXACT", "DEGRADED", …; "gap not filled", … */
 const char *kvr_confidence_name(kvr_confidence_t c);

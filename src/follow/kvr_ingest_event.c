@@ -70,6 +70,13 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         return KVR_OK;
     }
 
+    if (ev->kind == KVR_CLASS && in->msg.form == KVR_FORM_ENVELOPE
+        && !in->msg.hybrid)
+    {
+        /* an earlier publisher passed no groups on */
+        kvr_fleet_set_flags(&k->fleet, in->worker, 0, KVR_WORKER_HYBRID);
+    }
+
     rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
 
     if (ev->kind == KVR_CLEAR && rc == KVR_OK && in->msg.complete) {

@@ -375,6 +375,10 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     k = s->shard;
     reason = w->stream.reason;
 
+    if (ev->kind == KVR_CLASS && !s->head.hybrid && !s->msg.hybrid) {
+        kvr_fleet_set_flags(&k->fleet, s->worker, 0, KVR_WORKER_HYBRID);
+    }
+
     k->fleet.aside = true;
     rc = kvr_shard_apply(k, s->worker, ev, &unknown, &why);
     k->fleet.aside = false;

@@ -128,7 +128,10 @@ kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size)
                                sizeof(uint64_t))
            && kvr_index_inside(size, r->root_counts, r->nroots,
                                sizeof(uint16_t))
-           && r->max_views <= KVR_VIEWS_LIMIT
+           && r->max_views <= KVR_VIEWS_LIMIT && r->shadows <= r->max_views
+           && r->max_views - r->shadows == kvr_classes_shadows(r->shadows)
+           && kvr_index_inside(size, r->classes, r->shadows + 1,
+                               KVR_CLASSES_MAX * sizeof(uint64_t))
            && kvr_index_inside_views(size, r->view_runs, r->max_views)
            && kvr_index_inside_views(size, r->view_handles, r->max_views)
            && kvr_index_inside_views(size, r->view_owns, r->max_views)
@@ -399,6 +402,63 @@ kvr_index_tiers(const kvr_index_t *x, uint32_t view, uint64_t handle)
 }
 
 
+/* ---- classes ------------------------------------------------------------ */
+
+kvr_rc_t
+kvr_index_class_set(kvr_index_t *x, uint32_t view, uint32_t i,
+    const kvr_class_t *c)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_classes_set(&x->u.radix, view, i, c) : KVR_DECLINED;
+}
+
+
+uint32_t
+kvr_index_class_get(const kvr_index_t *x, uint32_t view,
+    kvr_class_t out[KVR_CLASSES_MAX])
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_classes_get(&x->u.radix, view, out) : 0;
+}
+
+
+uint32_t
+kvr_index_classed(const kvr_index_t *x)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_load32(&x->zone->u.radix.classed) : 0;
+}
+
+
+void
+kvr_index_class_forget(kvr_index_t *x, uint32_t view)
+{
+    if (x->zone->kind == KVR_INDEX_RADIX) {
+        kvr_classes_forget(&x->u.radix, view);
+    }
+}
+
+
+kvr_rc_t
+kvr_index_class_add(kvr_index_t *x, uint32_t view, uint32_t i,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    return kvr_radix_add(&x->u.radix, view,
+                         kvr_classes_shadow(&x->u.radix, view), i, handles, n,
+                         unknown);
+}
+
+
+kvr_rc_t
+kvr_index_class_remove(kvr_index_t *x, uint32_t view, uint32_t i,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
+    return kvr_radix_remove(&x->u.radix,
+                            kvr_classes_shadow(&x->u.radix, view), i, handles,
+                            n, unknown);
+}
+
+
 uint32_t
 kvr_index_held(const kvr_index_t *x, uint32_t view)
 {
@@ -445,6 +505,20 @@ kvr_index_each_positional(const kvr_positional_t *x,
             tell(data, &h);
         }
     }
+}
+
+
+uint32_t
+kvr_index_view(const kvr_index_t *x, uint32_t view, bool *shadow)
+{
+    uint32_t  is;
+
+    is = x->zone->kind == KVR_INDEX_RADIX
+         ? kvr_classes_view(&x->u.radix, view) : view;
+
+    *shadow = is != view;
+
+    return is;
 }
 
 

@@ -11,6 +11,7 @@
 
 
 #include "../positional/kvr_positional.h"
+#include "../radix/kvr_classes.h"
 #include "../radix/kvr_radix.h"
 
 
@@ -128,6 +129,23 @@ bool kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
 bool kvr_index_evict(kvr_index_t *x, uint32_t age, uint32_t slots);
 bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 
+/*
+ * Classes of KV-cache groups, see kvr_classes.h; a positional index has none.
+ * set: KVR_DECLINED, the view can have no such class.  get: the number of the
+ * view's classes, without the lock.  add, remove: the class holds these blocks
+ * of the view from now on, or no longer; as kvr_index_add_tier() and
+ * kvr_index_remove().  The view must have the class.
+ */
+kvr_rc_t kvr_index_class_set(kvr_index_t *x, uint32_t view, uint32_t i,
+    const kvr_class_t *c);
+uint32_t kvr_index_class_get(const kvr_index_t *x, uint32_t view,
+    kvr_class_t out[KVR_CLASSES_MAX]);
+void kvr_index_class_forget(kvr_index_t *x, uint32_t view);
+kvr_rc_t kvr_index_class_add(kvr_index_t *x, uint32_t view, uint32_t i,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+kvr_rc_t kvr_index_class_remove(kvr_index_t *x, uint32_t view, uint32_t i,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+
 /* Bits of the tiers in which the view holds a block by this handle. */
 uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
     uint64_t handle);
@@ -155,11 +173,20 @@ uint32_t kvr_index_held(const kvr_index_t *x, uint32_t view);
  */
 typedef kvr_radix_handle_t  kvr_index_handle_t;
 
-/* Calls tell() with every handle of every view.  The caller must have the
- * lock, and the log must be empty. */
+/*
+ * Calls tell() with every handle of every view.  Where *shadow is true of
+ * kvr_index_view(), the tiers are bits of the classes of that view that hold
+ * the block.  The caller must have the lock, and the log must be empty.
+ */
 void kvr_index_each(const kvr_index_t *x,
     void (*tell)(void *data, const kvr_index_handle_t *h), void *data);
 
+
+/* The number of views with classes; no lock. */
+uint32_t kvr_index_classed(const kvr_index_t *x);
+
+/* The view, below the fleet's max_views, of a number that each() tells. */
+uint32_t kvr_index_view(const kvr_index_t *x, uint32_t view, bool *shadow);
 
 /* The parent of a run, 0: the root; *offset becomes the number of the parent's
  * blocks before the run. */

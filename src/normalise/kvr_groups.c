@@ -17,7 +17,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
     kvr_group_kind_t  kind;
 
-    if (ev->kind == KVR_CLEAR || ev->nlocals) {
+    if (ev->kind >= KVR_CLEAR || ev->nlocals) {
         return ev->verdict == KVR_FILTERED ? ev->why : KVR_WHY_NONE;
     }
 
@@ -25,6 +25,10 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 
     if (ev->verdict == KVR_FILTERED && ev->why != KVR_WHY_GROUP) {
         return ev->why;
+    }
+
+    if (op->group) {
+        return KVR_WHY_NONE;
     }
 
     if (kind == KVR_GROUP_INDEXED) {
@@ -45,6 +49,7 @@ kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev)
 static kvr_group_kind_t
 kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
 {
+    bool                     fresh;
     uint32_t                 i;
     kvr_normalise_holder_t  *h;
 
@@ -55,7 +60,8 @@ kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
         i = kvr_groups_find(h, ev->group);
 
         if (i < h->ngroups) {
-            return h->kinds[i];
+            op->group = h->groups[i].owner ? &h->groups[i] : NULL;
+            return h->groups[i].kind;
         }
 
         /*
@@ -67,11 +73,34 @@ kvr_groups_kind(kvr_normalise_op_t *op, const kvr_event_t *ev)
                                                         : KVR_GROUP_OTHER;
     }
 
-    if (!kvr_groups_learn(h, ev->group, ev->group_kind,
-                          ev->verdict == KVR_KEEP ? ev->block_size : 0))
-    {
-        op->e->blocks.unremembered++;
+    i = kvr_groups_find(h, ev->group);
+
+    if (i < h->ngroups && h->groups[i].kind != ev->group_kind) {
+        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
     }
+
+    i = kvr_groups_learn(h, ev->group, ev->group_kind,
+                         ev->verdict == KVR_KEEP
+                         || kvr_group_has_rule(ev->group_kind)
+                         ? ev->block_size : 0, &fresh);
+
+    if (i == KVR_NORMALISE_GROUPS) {
+        op->e->blocks.unremembered++;
+
+        if (ev->group_kind != KVR_GROUP_INDEXED) {
+            kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID,
+                                0);
+        }
+
+        return ev->group_kind;
+    }
+
+    if (fresh && op->e->groups) {
+        h->groups[i].window = ev->group_window;
+        kvr_class_join(op);
+    }
+
+    op->group = h->groups[i].owner ? &h->groups[i] : NULL;
 
     return ev->group_kind;
 }
@@ -82,35 +111,40 @@ kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group)
 {
     uint32_t  i;
 
-    for (i = 0; i < h->ngroups && h->groups[i] != group; i++) { /* void */ }
+    for (i = 0; i < h->ngroups && h->groups[i].group != group; i++) {
+        /* void */
+    }
 
     return i;
 }
 
 
-bool
+uint32_t
 kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group, uint8_t kind,
-    uint32_t size)
+    uint32_t size, bool *fresh)
 {
-    uint32_t  i;
+    uint32_t                i;
+    kvr_normalise_group_t  *g;
 
     i = kvr_groups_find(h, group);
+    *fresh = i == h->ngroups;
 
-    if (i == h->ngroups) {
-
-        if (i == KVR_NORMALISE_GROUPS) {
-            return false;
-        }
-
-        h->ngroups++;
-        h->groups[i] = group;
-        h->sizes[i] = 0;
+    if (i == KVR_NORMALISE_GROUPS) {
+        return i;
     }
 
-    h->kinds[i] = kind;
-    h->sizes[i] = kvr_max(h->sizes[i], size);
+    g = &h->groups[i];
 
-    return true;
+    if (*fresh) {
+        memset(g, 0, sizeof(kvr_normalise_group_t));
+        h->ngroups++;
+        g->group = group;
+    }
+
+    g->kind = kind;
+    g->size = kvr_max(g->size, size);
+
+    return i;
 }
 
 
@@ -122,7 +156,7 @@ kvr_groups_partial(const kvr_normalise_op_t *op, const kvr_event_t *ev)
     i = kvr_groups_find(op->h, ev->group);
 
     return ev->ntokens && i < op->h->ngroups
-           && ev->block_size < op->h->sizes[i];
+           && ev->block_size < op->h->groups[i].size;
 }
 
 

@@ -18,6 +18,8 @@ static uint32_t *kvr_known_bucket(const kvr_known_t *t,
     uint32_t owner, uint64_t handle);
 static uint32_t kvr_known_take(kvr_known_t *t, kvr_known_state_t state);
 static uint32_t kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list);
+static void kvr_known_forget(kvr_known_t *t, kvr_known_list_t *list,
+    uint32_t i);
 static void kvr_known_free_locals(kvr_known_t *t, kvr_known_block_t *b);
 static kvr_known_list_t *kvr_known_list(kvr_known_t *t,
     kvr_known_list_t *live, uint32_t state);
@@ -196,14 +198,32 @@ kvr_known_take(kvr_known_t *t, kvr_known_state_t state)
 static uint32_t
 kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 {
-    uint32_t            i, *at;
+    uint32_t            i;
     kvr_known_block_t  *b;
 
     i = list->first;
 
-    if (i == 0) {
-        return 0;
+    if (i) {
+
+        /* prefetch the bucket of the list's next block for the next call */
+
+        b = &t->blocks[t->blocks[i].next];
+        __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));
+
+        kvr_known_forget(t, list, i);
     }
+
+    return i;
+}
+
+
+/* Takes a block out of its bucket and of its list. */
+
+static void
+kvr_known_forget(kvr_known_t *t, kvr_known_list_t *list, uint32_t i)
+{
+    uint32_t           *at;
+    kvr_known_block_t  *b;
 
     b = &t->blocks[i];
     at = kvr_known_bucket(t, b->owner, b->handle);
@@ -214,18 +234,22 @@ kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list)
 
     *at = b->chain;
 
-    /* prefetch the bucket of the list's next block for the next call */
-
-    b = &t->blocks[b->next];
-    __builtin_prefetch(kvr_known_bucket(t, b->owner, b->handle));
-    b = &t->blocks[i];
-
     kvr_known_list_cut(t, list, i);
     kvr_known_free_locals(t, b);
 
     b->state = KVR_KNOWN_FREE;
+}
 
-    return i;
+
+void
+kvr_known_delete(kvr_known_t *t, kvr_known_list_t *live, kvr_known_block_t *b)
+{
+    uint32_t  i;
+
+    i = (uint32_t) (b - t->blocks);
+
+    kvr_known_forget(t, kvr_known_list(t, live, b->state), i);
+    kvr_known_list_put(t, &t->free, i);
 }
 
 

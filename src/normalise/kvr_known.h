@@ -115,6 +115,10 @@ void kvr_known_set_locals(kvr_known_t *t, kvr_known_block_t *b,
 void kvr_known_move(kvr_known_t *t, kvr_known_list_t *live,
     kvr_known_block_t *b, kvr_known_state_t state);
 
+/* Takes a block out of the table. */
+void kvr_known_delete(kvr_known_t *t, kvr_known_list_t *live,
+    kvr_known_block_t *b);
+
 /* Makes all live blocks of an owner dead. */
 void kvr_known_drop(kvr_known_t *t, kvr_known_list_t *live);
 

@@ -11,6 +11,8 @@
 
 static kvr_rc_t kvr_normalise_clear(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
+static kvr_rc_t kvr_normalise_class(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_why_t *why);
 static kvr_rc_t kvr_normalise_store(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
 static kvr_rc_t kvr_normalise_parent(kvr_normalise_op_t *op,
@@ -23,8 +25,6 @@ static void kvr_normalise_learn_one(kvr_normalise_op_t *op,
     const kvr_event_t *one, uint64_t path_hash, uint32_t tiers);
 static kvr_rc_t kvr_normalise_remove(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
-static bool kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *ev, uint32_t i);
 
 
 kvr_normaliser_t *
@@ -44,6 +44,8 @@ kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
 
     e->router = r;
     e->counting = conf ? conf->counting : true;
+    e->groups = (conf == NULL || conf->groups)
+                && r->shards[0].zone->index.kind == KVR_INDEX_RADIX;
     e->max_holders = r->shards[0].zone->fleet.max_holders;
 
     /* the system gives pages of the array only as they are used */
@@ -175,6 +177,10 @@ kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
         return kvr_normalise_not(&op, KVR_DECLINED, why, *why);
     }
 
+    if (op.group) {
+        return kvr_class_event(&op, ev, why);
+    }
+
     if (ev->verdict == KVR_FILTERED) {
         /* the group is known from earlier events: the other verdict counts */
         known = *ev;
@@ -190,6 +196,11 @@ kvr_normalise_apply(kvr_normaliser_t *e, kvr_shard_t *k, uint32_t worker,
 
     case KVR_REMOVE:
         rc = kvr_normalise_remove(&op, ev, why);
+        break;
+
+    case KVR_CLASS:
+    case KVR_BITS:
+        rc = kvr_normalise_class(&op, ev, why);
         break;
 
     default: /* KVR_CLEAR */
@@ -212,13 +223,66 @@ kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
 
-    kvr_normalise_reset(op->e, op->h);
+    kvr_class_cleared(op);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
     op->h->all_known = true;
 
     kvr_normalise_emit(op, ev);
+    kvr_class_describe(op);
 
     return rc;
+}
+
+
+/* A part of a snapshot: what it says of classes is not remembered here. */
+
+static kvr_rc_t
+kvr_normalise_class(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why)
+{
+    if (!op->e->groups) {
+        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
+        return KVR_OK;
+    }
+
+    return kvr_normalise_write(op, ev, why);
+}
+
+
+kvr_rc_t
+kvr_normalise_forget_groups(kvr_normaliser_t *e, const char *worker,
+    size_t len, uint32_t rank)
+{
+    kvr_rc_t            rc;
+    kvr_normalise_op_t  op;
+
+    memset(&op, 0, sizeof(kvr_normalise_op_t));
+
+    op.e = e;
+    op.k = kvr_shard_of(e->router, worker, len);
+
+    rc = kvr_shard_enter(op.k, worker, len, &op.worker);
+    if (rc != KVR_OK) {
+        return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
+    }
+
+    rc = kvr_normalise_op(&op, rank);
+
+    if (rc == KVR_OK) {
+
+        kvr_normalise_reset(e, op.h);
+
+        if (op.k->fleet.holders[op.holder].next == KVR_HOLDER_NONE
+            && op.k->fleet.workers[op.worker].first_holder == op.holder)
+        {
+            kvr_fleet_set_flags(&op.k->fleet, op.worker, 0,
+                                KVR_WORKER_HYBRID);
+        }
+    }
+
+    kvr_shard_unlock(op.k);
+
+    return rc == KVR_OK ? KVR_OK : KVR_ERROR;
 }
 
 
@@ -365,6 +429,10 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
     ev->nlocals = n * span;
 
     kvr_normalise_learn(op, ev);
+
+    if (op->h->nclasses && ev->tier == KVR_DEVICE) {
+        kvr_class_stored(op, ev->handles, n);
+    }
 
     return rc;
 }
@@ -574,34 +642,4 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
     }
 
     return KVR_OK;
-}
-
-
-/*
- * Does the removal of handle i take out the last copy of the block?  If not,
- * one copy less is counted.
- */
-
-static bool
-kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *ev, uint32_t i)
-{
-    uint32_t  left;
-
-    if (!op->e->counting) {
-        return true;
-    }
-
-    if (ev->remaining) {
-        left = ev->remaining[i];
-
-    } else {
-        left = b && b->copies[ev->tier] ? b->copies[ev->tier] - 1 : 0;
-    }
-
-    if (left && b) {
-        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
-    }
-
-    return left == 0;
 }

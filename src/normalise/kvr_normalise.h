@@ -13,7 +13,8 @@
  *     filtered    blocks that are not indexed: their descendants and their
  *                 removals are not indexed either, and are no error
  *     groups      the kind of each KV cache group, which only stores contain,
- *                 and the size of its blocks
+ *                 and the size of its blocks; the blocks of groups with a rule
+ *                 (kvr_hit.h), with their copies: kvr_group_class.c
  *     gone        blocks removed not long ago, with their parents and local
  *                 hashes: an offload event without tokens, or a child,
  *                 restores them
@@ -53,6 +54,9 @@ typedef struct {
                                    takes the block out of its tier */
     uint32_t    blocks;         /* maximum remembered of all holders; 0:
                                    KVR_NORMALISE_BLOCKS */
+    bool        groups;         /* index classes of KV cache groups; false, or
+                                   in a positional index: a worker with other
+                                   groups than full attention is hybrid */
 } kvr_normalise_conf_t;
 
 
@@ -74,6 +78,8 @@ typedef struct {
  *              get the tier (a normalised batch has empty locals then)
  *     REMOVE   handles that were held in the tier
  *     CLEAR
+ *     CLASS    a class of KV cache groups
+ *     BITS     what a class holds now, and no longer
  *
  * Applied to an empty index, these events make a copy of the index.  The
  * event and its arrays are valid during the call only.  The shard's lock is
@@ -123,6 +129,14 @@ kvr_rc_t kvr_normalise_event(kvr_normaliser_t *e, const char *worker,
     size_t len,
     const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data);
+
+/*
+ * Forgets the KV cache groups of a worker's rank, whose engine may be another
+ * one from now on.  To be called before the rank is cleared.  KVR_BUSY;
+ * KVR_ERROR: no such worker, or rank.
+ */
+kvr_rc_t kvr_normalise_forget_groups(kvr_normaliser_t *e, const char *worker,
+    size_t len, uint32_t rank);
 
 /*
  * kvr_normalise_save() saves the normaliser's memory of a worker: copies,

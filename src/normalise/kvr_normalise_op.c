@@ -6,6 +6,10 @@
 #include "kvr_normalise_op.h"
 
 
+static void kvr_normalise_lost(kvr_normalise_op_t *op,
+    kvr_normalise_holder_t *h, uint32_t view);
+
+
 kvr_rc_t
 kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
 {
@@ -30,7 +34,7 @@ kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
     if (h->owner == 0 || h->token != k->token || h->dropped != holder->dropped
         || h->generation != holder->generation)
     {
-        kvr_normalise_reset(e, h);
+        kvr_normalise_lost(op, h, holder->view);
 
         h->all_known = holder->view == KVR_VIEW_NONE;
         h->token = k->token;
@@ -52,6 +56,29 @@ kvr_normalise_reset(kvr_normaliser_t *e, kvr_normalise_holder_t *h)
 
     h->owner = ++e->owner;
     h->ngroups = 0;
+    h->nclasses = 0;
+}
+
+
+/*
+ * Drops the memory of a holder whose view may have classes: which groups of
+ * them hold a block is not known any more.
+ */
+
+static void
+kvr_normalise_lost(kvr_normalise_op_t *op, kvr_normalise_holder_t *h,
+    uint32_t view)
+{
+    kvr_class_t  classes[KVR_CLASSES_MAX];
+
+    if (h->nclasses
+        || (view != KVR_VIEW_NONE
+            && kvr_index_class_get(&op->k->index, view, classes)))
+    {
+        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
+    }
+
+    kvr_normalise_reset(op->e, h);
 }
 
 
@@ -70,7 +97,7 @@ kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     if (op->h->dropped != holder->dropped) {
 
-        kvr_normalise_reset(op->e, op->h);
+        kvr_normalise_lost(op, op->h, holder->view);
         op->h->dropped = holder->dropped;
         op->h->all_known = true;
         op->npins = 0;
@@ -115,6 +142,15 @@ kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
     plain.nhandles = ev->nhandles;
     plain.locals = ev->locals;
     plain.nlocals = ev->nlocals;
+    plain.class_at = ev->class_at;
+
+    if (ev->kind == KVR_CLASS) {
+        plain.group_kind = ev->group_kind;
+        plain.class_window = ev->class_window;
+        plain.block_size = ev->block_size;
+    }
+
+    plain.nadded = ev->nadded;
 
     op->emit(op->data, &plain);
 }
@@ -153,4 +189,29 @@ kvr_normalise_hold(kvr_normalise_op_t *op, kvr_known_block_t *b,
         kvr_known_move(&op->e->blocks, &op->h->live, b,
                        KVR_KNOWN_LIVE);
     }
+}
+
+
+bool
+kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
+    const kvr_event_t *ev, uint32_t i)
+{
+    uint32_t  left;
+
+    if (!op->e->counting) {
+        return true;
+    }
+
+    if (ev->remaining) {
+        left = ev->remaining[i];
+
+    } else {
+        left = b && b->copies[ev->tier] ? b->copies[ev->tier] - 1 : 0;
+    }
+
+    if (left && b) {
+        b->copies[ev->tier] = (uint16_t) kvr_min(left, UINT16_MAX);
+    }
+
+    return left == 0;
 }

@@ -15,6 +15,22 @@
 #include "../zone/kvr_shard.h"
 
 
+/*
+ * A KV cache group of a holder.  The first group of full attention names the
+ * places of blocks: its blocks are the index's.  Groups of other kinds with a
+ * rule (kvr_hit.h), and further ones of full attention, belong to a class, and
+ * their blocks are in the table of known blocks under an owner of their own.
+ */
+typedef struct {
+    uint32_t             group;         /* number */
+    uint32_t             size;          /* tokens of the largest block */
+    uint32_t             window;        /* tokens; 0: none */
+    uint32_t             owner;         /* 0: no class */
+    uint8_t              kind;          /* kvr_group_kind_t */
+    uint8_t              class_at;
+} kvr_normalise_group_t;
+
+
 /* Memory of a holder, valid while the first three fields are the holder's. */
 typedef struct {
     uint64_t             token;         /* of the lease */
@@ -26,16 +42,16 @@ typedef struct {
                                            for this holder has a block here,
                                            so a miss spares a lookup */
     uint32_t             ngroups;
-    uint32_t             groups[KVR_NORMALISE_GROUPS];
-    uint8_t              kinds[KVR_NORMALISE_GROUPS];
-    uint32_t             sizes[KVR_NORMALISE_GROUPS]; /* the largest block's */
-    kvr_known_list_t     live;
+    kvr_normalise_group_t  groups[KVR_NORMALISE_GROUPS];
+    uint32_t             nclasses;
+    kvr_known_list_t     live;          /* of all owners */
 } kvr_normalise_holder_t;
 
 
 struct kvr_normaliser_s {
     kvr_router_t        *router;
     bool                 counting;
+    bool                 groups;        /* classes of groups are indexed */
     uint32_t             max_holders;   /* of a shard */
     uint32_t             owner;         /* the last number given out */
     uint32_t             stamp;         /* of the last event */
@@ -62,6 +78,8 @@ typedef struct {
     uint32_t             holder;        /* in the shard */
     kvr_normalise_holder_t *h;
 
+    kvr_normalise_group_t *group;       /* the event's, if it has a class */
+
     uint32_t               npins;       /* ancestors held for their children */
     uint32_t               steps;       /* remaining limit of steps for pins */
 
@@ -73,7 +91,7 @@ typedef struct {
 /* Finds, or makes, the holder of (op->worker, rank), and its memory. */
 kvr_rc_t kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank);
 
-/* Drops the memory of a holder. */
+/* Drops the memory of a holder, groups included. */
 void kvr_normalise_reset(kvr_normaliser_t *e, kvr_normalise_holder_t *h);
 
 /* The remembered block; NULL: not remembered. */
@@ -189,6 +207,14 @@ void kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
     const kvr_event_t *ev);
 
 
+/*
+ * Does the removal of handle i take out the last copy of the block?  If not,
+ * one copy less is counted.
+ */
+bool kvr_normalise_last(kvr_normalise_op_t *op, kvr_known_block_t *b,
+    const kvr_event_t *ev, uint32_t i);
+
+
 /* ---- kvr_groups.c ------------------------------------------------ */
 
 /*
@@ -200,9 +226,13 @@ kvr_why_t kvr_groups_filter(kvr_normalise_op_t *op, const kvr_event_t *ev);
 /* The index of a group in the holder's memory; ngroups: not remembered. */
 uint32_t kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group);
 
-/* Remembers kind and size of a group; false: the maximum number of groups. */
-bool kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
-    uint8_t kind, uint32_t size);
+/*
+ * Remembers kind and size of a group.  Returns its index, or
+ * KVR_NORMALISE_GROUPS: there are that many already.  *fresh: the group was
+ * not known.
+ */
+uint32_t kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
+    uint8_t kind, uint32_t size, bool *fresh);
 
 /*
  * Is this store, whose parent is unknown, a partial block?  If the end of a
@@ -214,6 +244,30 @@ bool kvr_groups_partial(const kvr_normalise_op_t *op, const kvr_event_t *ev);
 /* Remembers blocks that are filtered. */
 void kvr_groups_not_indexed(kvr_normalise_op_t *op, const uint64_t *handles,
     uint32_t n, kvr_why_t why);
+
+
+/* ---- kvr_group_class.c ---------------------------------------------- */
+
+/*
+ * Puts a group that has just been learned, which must be the last, into its
+ * class, and describes a new class to the index.  A group that can have none
+ * makes the worker hybrid.
+ */
+void kvr_class_join(kvr_normalise_op_t *op);
+
+/* Describes all classes to the index. */
+void kvr_class_describe(kvr_normalise_op_t *op);
+
+/* Applies an event of op->group. */
+kvr_rc_t kvr_class_event(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_why_t *why);
+
+/* Tells which classes hold these blocks, which the naming group has stored. */
+void kvr_class_stored(kvr_normalise_op_t *op, const uint64_t *handles,
+    uint32_t n);
+
+/* Empties all classes after a clear: the groups stay, their blocks do not. */
+void kvr_class_cleared(kvr_normalise_op_t *op);
 
 
 /* ---- kvr_restore.c ------------------------------------------------ */

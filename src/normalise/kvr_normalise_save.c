@@ -11,6 +11,10 @@
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
  *
+ * With classes of KV cache groups (kvr_group_class.c) the tag is "kve4".  Then
+ * a group has its window (4) and its class (1, 255: none) too, and a block of
+ * a group with a class has the group's place, from 1, in the upper five flags.
+ *
  * Blocks come oldest first.  An indexed block of a plain chain with one copy
  * is left out, because the index's own snapshot contains all of it.  In the
  * index's snapshot a span is as many separate blocks.
@@ -24,13 +28,17 @@
 
 
 #define KVR_SAVE_TAG         "kve3"
+#define KVR_SAVE_CLASSES_TAG "kve4"
 #define KVR_SAVE_GROUP       9          /* bytes */
+#define KVR_SAVE_CLASSED     14         /* the same, of "kve4" */
+#define KVR_SAVE_NO_CLASS    255
 #define KVR_SAVE_BLOCK       44         /* without local hashes */
 #define KVR_SAVE_FRAME       64         /* of a part, at most, and its groups
                                            apart */
 
 #define KVR_SAVE_HAS_PARENT  0x01
 #define KVR_SAVE_NOT_INDEXED 0x02
+#define KVR_SAVE_PLACE       3          /* bits before the group's place */
 
 
 typedef struct {
@@ -45,14 +53,20 @@ typedef struct {
 
 
 static kvr_rc_t kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list);
-static kvr_rc_t kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b);
+static kvr_rc_t kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b,
+    uint32_t place);
 static kvr_rc_t kvr_save_flush(kvr_save_t *s);
 static size_t kvr_save_token(char *out, mpack_token_t token);
 static kvr_rc_t kvr_load_part(kvr_normalise_op_t *op, const void *part,
     size_t size);
 static bool kvr_load_sound(const kvr_msgpack_item_t *groups,
-    const kvr_msgpack_item_t *blocks);
+    const kvr_msgpack_item_t *blocks, uint32_t size);
+static bool kvr_load_sound_group(const char *p, uint32_t size);
+static void kvr_load_group(kvr_normalise_op_t *op, const char *p,
+    uint32_t size);
 static void kvr_load_block(kvr_normalise_op_t *op, const char *p);
+static void kvr_load_class_block(kvr_normalise_op_t *op, const char *p,
+    uint32_t place);
 static void kvr_save_number(char *p, uint64_t n, uint32_t bytes);
 static uint64_t kvr_load_number(const char *p, uint32_t bytes);
 
@@ -127,7 +141,7 @@ done:
 static kvr_rc_t
 kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list)
 {
-    uint32_t                  i;
+    uint32_t                  i, k;
     kvr_rc_t                  rc;
     const kvr_known_block_t  *b;
 
@@ -137,7 +151,15 @@ kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list)
         b = &s->op.e->blocks.blocks[i];
 
         if (b->owner == s->op.h->owner) {
-            rc = kvr_save_block(s, b);
+            rc = kvr_save_block(s, b, 0);
+            continue;
+        }
+
+        for (k = 0; k < s->op.h->ngroups; k++) {
+            if (b->owner == s->op.h->groups[k].owner) {
+                rc = kvr_save_block(s, b, k + 1);
+                break;
+            }
         }
     }
 
@@ -145,8 +167,10 @@ kvr_save_list(kvr_save_t *s, const kvr_known_list_t *list)
 }
 
 
+/* place: that of the block's group, from 1; 0: it is the naming group's. */
+
 static kvr_rc_t
-kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
+kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b, uint32_t place)
 {
     char      *p;
     size_t     size;
@@ -159,7 +183,9 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
         max = kvr_max(max, b->copies[i]);
     }
 
-    if (b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1 && !b->not_indexed
+    if (place == 0
+        && b->state == KVR_KNOWN_LIVE && max <= 1 && b->k <= 1
+        && !b->not_indexed
         && (b->seed == 0 || b->seed == KVR_HASH_SEED))
     {
         return KVR_OK;
@@ -168,7 +194,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
     size = KVR_SAVE_BLOCK + b->k * sizeof(uint64_t);
 
     if (s->size + size > KVR_NORMALISE_PART - KVR_SAVE_FRAME
-                         - KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
+                         - KVR_NORMALISE_GROUPS * KVR_SAVE_CLASSED)
     {
         rc = kvr_save_flush(s);
         if (rc != KVR_OK) {
@@ -190,7 +216,8 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b)
 
     kvr_save_number(p + 40, b->k, 2);
     p[42] = (char) ((b->has_parent ? KVR_SAVE_HAS_PARENT : 0)
-                    | (b->not_indexed ? KVR_SAVE_NOT_INDEXED : 0));
+                    | (b->not_indexed ? KVR_SAVE_NOT_INDEXED : 0)
+                    | place << KVR_SAVE_PLACE);
     p[43] = (char) b->why;
 
     for (i = 0; i < b->k; i++) {
@@ -206,25 +233,36 @@ static kvr_rc_t
 kvr_save_flush(kvr_save_t *s)
 {
     char                          *p;
-    uint32_t                       i, n;
+    uint32_t                       i, n, size;
+    const kvr_normalise_group_t   *g;
     const kvr_normalise_holder_t  *h;
 
     h = s->op.h;
     n = s->groups_saved ? 0 : h->ngroups;
+    size = h->nclasses ? KVR_SAVE_CLASSED : KVR_SAVE_GROUP;
     s->groups_saved = true;
 
     p = s->part;
     p += kvr_save_token(p, mpack_pack_array(4));
     p += kvr_save_token(p, mpack_pack_str(sizeof(KVR_SAVE_TAG) - 1));
-    memcpy(p, KVR_SAVE_TAG, sizeof(KVR_SAVE_TAG) - 1);
+    memcpy(p, h->nclasses ? KVR_SAVE_CLASSES_TAG : KVR_SAVE_TAG,
+           sizeof(KVR_SAVE_TAG) - 1);
     p += sizeof(KVR_SAVE_TAG) - 1;
     p += kvr_save_token(p, mpack_pack_uint(s->op.rank));
-    p += kvr_save_token(p, mpack_pack_bin(n * KVR_SAVE_GROUP));
+    p += kvr_save_token(p, mpack_pack_bin(n * size));
 
-    for (i = 0; i < n; i++, p += KVR_SAVE_GROUP) {
-        kvr_save_number(p, h->groups[i], 4);
-        p[4] = (char) h->kinds[i];
-        kvr_save_number(p + 5, h->sizes[i], 4);
+    for (i = 0; i < n; i++, p += size) {
+        g = &h->groups[i];
+
+        kvr_save_number(p, g->group, 4);
+        p[4] = (char) (g->owner || g->kind == KVR_GROUP_INDEXED
+                       ? g->kind : KVR_GROUP_OTHER);
+        kvr_save_number(p + 5, g->size, 4);
+
+        if (h->nclasses) {
+            kvr_save_number(p + 9, g->window, 4);
+            p[13] = (char) (g->owner ? g->class_at : KVR_SAVE_NO_CLASS);
+        }
     }
 
     p += kvr_save_token(p, mpack_pack_bin((mpack_uint32_t) s->size));
@@ -286,7 +324,7 @@ kvr_normalise_load(kvr_normaliser_t *e, const char *worker, size_t len,
 static kvr_rc_t
 kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 {
-    uint32_t             i;
+    uint32_t             i, group;
     const char          *p, *end;
     kvr_msgpack_t        in;
     kvr_msgpack_item_t   frame, item[4];
@@ -306,10 +344,14 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
         }
     }
 
-    if (in.left != 0 || !kvr_msgpack_equals(&item[0], KVR_SAVE_TAG)
+    group = kvr_msgpack_equals(&item[0], KVR_SAVE_TAG) ? KVR_SAVE_GROUP
+            : kvr_msgpack_equals(&item[0], KVR_SAVE_CLASSES_TAG)
+            ? KVR_SAVE_CLASSED : 0;
+
+    if (in.left != 0 || group == 0
         || item[1].type != MPACK_TOKEN_UINT
         || item[1].number >= KVR_RANKS_MAX
-        || !kvr_load_sound(&item[2], &item[3]))
+        || !kvr_load_sound(&item[2], &item[3], group))
     {
         return KVR_INVALID;
     }
@@ -320,16 +362,8 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 
     p = item[2].bytes;
 
-    for (end = p + item[2].count; p < end; p += KVR_SAVE_GROUP) {
-        (void) kvr_groups_learn(op->h,
-                                (uint32_t) kvr_load_number(p, 4),
-                                (uint8_t) p[4],
-                                (uint32_t) kvr_load_number(p + 5, 4));
-
-        if (p[4] != KVR_GROUP_INDEXED) {
-            kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID,
-                                0);
-        }
+    for (end = p + item[2].count; p < end; p += group) {
+        kvr_load_group(op, p, group);
     }
 
     p = item[3].bytes;
@@ -347,29 +381,27 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 
 static bool
 kvr_load_sound(const kvr_msgpack_item_t *groups,
-    const kvr_msgpack_item_t *blocks)
+    const kvr_msgpack_item_t *blocks, uint32_t size)
 {
     size_t       left;
     uint64_t     k;
     const char  *p;
 
     if (groups->type != MPACK_TOKEN_BIN || blocks->type != MPACK_TOKEN_BIN
-        || groups->count % KVR_SAVE_GROUP
-        || groups->count > KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
+        || groups->count % size
+        || groups->count > KVR_NORMALISE_GROUPS * size)
     {
         return false;
     }
 
     p = groups->bytes;
 
-    for (left = groups->count; left; left -= KVR_SAVE_GROUP) {
-        if ((p[4] != KVR_GROUP_INDEXED && p[4] != KVR_GROUP_OTHER)
-            || kvr_load_number(p + 5, 4) > KVR_BLOCK_SIZE_MAX)
-        {
+    for (left = groups->count; left; left -= size) {
+        if (!kvr_load_sound_group(p, size)) {
             return false;
         }
 
-        p += KVR_SAVE_GROUP;
+        p += size;
     }
 
     p = blocks->bytes;
@@ -383,6 +415,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
         k = kvr_load_number(p + 40, 2);
 
         if (k > KVR_BLOCK_SIZE_MAX || left < KVR_SAVE_BLOCK + k * 8
+            || (uint8_t) p[42] >> KVR_SAVE_PLACE > KVR_NORMALISE_GROUPS
             || kvr_why_class((uint8_t) p[43])
                != (p[42] & KVR_SAVE_NOT_INDEXED ? KVR_WHY_IS_FILTERED
                                             : KVR_WHY_IS_NONE))
@@ -398,6 +431,63 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 }
 
 
+static bool
+kvr_load_sound_group(const char *p, uint32_t size)
+{
+    uint8_t  kind, class_at;
+
+    kind = (uint8_t) p[4];
+
+    if (kvr_load_number(p + 5, 4) > KVR_BLOCK_SIZE_MAX) {
+        return false;
+    }
+
+    if (size == KVR_SAVE_GROUP) {
+        return kind == KVR_GROUP_INDEXED || kind == KVR_GROUP_OTHER;
+    }
+
+    class_at = (uint8_t) p[13];
+
+    return class_at == KVR_SAVE_NO_CLASS
+           ? kind == KVR_GROUP_INDEXED || kind == KVR_GROUP_OTHER
+           : class_at < KVR_CLASSES_MAX && kvr_group_has_rule(kind);
+}
+
+
+/* A group whose class is not indexed here makes the worker hybrid. */
+
+static void
+kvr_load_group(kvr_normalise_op_t *op, const char *p, uint32_t size)
+{
+    bool                     fresh;
+    uint8_t                  class_at;
+    uint32_t                 i;
+    kvr_normalise_group_t   *g;
+    kvr_normalise_holder_t  *h;
+
+    h = op->h;
+    i = kvr_groups_learn(h, (uint32_t) kvr_load_number(p, 4), (uint8_t) p[4],
+                         (uint32_t) kvr_load_number(p + 5, 4), &fresh);
+
+    class_at = size == KVR_SAVE_CLASSED ? (uint8_t) p[13] : KVR_SAVE_NO_CLASS;
+
+    if (i < KVR_NORMALISE_GROUPS && fresh && op->e->groups
+        && class_at <= h->nclasses)
+    {
+        g = &h->groups[i];
+        g->window = (uint32_t) kvr_load_number(p + 9, 4);
+        g->class_at = class_at;
+        g->owner = ++op->e->owner;
+        h->nclasses += class_at == h->nclasses;
+        return;
+    }
+
+    if (p[4] != KVR_GROUP_INDEXED || class_at != KVR_SAVE_NO_CLASS) {
+        kvr_fleet_set_flags(&op->k->fleet, op->worker, KVR_WORKER_HYBRID, 0);
+    }
+}
+
+
 /* The tiers of a block are taken from the index, not from the record. */
 
 static void
@@ -408,6 +498,13 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
     uint64_t            handle;
     kvr_known_state_t   state;
     kvr_known_block_t  *b;
+
+    i = (uint8_t) p[42] >> KVR_SAVE_PLACE;
+
+    if (i) {
+        kvr_load_class_block(op, p, i);
+        return;
+    }
 
     handle = kvr_load_number(p, 8);
     k = (uint32_t) kvr_load_number(p + 40, 2);
@@ -459,6 +556,35 @@ kvr_load_block(kvr_normalise_op_t *op, const char *p)
 
     b->not_indexed = (p[42] & KVR_SAVE_NOT_INDEXED) != 0;
     b->why = (uint8_t) p[43];
+}
+
+
+/* A block of a group with a class. */
+
+static void
+kvr_load_class_block(kvr_normalise_op_t *op, const char *p, uint32_t place)
+{
+    uint64_t            handle;
+    kvr_known_block_t  *b;
+
+    if (place > op->h->ngroups || op->h->groups[place - 1].owner == 0) {
+        return;
+    }
+
+    handle = kvr_load_number(p, 8);
+    place = op->h->groups[place - 1].owner;
+
+    if (kvr_known_find(&op->e->blocks, place, handle)) {
+        return;
+    }
+
+    b = kvr_known_add(&op->e->blocks, &op->h->live, place, handle,
+                      KVR_KNOWN_LIVE);
+
+    if (b) {
+        b->copies[KVR_DEVICE]
+            = kvr_max((uint16_t) kvr_load_number(p + 32, 2), 1);
+    }
 }
 
 

@@ -298,6 +298,10 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
         if (n) {
             kvr_normalise_emit(op, &add);
         }
+
+        if (op->h->nclasses && ev->tier == KVR_DEVICE) {
+            kvr_class_stored(op, e->handles, n);
+        }
     }
 
     kvr_restore_unpin(op);

@@ -7,6 +7,10 @@
 #include "kvr_detail.h"
 
 
+static void kvr_cover_set_bits(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint64_t *word, uint64_t bits);
+
+
 uint32_t
 kvr_cover_top(const kvr_cover_t *c, const kvr_run_t *run, uint32_t enough,
     uint32_t *named)
@@ -183,7 +187,7 @@ kvr_cover_add(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
         return kvr_detail_count(c, d, offset, tier);
     }
 
-    kvr_set64(c->mem, word, *word | bit);
+    kvr_cover_set_bits(c, run, view, word, *word | bit);
     kvr_detail_settle(c, run, d);
 
     return KVR_OK;
@@ -247,8 +251,25 @@ kvr_cover_del(kvr_cover_t *c, kvr_run_t *run, uint32_t view, uint32_t offset,
         }
     }
 
-    kvr_set64(c->mem, word, *word & ~bit);
+    kvr_cover_set_bits(c, run, view, word, *word & ~bit);
     kvr_detail_settle(c, run, d);
 
     return KVR_OK;
+}
+
+
+/* Readers read the bits of shadows: these change under the run's version. */
+
+static void
+kvr_cover_set_bits(kvr_cover_t *c, kvr_run_t *run, uint32_t view,
+    uint64_t *word, uint64_t bits)
+{
+    if (view < c->shadows) {
+        kvr_set64(c->mem, word, bits);
+        return;
+    }
+
+    kvr_version_lock(c->mem, &run->version);
+    kvr_set64(c->mem, word, bits);
+    kvr_version_unlock(&run->version);
 }

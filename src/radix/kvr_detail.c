@@ -181,9 +181,11 @@ kvr_detail_widen(kvr_cover_t *c, kvr_run_t *run, kvr_detail_t *d,
         kvr_set32(c->mem, &d->counts, counts);
     }
 
+    kvr_version_lock(c->mem, &run->version);
     kvr_arena_free(c->arena, d->bits);
     kvr_set32(c->mem, &d->bits, bits);
     kvr_set16(c->mem, &d->words, words);
+    kvr_version_unlock(&run->version);
 
     return KVR_OK;
 }

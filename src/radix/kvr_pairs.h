@@ -24,6 +24,8 @@ typedef struct {
     uint32_t     *view_runs;            /* by view: the number of runs in
                                            which the view has a pair */
     uint64_t     *details;              /* the number of details */
+    uint32_t      shadows;              /* the first view of which readers read
+                                           bits: see kvr_classes.h */
 } kvr_cover_t;
 
 

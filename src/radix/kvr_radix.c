@@ -47,6 +47,7 @@
 
 #include "kvr_radix.h"
 #include "kvr_children.h"
+#include "kvr_classes.h"
 #include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
@@ -79,7 +80,12 @@ static kvr_rc_t kvr_radix_set_handle(kvr_radix_t *x, uint32_t view,
 size_t
 kvr_radix_views_size(uint32_t max_views)
 {
-    return ((size_t) max_views * 3 * sizeof(uint32_t) + 63) & ~(size_t) 63;
+    uint32_t  all;
+
+    all = max_views + kvr_classes_shadows(max_views);
+
+    return (((size_t) all * 3 * sizeof(uint32_t) + 63) & ~(size_t) 63)
+           + kvr_classes_size(max_views);
 }
 
 
@@ -91,6 +97,16 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
 
     memset(z, 0, sizeof(kvr_radix_zone_t));
 
+    bytes = kvr_radix_views_size(max_views);
+    memset(mem->base + at, 0, bytes);
+    size -= bytes;
+
+    z->classes = at;
+    at += kvr_classes_size(max_views);
+    bytes -= kvr_classes_size(max_views);
+
+    z->shadows = max_views;
+    max_views += kvr_classes_shadows(max_views);
     z->max_views = max_views;
     z->secret[0] = secret[0];
     z->secret[1] = secret[1];
@@ -98,10 +114,7 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
     z->view_runs = at;
     z->view_handles = at + max_views * sizeof(uint32_t);
     z->view_owns = at + max_views * 2 * sizeof(uint32_t);
-    bytes = kvr_radix_views_size(max_views);
-    memset(mem->base + at, 0, bytes);
     at += bytes;
-    size -= bytes;
 
     bytes = size / 256 * KVR_RADIX_HANDLES_SHARE & ~UINT64_C(63);
     kvr_handle_format(mem, &z->handles, at, bytes, secret + 2);
@@ -145,6 +158,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->root_counts = (uint16_t *) (mem->base + z->root_counts);
     x->view_handles = (uint32_t *) (mem->base + z->view_handles);
     x->view_owns = (uint32_t *) (mem->base + z->view_owns);
+    x->classes = (uint64_t *) (mem->base + z->classes);
 
     x->now = 0;
     x->early_commits = 0;
@@ -164,6 +178,7 @@ kvr_radix_attach(kvr_radix_t *x, kvr_mem_t *mem, kvr_radix_zone_t *z)
     x->cover.mem = mem;
     x->cover.arena = &x->arena;
     x->cover.details = &z->details;
+    x->cover.shadows = z->shadows;
     x->cover.view_runs = (uint32_t *) (mem->base + z->view_runs);
 }
 
@@ -535,6 +550,14 @@ kvr_rc_t
 kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
+    return kvr_radix_add(x, view, view, tier, handles, n, unknown);
+}
+
+
+kvr_rc_t
+kvr_radix_add(kvr_radix_t *x, uint32_t from, uint32_t view, kvr_tier_t tier,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
+{
     uint32_t          i, cost;
     kvr_rc_t          rc;
     kvr_handle_ref_t  ref;
@@ -546,7 +569,7 @@ kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; /* void */ ) {
 
-        if (!kvr_handles_find(x, view, handles[i], &ref)) {
+        if (!kvr_handles_find(x, from, handles[i], &ref)) {
             (*unknown)++;
             i++;
             continue;

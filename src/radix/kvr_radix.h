@@ -102,6 +102,13 @@ kvr_rc_t kvr_radix_add_tier(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown);
 
 /*
+ * The same, where another view, `from`, holds the blocks by these handles: the
+ * view comes to hold them, too.
+ */
+kvr_rc_t kvr_radix_add(kvr_radix_t *x, uint32_t from, uint32_t view,
+    kvr_tier_t tier, const uint64_t *handles, uint32_t n, uint32_t *unknown);
+
+/*
  * Removes handles from a tier, each for itself; *unknown becomes the number of
  * handles that were not there.  KVR_FULL: there was no memory to note a hole,
  * so some of the handles are still there, and the view would over-report.  The
@@ -129,11 +136,8 @@ bool kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
  */
 bool kvr_radix_evict(kvr_radix_t *x, uint32_t age, uint32_t slots);
 
-static inline bool
-kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)
-{
-    return x->cover.view_runs[view] == 0;
-}
+/* True when neither the view nor its shadow holds a block. */
+bool kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view);
 
 
 /* ---- for the dump and the tests ----------------------------------------- */

@@ -422,13 +422,17 @@ kvr_evict_run(kvr_radix_t *x, uint32_t run, uint32_t keep, uint32_t handles,
 
         *cost += 1 + owns - x->view_owns[view];
 
+        n += had;
+
+        if (view >= x->zone->shadows) {
+            continue;                   /* the shadow's view is told */
+        }
+
         kvr_set64(x->mem, &x->zone->forgotten, x->zone->forgotten + had);
 
         if (x->evicted) {
             x->evicted(x->evicted_data, view, had);
         }
-
-        n += had;
 
     } while (n < handles && *cost < max);
 

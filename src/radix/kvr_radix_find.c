@@ -11,18 +11,11 @@
 
 #include "kvr_radix.h"
 #include "kvr_children.h"
+#include "kvr_classes.h"
 #include "kvr_radix_words.h"
 
 
 #define KVR_FIND_SPINS       64         /* while a run's version is odd */
-
-
-typedef struct {
-    uint32_t    run;
-    uint32_t    version;
-    uint32_t    stamp;
-    uint32_t    pos;                    /* of the prompt, where it begins */
-} kvr_step_t;
 
 
 /* Four views at once, with whatever instructions the compiler has for it. */
@@ -43,6 +36,7 @@ static uint32_t kvr_find_dense(const uint16_t *dense, uint32_t *any,
 static inline void kvr_find_reach(kvr_depths_t *out, uint32_t view,
     uint32_t pos, uint32_t depth, uint32_t *best);
 static void kvr_find_tiered(kvr_depths_t *out);
+static void kvr_find_unclass(const kvr_radix_t *x, kvr_depths_t *out);
 
 
 uint32_t
@@ -70,6 +64,10 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         epoch = kvr_arena_epoch(&x->arena);
 
         whole = kvr_find_walk(x, hashes, n, out, steps, &nsteps, &best);
+
+        if (out->limit != KVR_LIMIT_NONE && kvr_load32(&x->zone->classed)) {
+            kvr_classes_find(x, steps, nsteps, out);
+        }
 
         /*
          * Seqlock validation: if no run's version changed, everything read
@@ -121,6 +119,10 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         for (i = 0; i < out->nviews; i++) {
             out->depths[t][i] = kvr_min(out->depths[t][i], k);
         }
+    }
+
+    if (kvr_load32(&x->zone->classed)) {
+        kvr_find_unclass(x, out);
     }
 
     (void) __atomic_fetch_add(&x->zone->torn, 1, __ATOMIC_RELAXED);
@@ -459,4 +461,21 @@ kvr_find_tiered(kvr_depths_t *out)
     memcpy(out->depths[1], out->depths[2], out->nviews * sizeof(uint32_t));
 
     out->tiered = true;
+}
+
+
+/* The classes of a lookup that is cut short may belong to another moment. */
+
+static void
+kvr_find_unclass(const kvr_radix_t *x, kvr_depths_t *out)
+{
+    uint32_t     t, view;
+    kvr_class_t  classes[KVR_CLASSES_MAX];
+
+    for (view = 0; view < out->nviews; view++) {
+
+        for (t = 0; kvr_classes_get(x, view, classes) && t < 3; t++) {
+            out->depths[t][view] = 0;
+        }
+    }
 }

@@ -5,6 +5,7 @@
  */
 
 
+#include "kvr_classes.h"
 #include "kvr_radix_evict.h"
 #include "kvr_radix_free.h"
 #include "kvr_radix_one.h"
@@ -301,7 +302,7 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
 
         while ((view = kvr_pairs_next(&x->cover, r, &i)) != UINT32_MAX) {
 
-            if (!dying(data, view)) {
+            if (!dying(data, kvr_classes_view(x, view))) {
                 i++;
                 continue;
             }
@@ -327,4 +328,17 @@ kvr_radix_reclaim(kvr_radix_t *x, bool (*dying)(void *data, uint32_t v),
     kvr_set64(x->mem, &x->zone->reclaim_at, pos);
 
     return false;
+}
+
+
+bool
+kvr_radix_view_empty(const kvr_radix_t *x, uint32_t view)
+{
+    uint32_t  shadow;
+
+    shadow = kvr_classes_shadow(x, view);
+
+    return x->cover.view_runs[view] == 0
+           && (shadow >= x->zone->max_views
+               || x->cover.view_runs[shadow] == 0);
 }

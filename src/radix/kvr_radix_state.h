@@ -37,7 +37,10 @@ typedef struct {
     uint64_t            view_runs;      /* offset: u32 a view, runs it has */
     uint64_t            view_handles;   /* offset: the same, handles */
     uint64_t            view_owns;      /* offset: the same, own handles */
-    uint32_t            max_views;
+    uint64_t            classes;        /* offset: kvr_classes.h */
+    uint32_t            max_views;      /* with the shadows */
+    uint32_t            shadows;        /* the first view that is a shadow */
+    uint32_t            classed;        /* views that have classes */
     uint32_t            children_version;   /* odd while entries move */
     uint64_t            secret[2];
     uint64_t            blocks;         /* positions in the tree */
@@ -83,6 +86,7 @@ typedef struct {
     uint16_t           *root_counts;
     uint32_t           *view_handles;
     uint32_t           *view_owns;
+    uint64_t           *classes;
     uint32_t            now;            /* second, for the runs' stamps; the
                                            owner of this handle sets it */
     uint32_t            early_commits;  /* times a long event was

@@ -6,8 +6,6 @@
 #include "kvr_load.h"
 
 
-static kvr_load_row_t *kvr_load_row(const kvr_load_t *l, uint32_t slot,
-    uint32_t holder);
 static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
     const kvr_reservation_t *r);
 static void kvr_load_add(kvr_load_t *l, kvr_load_row_t *row, int64_t active,
@@ -306,14 +304,6 @@ kvr_load_begin(kvr_load_row_t *row, uint64_t generation)
     __atomic_store_n(&row->prefill_tokens, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&row->decode_blocks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&row->generation, generation, __ATOMIC_RELEASE);
-}
-
-
-static kvr_load_row_t *
-kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
-{
-    return (kvr_load_row_t *) (l->mem->base + l->zone->procs[slot].table)
-           + holder;
 }
 
 

@@ -227,3 +227,40 @@ kvr_predict_find(const kvr_predict_zone_t *z, const char *base,
 
     return (low + 1) * KVR_PREDICT_STRIDE;
 }
+
+
+void
+kvr_predict_store_whole(kvr_predict_zone_t *z, char *base,
+    const uint64_t *chains, uint32_t nchains, uint32_t holder,
+    uint32_t generation, uint32_t from, uint64_t until_ms)
+{
+    if (nchains) {
+        from = kvr_max(from, (nchains - 1) * KVR_PREDICT_STRIDE);
+        kvr_predict_store(z, base, chains, nchains, holder, generation, from,
+                          until_ms);
+    }
+}
+
+
+uint32_t
+kvr_predict_find_whole(const kvr_predict_zone_t *z, const char *base,
+    const uint64_t *chains, uint32_t nchains, uint32_t holder,
+    uint32_t generation, uint32_t from, uint64_t now_ms)
+{
+    uint32_t  i, now;
+
+    now = kvr_predict_time(now_ms);
+
+    for (i = nchains; i > from / KVR_PREDICT_STRIDE; i--) {
+
+        if (i > 4) {
+            __builtin_prefetch(kvr_predict_set(z, base, chains[i - 5]));
+        }
+
+        if (kvr_predict_has(z, base, chains[i - 1], holder, generation, now)) {
+            return i * KVR_PREDICT_STRIDE;
+        }
+    }
+
+    return from;
+}

@@ -84,5 +84,17 @@ uint32_t kvr_predict_find(const kvr_predict_zone_t *z, const char *base,
     const uint64_t *chains, uint32_t nchains, uint32_t holder,
     uint32_t generation, uint32_t from, uint64_t now_ms);
 
+/*
+ * The same for a holder with several KV-cache groups, which keeps the end of a
+ * prompt and not every beginning of it.  Such a prediction is kept for the
+ * deepest depth alone, and counts for prompts which have all of that depth.
+ */
+void kvr_predict_store_whole(kvr_predict_zone_t *z, char *base,
+    const uint64_t *chains, uint32_t nchains, uint32_t holder,
+    uint32_t generation, uint32_t from, uint64_t until_ms);
+uint32_t kvr_predict_find_whole(const kvr_predict_zone_t *z,
+    const char *base, const uint64_t *chains, uint32_t nchains,
+    uint32_t holder, uint32_t generation, uint32_t from, uint64_t now_ms);
+
 
 #endif /* KVR_PREDICT_H_INCLUDED */

@@ -12,7 +12,7 @@ static void kvr_usage_begin(kvr_usage_t *u, uint32_t generation);
 static void kvr_usage_window(const kvr_usage_window_t *from,
     kvr_usage_window_t *to);
 static kvr_usage_verdict_t kvr_usage_verdict(const kvr_usage_window_t *w,
-    bool holds);
+    bool holds, bool bound);
 
 
 #define kvr_usage_load(field)  __atomic_load_n(&(field), __ATOMIC_RELAXED)
@@ -26,7 +26,7 @@ const char *
 kvr_usage_verdict_name(uint32_t verdict)
 {
     static const char  *names[] = {
-        "unknown", "good", "never_matched", "not_cached"
+        "unknown", "good", "never_matched", "not_cached", "less_cached"
     };
 
     return names[verdict < KVR_USAGE_VERDICTS ? verdict : 0];
@@ -86,6 +86,8 @@ kvr_usage_add(kvr_usage_t *u, uint32_t generation, const kvr_usage_answer_t *a)
     kvr_usage_inc(u->all.cached, cached);
     kvr_usage_inc(u->all.often_predicted, predicted >= KVR_USAGE_BLOCKS);
     kvr_usage_inc(u->all.often_cached, cached > 0);
+    kvr_usage_inc(u->all.often_less, predicted >= KVR_USAGE_BLOCKS
+                                     && cached < predicted / 2);
     kvr_usage_inc(u->all.requests, 1);
 }
 
@@ -100,11 +102,12 @@ kvr_usage_window(const kvr_usage_window_t *from, kvr_usage_window_t *to)
     to->cached = kvr_usage_load(from->cached);
     to->often_predicted = kvr_usage_load(from->often_predicted);
     to->often_cached = kvr_usage_load(from->often_cached);
+    to->often_less = kvr_usage_load(from->often_less);
 }
 
 
 static kvr_usage_verdict_t
-kvr_usage_verdict(const kvr_usage_window_t *w, bool holds)
+kvr_usage_verdict(const kvr_usage_window_t *w, bool holds, bool bound)
 {
     uint64_t  rule;
 
@@ -124,6 +127,10 @@ kvr_usage_verdict(const kvr_usage_window_t *w, bool holds)
         return KVR_USAGE_NOT_CACHED;
     }
 
+    if (!bound && w->often_less * KVR_USAGE_LESS > w->requests) {
+        return KVR_USAGE_LESS_CACHED;
+    }
+
     /* prompts without a cached block show nothing */
 
     return w->often_cached || w->often_predicted ? KVR_USAGE_GOOD
@@ -132,7 +139,7 @@ kvr_usage_verdict(const kvr_usage_window_t *w, bool holds)
 
 
 bool
-kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds,
+kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds, bool bound,
     kvr_usage_verdict_t *verdict)
 {
     uint64_t            begun;
@@ -162,15 +169,17 @@ kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds,
     kvr_usage_set(u->judged.cached, now.cached);
     kvr_usage_set(u->judged.often_predicted, now.often_predicted);
     kvr_usage_set(u->judged.often_cached, now.often_cached);
+    kvr_usage_set(u->judged.often_less, now.often_less);
 
     w.requests = now.requests - begun;
     w.predicted = now.predicted - before.predicted;
     w.cached = now.cached - before.cached;
     w.often_predicted = now.often_predicted - before.often_predicted;
     w.often_cached = now.often_cached - before.often_cached;
+    w.often_less = now.often_less - before.often_less;
 
     was = kvr_usage_load(u->verdict);
-    is = kvr_usage_verdict(&w, holds);
+    is = kvr_usage_verdict(&w, holds, bound);
 
     /* a bad verdict stays until prompts show that it is wrong */
 

@@ -23,6 +23,8 @@
 #define KVR_USAGE_BLOCKS     4       /* the minimum of such a prompt */
 #define KVR_USAGE_SHARE      5       /* 1/5 of the prompts: a rule */
 #define KVR_USAGE_NOTHING    20      /* 1/20 of the blocks: nothing */
+#define KVR_USAGE_LESS       20      /* 1/20 of the prompts: more than by
+                                        chance */
 
 
 typedef enum {
@@ -32,6 +34,8 @@ typedef enum {
                                    which holds some of it, has none */
     KVR_USAGE_NOT_CACHED,       /* the engine finds nothing of what the index
                                    says that it holds */
+    KVR_USAGE_LESS_CACHED,      /* of some prompts the engine finds less than
+                                   half of what the index says */
     KVR_USAGE_VERDICTS
 } kvr_usage_verdict_t;
 
@@ -53,6 +57,8 @@ typedef struct {
     uint64_t    cached;
     uint64_t    often_predicted;    /* requests with KVR_USAGE_BLOCKS */
     uint64_t    often_cached;       /* requests with any */
+    uint64_t    often_less;         /* requests with KVR_USAGE_BLOCKS, of which
+                                       less than half was cached */
 } kvr_usage_window_t;
 
 
@@ -82,17 +88,18 @@ void kvr_usage_add(kvr_usage_t *u, uint32_t generation,
 
 /*
  * Judges when there are KVR_USAGE_WINDOW prompts since the last verdict.
- * holds: the worker holds blocks in the index.  True when *verdict differs
- * from the last one; only one of the processes that ask gets true.
+ * holds: the worker holds blocks in the index.  bound: its overlaps are upper
+ * bounds, and never KVR_USAGE_LESS_CACHED.  True when *verdict differs from
+ * the last one; only one of the processes that ask gets true.
  */
 bool kvr_usage_judge(kvr_usage_t *u, uint32_t generation, bool holds,
-    kvr_usage_verdict_t *verdict);
+    bool bound, kvr_usage_verdict_t *verdict);
 
 /* The counters and the verdict of a generation; zero for another one. */
 void kvr_usage_read(const kvr_usage_t *u, uint32_t generation,
     kvr_usage_counters_t *counters, kvr_usage_verdict_t *verdict);
 
-/* "unknown", "good", "never_matched", "not_cached" */
+/* "unknown", "good", "never_matched", "not_cached", "less_cached" */
 const char *kvr_usage_verdict_name(uint32_t verdict);
 
 

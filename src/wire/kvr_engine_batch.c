@@ -25,6 +25,8 @@ typedef struct {
 } kvr_field_t;
 
 
+static kvr_rc_t kvr_engine_window(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
 static kvr_rc_t kvr_engine_batch_part(kvr_decoder_t *d,
     const kvr_msgpack_item_t *frame, uint32_t i, kvr_batch_part_t *part);
 static kvr_rc_t kvr_engine_batch_next(kvr_decoder_t *d, kvr_event_t *ev);
@@ -44,7 +46,7 @@ static const kvr_field_pt  kvr_stored_fields[] = {
     kvr_field_handles, kvr_field_parent, kvr_field_tokens,
     kvr_field_block_size, kvr_field_lora_id, kvr_field_medium,
     kvr_field_seventh, kvr_field_extra_keys, kvr_field_group,
-    kvr_field_group_kind, NULL
+    kvr_field_group_kind, kvr_engine_window, NULL
 };
 
 static const kvr_field_pt  kvr_removed_fields[] = {
@@ -78,6 +80,7 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("group_idx", kvr_field_group),
     KVR_FIELD("kv_cache_spec_kind", kvr_field_group_kind),
     KVR_FIELD("spec_kind", kvr_field_group_kind),
+    KVR_FIELD("kv_cache_spec_sliding_window", kvr_engine_window),
     KVR_FIELD("locality", kvr_field_locality),
     KVR_FIELD("remaining_copy_counts", kvr_field_remaining),
     KVR_FIELD("origin", kvr_field_origin),
@@ -353,6 +356,19 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
 }
 
 
+/* A window that is no number is as good as none: its group has no rule. */
+static kvr_rc_t
+kvr_engine_window(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item)
+{
+    e->ev->group_window = item->type == MPACK_TOKEN_UINT
+                          && item->number <= UINT32_MAX
+                          ? (uint32_t) item->number : 0;
+
+    return kvr_field_skip(d, e, item);
+}
+
+
 static kvr_rc_t
 kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 {
@@ -402,12 +418,16 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
                                     "locality is not LOCAL");
         }
 
-        if (ev->group_kind == KVR_GROUP_OTHER
+        if (ev->group_kind > KVR_GROUP_INDEXED
             || (ev->group_kind == KVR_GROUP_UNSAID && ev->group != 0))
         {
             if (ev->group_kind == KVR_GROUP_UNSAID) {
                 (void) kvr_engine_rest(d, e);
                 ev->otherwise = ev->why;
+
+            } else {
+                ev->otherwise = e->has_handles ? e->wrong[ev->kind].why
+                                               : KVR_WHY_SYNTAX;
             }
 
             return kvr_event_filter(d, ev, KVR_WHY_GROUP,

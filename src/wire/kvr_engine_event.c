@@ -84,10 +84,14 @@ static const kvr_word_t  kvr_our_tenants[] = {
 };
 
 
-static const kvr_word_t  kvr_indexed_kinds[] = {
-    KVR_WORD("full_attention", 0),
-    KVR_WORD("mla_attention", 0),
-    KVR_WORD("sink_full_attention", 0),
+static const kvr_word_t  kvr_group_kinds[] = {
+    KVR_WORD("full_attention", KVR_GROUP_INDEXED),
+    KVR_WORD("mla_attention", KVR_GROUP_INDEXED),
+    KVR_WORD("sink_full_attention", KVR_GROUP_INDEXED),
+    KVR_WORD("sliding_window", KVR_GROUP_WINDOW),
+    KVR_WORD("sliding_window_mla", KVR_GROUP_WINDOW),
+    KVR_WORD("mamba", KVR_GROUP_MAMBA),
+    KVR_WORD("chunked_local_attention", KVR_GROUP_CHUNKED),
     KVR_NO_WORD
 };
 
@@ -509,14 +513,14 @@ kvr_rc_t
 kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
-    uint32_t  unused;
+    uint32_t  kind;
 
     if (item->type == MPACK_TOKEN_NIL) {
         return KVR_OK;
     }
 
-    e->ev->group_kind = kvr_word_find(kvr_indexed_kinds, item, &unused)
-                        ? KVR_GROUP_INDEXED : KVR_GROUP_OTHER;
+    e->ev->group_kind = kvr_word_find(kvr_group_kinds, item, &kind)
+                        ? kind : KVR_GROUP_OTHER;
 
     return kvr_field_skip(d, e, item);
 }

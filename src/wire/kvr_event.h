@@ -27,6 +27,7 @@
 
 
 #include "../core/kvr_contract.h"
+#include "../core/kvr_hit.h"
 
 
 typedef struct kvr_decoder_s  kvr_decoder_t;
@@ -68,7 +69,9 @@ typedef struct {
 typedef enum {
     KVR_STORE,
     KVR_REMOVE,
-    KVR_CLEAR
+    KVR_CLEAR,
+    KVR_CLASS,              /* describes a class of KV-cache groups */
+    KVR_BITS                /* blocks that a class holds, or no longer */
 } kvr_event_kind_t;
 
 
@@ -77,14 +80,6 @@ typedef enum {
     KVR_FILTERED,           /* not to be indexed; the view stays EXACT */
     KVR_REFUSED             /* wrong; DEGRADED with the reason */
 } kvr_verdict_t;
-
-
-/* The kind of an event's KV cache group, as the engine names it. */
-typedef enum {
-    KVR_GROUP_UNSAID = 0,
-    KVR_GROUP_INDEXED,      /* full attention of some kind */
-    KVR_GROUP_OTHER         /* sliding window, Mamba, … */
-} kvr_group_kind_t;
 
 
 /* Why an event was not kept; counted by kind. */
@@ -194,7 +189,19 @@ typedef struct {
      */
     uint32_t          group;
     kvr_group_kind_t  group_kind;
+    uint32_t          group_window; /* tokens; 0: not said, or none */
     kvr_why_t         otherwise;
+
+    /*
+     * Normalised batches only, of a holder with classes of KV-cache groups
+     * (kvr_hit.h).  KVR_CLASS: the class has group_kind, blocks of block_size
+     * tokens, and windows of so many of its blocks.  KVR_BITS: of the handles,
+     * the class holds the first nadded from now on, and the others no longer.
+     * A handle of a block that the holder does not hold means nothing.
+     */
+    uint32_t          class_at;     /* below KVR_CLASSES_MAX */
+    uint32_t          class_window;
+    uint32_t          nadded;
 
     /*
      * Engine batches only, of those that say more of copies.  Removals: how

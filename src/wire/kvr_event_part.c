@@ -38,6 +38,8 @@ kvr_event_part(const kvr_event_t *ev, uint32_t from, uint32_t blocks,
         part->ntokens = n * ev->block_size;
     }
 
+    part->nadded = kvr_min(ev->nadded - kvr_min(ev->nadded, from), n);
+
     if (ev->mm_start) {
         part->mm_start += from;
     }

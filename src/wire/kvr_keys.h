@@ -54,6 +54,8 @@ typedef enum {
     KVR_MEMBER_WEIGHT,
     KVR_MEMBER_LORA,
     KVR_MEMBER_HYBRID,
+    KVR_MEMBER_SPEC_DROP,
+    KVR_MEMBER_CHUNK,
     KVR_MEMBER_ENGINE,
     KVR_MEMBER_REASON,
     KVR_MEMBER_ROUTER,              /* the number of those above */

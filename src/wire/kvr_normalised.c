@@ -6,9 +6,14 @@
  *     ["s", rank, tier, parent|nil, handles, locals]
  *     ["r", rank, tier, handles]
  *     ["c", rank]
+ *     ["g", rank, class, kind, window, block size]
+ *     ["b", rank, class, handles added, handles removed]
  *
- * with handles and locals as bin of little-endian u64.  Elements after these
- * are a later version's, and ignored.
+ * with handles and locals as bin of little-endian u64.  The last two are of
+ * holders with several KV-cache groups: "g" describes a class of groups, with
+ * the kind as a number (kvr_group_kind_t), a window in the engine's blocks and
+ * a block size in tokens; "b" says which blocks the class holds from now on,
+ * and no longer.  Elements after these are a later version's, and ignored.
  */
 
 
@@ -21,6 +26,11 @@
 static kvr_rc_t kvr_normalised_next(kvr_decoder_t *d, kvr_event_t *ev);
 static kvr_rc_t kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_item_t *item, uint32_t n);
+static kvr_rc_t kvr_normalised_class(kvr_decoder_t *d, kvr_event_t *ev,
+    const kvr_msgpack_item_t *item);
+static kvr_rc_t kvr_normalised_bits(kvr_decoder_t *d, kvr_event_t *ev,
+    const kvr_msgpack_item_t *item);
+static void kvr_normalised_copy(const kvr_msgpack_item_t *item, uint64_t *out);
 static const uint64_t *kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max, uint32_t *n);
 
@@ -122,6 +132,14 @@ kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
         ev->kind = KVR_CLEAR;
         fields = 2;
 
+    } else if (n != 0 && kvr_msgpack_equals(&item[0], "g")) {
+        ev->kind = KVR_CLASS;
+        fields = 6;
+
+    } else if (n != 0 && kvr_msgpack_equals(&item[0], "b")) {
+        ev->kind = KVR_BITS;
+        fields = 5;
+
     } else {
         return kvr_event_refuse(d, ev, KVR_WHY_TYPE, "unknown event type");
     }
@@ -139,6 +157,10 @@ kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
 
     if (ev->kind == KVR_CLEAR) {
         return KVR_OK;
+    }
+
+    if (ev->kind == KVR_CLASS || ev->kind == KVR_BITS) {
+        return kvr_normalised_class(d, ev, item);
     }
 
     if (item[2].type != MPACK_TOKEN_UINT || item[2].number >= KVR_TIERS) {
@@ -194,14 +216,105 @@ kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
 }
 
 
+/* Reads "g" and "b" behind the rank. */
+static kvr_rc_t
+kvr_normalised_class(kvr_decoder_t *d, kvr_event_t *ev,
+    const kvr_msgpack_item_t *item)
+{
+    if (item[2].type != MPACK_TOKEN_UINT
+        || item[2].number >= KVR_CLASSES_MAX)
+    {
+        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT,
+                                "class of KV-cache groups out of range");
+    }
+
+    ev->class_at = (uint32_t) item[2].number;
+
+    if (ev->kind == KVR_BITS) {
+        return kvr_normalised_bits(d, ev, item);
+    }
+
+    if (item[3].type != MPACK_TOKEN_UINT || item[3].number > UINT32_MAX
+        || !kvr_group_has_rule((uint32_t) item[3].number)
+        || item[4].type != MPACK_TOKEN_UINT || item[4].number > UINT32_MAX
+        || item[5].type != MPACK_TOKEN_UINT || item[5].number > UINT32_MAX)
+    {
+        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                "kind, window or block size of KV-cache "
+                                "groups out of range");
+    }
+
+    ev->group_kind = (kvr_group_kind_t) item[3].number;
+    ev->class_window = (uint32_t) item[4].number;
+    ev->block_size = (uint32_t) item[5].number;
+
+    return KVR_OK;
+}
+
+
+static kvr_rc_t
+kvr_normalised_bits(kvr_decoder_t *d, kvr_event_t *ev,
+    const kvr_msgpack_item_t *item)
+{
+    size_t     n, added;
+    uint64_t  *out;
+
+    if (item[3].type != MPACK_TOKEN_BIN || item[4].type != MPACK_TOKEN_BIN) {
+        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX, "handles are not bin");
+    }
+
+    if (item[3].count % 8 != 0 || item[4].count % 8 != 0) {
+        return kvr_event_refuse(d, ev, KVR_WHY_LENGTH,
+                                "handles are not whole u64");
+    }
+
+    added = item[3].count / 8;
+    n = added + item[4].count / 8;
+
+    if (n > KVR_EVENT_BLOCKS_MAX) {
+        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "too many blocks");
+    }
+
+    out = kvr_scratch_reserve(&d->handles, n * 8);
+    if (out == NULL && n != 0) {
+        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "out of memory");
+    }
+
+    kvr_normalised_copy(&item[3], out);
+    kvr_normalised_copy(&item[4], out + added);
+
+    ev->handles = out;
+    ev->nhandles = (uint32_t) n;
+    ev->nadded = (uint32_t) added;
+
+    return KVR_OK;
+}
+
+
+static void
+kvr_normalised_copy(const kvr_msgpack_item_t *item, uint64_t *out)
+{
+    uint32_t        i, k;
+    const uint8_t  *p;
+
+    p = (const uint8_t *) item->bytes;
+
+    for (i = 0; i < item->count / 8; i++, p += 8) {
+        out[i] = 0;
+
+        for (k = 0; k < 8; k++) {
+            out[i] |= (uint64_t) p[k] << (k * 8);
+        }
+    }
+}
+
+
 /* If the item is not valid, refuses the event and returns NULL. */
 static const uint64_t *
 kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max, uint32_t *n)
 {
-    uint32_t        i, k;
-    uint64_t       *out;
-    const uint8_t  *p;
+    uint64_t  *out;
 
     if (item->type != MPACK_TOKEN_BIN) {
         (void) kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
@@ -226,16 +339,8 @@ kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
         return NULL;
     }
 
-    p = (const uint8_t *) item->bytes;
     *n = item->count / 8;
-
-    for (i = 0; i < *n; i++, p += 8) {
-        out[i] = 0;
-
-        for (k = 0; k < 8; k++) {
-            out[i] |= (uint64_t) p[k] << (k * 8);
-        }
-    }
+    kvr_normalised_copy(item, out);
 
     return out;
 }

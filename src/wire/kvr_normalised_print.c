@@ -85,6 +85,26 @@ kvr_normalised_print(char *out, size_t size, const kvr_event_t *ev)
         kvr_pack_text(&to, "c", 1);
         kvr_pack_u64(&to, ev->rank);
         break;
+
+    case KVR_CLASS:
+        kvr_pack(&to, mpack_pack_array(6));
+        kvr_pack_text(&to, "g", 1);
+        kvr_pack_u64(&to, ev->rank);
+        kvr_pack_u64(&to, ev->class_at);
+        kvr_pack_u64(&to, ev->group_kind);
+        kvr_pack_u64(&to, ev->class_window);
+        kvr_pack_u64(&to, ev->block_size);
+        break;
+
+    case KVR_BITS:
+        kvr_pack(&to, mpack_pack_array(5));
+        kvr_pack_text(&to, "b", 1);
+        kvr_pack_u64(&to, ev->rank);
+        kvr_pack_u64(&to, ev->class_at);
+        kvr_pack_u64s(&to, ev->handles, ev->nadded);
+        kvr_pack_u64s(&to, ev->handles + ev->nadded,
+                      ev->nhandles - ev->nadded);
+        break;
     }
 
     return to.full ? 0 : size - to.left;

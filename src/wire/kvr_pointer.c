@@ -38,7 +38,9 @@ kvr_pointer_read(kvr_pointer_t *p,
         }
     }
 
-    if (n[KVR_POINTER_VERSION] != 1) {
+    if (n[KVR_POINTER_VERSION] == 0
+        || n[KVR_POINTER_VERSION] > KVR_POINTER_GROUPS)
+    {
         *detail = "a snapshot of another version";
         return KVR_INVALID;
     }

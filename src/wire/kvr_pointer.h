@@ -18,6 +18,14 @@
 #define KVR_POINTER_PARTS   65536
 
 
+/*
+ * Versions of a snapshot.  One with classes of KV cache groups has the second,
+ * so that a router which can't read them refuses the snapshot as a whole.
+ */
+#define KVR_POINTER_PLAIN   1
+#define KVR_POINTER_GROUPS  2
+
+
 /* A snapshot's head, as the pointer contains it. */
 typedef struct {
     uint64_t    epoch;              /* state after message (epoch, seq) */

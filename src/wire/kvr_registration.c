@@ -81,6 +81,22 @@ kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
         reg->hybrid = (len == 1 && value[0] == '1');
         return NULL;
 
+    case KVR_MEMBER_SPEC_DROP:
+        reg->conf.spec_drop = (len == 1 && value[0] == '1');
+
+        return reg->conf.spec_drop || (len == 1 && value[0] == '0')
+               ? NULL : "\"spec_drop\" must be 0 or 1";
+
+    case KVR_MEMBER_CHUNK:
+        if (len == 1 && value[0] == '0') {
+            reg->conf.attention_chunk = 0;
+            return NULL;
+        }
+
+        return kvr_registration_number(value, len, KVR_EVENT_TOKENS_MAX,
+                                       &reg->conf.attention_chunk)
+               ? NULL : "\"attention_chunk\" must be 0..1048576";
+
     case KVR_MEMBER_ENGINE:
         kvr_registration_engine(reg, value, len);
         return NULL;

@@ -49,7 +49,13 @@ typedef struct {
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
     uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    spec_drop;                      /* the engine drafts tokens:
+                                                   kvr_hit.h */
+    uint32_t    attention_chunk;                /* tokens; 0: not known */
+    uint32_t    hybrid;                         /* the engine publishes its
+                                                   full attention alone */
     uint32_t    engine;                         /* kvr_engine_kind_t */
+    uint32_t    spare;
 } kvr_worker_conf_t;
 
 

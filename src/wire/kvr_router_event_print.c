@@ -36,7 +36,7 @@ kvr_router_event_print(char *out, size_t size, const char *worker,
     kvr_printer_t  to;
 
     if (!kvr_worker_id_valid(worker, worker_len)
-        || ev->ntokens != 0
+        || ev->ntokens != 0 || ev->kind > KVR_CLEAR
         || (ev->nlocals != 0 && ev->nlocals != ev->nhandles))
     {
         return 0;
@@ -69,7 +69,7 @@ kvr_router_event_print(char *out, size_t size, const char *worker,
         kvr_print_removed(&to, ev);
         break;
 
-    case KVR_CLEAR:
+    default: /* KVR_CLEAR */
         kvr_print_text(&to, "\"cleared\"");
         break;
     }

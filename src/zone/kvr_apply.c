@@ -20,6 +20,10 @@ static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
 static void kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder);
 static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
     uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
+static kvr_rc_t kvr_apply_class(kvr_shard_t *k, uint32_t worker,
+    uint32_t holder, const kvr_event_t *ev, kvr_why_t *why);
+static kvr_rc_t kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w,
+    uint32_t holder, const kvr_event_t *ev, kvr_why_t *why);
 
 
 kvr_rc_t
@@ -51,6 +55,14 @@ kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
 
         case KVR_REMOVE:
             rc = kvr_apply_remove(k, w, holder, ev, unknown);
+            break;
+
+        case KVR_CLASS:
+            rc = kvr_apply_class(k, worker, holder, ev, why);
+            break;
+
+        case KVR_BITS:
+            rc = kvr_apply_bits(k, w, holder, ev, why);
             break;
 
         default: /* KVR_CLEAR */
@@ -288,6 +300,87 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     kvr_count(k, &w->counters.removes, 1);
     kvr_count(k, &w->counters.blocks_removed, done);
     kvr_count(k, &w->counters.blocks_unknown, *unknown);
+
+    return rc;
+}
+
+
+/*
+ * Describes a class of KV-cache groups.  A class that can't be kept makes the
+ * worker's overlaps upper bounds: the index has no classes, no view is left
+ * for a shadow, or the engine's blocks are no multiple of the zone's.
+ */
+
+static kvr_rc_t
+kvr_apply_class(kvr_shard_t *k, uint32_t worker, uint32_t holder,
+    const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t       view;
+    kvr_rc_t       rc;
+    kvr_class_t    c;
+    kvr_worker_t  *w;
+
+    w = &k->fleet.workers[worker];
+
+    rc = kvr_fleet_view(&k->fleet, holder, &view);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    c.kind = ev->group_kind;
+    c.window = ev->class_window;
+    c.span = ev->block_size / k->params->block_size;
+
+    if (ev->block_size % k->params->block_size || c.span == 0
+        || c.span > KVR_SPAN_MAX
+        || kvr_index_class_set(&k->index, view, ev->class_at, &c) != KVR_OK)
+    {
+        *why = KVR_WHY_GROUP;
+        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
+        return KVR_OK;
+    }
+
+    if (c.kind == KVR_GROUP_CHUNKED) {
+        kvr_set32(&k->mem, &w->stream.chunked_block, ev->block_size);
+    }
+
+    return KVR_OK;
+}
+
+
+/* Applies what a class holds now, and what it holds no longer. */
+
+static kvr_rc_t
+kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
+    const kvr_event_t *ev, kvr_why_t *why)
+{
+    uint32_t     view;
+    kvr_rc_t     rc;
+    kvr_class_t  classes[KVR_CLASSES_MAX];
+
+    view = *kvr_fleet_written(&k->fleet, holder);
+
+    if (view == KVR_VIEW_NONE
+        || ev->class_at >= kvr_index_class_get(&k->index, view, classes))
+    {
+        *why = KVR_WHY_GROUP;
+        return KVR_OK;
+    }
+
+    kvr_txn_commit(&k->mem);
+    kvr_index_begin(&k->index);
+
+    rc = kvr_span_class(k, view, ev->class_at, true, ev->handles, ev->nadded);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = kvr_span_class(k, view, ev->class_at, false,
+                        ev->handles + ev->nadded, ev->nhandles - ev->nadded);
+
+    if (rc == KVR_FULL) {
+        kvr_apply_drop(k, w, holder);
+    }
 
     return rc;
 }

@@ -10,12 +10,16 @@
  *     2. further tiers, and further handles of blocks
  *     3. removals in device of what it does not have there
  *
+ * The classes of KV cache groups are described before all of this, and told
+ * after it which blocks they hold (kvr_dump_classes.h); in events only.
+ *
  * Where handles span several blocks, each of these is stored by itself, under
  * the handle that it has in the index (kvr_span.h).  An event can say that
  * there are spans, a RouterEvent can't.
  */
 
 
+#include "kvr_dump_classes.h"
 #include "kvr_span.h"
 
 #include <stdlib.h>
@@ -191,6 +195,10 @@ kvr_dump_shard(kvr_dump_t *d)
 
     rc = kvr_dump_collect(d);
 
+    if (rc == KVR_OK && d->only != UINT32_MAX) {
+        rc = kvr_dump_classes(d->shard, d->only, d->put, d->data);
+    }
+
     for (i = 0; rc == KVR_OK && i < d->nentries; /* void */ ) {
 
         first = i;
@@ -201,6 +209,10 @@ kvr_dump_shard(kvr_dump_t *d)
         }
 
         rc = kvr_dump_holder(d, &d->entries[first], i - first);
+    }
+
+    if (rc == KVR_OK && d->only != UINT32_MAX) {
+        rc = kvr_dump_bits(d->shard, d->only, d->put, d->data);
     }
 
     kvr_shard_unlock(d->shard);
@@ -239,15 +251,19 @@ kvr_dump_collect(kvr_dump_t *d)
 static void
 kvr_dump_tell(void *data, const kvr_index_handle_t *h)
 {
-    uint32_t      holder;
+    bool          shadow;
+    uint32_t      view, holder;
     kvr_dump_t   *d;
     kvr_shard_t  *k;
 
     d = data;
     k = d->shard;
-    holder = k->fleet.view_holder[h->view];
+    view = kvr_index_view(&k->index, h->view, &shadow);
+    holder = k->fleet.view_holder[view];
 
-    if (holder >= k->zone->fleet.max_holders || d->nentries == d->pairs) {
+    if (shadow || holder >= k->zone->fleet.max_holders
+        || d->nentries == d->pairs)
+    {
         return;
     }
 

@@ -14,11 +14,15 @@
 
 
 static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
-    uint32_t worker, const uint64_t *locals, uint32_t n, bool early_exit,
-    kvr_match_t *out, uint32_t cap);
+    uint32_t worker, const uint64_t *locals, uint32_t n, uint32_t limit,
+    bool early_exit, kvr_match_t *out, uint32_t cap);
 static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
-    uint32_t worker, const uint64_t *locals, uint32_t n, bool early_exit,
-    kvr_match_t *out, uint32_t cap);
+    uint32_t worker, const uint64_t *locals, uint32_t n, uint32_t limit,
+    bool early_exit, kvr_match_t *out, uint32_t cap);
+static void kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out);
+static void kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
+    kvr_match_t *m);
+static bool kvr_router_has_classes(const kvr_router_t *k, uint32_t holder);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -130,15 +134,22 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
 
 uint32_t
 kvr_router_find(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    bool early_exit, kvr_match_t *out, uint32_t cap)
+    uint64_t tokens, bool early_exit, kvr_match_t *out, uint32_t cap)
 {
-    uint32_t  i, found;
+    uint32_t  i, found, limit, size;
 
     found = 0;
+    size = k->zone->params.block_size;
+
+    if (tokens == 0) {
+        tokens = (uint64_t) n * size;
+    }
+
+    limit = (uint32_t) kvr_min((tokens - (tokens != 0)) / size, n);
 
     for (i = 0; i < k->nshards; i++) {
-        found += kvr_find_shard(k, i, KVR_FIND_ALL, locals, n, early_exit,
-                                out + found, cap - found);
+        found += kvr_find_shard(k, i, KVR_FIND_ALL, locals, n, limit,
+                                early_exit, out + found, cap - found);
     }
 
     return found;
@@ -153,7 +164,7 @@ kvr_router_depth(const kvr_router_t *k, uint32_t worker,
     kvr_match_t  m[KVR_RANKS_MAX];
 
     found = kvr_find_shard(k, worker % k->nshards, worker / k->nshards, locals,
-                           n, false, m, KVR_RANKS_MAX);
+                           n, KVR_LIMIT_NONE, false, m, KVR_RANKS_MAX);
     depth = 0;
 
     for (i = 0; i < found; i++) {
@@ -172,8 +183,8 @@ kvr_router_depth(const kvr_router_t *k, uint32_t worker,
 
 static uint32_t
 kvr_find_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap)
+    const uint64_t *locals, uint32_t n, uint32_t limit, bool early_exit,
+    kvr_match_t *out, uint32_t cap)
 {
     uint32_t      i, found, version, *versions;
     kvr_shard_t  *k;
@@ -183,8 +194,8 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
 
     for (i = 0; i < KVR_FIND_ATTEMPTS; i++) {
         version = __atomic_load_n(versions, __ATOMIC_ACQUIRE);
-        found = kvr_look_shard(r, shard, worker, locals, n, early_exit, out,
-                               cap);
+        found = kvr_look_shard(r, shard, worker, locals, n, limit, early_exit,
+                               out, cap);
         kvr_fence(__ATOMIC_ACQUIRE);
 
         if (found == 0 || kvr_load32(versions) == version) {
@@ -205,8 +216,8 @@ kvr_find_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
 
 static uint32_t
 kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
-    const uint64_t *locals, uint32_t n, bool early_exit, kvr_match_t *out,
-    uint32_t cap)
+    const uint64_t *locals, uint32_t n, uint32_t limit, bool early_exit,
+    kvr_match_t *out, uint32_t cap)
 {
     uint32_t            v, h, t, nviews, found;
     kvr_match_t        *m;
@@ -232,6 +243,9 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
 
     depths.nviews = nviews;
     depths.early_exit = early_exit;
+    depths.limit = limit;
+    depths.rule = kvr_look_rule;
+    depths.data = (void *) k;
 
     if (kvr_index_find(&k->index, locals, n, &depths) == 0) {
         return 0;
@@ -268,9 +282,79 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
         m->host = depths.depths[1][v];
         m->disk = depths.depths[2][v];
         m->cut = depths.cut;
+
+        if (limit != KVR_LIMIT_NONE && kvr_load32(&k->zone->fleet.drops)) {
+            kvr_look_drop(k, v, limit, m);
+            found -= m->disk == 0;
+        }
     }
 
     return found;
+}
+
+
+/* Settings of the engine whose view this is. */
+
+static void
+kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out)
+{
+    uint32_t             h, w;
+    const kvr_shard_t   *k;
+    const kvr_worker_t  *worker;
+
+    k = data;
+    h = kvr_load32(&k->fleet.view_holder[view]);
+    w = h < k->zone->fleet.max_holders
+        ? kvr_load32(&k->fleet.holders[h].worker) : UINT32_MAX;
+
+    out->chunk = 0;
+    out->drop = false;
+
+    if (w < k->zone->fleet.max_workers) {
+        worker = &k->fleet.workers[w];
+        out->chunk = kvr_load32(&worker->conf.attention_chunk)
+                     / k->params->block_size;
+        out->drop = kvr_load32(&worker->conf.spec_drop);
+    }
+}
+
+
+/* An engine that drafts tokens loses a block, see kvr_hit.h. */
+
+static void
+kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
+    kvr_match_t *m)
+{
+    uint32_t        span;
+    kvr_class_t     classes[KVR_CLASSES_MAX];
+    kvr_hit_rule_t  rule;
+
+    kvr_look_rule((void *) k, view, &rule);
+
+    if (!rule.drop || kvr_index_class_get(&k->index, view, classes)) {
+        return;
+    }
+
+    span = kvr_max(kvr_load32(&k->fleet.view_span[view]), 1);
+
+    m->device = kvr_hit(NULL, 0, NULL, span, m->device, limit, &rule);
+    m->host = kvr_hit(NULL, 0, NULL, span, m->host, limit, &rule);
+    m->disk = kvr_hit(NULL, 0, NULL, span, m->disk, limit, &rule);
+}
+
+
+uint32_t
+kvr_router_classed(const kvr_router_t *k)
+{
+    uint32_t  i, n;
+
+    n = 0;
+
+    for (i = 0; i < k->nshards; i++) {
+        n += kvr_index_classed(&k->shards[i].index);
+    }
+
+    return n;
 }
 
 
@@ -422,6 +506,12 @@ kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t until_ms)
 {
+    if (kvr_router_has_classes(k, holder)) {
+        kvr_predict_store_whole(&k->zone->predict, (char *) k->zone, chains,
+                                nchains, holder, generation, from, until_ms);
+        return;
+    }
+
     kvr_predict_store(&k->zone->predict, (char *) k->zone, chains, nchains,
                       holder, generation, from, until_ms);
 }
@@ -432,6 +522,35 @@ kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
     uint64_t now_ms)
 {
+    if (kvr_router_has_classes(k, holder)) {
+        return kvr_predict_find_whole(&k->zone->predict, (char *) k->zone,
+                                      chains, nchains, holder, generation,
+                                      from, now_ms);
+    }
+
     return kvr_predict_find(&k->zone->predict, (char *) k->zone, chains,
                             nchains, holder, generation, from, now_ms);
+}
+
+
+/* Does the holder's view have classes of KV-cache groups? */
+
+static bool
+kvr_router_has_classes(const kvr_router_t *k, uint32_t holder)
+{
+    uint32_t            h, view;
+    kvr_class_t         classes[KVR_CLASSES_MAX];
+    const kvr_shard_t  *s;
+
+    s = &k->shards[holder % k->nshards];
+    h = holder / k->nshards;
+
+    if (kvr_index_classed(&s->index) == 0 || h >= s->zone->fleet.max_holders) {
+        return false;
+    }
+
+    view = kvr_load32(&s->fleet.holders[h].view);
+
+    return view < s->zone->fleet.max_views
+           && kvr_index_class_get(&s->index, view, classes) != 0;
 }

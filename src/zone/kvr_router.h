@@ -178,15 +178,22 @@ const kvr_params_t *kvr_router_params(const kvr_router_t *k);
  * Writes at most cap matches, in any order, without the holders that have
  * none, and returns their number; a cap of kvr_router_max_holders() is always
  * enough.  Takes one lookup in each shard.
+ * tokens: the prompt's length, for engines that take less of a prompt from
+ * the cache than they hold (kvr_hit.h); 0: not known, taken for n whole
+ * blocks.
+ * The match of a holder with classes of KV-cache groups is the hit, the same
+ * in all tiers.
  * early_exit: where only one holder is left, the lookup may stop, and find
  * less than that holder has.
  */
 uint32_t kvr_router_find(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, bool early_exit, kvr_match_t *out, uint32_t cap);
+    uint32_t n, uint64_t tokens, bool early_exit, kvr_match_t *out,
+    uint32_t cap);
 
 /*
  * The number of blocks of a prompt that one worker has, in any tier and at its
- * best rank; worker must be below kvr_router_max_workers().
+ * best rank; worker must be below kvr_router_max_workers().  Of a holder with
+ * classes of KV-cache groups, the blocks of the full group alone count.
  */
 uint32_t kvr_router_depth(const kvr_router_t *k, uint32_t worker,
     const uint64_t *locals, uint32_t n);
@@ -225,7 +232,9 @@ void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
 
 /*
  * The number of blocks of the prompt that the holder, which has `from` of them
- * by the index, has with the predictions.
+ * by the index, has with the predictions.  Of a holder with classes of
+ * KV-cache groups a prediction counts where the prompt has all that was
+ * predicted, to KVR_PREDICT_STRIDE blocks.
  */
 uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
     uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
@@ -264,6 +273,9 @@ typedef struct {
     uint64_t    load_overflow;
     uint64_t    load_below_zero;
 } kvr_stats_t;
+
+/* The number of holders with classes of KV cache groups (kvr_classes.h). */
+uint32_t kvr_router_classed(const kvr_router_t *k);
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
 

@@ -53,7 +53,7 @@ typedef struct {
     uint64_t          stores_full;
     uint64_t          evict_ms;         /* the next slice by ttl= is due */
 
-    uint64_t          pad[3];           /* of the radix index, counters begin
+    uint64_t          pad;              /* of the radix index, counters begin
                                            a line behind what lookups read */
     kvr_index_zone_t  index;
     kvr_fleet_zone_t  fleet;

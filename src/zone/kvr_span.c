@@ -248,6 +248,55 @@ kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
 }
 
 
+/*
+ * All handles that may derive from one are tried: the view may not hold what
+ * its classes still do.
+ */
+
+kvr_rc_t
+kvr_span_class(kvr_shard_t *k, uint32_t view, uint32_t at, bool add,
+    const uint64_t *handles, uint32_t n)
+{
+    uint32_t  i, j, span, all, unknown;
+    kvr_rc_t  rc;
+    uint64_t  blocks[KVR_SPAN_MAX];
+
+    span = kvr_max(k->fleet.view_span[view], 1);
+    unknown = 0;
+
+    if (span == 1) {
+        return add ? kvr_index_class_add(&k->index, view, at, handles, n,
+                                         &unknown)
+                   : kvr_index_class_remove(&k->index, view, at, handles, n,
+                                            &unknown);
+    }
+
+    for (i = 0; i < n; i++) {
+
+        all = 0;
+
+        for (j = 0; j < span - 1; j++) {
+            blocks[all++] = kvr_span_handle(handles[i], j);
+        }
+
+        blocks[all++] = handles[i];
+
+        rc = add ? kvr_index_class_add(&k->index, view, at, blocks, all,
+                                       &unknown)
+                 : kvr_index_class_remove(&k->index, view, at, blocks, all,
+                                          &unknown);
+        if (rc != KVR_OK) {
+            return rc;
+        }
+
+        kvr_txn_commit(&k->mem);
+        kvr_index_begin(&k->index);
+    }
+
+    return KVR_OK;
+}
+
+
 bool
 kvr_span_left(kvr_shard_t *k, uint32_t view, kvr_tier_t tier, uint64_t handle)
 {

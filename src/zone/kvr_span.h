@@ -94,6 +94,13 @@ kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
 
 /*
+ * A class of KV-cache groups holds all blocks of each handle's span from now
+ * on, or no longer; handles that are not held are passed over.
+ */
+kvr_rc_t kvr_span_class(kvr_shard_t *k, uint32_t view, uint32_t at, bool add,
+    const uint64_t *handles, uint32_t n);
+
+/*
  * True when the view holds a block in the tier by a handle that derives from
  * this one.  Such a block may be left when the handle itself is not held: the
  * end of its span was evicted, or was never stored.  Changes nothing.

@@ -22,8 +22,13 @@ kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
 
     view = kvr_fleet_drop_view(&k->fleet, holder);
 
-    if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
-        kvr_fleet_free_view(&k->fleet, view);
+    if (view != KVR_VIEW_NONE) {
+
+        kvr_index_class_forget(&k->index, view);
+
+        if (kvr_index_view_empty(&k->index, view)) {
+            kvr_fleet_free_view(&k->fleet, view);
+        }
     }
 
     kvr_views_untruncate(k, k->fleet.holders[holder].worker);

@@ -277,11 +277,9 @@ class Fleet(stage.Stage):
         wait_until(f"{worker} gets requests", served, STARTING)
 
     def wait_trusted(self, worker):
-        """Until a worker's view is whole.  That of a hybrid model is EXACT
-        until the engine's first event says what it is."""
-        wanted = ("EXACT", "BOUND") if self.model.hybrid else ("EXACT",)
-        return wait_until(f"{worker} is {wanted}", lambda: self.workers().get(
-            worker, {}).get("confidence") in wanted, STARTING)
+        """Until a worker's view is whole."""
+        return wait_until(f"{worker} is EXACT", lambda: self.workers().get(
+            worker, {}).get("confidence") == "EXACT", STARTING)
 
     def settle(self, worker, tokens=None, rank=0, last=None):
         """Until the router knows what the engine has said: up to its message

@@ -63,10 +63,6 @@ MODELS_RUN = [
 # What is known to be wrong, by model and form: why.  It must be seen; when it
 # is not seen any more, it has to be taken off this list.
 KNOWN = {
-    ("gemma3", "all, told more"):
-        "the blocks of sliding windows are not indexed",
-    ("qwen3-next", "all, told more"):
-        "the states of mamba layers are not indexed",
     ("llama", "full reports"):
         "vLLM announces blocks again on demand, which look like copies",
     ("faults", "reset of an idle engine"):
@@ -254,29 +250,16 @@ class Run:
                 self.one_by_one(fleet, form, requests, recorder)
                 self.say(f"{model.name}, {form}: "
                          f"{dict(self.rows[model.name, form])}")
-                if not model.hybrid:
-                    self.judge(model.name, form)
+                self.judge(model.name, form)
             if model.ranks > 1:
                 ranks = self.ranks[model.name]
                 self.check(model.name, "every rank gets requests",
                            None if len(ranks) == model.ranks
                            else f"only {sorted(ranks)}")
-            if model.hybrid:
-                self.judge_hybrid(model, forms)
-                return
             if model.name == "llama":
                 self.evicted(fleet, prompts, 150, 60 if smoke else 150)
                 self.eight_at_once(fleet, prompts, 300)
                 self.full_reports(fleet, prompts)
-
-    def judge_hybrid(self, model, forms):
-        """Of an upper bound: never less, and more is known."""
-        for what, name in (("less", "all, told less"),
-                           ("failed", "all, failed"),
-                           ("more, EXACT", "all, told more by an EXACT view"),
-                           ("more", "all, told more")):
-            n = sum(self.rows[model.name, form][what] for form in forms)
-            self.check(model.name, name, f"{n} requests" if n else None)
 
     def finish(self):
         """The table and the closing line."""

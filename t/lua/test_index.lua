@@ -67,8 +67,10 @@ function c.hash(_, tokens, n, lora, lora_len, salt, salt_len, locals, sequence)
     return ffi.cast("size_t", math.floor(n / 2))
 end
 
-function c.find(_, locals, n, early_exit, out, cap, frequencies, nfrequencies)
+function c.find(_, locals, n, tokens, early_exit, out, cap, frequencies,
+                nfrequencies)
     told.early_exit = early_exit
+    told.tokens = tokens
     told.locals = numbers(locals, n)
     told.cap = cap
     nfrequencies[0] = #told.frequencies
@@ -213,6 +215,7 @@ local m = assert(idx:find_matches({ 1, 2, 3, 4 }, { early_exit = true }))
 
 is(told.locals, "100 101", "the local hashes are looked up")
 is(told.early_exit, 1, "early_exit is handed down")
+is(told.tokens, 4, "and the prompt's length")
 is(told.cap, 5, "with room for all holders")
 is(m.prompt_blocks, 2, "prompt_blocks")
 
@@ -280,12 +283,19 @@ m = idx:find_matches_by_hash(hashes, n)
 is(told.locals, "100 101", "hashes from block_hashes()")
 is(m.prompt_blocks, 2, "and their number")
 is(told.early_exit, 0, "all of them are looked at")
+is(told.tokens, 0, "a prompt whose length nobody says")
 
-idx:find_matches_by_hash(hashes, n, { early_exit = true })
-is(told.early_exit, 1, "unless an early exit is allowed")
-raises("bad argument #3 to 'find_matches_by_hash' (table expected",
-       "the third argument is a table", idx.find_matches_by_hash, idx, hashes,
-       n, true)
+idx:find_matches_by_hash(hashes, n, 5)
+is(told.tokens, 5, "and one whose length is said")
+raises("bad argument #3 to 'find_matches_by_hash' (number of tokens",
+       "which has to be a number", idx.find_matches_by_hash, idx, hashes, n,
+       "5")
+
+idx:find_matches_by_hash(hashes, n, nil, { early_exit = true })
+is(told.early_exit, 1, "an early exit is allowed")
+raises("bad argument #4 to 'find_matches_by_hash' (table expected",
+       "the fourth argument is a table", idx.find_matches_by_hash, idx, hashes,
+       n, nil, true)
 
 refused("hash 1: a number has to be whole and at most 2^53", "2^53 + 2",
         idx:find_matches_by_hash({ 2^53 + 2 }))

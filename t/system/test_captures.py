@@ -22,15 +22,16 @@ CAPTURES = ROOT / "t" / "vectors" / "vllm"
 WORKER = "w1"
 
 # vLLM publishes a reset with its next step, and says nothing that tells reports
-# of kv_cache_report_mode=full from copies of a block: these requests are told
-# too much, one each.
-KNOWN = {"llama": 2, "gemma3": 0, "qwen3-next": 0}
+# of kv_cache_report_mode=full from copies of a block: of these requests of
+# "llama" one each is told too much.
+KNOWN = 2
 
 
 class Capture:
     """One capture on its way through relay, Redis and nginx."""
 
-    def __init__(self, name):
+    def __init__(self, name, *options):
+        self.options = options          # more of the relay
         with gzip.open(CAPTURES / f"{name}.jsonl.gz", "rt",
                        encoding="utf-8") as lines:
             self.steps = [json.loads(line) for line in lines]
@@ -48,7 +49,7 @@ class Capture:
             self.stage, WORKER, "--block-size", str(stage.BLOCK_SIZE),
             "--events", f"tcp://127.0.0.1:{self.engine.port}",
             "--replay", f"tcp://127.0.0.1:{self.engine.replay_port}",
-            *options)
+            *options, *self.options)
         self.relay.wait_for("started")
         self.stage.start_nginx({WORKER: stage.NOBODY})
         return self
@@ -124,9 +125,9 @@ def one_prompt(request):
         isinstance(prompt, list) and isinstance(prompt[0], list))
 
 
-def counted(name):
+def counted(name, *options):
     """Replays a capture, and prints what came."""
-    with Capture(name) as capture:
+    with Capture(name, *options) as capture:
         counts = capture.replay()
     for (what, confidence), n in sorted(counts.items()):
         print(f"# {name}: {n} requests told {what}, {confidence}")
@@ -138,29 +139,37 @@ def full_attention_is_exact():
     """a model of full attention: what is told EXACT is what the engine had"""
     counts = counted("llama")
     assert counts["equal", "EXACT"] > 150, counts
-    assert counts["more", "EXACT"] == KNOWN["llama"], counts
+    assert counts["more", "EXACT"] == KNOWN, counts
 
 
-def windows_are_never_exact():
-    """gemma3: where more is told than the engine had, the view is not EXACT"""
-    hybrid("gemma3", 10)
+def windows_are_exact():
+    """gemma3: what is told is what the engine had, and EXACT"""
+    exact("gemma3", 100)
 
 
-def states_are_never_exact():
+def states_are_exact():
     """qwen3-next: the same, with engine's blocks of three of the zone's"""
-    hybrid("qwen3-next", 2)
+    exact("qwen3-next", 100)
 
 
-def hybrid(name, more):
-    """Replays the capture of a hybrid model: over `more` requests are told
-    more than the engine had."""
-    counts = counted(name)
-    assert counts["more", "BOUND"] > more, counts
-    assert counts["more", "EXACT"] == KNOWN[name], counts
+def no_groups_are_never_exact():
+    """a relay with --groups off: where more is told, the view is not EXACT"""
+    counts = counted("gemma3", "--groups", "off")
+    assert counts["more", "BOUND"] > 10, counts
+    assert counts["more", "EXACT"] == 0, counts
     assert counts["equal", "BOUND"] > 50, counts
 
 
+def exact(name, least):
+    """Replays the capture of a hybrid model: each request is told what the
+    engine had."""
+    counts = counted(name)
+    assert set(counts) <= {("equal", "EXACT"), ("equal", "UNKNOWN")}, counts
+    assert counts["equal", "EXACT"] > least, counts
+
+
 if __name__ == "__main__":
-    sys.exit(stage.tap.run([windows_are_never_exact,
-                            states_are_never_exact,
+    sys.exit(stage.tap.run([windows_are_exact,
+                            states_are_exact,
+                            no_groups_are_never_exact,
                             full_attention_is_exact]))

@@ -614,7 +614,9 @@ class Tests:
         before = int(time.time() * 1000)
         relay = self.started(engine, "--model", "m", "--role", "prefill",
                              "--weight", "2.5", "--lora", "a,b",
-                             "--engine", "sglang")
+                             "--engine", "sglang",
+                             "--hybrid", "on", "--spec-drop", "on",
+                             "--attention-chunk", "8192")
         self.is_complete(relay)
         member = self.member(relay.worker)
         assert before <= int(member.pop("started")) <= time.time() * 1000
@@ -622,7 +624,8 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
-            "lora": "a,b", "hybrid": "0", "engine": "sglang",
+            "lora": "a,b", "hybrid": "1", "engine": "sglang", "spec_drop": "1",
+            "attention_chunk": "8192",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(

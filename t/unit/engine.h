@@ -72,7 +72,7 @@ static inline void
 engine_open_sized(const kind_t *of, bool counting, uint32_t blocks,
     size_t size)
 {
-    kvr_normalise_conf_t  conf = { counting, blocks };
+    kvr_normalise_conf_t  conf = { counting, blocks, true };
 
     engine_zone_open(&near_zone, of, size);
     engine_zone_open(&far_zone, of, 16 << 20);
@@ -281,7 +281,8 @@ engine_found(const engine_zone_t *z, const uint64_t *locals, uint32_t n)
     kvr_match_t  none, all[64];
 
     memset(&none, 0, sizeof(none));
-    found = kvr_router_find(&z->router, locals, n, false, all, 64);
+    found = kvr_router_find(&z->router, locals, n,
+                            (uint64_t) n * engine_size + 1, false, all, 64);
 
     if (kvr_router_find_worker(&z->router, "w", 1, &w) != KVR_OK
         || kvr_router_find_holder(&z->router, w, engine_rank, &holder)

@@ -94,7 +94,7 @@ router_match(kvr_router_t *router, const char *worker, uint32_t rank,
     kvr_match_t   none, all[256];
 
     memset(&none, 0, sizeof(none));
-    found = kvr_router_find(router, prompt, n, false, all, 256);
+    found = kvr_router_find(router, prompt, n, 0, false, all, 256);
 
     if (kvr_router_find_worker(router, worker, strlen(worker), &w) != KVR_OK
         || kvr_router_find_holder(router, w, rank, &holder) != KVR_OK)

@@ -136,9 +136,9 @@ test_dump(void)
             q[i] = n % 3;
         }
 
-        n = kvr_router_find(&from, q, 5, false, one, 256);
+        n = kvr_router_find(&from, q, 5, 0, false, one, 256);
 
-        if (n != kvr_router_find(&to, q, 5, false, two, 256)
+        if (n != kvr_router_find(&to, q, 5, 0, false, two, 256)
             || memcmp(one, two, n * sizeof(kvr_match_t)) != 0)
         {
             bad++;

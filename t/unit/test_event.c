@@ -387,7 +387,8 @@ test_groups(void)
     ok(decode_event("['BlockStored', [7], null, [1], 1, null, 'GPU', null,"
                     " null, 0, 'sliding_window', 4096]",
                     KVR_FILTERED, KVR_WHY_GROUP)
-       && got.event[0].ev.group_kind == KVR_GROUP_OTHER,
+       && got.event[0].ev.group_kind == KVR_GROUP_WINDOW
+       && got.event[0].ev.group_window == 4096,
        "a sliding window is filtered in group 0 too");
 
     ok(decode_event("['BlockStored', [7], null, [1], 1, null, 'GPU', null,"

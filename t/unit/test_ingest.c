@@ -294,7 +294,7 @@ test_forms(void)
 
     is_u64(locals[0], UINT64_C(9143094415614847814),
            "tokens are hashed as Dynamo hashes them");
-    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1
+    ok(kvr_router_find(&router, locals, 2, 0, false, m, 256) == 1
        && m[0].device == 2,
        "and found by the hash of a prompt");
 
@@ -318,7 +318,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, kvr_hash_seed("adapter-a", 9, NULL, 0));
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1
+    ok(kvr_router_find(&router, locals, 2, 0, false, m, 256) == 1
        && m[0].device == 2,
        "a child inherits the hash seed of its chain");
 
@@ -330,7 +330,7 @@ test_forms(void)
 
     kvr_hasher_init(&h, KVR_HASH_SEED);
     (void) kvr_hash_blocks(&h, tokens, BLOCK * 2, BLOCK, locals);
-    ok(kvr_router_find(&router, locals, 2, false, m, 256) == 1
+    ok(kvr_router_find(&router, locals, 2, 0, false, m, 256) == 1
        && m[0].device == 0 && m[0].host == 1 && m[0].disk == 1,
        "a block that was offloaded is in the host tier only");
 }

@@ -106,7 +106,7 @@ main(void)
     wrong("1", "1", "-7", "1", "3", "16", "a number below zero");
     wrong("1", "1", "18446744073709551616", "1", "3", "16",
           "a number of more than 64 bits");
-    wrong("2", "1", "7", "1", "3", "16", "another version");
+    wrong("3", "1", "7", "1", "3", "16", "another version");
     wrong("1", "0", "7", "1", "3", "16", "an epoch of 0");
     wrong("1", "281474976710656", "7", "1", "3", "16",
           "an epoch that is no time");

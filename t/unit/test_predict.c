@@ -45,6 +45,14 @@ found(const uint64_t *chains, uint32_t n, uint32_t holder, uint32_t from,
 }
 
 
+static uint32_t
+found_whole(const uint64_t *chains, uint32_t n, uint32_t holder,
+    uint32_t from, uint64_t now)
+{
+    return kvr_predict_find_whole(&z, base, chains, n, holder, 1, from, now);
+}
+
+
 int
 main(void)
 {
@@ -108,6 +116,21 @@ main(void)
     ok(at > 90, "in a full table the last prediction is found");
     is_u64(z.stores, (uint64_t) 10000 * n + 2 * n + n - 15,
            "and all are counted");
+
+    /* a holder that keeps the ends of prompts */
+
+    kvr_predict_format(&z, base, 64, sizeof(memory) - 64, secret);
+    (void) prompt(3, 50, b);
+
+    kvr_predict_store_whole(&z, base, a, 12, 7, 1, 0, NOW + TTL);
+    is_u64(found_whole(a, 12, 7, 0, NOW), 48,
+           "of a holder with groups a whole prompt is predicted");
+    is_u64(found_whole(a, n, 7, 8, NOW), 48, "what extends it has it");
+    is_u64(found_whole(b, n, 7, 0, NOW), 48, "a sibling that extends it too");
+    is_u64(found_whole(a, 11, 7, 0, NOW), 0, "a part of it has nothing");
+    is_u64(found_whole(a, n, 7, 50, NOW), 50,
+           "nor has a prompt of which the index knows more");
+    is_u64(z.stores, 1, "one depth is kept");
 
     return done();
 }

@@ -177,7 +177,7 @@ test_frequencies(void)
     (void) store(&k, "a", 0, 100, 2);
     (void) store(&k, "b", 0, 100, 3);
 
-    found = kvr_router_find(&k, q, 4, false, m, 256);
+    found = kvr_router_find(&k, q, 4, 0, false, m, 256);
     n = kvr_router_touch(&k, q, m, found, 1000000, out);
     ok(found == 2 && n == 3 && out[0] == 0 && out[2] == 0,
        "a lookup is counted as deep as its deepest match");
@@ -192,7 +192,7 @@ test_frequencies(void)
        && kvr_router_depth(&k, b, q + 1, 3) == 0,
        "each worker's own depth is found");
 
-    found = kvr_router_find(&k, q, 1, false, m, 256);
+    found = kvr_router_find(&k, q, 1, 0, false, m, 256);
     n = kvr_router_touch(&k, q, m, found, 1060000, out);
     ok(n == 1 && out[0] == 2, "for the window");
     n = kvr_router_touch(&k, q, m, found, 1070001, out);

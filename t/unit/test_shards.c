@@ -161,7 +161,7 @@ ask(kvr_router_t *k, const uint64_t *q, uint32_t n, answer_t *out)
     kvr_match_t        m[WORKERS * RANKS];
     kvr_worker_conf_t  conf;
 
-    found = kvr_router_find(k, q, n, false, m, WORKERS * RANKS);
+    found = kvr_router_find(k, q, n, 0, false, m, WORKERS * RANKS);
 
     for (i = 0; i < found; i++) {
         (void) kvr_router_read_worker(k, kvr_router_holder_worker(k,
@@ -620,7 +620,7 @@ reader(kvr_router_t *k, uint64_t *wrong)
         }
 
         n = 1 + (uint32_t) below(DEPTH);
-        found = kvr_router_find(k, q, n, below(2), m, WORKERS * RANKS);
+        found = kvr_router_find(k, q, n, 0, below(2), m, WORKERS * RANKS);
 
         for (i = 0; i < found; i++) {
             if (m[i].device > m[i].host || m[i].host > m[i].disk

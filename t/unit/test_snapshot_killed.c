@@ -15,7 +15,7 @@
 #define ROUNDS   12
 #define MORE     20                     /* times as many, at most, until one is
                                            killed while something is aside */
-#define STRIDE   97                     /* instructions between two kills */
+#define STRIDE   41                     /* instructions between two kills */
 #define STUCK    600000                 /* times 100 us, and more: it hangs */
 
 #define CHILD    (*(volatile uint64_t *) shared)
@@ -87,7 +87,7 @@ look(void)
         prompt[i] = local(p, i);
     }
 
-    n = kvr_router_find(&router, prompt, LENGTH, false, all, 64);
+    n = kvr_router_find(&router, prompt, LENGTH, 0, false, all, 64);
     seen = 0;
 
     for (i = 0; i < n; i++) {

@@ -181,7 +181,7 @@ look_up(reader_t *r)
 
     kvr_router_stats(&r->router, &stats);
     before = stats.lookups_torn;
-    found = kvr_router_find(&r->router, q, n, false, m, 256);
+    found = kvr_router_find(&r->router, q, n, 0, false, m, 256);
     kvr_router_stats(&r->router, &stats);
     torn = stats.lookups_torn != before;
 

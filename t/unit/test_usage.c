@@ -335,8 +335,8 @@ changes(kvr_usage_t *u, bool holds, kvr_usage_verdict_t to, const char *what)
     kvr_usage_counters_t  c;
 
     v = KVR_USAGE_UNKNOWN;
-    said = kvr_usage_judge(u, 1, holds, &v);
-    again = kvr_usage_judge(u, 1, holds, &v);
+    said = kvr_usage_judge(u, 1, holds, false, &v);
+    again = kvr_usage_judge(u, 1, holds, false, &v);
 
     kvr_usage_read(u, 1, &c, &is);
 
@@ -352,7 +352,7 @@ stays(kvr_usage_t *u, bool holds, kvr_usage_verdict_t at, const char *what)
     kvr_usage_verdict_t         v, is;
     kvr_usage_counters_t  c;
 
-    said = kvr_usage_judge(u, 1, holds, &v);
+    said = kvr_usage_judge(u, 1, holds, false, &v);
 
     kvr_usage_read(u, 1, &c, &is);
 
@@ -404,7 +404,20 @@ verdicts(void)
     stays(&u, true, KVR_USAGE_GOOD, "a tenth of the prompts");
 
     add(&u, 1, 50, 10, 9, 2);
-    stays(&u, true, KVR_USAGE_GOOD, "an engine that evicts a lot");
+    changes(&u, true, KVR_USAGE_LESS_CACHED,
+            "50 of which the engine had less than half");
+
+    add(&u, 1, 47, 10, 9, 5);
+    add(&u, 1, 3, 10, 9, 3);
+    stays(&u, true, KVR_USAGE_LESS_CACHED, "a few more such");
+
+    add(&u, 1, 48, 10, 9, 5);
+    add(&u, 1, 2, 10, 9, 0);
+    changes(&u, true, KVR_USAGE_GOOD, "50 of which two were evicted");
+
+    add(&u, 1, 50, 10, 9, 2);
+    ok(!kvr_usage_judge(&u, 1, true, true, &v),
+       "of a worker whose overlaps are upper bounds that is no news");
 
     memset(&u, 0, sizeof(u));
 
@@ -431,7 +444,7 @@ verdicts(void)
        && c.best_tokens == 8 * BLOCK && c.cached_tokens == 6 * BLOCK,
        "and its first answer begins the record anew");
 
-    ok(!kvr_usage_judge(&u, 1, true, &v),
+    ok(!kvr_usage_judge(&u, 1, true, false, &v),
        "of the one before nothing is judged any more");
 }
 

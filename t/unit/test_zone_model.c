@@ -656,7 +656,7 @@ compare_zone(run_t *r, uint32_t z, uint32_t n, bool early)
 
     k = &r->zones[z];
     memset(got, 0, sizeof(got));
-    found = kvr_router_find(k, r->prompt, n, early, all, 256);
+    found = kvr_router_find(k, r->prompt, n, 0, early, all, 256);
     good = true;
 
     for (i = 0; i < found; i++) {

@@ -12,6 +12,8 @@
 -- "prefill", "decode"), engine ("vllm", ...) and confidence ("EXACT", ...).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
+-- LuaJIT compiles no function whose last act is a tail call of C, and
+-- interpreting such a call costs much: in parentheses it is no tail call.
 
 
 local ffi = require "ffi"
@@ -185,7 +187,7 @@ size_t ngx_http_kv_router_ffi_hash(void *zone, const uint32_t *tokens,
     const unsigned char *salt, size_t salt_len, uint64_t *local,
     uint64_t *sequence);
 size_t ngx_http_kv_router_ffi_find(void *zone, const uint64_t *local, size_t n,
-    int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
+    size_t tokens, int early_exit, ngx_http_kv_router_found_t *out, size_t cap,
     uint32_t *frequencies, uint32_t *nfrequencies);
 int ngx_http_kv_router_ffi_store(void *zone, const unsigned char *worker,
     size_t worker_len, uint32_t rank, uint32_t tier, const uint64_t *parent,
@@ -420,15 +422,12 @@ end
 
 -- ---- zone and clock ---------------------------------------------------------
 
-local function version()
-    return C.ngx_http_kv_router_ffi_version()
-end
-
-
 -- The zone of that name; raises an error when there is none: that is a mistake
 -- in the configuration, to be seen at once.
 function _M.zone(name)
-    local ok, found = pcall(version)
+    local ok, found = pcall(function()
+        return C.ngx_http_kv_router_ffi_version()
+    end)
 
     if not ok then
         error("ngx_http_kv_router_module is not loaded", 0)
@@ -451,7 +450,7 @@ end
 
 -- Microseconds, monotonic: the clock that ages are of.
 function _M.now_us()
-    return C.ngx_http_kv_router_ffi_now_us()
+    return (C.ngx_http_kv_router_ffi_now_us())
 end
 
 
@@ -462,11 +461,10 @@ end
 -- salt, model: strings or nil; allowed: ids of workers, joined by commas, or nil:
 -- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
 -- An adapter, a salt and a model that are nil are the body's; with tokens all
--- three are those of the call before.
--- Returns one of WHY, BY_POLICY: there are hashes; and what was found, which is
--- good until the next call: form (a word), text (1: there is text to be
--- tokenized), unserved (1: no worker serves the model), lora (the adapter, or
--- nil).  Or nil, err: no memory.
+-- three are those of the call before.  Returns one of WHY, BY_POLICY: there are
+-- hashes; and what was found, which is good until the next call: form (a word),
+-- text (1: there is text to be tokenized), unserved (1: no worker serves the
+-- model), lora (the adapter, or nil).  Or nil, err: no memory.
 function _M.prompt(r, zone, lora, salt, model, allowed, roles, asked, tokens, n)
     local names = names_in
 
@@ -493,8 +491,8 @@ end
 
 -- The workers that the request may go to now, after prompt().  Returns a match
 -- (#m candidates, m[i], m.why, ...), which lives as long as the request and
--- changes with the next call; or nil, err, true when there is no worker at all,
--- and then true when all that are eligible are full.  by_load: true: the hashes
+-- changes with the next call, and its why; or nil, err, true when there is no
+-- worker at all, and then true when all that are eligible are full.  by_load: true: the hashes
 -- of the prompt are dropped, overlaps are 0.
 function _M.candidates(r, zone, by_load)
     local rc = C.ngx_http_kv_router_ffi_candidates(r, zone, by_load and 1 or 0,
@@ -503,7 +501,7 @@ function _M.candidates(r, zone, by_load)
         return nil, failure(rc), rc == DECLINED, rc == BUSY
     end
 
-    return match_out[0][0]
+    return match_out[0][0], match_out[0].why
 end
 
 
@@ -526,9 +524,23 @@ local function chosen(policy, why, reason, order, n)
 end
 
 
+-- The rank of candidate i (from 0), or, with NOBODY, of the one that was
+-- reserved; nil when its worker has but one.
+local function rank_of(r, zone, i)
+    if C.ngx_http_kv_router_ffi_rank(r, zone, i, u32_out) ~= OK then
+        return nil
+    end
+
+    return u32_out[0]
+end
+
+_M.rank = rank_of
+
+
 -- Reserves a candidate of the last match.  order: a uint32_t array of n
 -- candidates, from 0: the choice, then those that retries follow; us:
--- microseconds.  Returns nil, err, and true when all workers are full by now.
+-- microseconds.  Returns true and the rank that the engine is to be told or nil;
+-- or nil, err, and true when all workers are full by now.
 function _M.reserve(r, zone, policy, why, reason, order, n, us)
     local c = chosen(policy, why, reason, order, n)
 
@@ -539,7 +551,7 @@ function _M.reserve(r, zone, policy, why, reason, order, n, us)
         return nil, failure(rc), rc == BUSY
     end
 
-    return true
+    return true, rank_of(r, zone, NOBODY)
 end
 
 
@@ -576,17 +588,6 @@ function _M.prefill_failed(r, zone)
     end
 
     return true
-end
-
-
--- The rank of candidate i (from 0), or, without i, of the one that was
--- reserved; nil when its worker has but one.
-function _M.rank(r, zone, i)
-    if C.ngx_http_kv_router_ffi_rank(r, zone, i or NOBODY, u32_out) ~= OK then
-        return nil
-    end
-
-    return u32_out[0]
 end
 
 
@@ -675,8 +676,6 @@ function _M.outcome(r, zone)
 end
 
 
--- ---- policies ---------------------------------------------------------------
-
 -- Counts a pick() that took too long.
 function _M.policy_slow(zone)
     C.ngx_http_kv_router_ffi_policy_slow(zone)
@@ -711,10 +710,11 @@ function _M.max_frequencies(zone)
 end
 
 
--- frequencies: a uint32_t array, or nil when the zone has none.  Returns how
--- many matches and how many frequencies there are.
-function _M.find(zone, locals, n, early_exit, out, cap, frequencies)
-    local found = C.ngx_http_kv_router_ffi_find(zone, locals, n,
+-- tokens: the prompt's length; 0: not known.  frequencies: a uint32_t array, or
+-- nil when the zone has none.  Returns how many matches and how many
+-- frequencies there are.
+function _M.find(zone, locals, n, tokens, early_exit, out, cap, frequencies)
+    local found = C.ngx_http_kv_router_ffi_find(zone, locals, n, tokens,
                                                 early_exit and 1 or 0, out,
                                                 cap, frequencies, u32_out)
 

@@ -123,7 +123,7 @@ end
 -- ---- reading ----------------------------------------------------------------
 
 -- Looks hashes up, in a buffer for all there may be, and keeps what was found.
-local function find_locals(self, zone, locals, n, early_exit)
+local function find_locals(self, zone, locals, n, tokens, early_exit)
     local cap = self.cap
 
     if not cap then
@@ -138,8 +138,9 @@ local function find_locals(self, zone, locals, n, early_exit)
         end
     end
 
-    local found, nfrequencies = lib.find(zone, locals, n, early_exit,
-                                         self.buffer, cap, self.frequencies)
+    local found, nfrequencies = lib.find(zone, locals, n, tokens or 0,
+                                         early_exit, self.buffer, cap,
+                                         self.frequencies)
     local list = founds(found)
 
     copy(list, self.buffer, found * found_size)
@@ -148,7 +149,8 @@ local function find_locals(self, zone, locals, n, early_exit)
 end
 
 
--- Local hashes, sequence hashes, of the whole blocks of tokens.
+-- Local hashes, sequence hashes, of the whole blocks of tokens; the number of
+-- the blocks, and that of the tokens.
 local function hash(self, what, tokens, opts, sequence)
     local lora, salt = check_opts(what, opts)
     local data, n = read_tokens(what, tokens, opts)
@@ -160,10 +162,10 @@ local function hash(self, what, tokens, opts, sequence)
     local out = u64s(n / lib.block_size(zone) + 1)
 
     if sequence then
-        return out, lib.hash(zone, data, n, lora, salt, nil, out)
+        return out, lib.hash(zone, data, n, lora, salt, nil, out), n
     end
 
-    return out, lib.hash(zone, data, n, lora, salt, out, nil)
+    return out, lib.hash(zone, data, n, lora, salt, out, nil), n
 end
 
 
@@ -172,20 +174,28 @@ end
 -- allows an answer below the exact one where a single holder is left: less to
 -- look at.  Returns resty.kv_router.matches.
 function _M:find_matches(tokens, opts)
-    local locals, n = hash(self, "find_matches", tokens, opts, false)
+    local locals, n, ntokens = hash(self, "find_matches", tokens, opts, false)
     if not locals then
         return nil, n
     end
 
-    return find_locals(self, zone_of(self), locals, n,
+    return find_locals(self, zone_of(self), locals, n, ntokens,
                        opts ~= nil and opts.early_exit)
 end
 
 
--- hashes: local ones, from the prompt's beginning.  opts: { early_exit }, as for
--- find_matches().
-function _M:find_matches_by_hash(hashes, n, opts)
+-- hashes: local ones, from the prompt's beginning.  tokens: the number of the
+-- prompt's tokens, or nil, when it is not known: then an engine with several
+-- KV-cache groups is taken to compute the last of these blocks.  opts:
+-- { early_exit }, as for find_matches().
+function _M:find_matches_by_hash(hashes, n, tokens, opts)
     local locals
+
+    if tokens ~= nil and (type(tokens) ~= "number" or tokens < 0
+                          or tokens % 1 ~= 0)
+    then
+        bad(3, "find_matches_by_hash", "number of tokens", tokens)
+    end
 
     locals, n = read_hashes(1, "find_matches_by_hash", hashes, n)
     if not locals then
@@ -193,23 +203,27 @@ function _M:find_matches_by_hash(hashes, n, opts)
     end
 
     if opts ~= nil and type(opts) ~= "table" then
-        bad(3, "find_matches_by_hash", "table", opts)
+        bad(4, "find_matches_by_hash", "table", opts)
     end
 
-    return find_locals(self, zone_of(self), locals, n,
+    return find_locals(self, zone_of(self), locals, n, tokens,
                        opts ~= nil and opts.early_exit)
 end
 
 
 -- Local hashes of the whole blocks: cdata uint64_t, from 0, and their number.
 function _M:block_hashes(tokens, opts)
-    return hash(self, "block_hashes", tokens, opts, false)
+    local out, n = hash(self, "block_hashes", tokens, opts, false)
+
+    return out, n
 end
 
 
 -- The same, of the chain up to and with each block.
 function _M:sequence_hashes(tokens, opts)
-    return hash(self, "sequence_hashes", tokens, opts, true)
+    local out, n = hash(self, "sequence_hashes", tokens, opts, true)
+
+    return out, n
 end
 
 

@@ -332,7 +332,8 @@ local ctx_mt = {
 
 -- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds.
 function _M.context(found, request, params, random, now, wanted)
-    return setmetatable({
+    -- in parentheses: a function that ends in a tail call is not compiled
+    return (setmetatable({
         candidates = found,
         prompt_tokens = found.prompt_tokens,
         prompt_blocks = found.prompt_blocks,
@@ -343,7 +344,7 @@ function _M.context(found, request, params, random, now, wanted)
         random = random,
         now = now,
         wanted = wanted,
-    }, ctx_mt)
+    }, ctx_mt))
 end
 
 

@@ -160,7 +160,8 @@ local mt = {
 -- r: the request; lora, salt: strings or nil.  The prompt must have been looked
 -- for before a field of the body is asked for.
 function _M.new(r, lora, salt)
-    return setmetatable({ r = r, lora = lora, salt = salt }, mt)
+    -- in parentheses: a function that ends in a tail call is not compiled
+    return (setmetatable({ r = r, lora = lora, salt = salt }, mt))
 end
 
 

@@ -231,7 +231,17 @@ end
 
 
 -- The reason is "overlap" when something of the prompt is cached where it
--- goes, "load" when it was elsewhere, but load decided, else "no overlap".
+-- goes, "load" when it was elsewhere, but load decided, else "no overlap".  A
+-- function of its own is compiled; the end of pick(), behind its loops, is not.
+local function reason_of(ctx, list)
+    if ctx.candidates[list[0]].disk > 0 then
+        return "overlap"
+    end
+
+    return ctx.best > 0 and "load" or "no overlap"
+end
+
+
 function _M:pick(ctx)
     local conf = settings_of(self, ctx)
     local n = #ctx.candidates
@@ -246,16 +256,8 @@ function _M:pick(ctx)
     end
 
     local list, k = lowest(cost, n, ctx.wanted, ctx.random, first)
-    local reason = "no overlap"
 
-    if ctx.candidates[list[0]].disk > 0 then
-        reason = "overlap"
-
-    elseif ctx.best > 0 then
-        reason = "load"
-    end
-
-    return list, k, reason
+    return list, k, reason_of(ctx, list)
 end
 
 

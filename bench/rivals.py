@@ -1,0 +1,508 @@
+#!/usr/bin/python3
+# Copyright (C) the nginx-kv-router authors
+
+"""What routers make a request cost: plain nginx, ours, and two others.
+
+    rivals.py [--build DIR] [--lua DIR] [--seconds N] [--rounds N] [--perf]
+
+CPU time of the router, in microseconds a request, as the scheduler counts it,
+with 16 connections that are always busy: the median of the rounds, the routers
+in turns.  The router has a core of its own; the client (load/load.c) and the
+stub engine (another nginx) share another one.
+
+The others are sglang-router and vllm-router of the Python registry, each in a
+virtual environment below DIR/bench-rivals; one that can't be installed, or
+does not answer, is skipped with a word.  Both route by their own policy
+"cache_aware", a tree of texts: vllm-router needs an engine that publishes
+events for a better one.  sglang-router takes token ids by /generate only.
+
+One run prints one line of JSON a figure, as run.py reads them.  With --perf
+no other router is started, and the run prints where plain nginx and ours spend
+the time: samples of "perf record -e cpu-clock", as shares of the CPU time.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+
+sys.dont_write_bytecode = True      # nothing is made outside of build/
+
+from latency import (BLOCK_SIZE, HERE, LUA, Publisher, Stage, figure,
+                     free_port, stored, until)                  # noqa: E402
+
+PACKAGES = {'sglang-router': ('0.3.2', 'sglang_router.launch_router'),
+            'vllm-router': ('0.1.17', 'vllm_router.launch_router')}
+ENGINES = 4
+CONNECTIONS = 16
+PROMPTS = 64                    # of each form
+CHAT = 16 << 10                 # bytes of a chat
+CHAT_IDS = 4096                 # that the stub makes of any chat
+START_SECONDS = 40
+WARM_SECONDS = 0.5              # of each router and form, before the rounds
+MARK = '#' * 16                 # made a number by load/load.c
+
+# forms: name, path, path at sglang-router, where ours gets it
+FORMS = (
+    ('4096 ids', '/v1/completions', '/generate', 'by ids'),
+    ('512 ids', '/v1/completions', '/generate', 'by ids'),
+    ('chat of 16 KB by load', '/v1/chat/completions', None, 'by ids'),
+    ('chat of 16 KB by tokenizer', '/v1/chat/completions', None, 'by text'),
+)
+
+ROUTER = '''
+load_module {modules}/ndk_http_module.so;
+load_module {modules}/ngx_http_lua_module.so;
+load_module {build}/ngx_http_kv_router_module.so;
+
+{user}
+worker_processes  1;
+daemon            off;
+pid               router.pid;
+error_log         router.log warn;
+
+events {{
+    worker_connections  1024;
+}}
+
+http {{
+    client_body_temp_path  body;
+    proxy_temp_path        proxy;
+    fastcgi_temp_path      fastcgi;
+    uwsgi_temp_path        uwsgi;
+    scgi_temp_path         scgi;
+    access_log             off;
+
+    kv_router_zone   zone=main:{zone} block_size={block_size};
+    kv_router_redis  main redis://127.0.0.1:{redis} replay={replay};
+{workers}
+
+    lua_package_path  "{lua}/?.lua;;";
+
+    init_by_lua_block {{
+        local kv = require "resty.kv_router"
+
+        by_ids = kv.new("main", {{ tokenizer = "none" }})
+        by_text = kv.new("main", {{ tokenizer = "remote" }})
+    }}
+
+    upstream by_ids {{
+        server  0.0.0.1;
+        balancer_by_lua_block {{ by_ids:balance() }}
+        keepalive  64;
+    }}
+
+    upstream by_text {{
+        server  0.0.0.1;
+        balancer_by_lua_block {{ by_text:balance() }}
+        keepalive  64;
+    }}
+
+    upstream plain {{
+{servers}
+        keepalive  64;
+    }}
+
+    client_max_body_size     1m;
+    client_body_buffer_size  1m;
+    keepalive_requests       1000000000;
+    proxy_http_version       1.1;
+    proxy_set_header         Connection "";
+    proxy_buffering          off;
+
+    server {{
+        listen  127.0.0.1:{plain};
+
+        location / {{
+            proxy_pass  http://plain;
+        }}
+    }}
+
+    server {{
+        listen  127.0.0.1:{port};
+
+        location / {{
+            access_by_lua_block {{ by_ids:access() }}
+            log_by_lua_block    {{ by_ids:log() }}
+            proxy_pass          http://by_ids;
+        }}
+
+        location = /status {{
+            kv_router_status  main;
+        }}
+    }}
+
+    server {{
+        listen  127.0.0.1:{text};
+
+        location / {{
+            access_by_lua_block {{ by_text:access() }}
+            log_by_lua_block    {{ by_text:log() }}
+            proxy_pass          http://by_text;
+        }}
+    }}
+}}
+'''
+
+ENGINE = '''
+load_module {modules}/ndk_http_module.so;
+load_module {modules}/ngx_http_lua_module.so;
+
+{user}
+worker_processes  1;
+daemon            off;
+pid               engine.pid;
+error_log         engine.log;
+
+events {{
+    worker_connections  1024;
+}}
+
+http {{
+    client_body_temp_path  body;
+    proxy_temp_path        proxy;
+    fastcgi_temp_path      fastcgi;
+    uwsgi_temp_path        uwsgi;
+    scgi_temp_path         scgi;
+    access_log             off;
+    default_type           application/json;
+    keepalive_requests     1000000000;
+    client_max_body_size   1m;
+    client_body_buffer_size  1m;
+
+    init_by_lua_block {{
+        local file = assert(io.open("{directory}/tokens.json"))
+
+        tokens = file:read("*a")
+        file:close()
+
+        answer = [[{answer}]]
+    }}
+
+    server {{
+{listen}
+
+        location = /tokenize {{
+            content_by_lua_block {{
+                ngx.req.read_body()
+                ngx.header.content_length = #tokens
+                ngx.print(tokens)
+            }}
+        }}
+
+        location / {{
+            content_by_lua_block {{
+                ngx.req.read_body()
+                ngx.header.content_length = #answer
+                ngx.print(answer)
+            }}
+        }}
+    }}
+}}
+'''
+
+ANSWER = {'id': 'bench', 'object': 'text_completion', 'created': 0,
+          'model': 'bench', 'text': ' ok', 'meta_info': {},
+          'choices': [{'index': 0, 'text': ' ok', 'finish_reason': 'stop',
+                       'message': {'role': 'assistant', 'content': ' ok'}}],
+          'data': [{'id': 'bench', 'object': 'model'}],
+          'usage': {'prompt_tokens': 1, 'completion_tokens': 1,
+                    'total_tokens': 2}}
+
+
+class Rivals(Stage):
+    """Redis, the stub engine on several ports, and our nginx."""
+
+    confs = (('engine', ENGINE), ('router', ROUTER))
+    workers = ENGINES
+
+    def __init__(self, args, ids):
+        self.plain, self.text = free_port(), free_port()
+        self.engines = [free_port() for _ in range(ENGINES)]
+        super().__init__(args)
+        with open(self.directory + '/tokens.json', 'w', encoding='utf-8') as f:
+            json.dump({'count': len(ids), 'max_model_len': 1 << 17,
+                       'tokens': ids}, f)
+
+    def values(self, args, zone, replay):
+        found = super().values(args, zone, replay)
+        found.update(
+            plain=self.plain, text=self.text, directory=self.directory,
+            answer=json.dumps(ANSWER),
+            listen='\n'.join('        listen  127.0.0.1:%d;' % port
+                             for port in self.engines),
+            servers='\n'.join('        server  127.0.0.1:%d;' % port
+                              for port in self.engines),
+            workers='\n'.join(
+                '    kv_router_worker main %s 127.0.0.1:%d;' % pair
+                for pair in zip(self.names, self.engines)))
+        return found
+
+
+# ---- the others -----------------------------------------------------------
+
+def install(build, name):
+    """The Python of an environment that has the package; None: it can't."""
+    folder = os.path.join(build, 'bench-rivals', name)
+    python = os.path.join(folder, 'bin', 'python')
+    wanted = '%s==%s' % (name, PACKAGES[name][0])
+    stamp = os.path.join(folder, 'installed')
+    if os.path.exists(stamp):
+        with open(stamp, encoding='utf-8') as f:
+            if f.read() == wanted:
+                return python
+    print('installing %s' % wanted, file=sys.stderr)
+    for command in ([sys.executable, '-m', 'venv', '--clear', folder],
+                    [python, '-m', 'pip', '--no-input', '-q',
+                     '--disable-pip-version-check', 'install', wanted]):
+        try:
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+    with open(stamp, 'w', encoding='utf-8') as f:
+        f.write(wanted)
+    return python
+
+
+def answers(port):
+    """Does something take requests there?"""
+    urllib.request.urlopen(urllib.request.Request(
+        'http://127.0.0.1:%d/v1/chat/completions' % port, method='POST',
+        headers={'Content-Type': 'application/json'}, data=json.dumps(
+            {'model': 'bench', 'messages': [
+                {'role': 'user', 'content': 'hello'}]}).encode()),
+        timeout=5).close()
+    return True
+
+
+def launch(stage, build, name, core):
+    """Starts one of the others; its process and port, or None."""
+    python = install(build, name)
+    if python is None:
+        print('rivals: %s skipped: it could not be installed' % name,
+              file=sys.stderr)
+        return None
+
+    port = free_port()
+    with open(os.path.join(stage.directory, name + '.log'), 'w',
+              encoding='utf-8') as log:
+        process = subprocess.Popen(
+            [python, '-m', PACKAGES[name][1], '--host', '127.0.0.1', '--port',
+             str(port), '--prometheus-port', str(free_port()), '--policy',
+             'cache_aware', '--log-level', 'error', '--worker-urls']
+            + ['http://127.0.0.1:%d' % p for p in stage.engines],
+            cwd=stage.directory, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log)
+    stage.processes.append(process)
+    os.sched_setaffinity(process.pid, {core})
+
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if answers(port):
+                return process.pid, port
+        except OSError:
+            time.sleep(0.2)
+
+    print('rivals: %s skipped: it does not answer' % name, file=sys.stderr)
+    return None
+
+
+# ---- measuring ------------------------------------------------------------
+
+def spent(pid):
+    """Microseconds of CPU time of a process, its threads and children."""
+    total = 0
+    for task in os.listdir('/proc/%d/task' % pid):
+        base = '/proc/%d/task/%s/' % (pid, task)
+        with open(base + 'schedstat', encoding='utf-8') as f:
+            total += int(f.read().split()[0]) / 1000
+        with open(base + 'children', encoding='utf-8') as f:
+            total += sum(spent(int(child)) for child in f.read().split())
+    return total
+
+
+def write_requests(path, uri, bodies):
+    """The requests of a form, as load/load.c reads them."""
+    with open(path, 'wb') as f:
+        for body in bodies:
+            request = ('POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: '
+                       'application/json\r\nContent-Length: %d\r\n\r\n'
+                       % (uri, len(body))).encode() + body
+            f.write(b'%d\n%s' % (len(request), request))
+
+
+def make_bodies(rng):
+    """{form: [(tokens or None, body of all, body of sglang-router)]}."""
+    found = {}
+    for name, size in (('4096 ids', 4096), ('512 ids', 512)):
+        found[name] = []
+        for _ in range(PROMPTS):
+            ids = [rng.randrange(1 << 17) for _ in range(size)]
+            found[name].append((ids, {'model': 'bench', 'prompt': ids},
+                                {'input_ids': ids}))
+
+    words = [''.join(rng.choices('abcdefghijklmnopqrstuvwxyz',
+                                 k=rng.randrange(2, 9)))
+             for _ in range(4096)]
+    chats = []
+    for _ in range(PROMPTS):
+        text = ' '.join(rng.choices(words, k=CHAT // 4))[:CHAT - 400]
+        body = {'model': 'bench', 'messages': [
+            {'role': 'system', 'content': 'Answer in one word.'},
+            {'role': 'user', 'content': text + ' ' + MARK}]}
+        chats.append((None, body, body))
+    for name, *_ in FORMS[2:]:
+        found[name] = chats
+    return found
+
+
+def publish(stage, prompts):
+    """Has each prompt cached at one of the workers."""
+    publishers = [Publisher('normalised', name, int(time.time() * 1000))
+                  for name in stage.names]
+    rng = random.Random(2)
+    with socket.create_connection(('127.0.0.1', stage.redis)) as redis:
+        for i, ids in enumerate(prompts):
+            handles = [rng.getrandbits(64)
+                       for _ in range(len(ids) // BLOCK_SIZE)]
+            publisher = publishers[i % len(publishers)]
+            redis.sendall(publisher.command(publisher.batch(
+                [stored('normalised', None, handles, ids)])))
+        until('prompts', lambda: stage.messages() == len(prompts))
+
+
+def load(program, port, path, seconds):
+    """How many requests were answered by 200, and how many otherwise."""
+    done = subprocess.run(
+        [program, str(port), path, str(CONNECTIONS), str(seconds)],
+        stdout=subprocess.PIPE, check=True, universal_newlines=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def profile(args, stage, routers, files):
+    """Prints where the time of each router and form goes."""
+    program = os.path.join(args.build, 'bench', 'load')
+    data = os.path.join(stage.directory, 'perf.data')
+    for form, *_ in FORMS:
+        for name, (pid, ports) in routers.items():
+            load(program, ports[form], files[name, form], WARM_SECONDS)
+            before = spent(pid)
+            with subprocess.Popen(
+                    ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '5000',
+                     '-p', str(pid), '-o', data]) as perf:
+                good, _ = load(program, ports[form], files[name, form],
+                               args.seconds)
+                cost = (spent(pid) - before) / good
+                perf.send_signal(signal.SIGINT)
+            lines = subprocess.run(
+                ['perf', 'script', '-i', data, '-F', 'ip,sym,dso'],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                check=True, universal_newlines=True).stdout.splitlines()
+            where, what = collections.Counter(), collections.Counter()
+            for _, symbol, dso in (line.split(None, 2) for line in lines
+                                   if len(line.split(None, 2)) == 3):
+                dso = os.path.basename(dso.strip('()'))
+                where[re.sub('perf-[0-9]+.map', 'traces of LuaJIT', dso)] += 1
+                if dso.startswith('ngx_http_kv_router'):
+                    what[symbol] += 1
+            each = cost / max(1, sum(where.values()))
+            print('%s, %s: %.1f us a request' % (form, name, cost))
+            for found in (where.most_common(8), what.most_common(10)):
+                print('    ' + ', '.join(
+                    '%s %.1f' % (key, count * each) for key, count in found
+                    if count * each >= 0.1))
+
+
+def measure(args, stage, routers, files):
+    """{(router, form): [microseconds a request]}."""
+    program = os.path.join(args.build, 'bench', 'load')
+    found = {}
+    for number in range(args.rounds + 1):
+        for form, *_ in FORMS:
+            for name, (pid, ports) in routers.items():
+                before = spent(pid)
+                good, bad = load(program, ports[form], files[name, form],
+                                 args.seconds if number else WARM_SECONDS)
+                if bad or good < CONNECTIONS:
+                    print('rivals: %s: %s: a round is left out, %d answers '
+                          'by 200, %d others' % (name, form, good, bad),
+                          file=sys.stderr)
+                elif number:
+                    found.setdefault((name, form), []).append(
+                        (spent(pid) - before) / good)
+    reasons = stage.status()['requests']['by_reason']
+    assert reasons['policy'] > reasons['no_tokens'] > 0, reasons
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument('--build', default=os.path.join(HERE, '../build'))
+    parser.add_argument('--lua', default=LUA)
+    parser.add_argument('--seconds', type=float, default=1.5)
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--perf', action='store_true')
+    parser.set_defaults(batch=None, policy='kv_cost')
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+
+    rng = random.Random(1)
+    bodies = make_bodies(rng)
+    chat = [rng.randrange(1 << 17) for _ in range(CHAT_IDS)]
+
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[-1]})
+
+    with Rivals(args, chat) as stage:
+        nginx = stage.nginx()
+        os.sched_setaffinity(nginx, {cores[0]})
+        publish(stage, [ids for form in ('4096 ids', '512 ids')
+                        for ids, *_ in bodies[form]] + [chat])
+        ours = {'by ids': stage.port, 'by text': stage.text}
+        routers = {
+            'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
+            'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),
+        }
+        for name in () if args.perf else PACKAGES:
+            started = launch(stage, args.build, name, cores[0])
+            if started:
+                pid, port = started
+                routers[name] = (pid, {form: port for form, *_ in FORMS})
+
+        files = {}
+        for form, uri, sglang, _ in FORMS:
+            for name in routers:
+                own = sglang if name == 'sglang-router' else None
+                path = os.path.join(stage.directory, '%s.%s.requests'
+                                    % (name, form)).replace(' ', '-')
+                write_requests(path, own or uri, [
+                    json.dumps(theirs if own else body,
+                               separators=(',', ':')).encode()
+                    for _, body, theirs in bodies[form]])
+                files[name, form] = path
+
+        if args.perf:
+            profile(args, stage, routers, files)
+            return
+
+        for (name, form), values in measure(args, stage, routers,
+                                            files).items():
+            who, what = ((name, '') if name != 'plain nginx'
+                         else ('ours', ', plain nginx'))
+            print(json.dumps({'who': who, 'name': 'rivals: ' + form + what,
+                              'unit': 'us CPU',
+                              'value': statistics.median(values)}))
+
+
+if __name__ == '__main__':
+    main()
