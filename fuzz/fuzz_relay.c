@@ -113,6 +113,7 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->salted = (how & SALTED) != 0;
     o->address = "";
     o->model = "";
+    o->engine = "";
     o->role = "both";
     o->weight = "1";
     o->lora = "";

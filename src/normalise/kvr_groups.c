@@ -141,7 +141,12 @@ kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group, uint8_t kind,
         g->group = group;
     }
 
-    g->kind = kind;
+    /* a group with a class keeps its kind: its blocks were indexed by that */
+
+    if (g->owner == 0) {
+        g->kind = kind;
+    }
+
     g->size = kvr_max(g->size, size);
 
     return i;

@@ -229,7 +229,7 @@ uint32_t kvr_groups_find(const kvr_normalise_holder_t *h, uint32_t group);
 /*
  * Remembers kind and size of a group.  Returns its index, or
  * KVR_NORMALISE_GROUPS: there are that many already.  *fresh: the group was
- * not known.
+ * not known.  A group with a class keeps the kind that it had first.
  */
 uint32_t kvr_groups_learn(kvr_normalise_holder_t *h, uint32_t group,
     uint8_t kind, uint32_t size, bool *fresh);

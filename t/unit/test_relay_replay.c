@@ -84,6 +84,7 @@ begin(void)
     o->refcount = true;
     o->address = "";
     o->model = "";
+    o->engine = "";
     o->role = "both";
     o->weight = "1";
     o->lora = "";
