@@ -222,13 +222,42 @@ GET /kv/workers: 200 []
             show("POST", "/kv/query", prompt)
             show("POST", "/kv/query_by_hash",
                  '{"block_hashes":[' .. L1 .. ',"' .. L2 .. '"]}')
-            show("POST", "/kv/query_by_hash", '{"block_hashes":["5"]}')
+            show("POST", "/kv/query_by_hash",
+                 '{"early_exit":true,"block_hashes":[' .. L1 .. ',' .. L2
+                 .. ']}')
+            show("POST", "/kv/query_by_hash",
+                 '{"block_hashes":["5"],"early_exit":1}')
+            show("POST", "/kv/query_by_hash",
+                 '{"block_hashes":["5"],"early_exit":null}')
             show("POST", "/kv/query_by_hash", '{"block_hashes":[]}')
 
             -- another namespace is another prompt
             show("POST", "/kv/query", '{"tokens":[0,1,2,3],"cache_salt":"s"}')
             show("POST", "/kv/query",
                  '{"tokens":[0,1,2,3],"early_exit":true,"lora_name":null}')
+
+            ask("PUT", "/kv/workers/n", '{"address":"127.0.0.1:3"}')
+
+            -- an object of Mooncake's store, of which nothing can be indexed
+            show("POST", "/kv/events?worker=n",
+                 '{"event_type":"stored","object_key":"m@tp_rank:0@ff",'
+                 .. '"seq_hashes":[],"token_ids":null,"medium":"cpu"}')
+
+            -- an adapter that events name by its number alone
+            show("POST", "/kv/events?worker=n",
+                 '{"type":"BlockStored","block_hashes":[9],'
+                 .. '"parent_block_hash":null,"token_ids":[7,7,7,7],'
+                 .. '"block_size":4,"lora_id":42}')
+
+            for _, lora in ipairs { '"lora_id":42', '"lora_id":"42"',
+                                    '"lora_name":"42"',
+                                    '"lora_id":42,"lora_name":"a"',
+                                    '"lora_id":43', '"lora_id":null',
+                                    '"lora_id":-1' }
+            do
+                ngx.say(lora)
+                show("POST", "/kv/query", '{"tokens":[7,7,7,7],' .. lora .. "}")
+            end
 --- response_body
 POST /kv/query: 200 {"block_size":4,"blocks":2,"scores":[]}
 POST /kv/events: 200 {"applied":1,"refused":[]}
@@ -236,10 +265,28 @@ POST /kv/events: 200 {"applied":1,"refused":[]}
 POST /kv/events: 200 {"applied":1,"refused":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":2,"scores":[{"worker_id":"a","dp_rank":0,"device":2,"host":2,"disk":2},{"worker_id":"7","dp_rank":1,"device":1,"host":1,"disk":1}]}
 POST /kv/query_by_hash: 200 {"block_size":4,"blocks":2,"scores":[{"worker_id":"a","dp_rank":0,"device":2,"host":2,"disk":2},{"worker_id":"7","dp_rank":1,"device":1,"host":1,"disk":1}]}
+POST /kv/query_by_hash: 200 {"block_size":4,"blocks":2,"scores":[{"worker_id":"a","dp_rank":0,"device":2,"host":2,"disk":2},{"worker_id":"7","dp_rank":1,"device":1,"host":1,"disk":1}]}
+POST /kv/query_by_hash: 400 {"error":"body: true or false was expected at byte 35"}
 POST /kv/query_by_hash: 200 {"block_size":4,"blocks":1,"scores":[]}
 POST /kv/query_by_hash: 200 {"block_size":4,"blocks":0,"scores":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
 POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"7","dp_rank":1,"device":1,"host":1,"disk":1},{"worker_id":"a","dp_rank":0,"device":1,"host":1,"disk":1}]}
+POST /kv/events?worker=n: 200 {"applied":0,"filtered":1,"refused":[]}
+POST /kv/events?worker=n: 200 {"applied":1,"refused":[]}
+"lora_id":42
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"n","dp_rank":0,"device":1,"host":1,"disk":1}]}
+"lora_id":"42"
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"n","dp_rank":0,"device":1,"host":1,"disk":1}]}
+"lora_name":"42"
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[{"worker_id":"n","dp_rank":0,"device":1,"host":1,"disk":1}]}
+"lora_id":42,"lora_name":"a"
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
+"lora_id":43
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
+"lora_id":null
+POST /kv/query: 200 {"block_size":4,"blocks":1,"scores":[]}
+"lora_id":-1
+POST /kv/query: 400 {"error":"body: an integer 0..18446744073709551615 was expected at byte 30"}
 
 
 

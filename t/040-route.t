@@ -155,6 +155,7 @@ the second rank: 200 w1/1 2 of 2 of 2, overlap: w1
     location /lora/ {
         access_by_lua_block {
             router:access({ lora_name = ngx.var.arg_lora,
+                            lora_id = tonumber(ngx.var.arg_id),
                             cache_salt = ngx.var.arg_salt })
         }
 
@@ -167,6 +168,8 @@ the second rank: 200 w1/1 2 of 2 of 2, overlap: w1
             client.cache("w1", prompt)
             client.cache("w2", prompt, { more = '"cache_salt":"s"' })
             client.cache("w3", prompt, { more = '"lora_name":"a"' })
+            client.cache("w2", prompt, { more = '"lora_id":7',
+                                           first = 2000 })
 
             prompt = '{"prompt":' .. prompt
 
@@ -174,7 +177,8 @@ the second rank: 200 w1/1 2 of 2 of 2, overlap: w1
             route("salted", prompt .. ',"cache_salt":"s"}')
             route("no salt", prompt .. ',"cache_salt":null}')
 
-            for _, args in ipairs { "lora=a", "salt=s", "x=y" } do
+            for _, args in ipairs { "lora=a", "salt=s", "x=y", "id=7",
+                                    "id=7&lora=a" } do
                 ngx.say(args, ": ", ask("POST", "/lora/completions?"
                                           .. args,
                                         prompt .. "}").headers["x-route"])
@@ -191,6 +195,8 @@ no salt: 200 w1/0 2 of 2 of 2, overlap: w1
 lora=a: w3 2
 salt=s: w2 2
 x=y: w1 2
+id=7: w2 2
+id=7&lora=a: w3 2
 both: w2 2
 
 

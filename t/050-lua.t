@@ -79,6 +79,11 @@ __DATA__
             say("sequence", index:sequence_hashes(tokens))
             say("sequence of the adapter",
                 index:sequence_hashes(tokens, { lora_name = "adapter-a" }))
+            say("a number", index:block_hashes(tokens, { lora_id = 2^53 }))
+            say("the name of it", index:block_hashes(
+                tokens, { lora_name = "9007199254740992" }))
+            say("a name goes first", index:block_hashes(
+                tokens, { lora_name = "adapter-a", lora_id = 7 }))
             say("a salt", index:block_hashes({ 0, 1, 2, 3 },
                                              { cache_salt = "s" }))
             say("no whole block", index:block_hashes({ 0, 1, 2 }))
@@ -96,6 +101,9 @@ a pointer: 9143094415614847814 12124091508212882195
 an adapter: 6665157333201000639 11721812545976571723
 sequence: 9143094415614847814 9510318385840434533
 sequence of the adapter: 6665157333201000639 13351519314849170528
+a number: 94765419686173310 9240060986844244230
+the name of it: 94765419686173310 9240060986844244230
+a name goes first: 6665157333201000639 11721812545976571723
 a salt: 555386108965864115
 no whole block: 
 pairs: 14562210786876287112 15916330181359808192
@@ -124,6 +132,8 @@ no whole block of pairs:
             found("early exit", index:find_matches(tokens,
                                                    { early_exit = true }))
             found("hashes", index:find_matches_by_hash(hashes, 2))
+            found("hashes, early exit", index:find_matches_by_hash(
+                hashes, 2, nil, { early_exit = true }))
             found("hashes in a table", index:find_matches_by_hash(
                 { hashes[0], "12124091508212882195", 7, 7ULL }))
             found("salted", index:find_matches(tokens, { cache_salt = "s" }))
@@ -159,6 +169,7 @@ packed: a/1=2,2,2 b/0=0,1,1 of 2
 cdata: a/1=1,1,1 b/0=0,1,1 of 1
 early exit: a/1=2,2,2 b/0=0,1,1 of 2
 hashes: a/1=2,2,2 b/0=0,1,1 of 2
+hashes, early exit: a/1=2,2,2 b/0=0,1,1 of 2
 hashes in a table: a/1=2,2,2 b/0=0,1,1 of 4
 salted:  of 2
 still there: a/1=2,2,2 b/0=0,1,1 of 2
@@ -244,6 +255,7 @@ no such worker: nil no such worker
             try("find_matches", 7)
             try("find_matches", {}, "opts")
             try("find_matches", {}, { lora_name = 7 })
+            try("find_matches", {}, { lora_id = -1 })
             try("find_matches", {}, { cache_salt = {} })
             try("find_matches", require("ffi").new("double[1]"))
             try("find_matches", require("ffi").new("uint32_t[1]"), { n = 2 })
@@ -289,6 +301,7 @@ no such worker: nil no such worker
 ! bad argument #1 to 'find_matches' (table, cdata or string expected, got number)
 ! bad argument #2 to 'find_matches' (table expected, got string)
 ! bad argument #2 to 'find_matches' (string in lora_name expected, got number)
+! bad argument #2 to 'find_matches' (whole number up to 2^53 in lora_id expected, got number)
 ! bad argument #2 to 'find_matches' (string in cache_salt expected, got table)
 ! bad argument #1 to 'find_matches' (unsigned int and their number expected, got cdata)
 ! bad argument #1 to 'find_matches' (an array of 2 expected, got cdata)

@@ -141,7 +141,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 57;
+plan tests => repeat_each() * 62;
 
 run_tests();
 
@@ -158,7 +158,7 @@ __DATA__
             ngx.say(a.status, " ", a.headers["content-type"])
             ngx.say(e.zone, ": ", e.prompt_tokens, " tokens, ",
                     e.prompt_blocks, " blocks of ", e.block_size, ", best ",
-                    e.best_overlap_blocks)
+                    e.best_overlap_blocks, ", cut ", tostring(e.cut))
             ngx.say(e.policy, ": ", e.reason, ": ", e.chosen.worker_id, "/",
                     e.chosen.dp_rank, ", then ", e.retries[1].worker_id)
 
@@ -175,7 +175,7 @@ __DATA__
             end
 --- response_body
 200 application/json
-main: 18 tokens, 4 blocks of 4, best 3
+main: 18 tokens, 4 blocks of 4, best 3, cut false
 kv_cost: overlap: w2/0, then w1
 w1/0 both 1: cost 24, 2 2 2 0, EXTERNAL none, 0 0 0 4, userdata: NULL
 w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, userdata: NULL
@@ -639,3 +639,46 @@ watchdog: not_cached
 qr/worker "w1" has nothing in its cache/
 --- grep_error_log_out
 worker "w1" has nothing in its cache
+
+
+
+=== TEST 16: a lookup that ends at the maximum number of runs says so
+--- script
+            local tokens = client.tokens(1, 4 * 4200)
+            local hashes = decode(ask("POST", "/kv/hash", '{"tokens":'
+                                      .. tokens .. "}").body)["local"]
+            local events = {}
+
+            -- each block has a sibling, so that every run has one block
+            for i, hash in ipairs(hashes) do
+                local parent = i > 1 and i - 1 or nil
+
+                events[#events + 1] = client.event("w1",
+                    client.stored(parent, { { 1000000 + i, 1000000 + i } }))
+                events[#events + 1] = client.event("w1",
+                    client.stored(parent, { { i, hash } }))
+
+                if i % 600 == 0 then
+                    local a = ask("POST", "/kv/events", "["
+                                  .. table.concat(events, ",") .. "]")
+                    ngx.say(decode(a.body).applied)
+                    events = {}
+                end
+            end
+
+            local e = decode(ask("POST", "/kv/route", '{"prompt":' .. tokens
+                                 .. "}").body)
+
+            ngx.say(e.prompt_blocks, " blocks, best ", e.best_overlap_blocks,
+                    ", cut ", tostring(e.cut))
+            ngx.say("counted: ", client.stats().index.lookups_cut)
+--- response_body
+1200
+1200
+1200
+1200
+1200
+1200
+1200
+4200 blocks, best 4096, cut true
+counted: 1

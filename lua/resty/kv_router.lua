@@ -27,6 +27,7 @@ local index = require "resty.kv_router.index"
 local lib = require "resty.kv_router.ffi"
 local limited = require "resty.kv_router.log".limited
 local log = require "resty.kv_router.log"
+local lora_of = require "resty.kv_router.input".lora
 local new_random = require "resty.kv_router.random".new
 local new_request = require "resty.kv_router.request".new
 local policy = require "resty.kv_router.policy"
@@ -88,6 +89,7 @@ local SETTINGS = {
 
 local REQUEST_SETTINGS = {
     lora_name = { type = "string" },
+    lora_id = { type = "number", max = 2^53, integer = true },
     cache_salt = { type = "string" },
     model = { type = "string" },
     workers = { type = "string" },
@@ -312,7 +314,8 @@ end
 
 -- Keeps the prompt: that of the body, or n tokens.  Returns as lib.prompt().
 local function find_prompt(self, r, zone, given, asked, tokens, n)
-    return prompt(r, zone, given.lora_name, given.cache_salt, given.model,
+    return prompt(r, zone, lora_of(given.lora_name, given.lora_id),
+                  given.cache_salt, given.model,
                   given.workers or self.pin and var.http_x_kv_worker or nil,
                   self.policy.roles, asked, tokens, n)
 end
@@ -329,7 +332,7 @@ local function read_prompt(self, r, zone, req, given, asked)
         return nil
     end
 
-    req.lora = given.lora_name or found.lora
+    req.lora = req.lora or found.lora
 
     return why == WHY.NO_TOKENS and found.text ~= 0 and found.form or nil,
            found.unserved ~= 0
@@ -513,7 +516,8 @@ end
 -- internal redirect) it does nothing.  Without any worker it answers 503.
 --
 -- given: for this request, all optional: lora_name and cache_salt (the prompt's
--- namespaces), model (only workers of that model, or of none), workers (only
+-- namespaces), lora_id (instead of lora_name, the number of a LoRA whose events
+-- have no name), model (only workers of that model, or of none), workers (only
 -- these, ids joined by commas, whatever a header says), params (for the policy:
 -- ctx.params).
 --
@@ -549,7 +553,8 @@ function router:access(given)
     self.requests = self.requests + 1
 
     local gate = self.gate
-    local req = new_request(r, given.lora_name, given.cache_salt)
+    local req = new_request(r, lora_of(given.lora_name, given.lora_id),
+                            given.cache_salt)
     local form, unserved = read_prompt(self, r, zone, req, given)
     local text = form ~= nil and self.tokenizer ~= nil
     local place, spent, by_load, why
@@ -632,7 +637,8 @@ function router:explain(given)
 
     given = given or NOTHING
 
-    local req = new_request(r, given.lora_name, given.cache_salt)
+    local req = new_request(r, lora_of(given.lora_name, given.lora_id),
+                            given.cache_salt)
     local form = read_prompt(self, r, zone, req, given, explain.asked())
     local found, none, full, why
 

@@ -175,6 +175,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_u64(g, "prompt_blocks", ctx->match.prompt_blocks);
     ngx_http_kv_router_gen_u64(g, "block_size", ctx->match.block_size);
     ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", ctx->match.best);
+    ngx_http_kv_router_gen_bool(g, "cut", ctx->lookup_cut);
 
     /* the values of $kv_router_policy and $kv_router_reason */
 

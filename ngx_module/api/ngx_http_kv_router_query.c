@@ -32,6 +32,10 @@ typedef struct {
 
 static ngx_int_t ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q, ngx_uint_t early_exit);
+static void ngx_http_kv_router_query_early_exit(kvr_json_t *j,
+    ngx_http_kv_router_query_t *q);
+static void ngx_http_kv_router_query_lora_id(ngx_http_kv_router_call_t *c,
+    kvr_json_t *j, ngx_str_t *value);
 static ngx_int_t ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_query_t *q);
 static int ngx_libc_cdecl ngx_http_kv_router_score_cmp(const void *one,
@@ -102,6 +106,11 @@ ngx_http_kv_router_call_query_by_hash(ngx_http_kv_router_call_t *c)
 
     while (kvr_json_key(&j, &key)) {
 
+        if (kvr_json_is(&key, "early_exit")) {
+            ngx_http_kv_router_query_early_exit(&j, &q);
+            continue;
+        }
+
         if (kvr_json_is(&key, "prompt_tokens")) {
             (void) kvr_json_u64(&j, &q.tokens);
             continue;
@@ -167,7 +176,9 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     kvr_hasher_t      hasher;
     kvr_contract_t    contract;
     kvr_json_text_t   key;
+    ngx_str_t         lora_id;
 
+    ngx_str_null(&lora_id);
     ngx_memzero(q, sizeof(ngx_http_kv_router_query_t));
 
     n = 0;
@@ -194,17 +205,14 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
         } else if (kvr_json_is(&key, "lora_name")) {
             ngx_http_kv_router_call_string(c, &j, &q->lora);
 
+        } else if (kvr_json_is(&key, "lora_id")) {
+            ngx_http_kv_router_query_lora_id(c, &j, &lora_id);
+
         } else if (kvr_json_is(&key, "cache_salt")) {
             ngx_http_kv_router_call_string(c, &j, &q->salt);
 
         } else if (early_exit && kvr_json_is(&key, "early_exit")) {
-
-            if (kvr_json_peek(&j) == 'n') {
-                kvr_json_null(&j);
-
-            } else {
-                kvr_json_bool(&j, &q->early_exit);
-            }
+            ngx_http_kv_router_query_early_exit(&j, q);
 
         } else {
             ngx_http_kv_router_call_unknown(c, &j, &key);
@@ -218,6 +226,10 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     if (tokens == NULL) {
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
                                                "body: \"tokens\" is missing");
+    }
+
+    if (q->lora.len == 0) {
+        q->lora = lora_id;
     }
 
     if (n > max) {
@@ -246,6 +258,58 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     q->tokens = n;
 
     return NGX_OK;
+}
+
+
+/* Reads true, false, or null, which changes nothing. */
+
+static void
+ngx_http_kv_router_query_early_exit(kvr_json_t *j,
+    ngx_http_kv_router_query_t *q)
+{
+    if (kvr_json_peek(j) == 'n') {
+        (void) kvr_json_null(j);
+
+    } else {
+        (void) kvr_json_bool(j, &q->early_exit);
+    }
+}
+
+
+/*
+ * Reads the number of a LoRA that has no name, or null.  The text of a number
+ * is what events of this LoRA are hashed with: kvr_event_lora_id().
+ */
+
+static void
+ngx_http_kv_router_query_lora_id(ngx_http_kv_router_call_t *c, kvr_json_t *j,
+    ngx_str_t *value)
+{
+    u_char      *p;
+    uint64_t     id;
+    const char  *at;
+
+    ngx_str_null(value);
+
+    if (kvr_json_peek(j) == 'n') {
+        (void) kvr_json_null(j);
+        return;
+    }
+
+    at = j->pos;
+
+    if (!kvr_json_u64(j, &id)) {
+        return;
+    }
+
+    p = ngx_pnalloc(c->request->pool, NGX_INT64_LEN);
+    if (p == NULL) {
+        kvr_json_fail(j, at, "no memory for a number");
+        return;
+    }
+
+    value->data = p;
+    value->len = (size_t) (ngx_sprintf(p, "%uL", id) - p);
 }
 
 

@@ -52,6 +52,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
             "Stores refused because the zone was full."),
     counter(lookups_torn, "lookups_torn_total",
             "Lookups cut short because a writer was in the way."),
+    counter(lookups_cut, "lookups_cut_total",
+            "Lookups ended at the maximum number of runs or blocks."),
     counter(rollbacks, "rollbacks_total",
             "Transactions of dead writers that were undone."),
     counter(lock_breaks, "lock_breaks_total",

@@ -39,6 +39,8 @@ typedef struct {
 
     bool        tiered;
     bool        torn;                   /* cut short beside a writer */
+    bool        cut;                    /* ended at the maximum number of
+                                           runs, or blocks, looked at */
 } kvr_depths_t;
 
 

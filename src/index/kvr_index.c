@@ -222,6 +222,7 @@ kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out)
         out->holes = kvr_load64(&r->details);
         out->forgotten = kvr_load64(&r->forgotten);
         out->torn = kvr_load64(&r->torn);
+        out->cut = kvr_load64(&r->cut);
         out->bytes = out->handles * sizeof(uint64_t);
 
     } else {
@@ -237,6 +238,7 @@ kvr_index_usage(const kvr_index_t *x, kvr_index_usage_t *out)
         out->holes = 0;
         out->forgotten = kvr_load64(&p->forgotten);
         out->torn = kvr_load64(&p->torn);
+        out->cut = kvr_load64(&p->cut);
         out->bytes = out->handles * sizeof(kvr_entry_t);
 
         for (v = 0; v < p->max_views; v++) {

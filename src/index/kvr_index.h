@@ -57,6 +57,7 @@ typedef struct {
                                            broken links */
     uint64_t    forgotten;              /* handles, since the start */
     uint64_t    torn;                   /* lookups cut short */
+    uint64_t    cut;                    /* lookups ended at their maximum */
     uint64_t    bytes;                  /* arena, handles and entries */
 } kvr_index_usage_t;
 

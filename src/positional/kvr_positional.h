@@ -84,6 +84,8 @@ typedef struct {
     uint32_t            freeing;        /* block to free next; 0: none */
     uint64_t            secret[2];
     uint64_t            torn;           /* lookups cut short; relaxed adds */
+    uint64_t            cut;            /* lookups ended at the maximum number
+                                           of blocks; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            evict_at;       /* and of eviction's */
     uint32_t            evicting;       /* block to go on with; 0: none */

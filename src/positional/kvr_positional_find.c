@@ -123,6 +123,7 @@ kvr_positional_find(const kvr_positional_t *x, const uint64_t *hashes,
 
         memset(out->depths[2], 0, out->nviews * sizeof(uint32_t));
         out->tiered = false;
+        out->cut = false;
         s.torn = false;
         s.broken = false;
         s.best = 0;
@@ -183,6 +184,10 @@ kvr_positional_find(const kvr_positional_t *x, const uint64_t *hashes,
 
     } else if (s.best) {
         kvr_search_stamp(&s);
+    }
+
+    if (whole && out->cut) {
+        (void) __atomic_fetch_add(&x->zone->cut, 1, __ATOMIC_RELAXED);
     }
 
     return s.best;
@@ -438,6 +443,7 @@ kvr_search_visit(kvr_search_t *s, uint32_t position, uint64_t sequence)
     kvr_visit_t  *visit;
 
     if (s->nvisits == KVR_POSITIONAL_STEPS) {
+        s->out->cut = true;
         return NULL;
     }
 

@@ -53,6 +53,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         memset(out->depths[2], 0, out->nviews * sizeof(uint32_t));
         out->tiered = false;
+        out->cut = false;
         best = 0;
         nsteps = 0;
 
@@ -91,6 +92,10 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         same = kvr_arena_same_epoch(&x->arena, epoch);
 
         if (whole && same && i == nsteps) {
+
+            if (out->cut) {
+                (void) __atomic_fetch_add(&x->zone->cut, 1, __ATOMIC_RELAXED);
+            }
 
             for (i = 0; i < nsteps; i++) {
                 kvr_version_stamp(kvr_radix_run(x, steps[i].run),
@@ -227,6 +232,8 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
         parent = run;
         offset = k;
     }
+
+    out->cut = true;
 
     return true;
 }

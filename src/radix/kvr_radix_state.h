@@ -15,7 +15,7 @@
 #include "kvr_handle_table.h"
 
 
-#define KVR_RADIX_HOPS       2048       /* runs that one lookup follows; a
+#define KVR_RADIX_HOPS       4096       /* runs that one lookup follows; a
                                            longer way ends the match there */
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
@@ -47,6 +47,8 @@ typedef struct {
     uint64_t            pairs;          /* (view, handle) */
     uint64_t            details;        /* (run, view) pairs with one */
     uint64_t            torn;           /* lookups cut short; relaxed adds */
+    uint64_t            cut;            /* lookups ended at the maximum number
+                                           of runs; relaxed adds */
     uint64_t            reclaim_at;     /* next slot of the reclaim's scan */
     uint64_t            evict_at;       /* the same, of eviction's */
     uint64_t            forgotten;      /* handles, since the start */

@@ -23,6 +23,7 @@ typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
 
 
 #define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
+#define KVR_LORA_ID_MAX   20    /* digits of a LoRA's number */
 
 
 /* Scratch memory that grows and is kept. */
@@ -53,6 +54,8 @@ struct kvr_decoder_s {
 
     kvr_tensorrt_t *tensorrt;
     uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+
+    char            lora_id[KVR_LORA_ID_MAX + 1];   /* of the last event */
 
     kvr_scratch_t   packed;     /* msgpack, made of JSON */
     kvr_scratch_t   handles;    /* uint64_t */
@@ -122,6 +125,12 @@ kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
 
 /* An event has one salt; false when this would be another. */
 bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
+
+/*
+ * Names the LoRA of an event that has its number alone: by the number in
+ * decimal digits.  The name is good until the next event.
+ */
+void kvr_event_lora_id(kvr_decoder_t *d, kvr_event_t *ev, uint64_t id);
 
 /* A decimal number of up to 64 bits, and nothing else. */
 bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);

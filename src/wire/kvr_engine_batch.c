@@ -93,7 +93,8 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("base_block_idx", kvr_field_base),
     KVR_FIELD("event_id", kvr_field_event_id),
     KVR_FIELD("tenant_id", kvr_field_tenant),
-    KVR_FIELD("group_id", kvr_field_group),
+    KVR_FIELD("object_key", kvr_field_object_key),
+    KVR_FIELD("group_id", kvr_field_object_group),
     KVR_FIELD("block_mm_infos", kvr_field_mm_infos),
     { NULL, 0, NULL }
 };
@@ -392,6 +393,22 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 
     if (ev->kind != KVR_CLEAR) {
 
+        if (e->object_part) {
+
+            /* the engine's own cache may have a block by the same hash */
+
+            ev->nhandles = 0;
+
+            return kvr_event_filter(d, ev, KVR_WHY_OBJECT_KEY,
+                                    "object_key is no number, or its group "
+                                    "has a name: it may be a part of a "
+                                    "block");
+        }
+
+        if (e->object_key && ev->nhandles == 0) {
+            kvr_object_handle(d, e);
+        }
+
         if (e->foreign_medium) {
             return kvr_event_filter(d, ev, KVR_WHY_MEDIUM, "unknown medium");
         }
@@ -491,8 +508,14 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
     if (ev->ntokens != 0) {
 
         if (e->has_lora_id && ev->lora_len == 0) {
-            return kvr_event_filter(d, ev, KVR_WHY_LORA_ID,
-                                    "lora_id without lora_name");
+
+            if (!e->lora_numbered) {
+                return kvr_event_filter(d, ev, KVR_WHY_LORA_ID,
+                                        "lora_id is no number, and there is "
+                                        "no lora_name");
+            }
+
+            kvr_event_lora_id(d, ev, e->lora_id);
         }
 
         left_out = KVR_WHY_NONE;

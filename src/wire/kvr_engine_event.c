@@ -347,6 +347,8 @@ kvr_field_lora_id(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
     e->has_lora_id = (item->type != MPACK_TOKEN_NIL);
+    e->lora_numbered = (item->type == MPACK_TOKEN_UINT);
+    e->lora_id = item->number;
 
     return kvr_field_skip(d, e, item);
 }

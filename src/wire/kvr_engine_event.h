@@ -40,15 +40,21 @@ typedef struct {
     bool                 has_tokens;
     bool                 has_block_size;
     bool                 has_lora_id;
+    bool                 lora_numbered; /* lora_id is a number */
     bool                 has_extra_keys;
     bool                 off_root;      /* not at its chain's beginning */
 
+    bool                 object_key;    /* a number, which names a block */
+    bool                 object_part;   /* an object that may not be all
+                                           of a block */
     bool                 foreign_medium;
     bool                 foreign_locality;
     bool                 foreign_tenant;
     bool                 unclassified;  /* a key that isn't indexed */
 
     uint64_t             block_size;
+    uint64_t             lora_id;
+    uint64_t             object_hash;   /* a whole block's */
     uint32_t             nremaining;
     kvr_msgpack_t        extra_keys;    /* the content of the item */
     kvr_msgpack_item_t   extra_keys_item;
@@ -109,12 +115,19 @@ kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_object_key(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
+kvr_rc_t kvr_field_object_group(kvr_decoder_t *d, kvr_engine_event_t *e,
+    const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
 kvr_rc_t kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
+
+/* Gives the event the block that its object_key names. */
+void kvr_object_handle(kvr_decoder_t *d, kvr_engine_event_t *e);
 
 void kvr_engine_wrong(kvr_engine_event_t *e, uint32_t kinds, kvr_why_t why,
     const char *detail);

@@ -91,10 +91,12 @@ typedef enum {
     KVR_WHY_LOCALITY,       /* a locality other than LOCAL */
     KVR_WHY_GROUP,          /* a KV cache group that is not indexed */
     KVR_WHY_EXTRA_KEY,      /* an extra key that can't be classified */
-    KVR_WHY_LORA_ID,        /* a LoRA known by number only */
+    KVR_WHY_LORA_ID,        /* a LoRA without a name and a number */
     KVR_WHY_BIGRAM,         /* tokens in pairs (EAGLE), and the index isn't;
                                or the other way round */
     KVR_WHY_PARTIAL,        /* a partial block */
+    KVR_WHY_OBJECT_KEY,     /* an object of Mooncake's store which is not known
+                               to be a whole block */
 
     /* refused */
     KVR_WHY_SYNTAX,         /* the dialect does not allow it */
@@ -164,7 +166,8 @@ typedef struct {
     uint64_t          seed;         /* of the chain, for who knows it: where
                                        the index doesn't; 0 otherwise */
 
-    const char       *lora_name;    /* with tokens; not terminated */
+    const char       *lora_name;    /* with tokens; not terminated; of a LoRA
+                                       that has no name, its number */
     size_t            lora_len;
     const char       *cache_salt;
     size_t            salt_len;

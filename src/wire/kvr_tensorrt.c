@@ -18,6 +18,8 @@
 static kvr_rc_t kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev);
 static void kvr_tensorrt_window(kvr_decoder_t *d);
 static void kvr_tensorrt_judge(kvr_decoder_t *d);
+static bool kvr_tensorrt_same_lora(const kvr_tensorrt_block_t *b,
+    const kvr_tensorrt_block_t *before);
 static bool kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens);
 static bool kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev);
 static void kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev);
@@ -40,7 +42,8 @@ static const kvr_tier_t  kvr_tensorrt_tiers[KVR_TENSORRT_LEVELS] = {
 static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
     [KVR_WHY_MEDIUM] = "unknown cache_level",
     [KVR_WHY_EXTRA_KEY] = "tokens or keys that are not plain text's",
-    [KVR_WHY_LORA_ID] = "lora_id without lora_name",
+    [KVR_WHY_LORA_ID] = "no lora_name, and no number that is the lora_id of "
+                        "the block and of the one before",
     [KVR_WHY_BIGRAM] = "single tokens, and the index is of pairs (EAGLE)",
     [KVR_WHY_PARTIAL] = "the last block is partial",
     [KVR_WHY_SYNTAX] = "a block without a usable block_hash or token",
@@ -234,8 +237,8 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
             first = b[i].tokens - b[i - 1].tokens;
         }
 
-        if (b[i].why == KVR_WHY_NONE && b[i].has_lora_id
-            && t->lora_len == 0)
+        if (b[i].why == KVR_WHY_NONE && t->lora_len == 0
+            && !kvr_tensorrt_same_lora(&b[i], i != 0 ? &b[i - 1] : NULL))
         {
             b[i].why = KVR_WHY_LORA_ID;
         }
@@ -272,6 +275,23 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         why = b[i].why;
     }
+}
+
+
+/*
+ * Without a name, does the block have no LoRA, or a numbered one, and is that
+ * the one of the block before, which is NULL for the first?
+ */
+static bool
+kvr_tensorrt_same_lora(const kvr_tensorrt_block_t *b,
+    const kvr_tensorrt_block_t *before)
+{
+    if (b->lora == KVR_LORA_OTHER) {
+        return false;
+    }
+
+    return before == NULL
+           || (b->lora == before->lora && b->lora_id == before->lora_id);
 }
 
 
@@ -425,6 +445,10 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
         ev->lora_len = t->lora_len;
         ev->cache_salt = t->salt.data;
         ev->salt_len = t->salt_len;
+
+        if (t->lora_len == 0 && b[first].lora == KVR_LORA_NUMBER) {
+            kvr_event_lora_id(d, ev, b[first].lora_id);
+        }
     }
 
     if (why != KVR_WHY_NONE) {

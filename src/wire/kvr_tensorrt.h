@@ -66,13 +66,22 @@ typedef enum {
 } kvr_tensorrt_type_t;
 
 
+/* A block's "lora_id". */
+typedef enum {
+    KVR_LORA_NONE = 0,
+    KVR_LORA_NUMBER,
+    KVR_LORA_OTHER
+} kvr_tensorrt_lora_t;
+
+
 typedef struct {
     uint64_t              hash;
     uint64_t              level;
+    uint64_t              lora_id;
     uint32_t              tokens;       /* where its tokens end */
     uint32_t              mm;           /* where its multimodal hashes end */
     bool                  has_hash;
-    bool                  has_lora_id;
+    kvr_tensorrt_lora_t   lora;
     kvr_why_t             why;          /* the reason not to index the block */
 } kvr_tensorrt_block_t;
 

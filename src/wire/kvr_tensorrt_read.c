@@ -293,7 +293,8 @@ kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text, size_t len,
         break;
 
     case KVR_NAME_LORA_ID:
-        t->block.has_lora_id = true;
+        t->block.lora = number ? KVR_LORA_NUMBER : KVR_LORA_OTHER;
+        t->block.lora_id = n;
         break;
 
     case KVR_NAME_LORA_NAME:
@@ -645,8 +646,7 @@ kvr_tensorrt_token(kvr_decoder_t *d, const char *text, size_t len)
     }
 
     tokens = kvr_scratch_reserve(&d->tokens,
-                                 (t->ntokens + (size_t) 1)
-                                 * sizeof(uint32_t));
+                                 (t->ntokens + (size_t) 1) * sizeof(uint32_t));
     if (tokens == NULL) {
         kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "out of memory");
         return;

@@ -8,6 +8,8 @@
 
 #include "kvr_decoder.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 
@@ -20,6 +22,7 @@ static const char *const  kvr_why_names[KVR_WHYS] = {
     [KVR_WHY_LORA_ID] = "lora_id",
     [KVR_WHY_BIGRAM] = "bigram",
     [KVR_WHY_PARTIAL] = "partial",
+    [KVR_WHY_OBJECT_KEY] = "object_key",
     [KVR_WHY_SYNTAX] = "syntax",
     [KVR_WHY_TYPE] = "type",
     [KVR_WHY_LENGTH] = "length",
@@ -144,6 +147,15 @@ kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     d->detail = detail;
 
     return KVR_OK;
+}
+
+
+void
+kvr_event_lora_id(kvr_decoder_t *d, kvr_event_t *ev, uint64_t id)
+{
+    ev->lora_len = (size_t) snprintf(d->lora_id, sizeof(d->lora_id),
+                                     "%" PRIu64, id);
+    ev->lora_name = d->lora_id;
 }
 
 

@@ -281,6 +281,7 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
         m->device = depths.depths[0][v];
         m->host = depths.depths[1][v];
         m->disk = depths.depths[2][v];
+        m->cut = depths.cut;
 
         if (limit != KVR_LIMIT_NONE && kvr_load32(&k->zone->fleet.drops)) {
             kvr_look_drop(k, v, limit, m);
@@ -417,6 +418,7 @@ kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out)
     out->stores_full += kvr_load64(&z->stores_full);
     out->forgotten += usage.forgotten;
     out->lookups_torn += usage.torn;
+    out->lookups_cut += usage.cut;
     out->workers += kvr_load32(&z->fleet.nworkers);
     out->holders += kvr_load32(&z->fleet.nholders);
 }

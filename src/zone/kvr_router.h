@@ -120,6 +120,8 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    cut;            /* 1: the lookup ended at its maximum number
+                                   of steps, so the holder may have more */
 } kvr_match_t;
 
 
@@ -259,6 +261,8 @@ typedef struct {
     uint64_t    stores_full;        /* stores refused: the zone is full */
     uint64_t    forgotten;          /* handles evicted: full zone, or ttl= */
     uint64_t    lookups_torn;       /* in one shard: cut short by a writer */
+    uint64_t    lookups_cut;        /* in one shard: ended at the maximum
+                                       number of runs, or blocks */
     uint64_t    predictions;        /* made */
     uint64_t    frequency_max;      /* the maximum number of blocks counted */
     uint64_t    frequency_replaced; /* of these, evicted in the window */

@@ -149,6 +149,13 @@ is(told.lora .. told.salt, "ls", "LoRA and salt are passed on")
 is(tostring(hashes[0]), "200ULL", "sequence hashes")
 is(n, 1, "and their number")
 
+idx:block_hashes({ 1, 2 }, { lora_id = 42 })
+is(told.lora, "42", "a LoRA without a name has its number as the name")
+idx:block_hashes({ 1, 2 }, { lora_id = 0, lora_name = "l" })
+is(told.lora, "l", "a name goes before the number")
+raises("whole number up to 2^53 in lora_id", "a number is whole",
+       idx.block_hashes, idx, {}, { lora_id = 1.5 })
+
 local u32 = ffi.new("uint32_t[4]", { 7, 8, 9, 4294967295 })
 
 idx:block_hashes(u32)
@@ -275,6 +282,7 @@ hashes, n = idx:block_hashes({ 1, 2, 3, 4 })
 m = idx:find_matches_by_hash(hashes, n)
 is(told.locals, "100 101", "hashes from block_hashes()")
 is(m.prompt_blocks, 2, "and their number")
+is(told.early_exit, 0, "all of them are looked at")
 is(told.tokens, 0, "a prompt whose length nobody says")
 
 idx:find_matches_by_hash(hashes, n, 5)
@@ -282,6 +290,12 @@ is(told.tokens, 5, "and one whose length is said")
 raises("bad argument #3 to 'find_matches_by_hash' (number of tokens",
        "which has to be a number", idx.find_matches_by_hash, idx, hashes, n,
        "5")
+
+idx:find_matches_by_hash(hashes, n, nil, { early_exit = true })
+is(told.early_exit, 1, "an early exit is allowed")
+raises("bad argument #4 to 'find_matches_by_hash' (table expected",
+       "the fourth argument is a table", idx.find_matches_by_hash, idx, hashes,
+       n, nil, true)
 
 refused("hash 1: a number has to be whole and at most 2^53", "2^53 + 2",
         idx:find_matches_by_hash({ 2^53 + 2 }))

@@ -639,12 +639,54 @@ test_removed_everywhere(void)
 
 #define STORED_LORA                                                           \
     "{\"type\":\"stored\",\"parent_hash\":null,\"blocks\":["                     \
-    "{\"block_hash\":9,\"lora_id\":3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
+    "{\"block_hash\":9,\"lora_id\":-3,\"tokens\":[1,2,3,4],\"cache_level\":0}]}"
 
     (void) SAY(BATCH(STORED_LORA, "512"));
     (void) SAY(BATCH("{\"type\":\"removed\",\"block_hashes\":[9]}", "512"));
     is_u64(of("t")->counters.why[KVR_WHY_LORA_ID], 2,
            "one that was left out is so once");
+}
+
+
+/* Mooncake's store holds parts of blocks, and whole ones. */
+
+static void
+test_objects(void)
+{
+#define OBJECT(type, key, hashes)                                             \
+    "{\"event_type\":\"" type "\",\"object_key\":\"" key "\",\"seq_hashes\":" \
+        hashes ",\"token_ids\":null,\"parent_hash\":null,"                    \
+        "\"base_block_idx\":null,\"group_id\":\"0\",\"medium\":\"cpu\"}"
+
+    uint32_t  w, holder;
+
+    (void) message("t", block(255, "null", 1));
+    (void) SAY(OBJECT("stored", "m@tp_rank:0@pp_rank:0@ff", "[]"));
+    (void) SAY(OBJECT("stored", "m@tp_rank:1@pp_rank:0@ff", "[255]"));
+    (void) SAY(OBJECT("removed", "m@tp_rank:1@pp_rank:0@ff", "[255]"));
+
+    ok(of("t")->counters.why[KVR_WHY_OBJECT_KEY] == 3 && held("t") == 1
+       && stands("t", KVR_UNVERIFIED, KVR_FINE),
+       "parts of a block are counted, without harm to the block and to the "
+       "confidence");
+
+    (void) message("t", block(256, "255", 2));
+    is_u64(held("t"), 2, "and what follows the block is indexed");
+
+    (void) SAY(OBJECT("stored", "0xff", "[]"));
+    (void) SAY(OBJECT("stored", "256", "[]"));
+    (void) message("t", "['BlockRemoved', [255, 256], 'GPU']");
+
+    ok(kvr_router_find_worker(&router, "t", 1, &w) == KVR_OK
+       && kvr_router_find_holder(&router, w, 0, &holder) == KVR_OK
+       && kvr_router_holder_held(&router, holder) == 2 && held("t") == 0,
+       "objects that are blocks keep them in their tier");
+
+    (void) SAY(OBJECT("removed", "0xff", "[]"));
+    ok(kvr_router_holder_held(&router, holder) == 1
+       && stands("t", KVR_UNVERIFIED, KVR_FINE), "until they are removed");
+
+#undef OBJECT
 }
 
 
@@ -724,6 +766,7 @@ main(void)
         run(&kinds[i], test_windows);
         run(&kinds[i], test_windows_of_ranks);
         run(&kinds[i], test_removed_everywhere);
+        run(&kinds[i], test_objects);
         run(&kinds[i], test_bounds);
     }
 

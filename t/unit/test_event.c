@@ -98,7 +98,7 @@ vector_string(yajl_val want, const char *text)
 static bool
 vector_event(yajl_val want, const decoded_event_t *e)
 {
-    yajl_val            v, group, lora_id, lora_name;
+    yajl_val            v, group, lora_name;
     kvr_why_t           why;
     const char         *op;
     const kvr_event_t  *ev;
@@ -125,7 +125,6 @@ vector_event(yajl_val want, const decoded_event_t *e)
     }
 
     group = member(want, "group_idx");
-    lora_id = member(want, "lora_id");
     lora_name = member(want, "lora_name");
 
     if (ev->kind == KVR_STORE) {
@@ -155,9 +154,6 @@ vector_event(yajl_val want, const decoded_event_t *e)
 
     if (group != NULL && YAJL_GET_INTEGER(group) != 0) {
         why = KVR_WHY_GROUP;
-
-    } else if (lora_id != NULL && lora_name == NULL) {
-        why = KVR_WHY_LORA_ID;
 
     } else if (member(want, "extra_keys") != NULL) {
         why = KVR_WHY_EXTRA_KEY;
@@ -662,9 +658,19 @@ test_stores(void)
        "where there is nothing to hash, no key and no block size matters");
 
     ok(decode_event("['BlockStored', [7], null, [1, 2], 2, 0]",
+                    KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].lora, "0") == 0
+       && decode_event("['BlockStored', [7], null, [1, 2], 2, "
+                       "18446744073709551615]", KVR_KEEP, KVR_WHY_NONE)
+       && strcmp(got.event[0].lora, "18446744073709551615") == 0,
+       "a LoRA known by number only has the number as its name");
+
+    ok(decode_event("['BlockStored', [7], null, [1, 2], 2, -3]",
                     KVR_FILTERED, KVR_WHY_LORA_ID)
+       && decode_event("['BlockStored', [7], null, [1, 2], 2, 'a']",
+                       KVR_FILTERED, KVR_WHY_LORA_ID)
        && got.event[0].ev.ntokens == 2,
-       "a LoRA known by number only is filtered");
+       "one with neither a name nor a number is filtered");
 
     ok(decode_event("['BlockStored', [7, 8], null, [[1, 2], [2, 3], [3, 4], "
                     "[4, 5]], 2]", KVR_FILTERED, KVR_WHY_BIGRAM)

@@ -232,9 +232,70 @@ test_rfc_1527(void)
                     KVR_FILTERED, KVR_WHY_GROUP) && EV(0)->group == 7
        && decode_event(RFC("removed", "'group_id': '0', 'seq_hashes': [1]"),
                        KVR_KEEP, KVR_WHY_NONE)
-       && decode_event(RFC("removed", "'group_id': 'x', 'seq_hashes': [1]"),
+       && decode_event(RFC("removed", "'group_id': -1, 'seq_hashes': [1]"),
                        KVR_REFUSED, KVR_WHY_SYNTAX),
        "a group may be a string of digits");
+}
+
+
+/* What the master of Mooncake's store says, versions of 2026. */
+
+static void
+test_object_keys(void)
+{
+#define STORED_OBJECT(key, hashes, group)                                     \
+    RFC("stored", "'type': 'BlockStored', 'tenant_id': 'default', "           \
+        "'group_id': " group ", 'object_key': " key ", 'seq_hashes': " hashes \
+        ", 'block_hashes': " hashes ", 'base_block_idx': null, "              \
+        "'parent_hash': null, 'token_ids': null, 'parent_block_hash': null")
+#define REMOVED_OBJECT(key, hashes)                                           \
+    RFC("removed", "'type': 'BlockRemoved', 'tenant_id': 'default', "         \
+        "'group_id': null, 'object_key': " key ", 'seq_hashes': " hashes      \
+        ", 'base_block_idx': null")
+#define VLLM_KEY                                                              \
+    "'m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00000000000000ff'"
+
+    ok(decode_event(STORED_OBJECT("'42'", "[]", "null"), KVR_KEEP,
+                    KVR_WHY_NONE)
+       && EV(0)->nhandles == 1 && got.event[0].handles[0] == 42
+       && EV(0)->ntokens == 0 && EV(0)->tier == KVR_HOST
+       && EV(0)->kind == KVR_STORE && EV(0)->rank == 4
+       && decode_event(STORED_OBJECT("'0xFFffffffffffffff'", "[]", "''"),
+                       KVR_KEEP, KVR_WHY_NONE)
+       && EV(0)->nhandles == 1 && got.event[0].handles[0] == UINT64_MAX,
+       "an object whose key is a number is that block");
+
+    ok(decode_event(REMOVED_OBJECT("'42'", "[]"), KVR_KEEP, KVR_WHY_NONE)
+       && EV(0)->nhandles == 1 && got.event[0].handles[0] == 42
+       && EV(0)->kind == KVR_REMOVE, "also when it is removed");
+
+    ok(decode_event(STORED_OBJECT("'0x2a'", "[42]", "'0'"), KVR_KEEP,
+                    KVR_WHY_NONE)
+       && EV(0)->nhandles == 1 && got.event[0].handles[0] == 42,
+       "hashes that are said are taken");
+
+    ok(decode_event(STORED_OBJECT(VLLM_KEY, "[]", "'0'"), KVR_FILTERED,
+                    KVR_WHY_OBJECT_KEY)
+       && EV(0)->has_event_id && EV(0)->event_id == 12
+       && decode_event(STORED_OBJECT(VLLM_KEY, "[255]", "'0'"), KVR_FILTERED,
+                       KVR_WHY_OBJECT_KEY) && EV(0)->nhandles == 0
+       && decode_event(REMOVED_OBJECT(VLLM_KEY, "[255]"), KVR_FILTERED,
+                       KVR_WHY_OBJECT_KEY) && EV(0)->nhandles == 0,
+       "an object that one process of an engine stored is filtered, its block "
+       "is left as it was");
+
+    ok(decode_event(STORED_OBJECT("'0x'", "[]", "null"), KVR_FILTERED,
+                    KVR_WHY_OBJECT_KEY)
+       && decode_event(STORED_OBJECT("'0x12345678123456789'", "[]", "null"),
+                       KVR_FILTERED, KVR_WHY_OBJECT_KEY)
+       && decode_event(STORED_OBJECT("'18446744073709551616'", "[]", "null"),
+                       KVR_FILTERED, KVR_WHY_OBJECT_KEY)
+       && decode_event(STORED_OBJECT("['x', {'y': 1}]", "[]", "null"),
+                       KVR_FILTERED, KVR_WHY_OBJECT_KEY)
+       && decode_event(STORED_OBJECT("'42'", "[42]", "'of one prompt'"),
+                       KVR_FILTERED, KVR_WHY_OBJECT_KEY),
+       "so is one whose key is no number of 64 bits, or whose group has a "
+       "name");
 }
 
 
@@ -363,6 +424,7 @@ main(void)
     test_growth();
     test_dialects();
     test_rfc_1527();
+    test_object_keys();
     test_advice();
 
     kvr_decoder_destroy(decoder);

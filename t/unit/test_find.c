@@ -10,7 +10,7 @@
 #include "radix_fixture.h"
 
 
-#define MAX       4096
+#define MAX       8192
 
 
 static void early_exit(void);
@@ -18,6 +18,7 @@ static void early_exit_positional(void);
 static void every_block(void);
 static void many_views(void);
 static void capped(void);
+static void capped_positional(void);
 static void stamps(void);
 
 
@@ -34,6 +35,7 @@ main(void)
     every_block();
     many_views();
     capped();
+    capped_positional();
     stamps();
 
     return done();
@@ -232,6 +234,43 @@ capped(void)
     ok(f->depths[2][0] >= KVR_RADIX_HOPS && !f->torn
        && f->depths[2][0] < KVR_RADIX_HOPS + 200,
        "but only so far: %u blocks", f->depths[2][0]);
+    ok(f->zone->u.radix.cut == 1, "which is counted");
+    fx_close(f);
+}
+
+
+/* A view with a hole is followed block by block, and only so far. */
+
+static void
+capped_positional(void)
+{
+    uint32_t         i;
+    static uint64_t  long_q[KVR_POSITIONAL_STEPS + 200];
+
+    fx_kind = KVR_INDEX_POSITIONAL;
+    fx_open(f, 16 << 20, 4);
+    fx_kind = KVR_INDEX_RADIX;
+
+    fx_count(long_q, 1, KVR_POSITIONAL_STEPS + 200);
+
+    for (i = 0; i < KVR_POSITIONAL_STEPS + 200; i += 100) {
+        fx_store(f, 0, KVR_DEVICE, i ? long_q[i - 1] : 0, &long_q[i],
+                 &long_q[i],
+                 kvr_min(100, KVR_POSITIONAL_STEPS + 200 - i));
+    }
+
+    is_u64(fx_find(f, long_q, KVR_POSITIONAL_STEPS + 200),
+           KVR_POSITIONAL_STEPS + 200,
+           "positional: without a hole a chain of any length is followed");
+    is_u64(f->zone->u.positional.cut, 0, "and no lookup is cut");
+
+    fx_remove(f, 0, KVR_DEVICE, &long_q[KVR_POSITIONAL_STEPS + 100], 1);
+    fx_find(f, long_q, KVR_POSITIONAL_STEPS + 200);
+    ok(f->depths[2][0] > KVR_POSITIONAL_STEPS - 100
+       && f->depths[2][0] <= KVR_POSITIONAL_STEPS && !f->torn
+       && f->zone->u.positional.cut == 1,
+       "with a hole only so far, which is counted: %u blocks",
+       f->depths[2][0]);
     fx_close(f);
 }
 

@@ -278,8 +278,21 @@ test_keys(void)
 
     block(a, "1", 10, 4, 0, ",'lora_id':0");
     stored("null", a, "");
+    ok(got.n == 1 && EV(0)->verdict == KVR_KEEP
+       && strcmp(got.event[0].lora, "0") == 0,
+       "a LoRA known by number only has the number as its name");
+
+    block(b, "2", 20, 4, 0, ",'lora_id':7");
+    snprintf(all, sizeof(all), "%s,%s", a, b);
+    stored("null", all, "");
+    ok(got.n == 2 && strcmp(got.event[0].lora, "0") == 0
+       && EV(1)->why == KVR_WHY_LORA_ID,
+       "a block of another number than the first is filtered");
+
+    block(a, "1", 10, 4, 0, ",'lora_id':-1");
+    stored("null", a, "");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_LORA_ID,
-       "a LoRA known by number only is filtered");
+       "a LoRA with neither a name nor a number is filtered");
 
     decode_json("{'event_id':1,'data':{'type':'stored','parent_hash':null,"
                 "'blocks':[{'block_hash':1,'lora_id':7,'tokens':"

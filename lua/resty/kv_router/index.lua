@@ -31,6 +31,7 @@ local TIERS = lib.TIERS
 
 
 local bad = input.bad
+local lora_of = input.lora
 local read_hash = input.hash
 local read_hashes = input.hashes
 local read_tokens = input.tokens
@@ -89,7 +90,7 @@ local function check_tier(n, what, tier)
 end
 
 
--- { lora_name, cache_salt, n, early_exit }
+-- { lora_name, lora_id, cache_salt, n, early_exit }
 local function check_opts(what, opts)
     if opts == nil then
         return nil, nil
@@ -99,17 +100,23 @@ local function check_opts(what, opts)
         bad(2, what, "table", opts)
     end
 
-    local lora, salt = opts.lora_name, opts.cache_salt
+    local lora, id, salt = opts.lora_name, opts.lora_id, opts.cache_salt
 
     if lora ~= nil and type(lora) ~= "string" then
         bad(2, what, "string in lora_name", lora)
+    end
+
+    if id ~= nil and (type(id) ~= "number" or not (id >= 0 and id <= 2^53)
+                      or id % 1 ~= 0)
+    then
+        bad(2, what, "whole number up to 2^53 in lora_id", id)
     end
 
     if salt ~= nil and type(salt) ~= "string" then
         bad(2, what, "string in cache_salt", salt)
     end
 
-    return lora, salt
+    return lora_of(lora, id), salt
 end
 
 
@@ -162,9 +169,10 @@ local function hash(self, what, tokens, opts, sequence)
 end
 
 
--- opts: { lora_name, cache_salt, n, early_exit }; early_exit allows an answer
--- below the exact one where a single holder is left: less to look at.
--- Returns resty.kv_router.matches.
+-- opts: { lora_name, lora_id, cache_salt, n, early_exit }.  lora_id counts where
+-- lora_name is nil: the number of a LoRA whose events have no name.  early_exit
+-- allows an answer below the exact one where a single holder is left: less to
+-- look at.  Returns resty.kv_router.matches.
 function _M:find_matches(tokens, opts)
     local locals, n, ntokens = hash(self, "find_matches", tokens, opts, false)
     if not locals then
@@ -178,8 +186,9 @@ end
 
 -- hashes: local ones, from the prompt's beginning.  tokens: the number of the
 -- prompt's tokens, or nil, when it is not known: then an engine with several
--- KV-cache groups is taken to compute the last of these blocks.
-function _M:find_matches_by_hash(hashes, n, tokens)
+-- KV-cache groups is taken to compute the last of these blocks.  opts:
+-- { early_exit }, as for find_matches().
+function _M:find_matches_by_hash(hashes, n, tokens, opts)
     local locals
 
     if tokens ~= nil and (type(tokens) ~= "number" or tokens < 0
@@ -193,7 +202,12 @@ function _M:find_matches_by_hash(hashes, n, tokens)
         return nil, n
     end
 
-    return find_locals(self, zone_of(self), locals, n, tokens, false)
+    if opts ~= nil and type(opts) ~= "table" then
+        bad(4, "find_matches_by_hash", "table", opts)
+    end
+
+    return find_locals(self, zone_of(self), locals, n, tokens,
+                       opts ~= nil and opts.early_exit)
 end
 
 

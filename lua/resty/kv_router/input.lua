@@ -11,6 +11,7 @@ local cast = ffi.cast
 local copy = ffi.copy
 local error = error
 local find = string.find
+local format = string.format
 local getinfo = debug.getinfo
 local istype = ffi.istype
 local sizeof = ffi.sizeof
@@ -134,6 +135,17 @@ local function parse_u64(s)
     -- two halves, each exact as a number
     return cast(u64, tonumber(sub(s, 1, -11)) or 0) * 10000000000ULL
            + cast(u64, tonumber(sub(s, -10)))
+end
+
+
+-- The name that a LoRA's blocks are hashed with: lora_name, or else the decimal
+-- digits of lora_id, a whole number from 0 to 2^53; nil without both.
+function _M.lora(lora_name, lora_id)
+    if lora_name or not lora_id then
+        return lora_name
+    end
+
+    return format("%.0f", lora_id)
 end
 
 
