@@ -138,6 +138,8 @@ def relay_stopped(plant, worker, rng):
     first = plant.fleet.relays[worker]
     second = first.twin() if rng.random() < 0.7 else None
     lease = "kv-lease:{%s}" % worker
+    # one that was started a moment ago may wait for the lease of a dead relay
+    wait_until("the relay has the lease", first.works, PATIENCE)
     owner = plant.asked("get", lease)
     if second:
         second.start()

@@ -65,6 +65,11 @@ class Relay:
         """The exit code; None while it runs."""
         return self.process.status()
 
+    def works(self):
+        """Whether it has the lease, by what it has said last."""
+        said = self.process.log.read_text(errors="replace")
+        return said.rfind('msg="lease taken"') > said.rfind('msg="standby"')
+
     def waits(self):
         """How often it has begun to wait for another relay's lease."""
         return self.process.log.read_text(errors="replace").count(
