@@ -33,6 +33,7 @@ class Engine:
 
     def __init__(self, ports=None, keep=10000, topic=b"", newer=False):
         self.port, self.replay_port = ports or (server_port(), server_port())
+        self.moves = not ports          # until a relay knows them
         self.keep, self.topic = keep, topic
         self.newer = newer              # its replay has the topic, too
         self.lock = threading.RLock()
@@ -50,6 +51,7 @@ class Engine:
         self.seq = 0
         self.kept = collections.deque(maxlen=self.keep)
         self.open()
+        self.moves = False
 
     def open(self):
         """Its sockets."""
@@ -58,20 +60,21 @@ class Engine:
         self.pub.xpub_verbose = True                # of each subscription
         self.subscriptions = 0
         self.replay = self.context.socket(zmq.ROUTER)
-        for socket, port in ((self.pub, self.port),
-                             (self.replay, self.replay_port)):
+        for socket, name in ((self.pub, "port"),
+                             (self.replay, "replay_port")):
             socket.linger = 0
             socket.sndhwm = 0
-            wait_until("a port", lambda: self._bind(socket, port), PATIENCE)
+            wait_until("a port", lambda: self._bind(socket, name), PATIENCE)
         self.going = True
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
-    @staticmethod
-    def _bind(socket, port):
+    def _bind(self, socket, name):
         try:
-            socket.bind(f"tcp://127.0.0.1:{port}")
+            socket.bind(f"tcp://127.0.0.1:{getattr(self, name)}")
         except zmq.ZMQError:
+            if self.moves:              # somebody else was given it meanwhile
+                setattr(self, name, server_port())
             return False
         return True
 
