@@ -287,6 +287,38 @@ kvr_question_kwargs(kvr_writer_t *w)
 }
 
 
+/*
+ * A message's field that vLLM's chats read and its /tokenize drops, or NULL.
+ * Of messages that are not in the tape it is not known.
+ */
+
+static const char *
+kvr_question_reasoning(const kvr_tape_t *t)
+{
+    uint32_t  i, messages;
+
+    messages = kvr_tape_get(t, KVR_TAPE_ROOT, "messages");
+
+    if (t->entries[messages].flags & KVR_TAPE_CUT) {
+        return "messages";
+    }
+
+    for (i = kvr_tape_first(t, messages); i;
+         i = kvr_tape_next(t, messages, i))
+    {
+        if (kvr_tape_given(t, kvr_tape_get(t, i, "reasoning_content"))) {
+            return "reasoning_content";
+        }
+
+        if (kvr_tape_given(t, kvr_tape_get(t, i, "reasoning"))) {
+            return "reasoning";
+        }
+    }
+
+    return NULL;
+}
+
+
 static kvr_rc_t
 kvr_question_vllm(kvr_writer_t *w, const char **field)
 {
@@ -294,6 +326,12 @@ kvr_question_vllm(kvr_writer_t *w, const char **field)
     const kvr_tape_t  *t;
 
     t = w->tape;
+
+    *field = kvr_question_reasoning(t);
+
+    if (*field) {
+        return KVR_DECLINED;
+    }
 
     /* an option of the engine says whether the template sees the tools then */
 

@@ -198,6 +198,18 @@ test_vllm(void)
     asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM,
           "{\"messages\":[],\"tool_choice\":\"none\"}",
           "{\"messages\":[]}", "without tools they are not");
+    asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM,
+          "{\"messages\":[{\"role\":\"user\"},"
+          "{\"reasoning_content\":\"so\"}]}",
+          "declinedreasoning_content",
+          "nor has a message's reasoning, which /tokenize drops");
+    asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM,
+          "{\"messages\":[{\"reasoning\":\"so\"}]}", "declinedreasoning",
+          "by its newer name, too");
+    asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM,
+          "{\"messages\":[{\"reasoning_content\":null}]}",
+          "{\"messages\":[{\"reasoning_content\":null}]}",
+          "but null is none");
     asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM, "{\"messages\":\"x\"}", "declined",
           "messages are an array");
     asked(KVR_FORM_CHAT, KVR_ENGINE_VLLM, "{}", "declined",
