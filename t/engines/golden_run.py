@@ -21,7 +21,11 @@ NO_PATH = "these engines can be asked for completions and chats only"
 OTHERS = "a field of another engine's, or one whose effect is not known"
 SGLANG = f"golden, SGLang {SERVERS['sglang'].version}"
 LESS = {
+    "golden, vLLM, render": {
+        "completions: truncated to the model's length": OTHERS},
     "golden, vLLM, tokenize": {
+        "chat: reasoning": "/tokenize drops it",
+        "chat: reasoning_content": "/tokenize drops it",
         "messages: ": NO_PATH, "responses: ": NO_PATH,
         "chat: tools, tool_choice none": "an option of vLLM's decides",
         "completions: truncated to the model's length": OTHERS,
