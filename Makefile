@@ -87,7 +87,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo bench install uninstall clean help
+.PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
@@ -401,6 +401,15 @@ demo: deps-demo all
 	$(PYTHON) demo/$(if $(COMPARE),compare,demo).py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
+
+## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
+##                  Python registry, on the same chats in words (an hour)
+rivals: deps-demo all
+	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
+	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
+	        vllm-router) \
+	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
 
 ## make engines     real engines, from the Python registry, held against what
 ##                  the router tells; SMOKE=1: one model; RECORD=DIR
