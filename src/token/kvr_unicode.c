@@ -16,7 +16,7 @@
 #define KVR_UNICODE_MAX      0x110000
 #define KVR_UNICODE_PAIRS    4096       /* slots for compositions */
 #define KVR_UNICODE_FAR      0x30000    /* of a stand-in, at most */
-#define KVR_UNICODE_SHORT    32         /* marks that are sorted by insertion */
+#define KVR_UNICODE_SHORT    32         /* marks that insertion sorts */
 
 #define KVR_UNICODE_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
