@@ -199,8 +199,8 @@ function _T:variables_of(vars)
 end
 
 
-local function rendered(self, vars, text)
-    local all, final = self:variables_of(vars)
+-- Runs the template with variables by name.
+local function run(self, all, text)
     local given = {}
 
     for i = 1, #self.names do
@@ -219,6 +219,13 @@ local function rendered(self, vars, text)
     end
 
     self.run(given, text)
+end
+
+
+local function rendered(self, vars, text)
+    local all, final = self:variables_of(vars)
+
+    run(self, all, text)
 
     if final ~= nil then
         apply.cut(text, final)
@@ -226,10 +233,7 @@ local function rendered(self, vars, text)
 end
 
 
--- Renders into a kvr_text_t, whatever was in it; size: the bytes of the body
--- that the variables came from, 16 MB if it is not given.  true, or nil, a
--- sentence and the kind of failure.
-function _T:render(vars, text, size)
+local function bounded(render, self, vars, text, size)
     local bound = 4 * (size or BODY_MAX) + 1048576
 
     reset(text, bound)
@@ -238,13 +242,28 @@ function _T:render(vars, text, size)
     attributes.private_names = not self.recent
     globals.now, globals.zone = self.now, self.zone
 
-    local good, err = pcall(rendered, self, vars, text)
+    local good, err = pcall(render, self, vars, text)
 
     if good then
         return true
     end
 
     return nil, caught(err)
+end
+
+
+-- Renders into a kvr_text_t, whatever was in it; size: the bytes of the body
+-- that the variables came from, 16 MB if it is not given.  true, or nil, a
+-- sentence and the kind of failure.
+function _T:render(vars, text, size)
+    return bounded(rendered, self, vars, text, size)
+end
+
+
+-- The same without what is done around templates: vars has all variables by
+-- name.
+function _T:render_with(vars, text, size)
+    return bounded(run, self, vars, text, size)
 end
 
 
