@@ -43,8 +43,8 @@ size_t kvr_string_rstrip(const char *s, size_t len);
 size_t kvr_string_space_at(const char *s, size_t len, size_t from);
 
 /*
- * The offset of the first character at or behind an offset that ends a line for
- * str.splitlines(); len: none.
+ * The offset of the first character at or behind an offset that ends a line
+ * for str.splitlines(); len: none.
  */
 size_t kvr_string_line_end(const char *s, size_t len, size_t from);
 
