@@ -61,7 +61,7 @@ class Engine:
         self.got = None
         publish(ServerArgs(
             model_path=model, device="cpu", context_length=8192,
-            tool_call_parser=options.get("tool_parser"),
+            tool_call_parser=options.get("tool_call_parser"),
             reasoning_parser=options.get("reasoning_parser"),
             default_chat_template_kwargs=options.get(
                 "default_chat_template_kwargs")), role="tokenizer")
@@ -79,6 +79,28 @@ class Engine:
         self.anthropic = AnthropicServing(self.serving)
         self.answering = Responses(self.manager, templates)
         self.completing = OpenAIServingCompletion(self.manager, templates)
+        self.facts = {"format": templates.jinja_template_content_format,
+                      "probed": self._probed(templates)}
+
+    def _probed(self, templates):
+        """What dialect/options.lua asks for."""
+        config, chat = templates.reasoning_config, self.serving
+        toggle = chat._get_reasoning_toggle_param()
+        always = config is not None and config.special_case is not None
+        probed = {
+            "merge_inline_system": not chat.supports_inline_system,
+            "encode_adds_special": chat._tokenizer_auto_adds_specials,
+            "thinking_native": chat.supports_native_reasoning_history(),
+            "effort_kwarg": config and config.effort_kwarg or ""}
+        if not always and chat._reasoning_default_mode() not in (
+                "always", "mistral"):
+            probed["thinking_toggle"] = toggle if toggle and (
+                config is None or config.default_enabled is not None) else ""
+        if chat._reasoning_detector is not None:
+            text = chat.wrap_reasoning_history("\0")
+            probed["thinking_start"], _, end = text.partition("\0")
+            probed["thinking_end"] = end
+        return probed
 
     def _watch(self, tokenizer):
         """Lets what the template gets be kept in `got`: the last call's, that
@@ -156,7 +178,7 @@ def main(model):
         if key != of_engine:
             engine, of_engine = Engine(model, *key), key
         engine.got = None
-        print(json.dumps({"id": request["id"]} | engine.answer(
+        print(json.dumps({"id": request["id"]} | engine.facts | engine.answer(
             request["form"], request["body"]), ensure_ascii=False),
             flush=True)
 

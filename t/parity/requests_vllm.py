@@ -4,9 +4,10 @@ requests on the standard input, one JSON line each, and answers on the standard
 output.
 
 MODEL is a folder with a tokenizer and a configuration.  A request has `form`,
-`body` (a text), `template` and `options`, those of dialect/options.lua.  An
+`body` (a text), `template` and `options`, the flags of dialect/options.lua.  An
 answer has `error`, or `vars`, what the tokenizer's apply_chat_template() got,
-and `ids`, what the engine would read.  No engine is started, and no function
+and `ids`, what the engine would read; besides what the engine has found out
+about the template.  No engine is started, and no function
 of vLLM is changed: the tokenizer is watched.
 
 Runs in vLLM's environment.
@@ -31,7 +32,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
-from vllm.renderers import renderer_from_config
+from vllm.renderers import hf, renderer_from_config
 from vllm.renderers.online_renderer import OnlineRenderer
 
 ABOUT_CALL = ("chat_template", "tokenize", "return_dict")
@@ -53,10 +54,10 @@ class Engine:
             chat_template=template,
             chat_template_content_format=options.get(
                 "chat_template_content_format", "auto"),
-            enable_auto_tools=options.get("enable_auto_tools", True),
+            enable_auto_tools=options.get("enable_auto_tool_choice", False),
             exclude_tools_when_tool_choice_none=options.get(
                 "exclude_tools_when_tool_choice_none", False),
-            tool_parser=options.get("tool_parser"),
+            tool_parser=options.get("tool_call_parser"),
             default_chat_template_kwargs=options.get(
                 "default_chat_template_kwargs"))
         self.anthropic = object.__new__(AnthropicServingMessages)
@@ -65,9 +66,16 @@ class Engine:
         self.anthropic.renderer = renderer
         merge = AnthropicServingMessages._should_merge_inline_system
         self.anthropic._merge_inline_system = merge(self.online)
-        effort = options.get("disabled_thinking_effort", "auto")
+        effort = options.get("anthropic_disabled_thinking_effort", "auto")
         self.anthropic._disabled_thinking_effort = \
             None if effort == "auto" else effort
+        self.facts = {
+            "format": hf._detect_content_format(template, default="string"),
+            "developer": hf._detect_developer_role_support(template),
+            "probed": {
+                "merge_inline_system": self.anthropic._merge_inline_system,
+                "disabled_thinking_effort": asyncio.run(
+                    self.anthropic._get_disabled_thinking_effort())}}
 
     def _watch(self, tokenizer):
         """Lets what the template gets be kept in `got`."""
@@ -146,7 +154,7 @@ def main(model):
             engines[key] = Engine(config, request["template"], options)
         engine = engines[key]
         engine.got = None
-        print(json.dumps({"id": request["id"]} | asyncio.run(
+        print(json.dumps({"id": request["id"]} | engine.facts | asyncio.run(
             engine.answer(request["form"], request["body"])),
             ensure_ascii=False), flush=True)
 
