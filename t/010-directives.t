@@ -364,7 +364,7 @@ host not found in worker "no-such-host.invalid:80"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a http://127.0.0.1:8000;
 --- error_log
-invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can be in it
+invalid address "http://127.0.0.1:8000" of worker "a": an address has no scheme, as all workers of a zone have the scheme of "proxy_pass": write "host:port" alone
 
 
 
@@ -373,7 +373,7 @@ invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000/v1;
 --- error_log
-invalid address "127.0.0.1:8000/v1" of worker "a": no scheme and no path can be in it
+invalid address "127.0.0.1:8000/v1" of worker "a": an address has no path: write "host:port" alone
 
 
 

@@ -467,7 +467,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         if (!kvr_worker_id_valid(id->str, id->len)) {
             ngx_http_kv_router_member_warn(m, (u_char *) id->str, id->len,
                                            "refused",
-                                           "not a worker's id");
+                                           "not a worker's id", NULL);
             continue;
         }
 
