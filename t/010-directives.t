@@ -500,7 +500,7 @@ unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
     kv_router_zone  zone=main:8m;
     kv_router_redis  main 127.0.0.1:6379;
 --- error_log
-invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, unix:/path), channel, replay, ssl_verify
+invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, redis-sentinel://host:port/MASTER, unix:/path), channel, replay, ssl_verify
 
 
 

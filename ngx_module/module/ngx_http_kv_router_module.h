@@ -46,6 +46,8 @@ typedef struct {
     in_port_t                       port;
     ngx_str_t                       user;
     ngx_str_t                       password;
+    ngx_str_t                       master;    /* the Sentinel's name of it;
+                                                  "": no Sentinel */
     ngx_int_t                       db;        /* 0: no SELECT is sent */
     ngx_uint_t                      down;      /* of this process: a failure
                                                   was logged */

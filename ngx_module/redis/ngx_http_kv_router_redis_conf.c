@@ -108,7 +108,9 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         rv = ngx_http_kv_router_param(cf, &value[i], &masked,
                                       ngx_http_kv_router_redis_params,
                                       "URLs (redis://host:port, "
-                                      "rediss://host:port, unix:/path)",
+                                      "rediss://host:port, "
+                                      "redis-sentinel://host:port/MASTER, "
+                                      "unix:/path)",
                                       rcf, NULL);
         if (rv != NGX_CONF_OK) {
             return rv;

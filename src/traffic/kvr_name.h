@@ -33,8 +33,8 @@ typedef struct {
     uint32_t    naddrs;                     /* of the name; 0: none */
     uint32_t    error;                      /* of the last lookup, a number of
                                                the caller's; 0: none */
-    char        address[KVR_NAME_ADDRESS];  /* with the port, for requests; "": no
-                                               requests go there */
+    char        address[KVR_NAME_ADDRESS];  /* with the port, for requests;
+                                               "": no requests go there */
 } kvr_name_found_t;
 
 

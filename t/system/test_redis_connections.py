@@ -449,8 +449,9 @@ class Loading(Fake):
     class _Handler(socketserver.BaseRequestHandler):
         def handle(self):
             while self.request.recv(4096):
-                self.request.sendall(
-                    b"-LOADING Redis is loading the dataset in memory\r\n")
+                self.request.sendall(   # to INFO and PING
+                    b"-LOADING Redis is loading the dataset in memory\r\n"
+                    * 2)
 
 
 class Endless(Fake):
@@ -470,8 +471,8 @@ class Endless(Fake):
                     self.server.scans += 1
                     self.request.sendall(b"*2\r\n" + self.server.cursor
                                          + b"*0\r\n")
-                else:
-                    self.request.sendall(b"+PONG\r\n")
+                else:                   # INFO and PING come together
+                    self.request.sendall(b"+PONG\r\n" * 2)
 
 
 def main():
