@@ -672,6 +672,30 @@ worker "w1" has nothing in its cache
             ngx.say(e.prompt_blocks, " blocks, best ", e.best_overlap_blocks,
                     ", cut ", tostring(e.cut))
             ngx.say("counted: ", client.stats().index.lookups_cut)
+
+            e = decode(ask("POST", "/v1/completions", '{"prompt":' .. tokens
+                           .. "}", "x-kv-explain: 1\r\n")
+                       .headers["x-kv-explain"])
+            ngx.say("x-kv-explain: cut ", tostring(e.cut))
+
+            local function query(call, body)
+                local a = decode(ask("POST", "/kv/" .. call, body).body)
+
+                ngx.say(call, ": ", a.scores[1].device, ", cut ",
+                        tostring(a.cut))
+            end
+
+            query("query", '{"tokens":' .. tokens .. "}")
+            query("query_by_hash", '{"block_hashes":['
+                  .. table.concat(hashes, ",") .. "]}")
+
+            local index = require("resty.kv_router.index").new("main")
+
+            ngx.say("find_matches: cut ",
+                    tostring(index:find_matches(decode(tokens)).cut))
+            ngx.say("a short prompt: cut ",
+                    tostring(index:find_matches(decode(client.tokens(1, 40)))
+                             .cut))
 --- response_body
 1200
 1200
@@ -682,3 +706,8 @@ worker "w1" has nothing in its cache
 1200
 4200 blocks, best 4096, cut true
 counted: 1
+x-kv-explain: cut true
+query: 4096, cut true
+query_by_hash: 4096, cut true
+find_matches: cut true
+a short prompt: cut false

@@ -79,8 +79,6 @@ typedef struct {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
-    uint32_t                        lookup_cut;    /* 1: holders may have more
-                                                      than was found */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */
