@@ -65,6 +65,7 @@ typedef struct {
     ngx_str_t                       adapter;       /* named by the model */
     uint64_t                        seed;          /* of the hashes */
     kvr_prompt_cut_t                cut;           /* for tokens from Lua */
+    ngx_uint_t                      reports;       /* see kvr_prompt_t */
     uint32_t                        sequences;     /* for the load: of all
                                                       prompts */
     size_t                          others;        /* for the load: tokens of

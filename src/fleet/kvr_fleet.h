@@ -70,6 +70,11 @@ typedef enum {
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
                                             indexed: overlaps are upper
                                             bounds, see KVR_BOUND */
+#define KVR_WORKER_REPORTS   0x0400u     /* a request asked the engine to
+                                            announce cached blocks again, see
+                                            kvr_router_reports(): overlaps are
+                                            upper bounds until the engine has
+                                            cleared its blocks */
 
 
 /* True of a worker that a person deleted, and that is not just gone from

@@ -440,6 +440,15 @@ kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
 
+/*
+ * A request with "kv_cache_report_mode": "full" goes to this worker: what its
+ * engine holds may come to be told twice, so that the worker's overlaps are
+ * upper bounds until the index has none of its blocks.  Takes the shard's lock
+ * if the worker is not marked yet.  KVR_BUSY: the lock was not to be had;
+ * KVR_DECLINED: the worker is gone.
+ */
+kvr_rc_t kvr_router_reports(kvr_router_t *k, uint32_t worker);
+
 
 /* ---- writing, for API and Lua ------------------------------------------- */
 

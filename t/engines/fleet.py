@@ -232,7 +232,8 @@ class Fleet(stage.Stage):
             f"    {name}_temp_path {name};\n" for name in TEMP_PATHS)
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
         put(r'policy = "kv_cost",',
-            'policy = "kv_cost", explain = true, pin = true,')
+            'policy = "kv_cost", explain = true, pin = true, '
+            'tokenizer_timeout = 10,')
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here

@@ -713,8 +713,7 @@ end
 
 
 -- tokens: the prompt's length; 0: not known.  frequencies: a uint32_t array, or
--- nil when the zone has none.  Returns how many matches and how many
--- frequencies there are.
+-- nil when the zone has none.  Returns the numbers of matches and frequencies.
 function _M.find(zone, locals, n, tokens, early_exit, out, cap, frequencies)
     local found = C.ngx_http_kv_router_ffi_find(zone, locals, n, tokens,
                                                 early_exit and 1 or 0, out,
