@@ -72,9 +72,10 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     ctx->chosen = &ctx->candidates[i];
 
     if (ctx->reports
-        && kvr_router_reports(&ctx->zone->router,
-                              kvr_router_holder_worker(&ctx->zone->router,
-                                                       ctx->chosen->holder))
+        && kvr_router_mark(&ctx->zone->router,
+                           kvr_router_holder_worker(&ctx->zone->router,
+                                                    ctx->chosen->holder),
+                           KVR_WORKER_REPORTS, 0)
            == KVR_BUSY)
     {
         ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,

@@ -441,13 +441,13 @@ kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
 
 /*
- * A request with "kv_cache_report_mode": "full" goes to this worker: what its
- * engine holds may come to be told twice, so that the worker's overlaps are
- * upper bounds until the index has none of its blocks.  Takes the shard's lock
- * if the worker is not marked yet.  KVR_BUSY: the lock was not to be had;
- * KVR_DECLINED: the worker is gone.
+ * Sets and clears flags of the worker, KVR_WORKER_REPORTS or
+ * KVR_WORKER_PARTIAL; overlaps of a worker that has one of these are upper
+ * bounds.  Takes the shard's lock if a flag changes.  KVR_BUSY: the lock was
+ * not to be had; KVR_DECLINED: the worker is gone.
  */
-kvr_rc_t kvr_router_reports(kvr_router_t *k, uint32_t worker);
+kvr_rc_t kvr_router_mark(kvr_router_t *k, uint32_t worker, uint32_t set,
+    uint32_t clear);
 
 
 /* ---- writing, for API and Lua ------------------------------------------- */
