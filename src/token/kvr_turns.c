@@ -53,7 +53,7 @@ typedef struct {
 } kvr_turns_cursor_t;
 
 
-/* What a find has to do with: the text, and where its answer goes. */
+/* The text of a find, and where its answer goes. */
 typedef struct {
     kvr_turns_t              *t;
     const kvr_turns_terms_t  *terms;

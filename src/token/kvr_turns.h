@@ -62,7 +62,7 @@
                                        ends the system prompt */
 
 
-/* What ids and hashes follow from, beside the text. */
+/* All that ids and hashes follow from, beside the text. */
 typedef struct {
     uint64_t        tokenizer;      /* digest of its file */
     uint32_t        flags;          /* of the encoder, such as a BOS */
