@@ -141,7 +141,7 @@ typedef struct {
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  32
-#define NGX_HTTP_KV_ROUTER_RUNGS    4
+#define NGX_HTTP_KV_ROUTER_RUNGS    5
 
 /* a worker that is asked for its load, by whichever process comes first */
 
@@ -170,6 +170,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    echoes_dropped;
                                                    /* not kept: no room */
     ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
+    ngx_atomic_t                    shadows;       /* prompts of which the
+                                                      echo alone was kept */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;

@@ -161,6 +161,9 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[] = {
     counter(echoes_long, "long", "echoes_long_total",
             "Answers that were not looked at, as their prompts were too "
             "long."),
+    counter(shadows, "shadows", "echoes_shadow_total",
+            "Prompts whose token ids, by the zone's model, were only looked "
+            "for in the events."),
     ngx_http_kv_router_fields_end
 };
 

@@ -44,14 +44,17 @@ static const char  *ngx_http_kv_router_why_names[] = {
     [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
     [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
     [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
-    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model"
+    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model",
+    [NGX_HTTP_KV_ROUTER_RAISED] = "raised",
+    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported",
+    [NGX_HTTP_KV_ROUTER_UNPROVEN] = "unproven"
 };
 
 
 /* Indexed by NGX_HTTP_KV_ROUTER_BY_LOAD and the values after it. */
 
 static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
-    "load", "ids", "render", "remote"
+    "load", "ids", "render", "remote", "local"
 };
 
 

@@ -233,7 +233,7 @@ rings(void)
 }
 
 
-/* The names of routes are those of their forms, and with ids say so. */
+/* The names of routes are those of their forms, and say whose the ids are. */
 
 static void
 routes(void)
@@ -243,24 +243,27 @@ routes(void)
     uint32_t     form, ids, route;
     const char  *name;
 
+    static const char *const  ends[] = { "", "_ids", "_local" };
+
     good = true;
 
     for (form = 0; form < KVR_FORM_NO_PROMPT; form++) {
-        for (ids = 0; ids < 2; ids++) {
+        for (ids = 0; ids < KVR_IDS_SOURCES; ids++) {
             route = kvr_route(form, ids);
             good = good && route < KVR_ROUTES;
 
             name = kvr_route_name(route);
             len = strlen(kvr_form_name(form));
             good = good && strncmp(name, kvr_form_name(form), len) == 0
-                   && strcmp(name + len, ids ? "_ids" : "") == 0;
+                   && strcmp(name + len, ends[ids]) == 0;
         }
     }
 
-    ok(good, "each form has two routes of its name");
-    ok(kvr_route(KVR_FORM_NO_PROMPT, true) == kvr_route(KVR_FORM_UNKNOWN, true)
-       && kvr_route(KVR_FORM_NO_LOAD, false) == kvr_route(KVR_FORM_UNKNOWN,
-                                                          false),
+    ok(good, "each form has three routes of its name");
+    ok(kvr_route(KVR_FORM_NO_PROMPT, KVR_IDS_OF_BODY)
+       == kvr_route(KVR_FORM_UNKNOWN, KVR_IDS_OF_BODY)
+       && kvr_route(KVR_FORM_NO_LOAD, KVR_IDS_OF_MODEL)
+          == kvr_route(KVR_FORM_UNKNOWN, KVR_IDS_OF_MODEL),
        "forms without a prompt are of the unknown route");
 }
 
