@@ -104,7 +104,7 @@ ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
         ctx->rung_why = why;
 
         if (rung == NGX_HTTP_KV_ROUTER_BY_LOCAL) {
-            ctx->route = kvr_route(ctx->form, KVR_IDS_OF_MODEL);
+            ctx->route = kvr_route(ctx->form, KVR_FROM_MODEL);
         }
     }
 }

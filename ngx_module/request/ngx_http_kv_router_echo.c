@@ -108,7 +108,7 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     }
 
     if (ctx->shadow) {
-        e.route = kvr_route(ctx->form, KVR_IDS_OF_MODEL);
+        e.route = kvr_route(ctx->form, KVR_FROM_MODEL);
         e.blocks = ctx->shadow_blocks;
         e.depth = kvr_router_depth(&zone->router, worker, ctx->shadow,
                                    e.blocks);

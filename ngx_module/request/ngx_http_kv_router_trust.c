@@ -51,7 +51,7 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone)
         return NGX_HTTP_KV_ROUTER_TRUST_NONE;
     }
 
-    route = kvr_route(ctx->form, KVR_IDS_OF_MODEL);
+    route = kvr_route(ctx->form, KVR_FROM_MODEL);
     proven = 0;
     mismatch = 0;
     exact = 0;

@@ -19,14 +19,14 @@ static const char *const  kvr_route_names[] = {
 };
 
 _Static_assert(sizeof(kvr_route_names) / sizeof(kvr_route_names[0])
-               == KVR_ROUTES, "a name for each route");
+               == KVR_ROUTES, "three routes for each form");
 
 
 uint32_t
-kvr_route(kvr_form_t form, kvr_ids_t ids)
+kvr_route(kvr_form_t form, kvr_from_t from)
 {
-    return (form < KVR_FORM_NO_PROMPT ? form : KVR_FORM_UNKNOWN)
-           * KVR_IDS_SOURCES + ids;
+    return (form < KVR_FORM_NO_PROMPT ? form : KVR_FORM_UNKNOWN) * KVR_FROM
+           + from;
 }
 
 

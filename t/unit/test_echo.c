@@ -233,37 +233,37 @@ rings(void)
 }
 
 
-/* The names of routes are those of their forms, and say whose the ids are. */
+/* The names of routes are those of their forms, and with ids say so. */
 
 static void
 routes(void)
 {
+    static const char *const  ends[KVR_FROM] = { "", "_ids", "_local" };
+
     bool         good;
     size_t       len;
-    uint32_t     form, ids, route;
+    uint32_t     form, from, route;
     const char  *name;
-
-    static const char *const  ends[] = { "", "_ids", "_local" };
 
     good = true;
 
     for (form = 0; form < KVR_FORM_NO_PROMPT; form++) {
-        for (ids = 0; ids < KVR_IDS_SOURCES; ids++) {
-            route = kvr_route(form, ids);
+        for (from = 0; from < KVR_FROM; from++) {
+            route = kvr_route(form, from);
             good = good && route < KVR_ROUTES;
 
             name = kvr_route_name(route);
             len = strlen(kvr_form_name(form));
             good = good && strncmp(name, kvr_form_name(form), len) == 0
-                   && strcmp(name + len, ends[ids]) == 0;
+                   && strcmp(name + len, ends[from]) == 0;
         }
     }
 
     ok(good, "each form has three routes of its name");
-    ok(kvr_route(KVR_FORM_NO_PROMPT, KVR_IDS_OF_BODY)
-       == kvr_route(KVR_FORM_UNKNOWN, KVR_IDS_OF_BODY)
-       && kvr_route(KVR_FORM_NO_LOAD, KVR_IDS_OF_MODEL)
-          == kvr_route(KVR_FORM_UNKNOWN, KVR_IDS_OF_MODEL),
+    ok(kvr_route(KVR_FORM_NO_PROMPT, KVR_FROM_BODY)
+       == kvr_route(KVR_FORM_UNKNOWN, KVR_FROM_BODY)
+       && kvr_route(KVR_FORM_NO_LOAD, KVR_FROM_ENGINE)
+          == kvr_route(KVR_FORM_UNKNOWN, KVR_FROM_ENGINE),
        "forms without a prompt are of the unknown route");
 }
 
