@@ -2,7 +2,7 @@
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
 -- function for each of its functions.  Beside this file only body.lua (of the
--- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
+-- request's body), engines.lua, questions.lua (to engines) and trust.lua do so.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -18,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 17               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 19               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -209,11 +209,9 @@ void ngx_http_kv_router_ffi_free(char *text);
 
 local _M = { VERSION = VERSION }
 
-
 local OK = 0
 local BUSY = -3
 local DECLINED = -5
-
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
@@ -241,6 +239,9 @@ local WHY = {
     NO_PROMPT = 19,
     NO_LOAD = 20,
     UNKNOWN_MODEL = 21,
+    RAISED = 22,
+    UNSUPPORTED = 23,
+    UNPROVEN = 24,
 }
 
 _M.WHY = WHY
