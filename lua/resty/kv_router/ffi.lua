@@ -4,12 +4,10 @@
 -- function for each of its functions.  Beside this file only body.lua (of the
 -- request's body), engines.lua, questions.lua (to engines) and trust.lua do so.
 --
--- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
--- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, lora_data,
--- reason_text, role_id, engine_id and confidence_id stand behind worker, address,
--- model, lora (nil: not known), confidence_reason (strings), role ("both",
--- "prefill", "decode"), engine ("vllm", ...) and confidence ("EXACT", ...).
+-- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
+-- fields have another name here, so that policies read Lua values: worker,
+-- address, model, lora (nil: not known), confidence_reason (strings); role,
+-- engine and confidence (names, of the fields that end in _id).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 -- LuaJIT compiles no function whose last act is a tail call of C, and
