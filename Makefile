@@ -15,6 +15,7 @@
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
+#     PART         make parity: these parts only, e.g. PART="templates"
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -55,7 +56,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lm -pthread
+KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
@@ -89,7 +90,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients FORCE
+.PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
@@ -273,7 +274,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
@@ -435,6 +436,16 @@ engines: deps-engines all
 
 clients: deps-check all
 	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
+
+
+## make parity      texts, ids and requests beside what engines' own code makes
+##                  of them; PART="templates": these parts only
+
+# The code they are held against comes from the Python registry, below
+# build/parity and build/engines.
+
+parity: deps-check all
+	$(PYTHON) -B t/parity/run.py $(PART)
 
 
 # bench/ has a Makefile of its own
