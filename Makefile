@@ -56,7 +56,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lm -pthread
+KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
@@ -274,7 +274,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
@@ -299,7 +299,8 @@ $(BUILD)/unit-asan/test_relay_replay: \
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
-threaded   := $(BUILD)/unit-tsan/test_threads
+threaded   := $(BUILD)/unit-tsan/test_threads \
+              $(BUILD)/unit-tsan/test_turns_threads
 
 $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 	$(call link,$(TSAN))
@@ -321,7 +322,7 @@ $(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags | deps-build
 ## make tsan        threads that write and look up, with ThreadSanitizer
 
 tsan: $(threaded)
-	$(threaded) 30000
+	for test in $(threaded); do $$test 30000 || exit 1; done
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more

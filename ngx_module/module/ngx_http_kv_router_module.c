@@ -89,6 +89,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_turn_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_turn_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,
@@ -415,7 +422,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
         || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK)
+        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_names_start(cycle, zone) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -487,6 +495,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
 
         ngx_http_kv_router_scraper_stop(zones[i]);
         ngx_http_kv_router_probes_stop(zones[i]);
+        ngx_http_kv_router_names_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

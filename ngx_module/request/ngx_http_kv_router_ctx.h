@@ -35,6 +35,7 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_TAPE,
     NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+    NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
     NGX_HTTP_KV_ROUTER_BUFFER_OUT,
@@ -59,12 +60,17 @@ typedef struct {
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     uint32_t                        route;         /* of kvr_route.h */
+    uint64_t                       *shadow;        /* hashes of the model's
+                                                      ids, for the echo alone;
+                                                      NULL */
+    uint32_t                        shadow_blocks;
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;
     ngx_str_t                       adapter;       /* named by the model */
     uint64_t                        seed;          /* of the hashes */
     kvr_prompt_cut_t                cut;           /* for tokens from Lua */
+    ngx_uint_t                      reports;       /* see kvr_prompt_t */
     uint32_t                        sequences;     /* for the load: of all
                                                       prompts */
     size_t                          others;        /* for the load: tokens of
@@ -79,8 +85,6 @@ typedef struct {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
-    uint32_t                        lookup_cut;    /* 1: holders may have more
-                                                      than was found */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */

@@ -8,6 +8,7 @@
 
 #include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
@@ -46,7 +47,8 @@ ngx_int_t
 ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
-    kvr_stats_t                  stats;
+    kvr_stats_t                   stats;
+    kvr_turns_stats_t             turns;
     ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
@@ -66,6 +68,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
                                       &stats);
 
+    if (ngx_http_kv_router_turns()) {
+        kvr_turns_stats(&ngx_http_kv_router_turns()->cache, &turns);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_turns_fields,
+                                          &turns);
+    }
+
     ngx_http_kv_router_leases_metric(&s);
 
     if (zone->sh) {
@@ -78,6 +86,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           ngx_http_kv_router_question_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_name_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
                                           zone->sh);
@@ -339,6 +349,17 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_label_str(s, "source",
                                      kvr_source_name(w[i].stream.source));
         ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_resolved", "gauge",
+                              "Whether the host name of the worker has an "
+                              "address; 0: nothing goes to the worker.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        if (w[i].mark) {
+            ngx_http_kv_router_labels(s, "worker_resolved", &w[i]);
+            ngx_http_kv_router_value(s, w[i].name.address[0] != '\0');
+        }
     }
 
     ngx_http_kv_router_flag_metric(s, "worker_draining",
