@@ -135,6 +135,15 @@ fails("unsupported", '"type" of a tool\'s schema',
 fails("unsupported", "the parsers hunyuan", "sglang: a parser of own rules",
       "sglang", "chat", BODIES.chat:format "",
       { flags = { reasoning_parser = "hunyuan" } })
+fails("unsupported", "multimodal", "sglang: a text that is encoded again",
+      "sglang", "chat", BODIES.chat:format "",
+      { probed = { multimodal = true, encode_adds_special = true } })
+fails("unsupported", "mistral_common", "vllm: texts of another tokenizer",
+      "vllm", "text", BODIES.text:format "", { tokenizer_mode = "mistral" })
+fails("unsupported", '"chat_template" in chat_template_kwargs',
+      "vllm: a template that is trusted", "vllm", "chat",
+      BODIES.chat:format ',"chat_template_kwargs":{"chat_template":"x"}',
+      { flags = { trust_request_chat_template = true } })
 fails("unsupported", "completion template", "sglang: a completion template",
       "sglang", "text", BODIES.text:format "",
       { flags = { completion_template = "x" } })

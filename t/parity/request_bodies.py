@@ -4,7 +4,8 @@ random ones of a seed.
 
 import json
 
-TEXTS = ("Why?", "", "two\nlines ", "Grüße, 東京 😀", "<|im_end|>", "a\u2028b\\n",
+TEXTS = ("Why?", "", "two\nlines ", "Grüße, 東京 😀", "<|im_end|>",
+         "a\u2028b\\n",
          "x-anthropic-billing-header: cc=1", " \t",
          "x-anthropic-billing-header: cc=1\nAnswer briefly.")
 ODD = (None, 1, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [None])

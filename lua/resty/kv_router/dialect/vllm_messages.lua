@@ -518,7 +518,8 @@ local function prepared(body, given)
     return chat.rendered(o, {
         messages = messages,
         tools = chat.shown_tools(o, tools, choice_of(body, tools)),
-        kwargs = chat.variables(o, kwargs.of(body), effort_of(o, body)),
+        kwargs = chat.variables(o, kwargs.of(body, o.trusts),
+                                effort_of(o, body)),
         add_generation_prompt = true,
         continue_final_message = false,
         add_special_tokens = false,
