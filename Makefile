@@ -15,6 +15,7 @@
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
+#     PART         make parity: these parts only, e.g. PART="templates"
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -30,6 +31,7 @@ MODULES_DIR = /usr/lib/nginx/modules
 LOAD_DIR    = /usr/share/nginx/modules-available
 LUA_DIR     = /usr/share/lua/5.1
 BIN_DIR     = /usr/bin
+LIB_DIR     = /usr/lib/nginx-kv-router
 UNIT_DIR    = /lib/systemd/system
 DOC_DIR     = /usr/share/doc/nginx-kv-router
 
@@ -87,8 +89,8 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients FORCE
+.PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
+.PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
@@ -153,7 +155,7 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
 
 ## make lib         build/libkvr.so and build/libkvr.a: src/ without nginx
 
-lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a
+lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a $(BUILD)/libkvr_simulate.so
 
 $(BUILD)/flags $(BUILD)/flags-asan $(BUILD)/flags-tsan: $(BUILD)/flags%: FORCE
 	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE) $(TSAN))')
@@ -179,6 +181,14 @@ $(BUILD)/obj-tsan/%.o: %.c $(BUILD)/flags-tsan | deps-build
 $(BUILD)/libkvr.so: $(objs) $(BUILD)/sources
 	@echo "  LD      $@"
 	$(Q)$(CC) -shared -Wl,-z,defs -o $@ $(objs) $(KVR_LIBS)
+
+# what kv-simulate has of src/
+
+simulated  := $(sort $(wildcard simulate/*.c))
+
+$(BUILD)/libkvr_simulate.so: $(simulated:%.c=$(BUILD)/obj/%.o) $(BUILD)/libkvr.a
+	@echo "  LD      $@"
+	$(Q)$(CC) -shared -Wl,-z,defs -o $@ $^ $(KVR_LIBS)
 
 $(BUILD)/libkvr.a: $(objs) $(BUILD)/sources
 	@echo "  AR      $@"
@@ -402,6 +412,15 @@ demo: deps-demo all
 	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
 
+## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
+##                  Python registry, on the same chats in words (an hour)
+rivals: deps-demo all
+	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
+	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
+	        vllm-router) \
+	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
+
 ## make engines     real engines, from the Python registry, held against what
 ##                  the router tells; SMOKE=1: one model; RECORD=DIR
 
@@ -419,6 +438,16 @@ clients: deps-check all
 	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
 
 
+## make parity      texts, ids and requests beside what engines' own code makes
+##                  of them; PART="templates": these parts only
+
+# The code they are held against comes from the Python registry, below
+# build/parity and build/engines.
+
+parity: deps-check all
+	$(PYTHON) -B t/parity/run.py $(PART)
+
+
 # bench/ has a Makefile of its own
 
 ifneq ($(wildcard bench/Makefile),)
@@ -432,7 +461,7 @@ endif
 
 
 ## make install     as root: the module, its load file, the relay, Lua,
-##                  kv-router-check, samples
+##                  kv-router-check, kv-simulate, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -457,6 +486,12 @@ install: all
 	sed "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" util/kv-router-check \
 	    > "$(DESTDIR)$(BIN_DIR)/kv-router-check"
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-router-check"
+	install -D -m 644 $(BUILD)/libkvr_simulate.so \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so"
+	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
+	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr_simulate.so'|" \
+	    util/kv-simulate > "$(DESTDIR)$(BIN_DIR)/kv-simulate"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-simulate"
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
@@ -484,6 +519,8 @@ uninstall:
 	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-simulate" \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \

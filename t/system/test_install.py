@@ -27,6 +27,8 @@ EXPECTED = (
     "usr/share/doc/nginx-kv-router/examples/policy/tiers.lua",
     "usr/bin/kv-relay",
     "usr/bin/kv-router-check",
+    "usr/bin/kv-simulate",
+    "usr/lib/nginx-kv-router/libkvr_simulate.so",
 )
 
 at = None                                   # the DESTDIR, set by main()
