@@ -18,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 17               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -78,6 +78,7 @@ typedef struct {
     uint32_t    n;
     uint32_t    best;
     uint32_t    why;
+    uint32_t    cut;
     uint32_t    nfrequencies;
     uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
@@ -100,6 +101,7 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    cut;
     uint32_t    worker_len;
     char        worker_data[64];
 } ngx_http_kv_router_found_t;
@@ -711,8 +713,7 @@ end
 
 
 -- tokens: the prompt's length; 0: not known.  frequencies: a uint32_t array, or
--- nil when the zone has none.  Returns how many matches and how many
--- frequencies there are.
+-- nil when the zone has none.  Returns the numbers of matches and frequencies.
 function _M.find(zone, locals, n, tokens, early_exit, out, cap, frequencies)
     local found = C.ngx_http_kv_router_ffi_find(zone, locals, n, tokens,
                                                 early_exit and 1 or 0, out,
