@@ -168,6 +168,21 @@ made = prepare("vllm", "chat",
 is(made.template, "tool_use", "vllm: the template for tools")
 
 
+-- ---- regular expressions ----------------------------------------------------
+
+local plain = require "resty.kv_router.dialect.pattern".plain
+
+for _, good in ipairs { "^[a-zA-Z0-9_-]+$", "^\\d{4}-\\d{2}$", "(?:a|b)*?", "",
+                        "[^/]", "a{2}", "\\.", "x{2,}" } do
+    ok(plain(good), "a regular expression: " .. good)
+end
+
+for _, bad in ipairs { "[", "(", ")", "*a", "a**", "[z-a]", "a{3,2}", "\\",
+                       "(?P<n>a)", "[\\w-.]", "\\1", "^*", "a{", "[]" } do
+    ok(not plain(bad), "none, or not known: " .. bad)
+end
+
+
 -- ---- the README -------------------------------------------------------------
 
 -- The README's table is that of the fields.
