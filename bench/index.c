@@ -15,6 +15,7 @@
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
  *     index prefix        the prefix cache
+ *     index turns         the turn cache
  *
  * One line of JSON a figure, on stdout:
  *
@@ -248,6 +249,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "prefix") == 0) {
             rows_prefix();
 
+        } else if (strcmp(row, "turns") == 0) {
+            rows_turns();
+
         } else {
             goto usage;
         }
@@ -258,8 +262,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [positional] [beside] [groups] [body] [ingest] [pauses]"
-                    " [capacity=FILE] [snapshot] [prefix]\n");
+                    " [worst] [positional] [beside] [groups] [body] [ingest]"
+                    " [pauses] [capacity=FILE] [snapshot] [prefix] [turns]\n");
 
     return 2;
 }

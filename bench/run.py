@@ -6,10 +6,10 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
-ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, render;
-rivals, pauses, capacity and what of snapshot goes through no nginx run once.
-Positional has no peer, and from groups on no Rust peer has the rows; those of
-rivals are beside whole routers, those of
+ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, turns,
+render; rivals, pauses, capacity and what of snapshot goes through no nginx run
+once.  Positional has no peer, and from groups on no Rust peer has the rows;
+those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
 peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!"
@@ -37,9 +37,10 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
         'groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-        'capacity', 'snapshot', 'prefix', 'render']
+        'capacity', 'snapshot', 'prefix', 'turns', 'render']
 ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'cold', 'rivals',
-         'pauses', 'capacity', 'snapshot', 'prefix', 'render')  # no peer's rows
+         'pauses', 'capacity', 'snapshot', 'prefix', 'turns',
+         'render')                                      # no peer has the rows
 SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, or
            'snapshot')                                  # of LuaJIT
 OURS = 'ours'

@@ -2,14 +2,12 @@
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
 -- function for each of its functions.  Beside this file only body.lua (of the
--- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
+-- request's body), engines.lua, questions.lua (to engines) and trust.lua do so.
 --
--- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
--- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, lora_data,
--- reason_text, role_id, engine_id and confidence_id stand behind worker, address,
--- model, lora (nil: not known), confidence_reason (strings), role ("both",
--- "prefill", "decode"), engine ("vllm", ...) and confidence ("EXACT", ...).
+-- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
+-- fields have another name here, so that policies read Lua values: worker,
+-- address, model, lora (nil: not known), confidence_reason (strings); role,
+-- engine and confidence (names, of the fields that end in _id).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 -- LuaJIT compiles no function whose last act is a tail call of C, and
@@ -18,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 17               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 19               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -209,11 +207,9 @@ void ngx_http_kv_router_ffi_free(char *text);
 
 local _M = { VERSION = VERSION }
 
-
 local OK = 0
 local BUSY = -3
 local DECLINED = -5
-
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
@@ -241,6 +237,9 @@ local WHY = {
     NO_PROMPT = 19,
     NO_LOAD = 20,
     UNKNOWN_MODEL = 21,
+    RAISED = 22,
+    UNSUPPORTED = 23,
+    UNPROVEN = 24,
 }
 
 _M.WHY = WHY
