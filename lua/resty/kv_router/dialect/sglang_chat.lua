@@ -625,9 +625,10 @@ local function prepared(body, given)
         schema.check(get(tools[i].v["function"], "parameters"))
     end
 
-    return _M.rendered(
-        o, body.v.messages, _M.shown_tools(tools, choice),
-        _M.variables(o, _M.thinking(kwargs.of(body), effort), effort))
+    local variables = _M.thinking(kwargs.of(body, o.trusts), effort)
+
+    return _M.rendered(o, body.v.messages, _M.shown_tools(tools, choice),
+                       _M.variables(o, variables, effort))
 end
 
 
