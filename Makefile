@@ -54,7 +54,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lm -pthread
+KVR_LIBS    = -lmpack -lyajl -lcrypto -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   16
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   17
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -68,6 +68,10 @@
                                                GET */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
                                                refused */
+#define NGX_HTTP_KV_ROUTER_RAISED        22 /* the engine will refuse the
+                                               request: no ids */
+#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* what the engine makes of the
+                                               request is not known here */
 
 /*
  * Where the token ids of a prompt came from; also the index of the counter in
@@ -78,6 +82,7 @@
 #define NGX_HTTP_KV_ROUTER_BY_IDS        1  /* the body */
 #define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
 #define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
+#define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
 
 
 /*

@@ -24,6 +24,7 @@
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 
 
 /* of "zone=": the fixed tables of 1024 workers, and some index */
@@ -118,6 +119,7 @@ typedef struct {
     } scrape;
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_http_kv_router_model_t     *model;     /* NULL: none */
 
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
@@ -140,7 +142,18 @@ typedef struct {
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  32
-#define NGX_HTTP_KV_ROUTER_RUNGS    4
+#define NGX_HTTP_KV_ROUTER_RUNGS    5
+
+/* what became of a text on the rung "local" */
+
+#define NGX_HTTP_KV_ROUTER_LOCAL_DONE         0
+#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* the engine will refuse it */
+#define NGX_HTTP_KV_ROUTER_LOCAL_UNSUPPORTED  2  /* of template or request */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUSY         3  /* too many at a time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUDGET       4  /* not in time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_TOO_LONG     5
+#define NGX_HTTP_KV_ROUTER_LOCAL_FAILED       6  /* the tokenizer */
+#define NGX_HTTP_KV_ROUTER_LOCALS             7
 
 /* a worker that is asked for its load, by whichever process comes first */
 
@@ -158,6 +171,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    questions_failed;
     ngx_atomic_t                    questions_kept;    /* answered before */
     ngx_atomic_t                    questions_joined;  /* asked just then */
+    ngx_atomic_t                    locals[NGX_HTTP_KV_ROUTER_LOCALS];
+    ngx_atomic_t                    local_slices;
+    ngx_atomic_t                    models_loaded;
+    ngx_atomic_t                    models_kept;   /* through a reload */
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
@@ -271,6 +288,37 @@ char *ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+
+/* The zone that the first argument of a directive names; NULL: logged. */
+ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
+    ngx_command_t *cmd);
+
+
+/*
+ * models: their directive, and the time while a configuration is read, in
+ * which Lua asks for the models of that configuration
+ */
+
+#define NGX_HTTP_KV_ROUTER_MODELS_MAX  256     /* that a reload takes over */
+
+char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
+void ngx_http_kv_router_models_end(void);
+
+/* Was the zone's model taken over from another configuration or zone? */
+ngx_uint_t ngx_http_kv_router_model_kept(ngx_http_kv_router_zone_t *zone);
+
+/* JSON of a zone's model, the value of "model"; a line of the page */
+
+void ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+const char *ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
+    const char **why);
+
+/* NGX_HTTP_KV_ROUTER_LOCAL_DONE … in a word */
+const char *ngx_http_kv_router_local_name(ngx_uint_t how);
 
 
 /* prefix caches: their directive, and a process's start and end */

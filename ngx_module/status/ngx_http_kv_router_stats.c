@@ -42,14 +42,16 @@ static const char  *ngx_http_kv_router_why_names[] = {
     [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
     [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
     [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
-    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model"
+    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model",
+    [NGX_HTTP_KV_ROUTER_RAISED] = "raised",
+    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported"
 };
 
 
 /* Indexed by NGX_HTTP_KV_ROUTER_BY_LOAD and the values after it. */
 
 static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
-    "load", "ids", "render", "remote"
+    "load", "ids", "render", "remote", "local"
 };
 
 
@@ -609,6 +611,11 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_object_json("questions",
                                        ngx_http_kv_router_question_fields,
                                        zone->sh, g);
+    }
+
+    if (zone->model) {
+        ngx_http_kv_router_gen_key(g, "model");
+        ngx_http_kv_router_model_json(zone, g);
     }
 
     if (zone->sh) {

@@ -18,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 17               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -239,6 +239,8 @@ local WHY = {
     NO_PROMPT = 19,
     NO_LOAD = 20,
     UNKNOWN_MODEL = 21,
+    RAISED = 22,
+    UNSUPPORTED = 23,
 }
 
 _M.WHY = WHY
