@@ -18,6 +18,7 @@
 
 
 #include "ngx_http_kv_router_local.h"
+#include "../request/ngx_http_kv_router_route.h"
 
 
 #define NGX_HTTP_KV_ROUTER_ENCODE_SLICE  300000             /* ns */
@@ -94,6 +95,27 @@ ngx_http_kv_router_ffi_encode_init(ngx_http_kv_router_post_pt post,
         ev->handler = ngx_http_kv_router_encode_turn;
         ev->log = ngx_cycle->log;
     }
+}
+
+
+int
+ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
+    size_t *len)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || !ctx->prompted
+        || ngx_http_kv_router_body(r, ctx, 0) != NGX_HTTP_KV_ROUTER_BY_POLICY)
+    {
+        return NGX_ERROR;
+    }
+
+    *text = ctx->body.tape.text;
+    *len = ctx->body.tape.text_len;
+
+    return NGX_OK;
 }
 
 

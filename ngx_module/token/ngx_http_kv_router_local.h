@@ -61,8 +61,6 @@ void ngx_http_kv_router_ffi_model_state(const u_char *name, size_t len,
 
 #define NGX_HTTP_KV_ROUTER_ENCODE_MAX    8  /* at a time, of a process */
 
-/* An encoding is being made, or has failed: see kvr_encoder_rc_t */
-
 /*
  * Semaphores that Lua waits on, one for each encoding, and the function by
  * which C posts them: ngx_http_lua_ffi_sema_post().  All must stay as long as
@@ -94,6 +92,13 @@ int ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids,
     size_t *n);
 
 void ngx_http_kv_router_ffi_encode_drop(int number);
+
+/*
+ * The body of a request whose prompt was looked for; good as long as the
+ * request.  NGX_ERROR: it can't be read.
+ */
+int ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
+    size_t *len);
 
 /* Counts a text: how, NGX_HTTP_KV_ROUTER_LOCAL_… of module.h. */
 void ngx_http_kv_router_ffi_local(void *zone, uint32_t how);

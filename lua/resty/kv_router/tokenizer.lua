@@ -1,8 +1,10 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The rungs below a request's own token ids: texts become token ids by asking an
--- engine, which has the tokenizer and the chat template.
+-- The rungs below a request's own token ids: texts become token ids by the
+-- zone's model, or by asking an engine, which has the tokenizer and the chat
+-- template.
 --
+--     local     resty.kv_router.model, in this process
 --     render    POST <path>/render with the body as it came
 --     remote    POST /tokenize with what the engine takes of the body
 --
@@ -63,6 +65,7 @@ local SETTINGS = {
     auto = { "render", "remote" },
     render = { "render" },
     remote = { "remote" },
+    ["local"] = {},
 }
 
 
@@ -201,11 +204,14 @@ end
 
 -- ---- asking -----------------------------------------------------------------
 
--- setting: "auto", "render" or "remote"; timeout: seconds that a text may wait,
--- nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing.
-function _M.new(setting, timeout, bytes)
+-- setting: "auto", "local", "render" or "remote"; timeout: seconds that a text
+-- may wait, nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing; model: a
+-- resty.kv_router.model, or nil.
+function _M.new(setting, timeout, bytes, model)
     return setmetatable({ rungs = SETTINGS[setting], auto = setting == "auto",
                           timeout = timeout and timeout * 1e6,
+                          explicit = setting == "local",
+                          model = model and not model.refused and model or nil,
                           cache = new_cache(bytes, MAX_ENTRIES) }, mt)
 end
 
@@ -424,10 +430,27 @@ end
 -- say it, a sentence or, third, the name of a field; nil alone: there is no
 -- text.  Yields.
 function _M:tokenize(job)
+    local passed
+
+    if self.model and self.model:believed(job, self.explicit) then
+        local entry, why = self.model:tokenize(job, self.timeout
+                                                    and self.timeout / 1e6)
+        if entry then
+            return entry, BY["local"], 0
+        end
+
+        -- the engine will say so itself
+        if why == WHY.RAISED or self.explicit then
+            return nil, why
+        end
+
+        passed = why
+    end
+
     local rung, chosen = choose(self, job)
 
     if not rung then
-        return nil, chosen
+        return nil, chosen == WHY.NO_RUNG and passed or chosen
     end
 
     local question, path, err = questions.body(job.r, job.zone, ASKS[rung],
@@ -455,7 +478,7 @@ function _M:tokenize(job)
     end
 
     return entry, BY[rung],
-           rung == "remote" and self.auto and WHY.NO_RUNG or 0
+           passed or rung == "remote" and self.auto and WHY.NO_RUNG or 0
 end
 
 
