@@ -11,10 +11,13 @@
 local ffi = require "ffi"
 
 local C = ffi.C
+local ffi_cast = ffi.cast
 local ffi_gc = ffi.gc
 local ffi_new = ffi.new
 local ffi_string = ffi.string
 local tonumber = tonumber
+
+local chars_t = ffi.typeof("const char *")
 
 
 ffi.cdef [[
@@ -43,6 +46,8 @@ size_t kvr_string_find(const char *s, size_t len, const char *part,
     size_t part_len, size_t from);
 size_t kvr_string_rfind(const char *s, size_t len, const char *part,
     size_t part_len);
+
+size_t kvr_utf8_valid(const char *text, size_t len);
 
 typedef struct {
     const char  *data;
@@ -168,6 +173,12 @@ function _M.offset(s, i)
 end
 
 
+-- Is it well-formed UTF-8?
+function _M.valid(s)
+    return tonumber((C.kvr_utf8_valid(s, #s))) == #s
+end
+
+
 -- Is there no byte over 0x7f?
 function _M.ascii(s)
     return tonumber((C.kvr_string_wide(s, #s))) == #s
@@ -180,13 +191,14 @@ function _M.plain(s)
 end
 
 
--- The lengths of the string's white space at the start, and without that at
--- its end.
-function _M.lstrip(s)
-    return tonumber((C.kvr_string_lstrip(s, #s)))
+-- The length of the white space at and behind the offset from.
+function _M.lstrip(s, from)
+    return tonumber((C.kvr_string_lstrip(ffi_cast(chars_t, s) + from,
+                                         #s - from)))
 end
 
 
+-- The length without the white space at the end.
 function _M.rstrip(s)
     return tonumber((C.kvr_string_rstrip(s, #s)))
 end
