@@ -30,6 +30,7 @@ MODULES_DIR = /usr/lib/nginx/modules
 LOAD_DIR    = /usr/share/nginx/modules-available
 LUA_DIR     = /usr/share/lua/5.1
 BIN_DIR     = /usr/bin
+LIB_DIR     = /usr/lib/nginx-kv-router
 UNIT_DIR    = /lib/systemd/system
 DOC_DIR     = /usr/share/doc/nginx-kv-router
 
@@ -432,7 +433,7 @@ endif
 
 
 ## make install     as root: the module, its load file, the relay, Lua,
-##                  kv-router-check, samples
+##                  kv-router-check, kv-model-check, kv-model-dump, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -457,6 +458,12 @@ install: all
 	sed "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" util/kv-router-check \
 	    > "$(DESTDIR)$(BIN_DIR)/kv-router-check"
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-router-check"
+	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
+	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr.so'|" \
+	    util/kv-model-check > "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	install -D -m 644 $(BUILD)/libkvr.so "$(DESTDIR)$(LIB_DIR)/libkvr.so"
+	install -m 755 util/kv-model-dump "$(DESTDIR)$(BIN_DIR)/kv-model-dump"
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
@@ -484,11 +491,15 @@ uninstall:
 	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-dump" \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr.so" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
+	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
 
 
 ## make clean       removes build/

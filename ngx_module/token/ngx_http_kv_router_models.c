@@ -9,6 +9,7 @@
 
 
 #include "ngx_http_kv_router_local.h"
+#include "../module/ngx_http_kv_router_param.h"
 
 
 typedef struct ngx_http_kv_router_loaded_s  ngx_http_kv_router_loaded_t;
@@ -30,6 +31,23 @@ static ngx_http_kv_router_model_t *ngx_http_kv_router_model_of(
     const u_char *name, size_t len);
 
 
+static const ngx_conf_enum_t  ngx_http_kv_router_model_engines[] = {
+    { ngx_string("vllm"), KVR_ENGINE_VLLM },
+    { ngx_string("sglang"), KVR_ENGINE_SGLANG },
+    { ngx_string("trtllm"), KVR_ENGINE_TRTLLM },
+    { ngx_null_string, 0 }
+};
+
+
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_model_params[] = {
+
+    { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
+      0, sizeof(uint32_t), 0, 0, ngx_http_kv_router_model_engines, 0 },
+
+    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
+};
+
+
 /* The models of this process, of all configurations, the newest first. */
 
 static ngx_http_kv_router_loaded_t  *ngx_http_kv_router_loaded;
@@ -42,8 +60,8 @@ static ngx_cycle_t  *ngx_http_kv_router_reading;
 char *
 ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    char                        *engine;
-    ngx_str_t                   *value, word;
+    uint32_t                     engine;
+    ngx_str_t                   *value;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_model_t  *model;
 
@@ -59,31 +77,13 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                "several zones";
     }
 
-    engine = NULL;
+    engine = KVR_ENGINE_UNKNOWN;
 
-    if (cf->args->nelts == 4) {
-
-        if (ngx_strncmp(value[3].data, "engine=", 7) != 0) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "unknown parameter \"%V\" of \"%V\", it must "
-                               "be \"engine=\"", &value[3], &cmd->name);
-            return NGX_CONF_ERROR;
-        }
-
-        word.data = value[3].data + 7;
-        word.len = value[3].len - 7;
-
-        if (kvr_engine_kind((char *) word.data, word.len)
-            == KVR_ENGINE_UNKNOWN)
-        {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid value \"%V\" of \"engine\" in \"%V\", "
-                               "it must be \"vllm\", \"sglang\" or "
-                               "\"trtllm\"", &word, &cmd->name);
-            return NGX_CONF_ERROR;
-        }
-
-        engine = (char *) word.data;
+    if (ngx_http_kv_router_params(cf, 3, ngx_http_kv_router_model_params,
+                                  &engine, NULL)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
     }
 
     model = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_model_t));
@@ -99,7 +99,9 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     zone->model = model;
 
-    return ngx_http_kv_router_model_load(cf, zone, engine);
+    return ngx_http_kv_router_model_load(cf, zone,
+                                         engine == KVR_ENGINE_UNKNOWN
+                                         ? NULL : kvr_engine_name(engine));
 }
 
 

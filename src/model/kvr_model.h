@@ -82,7 +82,8 @@ uint32_t kvr_model_strings(const kvr_model_t *m);
 /*
  * A file's text, terminated, and its length; NULL: there is none.  Of the
  * large members of router.json, which "router.json" is without, conversations
- * is a file by itself, "conversations"; strings and special are not kept.
+ * is a file by itself, "conversations", a line each; strings and special are
+ * not kept.
  * tokenizer.json is not kept.  The text lives as long as the model.
  */
 const char *kvr_model_text(const kvr_model_t *m, const char *name,

@@ -20,6 +20,8 @@ static kvr_rc_t kvr_model_router_file(kvr_model_t *m, const char *dir,
 static bool kvr_model_router_name(const char *name);
 static kvr_rc_t kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j,
     char *why, size_t size);
+static kvr_rc_t kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j,
+    char *why, size_t size);
 static bool kvr_model_router_large(const kvr_tape_t *tape, uint32_t key);
 static bool kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
     kvr_encoder_t *encoder, const char *member, unsigned flags);
@@ -203,31 +205,15 @@ kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why,
     size_t size)
 {
     size_t            len;
-    uint32_t          key, v;
+    uint32_t          key;
     kvr_json_text_t   text, name;
     kvr_model_file_t  file, *router;
 
-    memset(&file, 0, sizeof(file));
-
-    v = kvr_tape_get(&j->tape, KVR_TAPE_ROOT, "conversations");
-
-    if (v) {
-        text = kvr_tape_raw(&j->tape, v);
-        (void) snprintf(file.stamp.name, sizeof(file.stamp.name),
-                        "conversations");
-        file.data = malloc(text.len + 1);
-
-        if (file.data == NULL || kvr_model_keep(m, &file) == NULL) {
-            free(file.data);
-            (void) snprintf(why, size, "there is no memory for the "
-                            "conversations of \"router.json\"");
-            return KVR_INVALID;
-        }
-
-        memcpy(file.data, text.data, text.len);
-        file.data[text.len] = '\0';
-        m->files[m->nfiles - 1].len = text.len;
+    if (kvr_model_router_chats(m, j, why, size) != KVR_OK) {
+        return KVR_INVALID;
     }
+
+    memset(&file, 0, sizeof(file));
 
     /* as long as the text is, at most: each member stands in it */
 
@@ -274,6 +260,63 @@ kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why,
     memcpy(file.sha256, router->sha256, sizeof(file.sha256));
 
     m->files[0] = file;
+
+    return KVR_OK;
+}
+
+
+/* The conversations, a line each. */
+
+static kvr_rc_t
+kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j, char *why,
+    size_t size)
+{
+    size_t            i;
+    uint32_t          v, chat;
+    kvr_json_text_t   text;
+    kvr_model_file_t  file;
+
+    v = kvr_tape_get(&j->tape, KVR_TAPE_ROOT, "conversations");
+
+    if (kvr_tape_kind(&j->tape, v) != KVR_TAPE_ARRAY) {
+        return KVR_OK;
+    }
+
+    memset(&file, 0, sizeof(file));
+    (void) snprintf(file.stamp.name, sizeof(file.stamp.name), "conversations");
+
+    /* each has a comma or a bracket behind it, in whose place a line ends */
+
+    text = kvr_tape_raw(&j->tape, v);
+    file.data = malloc(text.len + 1);
+
+    if (file.data == NULL) {
+        (void) snprintf(why, size, "there is no memory for the conversations "
+                        "of \"router.json\"");
+        return KVR_INVALID;
+    }
+
+    for (chat = kvr_tape_first(&j->tape, v);
+         chat;
+         chat = kvr_tape_next(&j->tape, v, chat))
+    {
+        text = kvr_tape_raw(&j->tape, chat);
+
+        for (i = 0; i < text.len; i++) {
+            file.data[file.len++] = text.data[i] == '\n' ? ' ' : text.data[i];
+        }
+
+        file.data[file.len++] = '\n';
+    }
+
+    file.data[file.len] = '\0';
+
+    if (kvr_model_keep(m, &file) == NULL) {
+        free(file.data);
+        (void) snprintf(why, size, "\"router.json\" names more than %d files",
+                        KVR_MODEL_FILES - 2);
+        return KVR_INVALID;
+    }
 
     return KVR_OK;
 }

@@ -22,6 +22,7 @@ local LOCAL = lib.LOCAL
 local WARN = ngx.WARN
 local WHY = require("resty.kv_router.ffi").WHY
 local format = string.format
+local gmatch = string.gmatch
 local ipairs = ipairs
 local min = math.min
 local ngx_log = ngx.log
@@ -131,19 +132,25 @@ end
 
 -- ---- the conversations ------------------------------------------------------
 
--- The variables of the template for a conversation of router.json.
+-- Arguments of apply_chat_template() that are no variables of the request.
+local OWN = { tools = true, add_generation_prompt = true,
+              continue_final_message = true }
+
+
+-- What a template renders of a conversation of router.json.
 local function variables(value, chat)
-    local vars = { messages = chat.v.messages }
     local arguments = chat.v.arguments
+    local kwargs = value.dict()
+    local vars = { messages = chat.v.messages, kwargs = kwargs }
 
     for i = 1, arguments.n do
         local name = arguments.k[i]
 
-        vars[name] = arguments.v[name]
-    end
-
-    if vars.tools == nil then
-        vars.tools = value.NONE
+        if OWN[name] then
+            vars[name] = arguments.v[name]
+        else
+            value.dset(kwargs, name, arguments.v[name])
+        end
     end
 
     return vars
@@ -158,8 +165,6 @@ local function compare_one(self, chat, text, value, texts)
     if not tpl then
         return "names no template"
     end
-
-    texts.reset(text, TEXT_MAX)
 
     local ok, err, kind = tpl:render(variables(value, chat), text)
 
@@ -217,18 +222,17 @@ local function compare(self)
     local decode = require("resty.kv_router.template.tape").decode
     local texts = require "resty.kv_router.text_ffi"
     local value = require "resty.kv_router.template.value"
-    local chats, err = decode(list)
-
-    if not chats then
-        return '"conversations" of "router.json": ' .. err
-    end
-
     local text = texts.text(TEXT_MAX)
+    local i = 0
 
     self.at = self.router.dumped_at
 
-    for i = 1, chats.n do
-        err = compare_one(self, chats[i], text, value, texts)
+    for line in gmatch(list, "[^\n]+") do
+        local chat, err = decode(line)
+
+        i = i + 1
+        err = not chat and "can't be read: " .. err
+              or compare_one(self, chat, text, value, texts)
 
         if err then
             return format('conversation %d of "router.json" %s', i, err)
@@ -253,9 +257,10 @@ local function options(self)
         engine = self.engine,
         tokens = router.special_tokens or {},
         transformers = (router.versions or {}).transformers,
-        time_zone = router.time_zone,
+        zone = type(router.time_zone) == "string" and router.time_zone or nil,
         now = function() return self.at or ngx_time() end,
-        content_format = router.content_format,
+        content_format = type(router.content_format) == "string"
+                         and router.content_format or nil,
         flags = router.options or {},
     }
 end
@@ -429,7 +434,7 @@ local function fill(self, job, text, raw)
 
     local ok
 
-    ok, err, kind = tpl:render(vars, text)
+    ok, err, kind = tpl:render(vars, text, #raw)
 
     if not ok then
         return nil, err, kind
