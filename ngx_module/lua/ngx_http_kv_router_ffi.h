@@ -70,8 +70,8 @@
                                                refused */
 #define NGX_HTTP_KV_ROUTER_RAISED        22 /* the engine will refuse the
                                                request: no ids */
-#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* what the engine makes of the
-                                               request is not known here */
+#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* a template, or a request, is
+                                               not understood here */
 
 /*
  * Where the token ids of a prompt came from; also the index of the counter in

@@ -120,6 +120,8 @@ typedef struct {
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
     ngx_http_kv_router_model_t     *model;     /* NULL: none */
+    ngx_uint_t                      model_kept; /* taken over from another
+                                                  configuration or zone */
 
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
@@ -144,10 +146,10 @@ typedef struct {
 #define NGX_HTTP_KV_ROUTER_REASONS  32
 #define NGX_HTTP_KV_ROUTER_RUNGS    5
 
-/* what became of a text on the rung "local" */
+/* the end of a text on the rung "local" */
 
 #define NGX_HTTP_KV_ROUTER_LOCAL_DONE         0
-#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* the engine will refuse it */
+#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* an engine will refuse it */
 #define NGX_HTTP_KV_ROUTER_LOCAL_UNSUPPORTED  2  /* of template or request */
 #define NGX_HTTP_KV_ROUTER_LOCAL_BUSY         3  /* too many at a time */
 #define NGX_HTTP_KV_ROUTER_LOCAL_BUDGET       4  /* not in time */
@@ -290,7 +292,7 @@ char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 
-/* The zone that the first argument of a directive names; NULL: logged. */
+/* Finds the zone of a directive's first argument; NULL: logged. */
 ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
     ngx_command_t *cmd);
 
@@ -300,15 +302,13 @@ ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
  * which Lua asks for the models of that configuration
  */
 
-#define NGX_HTTP_KV_ROUTER_MODELS_MAX  256     /* that a reload takes over */
+/* the maximum number of models that a reload takes over */
+#define NGX_HTTP_KV_ROUTER_MODELS_MAX  256
 
 char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
 void ngx_http_kv_router_models_end(void);
-
-/* Was the zone's model taken over from another configuration or zone? */
-ngx_uint_t ngx_http_kv_router_model_kept(ngx_http_kv_router_zone_t *zone);
 
 /* JSON of a zone's model, the value of "model"; a line of the page */
 

@@ -38,15 +38,15 @@ typedef struct {
     ngx_http_kv_router_encode_e     state;
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_model_t     *model;     /* of the encoder */
-    kvr_encoder_t                  *encoder;   /* kept for the next text */
+    kvr_encoder_t                  *encoder;   /* reused */
     kvr_encoder_rc_t                rc;
-    kvr_text_t                      text;      /* its memory is kept, too */
+    kvr_text_t                      text;      /* likewise */
     size_t                          bound;
     uint32_t                        use;       /* each has a number */
 } ngx_http_kv_router_encode_t;
 
 
-/* what the cleanup of a request's pool has */
+/* the data of a cleanup of a request's pool */
 
 typedef struct {
     ngx_http_kv_router_encode_t    *encode;

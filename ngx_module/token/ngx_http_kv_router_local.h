@@ -28,7 +28,6 @@
 struct ngx_http_kv_router_model_s {
     ngx_str_t                       dir;
     kvr_model_t                    *model;
-    ngx_uint_t                      kept;      /* of the last configuration */
     kvr_pieces_t                   *pieces;    /* of this process; NULL */
 
     /* as Lua says: of what was made of the chat template; "": nothing yet */
@@ -54,7 +53,7 @@ void ngx_http_kv_router_encode_forget(ngx_http_kv_router_model_t *model);
  */
 kvr_model_t *ngx_http_kv_router_ffi_model(const u_char *name, size_t len);
 
-/* What was made of its chat template: why "": all is well. */
+/* Lua tells what it made of the chat template: "": all is well. */
 void ngx_http_kv_router_ffi_model_state(const u_char *name, size_t len,
     const char *why);
 
@@ -81,7 +80,7 @@ int ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *zone,
     size_t bound, kvr_text_t **text);
 
 /*
- * The text is complete: encodes it, and returns a kvr_encoder_rc_t.  If that is
+ * The text is complete: encodes it, and returns a kvr_encoder_rc_t.  If it is
  * KVR_ENCODER_AGAIN, the encoding's semaphore is posted at the end, and
  * …_encode_ids() returns what became of it.
  */

@@ -135,7 +135,7 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
         return NGX_CONF_ERROR;
     }
 
-    model->kept = kvr_model_users(model->model) > 1;
+    zone->model_kept = kvr_model_users(model->model) > 1;
 
     loaded = cln->data;
     loaded->cycle = cf->cycle;
@@ -154,13 +154,6 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     }
 
     return NGX_CONF_OK;
-}
-
-
-ngx_uint_t
-ngx_http_kv_router_model_kept(ngx_http_kv_router_zone_t *zone)
-{
-    return zone->model->kept;
 }
 
 

@@ -248,46 +248,12 @@ kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
 }
 
 
-kvr_rc_t
-kvr_model_read(kvr_model_t *m, kvr_model_file_t *file, const char *dir,
-    const char *name, size_t bound, char *why, size_t size)
-{
-    kvr_rc_t  rc;
-
-    if (m->nstamps == KVR_MODEL_FILES) {
-        (void) snprintf(why, size, "it has more than %d files",
-                        KVR_MODEL_FILES);
-        return KVR_INVALID;
-    }
-
-    rc = kvr_model_file_read(file, dir, name, bound, why, size);
-
-    if (rc != KVR_INVALID) {
-        m->stamps[m->nstamps++] = file->stamp;
-    }
-
-    return rc;
-}
-
-
-kvr_model_file_t *
-kvr_model_keep(kvr_model_t *m, const kvr_model_file_t *file)
-{
-    if (m->nfiles == KVR_MODEL_FILES) {
-        return NULL;
-    }
-
-    m->files[m->nfiles] = *file;
-
-    return &m->files[m->nfiles++];
-}
-
-
 static kvr_rc_t
 kvr_model_digest_all(kvr_model_t *m)
 {
-    char      text[KVR_MODEL_ENGINE
-                   + KVR_MODEL_FILES * (KVR_MODEL_NAME + KVR_MODEL_SHA256 + 2)];
+    char      text[KVR_MODEL_ENGINE + 2
+                   + KVR_MODEL_FILES
+                     * (KVR_MODEL_NAME + KVR_MODEL_SHA256 + 2)];
     size_t    len;
     uint32_t  i;
 

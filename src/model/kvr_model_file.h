@@ -20,9 +20,9 @@
 
 
 /*
- * What a file was when it was read.  Two equal stamps are of the same content
- * if the file had not been changed for KVR_MODEL_SETTLED seconds when it was
- * read: a later change changes the stamp.
+ * The state of a file when it was read.  Two equal stamps are of the same
+ * content if the file had not been changed for KVR_MODEL_SETTLED seconds when
+ * it was read: a later change changes the stamp.
  */
 
 #define KVR_MODEL_SETTLED    2
@@ -48,7 +48,7 @@ typedef struct {
 
 
 /*
- * Reads dir/name, of at most bound bytes.  KVR_DECLINED: there is no such file;
+ * Reads dir/name, of at most bound bytes.  KVR_DECLINED: there is none;
  * file->stamp says so.  KVR_INVALID: the file can't be used; *why becomes a
  * sentence with the cause and the remedy.
  */

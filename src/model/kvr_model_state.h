@@ -27,13 +27,12 @@ struct kvr_model_s {
     kvr_model_stamp_t  stamps[KVR_MODEL_FILES];
     uint32_t           nstamps;
 
-    kvr_model_file_t   files[KVR_MODEL_FILES];  /* what is kept; data NULL:
-                                                   the file is not there */
+    kvr_model_file_t   files[KVR_MODEL_FILES];  /* data NULL: was freed */
     uint32_t           nfiles;
 
     kvr_tokenizer_t   *tokenizer;
     uint32_t           strings;
-    uint32_t           unicode;         /* of the engine's tokenizers: 14, 16 */
+    uint32_t           unicode;         /* of the engine's library: 14, 16 */
 };
 
 

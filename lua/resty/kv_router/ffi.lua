@@ -1,8 +1,7 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Beside this file only body.lua (of the
--- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
+-- function for each.  Others are in body.lua, engines.lua and questions.lua.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -215,7 +214,7 @@ local DECLINED = -5
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
--- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
+-- Why a request was routed as it was
 local WHY = {
     BY_POLICY = 0,
     NO_TOKENS = 1,

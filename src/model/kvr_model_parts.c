@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * JSON files of a model directory.
+ * The parts of a model directory: files, and JSON.
  */
 
 
@@ -9,6 +9,41 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+
+
+kvr_rc_t
+kvr_model_read(kvr_model_t *m, kvr_model_file_t *file, const char *dir,
+    const char *name, size_t bound, char *why, size_t size)
+{
+    kvr_rc_t  rc;
+
+    if (m->nstamps == KVR_MODEL_FILES) {
+        (void) snprintf(why, size, "it has more than %d files",
+                        KVR_MODEL_FILES);
+        return KVR_INVALID;
+    }
+
+    rc = kvr_model_file_read(file, dir, name, bound, why, size);
+
+    if (rc != KVR_INVALID) {
+        m->stamps[m->nstamps++] = file->stamp;
+    }
+
+    return rc;
+}
+
+
+kvr_model_file_t *
+kvr_model_keep(kvr_model_t *m, const kvr_model_file_t *file)
+{
+    if (m->nfiles == KVR_MODEL_FILES) {
+        return NULL;
+    }
+
+    m->files[m->nfiles] = *file;
+
+    return &m->files[m->nfiles++];
+}
 
 
 kvr_rc_t
