@@ -222,29 +222,17 @@ kvr_string_find(const char *s, size_t len, const char *part, size_t part_len,
 size_t
 kvr_string_rfind(const char *s, size_t len, const char *part, size_t part_len)
 {
-    size_t  at, found;
+    size_t  at;
 
     if (part_len > len) {
         return KVR_STRING_NONE;
     }
 
-    if (part_len <= KVR_STRING_PART) {
-        for (at = len - part_len + 1; at-- > 0; /* void */ ) {
-            if (memcmp(s + at, part, part_len) == 0) {
-                return at;
-            }
+    for (at = len - part_len + 1; at-- > 0; /* void */ ) {
+        if (memcmp(s + at, part, part_len) == 0) {
+            return at;
         }
-
-        return KVR_STRING_NONE;
     }
 
-    found = KVR_STRING_NONE;
-    at = kvr_string_find(s, len, part, part_len, 0);
-
-    while (at != KVR_STRING_NONE) {
-        found = at;
-        at = kvr_string_find(s, len, part, part_len, at + 1);
-    }
-
-    return found;
+    return KVR_STRING_NONE;
 }

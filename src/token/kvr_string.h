@@ -40,12 +40,10 @@ size_t kvr_string_lstrip(const char *s, size_t len);
 size_t kvr_string_rstrip(const char *s, size_t len);
 
 /*
- * The offset of the first, or last, place of a part at or behind the offset
- * from, or KVR_STRING_NONE.  Time grows with the lengths' sum for the first,
- * and so it does for the last of parts up to KVR_STRING_PART bytes.
+ * The offset of the first place of a part at or behind the offset from, or of
+ * its last place; KVR_STRING_NONE: it is not there.  The time for the first
+ * grows with the sum of the lengths, for the last with their product.
  */
-#define KVR_STRING_PART   256
-
 size_t kvr_string_find(const char *s, size_t len, const char *part,
     size_t part_len, size_t from);
 size_t kvr_string_rfind(const char *s, size_t len, const char *part,

@@ -326,6 +326,9 @@ function _M.fdiv(a, b)
 end
 
 
+local MAPPING = { [LIST] = true, [RANGE] = true,
+                  [getmetatable(UNDEFINED)] = true }
+
 -- format % values: %s, %d and %%, without flags or widths.
 function _M.printf(text, values, str)
     local n = 0
@@ -368,7 +371,11 @@ function _M.printf(text, values, str)
         return x
     end)
 
-    if n < (all and all.n or 1) then
+    -- what has items may have been meant for %(name)s
+    if n < (all and all.n or 1)
+       and not (n == 0 and type(values) == "table"
+                and MAPPING[getmetatable(values)])
+    then
         raise("not all arguments converted during string formatting")
     end
 

@@ -214,7 +214,7 @@ end
 
 
 function _M.rfind(s, part)
-    bytes(#s + #part)
+    bytes(#s * (1 + #part / 64))
 
     return text_rfind(s, part)
 end

@@ -18,8 +18,8 @@ local caught = value.caught
 local decode = text_ffi.decode
 local ffi_string = require "ffi".string
 local find = string.find
+local floor = math.floor
 local format = string.format
-local max = math.max
 local min = math.min
 local pcall = pcall
 local raise = value.raise
@@ -87,9 +87,9 @@ local function ids(t, entry)
 end
 
 
--- The value of an entry of a tape.  One loop, no recursion: LuaJIT compiles it.
--- Raises an error of value.lua.
-function _M.value(t, root)
+-- The value of an entry of a tape, or nil: a part of it is not in the tape.  One
+-- loop, no recursion: LuaJIT compiles it.
+local function build(t, root)
     local entries, text = t.entries, t.text
     local i, last = root, entries[root].next
     local holder, closes, as_dict, count = nil, last + 1, false, 0
@@ -114,7 +114,7 @@ function _M.value(t, root)
         local kind = entry.kind
 
         if entry.flags >= CUT then
-            unsupported("JSON with too many members")
+            return nil
         end
 
         if kind == K_STRING or kind == K_KEY then
@@ -198,6 +198,18 @@ function _M.value(t, root)
 end
 
 
+-- The value of an entry of a tape.  Raises an error of value.lua.
+function _M.value(t, root)
+    local made = build(t, root)
+
+    if made == nil then
+        unsupported("JSON with too many members")
+    end
+
+    return made
+end
+
+
 -- ---- text -------------------------------------------------------------------
 
 local arrays_n = 2048
@@ -213,57 +225,50 @@ local function python_only(text, err, at)
 end
 
 
-local function scanned(text)
-    local n = arrays_n
-    local most = min(#text / 2 + 3, ENTRIES_MAX)
+-- The value of a text by arrays of n, or nil: they are too short.
+local function by_arrays(text, n)
+    local e, d = entries, id_array
 
-    while true do
-        local e, d = entries, id_array
+    if n > arrays_n then
+        e, d = text_ffi.entries(n), text_ffi.ids(n)
 
-        if n > arrays_n then
-            e, d = text_ffi.entries(n), text_ffi.ids(n)
-
-            if n <= KEPT then
-                entries, id_array, arrays_n = e, d, n
-            end
+        if n <= KEPT then
+            entries, id_array, arrays_n = e, d, n
         end
-
-        local t, err, at = scan(text, e, n, d, n)
-
-        if err then
-            local message = format("JSON: %s at byte %d", err, at)
-
-            if python_only(text, err, at) then
-                unsupported(message)
-            end
-
-            raise(message)
-        end
-
-        -- a tape that just has room may have been cut
-        if t and t.n < n - 2 and t.nids < n then
-            return t, e, d
-        end
-
-        if n >= most then
-            if t then
-                return t, e, d
-            end
-
-            unsupported(format("JSON with over %d members", ENTRIES_MAX))
-        end
-
-        n = max(min(n * 8, most), n + 1)
     end
+
+    local t, err, at = scan(text, e, n, d, n)
+
+    if err then
+        local message = format("JSON: %s at byte %d", err, at)
+
+        if python_only(text, err, at) then
+            unsupported(message)
+        end
+
+        raise(message)
+    end
+
+    -- the arrays must live until the value is built
+    return t and build(t, 1), e, d
 end
 
 
 local function decoded(text)
-    local t, e, d = scanned(text)
-    local made = _M.value(t, 1)
+    local most = min(floor(#text / 2) + 3, ENTRIES_MAX)
+    local n = arrays_n
 
-    -- the arrays live until here
-    return made, e, d
+    while true do
+        local made = by_arrays(text, n)
+
+        if made ~= nil then
+            return made
+        elseif n >= most then
+            unsupported(format("JSON with over %d members", ENTRIES_MAX))
+        end
+
+        n = min(n * 8, most)
+    end
 end
 
 

@@ -1,0 +1,210 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- What the dialects must know of an engine beside a request: the one place
+-- that names these options.
+--
+-- prepare() of a dialect takes a table with these members, all but engine
+-- optional.  The model of a zone fills it from router.json:
+--
+--     engine      "vllm" or "sglang"
+--     templates   name → what template.compile() made; "default" is used, and
+--                 "tool_use" for a request with tools where there is one
+--     flags       options of the engine's command line that change tokens, as
+--                 named there, with "_" for "-":
+--
+--         vLLM    chat_template_content_format          "auto"
+--                 default_chat_template_kwargs          {}
+--                 enable_auto_tool_choice               false
+--                 tool_call_parser                      none
+--                 exclude_tools_when_tool_choice_none   false
+--                 anthropic_disabled_thinking_effort    "auto"
+--                 trust_request_chat_template           false
+--         SGLang  default_chat_template_kwargs          {}
+--                 tool_call_parser, reasoning_parser    none
+--                 completion_template                   none
+--
+--     probed      what only the engine's own code can tell of a template; the
+--                 dump writes it as router.json's "probed".  Where a member is
+--                 not there, requests that depend on it are unsupported:
+--
+--         vLLM    merge_inline_system: _should_merge_inline_system()
+--                 disabled_thinking_effort: what
+--                     _probe_disabled_thinking_effort() answers
+--         SGLang  merge_inline_system: not supports_inline_system
+--                 encode_adds_special: _tokenizer_auto_adds_specials
+--                 thinking_toggle: _get_reasoning_toggle_param() where the
+--                     parser can be turned on and off by it; ""
+--                 thinking_start, thinking_end: what wrap_reasoning_history()
+--                     writes in front of a text, and behind its newline
+--                 thinking_native: supports_native_reasoning_history()
+--                 effort_kwarg: that of the template's reasoning_config; ""
+--
+-- read() makes the resolved options of it, once for each table.
+
+
+local value = require "resty.kv_router.template.value"
+
+local dict = value.dict
+local dset = value.dset
+local floor = math.floor
+local format = string.format
+local pairs = pairs
+local setmetatable = setmetatable
+local sort = table.sort
+local type = type
+local unsupported = value.unsupported
+
+
+local _M = {}
+
+
+-- parsers whose requests SGLang changes in ways of their own
+local SGLANG_PARSERS = {
+    beam = true, hunyuan = true, inkling = true, iquest_q1 = true,
+    ["minimax-m3"] = true, muse = true, mistral = true, kimi_k3 = true,
+}
+
+local FORMATS = { string = true, openai = true }
+
+
+-- A flag's JSON object as a dict of values: scalars only, since cjson forgets
+-- the order of members.
+local function template_kwargs(given)
+    local made = dict()
+
+    if given == nil then
+        return made
+    end
+
+    if type(given) ~= "table" then
+        return nil, "default_chat_template_kwargs is no object"
+    end
+
+    local names = {}
+
+    for name in pairs(given) do
+        if type(name) ~= "string" then
+            return nil, "default_chat_template_kwargs is no object"
+        end
+
+        names[#names + 1] = name
+    end
+
+    sort(names)
+
+    for _, name in pairs(names) do
+        local x = given[name]
+        local scalar = type(x) == "string" or type(x) == "boolean"
+                       or (type(x) == "number" and floor(x) == x)
+
+        if not scalar then
+            return nil, format("default_chat_template_kwargs.%s is neither "
+                               .. "text, nor an integer, nor a boolean", name)
+        end
+
+        dset(made, name, x)
+    end
+
+    return made
+end
+
+
+local function vllm(o, flags)
+    local wanted = flags.chat_template_content_format
+
+    o.content_format = FORMATS[wanted] and wanted or nil
+    o.template_format = "format_vllm"
+    o.tool_parser = flags.tool_call_parser ~= nil
+    o.auto_tools = flags.enable_auto_tool_choice == true
+    o.excluded = flags.exclude_tools_when_tool_choice_none == true
+
+    local effort = flags.anthropic_disabled_thinking_effort
+
+    if effort ~= nil and effort ~= "auto" then
+        o.disabled_thinking_effort = effort
+    end
+end
+
+
+local function sglang(o, flags)
+    o.template_format = "format_sglang"
+    o.reasoning_parser = flags.reasoning_parser
+
+    if SGLANG_PARSERS[flags.reasoning_parser or ""]
+       or SGLANG_PARSERS[flags.tool_call_parser or ""]
+    then
+        o.refused = format("the parsers %s and %s of SGLang",
+                           flags.reasoning_parser or "none",
+                           flags.tool_call_parser or "none")
+    end
+
+    if flags.completion_template ~= nil then
+        o.refused_text = "a completion template of SGLang"
+    end
+end
+
+
+local function resolved(given)
+    local flags, probed = given.flags or {}, given.probed or {}
+    local o = { engine = given.engine, templates = given.templates or {},
+                probed = probed }
+    local err
+
+    o.disabled_thinking_effort = probed.disabled_thinking_effort
+    o.kwargs, err = template_kwargs(flags.default_chat_template_kwargs)
+    o.refused = err
+
+    if given.engine == "vllm" then
+        vllm(o, flags)
+    elseif given.engine == "sglang" then
+        sglang(o, flags)
+    else
+        o.refused = format("chats of the engine %s", given.engine or "unknown")
+    end
+
+    return o
+end
+
+
+local known = setmetatable({}, { __mode = "k" })
+
+
+-- The resolved options.  Fails where no chat of the model is understood.
+function _M.read(given)
+    local o = known[given]
+
+    if not o then
+        o = resolved(given)
+        known[given] = o
+    end
+
+    if o.refused then
+        unsupported(o.refused)
+    end
+
+    return o
+end
+
+
+-- The name of the template for a request with or without tools, and what it
+-- was compiled to.
+function _M.template(o, tools)
+    local name = tools and o.templates.tool_use and "tool_use" or "default"
+    local tpl = o.templates[name]
+
+    if not tpl then
+        unsupported "a model without a chat template"
+    end
+
+    return name, tpl
+end
+
+
+-- "string" or "openai"
+function _M.content_format(o, tpl)
+    return o.content_format or tpl[o.template_format]
+           or unsupported "a template whose content format is not known"
+end
+
+
+return _M
