@@ -248,20 +248,30 @@ end
 
 -- ---- making -----------------------------------------------------------------
 
--- What the templates and the dialects are told of the model.
+local function text_of(value)
+    return type(value) == "string" and value or nil
+end
+
+
+-- What the templates and the dialects are told of the model: the settings of
+-- resty.kv_router.template and of resty.kv_router.dialect.options.
 local function options(self)
     local router = self.router
+    local tokens = {}
+
+    for name, token in pairs(router.special_tokens or {}) do
+        tokens[name] = text_of(token)
+    end
 
     return {
         name = self.name,
         engine = self.engine,
-        tokens = router.special_tokens or {},
-        transformers = (router.versions or {}).transformers,
-        zone = type(router.time_zone) == "string" and router.time_zone or nil,
+        tokens = tokens,
+        transformers = text_of((router.versions or {}).transformers),
+        zone = text_of(router.time_zone),
         now = function() return self.at or ngx_time() end,
-        content_format = type(router.content_format) == "string"
-                         and router.content_format or nil,
         flags = router.options or {},
+        probed = router.probed or {},
     }
 end
 
