@@ -6,8 +6,8 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
-latency, cold, rivals, pauses, capacity, snapshot, prefix; rivals, pauses,
-capacity and what of snapshot goes through no nginx run once.  From groups on,
+latency, cold, rivals, pauses, capacity, snapshot, prefix, reload; rivals,
+pauses, capacity and what of snapshot goes through no nginx run once.  From groups on,
 no Rust peer has the rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
@@ -36,10 +36,10 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
         'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-        'snapshot', 'prefix']
+        'snapshot', 'prefix', 'reload']
 ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-         'capacity', 'snapshot', 'prefix')                          # rows of no peer
-SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot')     # of a whole nginx
+         'capacity', 'snapshot', 'prefix', 'reload')                # rows of no peer
+SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot', 'reload')   # of a whole nginx
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -75,6 +75,8 @@ LIMITS = {
     'rivals: chat of 16 KB by load': 25,
     'rivals: chat of 16 KB by tokenizer': 140,
 }
+
+LIMITS['nginx: a reload with five models, processor time'] = 50
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
 LOADED, HELD_UP = 2000, 5
