@@ -376,7 +376,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
         kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
 
-        ctx->route = kvr_route(ctx->form, false);
+        ctx->route = kvr_route(ctx->form, KVR_FROM_ENGINE);
         why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                               : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
@@ -384,7 +384,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         ctx->form = ngx_http_kv_router_form(r, ctx, names);
 
         why = ngx_http_kv_router_search(r, ctx, &body);
-        ctx->route = kvr_route(ctx->form, true);
+        ctx->route = kvr_route(ctx->form, KVR_FROM_BODY);
         tokens = body.tokens;
         ntokens = body.ntokens;
 
