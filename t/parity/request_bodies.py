@@ -75,7 +75,7 @@ CHAT = PLAIN | {
 MESSAGES = {
     "temperature": (0, "x"), "top_p": (1,), "top_k": (5,),
     "stop_sequences": (["x"], None), "stream": (True, False, None),
-    "metadata": ({"user_id": "u"},), "max_tokens": (5, 0, None, "x", 9000),
+    "metadata": ({"user_id": "u"},), "max_tokens": (5, 0, None, "x", 1024),
     "system": TEXTS + (None, [], [{"type": "text", "text": "a"}, {
         "type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}],
         [{"type": "text", "text": TEXTS[6]}, {"type": "text", "text": ""},

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 logging.disable(logging.CRITICAL)
 
 # pylint: disable=wrong-import-position
+import transformers
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesRequest
 from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
@@ -36,6 +37,14 @@ from sglang.srt.server_args import ServerArgs
 from transformers import AutoTokenizer
 
 ABOUT_CALL = ("tokenize", "return_dict")
+
+
+def finite(value):
+    """A copy; None: it has a number that JSON has not."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except ValueError:
+        return None
 
 
 class Refused(Exception):
@@ -58,7 +67,7 @@ class Engine:
     """SGLang's preparation with a template and options."""
 
     def __init__(self, model, template, options):
-        self.got = None
+        self.got, self.text = None, None
         publish(ServerArgs(
             model_path=model, device="cpu", context_length=8192,
             tool_call_parser=options.get("tool_call_parser"),
@@ -79,7 +88,8 @@ class Engine:
         self.anthropic = AnthropicServing(self.serving)
         self.answering = Responses(self.manager, templates)
         self.completing = OpenAIServingCompletion(self.manager, templates)
-        self.facts = {"format": templates.jinja_template_content_format,
+        self.facts = {"transformers": transformers.__version__,
+                      "format": templates.jinja_template_content_format,
                       "probed": self._probed(templates)}
 
     def _probed(self, templates):
@@ -109,11 +119,11 @@ class Engine:
 
         @functools.wraps(given)
         def watched(self, conversation, *words, **named):
-            engine.got = json.loads(json.dumps(
-                {"messages": conversation} | {
-                    name: value for name, value in named.items()
-                    if name not in ABOUT_CALL}))
-            return given(self, conversation, *words, **named)
+            engine.got = finite({"messages": conversation} | {
+                name: value for name, value in named.items()
+                if name not in ABOUT_CALL})
+            engine.text = given(self, conversation, *words, **named)
+            return engine.text
 
         tokenizer.__class__ = type("Watched", (type(tokenizer),),
                                    {"apply_chat_template": watched})
@@ -165,7 +175,7 @@ class Engine:
         except Exception as err:      # pylint: disable=broad-except
             return {"error": f"{type(err).__name__}: {err}"[:300]}
         if form != "completions":
-            found["vars"] = self.got
+            found |= {"vars": self.got, "text": self.text}
         return found
 
 

@@ -6,7 +6,7 @@ output.
 MODEL is a folder with a tokenizer and a configuration.  A request has `form`,
 `body` (a text), `template` and `options`, the flags of dialect/options.lua.  An
 answer has `error`, or `vars`, what the tokenizer's apply_chat_template() got,
-and `ids`, what the engine would read; besides what the engine has found out
+`text`, what it made of it, and `ids`, what the engine would read; besides what the engine has found out
 about the template.  No engine is started, and no function
 of vLLM is changed: the tokenizer is watched.
 
@@ -24,6 +24,7 @@ os.environ["VLLM_LOGGING_LEVEL"] = "CRITICAL"
 logging.disable(logging.CRITICAL)
 
 # pylint: disable=wrong-import-position
+import transformers
 from vllm.config import ModelConfig, VllmConfig
 from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
@@ -38,6 +39,14 @@ from vllm.renderers.online_renderer import OnlineRenderer
 ABOUT_CALL = ("chat_template", "tokenize", "return_dict")
 
 
+def finite(value):
+    """A copy; None: it has a number that JSON has not."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except ValueError:
+        return None
+
+
 class Refused(Exception):
     """The engine answers with an error."""
 
@@ -46,7 +55,7 @@ class Engine:
     """vLLM's renderer with a template and options."""
 
     def __init__(self, config, template, options):
-        self.got = None
+        self.got, self.text = None, None
         renderer = renderer_from_config(config)
         self._watch(renderer.tokenizer)
         self.online = OnlineRenderer(
@@ -70,6 +79,7 @@ class Engine:
         self.anthropic._disabled_thinking_effort = \
             None if effort == "auto" else effort
         self.facts = {
+            "transformers": transformers.__version__,
             "format": hf._detect_content_format(template, default="string"),
             "developer": hf._detect_developer_role_support(template),
             "probed": {
@@ -83,11 +93,11 @@ class Engine:
 
         @functools.wraps(given)
         def watched(self, conversation, *words, **named):
-            engine.got = json.loads(json.dumps(
-                {"messages": conversation} | {
-                    name: value for name, value in named.items()
-                    if name not in ABOUT_CALL}))
-            return given(self, conversation, *words, **named)
+            engine.got = finite({"messages": conversation} | {
+                name: value for name, value in named.items()
+                if name not in ABOUT_CALL})
+            engine.text = given(self, conversation, *words, **named)
+            return engine.text
 
         tokenizer.__class__ = type("Watched", (type(tokenizer),),
                                    {"apply_chat_template": watched})
@@ -137,7 +147,7 @@ class Engine:
         found = {"ids": [list(each["prompt_token_ids"])
                          for each in result[1]]}
         if form != "completions":
-            found["vars"] = self.got
+            found |= {"vars": self.got, "text": self.text}
         return found
 
 

@@ -114,8 +114,8 @@ local function vllm(o, flags)
 
     o.content_format = FORMATS[wanted] and wanted or nil
     o.template_format = "format_vllm"
-    o.tool_parser = flags.tool_call_parser ~= nil
-    o.auto_tools = flags.enable_auto_tool_choice == true
+    o.calls_tools = flags.tool_call_parser ~= nil
+                    and flags.enable_auto_tool_choice == true
     o.excluded = flags.exclude_tools_when_tool_choice_none == true
 
     local effort = flags.anthropic_disabled_thinking_effort

@@ -157,8 +157,13 @@ end
 
 
 -- The text of a part, and the part, if it is a dict; nil: it is left out.
-local function part_text(part, role)
+-- typed: of a chat, whose types of parts depend on the role.
+local function part_text(part, role, typed)
     if type(part) == "string" then
+        if typed then
+            unsupported "a content part that is no object"
+        end
+
         if role == "system" then
             part = unbilled(part)
         end
@@ -173,7 +178,9 @@ local function part_text(part, role)
     local kind = part.v.type
     local member = type(kind) == "string" and TEXT[kind]
 
-    if not member or get(part, "uuid") ~= nil then
+    if not member or get(part, "uuid") ~= nil
+       or (typed and kind ~= "text")
+    then
         unsupported(format("a content part of the type %s",
                            type(kind) == "string" and kind or "unknown"))
     end
@@ -224,21 +231,21 @@ end
 
 
 -- The content as the template gets it: a text, or a list of parts.
-local function content_of(content, role, as_parts)
+local function content_of(content, role, as_parts, typed)
     local given = content
 
     if content == nil then
         given = { n = 0 }
     elseif type(content) == "string" then
-        given = { content, n = 1 }
+        given, typed = { content, n = 1 }, false
     elseif not is_list(content) then
-        raise "a content that is neither text nor a list"
+        unsupported "a content that is neither text nor a list"
     end
 
     local made, n = {}, 0
 
     for i = 1, given.n do
-        local text, part = part_text(given[i], role)
+        local text, part = part_text(given[i], role, typed)
 
         if text and as_parts then
             n = n + 1
@@ -293,8 +300,9 @@ local function ordered(given, ...)
 end
 
 
--- Calls as the template gets them; nil: there are none.  typed: they came
--- through the request's types, which order their members.
+-- Calls as the template gets them; nil: there are none.  typed: they are a
+-- client's, whose members the request's types order; else arguments can be
+-- read already.
 local function calls_of(given, typed)
     if not is_list(given) then
         raise "tool_calls that are no list"
@@ -308,7 +316,8 @@ local function calls_of(given, typed)
 
         if not is_dict(of) or type(call.v.id) ~= "string"
            or call.v.type ~= "function" or type(of.v.name) ~= "string"
-           or type(of.v.arguments) ~= "string"
+           or (type(of.v.arguments) ~= "string"
+               and (typed or not is_dict(of.v.arguments)))
         then
             unsupported "a tool call without id, type, name or arguments"
         end
@@ -317,7 +326,10 @@ local function calls_of(given, typed)
                or ordered(call)
         of = typed and ordered(of, "arguments", "name") or ordered(of)
 
-        dset(of, "arguments", arguments_of(of.v.arguments))
+        if type(of.v.arguments) == "string" then
+            dset(of, "arguments", arguments_of(of.v.arguments))
+        end
+
         dset(call, "function", of)
         made[i] = call
     end
@@ -339,14 +351,13 @@ local function message_of(given, as_parts, typed)
         raise "a message without role"
     elseif given.v.content == NONE and role ~= "assistant" then
         raise "a message whose content is null"
-    elseif given.v.content == nil and role ~= "assistant" then
-        unsupported "a message without content"
     end
 
     local made = dict()
 
     dset(made, "role", role)
-    dset(made, "content", content_of(get(given, "content"), role, as_parts))
+    dset(made, "content", content_of(get(given, "content"), role, as_parts,
+                                     typed))
 
     if role == "assistant" then
         local calls = get(given, "tool_calls")
@@ -508,6 +519,18 @@ local function tools_of(given)
 end
 
 
+-- Fails unless one of the tools has that name.
+local function tool_named(tools, name)
+    for i = 1, tools and tools.n or 0 do
+        if tools[i].v["function"].v.name == name then
+            return
+        end
+    end
+
+    raise "a tool_choice of a tool that is not there"
+end
+
+
 -- "auto", "none", "required", "named"; nil: null
 local function choice_of(body, tools)
     local choice = body.v.tool_choice
@@ -531,25 +554,17 @@ local function choice_of(body, tools)
         unsupported "a tool_choice of another form"
     end
 
-    for i = 1, tools.n do
-        if tools[i].v["function"].v.name == name then
-            return "named"
-        end
-    end
+    tool_named(tools, name)
 
-    return raise "a tool_choice of a tool that is not there"
+    return "named"
 end
 
 
 -- Those that the engine shows to the template; nil: none.
 function _M.shown_tools(o, tools, choice)
-    if choice ~= nil and choice ~= "none" and not o.tool_parser then
-        if choice ~= "auto" or not o.auto_tools then
-            raise "a tool_choice that needs a tool parser"
-        end
-    end
-
-    if choice == "none" and o.excluded then
+    if choice ~= nil and choice ~= "none" and not o.calls_tools then
+        raise "a tool_choice that needs a tool parser"
+    elseif choice == "none" and o.excluded then
         return nil
     end
 
@@ -680,6 +695,10 @@ function _M.rendered(o, given)
     local messages, n = {}, given.messages.n
     local developer = false
 
+    if n == 0 then
+        raise "no messages"
+    end
+
     for i = 1, n do
         messages[i] = message_of(given.messages[i], as_parts, given.typed)
         developer = developer or messages[i].v.role == "developer"
@@ -762,8 +781,10 @@ function _M.prepare(body, given)
 end
 
 
--- A tool of its function's members, for the other forms.
+-- For the other forms: a tool of its function's members, and whether a tool is
+-- there.
 _M.tool_of = tool_of
+_M.tool_named = tool_named
 
 
 return _M
