@@ -9,18 +9,23 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import xxhash
+
 from stage import (MODULE, PATIENCE, ROOT, SEED, Stage, server_port, tap,
                    wait_until)
 from processes import Process
+from template import Template
 
 MODEL = Path(os.environ.get("KVR_TEST_MODEL") or ROOT / "t/vectors/model")
 CHECK = ROOT / "util/kv-model-check"
 RELOADS = 20
 MODELS = 5
+BLOCK_SIZE = 16                 # tokens
 SLACK = 1 << 20                 # bytes that the master may grow by, in all
 
 CONF = """
@@ -70,6 +75,13 @@ http {{
             access_by_lua_block     {{ router:access() }}
             add_header  x-route     "$kv_router_tokens_by $kv_router_reason";
             add_header  x-blocks    $kv_router_prompt_blocks;
+            proxy_pass  http://engines;
+        }}
+
+        location /shown/v1/ {{
+            access_by_lua_block  {{ router:access() }}
+            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-hashes $kv_router_block_hashes;
             proxy_pass  http://engines;
         }}
 
@@ -179,14 +191,19 @@ class Router:
             return json.loads(self.get("/status/z0"))
         return None
 
-    def ask(self, body, path="/v1/completions"):
-        """Where the ids came from with the reason, and the blocks."""
+    def post(self, body, path):
+        """The headers of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port,
                                                 timeout=PATIENCE)
         connection.request("POST", path, json.dumps(body))
         answer = connection.getresponse()
         answer.read()
-        return answer.getheader("x-route"), answer.getheader("x-blocks")
+        return answer.headers
+
+    def ask(self, body, path="/v1/completions"):
+        """Where the ids came from with the reason, and the blocks."""
+        headers = self.post(body, path)
+        return headers["x-route"], headers["x-blocks"]
 
     def log(self):
         """The error log."""
@@ -271,6 +288,54 @@ def texts():
         assert 'how="done"} 2' in page, page
         assert 'state="ready"} 1' in page, page
         assert "<p>model ready" in router.get("/status/z0?format=html")
+
+
+def hashes(ids):
+    """The header with the hashes of their whole blocks."""
+    blocks = [ids[i:i + BLOCK_SIZE] for i in range(
+        0, len(ids) - BLOCK_SIZE + 1, BLOCK_SIZE)]
+    return ",".join(f"{xxhash.xxh3_64_intdigest(data, 1337):016x}" for data in
+                    (struct.pack(f"<{BLOCK_SIZE}I", *block)
+                     for block in blocks))
+
+
+def chats():
+    """chats have the token ids of the template and the tokenizer"""
+    model = Template(ROOT / "t/vectors/golden/model")
+    tool = {"type": "function", "function": {
+        "name": "weather", "description": "tells", "parameters": {
+            "type": "object", "properties": {"city": {"type": "string"}}}}}
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "Who has the key of the office? \u4f60"},
+        {"role": "assistant", "content": "The harbour master."},
+        {"role": "user", "content": "What is the weather \n\n tomorrow?"}]
+    path = "/shown/v1/chat/completions"
+    with Router("chats", [directory("good")]) as router:
+        got = router.post({"model": "m", "messages": messages}, path)
+        assert got["x-route"].startswith("local "), (got, router.log())
+        wanted = model.chat_ids(messages, None, {
+            "add_generation_prompt": True})
+        assert got["x-hashes"] == hashes(wanted), (got, wanted)
+        got = router.post({"model": "m", "messages": messages[:2], "tools": [
+            tool], "chat_template_kwargs": {"enable_thinking": False}}, path)
+        wanted = model.chat_ids(messages[:2], [tool], {
+            "add_generation_prompt": True, "enable_thinking": False})
+        assert got["x-hashes"] == hashes(wanted), (got, wanted)
+        got = router.post({"model": "m", "prompt": "The tide is high. " * 9},
+                          "/shown/v1/completions")
+        wanted = model.text_ids("The tide is high. " * 9)
+        assert got["x-hashes"] == hashes(wanted), (got, wanted)
+
+        # not understood, and an error of the client
+        assert router.ask({"messages": messages, "chat_template": "x"},
+                          path)[0] == "load unsupported"
+        assert "unsupported: " in router.log()
+        assert router.ask({"messages": [{"role": 7}]}, path)[0] in (
+            "load raised", "load unsupported")
+        texts_ = router.status()["model"]["texts"]
+        assert texts_["done"] == 3, texts_
+        assert texts_["unsupported"] + texts_["raise"] == 2, texts_
 
 
 def refusals():
@@ -416,7 +481,7 @@ def main():
     global at               # pylint: disable=global-statement
     with Stage("model") as at:
         return at.run([directives, torn_directories, files_of_others, texts,
-                       refusals, no_model, reloads, clients_that_leave,
+                       chats, refusals, no_model, reloads, clients_that_leave,
                        checked])
 
 
