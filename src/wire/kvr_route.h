@@ -3,8 +3,8 @@
  *
  * Routes: in which ways a prompt becomes token ids.  The form of the request
  * is one half of a route, and where its ids came from is the other half: an
- * engine, the body, or the zone's model.  Whether the ids are those of the engine is known for
- * each route by itself (kvr_trust.h).
+ * engine, the body, or the zone's model.  Whether the ids are those of the
+ * engine is known for each route by itself (kvr_trust.h).
  */
 
 
