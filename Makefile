@@ -88,7 +88,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo bench install uninstall clean help
+.PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
@@ -154,7 +154,7 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
 
 ## make lib         build/libkvr.so and build/libkvr.a: src/ without nginx
 
-lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a
+lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a $(BUILD)/libkvr_simulate.so
 
 $(BUILD)/flags $(BUILD)/flags-asan $(BUILD)/flags-tsan: $(BUILD)/flags%: FORCE
 	$(call stamp,'$(CC) $(KVR_CFLAGS) $(if $*,$(SANITIZE) $(TSAN))')
@@ -180,6 +180,14 @@ $(BUILD)/obj-tsan/%.o: %.c $(BUILD)/flags-tsan | deps-build
 $(BUILD)/libkvr.so: $(objs) $(BUILD)/sources
 	@echo "  LD      $@"
 	$(Q)$(CC) -shared -Wl,-z,defs -o $@ $(objs) $(KVR_LIBS)
+
+# what kv-simulate has of src/
+
+simulated  := $(sort $(wildcard simulate/*.c))
+
+$(BUILD)/libkvr_simulate.so: $(simulated:%.c=$(BUILD)/obj/%.o) $(BUILD)/libkvr.a
+	@echo "  LD      $@"
+	$(Q)$(CC) -shared -Wl,-z,defs -o $@ $^ $(KVR_LIBS)
 
 $(BUILD)/libkvr.a: $(objs) $(BUILD)/sources
 	@echo "  AR      $@"
@@ -403,6 +411,15 @@ demo: deps-demo all
 	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
 
 
+## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
+##                  Python registry, on the same chats in words (an hour)
+rivals: deps-demo all
+	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
+	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
+	        vllm-router) \
+	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
+
 ## make engines     real engines, from the Python registry, held against what
 ##                  the router tells; SMOKE=1: one model; RECORD=DIR
 
@@ -433,7 +450,8 @@ endif
 
 
 ## make install     as root: the module, its load file, the relay, Lua,
-##                  kv-router-check, kv-model-check, kv-model-dump, samples
+##                  kv-router-check, kv-simulate, kv-model-check,
+##                  kv-model-dump, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -464,6 +482,12 @@ install: all
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-model-check"
 	install -D -m 644 $(BUILD)/libkvr.so "$(DESTDIR)$(LIB_DIR)/libkvr.so"
 	install -m 755 util/kv-model-dump "$(DESTDIR)$(BIN_DIR)/kv-model-dump"
+	install -D -m 644 $(BUILD)/libkvr_simulate.so \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so"
+	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
+	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr_simulate.so'|" \
+	    util/kv-simulate > "$(DESTDIR)$(BIN_DIR)/kv-simulate"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-simulate"
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
@@ -494,6 +518,8 @@ uninstall:
 	    "$(DESTDIR)$(BIN_DIR)/kv-model-check" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-model-dump" \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr.so" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-simulate" \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \

@@ -33,15 +33,15 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 
 sys.dont_write_bytecode = True      # nothing is made outside of build/
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             os.pardir, 'demo'))
 
 from latency import (BLOCK_SIZE, HERE, LUA, Publisher, Stage, figure,
                      free_port, stored, until)                  # noqa: E402
+import rival_routers as others      # of the demo               # noqa: E402
 
-PACKAGES = {'sglang-router': ('0.3.2', 'sglang_router.launch_router'),
-            'vllm-router': ('0.1.17', 'vllm_router.launch_router')}
 ENGINES = 4
 CONNECTIONS = 16
 PROMPTS = 64                    # of each form
@@ -250,44 +250,11 @@ class Rivals(Stage):
 
 # ---- the others -----------------------------------------------------------
 
-def install(build, name):
-    """The Python of an environment that has the package; None: it can't."""
-    folder = os.path.join(build, 'bench-rivals', name)
-    python = os.path.join(folder, 'bin', 'python')
-    wanted = '%s==%s' % (name, PACKAGES[name][0])
-    stamp = os.path.join(folder, 'installed')
-    if os.path.exists(stamp):
-        with open(stamp, encoding='utf-8') as f:
-            if f.read() == wanted:
-                return python
-    print('installing %s' % wanted, file=sys.stderr)
-    for command in ([sys.executable, '-m', 'venv', '--clear', folder],
-                    [python, '-m', 'pip', '--no-input', '-q',
-                     '--disable-pip-version-check', 'install', wanted]):
-        try:
-            subprocess.run(command, check=True, stdout=sys.stderr)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-    with open(stamp, 'w', encoding='utf-8') as f:
-        f.write(wanted)
-    return python
-
-
-def answers(port):
-    """Does something take requests there?"""
-    urllib.request.urlopen(urllib.request.Request(
-        'http://127.0.0.1:%d/v1/chat/completions' % port, method='POST',
-        headers={'Content-Type': 'application/json'}, data=json.dumps(
-            {'model': 'bench', 'messages': [
-                {'role': 'user', 'content': 'hello'}]}).encode()),
-        timeout=5).close()
-    return True
-
-
 def launch(stage, build, name, core):
     """Starts one of the others; its process and port, or None."""
-    python = install(build, name)
-    if python is None:
+    try:
+        python = others.install(os.path.join(build, 'bench-rivals'), name)
+    except (OSError, subprocess.CalledProcessError):
         print('rivals: %s skipped: it could not be installed' % name,
               file=sys.stderr)
         return None
@@ -296,10 +263,8 @@ def launch(stage, build, name, core):
     with open(os.path.join(stage.directory, name + '.log'), 'w',
               encoding='utf-8') as log:
         process = subprocess.Popen(
-            [python, '-m', PACKAGES[name][1], '--host', '127.0.0.1', '--port',
-             str(port), '--prometheus-port', str(free_port()), '--policy',
-             'cache_aware', '--log-level', 'error', '--worker-urls']
-            + ['http://127.0.0.1:%d' % p for p in stage.engines],
+            others.command(python, name, port, free_port(),
+                           ['127.0.0.1:%d' % p for p in stage.engines]),
             cwd=stage.directory, stdin=subprocess.DEVNULL, stdout=log,
             stderr=log)
     stage.processes.append(process)
@@ -308,7 +273,7 @@ def launch(stage, build, name, core):
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
-            if answers(port):
+            if others.answers(port, 'bench'):
                 return process.pid, port
         except OSError:
             time.sleep(0.2)
@@ -473,7 +438,7 @@ def main():
             'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
             'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),
         }
-        for name in () if args.perf else PACKAGES:
+        for name in () if args.perf else others.PACKAGES:
             started = launch(stage, args.build, name, cores[0])
             if started:
                 pid, port = started

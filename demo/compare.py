@@ -5,6 +5,8 @@ The workloads are three parts of the Mooncake trace, one for each seed, with
 the demo's fleet; and drawn chats (conversations.py), with caches that together
 hold 40 % and 75 % of their distinct tokens.  Each (workload, seed) has a fleet
 of its own, to which all policies come in turn; --jobs of them run at once.
+The text workloads are the same ones as chats in words.  A policy can be
+another router, which is installed from the Python registry.
 
 The fleets keep time by deadlines, so that the machine's speed matters little.
 A run in which the replay or an engine missed too many of these is void, and
@@ -27,6 +29,7 @@ from demo import ENGINES, PERCENTILES, REQUESTS, TRACE
 from fleet import (BLOCK_SIZE, WORKERS, Engines, Policy, add_options,
                    milliseconds, print_table, session, terminate)
 from processes import DemoError, Process
+from rival_routers import PACKAGES
 
 POLICIES = ("round_robin", "kv_cost={ dynamo = true }", "kv_cost",
             "cache_aware", "weighted")
@@ -54,21 +57,28 @@ def chats(share, seed):
             ("--chats", str(CHATS), "--seed", str(seed), "--speedup", "1"))
 
 
-WORKLOADS = {
+def in_words(workload):
+    """The same workload, as chats in words."""
+    def words(seed):
+        engines, options = workload(seed)
+        return engines, (*options, "--text")
+    return words
+
+
+IDS = {
     "trace": trace,
     "chats40": lambda seed: chats(0.40, seed),
     "chats75": lambda seed: chats(0.75, seed),
 }
+WORKLOADS = IDS | {f"{name}-text": in_words(workload)
+                   for name, workload in IDS.items()}
 
 
 # ----------------------------------------------------- one workload and seed
 
-def busiest_share(results):
+def busiest_share(tokens):
     """The part of all prompt tokens that one engine had, the largest."""
-    tokens = Counter()
-    for result in results:
-        tokens[result["worker"]] += result["prompt_tokens"]
-    return max(tokens.values()) / max(1, tokens.total())
+    return max(tokens.values()) / max(1, sum(tokens.values()))
 
 
 def run_cell(options):
@@ -92,7 +102,7 @@ def run_cell(options):
                 print(json.dumps({
                     "workload": name, "seed": seed, "policy": policy.title,
                     "hit_rate": summary["hit_rate"], "ttft": summary["ttft"],
-                    "busiest": busiest_share(summary["results"]),
+                    "busiest": busiest_share(summary["tokens"]),
                     "late": summary["late"], "void": void}), flush=True)
                 if not void:
                     break
@@ -139,6 +149,7 @@ class Comparison:
             sys.executable, "-B", str(Path(__file__).resolve()),
             "--module", str(self.options.module.resolve()),
             "--relay", str(self.options.relay.resolve()),
+            "--rivals", str(self.options.rivals.resolve()),
             *(f"--policy={text}" for text in self.options.policies),
             "--cell", name, str(seed)], self.directory)
 
@@ -235,10 +246,11 @@ def parse_options(argv=None):
     add_options(parser)
     add = parser.add_argument
     add("--policy", dest="policies", action="append", metavar="NAME[=CONF]",
-        help="a policy, with policy_conf as a Lua table; repeatable; default: "
+        help="a policy, with policy_conf as a Lua table, or another router ("
+             + ", ".join(PACKAGES) + "); repeatable; default: "
              + ", ".join(POLICIES))
     add("--workload", dest="workloads", action="append", choices=WORKLOADS,
-        help="repeatable; default: all")
+        help="repeatable; default: " + ", ".join(IDS))
     add("--seeds", type=int, default=3, help="how many; default: 3")
     add("--jobs", type=int, default=2,
         help="fleets that run at once; one takes some 15 %% of a processor; "
@@ -247,7 +259,7 @@ def parse_options(argv=None):
         help="only this, as lines of JSON")
     options = parser.parse_args(argv)
     options.policies = options.policies or list(POLICIES)
-    options.workloads = options.workloads or list(WORKLOADS)
+    options.workloads = options.workloads or list(IDS)
     if options.seeds < 1 or options.jobs < 1:
         parser.error("--seeds and --jobs must be positive")
     return options

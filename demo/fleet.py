@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -21,10 +22,11 @@ from pathlib import Path
 import redis
 
 import replay
+import rival_routers
 from lateness import missed_share
 from processes import (DemoError, Process, free_port, run_attached,
                        wait_until)
-from worker import Worker
+from worker import MODEL, Worker
 
 DEMO = Path(__file__).resolve().parent
 REPOSITORY = DEMO.parent
@@ -47,6 +49,15 @@ class Policy:
     def title(self):
         """What tables and progress call it."""
         return f"{self.name} {self.conf}".rstrip()
+
+    @property
+    def rival(self):
+        """Whether this is another router, with its own policy."""
+        return self.name in rival_routers.PACKAGES
+
+
+# what watches the caches for another router
+WATCHER = Policy("round_robin")
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,7 @@ class Fleet:
         self.kind = engines
         self.processes = {}
         self.engines = {}                       # worker -> host:port
+        self.rivals = options.rivals
         self.policy = None
         self.generation = 0                     # of nginx's configuration
         self.redis_port = free_port()
@@ -120,10 +132,28 @@ class Fleet:
             worker.start_relay(self.relay, self._redis_url(),
                                "--block-size", str(BLOCK_SIZE))
             self.processes[worker.relay.name] = worker.relay
-        self._write_conf(policy)
+        self._write_conf(WATCHER if policy.rival else policy)
         self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
                               "-c", "nginx.conf", "-e", "error.log"])
         self._wait("nginx", "nginx answers", self._configured)
+        self.policy = policy
+
+    def _start_rival(self):
+        """Starts the router that the policy names: its URL.
+
+        It begins anew for each run, as what it remembers can't be emptied.
+        """
+        name = self.policy.name
+        try:
+            python = rival_routers.install(self.rivals, name)
+        except (OSError, subprocess.CalledProcessError) as err:
+            raise DemoError(f"{name} can't be installed: {err}") from err
+        port = free_port()
+        self._spawn(name, rival_routers.command(
+            python, name, port, free_port(), self.engines.values()))
+        self._wait(name, f"{name} answers",
+                   lambda: rival_routers.answers(port, MODEL))
+        return f"http://127.0.0.1:{port}"
 
     def stop(self):
         """Stops what was started, the last one first."""
@@ -184,6 +214,9 @@ class Fleet:
 
     def reload(self, policy):
         """Another policy by `nginx -s reload`, as a user would."""
+        if policy.rival:
+            self.policy = policy
+            return
         self._write_conf(policy)
         self.processes["nginx"].signal(signal.SIGHUP)
         self._wait("nginx", f"the policy is {policy.title} after the reload",
@@ -214,13 +247,21 @@ class Fleet:
 
     def _missed(self):
         """(met, missed) deadlines of each engine since it was started."""
-        counts = []
-        for address in self.engines.values():
-            metrics = http("GET", f"http://{address}/metrics").decode()
-            counts.append([int(re.search(
-                rf"^stand_in:deadlines_{which}_total\S* (\d+)$", metrics,
-                re.MULTILINE)[1]) for which in ("met", "missed")])
-        return counts
+        return [[self._metric(address, f"stand_in:deadlines_{which}_total")
+                 for which in ("met", "missed")]
+                for address in self.engines.values()]
+
+    def _prompt_tokens(self):
+        """{worker: tokens of all prompts} of each engine since its start."""
+        return {worker: self._metric(address,
+                                     "vllm:prefix_cache_queries_total")
+                for worker, address in self.engines.items()}
+
+    @staticmethod
+    def _metric(address, name):
+        metrics = http("GET", f"http://{address}/metrics").decode()
+        return int(re.search(rf"^{name}\S* (\d+)$", metrics,
+                             re.MULTILINE)[1])
 
     # --------------------------------------------------------------- replay
 
@@ -231,27 +272,34 @@ class Fleet:
         an engine: see lateness.py.
         """
         options = replay.parse_options(workload)
+        url = self._start_rival() if self.policy.rival else self.url
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
         before = self._missed()
+        prompts = self._prompt_tokens()
         output = self.directory / "replay.json"
         output.unlink(missing_ok=True)
         run_attached([
             sys.executable, str(DEMO / "replay.py"),
-            "--url", self.url + "/v1/completions", *workload,
+            "--url", url + ("/v1/chat/completions" if options.text
+                            else "/v1/completions"), *workload,
             "--block-size", str(BLOCK_SIZE), "--output", str(output),
             "--label", f"{self.policy.title}: ",
             *(["--progress"] if progress else [])], self.directory)
         for process in self.processes.values():
             process.check_alive()
+        if self.policy.rival:
+            self.processes.pop(self.policy.name).stop()
         if not output.exists():
             raise DemoError("the replay was broken off")
         summary = json.loads(output.read_text())
         engines = missed_share(
             [now - then for now, then in zip(*pair)]
             for pair in zip(self._missed(), before))
-        return {**summary, "late": max(summary["late"], engines)}
+        return {**summary, "late": max(summary["late"], engines),
+                "tokens": {worker: now - prompts[worker] for worker, now
+                           in self._prompt_tokens().items()}}
 
 
 # ----------------------------------------------------------------- programs
@@ -265,6 +313,9 @@ def add_options(parser):
     parser.add_argument("--relay", metavar="FILE", type=Path,
                         default=build / "kv-relay",
                         help="the program beside each engine")
+    parser.add_argument("--rivals", metavar="DIR", type=Path,
+                        default=build / "bench-rivals",
+                        help="where the other routers are installed")
 
 
 def terminate(*_):

@@ -9,7 +9,8 @@ been thought about, and has that answer in its prompt, as token ids by the
 stand-in's tokenizer.  Answers are streamed.  Measured for each request: the
 time to the first token, the time to the end, the cached and all prompt tokens
 by the engine's own usage, and the worker, when the response names it in
-x-kv-worker.
+x-kv-worker.  With --text the requests are chats in words, a word for each
+token id.
 """
 
 import argparse
@@ -39,6 +40,21 @@ def percentile(values, percent):
         return None
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def words_of(tokens):
+    """Text of as many of the toy tokenizer's tokens, the same for the same
+    ids."""
+    return "".join(map(word_of, tokens))
+
+
+def word_of(token):
+    """A word of four letters for an id below 26 ** 4."""
+    letters = []
+    for _ in range(4):
+        token, letter = divmod(token, 26)
+        letters.append(chr(ord("a") + letter))
+    return " " + "".join(letters)
 
 
 class Replay:
@@ -79,21 +95,24 @@ class Replay:
     async def _converse(self, session, talk, due):
         """All turns of a conversation, the first one at `due`."""
         loop = asyncio.get_running_loop()
-        prompt = []
+        prompt = []                     # token ids, or a chat's messages
         for turn in talk.turns:
             if prompt:
                 due = loop.time() + turn.think / self.options.speedup
-            prompt += turn.tokens
+            prompt += [{"role": "user", "content": words_of(turn.tokens)}] \
+                if self.options.text else turn.tokens
             body = self._body(prompt, turn.output_length)
             await self.deadlines.wait(due)
             answer = await self._one(session, body)
             if answer is None:          # the turns that follow need it
                 return
-            prompt += tokenize(answer)
+            prompt += [{"role": "assistant", "content": answer}] \
+                if self.options.text else tokenize(answer)
 
     def _body(self, prompt, output_length):
         return json.dumps({
-            "model": self.options.model, "prompt": prompt,
+            "model": self.options.model,
+            "messages" if self.options.text else "prompt": prompt,
             "max_tokens": output_length, "ignore_eos": True,
             "stream": True, "stream_options": {"include_usage": True},
         }, separators=(",", ":")).encode()
@@ -132,7 +151,9 @@ class Replay:
                     continue
                 chunk = json.loads(line[6:])
                 if chunk["choices"]:
-                    pieces.append(chunk["choices"][0]["text"])
+                    choice = chunk["choices"][0]
+                    pieces.append(choice["delta"].get("content") or ""
+                                  if self.options.text else choice["text"])
                 if first is None and any(pieces):
                     first = time.perf_counter()
                 usage = chunk.get("usage") or usage
@@ -204,6 +225,8 @@ def parse_options(argv=None):
     add("--url", default="http://127.0.0.1:8080/v1/completions",
         help="the endpoint")
     add("--model", default="demo", help="the model's name")
+    add("--text", action="store_true",
+        help="send chats in words; --url is the endpoint of chats then")
     add("--trace", metavar="FILE", default=os.path.join(
         os.path.dirname(os.path.abspath(__file__)),
         "conversation_trace.jsonl"), help="the trace")

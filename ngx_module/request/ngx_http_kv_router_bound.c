@@ -7,8 +7,9 @@
  * A process that checks a maximum and then reserves holds the gate of the load
  * tables meanwhile, so that two processes never reserve the same slot.  The
  * gate is shut for some microseconds.  If a process dies in the gate, the gate
- * opens.  If a process is stopped in the gate (SIGSTOP), a slot may be
- * reserved twice when the process goes on.
+ * opens.  If a process stands still in the gate (SIGSTOP, a machine without a
+ * free core), another process takes the gate over.  When the first process
+ * goes on, it gives back what it has reserved, and checks again.
  *
  * A request that is no load has no bound.
  */
@@ -89,12 +90,20 @@ ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-void
+ngx_int_t
 ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx)
 {
-    if (ngx_http_kv_router_bounded(ctx)) {
-        kvr_load_open(&ctx->zone->router.load);
+    if (!ngx_http_kv_router_bounded(ctx)
+        || kvr_load_open(&ctx->zone->router.load))
+    {
+        return NGX_OK;
     }
+
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router bound: this process stood still, another one "
+                   "has reserved meanwhile");
+
+    return NGX_AGAIN;
 }
 
 

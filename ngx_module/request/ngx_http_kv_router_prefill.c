@@ -10,6 +10,10 @@
 #include "ngx_http_kv_router_route.h"
 
 
+static ngx_int_t ngx_http_kv_router_prefill_begin(
+    ngx_http_kv_router_ctx_t *ctx, uint32_t i, char **err);
+
+
 int
 ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     uint32_t i, char **err)
@@ -29,28 +33,16 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
-    ngx_http_kv_router_bound_begin(ctx);
+    do {
+        ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+        ngx_http_kv_router_bound_begin(ctx);
 
-    rc = NGX_DECLINED;
+        rc = ngx_http_kv_router_prefill_begin(ctx, i, err);
 
-    if (ngx_http_kv_router_worker_full(ctx, i)) {
-        *err = "it has its max_active requests";
+    } while (ngx_http_kv_router_bound_end(ctx) != NGX_OK);
 
-    } else if (ngx_http_kv_router_attempt_ticket(ctx, i, 0,
-                                                 &ctx->prefill_ticket)
-               != NGX_OK)
-    {
-        *err = "it is out";
-
-    } else {
+    if (rc == NGX_OK) {
         kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
-        ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
-
-        ctx->prefiller = &ctx->candidates[i];
-        ctx->prefilling = 1;
-
-        rc = NGX_OK;
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
@@ -59,9 +51,32 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
                    ctx->candidates[i].worker,
                    rc == NGX_OK ? "reserved" : *err);
 
-    ngx_http_kv_router_bound_end(ctx);
-
     return rc;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_prefill_begin(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    char **err)
+{
+    if (ngx_http_kv_router_worker_full(ctx, i)) {
+        *err = "it has its max_active requests";
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_kv_router_attempt_ticket(ctx, i, 0, &ctx->prefill_ticket)
+        != NGX_OK)
+    {
+        *err = "it is out";
+        return NGX_DECLINED;
+    }
+
+    ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
+
+    ctx->prefiller = &ctx->candidates[i];
+    ctx->prefilling = 1;
+
+    return NGX_OK;
 }
 
 

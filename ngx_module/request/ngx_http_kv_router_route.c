@@ -16,6 +16,10 @@ static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
 static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+static void ngx_http_kv_router_mark_tried(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t tried);
+static uint32_t ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
 
 static ngx_int_t ngx_http_kv_router_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_kv_router_body_filter(ngx_http_request_t *r,
@@ -62,21 +66,66 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 static void
 ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    uint32_t                         k;
-    ngx_http_kv_router_candidate_t  *c;
-
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     ngx_http_kv_router_charge(ctx, &ctx->reservation, i);
 
-    c = &ctx->candidates[i];
-    ctx->chosen = c;
+    ctx->chosen = &ctx->candidates[i];
 
     /* if a worker fails, all its ranks fail: none of them is tried again */
 
+    ngx_http_kv_router_mark_tried(ctx, 1);
+}
+
+
+static void
+ngx_http_kv_router_mark_tried(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t tried)
+{
+    uint32_t  k;
+
     for (k = 0; k < ctx->ncandidates; k++) {
-        if (ctx->candidates[k].worker == c->worker) {
-            ctx->tried[k] = 1;
+        if (ctx->candidates[k].worker == ctx->chosen->worker) {
+            ctx->tried[k] = tried;
         }
+    }
+}
+
+
+/*
+ * Reserves for the request where the maximum numbers allow it: candidate i,
+ * or the next one, as ngx_http_kv_router_take() has it.  UINT32_MAX: there is
+ * no room.  A request that has a reservation is one of the zone's already.
+ */
+
+static uint32_t
+ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t  chosen;
+
+    for ( ;; ) {
+
+        ngx_http_kv_router_bound_begin(ctx);
+
+        if (ctx->reservation.holder == KVR_HOLDER_NONE
+            && ngx_http_kv_router_zone_full(ctx))
+        {
+            chosen = UINT32_MAX;
+
+        } else {
+            chosen = ngx_http_kv_router_take(ctx, i);
+        }
+
+        if (chosen != UINT32_MAX) {
+            ngx_http_kv_router_go(ctx, chosen);
+        }
+
+        if (ngx_http_kv_router_bound_end(ctx) == NGX_OK
+            || chosen == UINT32_MAX)
+        {
+            return chosen;
+        }
+
+        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+        ngx_http_kv_router_mark_tried(ctx, 0);
     }
 }
 
@@ -182,16 +231,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->again = 0;
 
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
-    ngx_http_kv_router_bound_begin(ctx);
-
-    chosen = ngx_http_kv_router_zone_full(ctx)
-             ? UINT32_MAX : ngx_http_kv_router_take(ctx, i);
-
-    if (chosen != UINT32_MAX) {
-        ngx_http_kv_router_go(ctx, chosen);
-    }
-
-    ngx_http_kv_router_bound_end(ctx);
+    chosen = ngx_http_kv_router_admit(ctx, i);
 
     if (chosen == UINT32_MAX) {
 
@@ -397,8 +437,6 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
      * the next candidate.
      */
 
-    ngx_http_kv_router_bound_begin(ctx);
-
     if (ctx->again) {
         ctx->again = 0;
 
@@ -413,7 +451,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     } else if (ctx->tries) {
 
-        i = ngx_http_kv_router_take(ctx, UINT32_MAX);
+        i = ngx_http_kv_router_admit(ctx, UINT32_MAX);
 
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router retry: %s",
@@ -421,7 +459,6 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
                                        : "no worker is left");
 
         if (i != UINT32_MAX) {
-            ngx_http_kv_router_go(ctx, i);
             ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
 
             (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);
@@ -432,8 +469,6 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     } else {
         i = 0;
     }
-
-    ngx_http_kv_router_bound_end(ctx);
 
     if (i == UINT32_MAX) {
         *err = "no worker is left to try";

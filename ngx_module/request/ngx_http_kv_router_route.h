@@ -89,10 +89,12 @@ uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
 
 /*
  * bound: between these two calls no other process checks the maximum numbers
- * and reserves.  They do nothing if no maximum is configured.
+ * and reserves.  They do nothing if no maximum is configured.  NGX_AGAIN: the
+ * process stood still, and another one has reserved meanwhile; what was
+ * reserved since the first call must be given back.
  */
 void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
-void ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
+ngx_int_t ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
 
 /* prefill: the prefill elsewhere ended, as an attempt ends; counts once */
 void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,

@@ -192,10 +192,10 @@ kvr_lock_acquire(kvr_lock_t *lock, kvr_owner_t self, uint32_t timeout_ms,
 }
 
 
-void
+bool
 kvr_lock_release(kvr_lock_t *lock, kvr_owner_t self)
 {
-    (void) __atomic_compare_exchange_n(&lock->owner, &self, 0, false,
+    return __atomic_compare_exchange_n(&lock->owner, &self, 0, false,
                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 

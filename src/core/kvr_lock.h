@@ -56,8 +56,11 @@ kvr_owner_pid(kvr_owner_t owner)
 kvr_rc_t kvr_lock_acquire(kvr_lock_t *lock, kvr_owner_t self,
     uint32_t timeout_ms, bool *broken);
 
-/* Gives back a lock that self holds. */
-void kvr_lock_release(kvr_lock_t *lock, kvr_owner_t self);
+/*
+ * Gives back a lock that self holds.  False: self does not hold it any more,
+ * for another process has taken it over (kvr_load_shut()).
+ */
+bool kvr_lock_release(kvr_lock_t *lock, kvr_owner_t self);
 
 /* True when a dead process holds it.  Costs one load when it is free. */
 bool kvr_lock_orphaned(const kvr_lock_t *lock);

@@ -479,10 +479,10 @@ kvr_load_shut(kvr_load_t *l)
 }
 
 
-void
+bool
 kvr_load_open(kvr_load_t *l)
 {
-    kvr_lock_release(&l->zone->gate, l->self);
+    return kvr_lock_release(&l->zone->gate, l->self);
 }
 
 

@@ -152,11 +152,15 @@ void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
  * Shuts and opens the gate, which one process at a time can have: for a
  * process that reads the load of a holder, and reserves when the load is below
  * a limit.  To be held shortly.  When the process that has the gate dies, the
- * next one takes it at once.  When that process is stopped, one other waits
- * for KVR_LOAD_GATE_MS and then takes the gate.
+ * next one takes it at once.  When that process stands still, one other waits
+ * for KVR_LOAD_GATE_MS and then takes the gate over.
+ *
+ * kvr_load_open() returns false when the gate was taken over meanwhile: the
+ * load that the process has read may be an old one.  The process must release
+ * what it has reserved behind the gate, and can begin again.
  */
 void kvr_load_shut(kvr_load_t *l);
-void kvr_load_open(kvr_load_t *l);
+bool kvr_load_open(kvr_load_t *l);
 
 /*
  * The load of one generation of a holder over all processes.  Any process, no

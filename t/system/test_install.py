@@ -30,6 +30,8 @@ EXPECTED = (
     "usr/bin/kv-model-check",
     "usr/bin/kv-model-dump",
     "usr/lib/nginx-kv-router/libkvr.so",
+    "usr/bin/kv-simulate",
+    "usr/lib/nginx-kv-router/libkvr_simulate.so",
 )
 
 at = None                                   # the DESTDIR, set by main()

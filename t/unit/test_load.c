@@ -92,14 +92,18 @@ run(void)
         kvr_load_shut(&router.load);
 
         if (active() >= ROOM) {
-            kvr_load_open(&router.load);
+            (void) kvr_load_open(&router.load);
             (void) sched_yield();
             continue;
         }
 
         (void) sched_yield();
         kvr_load_reserve(&router.load, &r);
-        kvr_load_open(&router.load);
+
+        if (!kvr_load_open(&router.load)) {
+            kvr_load_release(&router.load, &r);
+            continue;
+        }
 
         now = __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
         most = __atomic_load_n(&seen->most, __ATOMIC_SEQ_CST);
@@ -132,6 +136,71 @@ shut_and_stay(void)
 
     for ( ;; ) {
         (void) pause();
+    }
+}
+
+
+/* Finds room, stands still behind the gate, and then reserves. */
+
+static void
+look_and_stop(void)
+{
+    bool               kept, room;
+    kvr_reservation_t  r;
+
+    join();
+    r = one();
+
+    kvr_load_shut(&router.load);
+    room = active() < ROOM;
+    (void) raise(SIGSTOP);
+
+    kvr_load_reserve(&router.load, &r);
+    kept = kvr_load_open(&router.load);
+
+    if (!kept) {
+        kvr_load_release(&router.load, &r);
+    }
+
+    seen->now = room;
+    seen->total = kept;
+
+    kvr_router_leave(&router);
+}
+
+
+static void
+test_taken_over(void)
+{
+    int                status;
+    pid_t              pid;
+    uint32_t           i;
+    kvr_reservation_t  r[ROOM];
+
+    memset(seen, 0xff, sizeof(*seen));
+    pid = start(look_and_stop);
+    (void) waitpid(pid, &status, WUNTRACED);
+    ok(WIFSTOPPED(status), "a process stands still behind the gate");
+
+    kvr_load_shut(&router.load);
+
+    for (i = 0; i < ROOM; i++) {
+        r[i] = one();
+        kvr_load_reserve(&router.load, &r[i]);
+    }
+
+    ok(kvr_load_open(&router.load), "another one takes all the room");
+
+    (void) kill(pid, SIGCONT);
+    (void) waitpid(pid, NULL, 0);
+
+    is_u64(seen->now, 1, "the first process had found room");
+    is_u64(seen->total, 0, "but is told that the room may be another's");
+    is_u64(active(), ROOM, "and gives back what it had reserved");
+    is_u64(router.zone->load.gate.owner, 0, "the gate is open");
+
+    for (i = 0; i < ROOM; i++) {
+        kvr_load_release(&router.load, &r[i]);
     }
 }
 
@@ -173,7 +242,7 @@ test_gate(void)
         is_u64(router.zone->load.gate.owner, kvr_owner_self(),
                "one that %s behind the gate does not keep it shut",
                i ? "died" : "stays");
-        kvr_load_open(&router.load);
+        ok(kvr_load_open(&router.load), "the gate was kept until then");
         is_u64(router.zone->load.gate.owner, 0, "it is open");
 
         if (i == 0) {
@@ -299,6 +368,7 @@ main(void)
 
     zone_open(&kinds[0], 16 << 20);
     test_gate();
+    test_taken_over();
     test_shared();
     zone_close();
 

@@ -236,12 +236,15 @@ end
 
 
 -- Puts the table ngx and the clock in their places.  log: the function
--- ngx.log(), called with a level and values.
-function _M.install(log)
+-- ngx.log(), called with a level and values.  seconds: nil, or a function that
+-- takes the place of the real time for policies.
+function _M.install(log, seconds)
+    local clock = seconds or now
+
     local ngx = {
         log = log,
-        now = now,
-        time = function() return floor(now()) end,
+        now = clock,
+        time = function() return floor(clock()) end,
         update_time = function() end,
         sleep = sleep,
         thread = _M.thread,
@@ -257,7 +260,7 @@ function _M.install(log)
         }),
         shared = setmetatable({}, {
             __index = function(shared, name)
-                local dict = _M.dict(now)
+                local dict = _M.dict(clock)
 
                 rawset(shared, name, dict)
 

@@ -1,0 +1,57 @@
+"""The routers that ours is compared with: from the Python registry.
+
+Each has a virtual environment of its own.  Both route by their own policy
+"cache_aware", a tree of texts with their defaults: vllm-router needs engines
+that publish events for a better one.
+"""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+# name -> version, module to run
+PACKAGES = {"sglang-router": ("0.3.2", "sglang_router.launch_router"),
+            "vllm-router": ("0.1.17", "vllm_router.launch_router")}
+PROBE_SECONDS = 5
+
+
+def install(folder, name):
+    """The Python of an environment below `folder` that has the package; once.
+
+    OSError or CalledProcessError: the package can't be installed.
+    """
+    home = Path(folder) / name
+    python = home / "bin" / "python"
+    wanted = f"{name}=={PACKAGES[name][0]}"
+    stamp = home / "installed"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python
+    print(f"installing {wanted}", file=sys.stderr, flush=True)
+    for command in ([sys.executable, "-m", "venv", "--clear", home],
+                    [python, "-m", "pip", "--no-input", "-q",
+                     "--disable-pip-version-check", "install", wanted]):
+        subprocess.run(command, check=True, stdout=sys.stderr)
+    stamp.write_text(wanted)
+    return python
+
+
+def command(python, name, port, prometheus_port, addresses):
+    """What starts the router on a port of 127.0.0.1, before engines at
+    host:port."""
+    return [str(python), "-m", PACKAGES[name][1], "--host", "127.0.0.1",
+            "--port", str(port), "--prometheus-port", str(prometheus_port),
+            "--policy", "cache_aware", "--log-level", "error",
+            "--worker-urls", *(f"http://{address}" for address in addresses)]
+
+
+def answers(port, model):
+    """Whether a router on a port answers a chat: True or OSError."""
+    urllib.request.urlopen(urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions", method="POST",
+        headers={"Content-Type": "application/json"}, data=json.dumps(
+            {"model": model, "max_tokens": 1, "messages": [
+                {"role": "user", "content": "hello"}]}).encode()),
+        timeout=PROBE_SECONDS).close()
+    return True

@@ -1,0 +1,518 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- The program behind the command kv-simulate, which tells its options:
+--
+--     luajit simulate.lua LIBRARY [OPTION...]
+--
+-- Exit status: 0, 1 when a run failed, 2 when it was called in a wrong way.
+
+
+local host = require "resty.kv_router.host"
+
+local clock = { now = 0 }        -- the virtual time of the present run
+
+host.install(function(_, ...)
+    local said = { ... }
+
+    for i = 1, select("#", ...) do
+        said[i] = tostring(said[i])
+    end
+
+    io.stderr:write("  ", table.concat(said), "\n")
+end, function() return clock.now end)
+
+local ceiling = require "resty.kv_router.simulate.ceiling"
+local figures = require "resty.kv_router.simulate.figures"
+local index = require "resty.kv_router.simulate.index"
+local json = require "cjson"
+local plot = require "resty.kv_router.simulate.plot"
+local prompts = require "resty.kv_router.simulate.prompts"
+local workload = require "resty.kv_router.simulate.workload"
+local world = require "resty.kv_router.simulate.world"
+
+local floor = math.floor
+local format = string.format
+local ipairs = ipairs
+local milliseconds = figures.milliseconds
+local percent = figures.percent
+
+
+local function fail(status, ...)
+    io.stderr:write("kv-simulate: ", format(...), "\n")
+    os.exit(status)
+end
+
+
+-- ---- options ----------------------------------------------------------------
+
+-- Seconds.  An engine of about 8 thousand million parameters on one large
+-- accelerator, by orders of magnitude: see --times.
+local TIMES = { base = 4e-3, prefill = 3.5e-5, prefill_context = 1.5e-9,
+                decode = 3e-5, decode_context = 4e-8 }
+
+local NUMBERS = {
+    workers = { default = 8, least = 1, most = 1024, whole = true },
+    blocks = { default = 24000, least = 8, most = 2^24, whole = true },
+    ["block-size"] = { default = 16, least = 1, most = 4096, whole = true },
+    ["max-tokens"] = { default = 8192, least = 1, most = 2^24, whole = true },
+    ["max-requests"] = { default = 256, least = 1, most = 2^16, whole = true },
+    routers = { default = 1, least = 1, most = 64, whole = true },
+    ["event-delay"] = { default = 5, least = 0, most = 60000 },
+    load = { default = 0.7, least = 0.01, most = 10 },
+    requests = { default = 5000, least = 1, most = 1e7, whole = true },
+    ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
+                          whole = true },
+    seeds = { default = 3, least = 1, most = 1000, whole = true },
+}
+
+
+local function number(name, text)
+    local rule, value = NUMBERS[name], tonumber(text)
+
+    if not value or value < rule.least or value > rule.most
+       or rule.whole and value % 1 ~= 0
+    then
+        fail(2, "--%s must be a %snumber from %s to %s, not \"%s\"", name,
+             rule.whole and "whole " or "", rule.least, rule.most, text)
+    end
+
+    return value
+end
+
+
+-- NAME or NAME={ Lua table }
+local function policy_of(text)
+    local name, conf = text:match("^([^=]+)=(.*)$")
+
+    if not name then
+        return { title = text, name = text }
+    end
+
+    local chunk, err = loadstring("return " .. conf, "=" .. name)
+
+    if not chunk then
+        fail(2, "--policy %s: the settings are no Lua table: %s", name, err)
+    end
+
+    local ok, found = pcall(setfenv(chunk, { math = math }))
+
+    if not ok or type(found) ~= "table" then
+        fail(2, "--policy %s: the settings are no Lua table", name)
+    end
+
+    return { title = name .. " " .. conf, name = name, conf = found }
+end
+
+
+-- NAME=SECONDS,...
+local function times_of(text)
+    local times = {}
+
+    for name, value in pairs(TIMES) do
+        times[name] = value
+    end
+
+    for name, value in text:gmatch("([^=,]+)=([^=,]+)") do
+        if not TIMES[name] or not tonumber(value) then
+            fail(2, "--times: \"%s=%s\" is none of base, prefill, "
+                    .. "prefill_context, decode, decode_context, with a number "
+                    .. "of seconds", name, value)
+        end
+
+        times[name] = tonumber(value)
+    end
+
+    return times
+end
+
+
+local function options_of(args)
+    local found = { policies = {}, times = TIMES, engine = "vllm",
+                    workload = "chat", compare = {} }
+
+    for name, rule in pairs(NUMBERS) do
+        found[name] = rule.default
+    end
+
+    local i = 1
+
+    while i <= #args do
+        local name, value = args[i]:match("^%-%-(.+)$"), args[i + 1]
+
+        if #found.compare > 0 and not name then
+            found.compare[#found.compare + 1] = args[i]
+            i = i - 1
+
+        elseif not name then
+            fail(2, "\"%s\" is no option, see --help", args[i])
+
+        elseif not value then
+            fail(2, "--%s needs a value, see --help", name)
+
+        elseif NUMBERS[name] then
+            found[name] = number(name, value)
+
+        elseif name == "policy" then
+            found.policies[#found.policies + 1] = policy_of(value)
+
+        elseif name == "times" then
+            found.times = times_of(value)
+
+        elseif name == "engine" then
+            if value ~= "vllm" and value ~= "sglang" then
+                fail(2, "--engine must be vllm or sglang, not \"%s\"", value)
+            end
+
+            found.engine = value
+
+        elseif name == "compare" then
+            found.compare[1] = value
+
+        elseif name == "workload" or name == "trace" or name == "json"
+               or name == "plots"
+        then
+            found[name] = value
+
+        else
+            fail(2, "there is no option --%s, see --help", name)
+        end
+
+        i = i + 2
+    end
+
+    if #found.compare > 0 and #found.compare ~= 2 then
+        fail(2, "--compare needs two files, %d were given", #found.compare)
+    end
+
+    if #found.policies == 0 then
+        found.policies = { policy_of("round_robin"), policy_of("kv_cost") }
+    end
+
+    return found
+end
+
+
+-- ---- progress ---------------------------------------------------------------
+
+-- Is standard error a terminal?
+local function is_terminal()
+    return os.execute("test -t 2") == 0
+end
+
+
+local function reporter(terminal, what, total)
+    return function(done, ended)
+        if not terminal then
+            return
+        end
+
+        local filled = floor(30 * done / total)
+
+        io.stderr:write(format("\r[%s%s] %s: %d/%d requests\27[K",
+                               ("#"):rep(filled), (" "):rep(30 - filled), what,
+                               done, total), ended and "\r\27[K" or "")
+    end
+end
+
+
+-- ---- runs -------------------------------------------------------------------
+
+local function talks_of(options, seed)
+    local talks, err
+
+    if options.trace then
+        talks, err = workload.read(options.trace, options.requests,
+                                   options["tokens-per-id"],
+                                   options["block-size"])
+
+    else
+        talks, err = workload.draw(options.workload, options.requests,
+                                   options["block-size"], seed)
+    end
+
+    if not talks then
+        fail(2, "%s", err)
+    end
+
+    workload.spread(talks, options.load, options.workers, options.times,
+                    options["block-size"])
+
+    return talks
+end
+
+
+local function count(talks)
+    local n = 0
+
+    for _, talk in ipairs(talks) do
+        n = n + #talk.turns
+    end
+
+    return n
+end
+
+
+-- All policies with one seed: the same conversations for each.
+local function run_seed(options, seed, results, ceilings)
+    local talks = talks_of(options, seed)
+    local requests = count(talks)
+    local terminal = is_terminal()
+    local size = options["block-size"]
+    local ideal, capacity = ceiling.of(talks, options.workers * options.blocks,
+                                       size)
+
+    ceilings[#ceilings + 1] = { ideal = ideal, capacity = capacity }
+
+    for i, policy in ipairs(options.policies) do
+        local report = reporter(terminal, format("seed %d, %s", seed,
+                                                 policy.title), requests)
+        local started = os.clock()
+        local run, err = world.run({
+            engine = options.engine, workers = options.workers,
+            blocks = options.blocks, block_size = size,
+            max_tokens = options["max-tokens"],
+            max_requests = options["max-requests"], times = options.times,
+            routers = options.routers,
+            event_delay = options["event-delay"] / 1000,
+            seed = seed, policy = policy,
+        }, talks, clock, report)
+
+        if not run then
+            fail(2, "%s", err)
+        end
+
+        report(requests, true)
+
+        local found = figures.of(run)
+
+        found.cpu_seconds = os.clock() - started
+        results[i][#results[i] + 1] = found
+        results[i].ttfts = run.ttfts
+
+        io.stderr:write(format("seed %d, %s: hit rate %s, TTFT p90 %s, "
+                               .. "%.1f s\n", seed, policy.title,
+                               percent(found.had),
+                               milliseconds(found.ttft_p90),
+                               found.cpu_seconds))
+    end
+
+    for _, talk in ipairs(talks) do
+        prompts.drop(talk)
+    end
+end
+
+
+local function column(list, name)
+    local values = {}
+
+    for _, run in ipairs(list) do
+        values[#values + 1] = run[name]
+    end
+
+    return figures.mean(values)
+end
+
+
+local function with(text, half, scale)
+    return half and format("%s ± %.1f", text, half * scale) or text
+end
+
+
+local function table_of(options, results, ceilings)
+    local rows = {}
+    local ideal, ideal_half = column(ceilings, "ideal")
+    local capacity, capacity_half = column(ceilings, "capacity")
+
+    print(format("ideal, one cache without a bound: %s",
+                 with(percent(ideal), ideal_half, 100)))
+    print(format("one cache as large as the fleet's: %s\n",
+                 with(percent(capacity), capacity_half, 100)))
+
+    for i, policy in ipairs(options.policies) do
+        local list = results[i]
+        local had, had_half = column(list, "had")
+        local p90, p90_half = column(list, "ttft_p90")
+
+        rows[i] = { policy.title, percent(column(list, "best")),
+                    percent(column(list, "predicted")),
+                    with(percent(had), had_half, 100),
+                    milliseconds(column(list, "ttft_p50")),
+                    with(milliseconds(p90), p90_half, 1000),
+                    milliseconds(column(list, "ttft_p99")),
+                    milliseconds(column(list, "gap_p50")),
+                    milliseconds(column(list, "gap_p99")),
+                    format("%.0f", column(list, "throughput")),
+                    percent(column(list, "busy")),
+                    format("%.2f", column(list, "worst_share")),
+                    format("%.0f", column(list, "longest_queue")),
+                    format("%.0f", column(list, "preempted")) }
+    end
+
+    print(figures.columns({ "policy", "best worker", "predicted", "hit rate",
+                            "TTFT p50", "p90", "p99", "gap p50", "p99",
+                            "tokens/s", "busy", "worst share", "queue",
+                            "preempted" }, rows))
+end
+
+
+local function write(name, text)
+    local file, err = io.open(name, "w")
+
+    if not file or not file:write(text) or not file:close() then
+        fail(1, "%s can't be written: %s", name, err or "no room?")
+    end
+end
+
+
+local function plots(options, results, ceilings)
+    local groups, lines = {}, {}
+    local ideal, ideal_half = column(ceilings, "ideal")
+    local capacity, capacity_half = column(ceilings, "capacity")
+
+    for i, policy in ipairs(options.policies) do
+        local bars = { { "ideal", ideal, ideal_half },
+                       { "the fleet's capacity", capacity, capacity_half } }
+
+        for _, rung in ipairs { { "best worker", "best" },
+                                { "predicted", "predicted" },
+                                { "had", "had" } }
+        do
+            local mean, half = column(results[i], rung[2])
+
+            bars[#bars + 1] = { rung[1], mean, half }
+        end
+
+        groups[i] = { policy.title, bars }
+        lines[i] = { policy.title, results[i].ttfts }
+    end
+
+    local title = options.trace or options.workload
+
+    write(options.plots .. "/ladder.svg",
+          plot.ladder("Hit rates: " .. title, groups))
+    write(options.plots .. "/ttft.svg",
+          plot.shares("Time to first token, last seed: " .. title, lines))
+end
+
+
+local function simulate(options)
+    local results, ceilings = {}, {}
+
+    for i in ipairs(options.policies) do
+        results[i] = {}
+    end
+
+    for seed = 1, options.seeds do
+        run_seed(options, seed, results, ceilings)
+    end
+
+    table_of(options, results, ceilings)
+
+    if options.plots then
+        plots(options, results, ceilings)
+    end
+
+    if options.json then
+        local runs = {}
+
+        for i, policy in ipairs(options.policies) do
+            results[i].ttfts = nil
+            runs[i] = { policy = policy.title, seeds = results[i] }
+        end
+
+        options.compare, options.policies = nil, nil
+        write(options.json, json.encode({ parameters = options,
+                                          ceilings = ceilings, runs = runs })
+                            .. "\n")
+    end
+
+    for _, run in ipairs(results) do
+        for _, found in ipairs(run) do
+            if found.faults > 0 then
+                fail(1, "a policy has failed %d times, and least_loaded has "
+                        .. "chosen instead", found.faults)
+            end
+        end
+    end
+end
+
+
+-- ---- two results ------------------------------------------------------------
+
+local function read(name)
+    local file, err = io.open(name)
+
+    if not file then
+        fail(2, "%s can't be read: %s", name, err)
+    end
+
+    local ok, found = pcall(json.decode, file:read("*a"))
+
+    file:close()
+
+    if not ok or type(found) ~= "table" or type(found.runs) ~= "table" then
+        fail(2, "%s: no results of kv-simulate --json", name)
+    end
+
+    return found
+end
+
+
+local COMPARED = { { "hit rate", "had", 100, "%.2f points" },
+                   { "TTFT p50", "ttft_p50", 1000, "%.1f ms" },
+                   { "TTFT p90", "ttft_p90", 1000, "%.1f ms" },
+                   { "TTFT p99", "ttft_p99", 1000, "%.1f ms" },
+                   { "gap p99", "gap_p99", 1000, "%.1f ms" } }
+
+-- What the second file's runs have more than the first one's, seed by seed.
+local function compare(first, second)
+    local others, rows = {}, {}
+
+    for _, run in ipairs(read(second).runs) do
+        others[run.policy] = run.seeds
+    end
+
+    for _, run in ipairs(read(first).runs) do
+        local other = others[run.policy]
+
+        for _, what in ipairs(other and COMPARED or {}) do
+            local differences = {}
+
+            for i, found in ipairs(run.seeds) do
+                if other[i] then
+                    differences[#differences + 1] = other[i][what[2]]
+                                                    - found[what[2]]
+                end
+            end
+
+            local mean, half = figures.mean(differences)
+
+            rows[#rows + 1] = { run.policy, what[1],
+                                format(what[4], mean * what[3]),
+                                half and format("± " .. what[4],
+                                                half * what[3]) or "-" }
+        end
+    end
+
+    if #rows == 0 then
+        fail(2, "the two files have no policy in common")
+    end
+
+    print(figures.columns({ "policy", "figure", "second - first",
+                            "95 % interval" }, rows))
+end
+
+
+local function main(library, ...)
+    local options = options_of { ... }
+
+    if #options.compare > 0 then
+        return compare(options.compare[1], options.compare[2])
+    end
+
+    index.load(library)
+    simulate(options)
+end
+
+
+main(...)

@@ -1,0 +1,133 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- The door of kv-simulate to C: the index that nginx has, and prompts in
+-- flight.  The declarations are those of simulate/kvr_simulate.h
+-- (t/lua/test_simulate.lua compares them); what the functions do is told there.
+
+
+local ffi = require "ffi"
+
+local error = error
+local ffi_new = ffi.new
+local gc = ffi.gc
+local setmetatable = setmetatable
+
+
+ffi.cdef [[
+typedef struct kvr_simulate_s  kvr_simulate_t;
+
+kvr_simulate_t *kvr_simulate_create(size_t size, uint32_t block_size,
+    uint32_t workers, uint32_t routers);
+void kvr_simulate_destroy(kvr_simulate_t *s);
+void kvr_simulate_locals(uint64_t stream, uint32_t first, uint32_t n,
+    uint64_t *locals);
+void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
+    double *names);
+int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
+    const double *names, uint32_t n);
+int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
+void kvr_simulate_find(kvr_simulate_t *s, const uint64_t *locals, uint32_t n,
+    uint32_t *out);
+void kvr_simulate_flying(kvr_simulate_t *s, uint32_t router,
+    const uint64_t *locals, uint32_t n, uint32_t *out);
+uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
+    const uint64_t *locals, uint32_t n, uint32_t *blocks);
+uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
+    uint32_t worker, uint32_t request);
+]]
+
+
+local _M = {}
+local mt = { __index = _M }
+
+-- bytes of the index for each block that it can hold
+local BLOCK_BYTES = 96
+local MIN_BYTES = 64 * 2^20
+
+local C                          -- set by load()
+local one = ffi_new("uint32_t[1]")
+
+
+-- file: the shared library build/libkvr_simulate.so.
+function _M.load(file)
+    C = ffi.load(file)
+end
+
+
+-- An empty index.  blocks: the maximum number of blocks of all workers.
+function _M.new(block_size, workers, blocks, routers)
+    local size = MIN_BYTES + workers * 65536 + blocks * BLOCK_BYTES
+    local s = C.kvr_simulate_create(size, block_size, workers, routers)
+
+    if s == nil then
+        error("no index of " .. size .. " bytes for " .. workers .. " workers")
+    end
+
+    return setmetatable({ s = gc(s, C.kvr_simulate_destroy) }, mt)
+end
+
+
+function _M.locals(stream, first, n, out)
+    C.kvr_simulate_locals(stream, first, n, out)
+end
+
+
+function _M.names(locals, from, n, out)
+    C.kvr_simulate_names(locals, from, n, out)
+end
+
+
+-- Without room in the index nothing that it says would be true.
+local function done(rc)
+    if rc ~= 0 then
+        error("the index is full: a bound of kv-simulate is too small")
+    end
+end
+
+
+function _M:store(worker, locals, names, from, n)
+    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n))
+end
+
+
+function _M:remove(worker, names, n)
+    done(C.kvr_simulate_remove(self.s, worker, names, n))
+end
+
+
+function _M:clear(worker)
+    done(C.kvr_simulate_clear(self.s, worker))
+end
+
+
+function _M:find(locals, n, out)
+    C.kvr_simulate_find(self.s, locals, n, out)
+end
+
+
+function _M:flying(router, locals, n, out)
+    C.kvr_simulate_flying(self.s, router, locals, n, out)
+end
+
+
+-- Returns the request's number, and how many blocks are its alone.
+function _M:fly(router, worker, locals, n)
+    local request = C.kvr_simulate_fly(self.s, router, worker, locals, n, one)
+
+    return request, one[0]
+end
+
+
+function _M:land(router, worker, request)
+    if request == 0 then
+        return 0
+    end
+
+    -- in parentheses: a function that ends in a tail call of C is not compiled
+    return (C.kvr_simulate_land(self.s, router, worker, request))
+end
+
+
+return _M

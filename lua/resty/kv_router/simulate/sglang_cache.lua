@@ -1,0 +1,249 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- SGLang's prefix cache, in pages of one block: a radix tree whose leaves are
+-- evicted, the least recently used one first.
+--
+--     node    name -> { parent, children, refs, used }
+--
+-- A running request locks the nodes of its prompt.  A block that is computed
+-- twice is kept once: the copy is given back at once.
+--
+-- The methods are those of resty.kv_router.simulate.vllm_cache.  Of a request
+-- the cache uses: names, nblocks, cached.
+
+
+local setmetatable = setmetatable
+
+
+local _M = {}
+local mt = { __index = _M }
+
+
+function _M.new(capacity, on_stored, on_removed)
+    return setmetatable({
+        capacity = capacity,
+        free = capacity,         -- blocks without a node and without a request
+        idle = 0,                -- nodes that no request locks
+        on_stored = on_stored,
+        on_removed = on_removed,
+        nodes = {},
+        clock = 0,               -- counts uses
+        heap = {},               -- of leaves: name, and use when it came
+        size = 0,
+    }, mt)
+end
+
+
+-- ---- leaves: a binary heap; one whose node was used since is out of date ----
+
+local function push(self, name, used)
+    local heap = self.heap
+    local i = self.size + 1
+
+    self.size = i
+
+    while i > 1 do
+        local up = (i - i % 2) / 2
+
+        if heap[up].used <= used then
+            break
+        end
+
+        heap[i] = heap[up]
+        i = up
+    end
+
+    heap[i] = { name = name, used = used }
+end
+
+
+local function pop(self)
+    local heap, n = self.heap, self.size
+    local top, last = heap[1], heap[n]
+
+    heap[n] = nil
+    n = n - 1
+    self.size = n
+
+    local i = 1
+
+    while 2 * i <= n do
+        local child = 2 * i
+
+        if child < n and heap[child + 1].used < heap[child].used then
+            child = child + 1
+        end
+
+        if heap[child].used >= last.used then
+            break
+        end
+
+        heap[i] = heap[child]
+        i = child
+    end
+
+    if n > 0 then
+        heap[i] = last
+    end
+
+    return top
+end
+
+
+local function offer(self, name, node)
+    if node.refs == 0 and node.children == 0 then
+        push(self, name, node.used)
+    end
+end
+
+
+-- Evicts the oldest leaf that no request locks.  False: there is none.
+local function evict(self)
+    local nodes = self.nodes
+
+    while self.size > 0 do
+        local leaf = pop(self)
+        local node = nodes[leaf.name]
+
+        if node and node.refs == 0 and node.children == 0
+           and node.used == leaf.used
+        then
+            local parent = nodes[node.parent]
+
+            nodes[leaf.name] = nil
+            self.on_removed(leaf.name)
+            self.free, self.idle = self.free + 1, self.idle - 1
+
+            if parent then
+                parent.children = parent.children - 1
+                offer(self, node.parent, parent)
+            end
+
+            return true
+        end
+    end
+
+    return false
+end
+
+
+-- ---- the cache --------------------------------------------------------------
+
+function _M:match(request, limit)
+    local nodes, names = self.nodes, request.names
+
+    for i = 0, limit - 1 do
+        if not nodes[names[i]] then
+            return i
+        end
+    end
+
+    return limit
+end
+
+
+local function lock(self, node)
+    if node.refs == 0 then
+        self.idle = self.idle - 1
+    end
+
+    node.refs = node.refs + 1
+    node.used = self.clock
+end
+
+
+function _M:acquire(request, k)
+    self.clock = self.clock + 1
+
+    for i = 0, k - 1 do
+        lock(self, self.nodes[request.names[i]])
+    end
+
+    request.nblocks, request.cached = k, k
+end
+
+
+function _M:grow(request, n)
+    local fresh = n - request.nblocks
+
+    if fresh <= 0 then
+        return true
+    end
+
+    if fresh > self.free + self.idle then
+        return false
+    end
+
+    while self.free < fresh do
+        evict(self)
+    end
+
+    self.free = self.free - fresh
+    request.nblocks = n
+
+    return true
+end
+
+
+function _M:commit(request, n)
+    local nodes, names = self.nodes, request.names
+    local from = request.cached
+
+    self.clock = self.clock + 1
+
+    for i = from, n - 1 do
+        local node = nodes[names[i]]
+
+        if node then
+            lock(self, node)
+            self.free = self.free + 1
+
+            if from < i then
+                self.on_stored(request, from, i)
+            end
+
+            from = i + 1
+
+        else
+            local parent = i > 0 and names[i - 1] or 0
+
+            nodes[names[i]] = { parent = parent, children = 0, refs = 1,
+                                used = self.clock }
+
+            if parent ~= 0 then
+                nodes[parent].children = nodes[parent].children + 1
+            end
+        end
+    end
+
+    if from < n then
+        self.on_stored(request, from, n)
+    end
+
+    request.cached = n
+end
+
+
+function _M:release(request)
+    local nodes, names = self.nodes, request.names
+
+    self.clock = self.clock + 1
+    self.free = self.free + request.nblocks - request.cached
+
+    for i = request.cached - 1, 0, -1 do
+        local node = nodes[names[i]]
+
+        node.refs = node.refs - 1
+        node.used = self.clock
+
+        if node.refs == 0 then
+            self.idle = self.idle + 1
+            offer(self, names[i], node)
+        end
+    end
+
+    request.nblocks, request.cached = 0, 0
+end
+
+
+return _M

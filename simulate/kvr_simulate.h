@@ -1,0 +1,84 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What kv-simulate has of src/: an index with workers, and prompts in flight,
+ * for programs of plain LuaJIT, which know no structures.
+ *
+ * Workers have numbers from 0.  A block has two hashes.  Its local hash stands
+ * for its tokens alone; its name stands for all tokens of the prompt up to the
+ * end of the block, and is a whole number below 2^53, so that a Lua number can
+ * have it.
+ *
+ * A simulation belongs to one thread of one process.
+ */
+
+
+#ifndef KVR_SIMULATE_H_INCLUDED
+#define KVR_SIMULATE_H_INCLUDED
+
+
+#include "kvr.h"
+
+
+typedef struct kvr_simulate_s  kvr_simulate_t;
+
+
+/*
+ * A simulation with an empty index of so many bytes, for so many workers, and
+ * nothing in flight at any of `routers` routers.  NULL: out of memory, or an
+ * argument is out of range (at least 4 MiB, 1..16384 workers, 1..64 routers).
+ */
+kvr_simulate_t *kvr_simulate_create(size_t size, uint32_t block_size,
+    uint32_t workers, uint32_t routers);
+void kvr_simulate_destroy(kvr_simulate_t *s);
+
+/*
+ * Writes the local hashes of n blocks of a stream of tokens, from its block
+ * `first` on.  Equal (stream, block) are equal tokens.
+ */
+void kvr_simulate_locals(uint64_t stream, uint32_t first, uint32_t n,
+    uint64_t *locals);
+
+/*
+ * Writes the names of the blocks locals[from..n) to the same elements of
+ * names.  When from is not 0, names[from - 1] must be there already.
+ */
+void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
+    double *names);
+
+/*
+ * A worker's engine has stored blocks [from, n) of a prompt, or removed blocks
+ * by name, or emptied its cache.  0, or the number of a kvr_rc_t: the index is
+ * full.
+ */
+int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
+    const double *names, uint32_t n);
+int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
+
+/*
+ * Writes to out[w], for each worker w, the number of blocks of a prompt that
+ * the index has for that worker.
+ */
+void kvr_simulate_find(kvr_simulate_t *s, const uint64_t *locals, uint32_t n,
+    uint32_t *out);
+
+/*
+ * Prompts in flight, as kvr_inflight.h has them, of one router.
+ *
+ * flying: the number of the prompt's blocks that each worker has in flight.
+ * fly: adds a request, and returns the number for land(); *blocks becomes the
+ * number of the prompt's blocks that no other request has in flight there.
+ * land: removes the request, and returns the number of blocks that end with
+ * it.
+ */
+void kvr_simulate_flying(kvr_simulate_t *s, uint32_t router,
+    const uint64_t *locals, uint32_t n, uint32_t *out);
+uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
+    const uint64_t *locals, uint32_t n, uint32_t *blocks);
+uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
+    uint32_t worker, uint32_t request);
+
+
+#endif /* KVR_SIMULATE_H_INCLUDED */

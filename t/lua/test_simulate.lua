@@ -1,0 +1,377 @@
+-- kv-simulate's parts: caches, engine, index, a whole run.
+
+
+local host = require "resty.kv_router.host"
+
+local clock = { now = 0 }
+
+host.install(function() end, function() return clock.now end)
+
+local ffi = require "ffi"
+local tap = require "lib.tap"
+local ceiling = require "resty.kv_router.simulate.ceiling"
+local figures = require "resty.kv_router.simulate.figures"
+local index = require "resty.kv_router.simulate.index"
+local new_engine = require "resty.kv_router.simulate.engine".new
+local new_random = require "resty.kv_router.random".new
+local sglang = require "resty.kv_router.simulate.sglang_cache"
+local vllm = require "resty.kv_router.simulate.vllm_cache"
+local workload = require "resty.kv_router.simulate.workload"
+
+local is, near, ok = tap.is, tap.near, tap.ok
+
+local BUILD = os.getenv("KVR_BUILD") or "build"
+local SIZE = 16
+
+index.load((BUILD:sub(1, 1) == "/" and "" or "./") .. BUILD
+           .. "/libkvr_simulate.so")
+
+
+-- ---- the header -------------------------------------------------------------
+
+local function plain(name)
+    local file = assert(io.open(name))
+    local text = file:read("*a"):gsub("/%*.-%*/", ""):gsub("%s+", " ")
+
+    file:close()
+
+    return text
+end
+
+local declared = plain("lua/resty/kv_router/simulate/index.lua")
+local found = 0
+
+for prototype in plain("simulate/kvr_simulate.h")
+                 :gmatch("[%w_ ]+%*?kvr_simulate_%w+%b();")
+do
+    found = found + 1
+    ok(declared:find(prototype:match("^%s*(.*)$"), 1, true),
+       prototype:match("kvr_simulate_%w+") .. "() is declared as in the header")
+end
+
+is(found, 11, "every function of the header was found")
+
+
+-- ---- caches -----------------------------------------------------------------
+
+-- A request for blocks with these names.
+local function request(...)
+    local names = ffi.new("double[?]", select("#", ...) + 8, ...)
+
+    return { names = names, blocks = ffi.new("int32_t[?]", 64),
+             n = select("#", ...), locals = names }
+end
+
+local function compute(cache, r)
+    local k = cache:match(r, r.n)
+
+    cache:acquire(r, k)
+
+    if not cache:grow(r, r.n) then
+        cache:release(r)
+        return nil
+    end
+
+    cache:commit(r, r.n)
+
+    return k
+end
+
+for name, module in pairs { vllm = vllm, sglang = sglang } do
+    local held, gone = {}, {}
+    local cache = module.new(6, function(r, from, n)
+        for i = from, n - 1 do
+            held[#held + 1] = r.names[i]
+        end
+    end, function(block)
+        gone[#gone + 1] = block
+    end)
+
+    local a = request(1, 2, 3)
+
+    is(compute(cache, a), 0, name .. ": nothing is cached")
+    is(table.concat(held, " "), "1 2 3", name .. ": its blocks are stored")
+    is(cache:match(request(1, 2, 9), 3), 2, name .. ": a beginning is found")
+    cache:release(a)
+    is(cache:match(request(1, 2, 3), 2), 2, name .. ": up to the limit")
+
+    local b = request(1, 2, 4)
+
+    is(compute(cache, b), 2, name .. ": what is shared is not computed")
+    is(compute(cache, request(5, 6, 7, 8, 9)), nil,
+       name .. ": there is no room for five blocks")
+    is(#gone, 0, name .. ": nothing is evicted for a request without room")
+
+    local c = request(5, 6, 7)
+
+    is(compute(cache, c), 0, name .. ": there is room for three")
+    is(table.concat(gone, " "), "3", name .. ": the unused tail is evicted")
+    cache:release(b)
+    cache:release(c)
+
+    is(compute(cache, request(20, 21, 22, 23, 24, 25)), 0,
+       name .. ": a prompt of the cache's size")
+    table.sort(gone)
+    is(table.concat(gone, " "), "1 2 3 4 5 6 7", name .. ": evicts the others")
+end
+
+-- a naive list of what is there, under random work
+for name, module in pairs { vllm = vllm, sglang = sglang } do
+    local draw = new_random(7)
+    local there, wrong, running = {}, 0, {}
+    local cache = module.new(40, function(r, from, n)
+        for i = from, n - 1 do
+            wrong = wrong + (there[r.names[i]] and 1 or 0)
+            there[r.names[i]] = true
+        end
+    end, function(block)
+        wrong = wrong + (there[block] and 0 or 1)
+        there[block] = nil
+    end)
+
+    for step = 1, 20000 do
+        if #running > 3 or draw() < 0.4 and #running > 0 then
+            cache:release(table.remove(running, 1 + math.floor(
+                                                    draw() * #running)))
+
+        else
+            local n = 1 + math.floor(draw() * 9)
+            local names, chain = {}, 0
+
+            for i = 1, n do
+                chain = chain * 3 + 1 + math.floor(draw() * 2)
+                names[i] = chain
+            end
+
+            local r = request(unpack(names))
+            local k = 0
+
+            while k < n and there[names[k + 1]] do
+                k = k + 1
+            end
+
+            wrong = wrong + (cache:match(r, n) == k and 0 or 1)
+
+            if compute(cache, r) then
+                running[#running + 1] = r
+            end
+
+            for _, one in ipairs(running) do
+                for i = 0, one.n - 1 do
+                    wrong = wrong + (there[one.names[i]] and 0 or 1)
+                end
+            end
+        end
+
+        if step == 20000 then
+            is(wrong, 0, name .. ": it has what it told, and what is in use "
+                         .. "is never evicted")
+        end
+    end
+
+    while #running > 0 do
+        cache:release(table.remove(running))
+    end
+
+    local n = 0
+
+    for _ in pairs(there) do
+        n = n + 1
+    end
+
+    ok(name == "vllm" and cache.free == 40 or cache.free + n == 40,
+       name .. ": no block is lost")
+end
+
+
+-- ---- the engine -------------------------------------------------------------
+
+local TIMES = { base = 1, prefill = 0.01, prefill_context = 0.0001,
+                decode = 0.1, decode_context = 0.001 }
+
+local function engine(blocks, max_tokens)
+    return new_engine({ block_size = SIZE, max_tokens = max_tokens,
+                        max_requests = 8, times = TIMES },
+                      vllm.new(blocks, function() end, function() end))
+end
+
+local function asked(first, prompt, output)
+    local r = { prompt = prompt, output = output, firsts = 0, ends = 0,
+                blocks = ffi.new("int32_t[?]", 64),
+                names = ffi.new("double[?]", 64) }
+
+    for i = 0, 63 do
+        r.names[i] = first + i
+    end
+
+    r.on_first = function() r.firsts = r.firsts + 1 end
+    r.on_block = function() end
+    r.on_done = function() r.ends = r.ends + 1 end
+
+    return r
+end
+
+local e = engine(64, 100)
+local r = asked(1000, 150, 3)
+
+e:submit(r)
+near(e:step(), 1 + 0.01 * 100, 1e-9, "a step has max_tokens tokens")
+e:finish(0)
+near(e:step(), 1 + 0.01 * 50 + 0.0001 * 50 * 100, 1e-9,
+     "the rest of a prompt has the first part as context")
+e:finish(0)
+is(r.firsts, 1, "the end of the prompt gives the first token")
+near(e:step(), 1 + 0.1 + 0.001 * 150, 1e-9, "then it decodes")
+e:finish(0)
+e:step()
+e:finish(0)
+is(r.ends, 1, "and ends with its last token")
+is(e:step(), nil, "nothing is left to be computed")
+
+r = asked(1000, 150, 1)
+e:submit(r)
+near(e:step(), 1 + 0.01 * 6 + 0.0001 * 6 * 144, 1e-9,
+     "what is cached is not computed again, but for the last token's block")
+e:finish(0)
+is(r.hit, 144, "and is told")
+
+e = engine(9, 1000)
+
+local first, second = asked(1, 60, 20), asked(1000, 60, 20)
+
+e:submit(first)
+e:submit(second)
+
+for _ = 1, 200 do
+    if not e:step() then
+        break
+    end
+
+    e:finish(0)
+end
+
+ok(e.preempted > 0, "without blocks the last one is preempted")
+is(first.ends + second.ends, 2, "and ends, too")
+is(first.firsts + second.firsts, 2, "with one first token each")
+
+
+-- ---- a whole run ------------------------------------------------------------
+
+-- the engines' caches, and what the index says of them when a policy is asked
+local caches = {}
+
+for _, module in pairs { vllm, sglang } do
+    local new = module.new
+
+    module.new = function(...)
+        local cache = new(...)
+
+        caches[#caches + 1] = cache
+
+        return cache
+    end
+end
+
+local world = require "resty.kv_router.simulate.world"
+local least = require "resty.kv_router.policy.least_loaded"
+
+local function run(options)
+    local conf = { engine = "vllm", workers = 4, blocks = 600,
+                   block_size = SIZE, max_tokens = 2048, max_requests = 64,
+                   times = { base = 4e-3, prefill = 3.5e-5,
+                             prefill_context = 1.5e-9, decode = 3e-5,
+                             decode_context = 4e-8 },
+                   routers = 1, event_delay = 0, seed = 1,
+                   policy = { name = "kv_cost" } }
+
+    for key, value in pairs(options or {}) do
+        conf[key] = value
+    end
+
+    local talks = assert(workload.draw(conf.kind or "chat",
+                                       conf.requests or 400, SIZE, conf.seed))
+
+    workload.spread(talks, 0.8, conf.workers, conf.times, SIZE)
+
+    caches = {}
+
+    return assert(world.run(conf, talks, clock, function() end)), talks
+end
+
+for _, kind in ipairs { "vllm", "sglang" } do
+    local compared, wrong = 0, 0
+    local asked_for = setmetatable({}, { __mode = "k" })
+    local policy = {
+        name = "watching",
+        pick = function(_, ctx)
+            for i = 1, #ctx.candidates do
+                local c = ctx.candidates[i]
+                local names = ffi.new("double[?]", ctx.prompt_blocks + 1)
+
+                index.names(ctx.hashes, 0, ctx.prompt_blocks, names)
+                compared = compared + 1
+
+                if caches[i]:match({ names = names }, ctx.prompt_blocks)
+                   ~= c.device
+                then
+                    wrong = wrong + 1
+                end
+            end
+
+            asked_for[ctx] = true
+
+            return least.pick(least, ctx)
+        end,
+    }
+    local told = run { engine = kind, policy = { name = policy } }
+
+    ok(compared > 1000, kind .. ": the index was compared with the engines")
+    is(told.faults, 0, kind .. ": by a policy that works")
+
+    -- events come with the end of a step: what a step in between has evicted
+    -- or begun is not told yet
+    ok(wrong < compared / 100, kind .. ": without a delay it is as the "
+                               .. "engines are: " .. wrong .. " of "
+                               .. compared .. " differ")
+end
+
+local one, talks = run()
+local again = run()
+local ideal, capacity = ceiling.of(talks, 4 * 600, SIZE)
+
+ok(one.requests >= 400 and one.unfinished == 0, "every request ends")
+is(table.concat(one.ttfts, " "), table.concat(again.ttfts, " "),
+   "the same seed gives the same run")
+ok(ideal >= capacity and capacity > 0, "the ladder: ideal, capacity")
+ok(one.best >= one.predicted and one.best <= ideal + 1e-9,
+   "the best worker has no more than is possible")
+near(one.had, one.predicted, 0.05, "what was told is there")
+ok(run({ policy = { name = "round_robin" } }).had < one.had,
+   "round_robin finds less")
+
+local late = run { event_delay = 5 }
+
+ok(late.had < one.had, "events that are late cost hits")
+ok(run({ routers = 4 }).requests >= 400, "four routers share the work")
+
+for _, kind in ipairs(workload.KINDS) do
+    local told = run { kind = kind, blocks = 20000, requests = 60 }
+
+    is(told.unfinished + told.refused, 0, kind .. ": every request ends")
+end
+
+is(select(2, workload.draw("tea", 1, SIZE, 1)),
+   'there is no workload "tea"; there are: agents, batch, burst, chat, rag, '
+   .. "shared", "an unknown workload is told")
+
+
+-- ---- figures ----------------------------------------------------------------
+
+local mean, half = figures.mean { 1, 2, 3 }
+
+is(mean, 2, "the mean")
+near(half, 4.30 / math.sqrt(3), 1e-9, "and the half of its 95 % interval")
+is(figures.percentile({ 1, 2, 3, 4 }, 50), 2, "a percentile is one of the list")
+is(figures.percentile({ 1, 2, 3, 4 }, 99), 4, "the largest one at the end")
+
+tap.done()

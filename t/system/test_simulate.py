@@ -1,0 +1,149 @@
+#!/usr/bin/python3
+"""kv-simulate, as a user runs it; TAP."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "demo"))
+
+import tap                                                  # noqa: E402
+
+SIMULATE = ROOT / "util" / "kv-simulate"
+BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build").resolve()
+SMALL = ("--requests", "200", "--seeds", "2", "--workers", "3",
+         "--blocks", "800")
+HANGS = 300                                 # seconds: no test takes so long
+
+at = None                                   # a folder, set by main()
+
+
+def simulate(*args, **env):
+    """Its exit status, and both outputs."""
+    done = subprocess.run(
+        [SIMULATE, *map(str, args)], capture_output=True, text=True, cwd=at,
+        timeout=HANGS, check=False, env={"PATH": os.environ["PATH"],
+                                         "KVR_BUILD": str(BUILD), **env})
+    return done.returncode, done.stdout, done.stderr
+
+
+def help_is_there():
+    """--help tells every option"""
+    status, out, _ = simulate("--help")
+    assert status == 0
+    for word in ("--policy", "--workload", "--trace", "--event-delay",
+                 "--plots", "--compare", "Exit status"):
+        assert word in out, word
+
+
+def policies_are_compared():
+    """a table has a row for each policy, and the ladder above them"""
+    status, out, err = simulate(*SMALL, "--policy", "kv_cost",
+                                "--policy", "round_robin")
+    assert status == 0, err
+    assert "ideal, one cache without a bound: " in out
+    heads = [line.split("|")[1].strip() for line in out.splitlines()
+             if line.startswith("|")]
+    assert heads[0] == "policy" and heads[2:] == ["kv_cost", "round_robin"]
+    assert "seed 2, kv_cost: hit rate" in err, err
+
+
+def results_are_files():
+    """--json has every seed, --plots are SVG, --compare reads the first"""
+    for name in "ab":
+        status, _, err = simulate(
+            *SMALL, "--policy", "kv_cost", "--json", f"{name}.json",
+            "--plots", at)
+        assert status == 0, err
+    told = json.loads((at / "a.json").read_text())
+    assert told["parameters"]["workers"] == 3
+    assert len(told["runs"][0]["seeds"]) == len(told["ceilings"]) == 2
+    assert told["runs"] == [
+        {**run, "seeds": [{**seed, "cpu_seconds": mine["cpu_seconds"]}
+                          for seed, mine in zip(run["seeds"],
+                                                first["seeds"])]}
+        for run, first in zip(json.loads((at / "b.json").read_text())["runs"],
+                              told["runs"])], "the same again is the same"
+    for plot in ("ladder.svg", "ttft.svg"):
+        assert xml.etree.ElementTree.parse(at / plot).getroot() \
+            .tag.endswith("svg")
+    status, out, _ = simulate("--compare", "a.json", "b.json")
+    assert status == 0 and "0.00 points" in out, out
+
+
+def own_policies_are_found():
+    """a policy of one's own is found by LUA_PATH, and one that fails told"""
+    (at / "acme.lua").write_text(
+        "return { new = function() return { pick = function() return 1 end }"
+        " end }")
+    (at / "acme").mkdir(exist_ok=True)
+    (at / "acme" / "first.lua").write_text((at / "acme.lua").read_text())
+    (at / "acme" / "broken.lua").write_text(
+        "return { new = function() return { pick = function() error('no') end"
+        " } end }")
+    status, out, err = simulate(*SMALL, "--policy", "acme.first",
+                                LUA_PATH=f"{at}/?.lua")
+    assert status == 0 and "| acme.first" in out, err
+    status, _, err = simulate(*SMALL, "--policy", "acme.broken",
+                              LUA_PATH=f"{at}/?.lua")
+    assert status == 1 and "a policy has failed" in err, err
+    assert 'policy "acme.broken"' in err and "broken.lua:1: no" in err, err
+
+
+def traces_are_read():
+    """a trace of Mooncake's form and one of a log; a wrong line is named"""
+    (at / "trace").write_text("".join(json.dumps(record) + "\n" for record in (
+        {"timestamp": 0, "input_length": 1000, "output_length": 5,
+         "hash_ids": [1, 2]},
+        {"timestamp": 1000, "input_length": 1000, "output_length": 5,
+         "hash_ids": [1, 3]},
+        {"at": 9, "hashes": "00112233445566ff,ffffffffffffffff",
+         "output_tokens": 3})))
+    status, out, err = simulate("--trace", at / "trace", "--seeds", 1,
+                                "--policy", "kv_cost")
+    assert status == 0 and "seed 1, kv_cost" in err, err
+    ideal = 512 / 2040
+    assert f"bound: {ideal:.1%}".replace("%", " %") in out, out
+    with open(at / "trace", "a", encoding="utf-8") as trace:
+        trace.write('{"timestamp": 3}\n')
+    status, _, err = simulate("--trace", at / "trace")
+    assert status == 2 and "trace:4: neither" in err, err
+
+
+def mistakes_are_told():
+    """what is wrong with an option is told, with what there is"""
+    for args, words in (
+            (("--workload", "tea"), 'there is no workload "tea"; there are:'),
+            (("--policy", "nobody"), 'unknown policy "nobody"'),
+            (("--policy", "kv_cost={ x"), "no Lua table"),
+            (("--policy", "kv_cost={ xyz = 1 }"), 'unknown setting "xyz"'),
+            (("--workers", "0"), "--workers must be a whole number from 1"),
+            (("--wrkers", "3"), "there is no option --wrkers"),
+            (("--seeds",), "--seeds needs a value"),
+            (("--engine", "trtllm"), "--engine must be vllm or sglang"),
+            (("--times", "speed=1"), "none of base, prefill"),
+            (("--trace", "/nowhere"), "/nowhere"),
+            (("--compare", "a"), "--compare needs two files, 1 were given"),
+            (("chat",), '"chat" is no option')):
+        status, _, err = simulate(*args)
+        assert status == 2, (args, status, err)
+        assert words in err, (args, err)
+
+
+def main():
+    """Runs the tests, in a folder of their own."""
+    global at
+    with tempfile.TemporaryDirectory() as directory:
+        at = Path(directory)
+        return tap.run([
+            help_is_there, policies_are_compared, results_are_files,
+            own_policies_are_found, traces_are_read, mistakes_are_told])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
