@@ -279,7 +279,9 @@ kvr_model_build(kvr_model_t *m, const kvr_model_json_t *j)
     file = kvr_model_file(m, "tokenizer.json");
 
     if (m->refused[0] == '\0') {
-        m->tokenizer = kvr_tokenizer_load(file->data, file->len, m->unicode,
+        m->tokenizer = kvr_tokenizer_load(file->data, file->len,
+                                          m->unicode >= 16 ? KVR_UNICODE_16
+                                                           : KVR_UNICODE_14,
                                           why, sizeof(why));
         if (m->tokenizer == NULL) {
             (void) snprintf(m->refused, sizeof(m->refused),

@@ -24,9 +24,9 @@ static kvr_rc_t kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j,
     char *why, size_t size);
 static bool kvr_model_router_large(const kvr_tape_t *tape, uint32_t key);
 static bool kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
-    kvr_encoder_t *encoder, const char *member, unsigned flags);
+    kvr_encoder_t *encoder, const char *member, uint32_t flags);
 static bool kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
-    kvr_encoder_t *encoder, uint32_t pair, unsigned flags, char *text,
+    kvr_encoder_t *encoder, uint32_t pair, uint32_t flags, char *text,
     const char *where);
 
 
@@ -384,7 +384,7 @@ kvr_model_compare(kvr_model_t *m, const kvr_model_json_t *j)
 
 static bool
 kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
-    kvr_encoder_t *encoder, const char *member, unsigned flags)
+    kvr_encoder_t *encoder, const char *member, uint32_t flags)
 {
     bool               ok;
     char              *text, where[64];
@@ -425,7 +425,7 @@ kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
 
 static bool
 kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
-    kvr_encoder_t *encoder, uint32_t pair, unsigned flags, char *text,
+    kvr_encoder_t *encoder, uint32_t pair, uint32_t flags, char *text,
     const char *where)
 {
     size_t            len, n, i;
@@ -454,7 +454,7 @@ kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
     rc = kvr_encoder_begin(encoder, text, len, flags);
 
     while (rc == KVR_ENCODER_AGAIN) {
-        rc = kvr_encoder_step(encoder, UINT64_MAX);
+        rc = kvr_encoder_step(encoder, 0);
     }
 
     if (rc != KVR_ENCODER_DONE) {

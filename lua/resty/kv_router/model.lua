@@ -372,9 +372,12 @@ end
 -- ---- trust ------------------------------------------------------------------
 
 -- May the ids that this model makes be used for the job's request?  The one
--- place that decides.  explicit: the router was made with tokenizer = "local":
--- the operator has said so.  For "auto" the engines' echoes decide: job.zone,
--- job.form and job.found, the candidates, are what is known.
+-- place that decides; resty.kv_router.tokenizer asks before it tokenizes.
+-- explicit: the router was made with tokenizer = "local", by which the operator
+-- has said so.  With "auto" the model is not used: who wants the echoes to
+-- decide finds here job.zone, job.form and job.found, the candidates; the echoes
+-- of requests by the model are counted under routes of their own, KVR_FROM_MODEL
+-- of kvr_route.h.
 function _M.believed(_, _, explicit)
     return explicit
 end

@@ -43,7 +43,7 @@ kvr_encoder_t *kvr_encoder_new(const kvr_tokenizer_t *t, void *pieces,
     const void *limits);
 void kvr_encoder_free(kvr_encoder_t *e);
 int kvr_encoder_begin(kvr_encoder_t *e, const char *text, size_t len,
-    unsigned flags);
+    uint32_t flags);
 int kvr_encoder_step(kvr_encoder_t *e, uint64_t budget_ns);
 const uint32_t *kvr_encoder_ids(const kvr_encoder_t *e, size_t *n);
 const char *kvr_encoder_error(int rc);
@@ -190,7 +190,7 @@ function _M.encode(model, text)
     local rc = C.kvr_encoder_begin(encoder, text.data, text.len, 0)
 
     while rc == _M.AGAIN do
-        rc = C.kvr_encoder_step(encoder, 1000000000)
+        rc = C.kvr_encoder_step(encoder, 0)
     end
 
     if rc ~= _M.DONE then
