@@ -298,7 +298,8 @@ $(BUILD)/unit-asan/test_relay_replay: \
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
-threaded   := $(BUILD)/unit-tsan/test_threads
+threaded   := $(BUILD)/unit-tsan/test_threads \
+              $(BUILD)/unit-tsan/test_turns_threads
 
 $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 	$(call link,$(TSAN))
@@ -320,7 +321,7 @@ $(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags | deps-build
 ## make tsan        threads that write and look up, with ThreadSanitizer
 
 tsan: $(threaded)
-	$(threaded) 30000
+	for test in $(threaded); do $$test 30000 || exit 1; done
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 276;
+plan tests => repeat_each() * 286;
 
 run_tests();
 
@@ -1294,3 +1294,45 @@ invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_truste
     kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
 --- error_log
 nowhere.pem
+
+
+
+=== TEST 129: the turn cache has a zone
+--- http_config
+    kv_router_turn_cache  size=4m;
+--- error_log
+invalid parameter "size=4m": the parameters are zone
+
+
+
+=== TEST 130: of a name and a size
+--- http_config
+    kv_router_turn_cache  zone=turns;
+--- error_log
+invalid zone size "zone=turns"
+
+
+
+=== TEST 131: which is enough
+--- http_config
+    kv_router_turn_cache  zone=turns:512k;
+--- error_log
+zone "turns" is too small, it must have 1m at least
+
+
+
+=== TEST 132: there is one
+--- http_config
+    kv_router_turn_cache  zone=turns:1m;
+    kv_router_turn_cache  zone=others:1m;
+--- error_log
+"kv_router_turn_cache" directive is duplicate: one cache serves all zones of workers
+
+
+
+=== TEST 133: and no index has its zone
+--- http_config
+    kv_router_zone        zone=main:8m;
+    kv_router_turn_cache  zone=main:8m;
+--- error_log
+the shared memory zone "main" is already declared for a different use

@@ -472,6 +472,7 @@ kv_router_tokens_total{zone="main",by="load"} 1
 kv_router_tokens_total{zone="main",by="ids"} 1
 kv_router_tokens_total{zone="main",by="render"} 1
 kv_router_tokens_total{zone="main",by="remote"} 0
+kv_router_tokens_total{zone="main",by="local"} 0
 kv_router_questions_total{zone="main"} 1
 kv_router_probes_failed_total{zone="main"} 0
 kv_router_worker_engine{zone="main",worker="w1",engine="vllm",version="0.32.0"} 1

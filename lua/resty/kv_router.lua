@@ -176,8 +176,9 @@ end
 --     policy_conf        the settings of a policy that is named
 --     tokenizer          how texts become token ids: "local": by the zone's
 --                        kv_router_model; "render": by POST <path>/render of an
---                        engine; "remote": by POST /tokenize; "auto": by
---                        render, else by remote, where an engine has it;
+--                        engine; "remote": by POST /tokenize; "auto": by the
+--                        model where the engines' echoes have proven it, else
+--                        by render, else by remote, where an engine has it;
 --                        "none": not at all, texts are routed by load ("auto")
 --     tokenizer_timeout  seconds that a text may wait for its token ids (50 ms
 --                        and 2 us for each byte of the body)

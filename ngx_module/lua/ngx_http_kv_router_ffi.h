@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   17
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   19
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -70,8 +70,10 @@
                                                refused */
 #define NGX_HTTP_KV_ROUTER_RAISED        22 /* the engine will refuse the
                                                request: no ids */
-#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* a template, or a request, is
-                                               not understood here */
+#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* the engine's ids of such a
+                                               request are not known here */
+#define NGX_HTTP_KV_ROUTER_UNPROVEN      24 /* the engines' echoes have not
+                                               proven the model's ids */
 
 /*
  * Where the token ids of a prompt came from; also the index of the counter in
@@ -276,6 +278,24 @@ int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
  */
 void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     uint32_t rung, uint32_t why);
+
+/*
+ * access, after candidates were listed: may the ids of the zone's model be
+ * used for this request?
+ */
+#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
+#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
+#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
+
+uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
+
+/*
+ * access, after the above: ids of the zone's model, in native order, of which
+ * the echo alone is kept.  NGX_ERROR: no memory; the request goes on without
+ * its echo.
+ */
+int ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens);
 
 /*
  * access, after the above: the body of a question to an engine for the token

@@ -97,6 +97,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_turn_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_turn_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_num_slot,

@@ -25,6 +25,7 @@
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
+typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 
 /* of "zone=": the fixed tables of 1024 workers, and some index */
@@ -188,6 +189,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    echoes_dropped;
                                                    /* not kept: no room */
     ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
+    ngx_atomic_t                    shadows;       /* prompts of which the
+                                                      echo alone was kept */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;
@@ -232,6 +235,7 @@ typedef struct ngx_http_kv_router_shctx_s {
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
+    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
@@ -328,6 +332,12 @@ char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 void ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle,
     ngx_array_t *prefixes);
 void ngx_http_kv_router_prefix_leave(ngx_array_t *prefixes);
+
+
+/* the turn cache: its directive */
+
+char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 
 
 /* the zone: init of its shared memory, cleanup of its configuration */

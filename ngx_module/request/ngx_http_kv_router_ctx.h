@@ -35,6 +35,7 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_TAPE,
     NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+    NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
     NGX_HTTP_KV_ROUTER_BUFFER_OUT,
@@ -59,6 +60,10 @@ typedef struct {
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     uint32_t                        route;         /* of kvr_route.h */
+    uint64_t                       *shadow;        /* hashes of the model's
+                                                      ids, for the echo alone;
+                                                      NULL */
+    uint32_t                        shadow_blocks;
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;

@@ -385,6 +385,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
         why = ngx_http_kv_router_search(r, ctx, &body);
         ctx->route = kvr_route(ctx->form, KVR_FROM_BODY);
+        ctx->shadow = NULL;
         tokens = body.tokens;
         ntokens = body.ntokens;
 

@@ -7,6 +7,7 @@
 #include "../request/ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_watch.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
@@ -22,6 +23,7 @@ static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
+static void ngx_http_kv_router_turns_json(yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
 static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
@@ -44,7 +46,8 @@ static const char  *ngx_http_kv_router_why_names[] = {
     [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
     [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model",
     [NGX_HTTP_KV_ROUTER_RAISED] = "raised",
-    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported"
+    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported",
+    [NGX_HTTP_KV_ROUTER_UNPROVEN] = "unproven"
 };
 
 
@@ -494,6 +497,30 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 
 
 static void
+ngx_http_kv_router_turns_json(yajl_gen g)
+{
+    kvr_turns_stats_t            stats;
+    ngx_http_kv_router_turns_t  *turns;
+
+    turns = ngx_http_kv_router_turns();
+
+    if (turns == NULL) {
+        return;
+    }
+
+    kvr_turns_stats(&turns->cache, &stats);
+
+    ngx_http_kv_router_gen_key(g, "turn_cache");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_key(g, "zone");
+    yajl_gen_string(g, turns->name.data, turns->name.len);
+    ngx_http_kv_router_gen_u64(g, "bytes", turns->size);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_turns_fields, &stats, g);
+    yajl_gen_map_close(g);
+}
+
+
+static void
 ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone, uint32_t shard,
     yajl_gen g)
 {
@@ -623,6 +650,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                        ngx_http_kv_router_echo_fields,
                                        zone->sh, g);
     }
+
+    ngx_http_kv_router_turns_json(g);
 
     if (zone->scrape.interval) {
         ngx_http_kv_router_gen_key(g, "scrape");

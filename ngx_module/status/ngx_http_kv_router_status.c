@@ -8,6 +8,7 @@
 
 #include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
@@ -47,7 +48,8 @@ ngx_int_t
 ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
-    kvr_stats_t                  stats;
+    kvr_stats_t                   stats;
+    kvr_turns_stats_t             turns;
     ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
@@ -66,6 +68,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                       &stats);
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
                                       &stats);
+
+    if (ngx_http_kv_router_turns()) {
+        kvr_turns_stats(&ngx_http_kv_router_turns()->cache, &turns);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_turns_fields,
+                                          &turns);
+    }
 
     ngx_http_kv_router_leases_metric(&s);
 

@@ -1,7 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each.  Others are in body.lua, engines.lua and questions.lua.
+-- function for each.  Others are in body.lua, engines.lua, questions.lua and
+-- trust.lua.
 --
 -- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
 -- few fields have another name here, so that what a policy reads are Lua
@@ -17,7 +18,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 17               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 19               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -206,11 +207,9 @@ void ngx_http_kv_router_ffi_free(char *text);
 
 local _M = { VERSION = VERSION }
 
-
 local OK = 0
 local BUSY = -3
 local DECLINED = -5
-
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
@@ -240,6 +239,7 @@ local WHY = {
     UNKNOWN_MODEL = 21,
     RAISED = 22,
     UNSUPPORTED = 23,
+    UNPROVEN = 24,
 }
 
 _M.WHY = WHY

@@ -369,20 +369,6 @@ function _M.load(dir, engine)
 end
 
 
--- ---- trust ------------------------------------------------------------------
-
--- May the ids that this model makes be used for the job's request?  The one
--- place that decides; resty.kv_router.tokenizer asks before it tokenizes.
--- explicit: the router was made with tokenizer = "local", by which the operator
--- has said so.  With "auto" the model is not used: who wants the echoes to
--- decide finds here job.zone, job.form and job.found, the candidates; the echoes
--- of requests by the model are counted under routes of their own, KVR_FROM_MODEL
--- of kvr_route.h.
-function _M.believed(_, _, explicit)
-    return explicit
-end
-
-
 -- ---- tokenizing -------------------------------------------------------------
 
 -- The dialect for a form; nil: there is none.

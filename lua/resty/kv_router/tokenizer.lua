@@ -21,6 +21,7 @@ local least = require "resty.kv_router.policy.least_loaded".least
 local lib = require "resty.kv_router.ffi"
 local new_semaphore = require "ngx.semaphore".new
 local questions = require "resty.kv_router.questions"
+local trust = require "resty.kv_router.trust"
 
 local BY = engines.BY
 local QUESTION = engines.QUESTION
@@ -423,6 +424,32 @@ local function entry_for(self, job, chosen, path, question)
 end
 
 
+-- The ids of the zone's model, if they may be used: an entry; or nil, one of
+-- WHY, and true: no other rung is to be asked.
+local function by_model(self, job)
+    local state = self.explicit and trust.BELIEVED or trust.of(job)
+
+    if not state then
+        return nil, WHY.UNPROVEN
+    end
+
+    local entry, why = self.model:tokenize(job, self.timeout
+                                                and self.timeout / 1e6)
+
+    if state == trust.BELIEVED then
+        -- what the model refuses the engine will refuse itself
+        return entry, why, self.explicit or why == WHY.RAISED
+    end
+
+    if entry then
+        trust.shadow(job, entry)
+        entry.drop()
+    end
+
+    return nil, WHY.UNPROVEN
+end
+
+
 -- The token ids of a request's text.  job: r, zone, request, form, found (the
 -- match), random, engine (engine() of resty.kv_router.engines).  Returns an
 -- entry with tokens, a uint32_t array, and n, its length; by, of BY, and why
@@ -432,15 +459,14 @@ end
 function _M:tokenize(job)
     local passed
 
-    if self.model and self.model:believed(job, self.explicit) then
-        local entry, why = self.model:tokenize(job, self.timeout
-                                                    and self.timeout / 1e6)
+    if self.model then
+        local entry, why, final = by_model(self, job)
+
         if entry then
             return entry, BY["local"], 0
         end
 
-        -- the engine will say so itself
-        if why == WHY.RAISED or self.explicit then
+        if final then
             return nil, why
         end
 
