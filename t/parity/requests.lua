@@ -94,8 +94,10 @@ local function vars_differ(ours, theirs, template)
             a = NONE
         end
 
-        if b == nil then
-            b = name == "continue_final_message" and false or NONE
+        if b == nil and name == "continue_final_message" then
+            b = false
+        elseif b == nil then
+            b = NONE
         end
 
         local found = different(a, b, name)
@@ -210,6 +212,14 @@ local function options_of(request, answer)
                 transformers = answer.v.transformers,
             })) },
         }
+
+        local tpl = known[key].templates.default
+        local format = tpl["format_" .. request.engine]
+
+        if format ~= answer.v.format then
+            error(string.format("%s: the content format is %s here, %s there",
+                                request.engine, format, answer.v.format))
+        end
     end
 
     return known[key]

@@ -78,7 +78,8 @@ class Engine:
         tokenizer.chat_template = template
         self._watch(tokenizer)
         self.manager = SimpleNamespace(
-            tokenizer=tokenizer, server_args=None, served_model_name="m",
+            tokenizer=tokenizer, processor=None, server_args=None,
+            served_model_name="m",
             model_path=model, model_config=ModelConfig(model),
             config_value=lambda name: get_context().config_leaf(name),
             lora_registry=SimpleNamespace(get_all_adapters=lambda: {}))

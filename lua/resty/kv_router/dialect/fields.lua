@@ -12,7 +12,7 @@
 --     strings  a list of strings              numbers  a list of numbers
 --     weights  a dict of numbers              null     null alone
 --     stop     a string or a list of strings  any      whatever it is
---     flags    a dict of booleans
+--     texts    a dict of strings
 --
 -- A "?" behind the kind: null is the same as no field.
 
@@ -85,7 +85,7 @@ local KINDS = {
     boolean = is_boolean, int = is_int, number = is_number,
     string = is_string, dict = is_dict, list = is_list,
     strings = strings, numbers = list_of(is_number),
-    weights = dict_of(is_number), flags = dict_of(is_boolean),
+    weights = dict_of(is_number), texts = dict_of(is_string),
 
     stop = function(x)
         return is_string(x) or strings(x)

@@ -34,8 +34,9 @@ for name in ([[
 end
 
 
--- The dict of a body's "chat_template_kwargs", a copy; null is none.
-function _M.of(body)
+-- The dict of a body's "chat_template_kwargs", a copy; null is none.  taken:
+-- the engine takes a template in it; else it refuses one.
+function _M.of(body, taken)
     local given = get(body, "chat_template_kwargs")
     local made = dict()
 
@@ -46,7 +47,7 @@ function _M.of(body)
     for i = 1, given.n do
         local name = given.k[i]
 
-        if name == "chat_template" and given.v[name] ~= NONE then
+        if name == "chat_template" and given.v[name] ~= NONE and not taken then
             raise "a chat_template in chat_template_kwargs"
         elseif RESERVED[name] then
             unsupported(format("%q in chat_template_kwargs", name))

@@ -8,7 +8,7 @@
 --
 --     engine      "vllm" or "sglang"
 --     templates   name → what template.compile() made; "default" is used, and
---                 "tool_use" for a request with tools where there is one
+--                 by vLLM "tool_use" for a request with tools where there is one
 --     flags       options of the engine's command line that change tokens, as
 --                 named there, with "_" for "-":
 --
@@ -22,6 +22,7 @@
 --         SGLang  default_chat_template_kwargs          {}
 --                 tool_call_parser, reasoning_parser    none
 --                 completion_template                   none
+--                 hf_chat_template_name                 "default"
 --
 --     probed      what only the engine's own code can tell of a template; the
 --                 dump writes it as router.json's "probed".  Where a member is
@@ -128,6 +129,7 @@ end
 
 local function sglang(o, flags)
     o.template_format = "format_sglang"
+    o.template_name = flags.hf_chat_template_name or "default"
     o.reasoning_parser = flags.reasoning_parser
 
     if SGLANG_PARSERS[flags.reasoning_parser or ""]
@@ -189,7 +191,9 @@ end
 -- The name of the template for a request with or without tools, and what it
 -- was compiled to.
 function _M.template(o, tools)
-    local name = tools and o.templates.tool_use and "tool_use" or "default"
+    local name = o.template_name
+                 or (tools and o.templates.tool_use and "tool_use")
+                 or "default"
     local tpl = o.templates[name]
 
     if not tpl then

@@ -289,9 +289,19 @@ local function message_of(given, as_parts)
     local made = dict()
 
     dset(made, "role", role)
-    dset(made, "content", content_of(content, role, as_parts))
+
+    -- a list that stays one comes last
+    local last = as_parts and is_list(content)
+
+    content = content_of(content, role, as_parts)
+
+    if not last then
+        dset(made, "content", content)
+    end
 
     if role == "user" then
+        dset(made, "content", content)
+
         return made
     end
 
@@ -308,6 +318,8 @@ local function message_of(given, as_parts)
     if calls then
         dset(made, "tool_calls", calls_of(calls, role))
     end
+
+    dset(made, "content", content)
 
     return made
 end

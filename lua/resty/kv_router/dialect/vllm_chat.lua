@@ -669,8 +669,9 @@ end
 
 
 -- The variables beside messages and tools.  given: those of the body; effort:
--- reasoning_effort, or nil; more: a dict of others, which count before.
-function _M.variables(o, given, effort)
+-- reasoning_effort, or nil.  Those of the body that are null are none, but for
+-- a response, unless the engine has variables of its own.
+function _M.variables(o, given, effort, response)
     local more = dict()
 
     if effort ~= nil then
@@ -681,7 +682,13 @@ function _M.variables(o, given, effort)
         end
     end
 
-    return kwargs.merged(o.kwargs, kwargs.merged(given, more))
+    local merged = kwargs.merged(given, more)
+
+    if response and o.kwargs.n == 0 then
+        return merged
+    end
+
+    return kwargs.merged(o.kwargs, merged)
 end
 
 

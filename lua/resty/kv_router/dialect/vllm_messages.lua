@@ -407,7 +407,11 @@ local function choice_of(body, tools)
     if not choice then
         raise "a tool_choice of an unknown type"
     elseif choice == "named" then
-        chat.tool_named(tools, get(given, "name"))
+        if (get(given, "name") or "") == "" then
+            raise "a tool_choice without a name"
+        elseif tools then
+            chat.tool_named(tools, given.v.name)
+        end
     end
 
     return choice

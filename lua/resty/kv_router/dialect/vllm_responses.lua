@@ -33,13 +33,13 @@ local _M = {}
 _M.FIELDS = {
     input = "any", instructions = "string?", tools = "list",
     tool_choice = "any", reasoning = "dict?", chat_template_kwargs = "dict?",
-    model = "string?", background = "null", include = "strings?",
+    model = "string?", background = "boolean?", include = "strings?",
     include_reasoning = "boolean", max_output_tokens = "int?",
-    max_tool_calls = "int?", metadata = "null", logit_bias = "weights?",
+    max_tool_calls = "int?", metadata = "texts?", logit_bias = "weights?",
     parallel_tool_calls = "boolean?", previous_response_id = "null",
     prompt = "null", store = "boolean?", stream = "boolean?",
     temperature = "number?", top_p = "number?", top_k = "int?",
-    min_p = "number?", text = "null", top_logprobs = "int",
+    min_p = "number?", service_tier = "string", text = "dict?", top_logprobs = "int",
     truncation = "string", user = "string?",
     skip_special_tokens = "boolean", include_stop_str_in_output = "boolean",
     presence_penalty = "number?", frequency_penalty = "number?",
@@ -62,21 +62,11 @@ local TOOL = fields.table {
 }
 
 local REASONING = fields.table {
-    effort = "string?", summary = "null", generate_summary = "null",
+    effort = "string?", summary = "string?", generate_summary = "null",
 }
 
 local EFFORTS = { none = true, minimal = true, low = true, medium = true,
                   high = true, xhigh = true, max = true }
-
-local INCLUDES = {}
-
-for name in ([[
-    code_interpreter_call.outputs computer_call_output.output.image_url
-    file_search_call.results message.input_image.image_url
-    message.output_text.logprobs reasoning.encrypted_content
-]]):gmatch "%S+" do
-    INCLUDES[name] = true
-end
 
 local OPEN = { in_progress = true, incomplete = true }
 
@@ -292,15 +282,7 @@ end
 
 
 local function checked(body)
-    local include = get(body, "include")
-
     chat.checked(body)
-
-    for i = 1, include and include.n or 0 do
-        if not INCLUDES[include[i]] then
-            raise(format("%q in include", include[i]))
-        end
-    end
 
     if body.v.truncation and body.v.truncation ~= "disabled" then
         unsupported "a truncation"
@@ -328,7 +310,7 @@ local function prepared(body, given)
     return chat.rendered(o, {
         messages = messages,
         tools = tools,
-        kwargs = chat.variables(o, kwargs.of(body), effort_of(body)),
+        kwargs = chat.variables(o, kwargs.of(body), effort_of(body), true),
         add_generation_prompt = not continued,
         continue_final_message = continued,
         add_special_tokens = true,
