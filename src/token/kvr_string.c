@@ -159,6 +159,60 @@ kvr_string_space(const unsigned char *s, size_t len)
 }
 
 
+/* May a space begin with this byte?  Most bytes of a text are none. */
+
+static inline bool
+kvr_string_may_be_space(unsigned char c)
+{
+    return c <= ' ' || c == 0xc2 || (c >= 0xe1 && c <= 0xe3);
+}
+
+
+size_t
+kvr_string_space_at(const char *s, size_t len, size_t from)
+{
+    for ( /* void */ ; from < len; from++) {
+        if (kvr_string_may_be_space((unsigned char) s[from])
+            && kvr_string_space((const unsigned char *) s + from, len - from))
+        {
+            break;
+        }
+    }
+
+    return from < len ? from : len;
+}
+
+
+size_t
+kvr_string_line_end(const char *s, size_t len, size_t from)
+{
+    unsigned char  c;
+
+    for ( /* void */ ; from < len; from++) {
+        c = (unsigned char) s[from];
+
+        if ((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e)) {
+            break;
+        }
+
+        if (c == 0xc2 && len - from > 1 && (unsigned char) s[from + 1] == 0x85)
+        {
+            break;
+        }
+
+        /* U+2028, U+2029 */
+
+        if (c == 0xe2 && len - from > 2 && (unsigned char) s[from + 1] == 0x80
+            && ((unsigned char) s[from + 2] & 0xfe) == 0xa8)
+        {
+            break;
+        }
+    }
+
+    return from < len ? from : len;
+}
+
+
 size_t
 kvr_string_lstrip(const char *s, size_t len)
 {

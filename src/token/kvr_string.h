@@ -39,6 +39,15 @@ size_t kvr_string_lstrip(const char *s, size_t len);
 /* The length without the white space at the end. */
 size_t kvr_string_rstrip(const char *s, size_t len);
 
+/* The offset of the first white space at or behind an offset; len: none. */
+size_t kvr_string_space_at(const char *s, size_t len, size_t from);
+
+/*
+ * The offset of the first character at or behind an offset that ends a line
+ * for str.splitlines(); len: none.
+ */
+size_t kvr_string_line_end(const char *s, size_t len, size_t from);
+
 /*
  * The offset of the first place of a part at or behind the offset from, or of
  * its last place; KVR_STRING_NONE: it is not there.  The time for the first

@@ -1,66 +1,29 @@
 -- Templates rendered here beside what the oracle made of them.
 --
---     luajit t/parity/templates.lua chats TEMPLATES CASES ORACLE [DETAILS]
+--     luajit t/parity/templates.lua chats TEMPLATES CASES ORACLE [DETAILS
+--         [GOLDEN]]
 --     luajit t/parity/templates.lua snippets ORACLE [DETAILS]
 --
 -- CASES: a conversation a line; ORACLE: {"t", "c", "text" or "error"} a line,
 -- of one template after the other; or, of snippets, the variables in the first
 -- line, and {"src", "text" or "error"} in the others.  DETAILS: a file for what
--- differs and what is unsupported.  The exit status is 1 when anything differs
--- or fails on one side only.
+-- differs and what is unsupported; GOLDEN: a golden file to write, see
+-- t/lua/test_template_golden.lua, of what the oracle says.  The exit status is 1
+-- when anything differs or fails on one side only.
 
 
-local ffi = require "ffi"
-local kvr = ffi.load("kvr", true)
+local jinja = require "lib.jinja"
 
-local tape = require "resty.kv_router.template.tape"
-local template = require "resty.kv_router.template"
-local text_ffi = require "resty.kv_router.text_ffi"
-
+local compile = jinja.compile
+local decode = jinja.value
 local format = string.format
-
-local TOKENS = { bos_token = "<s>", eos_token = "</s>", unk_token = "<unk>",
-                 pad_token = "<pad>" }
-local NO_LIMIT = 1e12            -- units of fuel, microseconds
 
 
 local counts = { same = 0, both_raise = 0, unsupported = 0, refused = 0,
                  differ = 0, we_raise = 0, they_raise = 0 }
 local reasons = {}
 local details
-local text = template.text()
-
-
-local function read(path)
-    local file = assert(io.open(path, "rb"))
-    local all = file:read("*a")
-
-    file:close()
-
-    return all
-end
-
-
-local function decode(line)
-    local made, err = tape.decode(line)
-
-    assert(made ~= nil, err)
-
-    return made
-end
-
-
-local function noon()
-    return 1785067200            -- 26 July 2026, 12:00 UTC
-end
-
-
-local function compile(source, name)
-    return template.compile(source, {
-        name = name, tokens = TOKENS, zone = "UTC", now = noon,
-        fuel = NO_LIMIT, cpu_us = NO_LIMIT,
-    })
-end
+local golden
 
 
 local function tell(what, where, message)
@@ -70,14 +33,13 @@ local function tell(what, where, message)
 end
 
 
--- One rendering: theirs is a dict with text or error.
-local function count(where, good, err, kind, theirs)
+-- One rendering, ours or nil with a sentence and a kind; theirs is a dict with
+-- text or error.
+local function count(where, ours, err, kind, theirs)
     local wanted = theirs.v.text
     local what
 
-    if good then
-        local ours = text_ffi.string(text)
-
+    if ours then
         if wanted == nil then
             what = "they_raise"
             tell(what, where, tostring(theirs.v.error))
@@ -111,23 +73,50 @@ local function count(where, good, err, kind, theirs)
     end
 
     counts[what] = counts[what] + 1
+
+    return what
 end
 
 
-local function flag(x)
-    return x == true
+-- What a golden file has of one template.
+local template = {}
+
+
+local function begin(name, source)
+    template = { name = name, source = source, hash = jinja.HASH, texts = 0,
+                 errors = 0, left_out = {} }
 end
 
 
-local function given(x)
-    if type(x) ~= "table" or x.n then
-        return x
+local function ends()
+    if golden and template.name and not template.refused then
+        golden:write(format("%s\t%s\t%d\t%d\t%s\t%s\n", template.name,
+                            bit.tohex(jinja.hash(template.source)),
+                            template.texts, template.errors,
+                            bit.tohex(template.hash),
+                            table.concat(template.left_out, ",")))
     end
 end
 
 
+local function add(theirs, what)
+    local wanted = theirs.v.text
+
+    if what == "unsupported" then
+        template.left_out[#template.left_out + 1] = theirs.v.c
+        return
+    elseif wanted then
+        template.texts = template.texts + 1
+    else
+        template.errors = template.errors + 1
+    end
+
+    template.hash = jinja.add(template.hash, wanted)
+end
+
+
 local function chats(folder, cases_file, oracle_file)
-    local cases, name, tpl, err = {}, nil, nil, nil
+    local cases, tpl = {}, nil
 
     for line in io.lines(cases_file) do
         cases[decode(line).v.name] = line
@@ -135,10 +124,15 @@ local function chats(folder, cases_file, oracle_file)
 
     for line in io.lines(oracle_file) do
         local theirs = decode(line)
+        local name = theirs.v.t
 
-        if theirs.v.t ~= name then
-            name = theirs.v.t
-            tpl, err = compile(read(folder .. "/" .. name .. ".jinja"), name)
+        if name ~= template.name then
+            local err
+
+            ends()
+            begin(name, jinja.read(folder .. "/" .. name .. ".jinja"))
+            tpl, err = compile(template.source, jinja.SETTINGS)
+            template.refused = not tpl
 
             if not tpl then
                 print(format("refused: %s: %s", name, err))
@@ -147,21 +141,15 @@ local function chats(folder, cases_file, oracle_file)
 
         if not tpl then
             counts.refused = counts.refused + 1
-
         else
-            local case = decode(cases[theirs.v.c]).v
-            local good, message, kind = tpl:render({
-                messages = case.messages,
-                tools = given(case.tools),
-                documents = given(case.documents),
-                add_generation_prompt = flag(case.add_generation_prompt),
-                continue_final_message = flag(case.continue_final_message),
-                kwargs = given(case.kwargs),
-            }, text)
+            local ours, err, kind = jinja.case(tpl, cases[theirs.v.c])
 
-            count(name .. "\t" .. theirs.v.c, good, message, kind, theirs)
+            add(theirs, count(name .. "\t" .. theirs.v.c, ours, err, kind,
+                              theirs))
         end
     end
+
+    ends()
 end
 
 
@@ -173,23 +161,20 @@ local function snippets(oracle_file)
             vars = line
         else
             local theirs = decode(line)
-            local tpl, err, kind = compile(theirs.v.src, "snippet")
-            local good
+            local ours, err, kind = jinja.text(theirs.v.src, vars,
+                                               jinja.SETTINGS)
 
-            if tpl then
-                good, err, kind = tpl:render_with(decode(vars).v, text)
-            end
-
-            count(theirs.v.src, good, err, kind, theirs)
+            count(theirs.v.src, ours, err, kind, theirs)
         end
     end
 end
 
 
 local mode = arg[1]
-local where = mode == "chats" and arg[5] or arg[3]
+local where = arg[mode == "chats" and 5 or 3]
 
 details = where and assert(io.open(where, "w"))
+golden = mode == "chats" and arg[6] and assert(io.open(arg[6], "w"))
 
 if mode == "chats" then
     chats(arg[2], arg[3], arg[4])
@@ -199,6 +184,10 @@ end
 
 if details then
     details:close()
+end
+
+if golden then
+    golden:close()
 end
 
 for reason, n in pairs(reasons) do
@@ -216,8 +205,5 @@ print(format("%s: %d cases: %d same, %d both raise, %d unsupported, %d refused "
              total, counts.same, counts.both_raise, counts.unsupported,
              counts.refused, counts.differ, counts.we_raise,
              counts.they_raise))
-
--- the library must stay loaded until here
-assert(kvr)
 
 os.exit(counts.differ + counts.we_raise + counts.they_raise == 0 and 0 or 1)

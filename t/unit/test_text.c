@@ -127,15 +127,23 @@ static const bool  space[] = {
 };
 
 
+/* and which of them end a line */
+static const bool  line_end[] = {
+    false, false, false, true, true, true, false, false,
+    false, false, false, false, false, true, false
+};
+
+
 static void
 strings(void)
 {
     char      s[4 * LENGTH + 1];
-    bool      chars, offsets, wide, odd, left, right, found, last;
+    bool      chars, offsets, wide, odd, left, right, found, last, next, lines;
     size_t    at[LENGTH + 1], len, i, from, to, got, part, part_len;
     uint32_t  n, kind[LENGTH], round;
 
     chars = offsets = wide = odd = left = right = found = last = true;
+    next = lines = true;
 
     for (round = 0; round < ROUNDS; round++) {
         n = draw(LENGTH);
@@ -175,6 +183,13 @@ strings(void)
         for (to = n; to > 0 && space[kind[to - 1]]; to--) { }
         right = right && kvr_string_rstrip(s, len) == at[to];
 
+        from = n ? draw(n) : 0;
+        for (to = from; to < n && !space[kind[to]]; to++) { }
+        next = next && kvr_string_space_at(s, len, at[from]) == at[to];
+
+        for (to = from; to < n && !line_end[kind[to]]; to++) { }
+        lines = lines && kvr_string_line_end(s, len, at[from]) == at[to];
+
         part = len ? draw((uint32_t) len) : 0;
         part_len = draw((uint32_t) (len - part) + 1);
 
@@ -193,6 +208,8 @@ strings(void)
     ok(odd, "so is what repr() looks at");
     ok(left, "white space at the start is measured");
     ok(right, "and at the end");
+    ok(next, "the next white space is found");
+    ok(lines, "so is the end of a line");
     ok(found, "the first place of a part is found");
     ok(last, "and its last place");
 

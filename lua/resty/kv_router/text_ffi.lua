@@ -42,6 +42,8 @@ size_t kvr_string_wide(const char *s, size_t len);
 size_t kvr_string_odd(const char *s, size_t len);
 size_t kvr_string_lstrip(const char *s, size_t len);
 size_t kvr_string_rstrip(const char *s, size_t len);
+size_t kvr_string_space_at(const char *s, size_t len, size_t from);
+size_t kvr_string_line_end(const char *s, size_t len, size_t from);
 size_t kvr_string_find(const char *s, size_t len, const char *part,
     size_t part_len, size_t from);
 size_t kvr_string_rfind(const char *s, size_t len, const char *part,
@@ -92,6 +94,7 @@ typedef struct {
 } kvr_timespec_t;
 
 int clock_gettime(int clock, kvr_timespec_t *ts);
+int snprintf(char *out, size_t size, const char *text, ...);
 ]]
 
 
@@ -204,6 +207,18 @@ function _M.rstrip(s)
 end
 
 
+-- The offset of the first white space, or line's end, at or behind from; #s:
+-- none.
+function _M.space_at(s, from)
+    return tonumber((C.kvr_string_space_at(s, #s, from)))
+end
+
+
+function _M.line_end(s, from)
+    return tonumber((C.kvr_string_line_end(s, #s, from)))
+end
+
+
 -- The offset of a part's first place at or behind from; nil: none.
 function _M.find(s, part, from)
     local at = tonumber((C.kvr_string_find(s, #s, part, #part, from)))
@@ -220,6 +235,16 @@ function _M.rfind(s, part)
     if at <= #s then
         return at
     end
+end
+
+
+local number = ffi_new("char[512]")
+
+-- A double by a format such as "%.3e", rounded as C does; LuaJIT rounds a tie
+-- away from zero.
+function _M.format(text, x)
+    return ffi_string(number, C.snprintf(number, 512, text,
+                                         ffi_new("double", x)))
 end
 
 

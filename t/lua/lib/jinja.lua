@@ -12,6 +12,9 @@ local template = require "resty.kv_router.template"
 local text_ffi = require "resty.kv_router.text_ffi"
 
 local assert = assert
+local io = io
+local ipairs = ipairs
+local pairs = pairs
 local setmetatable = setmetatable
 local type = type
 
@@ -91,6 +94,75 @@ end
 
 
 _M.spent = template.spent
+
+
+-- ---- golden files -----------------------------------------------------------
+
+-- FNV-1a of 64 bits, over one string after the other.
+local PRIME = 0x100000001b3ULL
+
+_M.HASH = 0xcbf29ce484222325ULL
+
+
+function _M.hash(s, h)
+    local bytes = ffi.cast("const uint8_t *", s)
+
+    h = h or _M.HASH
+
+    for i = 0, #s - 1 do
+        h = bit.bxor(h, bytes[i]) * PRIME
+    end
+
+    return h
+end
+
+
+-- The same for one template: texts in the order of the chats, and "error" for
+-- those where the template fails.
+function _M.add(hash, got)
+    return _M.hash(got and "text " .. got or "error", hash)
+end
+
+
+function _M.read(path)
+    local file = io.open(path, "rb")
+
+    if not file then
+        return nil
+    end
+
+    local all = file:read("*a")
+
+    file:close()
+
+    return all
+end
+
+
+-- How the chats of a golden file are rendered.
+_M.SETTINGS = {
+    tokens = { bos_token = "<s>", eos_token = "</s>", unk_token = "<unk>",
+               pad_token = "<pad>" },
+    zone = "UTC", now = function() return 1785067200 end,   -- 26 July 2026
+    fuel = NO_LIMIT,
+}
+
+
+-- A chat of a line of JSON, rendered: as chat().
+function _M.case(tpl, line)
+    local case, request = _M.value(line).v, {}
+
+    for _, name in ipairs { "messages", "tools", "documents", "kwargs" } do
+        local x = case[name]
+
+        request[name] = type(x) == "table" and x.n and x or nil
+    end
+
+    request.add_generation_prompt = case.add_generation_prompt == true
+    request.continue_final_message = case.continue_final_message == true
+
+    return _M.chat(tpl, request)
+end
 
 
 return _M

@@ -11,12 +11,14 @@
 -- message, what is in front of the mark is trimmed, too.
 
 
+local fuel = require "resty.kv_router.template.fuel"
 local operators = require "resty.kv_router.template.operators"
 local strings = require "resty.kv_router.template.strings"
 local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local add = operators.add
+local burn = fuel.burn
 local cut = text_ffi.cut
 local dict = value.dict
 local dset = value.dset
@@ -94,6 +96,7 @@ function _M.messages(messages, aliases)
             raise("a message that is no dict")
         end
 
+        burn(1)
         made[i] = aliases and aliased(message) or message
     end
 

@@ -8,13 +8,14 @@
 
 local fuel = require "resty.kv_router.template.fuel"
 local lexer = require "resty.kv_router.template.lexer"
+local strings = require "resty.kv_router.template.strings"
 local text_ffi = require "resty.kv_router.text_ffi"
 local unicode = require "resty.kv_router.template.unicode"
 local value = require "resty.kv_router.template.value"
 
 local ascii = text_ffi.ascii
 local byte = string.byte
-local burn = fuel.burn
+local by_parts = strings.by_parts
 local floor = math.floor
 local format = string.format
 local gsub = string.gsub
@@ -117,7 +118,7 @@ function _M.printable(code)
 end
 
 
-local function mapper(numbers, strings)
+local function mapper(numbers, others)
     local list = mappings(numbers)
 
     return function(c)
@@ -125,11 +126,11 @@ local function mapper(numbers, strings)
 
         known(code)
 
-        if strings[code] then
-            return strings[code]
+        if others[code] then
+            return others[code]
         elseif unicode.changed[code] then
             unsupported(format("upper case of U+%04X", code))
-        elseif code == SIGMA and strings == unicode.lowers then
+        elseif code == SIGMA and others == unicode.lowers then
             unsupported("lower case of a capital sigma")
         end
 
@@ -146,6 +147,11 @@ local lower_one = mapper(unicode.lower, unicode.lowers)
 local upper_one = mapper(unicode.upper, unicode.uppers)
 
 
+local function wide_part(s, one)
+    return (gsub(s, WIDE, one))
+end
+
+
 local function mapped(s, plain, one)
     spend(#s)
 
@@ -153,9 +159,7 @@ local function mapped(s, plain, one)
         return plain(s)
     end
 
-    burn(#s / 8)
-
-    return (gsub(plain(s), WIDE, one))
+    return by_parts(plain(s), wide_part, one)
 end
 
 

@@ -13,6 +13,7 @@ local sequence_filters = require "resty.kv_router.template.sequence_filters"
 local string_methods = require "resty.kv_router.template.string_methods"
 local strings = require "resty.kv_router.template.strings"
 local tests = require "resty.kv_router.template.tests"
+local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
@@ -21,7 +22,6 @@ local ceil = math.ceil
 local find = string.find
 local float = value.float
 local floor = math.floor
-local format = string.format
 local getmetatable = getmetatable
 local getter = attributes.getter
 local gsub = string.gsub
@@ -35,6 +35,7 @@ local result = operators.result
 local select = select
 local sequence = operators.sequence
 local setmetatable = setmetatable
+local space_at = text_ffi.space_at
 local spend = fuel.string
 local str = printer.str
 local sub = string.sub
@@ -176,17 +177,17 @@ end
 -- Words begin behind white space, "-" and opening brackets.
 function _F.title(x)
     local s = plain(x)
-    local at = strings.space_at(s, 1)
+    local at = space_at(s, 0)
 
     spend(2 * #s)
     burn(#s / 32)
 
-    while at do
-        if byte(s, at) >= 128 then
+    while at < #s do
+        if byte(s, at + 1) >= 128 then
             unsupported("title of text with white space beyond ASCII")
         end
 
-        at = strings.space_at(s, at + 1)
+        at = space_at(s, at + 1)
     end
 
     return (gsub(s, "[^%-%s\28-\31({%[<]+", function(word)
@@ -444,7 +445,11 @@ function _F.round(x, precision, method)
             return n
         end
 
-        return float(tonumber(format("%." .. digits .. "f", n)))
+        if n > 1e22 or n < -1e22 then
+            unsupported("round of a number beyond 1e22")
+        end
+
+        return float(tonumber(text_ffi.format("%." .. digits .. "f", n)))
     elseif method == "ceil" then
         return float(ceil(n * 10 ^ digits) / 10 ^ digits)
     elseif method == "floor" then

@@ -9,6 +9,7 @@ local strings = require "resty.kv_router.template.strings"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
+local by_parts = strings.by_parts
 local bytes = fuel.bytes
 local characters = strings.characters
 local find = strings.find
@@ -86,11 +87,15 @@ end
 local HTML = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;",
                ['"'] = "&#34;", ["'"] = "&#39;" }
 
+local function escaped_part(s)
+    return (gsub(s, "[&<>\"']", HTML))
+end
+
+
 function _M.escape(s)
     spend(2 * #s)
-    burn(#s / 32)
 
-    return (gsub(s, "[&<>\"']", HTML))
+    return by_parts(s, escaped_part)
 end
 
 

@@ -18,6 +18,7 @@ local burn = fuel.burn
 local code_point = case.code_point
 local find = string.find
 local format = string.format
+local format_double = text_ffi.format
 local getmetatable = getmetatable
 local gsub = string.gsub
 local huge = math.huge
@@ -77,7 +78,7 @@ local function float(x)
     local text
 
     for digits = 0, 16 do
-        text = format("%." .. digits .. "e", x)
+        text = format_double("%." .. digits .. "e", x)
 
         if tonumber(text) == x then
             break
@@ -124,6 +125,17 @@ local function escaped_wide(c)
 end
 
 
+local function escaped_part(s, pattern)
+    s = gsub(s, pattern, escaped)
+
+    if not ascii(s) then
+        s = gsub(s, "[\194-\244][\128-\191]+", escaped_wide)
+    end
+
+    return s
+end
+
+
 local function string_repr(s)
     spend(2 * #s)
 
@@ -137,12 +149,8 @@ local function string_repr(s)
         quote = '"'
     end
 
-    burn(#s / 32)
-    s = gsub(s, quote == "'" and "[%c\\']" or "[%c\\]", escaped)
-
-    if not ascii(s) then
-        s = gsub(s, "[\194-\244][\128-\191]+", escaped_wide)
-    end
+    s = strings.by_parts(s, escaped_part,
+                         quote == "'" and "[%c\\']" or "[%c\\]")
 
     return quote .. s .. quote
 end

@@ -126,15 +126,13 @@ function _S:branch(read)
 end
 
 
--- What is stored in some branches, and not in all, begins with what is around.
+-- What is stored in a branch only begins with what is around.
 function _S:merge(branches)
-    local counts = {}
+    local stores = {}
 
     for _, branch in ipairs(branches) do
         for name in pairs(branch.stores) do
-            if not self.stores[name] then
-                counts[name] = (counts[name] or 0) + 1
-            end
+            stores[name] = not self.stores[name] or nil
         end
     end
 
@@ -148,11 +146,9 @@ function _S:merge(branches)
         end
     end
 
-    for name, count in pairs(counts) do
-        if count < #branches then
-            self.begins[name] = self.parent and self.parent:owner(name)
-                                and "alias" or "resolve"
-        end
+    for name in pairs(stores) do
+        self.begins[name] = self.parent and self.parent:owner(name) and "alias"
+                            or "resolve"
     end
 end
 

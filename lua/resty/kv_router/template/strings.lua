@@ -17,11 +17,13 @@ local chars = text_ffi.chars
 local concat = table.concat
 local find = text_ffi.find
 local gmatch = string.gmatch
+local line_end = text_ffi.line_end
 local list = value.list
 local lstrip = text_ffi.lstrip
 local offset = text_ffi.offset
 local raise = value.raise
 local rstrip = text_ffi.rstrip
+local space_at = text_ffi.space_at
 local spend = fuel.string
 local sub = string.sub
 local text_rfind = text_ffi.rfind
@@ -43,11 +45,10 @@ end
 
 -- The characters: a table, and their number.
 function _M.characters(s)
-    burn(#s)
-
     local out, n = {}, 0
 
     for c in gmatch(s, CHARACTER) do
+        burn(1)
         n = n + 1
         out[n] = c
     end
@@ -112,6 +113,36 @@ function _M.stepped(s, from, to, step)
     for i = from, step > 0 and to - 1 or to + 1, step do
         n = n + 1
         out[n] = all[i + 1]
+    end
+
+    return concat(out, "", 1, n)
+end
+
+
+-- f of each part of a string, joined: parts of at most CHUNK bytes, between which
+-- the clock is looked at.  For functions that take long for a byte.
+local CHUNK = 16384
+
+function _M.by_parts(s, f, ...)
+    if #s <= CHUNK then
+        burn(#s / 32)
+        return f(s, ...)
+    end
+
+    local out, n, from = {}, 0, 1
+
+    while from <= #s do
+        local to = from + CHUNK - 1
+
+        -- a part ends with a whole character
+        while to < #s and byte(s, to + 1) >= 0x80 and byte(s, to + 1) < 0xC0 do
+            to = to + 1
+        end
+
+        burn(512)
+        n = n + 1
+        out[n] = f(sub(s, from, to), ...)
+        from = to + 1
     end
 
     return concat(out, "", 1, n)
@@ -220,39 +251,20 @@ function _M.rfind(s, part)
 end
 
 
--- Where the next white space is, at or behind position p, or nil.
-function _M.space_at(s, p)
-    while true do
-        p = string.find(s, "[ \t-\r\28-\31\194\225-\227]", p)
-
-        if not p or byte(s, p) < 128 or lstrip(s, p - 1) > 0 then
-            return p
-        end
-
-        p = p + 1
-    end
-end
-
-
 -- The words of a string, at most max + 1 of them.
 local function words(s, max)
     local out, n = {}, 0
-    local p = lstrip(s, 0) + 1
+    local from = lstrip(s, 0)
 
     bytes(4 * #s)
 
-    while p <= #s do
-        local at = n < max and _M.space_at(s, p)
+    while from < #s do
+        local to = n < max and space_at(s, from) or #s
 
         burn(1)
         n = n + 1
-        out[n] = sub(s, p, at and at - 1 or #s)
-
-        if not at then
-            break
-        end
-
-        p = at + lstrip(s, at - 1)
+        out[n] = sub(s, from + 1, to)
+        from = to + lstrip(s, to)
     end
 
     return list(out, n)
@@ -396,44 +408,22 @@ end
 
 -- The lines, without their ends.
 function _M.lines(s)
-    local out, n, from = {}, 0, 1
+    local out, n, from = {}, 0, 0
 
     bytes(2 * #s)
 
-    -- \v, \f, \x1c .. \x1e, U+0085, U+2028 and U+2029 end a line, too
-    while from <= #s do
-        local at = string.find(s, "[\n-\r\28-\30\194\226]", from)
-        local lead = at and byte(s, at)
-        local size = 1
-
-        while lead == 0xC2 or lead == 0xE2 do
-            local c = sub(s, at, at + 2)
-
-            if sub(c, 1, 2) == "\194\133" then
-                size = 2
-                break
-            elseif c == "\226\128\168" or c == "\226\128\169" then
-                size = 3
-                break
-            end
-
-            at = string.find(s, "[\n-\r\28-\30\194\226]", at + 1)
-            lead = at and byte(s, at)
-        end
+    while from < #s do
+        local at = line_end(s, from)
+        local c, after = byte(s, at + 1, at + 2)
 
         burn(1)
         n = n + 1
+        out[n] = sub(s, from + 1, at)
 
-        if not at then
-            out[n] = sub(s, from)
-            break
-        end
+        -- of U+0085, U+2028 and U+2029, and of \r\n
+        local size = c == 0xC2 and 2 or c == 0xE2 and 3
+                     or c == 13 and after == 10 and 2 or 1
 
-        if lead == 13 and byte(s, at + 1) == 10 then
-            size = 2
-        end
-
-        out[n] = sub(s, from, at - 1)
         from = at + size
     end
 
