@@ -15,6 +15,7 @@
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
+#     PART         make parity: these parts only, e.g. PART="templates"
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -89,7 +90,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients FORCE
+.PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
@@ -436,6 +437,16 @@ engines: deps-engines all
 
 clients: deps-check all
 	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
+
+
+## make parity      texts, ids and requests beside what engines' own code makes
+##                  of them; PART="templates": these parts only
+
+# The code they are held against comes from the Python registry, below
+# build/parity and build/engines.
+
+parity: deps-check all
+	$(PYTHON) -B t/parity/run.py $(PART)
 
 
 # bench/ has a Makefile of its own

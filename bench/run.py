@@ -6,8 +6,8 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
-latency, cold, rivals, pauses, capacity, snapshot, prefix, reload; rivals,
-pauses, capacity and what of snapshot goes through no nginx run once.  From groups on,
+latency, cold, rivals, pauses, capacity, snapshot, prefix, render, reload;
+rivals, pauses, capacity and what of snapshot goes through no nginx run once.  From groups on,
 no Rust peer has the rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
@@ -36,10 +36,11 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
         'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-        'snapshot', 'prefix', 'reload']
+        'snapshot', 'prefix', 'render', 'reload']
 ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-         'capacity', 'snapshot', 'prefix', 'reload')                # rows of no peer
-SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot', 'reload')   # of a whole nginx
+         'capacity', 'snapshot', 'prefix', 'render', 'reload')      # rows of no peer
+SCRIPTS = ('latency', 'cold', 'rivals', 'render', 'reload',     # of a whole
+           'snapshot')                                          # nginx or LuaJIT
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -70,6 +71,7 @@ LIMITS = {
     'latency: normalised, routed, p99 rises by': 1,
     'latency: vLLM, routed, p99 rises by': 1,
     'latency: vLLM, in bursts, routed, p99 rises by': 1,
+    'render: agent of 480 KB, read and rendered': 2500,
     'rivals: 4096 ids': 35,
     'rivals: 512 ids': 27,
     'rivals: chat of 16 KB by load': 25,
@@ -321,7 +323,7 @@ def main():
 
     index = os.path.join(build, 'bench', 'index')
     once = [[index, r] for r in rows
-            if r not in ours and r not in SCRIPTS[:3]]
+            if r not in ours and r not in SCRIPTS[:4]]
 
     if ours:
         programs.append([index] + ours)
