@@ -146,8 +146,11 @@ class Bodies:
         for name in self.random.sample(sorted(pool),
                                        self.random.randint(0, most)):
             body[name] = self.random.choice(pool[name])
-        if self.odds(40) and body:
-            body[self.random.choice(sorted(body))] = self.random.choice(ODD)
+        if self.odds(40):
+            name = self.random.choice(sorted(body))
+            # SGLang would tell a model that it does not have apart
+            if name != "model":
+                body[name] = self.random.choice(ODD)
         return body
 
     # ---- chats

@@ -2,6 +2,9 @@
 -- functions made of them: luajit requests.lua REQUESTS ANSWERS, two files of
 -- JSON lines.  Prints a table of engines and forms, and what differs.  The
 -- exit status is 0 if nothing does.
+--
+-- A third file gets a line for each request that is read alike, or refused by
+-- both: its number, and "same" or "refused".
 
 
 local here = arg[0]:match "^(.*)/t/parity/[^/]*$" or "."
@@ -257,6 +260,7 @@ local function decoded(line)
 end
 
 
+local alike = arg[3] and assert(io.open(arg[3], "w"))
 local counts, reasons, shown = {}, {}, {}
 
 
@@ -312,6 +316,10 @@ local function one(request, answer)
             count(engine, form, "one side")
             show(engine, form, "raised here alone", err, request.body)
         elseif refused then
+            if alike then
+                alike:write(request.id, " refused\n")
+            end
+
             count(engine, form, kind == "raise" and "both raise"
                                 or "unsupported")
         else
@@ -326,6 +334,10 @@ local function one(request, answer)
         local found = compared(made, text, answer, request)
 
         count(engine, form, found and "differ" or "same")
+
+        if alike and not found then
+            alike:write(request.id, " same\n")
+        end
 
         if found then
             show(engine, form, "differs", found, request.body)
@@ -352,7 +364,7 @@ for line in io.lines(arg[1]) do
         error("no answer to request " .. r.id)
     end
 
-    one({ engine = r.engine, form = r.form, body = r.body, key = r.key,
+    one({ id = r.id, engine = r.engine, form = r.form, body = r.body, key = r.key,
           template = r.template, options = r.options }, answer)
 end
 
@@ -394,6 +406,10 @@ print "unsupported here, though the engine reads them:"
 
 for _, row in ipairs(sorted) do
     print(string.format("%8d  %s", row[1], row[2]))
+end
+
+if alike then
+    alike:close()
 end
 
 os.exit(kvr and not failed and 0 or 1)

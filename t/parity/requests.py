@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 """Whole requests: what the dialects make of them, beside what vLLM's and
-SGLang's own functions make of them: requests.py [--seed N] [--count N].
+SGLang's own functions make of them: requests.py [--seed N] [--count N]
+[--golden].  With --golden some of the requests, and what the engines read of
+them, are written to t/vectors/dialect; t/vectors/dialect/README.md has the
+format.
 
 The engines are installed below build/engines, as t/engines/run.py does it; no
 engine is started.  The exit status is 0 if nothing differs.
@@ -25,7 +28,9 @@ import request_bodies
 
 HERE = ROOT / "t" / "parity"
 WORK = ROOT / "build" / "parity" / "requests"
+VECTORS = ROOT / "t" / "vectors" / "dialect"
 TEMPLATES = ROOT / "t" / "vectors" / "dialect" / "templates"
+GOLDEN = 30                     # requests of a form, template and engine
 FORMS = ("chat", "messages", "responses", "completions")
 CONFIGURATION = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -97,6 +102,46 @@ def answered(engine, environment, asked, model):
     return result.stdout
 
 
+def fnv(text):
+    """A hash of a text, which a few lines of Lua can make, too."""
+    value = 0xcbf29ce484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001b3 % 2**64
+    return f"{value:016x}"
+
+
+def golden(asked, answers, alike):
+    """Writes some requests of each engine, form, template and flags."""
+    names = [path.stem for path in sorted(TEMPLATES.glob("*.jinja"))]
+    chosen = random.Random(1)
+    for engine in FLAGS:
+        groups = {}
+        for request in asked:
+            if request["engine"] == engine and request["id"] in alike:
+                groups.setdefault(request["key"], {}).setdefault(
+                    request["form"], []).append(request)
+        with open(VECTORS / f"{engine}.jsonl", "w", encoding="utf-8") as out:
+            def write(value):
+                out.write(json.dumps(value, ensure_ascii=False) + "\n")
+            for key, forms in groups.items():
+                template, flags = (int(part) for part in key.split())
+                facts = answers[next(iter(forms.values()))[0]["id"]]
+                write({"engine": engine, "template": names[template],
+                       "flags": FLAGS[engine][flags],
+                       "probed": facts["probed"],
+                       "transformers": facts["transformers"]})
+                for form, requests_ in forms.items():
+                    for request in chosen.sample(
+                            requests_, GOLDEN if flags == 0 else GOLDEN // 5):
+                        answer = answers[request["id"]]
+                        found = {"form": form, "body": request["body"]}
+                        if alike[request["id"]] == "same":
+                            if form != "completions":
+                                found["text"] = fnv(answer["text"])
+                            found["specials"] = answer["ids"][0][:2].count(0)
+                        write(found)
+
+
 def main():
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -104,6 +149,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000,
                         help="bodies of each form, template and engine with "
                              "its usual flags; a quarter with others")
+    parser.add_argument("--golden", action="store_true")
     options = parser.parse_args()
     for kind in golden_serve.KINDS.values():
         kind.install()
@@ -116,9 +162,17 @@ def main():
         for engine, environment in engines().items():
             out.write(answered(engine, environment, [
                 r for r in asked if r["engine"] == engine], model))
-    sys.exit(subprocess.run(
+    status = subprocess.run(
         ["luajit", HERE / "requests.lua", WORK / "requests.jsonl",
-         WORK / "answers.jsonl"], check=False).returncode)
+         WORK / "answers.jsonl", WORK / "alike"], check=False).returncode
+    if options.golden and status == 0:
+        lines = (WORK / "answers.jsonl").read_text().splitlines()
+        golden(asked, {answer["id"]: answer for answer
+                       in map(json.loads, lines)},
+               {int(number): what for number, what in (
+                   line.split() for line
+                   in (WORK / "alike").read_text().splitlines())})
+    sys.exit(status)
 
 
 if __name__ == "__main__":

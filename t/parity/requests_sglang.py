@@ -40,9 +40,10 @@ ABOUT_CALL = ("tokenize", "return_dict")
 
 
 def finite(value):
-    """A copy; None: it has a number that JSON has not."""
+    """A copy; None: it has a number that JSON has not, or no text."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        return json.loads(text.encode())
     except ValueError:
         return None
 
@@ -176,7 +177,7 @@ class Engine:
         except Exception as err:      # pylint: disable=broad-except
             return {"error": f"{type(err).__name__}: {err}"[:300]}
         if form != "completions":
-            found |= {"vars": self.got, "text": self.text}
+            found |= {"vars": self.got, "text": finite(self.text)}
         return found
 
 
@@ -190,8 +191,7 @@ def main(model):
             engine, of_engine = Engine(model, *key), key
         engine.got = None
         print(json.dumps({"id": request["id"]} | engine.facts | engine.answer(
-            request["form"], request["body"]), ensure_ascii=False),
-            flush=True)
+            request["form"], request["body"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ ABOUT_CALL = ("chat_template", "tokenize", "return_dict")
 
 
 def finite(value):
-    """A copy; None: it has a number that JSON has not."""
+    """A copy; None: it has a number that JSON has not, or no text."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        return json.loads(text.encode())
     except ValueError:
         return None
 
@@ -147,7 +148,7 @@ class Engine:
         found = {"ids": [list(each["prompt_token_ids"])
                          for each in result[1]]}
         if form != "completions":
-            found |= {"vars": self.got, "text": self.text}
+            found |= {"vars": self.got, "text": finite(self.text)}
         return found
 
 
@@ -165,8 +166,7 @@ def main(model):
         engine = engines[key]
         engine.got = None
         print(json.dumps({"id": request["id"]} | engine.facts | asyncio.run(
-            engine.answer(request["form"], request["body"])),
-            ensure_ascii=False), flush=True)
+            engine.answer(request["form"], request["body"]))), flush=True)
 
 
 if __name__ == "__main__":

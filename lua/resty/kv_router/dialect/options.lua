@@ -7,6 +7,9 @@
 -- optional.  The model of a zone fills it from router.json:
 --
 --     engine      "vllm" or "sglang"
+--     model_type, tokenizer_mode
+--                 as the model's configuration and the engine's command line
+--                 have them: of some models the engine encodes chats by code
 --     templates   name → what template.compile() made; "default" is used, and
 --                 by vLLM "tool_use" for a request with tools where there is one
 --     flags       options of the engine's command line that change tokens, as
@@ -63,6 +66,22 @@ local _M = {}
 local SGLANG_PARSERS = {
     beam = true, hunyuan = true, inkling = true, iquest_q1 = true,
     ["minimax-m3"] = true, muse = true, mistral = true, kimi_k3 = true,
+}
+
+-- what engines encode by Python code instead of a template, by model_type and
+-- by --tokenizer-mode
+local CODED = {
+    gpt_oss = "harmony", deepseek_v32 = "code of its own",
+    deepseek_v4 = "code of its own", deepseek_v41 = "code of its own",
+    kimi_k3 = "code of its own", inkling = "code of its own",
+    minimax_m3_vl = "rules of its own", beam = "rules of its own",
+}
+
+local MODES = {
+    mistral = "mistral_common", deepseek_v32 = "code of its own",
+    deepseek_v4 = "code of its own", deepseek_v41 = "code of its own",
+    kimi_k3 = "code of its own", inkling = "code of its own",
+    cohere = "code of its own", terratorch = "code of its own",
 }
 
 local FORMATS = { string = true, openai = true }
@@ -156,7 +175,13 @@ local function resolved(given)
     o.kwargs, err = template_kwargs(flags.default_chat_template_kwargs)
     o.refused = err
 
-    if given.engine == "vllm" then
+    local mode = given.tokenizer_mode or flags.tokenizer_mode
+    local code = CODED[given.model_type or ""] or MODES[mode or ""]
+
+    if code then
+        o.refused = format("a model whose chats the engine encodes by %s",
+                           code)
+    elseif given.engine == "vllm" then
         vllm(o, flags)
     elseif given.engine == "sglang" then
         sglang(o, flags)

@@ -418,12 +418,12 @@ local function messages_of(o, body)
     for i = 1, turns.n do
         local role, content = turns[i].v.role, turns[i].v.content
 
-        if role == "system" and merge then
-            role = nil
-        elseif type(content) == "string" then
-            made[#made + 1] = message(role, content)
-        else
-            append_blocks(o, made, role, content)
+        if role ~= "system" or not merge then
+            if type(content) == "string" then
+                made[#made + 1] = message(role, content)
+            else
+                append_blocks(o, made, role, content)
+            end
         end
     end
 

@@ -51,6 +51,7 @@ local FIELDS = {
         prompt = "any", echo = "boolean", logprobs = "int?", suffix = "null",
         max_tokens = "int", n = "int", temperature = "number",
         top_p = "number", top_k = "int", min_p = "number",
+        best_of = "int?",
         repetition_penalty = "number", json_schema = "string?",
     }),
 }
