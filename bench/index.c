@@ -14,6 +14,7 @@
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
  *     index prefix        the prefix cache
+ *     index turns         the turn cache
  *
  * One line of JSON a figure, on stdout:
  *
@@ -226,6 +227,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "prefix") == 0) {
             rows_prefix();
 
+        } else if (strcmp(row, "turns") == 0) {
+            rows_turns();
+
         } else {
             goto usage;
         }
@@ -237,7 +241,7 @@ usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
                     " [worst] [beside] [groups] [body] [ingest] [pauses]"
-                    " [capacity=FILE] [snapshot] [prefix]\n");
+                    " [capacity=FILE] [snapshot] [prefix] [turns]\n");
 
     return 2;
 }

@@ -6,7 +6,7 @@
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
 ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
-latency, cold, rivals, pauses, capacity, snapshot, prefix, render, reload;
+latency, cold, rivals, pauses, capacity, snapshot, prefix, render, reload, turns;
 rivals, pauses, capacity and what of snapshot goes through no nginx run once.  From groups on,
 no Rust peer has the rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
@@ -36,9 +36,10 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
         'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-        'snapshot', 'prefix', 'render', 'reload']
+        'snapshot', 'prefix', 'render', 'reload', 'turns']
 ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-         'capacity', 'snapshot', 'prefix', 'render', 'reload')      # rows of no peer
+         'capacity', 'snapshot', 'prefix', 'render', 'reload', 'turns')
+                                                        # rows of no peer
 SCRIPTS = ('latency', 'cold', 'rivals', 'render', 'reload',     # of a whole
            'snapshot')                                          # nginx or LuaJIT
 OURS = 'ours'
