@@ -87,6 +87,13 @@
 #define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
 
 
+/* May the ids of the zone's model be used for a request? */
+
+#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
+#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
+#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
+
+
 /*
  * A holder that the request may go to.  Numbers are doubles where Lua does
  * arithmetic with them.  Valid as long as the request.
@@ -281,12 +288,8 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
 
 /*
  * access, after candidates were listed: may the ids of the zone's model be
- * used for this request?
+ * used for this request?  NGX_HTTP_KV_ROUTER_TRUST_...
  */
-#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
-#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
-#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
-
 uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
 
 /*
