@@ -5,10 +5,11 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
-latency, cold, rivals, pauses, capacity, snapshot, prefix, render, reload, turns;
-rivals, pauses, capacity and what of snapshot goes through no nginx run once.  From groups on,
-no Rust peer has the rows; those of rivals are beside whole routers, those of
+ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
+ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, turns,
+render, reload; rivals, pauses, capacity and what of snapshot goes through no
+nginx run once.  Positional has no peer, and from groups on no Rust peer has the
+rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
 peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!"
@@ -34,14 +35,14 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
-        'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-        'snapshot', 'prefix', 'render', 'reload', 'turns']
-ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-         'capacity', 'snapshot', 'prefix', 'render', 'reload', 'turns')
-                                                        # rows of no peer
-SCRIPTS = ('latency', 'cold', 'rivals', 'render', 'reload',     # of a whole
-           'snapshot')                                          # nginx or LuaJIT
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
+        'groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
+        'capacity', 'snapshot', 'prefix', 'turns', 'render', 'reload']
+ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'cold', 'rivals',
+         'pauses', 'capacity', 'snapshot', 'prefix', 'turns', 'render',
+         'reload')                                      # no peer has the rows
+SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, or
+           'snapshot', 'reload')                        # of LuaJIT
 OURS = 'ours'
 
 # folder of peers/ -> its program

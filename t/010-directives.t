@@ -364,7 +364,7 @@ host not found in worker "no-such-host.invalid:80"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a http://127.0.0.1:8000;
 --- error_log
-invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can be in it
+invalid address "http://127.0.0.1:8000" of worker "a": an address has no scheme, as all workers of a zone have the scheme of "proxy_pass": write "host:port" alone
 
 
 
@@ -373,7 +373,7 @@ invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000/v1;
 --- error_log
-invalid address "127.0.0.1:8000/v1" of worker "a": no scheme and no path can be in it
+invalid address "127.0.0.1:8000/v1" of worker "a": an address has no path: write "host:port" alone
 
 
 
@@ -500,7 +500,7 @@ unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
     kv_router_zone  zone=main:8m;
     kv_router_redis  main 127.0.0.1:6379;
 --- error_log
-invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, unix:/path), channel, replay, ssl_verify
+invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, redis-sentinel://host:port/MASTER, unix:/path), channel, replay, ssl_verify
 
 
 

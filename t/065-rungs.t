@@ -242,10 +242,15 @@ kv_router zone "main": tokenizer = "auto": an engine is asked for the token ids 
             ngx.say(dict:get("body /tokenize"))
             route("messages", "/v1/messages", '{"messages":[]}')
             route("a set rung", "/v1/messages", '{"messages":[]}', "remote")
+            ngx.say("scores ", client.stats().workers[1].scores)
 
             dict:set("/tokenize", 404)
+            dict:set("/get_server_info", '{"version":"0.5.23",'
+                     .. '"internal_states":[{"memory_usage":'
+                     .. '{"token_capacity_swa":4096}}]}')
             restart()
             probed("sglang 0.5.23: ; sglang 0.5.23: ")
+            ngx.say("scores ", client.stats().workers[1].scores)
             client.cache("w2", client.tokens(1, 8))
             dict:set("asked w1 /tokenize", 0)
             dict:set("asked w2 /tokenize", 0)
@@ -260,7 +265,9 @@ a chat: 200 w2 2 of 2, overlap, by remote no_rung
 {"messages":[{"role":"user"}]}
 messages: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
+scores as_held
 found sglang 0.5.23: ; sglang 0.5.23: 
+scores upper_bounds
 nothing is left: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
 asked 0 and 0 times

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   19
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   20
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -143,6 +143,8 @@ typedef struct {
     uint32_t    n;                  /* candidates */
     uint32_t    best;               /* largest device overlap of any */
     uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when matched */
+    uint32_t    cut;                /* 1: holders may have more, see
+                                       kvr_match_t */
     uint32_t    nfrequencies;
     uint32_t   *frequencies;        /* of the matched blocks, before this
                                        lookup; NULL: none are counted */
@@ -490,6 +492,8 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    cut;                   /* 1: the holder may have more, see
+                                          kvr_match_t */
     uint32_t    worker_len;
     char        worker[KVR_WORKER_ID_MAX + 1];
 } ngx_http_kv_router_found_t;

@@ -445,7 +445,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
         || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK)
+        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_names_start(cycle, zone) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -517,6 +518,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
 
         ngx_http_kv_router_scraper_stop(zones[i]);
         ngx_http_kv_router_probes_stop(zones[i]);
+        ngx_http_kv_router_names_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

@@ -14,6 +14,7 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
+#include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <wire/kvr_forms.h>
 
@@ -47,6 +48,8 @@ typedef struct {
     in_port_t                       port;
     ngx_str_t                       user;
     ngx_str_t                       password;
+    ngx_str_t                       master;    /* the Sentinel's name of it;
+                                                  "": no Sentinel */
     ngx_int_t                       db;        /* 0: no SELECT is sent */
     ngx_uint_t                      down;      /* of this process: a failure
                                                   was logged */
@@ -62,8 +65,6 @@ typedef struct {
     ngx_str_t                       channel;   /* "kv-events:*" */
     ngx_str_t                       prefix;    /* before the worker's id */
     ngx_flag_t                      replay;    /* repair from the log */
-
-    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
 
     ngx_http_kv_router_tls_t        tls;       /* of the servers with TLS */
 } ngx_http_kv_router_redis_conf_t;
@@ -92,6 +93,7 @@ typedef struct {
     size_t                          size;      /* of its shared memory */
     kvr_params_t                    params;
     ngx_shm_zone_t                 *shm_zone;
+    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
@@ -128,6 +130,7 @@ typedef struct {
                                                        CRLF */
     ngx_http_kv_router_tls_t        engine_tls;
     struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
+    struct ngx_http_kv_router_lookups_s *names; /* the same */
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
@@ -224,6 +227,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
     ngx_atomic_t                    probes;
     ngx_atomic_t                    probes_failed;
+    kvr_name_t                     *names;         /* of each worker */
+    ngx_atomic_t                    names_changed; /* addresses */
+    ngx_atomic_t                    names_asked;
+    ngx_atomic_t                    names_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
 
@@ -388,6 +395,19 @@ void ngx_http_kv_router_probes_forget(void);
 ngx_int_t ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/*
+ * names: the addresses of workers' host names.  NGX_ERROR: no memory.  error:
+ * the reason of a kvr_name_found_t in words; "" of 0.
+ */
+
+#define NGX_HTTP_KV_ROUTER_NO_RESOLVER  UINT32_MAX
+
+ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
+const char *ngx_http_kv_router_name_error(uint32_t error);
 
 
 /* location handlers */

@@ -70,6 +70,7 @@ typedef struct {
     ngx_str_t                       adapter;       /* named by the model */
     uint64_t                        seed;          /* of the hashes */
     kvr_prompt_cut_t                cut;           /* for tokens from Lua */
+    ngx_uint_t                      reports;       /* see kvr_prompt_t */
     uint32_t                        sequences;     /* for the load: of all
                                                       prompts */
     size_t                          others;        /* for the load: tokens of
@@ -84,8 +85,6 @@ typedef struct {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
-    uint32_t                        lookup_cut;    /* 1: holders may have more
-                                                      than was found */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */

@@ -270,6 +270,7 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
                               salt_len);
     ctx->cut = body->cut;
+    ctx->reports = body->reports;
     ctx->sequences = ngx_max(body->sequences, 1);
     ctx->others = body->others;
 

@@ -167,6 +167,14 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_name_fields[] = {
+    counter(names_asked, "asked", "names_total",
+            "Lookups of host names of workers."),
+    counter(names_failed, "failed", "names_failed_total",
+            "Of these, lookups that found no address."),
+    ngx_http_kv_router_fields_end
+};
+
 const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[] = {
     counter(redis_connects, "connects", "redis_connects_total",
             "Connections to Redis made."),

@@ -40,6 +40,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_name_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_trust_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_turns_fields[];
 

@@ -28,6 +28,8 @@ static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
     const kvr_rungs_found_t *found);
+static void ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
+    const ngx_http_kv_router_worker_t *w);
 static void ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a,
     ngx_uint_t bad, const char *word);
 static void ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a,
@@ -291,6 +293,7 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_page_str(a, w->conf.id);
     ngx_http_kv_router_answer_printf(a, "<td>");
     ngx_http_kv_router_page_str(a, w->conf.address);
+    ngx_http_kv_router_page_name(a, w);
     ngx_http_kv_router_answer_printf(a, "<td>%s", kvr_role_name(w->conf.role));
     ngx_http_kv_router_page_rungs(a, &w->rungs);
 
@@ -331,6 +334,32 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                      ? "truncated " : "",
                                      w->flags & KVR_WORKER_HYBRID
                                      ? "upper bounds" : "");
+}
+
+
+/* Shows what the host name of the worker is, and why it is nothing. */
+
+static void
+ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
+    const ngx_http_kv_router_worker_t *w)
+{
+    const char  *reason;
+
+    if (w->mark == 0) {
+        return;
+    }
+
+    reason = ngx_http_kv_router_name_reason(w);
+
+    if (w->name.address[0]) {
+        ngx_http_kv_router_answer_printf(a, ", %s", w->name.address);
+    }
+
+    if (reason[0]) {
+        ngx_http_kv_router_answer_printf(a, ", <span class=\"bad\">");
+        ngx_http_kv_router_page_str(a, reason);
+        ngx_http_kv_router_answer_printf(a, "</span>");
+    }
 }
 
 

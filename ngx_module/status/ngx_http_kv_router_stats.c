@@ -23,6 +23,8 @@ static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
+static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
+    yajl_gen g);
 static void ngx_http_kv_router_turns_json(yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
@@ -139,6 +141,9 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
                     &w->params, now, &w->health);
 
     (void) kvr_rungs_read(&zone->sh->rungs[slot], w->generation, &w->rungs);
+
+    w->mark = ngx_http_kv_router_name_mark(w->conf.address);
+    (void) kvr_name_read(&zone->sh->names[slot], w->mark, &w->name);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
 
@@ -300,6 +305,35 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
 }
 
 
+const char *
+ngx_http_kv_router_name_reason(const ngx_http_kv_router_worker_t *w)
+{
+    if (w->mark && w->name.mark == 0) {
+        return "not resolved yet";
+    }
+
+    return ngx_http_kv_router_name_error(w->name.error);
+}
+
+
+/* null: the address has no host name */
+
+static void
+ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
+{
+    if (w->mark == 0) {
+        yajl_gen_null(g);
+        return;
+    }
+
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_str(g, "address", w->name.address);
+    ngx_http_kv_router_gen_u64(g, "addresses", w->name.naddrs);
+    ngx_http_kv_router_gen_str(g, "reason", ngx_http_kv_router_name_reason(w));
+    yajl_gen_map_close(g);
+}
+
+
 void
 ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
     const char *list)
@@ -367,6 +401,8 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
     ngx_http_kv_router_gen_str(g, "address", w->conf.address);
+    ngx_http_kv_router_gen_key(g, "resolved");
+    ngx_http_kv_router_name_json(w, g);
     ngx_http_kv_router_gen_str(g, "model", w->conf.model);
     ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
     ngx_http_kv_router_gen_str(g, "engine", kvr_engine_name(w->conf.engine));
@@ -648,6 +684,12 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     if (zone->sh) {
         ngx_http_kv_router_object_json("echoes",
                                        ngx_http_kv_router_echo_fields,
+                                       zone->sh, g);
+    }
+
+    if (zone->sh) {
+        ngx_http_kv_router_object_json("names",
+                                       ngx_http_kv_router_name_fields,
                                        zone->sh, g);
     }
 

@@ -89,6 +89,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
                                           zone->sh);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_name_fields,
+                                          zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
                                           zone->sh);
     }
@@ -400,6 +402,17 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_label_str(s, "source",
                                      kvr_source_name(w[i].stream.source));
         ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_resolved", "gauge",
+                              "Whether the host name of the worker has an "
+                              "address; 0: nothing goes to the worker.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        if (w[i].mark) {
+            ngx_http_kv_router_labels(s, "worker_resolved", &w[i]);
+            ngx_http_kv_router_value(s, w[i].name.address[0] != '\0');
+        }
     }
 
     ngx_http_kv_router_flag_metric(s, "worker_draining",
