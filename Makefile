@@ -56,7 +56,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lm -pthread
+KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lcrypto -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
@@ -462,7 +462,8 @@ endif
 
 
 ## make install     as root: the module, its load file, the relay, Lua,
-##                  kv-router-check, kv-simulate, samples
+##                  kv-router-check, kv-simulate, kv-model-check,
+##                  kv-model-dump, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -487,6 +488,12 @@ install: all
 	sed "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" util/kv-router-check \
 	    > "$(DESTDIR)$(BIN_DIR)/kv-router-check"
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-router-check"
+	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
+	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr.so'|" \
+	    util/kv-model-check > "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	install -D -m 644 $(BUILD)/libkvr.so "$(DESTDIR)$(LIB_DIR)/libkvr.so"
+	install -m 755 util/kv-model-dump "$(DESTDIR)$(BIN_DIR)/kv-model-dump"
 	install -D -m 644 $(BUILD)/libkvr_simulate.so \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so"
 	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
@@ -520,6 +527,9 @@ uninstall:
 	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-dump" \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr.so" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-simulate" \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
@@ -527,6 +537,7 @@ uninstall:
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
+	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
 
 
 ## make clean       removes build/

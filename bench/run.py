@@ -7,9 +7,9 @@
 
 ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
 ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, turns,
-render; rivals, pauses, capacity and what of snapshot goes through no nginx run
-once.  Positional has no peer, and from groups on no Rust peer has the rows;
-those of rivals are beside whole routers, those of
+render, reload; rivals, pauses, capacity and what of snapshot goes through no
+nginx run once.  Positional has no peer, and from groups on no Rust peer has the
+rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
 peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!"
@@ -37,12 +37,12 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
         'groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-        'capacity', 'snapshot', 'prefix', 'turns', 'render']
+        'capacity', 'snapshot', 'prefix', 'turns', 'render', 'reload']
 ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'cold', 'rivals',
-         'pauses', 'capacity', 'snapshot', 'prefix', 'turns',
-         'render')                                      # no peer has the rows
+         'pauses', 'capacity', 'snapshot', 'prefix', 'turns', 'render',
+         'reload')                                      # no peer has the rows
 SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, or
-           'snapshot')                                  # of LuaJIT
+           'snapshot', 'reload')                        # of LuaJIT
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -79,6 +79,8 @@ LIMITS = {
     'rivals: chat of 16 KB by load': 25,
     'rivals: chat of 16 KB by tokenizer': 140,
 }
+
+LIMITS['nginx: a reload with five models, processor time'] = 50
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
 LOADED, HELD_UP = 2000, 5

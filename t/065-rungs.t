@@ -489,7 +489,7 @@ kv_router_worker_rung{zone="main",worker="w1",rung="render_messages"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="render_responses"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_completions"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_chat"} 1
-token ids of the body: 1, of render: 1, of tokenize: 0, none: 1
+token ids of the body: 1, of the model: 0, of render: 1, of tokenize: 0, none: 1
 <td>vllm 0.32.0<td>render tokenize
 render , 2 blocks
 

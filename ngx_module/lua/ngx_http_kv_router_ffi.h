@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   19
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   20
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -85,6 +85,13 @@
 #define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
 #define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
 #define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
+
+
+/* May the ids of the zone's model be used for a request? */
+
+#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
+#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
+#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
 
 
 /*
@@ -283,12 +290,8 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
 
 /*
  * access, after candidates were listed: may the ids of the zone's model be
- * used for this request?
+ * used for this request?  NGX_HTTP_KV_ROUTER_TRUST_...
  */
-#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
-#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
-#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
-
 uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
 
 /*

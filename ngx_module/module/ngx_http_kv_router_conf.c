@@ -25,8 +25,6 @@ static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
     ngx_str_t *value, kvr_worker_conf_t *w);
 static ngx_uint_t ngx_http_kv_router_header_name(ngx_str_t *name);
-static ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
-    ngx_command_t *cmd);
 
 
 static const ngx_conf_enum_t  ngx_http_kv_router_indexes[] = {
@@ -302,9 +300,7 @@ ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
 }
 
 
-/* Finds the zone that the first argument of a directive names. */
-
-static ngx_http_kv_router_zone_t *
+ngx_http_kv_router_zone_t *
 ngx_http_kv_router_conf_zone(ngx_conf_t *cf, ngx_command_t *cmd)
 {
     ngx_str_t                       *value;

@@ -25,6 +25,7 @@
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 
@@ -121,6 +122,9 @@ typedef struct {
     } scrape;
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_http_kv_router_model_t     *model;     /* NULL: none */
+    ngx_uint_t                      model_kept; /* taken over from another
+                                                  configuration or zone */
 
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
@@ -146,6 +150,17 @@ typedef struct {
 #define NGX_HTTP_KV_ROUTER_REASONS  32
 #define NGX_HTTP_KV_ROUTER_RUNGS    5
 
+/* the end of a text on the rung "local" */
+
+#define NGX_HTTP_KV_ROUTER_LOCAL_DONE         0
+#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* an engine will refuse it */
+#define NGX_HTTP_KV_ROUTER_LOCAL_UNSUPPORTED  2  /* of template or request */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUSY         3  /* too many at a time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUDGET       4  /* not in time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_TOO_LONG     5
+#define NGX_HTTP_KV_ROUTER_LOCAL_FAILED       6  /* the tokenizer */
+#define NGX_HTTP_KV_ROUTER_LOCALS             7
+
 /* a worker that is asked for its load, by whichever process comes first */
 
 typedef struct {
@@ -162,6 +177,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    questions_failed;
     ngx_atomic_t                    questions_kept;    /* answered before */
     ngx_atomic_t                    questions_joined;  /* asked just then */
+    ngx_atomic_t                    locals[NGX_HTTP_KV_ROUTER_LOCALS];
+    ngx_atomic_t                    local_slices;
+    ngx_atomic_t                    models_loaded;
+    ngx_atomic_t                    models_kept;   /* through a reload */
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
@@ -282,6 +301,35 @@ char *ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+
+/* Finds the zone of a directive's first argument; NULL: logged. */
+ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
+    ngx_command_t *cmd);
+
+
+/*
+ * models: their directive, and the time while a configuration is read, in
+ * which Lua asks for the models of that configuration
+ */
+
+/* the maximum number of models that a reload takes over */
+#define NGX_HTTP_KV_ROUTER_MODELS_MAX  256
+
+char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
+void ngx_http_kv_router_models_end(void);
+
+/* JSON of a zone's model, the value of "model"; a line of the page */
+
+void ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+const char *ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
+    const char **why);
+
+/* NGX_HTTP_KV_ROUTER_LOCAL_DONE … in a word */
+const char *ngx_http_kv_router_local_name(ngx_uint_t how);
 
 
 /* prefix caches: their directive, and a process's start and end */

@@ -85,6 +85,7 @@ static void
 ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a)
 {
+    const char          *state, *why;
     kvr_stats_t          stats;
     const kvr_params_t  *params;
 
@@ -114,6 +115,21 @@ ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
                                      (uint64_t) stats.blocks,
                                      (uint64_t) stats.pairs,
                                      (uint64_t) stats.forgotten);
+
+    if (zone->model) {
+        state = ngx_http_kv_router_model_state(zone, &why);
+
+        ngx_http_kv_router_answer_printf(a, "<p%s>model %s",
+                                         why[0] ? " class=\"bad\"" : "",
+                                         state);
+
+        if (why[0]) {
+            ngx_http_kv_router_answer_printf(a, ": ");
+            ngx_http_kv_router_page_str(a, why);
+        }
+
+        ngx_http_kv_router_answer_printf(a, "\n");
+    }
 }
 
 
@@ -144,9 +160,10 @@ ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
                                      / blocks);
 
     ngx_http_kv_router_answer_printf(a, "<p>token ids of the body: %uA, of "
-                                     "render: %uA, of tokenize: %uA, none: "
-                                     "%uA\n",
+                                     "the model: %uA, of render: %uA, of "
+                                     "tokenize: %uA, none: %uA\n",
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_IDS],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOCAL],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_RENDER],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_REMOTE],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOAD]);

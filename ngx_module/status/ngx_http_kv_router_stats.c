@@ -676,6 +676,11 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                        zone->sh, g);
     }
 
+    if (zone->model) {
+        ngx_http_kv_router_gen_key(g, "model");
+        ngx_http_kv_router_model_json(zone, g);
+    }
+
     if (zone->sh) {
         ngx_http_kv_router_object_json("echoes",
                                        ngx_http_kv_router_echo_fields,

@@ -315,7 +315,7 @@ def the_synopsis_runs():
     assert not missing, missing
     known = {name for name in re.findall(r"`(kv_router_\w+)", README)
              if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)
-             and not name.startswith("kv_router_turn_cache_")}
+             and not re.match("kv_router_(turn_cache|local|models)_", name)}
     assert not known - names, known - names
 
 

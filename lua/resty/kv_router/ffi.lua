@@ -1,8 +1,8 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Beside this file only body.lua (of the
--- request's body), engines.lua, questions.lua (to engines) and trust.lua do so.
+-- function for each.  Others are in body.lua, engines.lua, questions.lua and
+-- trust.lua.
 --
 -- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
 -- fields have another name here, so that policies read Lua values: worker,
@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 19               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 20               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -213,7 +213,7 @@ local DECLINED = -5
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
--- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
+-- Why a request was routed as it was
 local WHY = {
     BY_POLICY = 0,
     NO_TOKENS = 1,
