@@ -5,7 +5,8 @@
 -- openai/protocol.py, parser/jinja_template_utils.py).
 --
 -- If the template fails with tools, SGLang renders again with the bare
--- functions: they are bare_tools of the variables.
+-- functions: they are bare_tools of the variables.  A caller whose rendering
+-- raises must render again with these as tools, where there are any.
 
 
 local fields = require "resty.kv_router.dialect.fields"
