@@ -272,6 +272,7 @@ local function options(self)
         now = function() return self.at or ngx_time() end,
         flags = router.options or {},
         probed = router.probed or {},
+        model_type = text_of(router.model_type),
     }
 end
 
@@ -434,6 +435,12 @@ local function fill(self, job, text, raw)
     local ok
 
     ok, err, kind = tpl:render(vars, text, #raw)
+
+    -- SGLang, too, tries a template that refuses its tools with bare ones
+    if not ok and kind == "raise" and vars.bare_tools then
+        vars.tools = vars.bare_tools
+        ok, err, kind = tpl:render(vars, text, #raw)
+    end
 
     if not ok then
         return nil, err, kind
