@@ -466,14 +466,16 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     } else if (ctx->tries) {
 
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: the next worker");
+
         i = ngx_http_kv_router_admit(ctx, UINT32_MAX);
 
-        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router retry: %s",
-                       i != UINT32_MAX ? "the next worker"
-                                       : "no worker is left");
+        if (i == UINT32_MAX) {
+            ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                           "kv_router retry: no worker is left");
 
-        if (i != UINT32_MAX) {
+        } else {
             ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
 
             (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);

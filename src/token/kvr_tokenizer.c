@@ -435,7 +435,7 @@ static bool
 kvr_token_put_all(kvr_token_load_t *l, const kvr_token_names_t *names,
     uint32_t merges)
 {
-    char               text[8];
+    char               byte, text[8];
     int16_t            bytes[0x200];
     uint32_t           i, c, k, n, id, more;
     const char        *p;
@@ -497,12 +497,19 @@ kvr_token_put_all(kvr_token_load_t *l, const kvr_token_names_t *names,
         n = (uint32_t) snprintf(text, sizeof(text), "<0x%02X>", i);
         id = kvr_token_id(names, text, n);
 
-        if (id == KVR_TOKEN_NONE) {
-            return kvr_token_refuse(l, "it has \"byte_fallback\", and \"%s\" "
-                                    "is not in the vocabulary", text);
-        }
-
         v->byte_ids[i] = id;
+
+        /* a byte that is a character of the vocabulary needs no token */
+
+        if (id == KVR_TOKEN_NONE) {
+            byte = (char) i;
+
+            if (i >= 0x80 || kvr_token_id(names, &byte, 1) == KVR_TOKEN_NONE) {
+                return kvr_token_refuse(l, "it has \"byte_fallback\", and "
+                                        "\"%s\" is not in the vocabulary",
+                                        text);
+            }
+        }
     }
 
     return true;

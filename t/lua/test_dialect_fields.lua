@@ -135,6 +135,15 @@ fails("unsupported", '"type" of a tool\'s schema',
 fails("unsupported", "the parsers hunyuan", "sglang: a parser of own rules",
       "sglang", "chat", BODIES.chat:format "",
       { flags = { reasoning_parser = "hunyuan" } })
+fails("unsupported", "multimodal", "sglang: a text that is encoded again",
+      "sglang", "chat", BODIES.chat:format "",
+      { probed = { multimodal = true, encode_adds_special = true } })
+fails("unsupported", "mistral_common", "vllm: texts of another tokenizer",
+      "vllm", "text", BODIES.text:format "", { tokenizer_mode = "mistral" })
+fails("unsupported", '"chat_template" in chat_template_kwargs',
+      "vllm: a template that is trusted", "vllm", "chat",
+      BODIES.chat:format ',"chat_template_kwargs":{"chat_template":"x"}',
+      { flags = { trust_request_chat_template = true } })
 fails("unsupported", "completion template", "sglang: a completion template",
       "sglang", "text", BODIES.text:format "",
       { flags = { completion_template = "x" } })
@@ -157,6 +166,21 @@ made = prepare("vllm", "chat",
                   tool_use = jinja.compile(OTHER) },
 })
 is(made.template, "tool_use", "vllm: the template for tools")
+
+
+-- ---- regular expressions ----------------------------------------------------
+
+local plain = require "resty.kv_router.dialect.pattern".plain
+
+for _, good in ipairs { "^[a-zA-Z0-9_-]+$", "^\\d{4}-\\d{2}$", "(?:a|b)*?", "",
+                        "[^/]", "a{2}", "\\.", "x{2,}" } do
+    ok(plain(good), "a regular expression: " .. good)
+end
+
+for _, bad in ipairs { "[", "(", ")", "*a", "a**", "[z-a]", "a{3,2}", "\\",
+                       "(?P<n>a)", "[\\w-.]", "\\1", "^*", "a{", "[]" } do
+    ok(not plain(bad), "none, or not known: " .. bad)
+end
 
 
 -- ---- the README -------------------------------------------------------------

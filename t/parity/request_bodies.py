@@ -4,7 +4,8 @@ random ones of a seed.
 
 import json
 
-TEXTS = ("Why?", "", "two\nlines ", "Grüße, 東京 😀", "<|im_end|>", "a\u2028b\\n",
+TEXTS = ("Why?", "", "two\nlines ", "Grüße, 東京 😀", "<|im_end|>",
+         "a\u2028b\\n",
          "x-anthropic-billing-header: cc=1", " \t",
          "x-anthropic-billing-header: cc=1\nAnswer briefly.")
 ODD = (None, 1, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [None])
@@ -20,7 +21,12 @@ SCHEMAS = (SCHEMA, {"type": "object", "properties": {}}, {},
             "$defs": {"n": {"type": "integer", "format": "int64"}}},
            {"type": "dict", "properties": {"a": {"type": "varchar(255)"}}},
            {"type": "object", "required": "city"},
-           {"type": "object", "properties": {"a": {"pattern": "["}}})
+           {"type": "object", "properties": {"a": {"pattern": "["}}},
+           {"$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object", "propertyNames": {"pattern": "^[a-z-]+$"},
+            "properties": {"a": {"type": "string",
+                                 "pattern": "^(?:[\\w.-]{2,8}|x*?)$"}},
+            "patternProperties": {"^x-": {"type": "string"}}})
 ARGUMENTS = ('{"city": "Århus",  "days": 2}', "{}", "", "[]", "nonsense",
              '{"b": 1.0, "a": [1, {"c": null}], "b": 12345678901234567890}',
              '{"a": 1e400}', '{"a": NaN}', " {\"a\": -0}", '{"a": "\\ud800"}',
@@ -281,6 +287,8 @@ class Bodies:
                 block["is_error"] = True
         if self.odds(8):
             block["cache_control"] = {"type": "ephemeral"}
+        if kind == "tool_use" and self.odds(4):
+            block["caller"] = {"type": "direct"}
         if self.odds(30):
             block = self.random.choice((
                 {"type": "redacted_thinking", "data": "x"}, {"type": "x"},

@@ -81,9 +81,9 @@ local VARIABLES = { "messages", "tools", "documents", "add_generation_prompt",
                     "continue_final_message" }
 
 
--- The same of variables: ours, the engine's, and the template, in which
+-- The same of variables: ours, the engine's, and the template's source;
 -- variables that it does not name are of no matter.
-local function vars_differ(ours, theirs, template)
+local function vars_differ(ours, theirs, source)
     local rest = value.dict()
 
     for i = 1, theirs.n do
@@ -117,7 +117,7 @@ local function vars_differ(ours, theirs, template)
     for i = 1, kwargs.n do
         local name = kwargs.k[i]
 
-        if rest.v[name] ~= nil or template:find(name, 1, true) then
+        if rest.v[name] ~= nil or source:find(name, 1, true) then
             local there = rest.v[name]
 
             if there == nil then
@@ -364,8 +364,8 @@ for line in io.lines(arg[1]) do
         error("no answer to request " .. r.id)
     end
 
-    one({ id = r.id, engine = r.engine, form = r.form, body = r.body, key = r.key,
-          template = r.template, options = r.options }, answer)
+    one({ id = r.id, engine = r.engine, form = r.form, body = r.body,
+          key = r.key, template = r.template, options = r.options }, answer)
 end
 
 local WHAT = { "all", "same", "both raise", "unsupported", "differ",

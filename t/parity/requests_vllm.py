@@ -4,11 +4,11 @@ requests on the standard input, one JSON line each, and answers on the standard
 output.
 
 MODEL is a folder with a tokenizer and a configuration.  A request has `form`,
-`body` (a text), `template` and `options`, the flags of dialect/options.lua.  An
-answer has `error`, or `vars`, what the tokenizer's apply_chat_template() got,
-`text`, what it made of it, and `ids`, what the engine would read; besides what the engine has found out
-about the template.  No engine is started, and no function
-of vLLM is changed: the tokenizer is watched.
+`body` (a text), `template` and `options`, the flags of dialect/options.lua.
+An answer has `error`, or `vars`, what the tokenizer's apply_chat_template()
+got, `text`, what it made of it, and `ids`, what the engine would read; besides
+what the engine has found out about the template.  No engine is started, and no
+function of vLLM is changed: the tokenizer is watched.
 
 Runs in vLLM's environment.
 """

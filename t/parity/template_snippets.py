@@ -109,6 +109,10 @@ CORNERS = r"""
 {{ 'abc def'|truncate(6, leeway=0) }}|{{ 'a b-c d_e'|wordcount }}
 {{ '%s and %d'|format('x', 3) }}{{ '%s' % a }}{{ '%s%%%s' % (1, none) }}
 {{ '%s' % (1, 2) }}
+{{ '%03d|%-4d|%+d|%5s|%-5s|%.2f|%f' % (7, 8, 9, 'ab', 'c', 2.675, 1) }}
+{{ '%d' % 'x' }}
+{{ '%s' % [1] }}{{ 'x' % [] }}{{ '%d%%' % 50 }}{{ '%d' % true }}
+{{ (msgs|selectattr('role')).type is defined }}{{ d.items().x is defined }}
 {{ 'a{}b{}'.format(1, none) }}{{ '{0}{1}{0}'.format('x', 'y') }}{{ '{{}}'.format()}}
 {{ '{x}-{y}'.format(x=1, y=l) }}{{ '{}{1}'.format(1, 2) }}
 {{ d|attr('items') is defined }}|{{ d|attr('b') }}|{{ d|attr('zz') is defined }}

@@ -128,11 +128,13 @@ local function compiled(source, settings)
 
     setfenv(chunk, {})
 
+    local own, run = chunk(runtime)
     local format_vllm, format_sglang = detect.formats(tree, source)
 
     return setmetatable({
         name = settings.name or "template",
-        run = chunk(runtime),
+        run = run,
+        own = own,
         names = names,
         source = source,
         tokens = settings.tokens or {},
@@ -243,6 +245,10 @@ local function bounded(render, self, vars, text, size)
     globals.now, globals.zone = self.now, self.zone
 
     local good, err = pcall(render, self, vars, text)
+
+    for name in pairs(self.own) do
+        self.own[name] = nil
+    end
 
     if good then
         return true

@@ -23,6 +23,7 @@
 --                 anthropic_disabled_thinking_effort    "auto"
 --                 trust_request_chat_template           false
 --         SGLang  default_chat_template_kwargs          {}
+--                 trust_request_chat_template           false
 --                 tool_call_parser, reasoning_parser    none
 --                 completion_template                   none
 --                 hf_chat_template_name                 "default"
@@ -35,6 +36,7 @@
 --                 disabled_thinking_effort: what
 --                     _probe_disabled_thinking_effort() answers
 --         SGLang  merge_inline_system: not supports_inline_system
+--                 multimodal: model_config.is_multimodal
 --                 encode_adds_special: _tokenizer_auto_adds_specials
 --                 thinking_toggle: _get_reasoning_toggle_param() where the
 --                     parser can be turned on and off by it; ""
@@ -146,7 +148,7 @@ local function vllm(o, flags)
 end
 
 
-local function sglang(o, flags)
+local function sglang(o, flags, probed)
     o.template_format = "format_sglang"
     o.template_name = flags.hf_chat_template_name or "default"
     o.reasoning_parser = flags.reasoning_parser
@@ -159,8 +161,30 @@ local function sglang(o, flags)
                            flags.tool_call_parser or "none")
     end
 
+    if probed.multimodal and probed.encode_adds_special then
+        -- the engine decodes the ids, and encodes the text once more
+        o.refused = "a multimodal model of SGLang whose tokenizer adds tokens"
+    end
+
     if flags.completion_template ~= nil then
         o.refused_text = "a completion template of SGLang"
+    end
+end
+
+
+-- What of a model makes its chats, or its texts, be encoded otherwise than by a
+-- template and a tokenizer.json.
+local function coded(o, given, flags)
+    local mode = MODES[given.tokenizer_mode or flags.tokenizer_mode or ""]
+    local code = CODED[given.model_type or ""] or mode
+
+    if mode then
+        o.refused_text = format("a model that the engine encodes by %s", mode)
+    end
+
+    if code then
+        o.refused = format("a model whose chats the engine encodes by %s",
+                           code)
     end
 end
 
@@ -175,19 +199,17 @@ local function resolved(given)
     o.kwargs, err = template_kwargs(flags.default_chat_template_kwargs)
     o.refused = err
 
-    local mode = given.tokenizer_mode or flags.tokenizer_mode
-    local code = CODED[given.model_type or ""] or MODES[mode or ""]
+    o.trusts = flags.trust_request_chat_template == true
 
-    if code then
-        o.refused = format("a model whose chats the engine encodes by %s",
-                           code)
-    elseif given.engine == "vllm" then
+    if given.engine == "vllm" then
         vllm(o, flags)
     elseif given.engine == "sglang" then
-        sglang(o, flags)
+        sglang(o, flags, probed)
     else
         o.refused = format("chats of the engine %s", given.engine or "unknown")
     end
+
+    coded(o, given, flags)
 
     return o
 end
@@ -196,8 +218,9 @@ end
 local known = setmetatable({}, { __mode = "k" })
 
 
--- The resolved options.  Fails where no chat of the model is understood.
-function _M.read(given)
+-- The resolved options.  Fails where no chat of the model is understood; of
+-- texts: where no text is.
+function _M.read(given, of_texts)
     local o = known[given]
 
     if not o then
@@ -205,8 +228,14 @@ function _M.read(given)
         known[given] = o
     end
 
-    if o.refused then
-        unsupported(o.refused)
+    local refused = o.refused
+
+    if of_texts then
+        refused = o.refused_text
+    end
+
+    if refused then
+        unsupported(refused)
     end
 
     return o

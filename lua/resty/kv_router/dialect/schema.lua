@@ -13,6 +13,7 @@ local format = string.format
 local getmetatable = getmetatable
 local is_dict = value.is_dict
 local is_list = value.is_list
+local plain = require "resty.kv_router.dialect.pattern".plain
 local type = type
 local unsupported = value.unsupported
 
@@ -116,12 +117,6 @@ local function members(x)
 end
 
 
--- What is the same in every dialect of regular expressions.
-local function pattern(x)
-    return type(x) == "string" and not find(x, "[^%w%^%$_ :;,/@=-]")
-end
-
-
 local function reference(x)
     return type(x) == "string" and not find(x, "[^%w_#/$.-]")
 end
@@ -144,8 +139,26 @@ local KEYWORDS = {
     exclusiveMaximum = number, minLength = count, maxLength = count,
     minItems = count, maxItems = count, minProperties = count,
     maxProperties = count, uniqueItems = boolean, format = text,
-    pattern = pattern, deprecated = boolean, readOnly = boolean,
+    pattern = plain, deprecated = boolean, readOnly = boolean,
     writeOnly = boolean,
+    propertyNames = sub_schema, contains = sub_schema, ["if"] = sub_schema,
+    ["then"] = sub_schema, ["else"] = sub_schema, prefixItems = schemas,
+    dependentSchemas = members, ["$comment"] = text,
+    contentEncoding = text, contentMediaType = text,
+    unevaluatedItems = sub_schema, unevaluatedProperties = sub_schema,
+    patternProperties = function(x)
+        if not members(x) then
+            return false
+        end
+
+        for i = 1, x.n do
+            if not plain(x.k[i]) then
+                return false
+            end
+        end
+
+        return true
+    end,
     ["$schema"] = function(x)
         return x == "http://json-schema.org/draft-07/schema#"
                or x == "https://json-schema.org/draft/2020-12/schema"
@@ -154,11 +167,9 @@ local KEYWORDS = {
 
 -- the draft's other keywords
 for name in ([[
-    $id $anchor $dynamicRef $dynamicAnchor $vocabulary $comment prefixItems
-    contains patternProperties dependentSchemas propertyNames if then else
-    unevaluatedItems unevaluatedProperties multipleOf maxContains minContains
-    dependentRequired contentEncoding contentMediaType contentSchema
-    dependencies $recursiveAnchor $recursiveRef
+    $id $anchor $dynamicRef $dynamicAnchor $vocabulary multipleOf maxContains
+    minContains dependentRequired contentSchema dependencies $recursiveAnchor
+    $recursiveRef
 ]]):gmatch "%S+" do
     KEYWORDS[name] = function()
         return false

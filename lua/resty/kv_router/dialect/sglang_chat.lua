@@ -5,7 +5,8 @@
 -- openai/protocol.py, parser/jinja_template_utils.py).
 --
 -- If the template fails with tools, SGLang renders again with the bare
--- functions: they are bare_tools of the variables.
+-- functions: they are bare_tools of the variables.  A caller whose rendering
+-- raises must render again with these as tools, where there are any.
 
 
 local fields = require "resty.kv_router.dialect.fields"
@@ -625,9 +626,10 @@ local function prepared(body, given)
         schema.check(get(tools[i].v["function"], "parameters"))
     end
 
-    return _M.rendered(
-        o, body.v.messages, _M.shown_tools(tools, choice),
-        _M.variables(o, _M.thinking(kwargs.of(body), effort), effort))
+    local variables = _M.thinking(kwargs.of(body, o.trusts), effort)
+
+    return _M.rendered(o, body.v.messages, _M.shown_tools(tools, choice),
+                       _M.variables(o, variables, effort))
 end
 
 

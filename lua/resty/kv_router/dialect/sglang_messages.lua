@@ -67,7 +67,7 @@ local BLOCKS = {
         type = "string", data = "string?", cache_control = "any" },
     tool_use = fields.table {
         type = "string", id = "string", name = "string", input = "dict",
-        cache_control = "any" },
+        cache_control = "any", caller = "any" },
     tool_result = fields.table {
         type = "string", tool_use_id = "string?", content = "any",
         is_error = "boolean?", cache_control = "any" },

@@ -462,9 +462,11 @@ local function prepared(body, given)
         unsupported "a tool_choice beside another constraint"
     end
 
-    return chat.rendered(
-        o, messages_of(o, body), chat.shown_tools(tools, choice),
-        chat.variables(o, chat.thinking(kwargs.of(body, true), effort), effort))
+    local variables = chat.thinking(kwargs.of(body, true), effort)
+
+    return chat.rendered(o, messages_of(o, body),
+                         chat.shown_tools(tools, choice),
+                         chat.variables(o, variables, effort))
 end
 
 

@@ -98,6 +98,8 @@ local function prepared(body, given)
         raise "a body that is no object"
     end
 
+    options.read(given, true)
+
     if body.v.text ~= nil and given.engine == "sglang" then
         check(body, GENERATE, "the body")
 
@@ -108,12 +110,6 @@ local function prepared(body, given)
 
     if not known then
         unsupported "texts for an engine whose dialect is not known"
-    end
-
-    local o = options.read(given)
-
-    if o.refused_text then
-        unsupported(o.refused_text)
     end
 
     check(body, known, "the body")

@@ -757,7 +757,7 @@ function _M.chat(o, body)
         typed = true,
         tools = _M.shown_tools(o, tools, choice),
         documents = documents_of(body),
-        kwargs = _M.variables(o, kwargs.of(body), effort),
+        kwargs = _M.variables(o, kwargs.of(body, o.trusts), effort),
         add_generation_prompt = generate == nil or generate,
         continue_final_message = body.v.continue_final_message == true,
         add_special_tokens = body.v.add_special_tokens == true,

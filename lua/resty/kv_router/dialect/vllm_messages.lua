@@ -66,7 +66,7 @@ local BLOCKS = {
         type = "string", data = "string?", cache_control = "any" },
     tool_use = fields.table {
         type = "string", id = "string", name = "string?", input = "dict?",
-        cache_control = "any" },
+        cache_control = "any", caller = "any" },
     tool_result = fields.table {
         type = "string", tool_use_id = "string?", content = "any",
         is_error = "boolean?", cache_control = "any" },
@@ -409,7 +409,7 @@ local function choice_of(body, tools)
     elseif choice == "named" then
         if (get(given, "name") or "") == "" then
             raise "a tool_choice without a name"
-        elseif tools then
+        elseif tools and tools.n > 0 then
             chat.tool_named(tools, given.v.name)
         end
     end
@@ -518,7 +518,8 @@ local function prepared(body, given)
     return chat.rendered(o, {
         messages = messages,
         tools = chat.shown_tools(o, tools, choice_of(body, tools)),
-        kwargs = chat.variables(o, kwargs.of(body), effort_of(o, body)),
+        kwargs = chat.variables(o, kwargs.of(body, o.trusts),
+                                effort_of(o, body)),
         add_generation_prompt = true,
         continue_final_message = false,
         add_special_tokens = false,

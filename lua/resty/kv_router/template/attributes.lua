@@ -72,9 +72,15 @@ local OF_NUMBER = set [[as_integer_ratio bit_count bit_length conjugate
     denominator from_bytes fromhex hex imag is_integer numerator real
     to_bytes]]
 
+-- those of generators, views, ranges, macros and functions, together
+local OF_OBJECT = set [[arguments caller catch_kwargs catch_varargs close count
+    explicit_caller fromkeys gi_code gi_frame gi_running gi_suspended
+    gi_yieldfrom index isdisjoint mapping mro name send sep start step stop
+    throw used]]
+
 local BY_KIND = { [DICT] = OF_DICT, [LIST] = OF_LIST, [TUPLE] = OF_TUPLE }
 
--- what is left out here
+-- their attributes are left out here
 local OPAQUE = { [RANGE] = true, [GENERATOR] = true, [VIEW] = true,
                  [MACRO] = true, [FUNCTION] = true }
 
@@ -110,7 +116,7 @@ local function own(object, name)
     elseif kind == MARKUP and (OF_STRING[name] or name == "striptags"
                                or name == "unescape")
            or (kind == FLOAT or kind == BIG) and OF_NUMBER[name]
-           or OPAQUE[kind]
+           or OPAQUE[kind] and (OF_OBJECT[name] or sub(name, 1, 1) == "_")
     then
         unsupported("the attribute " .. name .. " of " .. type_name(object))
     end

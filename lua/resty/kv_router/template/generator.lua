@@ -5,8 +5,11 @@
 --
 -- Text goes to a table of pieces, b[1 .. n]; loops put the pieces out when there
 -- are many.  A macro and a set block have a table of their own and give a
--- string.  Variables of the template's own scope are in the table V, others are
--- Lua's: a function of Lua has at most 200.
+-- string.  Variables are Lua's, of which a function has at most 200, and a macro
+-- sees at most 60; if the template's own scope has many, they are in the table V.
+--
+-- V is made when the template is compiled: LuaJIT of Debian 12 loses what a
+-- table got that its compiler has moved out of a trace.
 
 
 local _C = require "resty.kv_router.template.code_calls"
@@ -30,8 +33,9 @@ local unpack = unpack
 
 local _M = {}
 
--- variables of a scope other than the template's
+-- variables of a scope other than the template's, and of that as Lua's
 local VARIABLES = 100
+local OWN = 36
 
 local statements = {}
 
@@ -79,10 +83,11 @@ function _C:open(inner)
                 first = self:of_request(name)
             end
 
-            local variable = root and field("V", name)
+            local in_table = root and #names > OWN
+            local variable = in_table and field("V", name)
                              or self:new_variable(name)
 
-            self:emit("%s%s = %s", root and "" or "local ", variable, first)
+            self:emit("%s%s = %s", in_table and "" or "local ", variable, first)
             inner.variables[name] = variable
         end
     end
@@ -556,13 +561,14 @@ local R = ...
 local F, T, M, UNDEFINED, NONE = R.F, R.T, R.fuel, R.UNDEFINED, R.NONE
 local attribute, item, str, truth, eq = R.attribute, R.item, R.str, R.truth, R.eq
 local spend, burn, refill, type = R.spend, R.burn, R.refill, R.type
-return function(X, O)
-local V, b, n = {}, {}, 0]]
+local V = {}
+return V, function(X, O)
+local b, n = {}, 0]]
 
 
 -- A source as Lua: the source of a chunk, the names that it reads of the
--- request's variables, and the tree.  The chunk is called with the run time,
--- and returns the function.
+-- request's variables, and the tree.  The chunk is called with the run time, and
+-- returns V and the function; V is to be emptied after each call.
 function _M.generate(source)
     local tree = parser.parse(source)
     local root = scope.new()

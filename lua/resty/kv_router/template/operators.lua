@@ -6,6 +6,7 @@
 
 local fuel = require "resty.kv_router.template.fuel"
 local strings = require "resty.kv_router.template.strings"
+local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
@@ -13,9 +14,11 @@ local by_parts = strings.by_parts
 local bytes = fuel.bytes
 local characters = strings.characters
 local find = strings.find
+local find_pattern = string.find
 local floor = math.floor
 local fmod = math.fmod
 local format = string.format
+local format_double = text_ffi.format
 local getmetatable = getmetatable
 local gsub = string.gsub
 local raise = value.raise
@@ -331,29 +334,70 @@ function _M.fdiv(a, b)
 end
 
 
+-- One field of a format, with its flags and width: of an int, a float or a
+-- string of ASCII.
+local function printed(x, flags, c, str)
+    if c == "s" then
+        local text = str(x)
+
+        spend(#text)
+
+        if flags == "" then
+            return text
+        elseif find_pattern(flags, "^%-?%d%d?$") and not find_pattern(text, "[\128-\255]")
+               and #text < 100
+        then
+            return format("%" .. flags .. "s", text)
+        end
+
+        return unsupported("the format %" .. flags .. "s")
+    end
+
+    local n, as_float = number(x)
+
+    if not n then
+        raise("a number is required, not " .. type_name(x))
+    elseif (c == "d" or c == "i") and not as_float
+           and find_pattern(flags, "^[-+0 ]?%d?%d?$")
+    then
+        return format("%" .. flags .. ".0f", n)
+    elseif c == "f" and find_pattern(flags, "^[-+0]?%d?%d?%.?%d?$") and n < 1e22
+           and n > -1e22
+    then
+        return format_double("%" .. flags .. "f", n)
+    end
+
+    return unsupported("the format %" .. flags .. c)
+end
+
+
+-- What has items may be meant for %(name)s.
 local MAPPING = { [LIST] = true, [RANGE] = true,
                   [getmetatable(UNDEFINED)] = true }
 
--- format % values: %s, %d and %%, without flags or widths.
+-- format % values.
 function _M.printf(text, values, str)
     local n = 0
-    local all = type(values) == "table" and getmetatable(values) == TUPLE
-                and values
+    local kind = type(values) == "table" and getmetatable(values)
+    local all = kind == TUPLE and values
+    local given = all and all.n or 1
 
-    if type(values) == "table" and getmetatable(values) == DICT then
+    if kind == DICT then
         unsupported("% of a dict")
     end
 
-    local made = gsub(text, "%%(.?)", function(c)
-        if c == "%" then
+    burn(#text / 32)
+
+    local made = gsub(text, "%%([-+ #0]*[%d.]*)(.?)", function(flags, c)
+        if c == "%" and flags == "" then
             return "%"
-        elseif c ~= "s" and c ~= "d" and c ~= "i" then
-            unsupported("the format %" .. c)
+        elseif c ~= "s" and c ~= "d" and c ~= "i" and c ~= "f" then
+            unsupported("the format %" .. flags .. c)
         end
 
         n = n + 1
 
-        if n > (all and all.n or 1) then
+        if n > given then
             raise("not enough arguments for format string")
         end
 
@@ -363,24 +407,10 @@ function _M.printf(text, values, str)
             x = all[n]
         end
 
-        if c ~= "s" then
-            if x == UNDEFINED then
-                raise("a number is required")
-            elseif type(x) ~= "number" then
-                unsupported("the format %d of " .. type_name(x))
-            end
-        end
-
-        x = str(x)
-        spend(#x)
-        return x
+        return printed(x, flags, c, str)
     end)
 
-    -- what has items may have been meant for %(name)s
-    if n < (all and all.n or 1)
-       and not (n == 0 and type(values) == "table"
-                and MAPPING[getmetatable(values)])
-    then
+    if n < given and not (n == 0 and MAPPING[kind]) then
         raise("not all arguments converted during string formatting")
     end
 
