@@ -77,7 +77,9 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone)
                    "candidates, %ui are in mismatch, %ui are exact",
                    kvr_route_name(route), proven, mismatch, exact);
 
-    if (proven > mismatch) {
+    ctx->believed = proven > mismatch;
+
+    if (ctx->believed) {
         return NGX_HTTP_KV_ROUTER_TRUST_BELIEVED;
     }
 

@@ -36,6 +36,7 @@ typedef enum {
 typedef struct {
     ngx_queue_t                     queue;     /* while queued */
     ngx_http_kv_router_encode_e     state;
+    ngx_http_request_t             *request;
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_model_t     *model;     /* of the encoder */
     kvr_encoder_t                  *encoder;   /* reused */
@@ -151,6 +152,7 @@ ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *data,
         return NGX_ERROR;
     }
 
+    e->request = r;
     e->zone = zone;
     e->state = NGX_HTTP_KV_ROUTER_ENCODE_TAKEN;
     e->bound = bound;
@@ -186,8 +188,9 @@ ngx_http_kv_router_ffi_encode_run(int number, uint32_t flags)
         return KVR_ENCODER_MEMORY;
     }
 
-    e->rc = kvr_encoder_begin(e->encoder, e->text.data ? e->text.data : "",
-                              e->text.len, flags);
+    e->rc = ngx_http_kv_router_resume(e->request, e->model, e->encoder,
+                                      e->text.data ? e->text.data : "",
+                                      e->text.len, flags);
 
     if (e->rc == KVR_ENCODER_AGAIN
         && !ngx_http_kv_router_encodes.sliced
@@ -307,6 +310,12 @@ ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids, size_t *n)
 
     if (e->rc == KVR_ENCODER_DONE) {
         *ids = kvr_encoder_ids(e->encoder, n);
+
+        if (ngx_http_kv_router_resumed(e->request, e->encoder, ids, n)
+            != NGX_OK)
+        {
+            return KVR_ENCODER_MEMORY;
+        }
     }
 
     return e->rc;
