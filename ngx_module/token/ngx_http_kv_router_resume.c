@@ -21,8 +21,6 @@
 #define NGX_HTTP_KV_ROUTER_RESUME_TEXT  (1024 * 1024)
 #define NGX_HTTP_KV_ROUTER_RESUME_CUTS  4096
 
-#define NGX_HTTP_KV_ROUTER_TABLES       1   /* version of the encoder */
-
 
 /* of a request */
 
@@ -86,7 +84,7 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
 
     s->cache = &turns->cache;
     s->terms.tokenizer = kvr_hash_bytes(digest, ngx_strlen(digest), 0);
-    s->terms.tables = NGX_HTTP_KV_ROUTER_TABLES;
+    s->terms.tables = KVR_UNICODE_TABLES;
     s->terms.contract = kvr_params_contract(&ctx->zone->params);
     s->terms.seed = ctx->seed;
     s->terms.lora = ctx->prompt.lora;
