@@ -348,7 +348,7 @@ TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 FUZZ_FLAGS  = -timeout=5 -print_final_stats=1 -verbosity=1
-FUZZ_LONG   = engine event ingest json tape
+FUZZ_LONG   = engine event ingest json tape tokenizer
 
 objs_fuzz  := $(patsubst %.c,$(BUILD)/obj-fuzz/%.o,$(srcs) $(checks))
 
