@@ -184,7 +184,9 @@ class Fixture:
         policy may be interrupted, and told to be slow."""
         self.nginx.stop()
         for line in (self.prefix / "error.log").read_text().splitlines():
-            assert " pick() took " in line or not re.search(
+            # a busy machine is late: with a decision, or with token ids
+            late = " pick() took ", "timeout, routed by load"
+            assert any(text in line for text in late) or not re.search(
                 r"\[(emerg|alert|crit|error|warn)\]", line), line
 
     # ------------------------------------------------------------- requests
