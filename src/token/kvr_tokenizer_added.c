@@ -60,7 +60,7 @@ kvr_token_added(kvr_token_load_t *l, kvr_token_value_t added,
         return kvr_token_no_memory(l);
     }
 
-    /* the library may take either of the two: its ids differ from run to run */
+    /* the library takes either of the two, another one in another run */
 
     if (t->normalized.twin) {
         return kvr_token_refuse(l, "two added tokens are \"%.*s\" when they "
