@@ -79,6 +79,8 @@ typedef struct {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
+    uint32_t                        estimate;      /* the name of those of the
+                                                      worker, when charged */
     uint32_t                        lookup_cut;    /* 1: holders may have more
                                                       than was found */
 
