@@ -31,8 +31,8 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 
 /*
  * Blocks that a candidate has by estimates or predictions count as held in
- * device.  Blocks of the prompt that are in flight to the candidate are not new
- * load.
+ * device.  Blocks of the prompt that are in flight to the candidate are not
+ * new load.
  */
 
 ngx_int_t

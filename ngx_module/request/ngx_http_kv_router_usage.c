@@ -199,7 +199,7 @@ ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
         holds = kvr_router_holder_held(k, holder) != 0;
     }
 
-    /* what a worker was estimated to have may have been evicted since */
+    /* the engine may have evicted blocks that are estimated to be cached */
 
     w = kvr_router_worker(k, number);
     bound = kvr_fleet_bound(w)

@@ -22,7 +22,7 @@
 #include "../kvr.h"
 
 
-#define KVR_ESTIMATE_MS      600000     /* that an estimate is kept */
+#define KVR_ESTIMATE_MS      600000     /* the age at which an estimate ends */
 #define KVR_ESTIMATE_SOON    5000       /* ms that a prompt in flight counts
                                            as cached when the zone has no
                                            predict= */
