@@ -15,6 +15,7 @@
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
+#     PART         make parity: these parts only, e.g. PART="templates"
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -55,7 +56,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lm -pthread
+KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lcrypto -lm -pthread
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
@@ -89,7 +90,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients FORCE
+.PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
 
 
@@ -273,7 +274,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
@@ -298,7 +299,8 @@ $(BUILD)/unit-asan/test_relay_replay: \
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
-threaded   := $(BUILD)/unit-tsan/test_threads
+threaded   := $(BUILD)/unit-tsan/test_threads \
+              $(BUILD)/unit-tsan/test_turns_threads
 
 $(BUILD)/unit-tsan/%: $(BUILD)/obj-tsan/t/unit/%.o $(objs_tsan)
 	$(call link,$(TSAN))
@@ -320,7 +322,7 @@ $(preloaded): $(BUILD)/%.so: t/system/%.c $(BUILD)/flags | deps-build
 ## make tsan        threads that write and look up, with ThreadSanitizer
 
 tsan: $(threaded)
-	$(threaded) 30000
+	for test in $(threaded); do $$test 30000 || exit 1; done
 
 
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
@@ -346,7 +348,7 @@ TARGET      = $(targets)
 FUZZ        = -fsanitize=address,undefined -fno-sanitize-recover=all \
               -fno-omit-frame-pointer
 FUZZ_FLAGS  = -timeout=5 -print_final_stats=1 -verbosity=1
-FUZZ_LONG   = engine event ingest json tape
+FUZZ_LONG   = engine event ingest json tape tokenizer
 
 objs_fuzz  := $(patsubst %.c,$(BUILD)/obj-fuzz/%.o,$(srcs) $(checks))
 
@@ -437,6 +439,16 @@ clients: deps-check all
 	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
 
 
+## make parity      texts, ids and requests beside what engines' own code makes
+##                  of them; PART="templates": these parts only
+
+# The code they are held against comes from the Python registry, below
+# build/parity and build/engines.
+
+parity: deps-check all
+	$(PYTHON) -B t/parity/run.py $(PART)
+
+
 # bench/ has a Makefile of its own
 
 ifneq ($(wildcard bench/Makefile),)
@@ -450,7 +462,8 @@ endif
 
 
 ## make install     as root: the module, its load file, the relay, Lua,
-##                  kv-router-check, kv-simulate, samples
+##                  kv-router-check, kv-simulate, kv-model-check,
+##                  kv-model-dump, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
@@ -475,6 +488,12 @@ install: all
 	sed "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" util/kv-router-check \
 	    > "$(DESTDIR)$(BIN_DIR)/kv-router-check"
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-router-check"
+	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
+	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr.so'|" \
+	    util/kv-model-check > "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-model-check"
+	install -D -m 644 $(BUILD)/libkvr.so "$(DESTDIR)$(LIB_DIR)/libkvr.so"
+	install -m 755 util/kv-model-dump "$(DESTDIR)$(BIN_DIR)/kv-model-dump"
 	install -D -m 644 $(BUILD)/libkvr_simulate.so \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so"
 	sed -e "s|^lua_dir=.*|lua_dir='$(LUA_DIR)'|" \
@@ -508,6 +527,9 @@ uninstall:
 	    "$(DESTDIR)$(LOAD_DIR)/$(LOAD_FILE)" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-relay" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-check" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-model-dump" \
+	    "$(DESTDIR)$(LIB_DIR)/libkvr.so" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-simulate" \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so" \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
@@ -515,6 +537,7 @@ uninstall:
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
+	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
 
 
 ## make clean       removes build/

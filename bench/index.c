@@ -7,13 +7,15 @@
  *     index scale         0.1 M and 10 M pairs
  *     index chat=FILE     a script of run.py's, see script.py
  *     index trace=FILE    another one
- *     index worst         one-block prompts, staircases
+ *     index worst         one-block prompts, staircases, longest lookups
+ *     index positional    the positional index
  *     index beside        finds beside a writer
  *     index groups        finds where holders have KV-cache groups
  *     index pauses        longest turns of ttl=, longest stores when full
  *     index capacity=FILE what zones hold; the script is that of chats
  *     index snapshot      snapshots, built aside and swapped in
  *     index prefix        the prefix cache
+ *     index turns         the turn cache
  *
  * One line of JSON a figure, on stdout:
  *
@@ -76,14 +78,11 @@ ix_percentile(uint64_t *v, uint32_t n, uint32_t p)
 
 /* ---- the index ---------------------------------------------------------- */
 
-void
-ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair)
+void *
+ix_map(size_t size)
 {
-    void      *p;
-    size_t     size;
-    uint64_t   at, i, secret[4];
+    void  *p;
 
-    size = pairs * bytes_a_pair + (4u << 20);
     p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
              -1, 0);
 
@@ -94,6 +93,27 @@ ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair)
 
     /* as nginx does it with a zone */
     (void) madvise(p, size, MADV_HUGEPAGE);
+
+    return p;
+}
+
+
+void
+ix_unmap(void *p, size_t size)
+{
+    munmap(p, size);
+}
+
+
+void
+ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair)
+{
+    void      *p;
+    size_t     size;
+    uint64_t   at, i, secret[4];
+
+    size = pairs * bytes_a_pair + (4u << 20);
+    p = ix_map(size);
 
     for (i = 0; i < 4; i++) {
         secret[i] = wl_mix(i + 1);
@@ -121,7 +141,7 @@ ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair)
 void
 ix_close(ix_t *ix)
 {
-    munmap(ix->mem.base, ix->mem.size);
+    ix_unmap(ix->mem.base, ix->mem.size);
 }
 
 
@@ -205,6 +225,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "body") == 0) {
             rows_body();
 
+        } else if (strcmp(row, "positional") == 0) {
+            rows_positional();
+
         } else if (strcmp(row, "beside") == 0) {
             rows_beside();
 
@@ -226,6 +249,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "prefix") == 0) {
             rows_prefix();
 
+        } else if (strcmp(row, "turns") == 0) {
+            rows_turns();
+
         } else {
             goto usage;
         }
@@ -236,8 +262,8 @@ main(int argc, char **argv)
 usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
-                    " [worst] [beside] [groups] [body] [ingest] [pauses]"
-                    " [capacity=FILE] [snapshot] [prefix]\n");
+                    " [worst] [positional] [beside] [groups] [body] [ingest]"
+                    " [pauses] [capacity=FILE] [snapshot] [prefix] [turns]\n");
 
     return 2;
 }

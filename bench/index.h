@@ -45,6 +45,10 @@ void ix_must(bool good, const char *what);
 /* What reading the clock costs, ns; taken off each lookup. */
 extern uint64_t  ix_clock_ns;
 
+/* Zeroed memory that processes share, and an end of it. */
+void *ix_map(size_t size);
+void ix_unmap(void *p, size_t size);
+
 /* An empty index in a zone for so many pairs. */
 void ix_open(ix_t *ix, uint64_t pairs, uint32_t bytes_a_pair);
 void ix_close(ix_t *ix);
@@ -71,6 +75,7 @@ void rows_main(void);
 void rows_scale(void);
 void rows_script(const char *name, const char *file);
 void rows_worst(void);
+void rows_positional(void);
 void rows_body(void);
 void rows_beside(void);
 void rows_groups(void);
@@ -79,6 +84,7 @@ void rows_capacity(const char *chat);
 void rows_snapshot(void);
 void rows_pauses(void);
 void rows_prefix(void);
+void rows_turns(void);
 
 /* Of rows_main.c: stores all of main by events of n blocks; ns a block. */
 double rows_fill(ix_t *ix, const wl_t *w, uint32_t n);

@@ -3,7 +3,8 @@
 
 """What routers make a request cost: plain nginx, ours, and two others.
 
-    rivals.py [--build DIR] [--lua DIR] [--seconds N] [--rounds N] [--perf]
+    rivals.py [--build DIR] [--lua DIR] [--model DIR] [--seconds N]
+              [--rounds N] [--perf]
 
 CPU time of the router, in microseconds a request, as the scheduler counts it,
 with 16 connections that are always busy: the median of the rounds, the routers
@@ -15,6 +16,8 @@ virtual environment below DIR/bench-rivals; one that can't be installed, or
 does not answer, is skipped with a word.  Both route by their own policy
 "cache_aware", a tree of texts: vllm-router needs an engine that publishes
 events for a better one.  sglang-router takes token ids by /generate only.
+The form "local" has the ids by the model of the zone, --model, in English
+prose; its own is small, so that a text has more tokens than by a large one.
 
 One run prints one line of JSON a figure, as run.py reads them.  With --perf
 no other router is started, and the run prints where plain nginx and ours spend
@@ -51,12 +54,15 @@ START_SECONDS = 40
 WARM_SECONDS = 0.5              # of each router and form, before the rounds
 MARK = '#' * 16                 # made a number by load/load.c
 
+PROSE = 'chat of 16 KB, local'
+
 # forms: name, path, path at sglang-router, where ours gets it
 FORMS = (
     ('4096 ids', '/v1/completions', '/generate', 'by ids'),
     ('512 ids', '/v1/completions', '/generate', 'by ids'),
     ('chat of 16 KB by load', '/v1/chat/completions', None, 'by ids'),
     ('chat of 16 KB by tokenizer', '/v1/chat/completions', None, 'by text'),
+    (PROSE, '/v1/chat/completions', None, 'local'),
 )
 
 ROUTER = '''
@@ -84,6 +90,7 @@ http {{
 
     kv_router_zone   zone=main:{zone} block_size={block_size};
     kv_router_redis  main redis://127.0.0.1:{redis} replay={replay};
+    kv_router_model  main {model} engine=vllm;
 {workers}
 
     lua_package_path  "{lua}/?.lua;;";
@@ -93,6 +100,7 @@ http {{
 
         by_ids = kv.new("main", {{ tokenizer = "none" }})
         by_text = kv.new("main", {{ tokenizer = "remote" }})
+        by_model = kv.new("main", {{ tokenizer = "local" }})
     }}
 
     upstream by_ids {{
@@ -104,6 +112,12 @@ http {{
     upstream by_text {{
         server  0.0.0.1;
         balancer_by_lua_block {{ by_text:balance() }}
+        keepalive  64;
+    }}
+
+    upstream by_model {{
+        server  0.0.0.1;
+        balancer_by_lua_block {{ by_model:balance() }}
         keepalive  64;
     }}
 
@@ -148,6 +162,16 @@ http {{
             access_by_lua_block {{ by_text:access() }}
             log_by_lua_block    {{ by_text:log() }}
             proxy_pass          http://by_text;
+        }}
+    }}
+
+    server {{
+        listen  127.0.0.1:{local};
+
+        location / {{
+            access_by_lua_block {{ by_model:access() }}
+            log_by_lua_block    {{ by_model:log() }}
+            proxy_pass          http://by_model;
         }}
     }}
 }}
@@ -227,6 +251,7 @@ class Rivals(Stage):
 
     def __init__(self, args, ids):
         self.plain, self.text = free_port(), free_port()
+        self.local, self.model = free_port(), os.path.abspath(args.model)
         self.engines = [free_port() for _ in range(ENGINES)]
         super().__init__(args)
         with open(self.directory + '/tokens.json', 'w', encoding='utf-8') as f:
@@ -237,6 +262,7 @@ class Rivals(Stage):
         found = super().values(args, zone, replay)
         found.update(
             plain=self.plain, text=self.text, directory=self.directory,
+            local=self.local, model=self.model,
             answer=json.dumps(ANSWER),
             listen='\n'.join('        listen  127.0.0.1:%d;' % port
                              for port in self.engines),
@@ -328,6 +354,15 @@ def make_bodies(rng):
         chats.append((None, body, body))
     for name, *_ in FORMS[2:]:
         found[name] = chats
+    with open(os.path.join(HERE, '../README.md'), encoding='utf-8') as f:
+        prose = f.read()
+    found[PROSE] = []
+    for _ in range(PROMPTS):
+        at = rng.randrange(len(prose) - CHAT)
+        body = {'model': 'bench', 'messages': [
+            {'role': 'system', 'content': 'Answer in one word.'},
+            {'role': 'user', 'content': prose[at:at + CHAT - 400] + MARK}]}
+        found[PROSE].append((None, body, body))
     return found
 
 
@@ -414,6 +449,8 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument('--build', default=os.path.join(HERE, '../build'))
     parser.add_argument('--lua', default=LUA)
+    parser.add_argument('--model', default=os.path.join(
+        HERE, '../t/vectors/model'))
     parser.add_argument('--seconds', type=float, default=1.5)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--perf', action='store_true')
@@ -433,7 +470,8 @@ def main():
         os.sched_setaffinity(nginx, {cores[0]})
         publish(stage, [ids for form in ('4096 ids', '512 ids')
                         for ids, *_ in bodies[form]] + [chat])
-        ours = {'by ids': stage.port, 'by text': stage.text}
+        ours = {'by ids': stage.port, 'by text': stage.text,
+                'local': stage.local}
         routers = {
             'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
             'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),

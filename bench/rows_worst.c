@@ -2,15 +2,23 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The shapes that take most memory: prompts of one block, and staircases,
- * which leave their own way again after each block.
+ * which leave their own way again after each block; and the longest lookup.
  */
 
 
 #include "index.h"
 
 
+#define ROWS_WAY          (KVR_RADIX_HOPS + 200)
+#define ROWS_WAYS         401u          /* lookups */
+#define ROWS_WINDOW       64u           /* blocks */
+
+
 static void rows_one_block(void);
 static void rows_staircase(void);
+static void rows_long_way(const char *what, uint32_t workers,
+    kvr_tier_t tier, bool groups);
+static uint64_t rows_cpu(void);
 
 
 void
@@ -18,6 +26,10 @@ rows_worst(void)
 {
     rows_one_block();
     rows_staircase();
+    rows_long_way("1 worker", 1, KVR_DEVICE, false);
+    rows_long_way("128 workers", WL_WORKERS, KVR_DEVICE, false);
+    rows_long_way("128 workers, details", WL_WORKERS, KVR_HOST, false);
+    rows_long_way("128 workers, groups", WL_WORKERS, KVR_DEVICE, true);
 }
 
 
@@ -155,4 +167,92 @@ rows_staircase(void)
     ix_say("staircase: remove", "ns/block", t / pairs);
     ix_close(&ix);
     wl_stairs_free(&w);
+}
+
+
+/*
+ * A chain of more runs than a lookup follows: each block has a sibling, so
+ * that none is appended to its parent's run.  A block that a worker has in its
+ * host memory alone takes a detail of the run, and so does one in a class of
+ * KV-cache groups.
+ */
+
+static void
+rows_long_way(const char *what, uint32_t workers, kvr_tier_t tier, bool groups)
+{
+    ix_t             ix;
+    char             name[80];
+    double           us;
+    uint32_t         i, v, best, done;
+    uint64_t         side, t;
+    kvr_class_t      class;
+    static uint64_t  way[ROWS_WAY], took[ROWS_WAYS];
+
+    for (i = 0; i < ROWS_WAY; i++) {
+        way[i] = wl_mix((UINT64_C(1) << 41) + i);
+    }
+
+    ix_open(&ix, (uint64_t) ROWS_WAY * (workers + 1), IX_PROMPT_BYTES);
+
+    class.kind = KVR_GROUP_WINDOW;
+    class.window = ROWS_WINDOW;
+    class.span = 1;
+
+    for (v = 0; groups && v < workers; v++) {
+        kvr_radix_begin(&ix.x);
+        ix_must(kvr_classes_set(&ix.x, v, 0, &class) == KVR_OK, "a class");
+        kvr_txn_commit(&ix.mem);
+        ix.out.limit = ROWS_WAY;
+    }
+
+    for (i = 0; i < ROWS_WAY; i++) {
+        side = wl_mix((UINT64_C(1) << 42) + i);
+        ix_store(&ix, 0, i ? &way[i - 1] : NULL, &side, &side, 1);
+
+        for (v = 0; v < workers; v++) {
+            kvr_radix_begin(&ix.x);
+            ix_must(kvr_radix_store(&ix.x, v, tier, i != 0,
+                                    i ? way[i - 1] : 0, &way[i], &way[i], 1,
+                                    0, &done) == KVR_OK, "a step of the way");
+
+            if (groups) {
+                ix_must(kvr_radix_add(&ix.x, v, kvr_classes_shadow(&ix.x, v),
+                                      KVR_DEVICE, &way[i], 1, &done)
+                        == KVR_OK, "a block of a class");
+            }
+
+            kvr_txn_commit(&ix.mem);
+        }
+    }
+
+    for (i = 0; i < ROWS_WAYS; i++) {
+        t = rows_cpu();
+        best = kvr_radix_find(&ix.x, way, ROWS_WAY, &ix.out);
+        took[i] = rows_cpu() - t;
+        ix_must(ix.out.cut && !ix.out.torn && best
+                && ix.out.depths[2][workers - 1], "find of a way");
+    }
+
+    us = ix_percentile(took, ROWS_WAYS, 50) / 1000.0;
+
+    snprintf(name, sizeof(name), "the longest way, %s: blocks", what);
+    ix_say(name, "", ix.out.depths[2][workers - 1]);
+    snprintf(name, sizeof(name), "the longest way, %s: find", what);
+    ix_say(name, "us", us);
+    snprintf(name, sizeof(name), "the longest way, %s: find, p99", what);
+    ix_say(name, "us", ix_percentile(took, ROWS_WAYS, 99) / 1000.0);
+    ix_close(&ix);
+}
+
+
+/* Of this thread, ns: others of the machine may interrupt long lookups. */
+
+static uint64_t
+rows_cpu(void)
+{
+    struct timespec  t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+
+    return (uint64_t) t.tv_sec * 1000000000u + t.tv_nsec;
 }

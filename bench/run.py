@@ -5,10 +5,11 @@
 
     run.py [--build DIR] [--runs N] [--trace FILE] [--no-peer] [ROW ...]
 
-ROW is any of main, scale, chat, trace, worst, beside, groups, body, ingest,
-latency, cold, rivals, pauses, capacity, snapshot, prefix; rivals, pauses,
-capacity and what of snapshot goes through no nginx run once.  From groups on,
-no Rust peer has the rows; those of rivals are beside whole routers, those of
+ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
+ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, turns,
+render, reload; rivals, pauses, capacity and what of snapshot goes through no
+nginx run once.  Positional has no peer, and from groups on no Rust peer has the
+rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
 peer's figure by ours ("x ours": above 1, ours is faster or smaller), with "!"
@@ -34,12 +35,14 @@ sys.dont_write_bytecode = True      # nothing is made outside of build/
 import script                       # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'beside', 'groups', 'body',
-        'ingest', 'latency', 'cold', 'rivals', 'pauses', 'capacity',
-        'snapshot', 'prefix']
-ALONE = ('groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-         'capacity', 'snapshot', 'prefix')                          # rows of no peer
-SCRIPTS = ('latency', 'cold', 'rivals', 'snapshot')     # of a whole nginx
+ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
+        'groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
+        'capacity', 'snapshot', 'prefix', 'turns', 'render', 'reload']
+ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'cold', 'rivals',
+         'pauses', 'capacity', 'snapshot', 'prefix', 'turns', 'render',
+         'reload')                                      # no peer has the rows
+SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, or
+           'snapshot', 'reload')                        # of LuaJIT
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -70,11 +73,14 @@ LIMITS = {
     'latency: normalised, routed, p99 rises by': 1,
     'latency: vLLM, routed, p99 rises by': 1,
     'latency: vLLM, in bursts, routed, p99 rises by': 1,
+    'render: agent of 480 KB, read and rendered': 2500,
     'rivals: 4096 ids': 35,
     'rivals: 512 ids': 27,
     'rivals: chat of 16 KB by load': 25,
     'rivals: chat of 16 KB by tokenizer': 140,
 }
+
+LIMITS['nginx: a reload with five models, processor time'] = 50
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
 LOADED, HELD_UP = 2000, 5
@@ -319,7 +325,7 @@ def main():
 
     index = os.path.join(build, 'bench', 'index')
     once = [[index, r] for r in rows
-            if r not in ours and r not in SCRIPTS[:3]]
+            if r not in ours and r not in SCRIPTS[:4]]
 
     if ours:
         programs.append([index] + ours)

@@ -11,6 +11,10 @@
  * forgotten: that ends an input, when nobody has more than the model says.  A
  * clear may take long: the holder is hidden, and reclaimed bit by bit between
  * other operations.
+ *
+ * In a radix index holders get classes of KV-cache groups, and classes get and
+ * lose blocks: no hit is above what the holder has, and with nothing else the
+ * answers are the same.
  */
 
 
@@ -65,6 +69,9 @@ static void op_apply(op_t *op);
 static void op_compare(const op_t *op);
 static void open_index(kvr_index_kind_t kind, uint32_t room, bool full);
 static void group(bytes_t *b, kind_t kind, uint32_t n);
+static void class_of(bytes_t *b, uint32_t how);
+static void class_bits(uint32_t view, uint32_t i, bool in, uint32_t first,
+    uint32_t n);
 static uint64_t named(uint32_t view, uint64_t handle);
 static uint32_t deepest(uint32_t n);
 static void forgot(void *data, uint32_t view, uint32_t handles);
@@ -75,6 +82,7 @@ static bool dying(void *data, uint32_t view);
 static void prompt(bytes_t *b);
 static void compare(uint64_t node);
 static void compare_prompt(uint32_t n);
+static void compare_hits(uint32_t n);
 static void check(void);
 static void finish(void);
 static bool emptied(uint32_t view);
@@ -143,7 +151,12 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
             break;
 
         default:
-            clear(&b);
+            if (kind & 0x80) {
+                class_of(&b, kind >> 4);
+
+            } else {
+                clear(&b);
+            }
         }
 
         if (hidden < VIEWS) {
@@ -345,6 +358,81 @@ group(bytes_t *b, kind_t kind, uint32_t n)
 }
 
 
+/* A class is described, or gets or loses blocks by some handles in a row. */
+
+static void
+class_of(bytes_t *b, uint32_t how)
+{
+    uint32_t     i, n, view, first;
+    kvr_rc_t     rc;
+    kvr_class_t  c, had[KVR_CLASSES_MAX];
+
+    static const kvr_group_kind_t  kinds[] = {
+        KVR_GROUP_WINDOW, KVR_GROUP_MAMBA, KVR_GROUP_CHUNKED,
+        KVR_GROUP_INDEXED
+    };
+
+    n = take(b);
+    view = n % VIEWS;
+    i = n >> 2 & 3;
+
+    if (view == hidden) {
+        return;
+    }
+
+    n = take(b);
+    first = take(b) * 4;
+
+    if (i >= kvr_index_class_get(&x, view, had)) {
+
+        c.kind = kinds[n & 3];
+        c.window = 1 + (n >> 2);
+        c.span = 1;
+
+        kvr_index_begin(&x);
+        rc = kvr_index_class_set(&x, view, i, &c);
+        kvr_txn_commit(&mem);
+
+        if (rc == KVR_OK && zone->kind != KVR_INDEX_RADIX) {
+            fuzz_fail("a class in a positional index");
+        }
+
+        return;
+    }
+
+    class_bits(view, i, (how & 1) == 0, first, 1 + n % 64);
+}
+
+
+static void
+class_bits(uint32_t view, uint32_t i, bool in, uint32_t first, uint32_t n)
+{
+    uint32_t  k, unknown;
+    uint64_t  handles[64];
+    kvr_rc_t  rc;
+
+    for (k = 0; k < n; k++) {
+        handles[k] = (first + k) % HANDLES;
+    }
+
+    unknown = 0;
+    kvr_index_begin(&x);
+    rc = in ? kvr_index_class_add(&x, view, i, handles, n, &unknown)
+            : kvr_index_class_remove(&x, view, i, handles, n, &unknown);
+    kvr_txn_commit(&mem);
+
+    if (unknown > n) {
+        fuzz_fail("%u of %u handles of a class are unknown", unknown, n);
+    }
+
+    /* nobody knows how much of it was done */
+
+    if (rc != KVR_OK) {
+        drop(view);
+    }
+}
+
+
 static void
 forgot(void *data, uint32_t view, uint32_t handles)
 {
@@ -480,6 +568,10 @@ clear(bytes_t *b)
     hidden = view % VIEWS;
     mdl_drop(&model, hidden);
 
+    kvr_index_begin(&x);
+    kvr_index_class_forget(&x, hidden);
+    kvr_txn_commit(&mem);
+
     if (view & 0x80) {
         drop(hidden);
     }
@@ -520,6 +612,10 @@ drop(uint32_t view)
     other = hidden == view ? VIEWS : hidden;
     hidden = view;
     mdl_drop(&model, view);
+
+    kvr_index_begin(&x);
+    kvr_index_class_forget(&x, view);
+    kvr_txn_commit(&mem);
 
     for (rounds = 0; hidden == view; /* void */ ) {
         rounds += reclaim(10000);
@@ -574,10 +670,13 @@ compare_prompt(uint32_t n)
     top = 0;
     out.nviews = VIEWS;
     out.early_exit = false;
+    out.limit = KVR_LIMIT_NONE;
 
     for (t = 0; t < 3; t++) {
         out.depths[t] = got[t];
     }
+
+    compare_hits(n);
 
     best = kvr_index_find(&x, q, n, &out);
 
@@ -632,6 +731,48 @@ compare_prompt(uint32_t n)
 }
 
 
+/* The hit of a view with classes is at most what it has in device memory. */
+
+static void
+compare_hits(uint32_t n)
+{
+    uint32_t      v, t, want[3], got[3][VIEWS];
+    kvr_class_t   classes[KVR_CLASSES_MAX];
+    kvr_depths_t  out;
+
+    out.nviews = VIEWS;
+    out.early_exit = false;
+    out.limit = n;
+    out.rule = NULL;
+
+    for (t = 0; t < 3; t++) {
+        out.depths[t] = got[t];
+    }
+
+    if (n == 0 || kvr_index_classed(&x) == 0) {
+        return;
+    }
+
+    (void) kvr_index_find(&x, q, n, &out);
+
+    for (v = 0; v < VIEWS; v++) {
+
+        if (v == hidden || kvr_index_class_get(&x, v, classes) == 0) {
+            continue;
+        }
+
+        mdl_find(&model, v, q, n, want);
+
+        for (t = 0; t < 3; t++) {
+            if (out.depths[out.tiered ? t : 2][v] > want[0]) {
+                fuzz_fail("a prompt of %u: view %u has a hit of %u, and %u", n,
+                          v, out.depths[out.tiered ? t : 2][v], want[0]);
+            }
+        }
+    }
+}
+
+
 static void
 check(void)
 {
@@ -656,6 +797,7 @@ static void
 finish(void)
 {
     uint32_t           v, i;
+    kvr_class_t        classes[KVR_CLASSES_MAX];
     kvr_index_usage_t  u;
 
     for (v = 0; v < VIEWS; v++) {
@@ -666,7 +808,9 @@ finish(void)
             }
         }
 
-        if (v == hidden || forgetful || !emptied(v)) {
+        if (v == hidden || forgetful
+            || kvr_index_class_get(&x, v, classes) || !emptied(v))
+        {
             drop(v);
         }
 

@@ -474,6 +474,30 @@ def tapes():
         yield ('["' + escape + '"]').encode()
 
 
+def tokenizers():
+    """Small tokenizers, with a component of each kind."""
+    for parts in (
+            {"pre_tokenizer": {"type": "ByteLevel"}},
+            {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁"},
+             "post_processor": {
+                 "type": "TemplateProcessing",
+                 "single": [{"SpecialToken": {"id": "a"}},
+                            {"Sequence": {"id": "A"}}],
+                 "special_tokens": {"a": {"ids": [0]}}}},
+            {"normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "NFKC"}, {"type": "Strip", "strip_left": True},
+                {"type": "Prepend", "prepend": "ab"}]}},
+            {"pre_tokenizer": {"type": "Split", "behavior": "Isolated",
+                               "pattern": {"Regex": "[a-z&&[^b]]+|\\p{N}"}}},
+            {"normalizer": {"type": "Replace", "pattern": {"String": " "},
+                            "content": "▁"}},
+            {"added_tokens": [{"id": 3, "content": "<|im_end|>",
+                               "special": True, "lstrip": True}]}):
+        yield json.dumps({"model": {
+            "type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2},
+            "merges": ["a b"]}, **parts}).encode()
+
+
 def main():
     """Writes all of them."""
     for name, seeds in (("index", [*operations(), *rolled_back()]),
@@ -482,7 +506,8 @@ def main():
                         ("member", members()),
                         ("json", (body.encode() for body in BODIES)),
                         ("tape", tapes()),
-                        ("answer", answers())):
+                        ("answer", answers()),
+                        ("tokenizer", tokenizers())):
         folder = Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):

@@ -4,6 +4,7 @@
 
 
 #include "kvr_relay.h"
+#include "kvr_relay_greet.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,11 +39,6 @@ static void *kvr_relay_redis_array(const redisReadTask *task,
     kvr_relay_elements_t elements);
 static void kvr_relay_redis_url(const kvr_relay_t *r, uint32_t i,
     kvr_redis_url_t *url);
-static void kvr_relay_redis_greet(kvr_relay_t *r, const kvr_redis_url_t *url);
-static void kvr_relay_redis_authed(kvr_relay_t *r, void *data,
-    const redisReply *reply);
-static void kvr_relay_redis_greeted(kvr_relay_t *r, void *data,
-    const redisReply *reply);
 static void kvr_relay_redis_silent(kvr_relay_t *r);
 static void kvr_relay_redis_closed(kvr_relay_t *r, const char *why);
 static void kvr_relay_redis_say(kvr_relay_t *r, const char *why);
@@ -149,7 +145,12 @@ kvr_relay_redis_connect(kvr_relay_t *r)
 
     c = &r->redis;
 
-    kvr_relay_redis_url(r, c->url, &c->where);
+    if (!c->found) {
+        kvr_relay_redis_url(r, c->url, &c->where);
+    }
+
+    c->asking = c->where.master[0] != '\0' && !c->found;
+    c->found = false;
 
     c->reader = kvr_relay_redis_reader();
 
@@ -172,7 +173,7 @@ kvr_relay_redis_connect(kvr_relay_t *r)
 
     /* said when it is open: not before the server was verified */
 
-    kvr_relay_redis_greet(r, &c->where);
+    kvr_relay_greet(r);
 }
 
 
@@ -206,78 +207,6 @@ kvr_relay_redis_array(const redisReadTask *task, kvr_relay_elements_t elements)
     }
 
     return kvr_relay_redis_make_array(task, elements);
-}
-
-
-static void
-kvr_relay_redis_greet(kvr_relay_t *r, const kvr_redis_url_t *url)
-{
-    char  text[KVR_RELAY_KEY];
-
-    if (url->password[0] != '\0' && url->user[0] != '\0') {
-        kvr_relay_redis_args(r, kvr_relay_redis_authed, NULL, "AUTH",
-                             url->user, url->password, NULL);
-
-    } else if (url->password[0] != '\0') {
-        kvr_relay_redis_args(r, kvr_relay_redis_authed, NULL, "AUTH",
-                             url->password, NULL);
-    }
-
-    if (url->db != 0) {
-        snprintf(text, sizeof(text), "%u", url->db);
-        kvr_relay_redis_args(r, kvr_relay_redis_greeted, NULL, "SELECT", text,
-                             NULL);
-    }
-
-    kvr_relay_redis_args(r, kvr_relay_redis_greeted, r, "PING", NULL);
-}
-
-
-/* A server that knows no AUTH repeats what it was told: the code only. */
-
-static void
-kvr_relay_redis_authed(kvr_relay_t *r, void *data, const redisReply *reply)
-{
-    char  why[KVR_RELAY_KEY];
-
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
-        snprintf(why, sizeof(why), "AUTH refused: %.*s",
-                 (int) strcspn(reply->str, " "), reply->str);
-        kvr_relay_redis_break(r, why, NULL);
-    }
-}
-
-
-/* data: the last of the greeting. */
-
-static void
-kvr_relay_redis_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
-{
-    SSL  *ssl;
-
-    if (reply == NULL) {
-        return;
-    }
-
-    if (reply->type == REDIS_REPLY_ERROR) {
-        kvr_relay_redis_break(r, "refused", reply);
-        return;
-    }
-
-    if (data == NULL) {
-        return;
-    }
-
-    ssl = r->redis.wire.ssl;
-
-    kvr_relay_log(KVR_RELAY_INFO, "redis connected", "redis=%s tls=%s",
-                  r->redis.where.name, ssl ? SSL_get_version(ssl) : "no");
-
-    r->redis.up = true;
-    r->redis.up_ms = r->now_ms;
-    r->counters.redis_connects++;
-
-    kvr_relay_session_up(r);
 }
 
 
@@ -373,6 +302,12 @@ kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
 
     while (c->npending != 0) {
         kvr_relay_redis_answer(r, NULL);
+    }
+
+    if (c->found) {
+        c->retry_ms = r->now_ms;
+        kvr_relay_wake(r, c->retry_ms);
+        return;
     }
 
     c->url = (c->url + 1) % r->options.redis.n;

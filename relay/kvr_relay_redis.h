@@ -2,7 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The connection to Redis: made, greeted, watched and made again, the next
- * URL after a failure, with a growing pause.  Commands are pipelined; each
+ * URL after a failure, with a growing pause.  A Sentinel is asked for the
+ * master before each connection.  Commands are pipelined; each
  * has its answer, or NULL when the connection is lost.  When more is waiting
  * than there is room for, the connection is given up.
  */
@@ -33,6 +34,9 @@ typedef struct {
     redisReader         *reader;
     kvr_redis_url_t      where;         /* what is, or was, connected to */
     uint32_t             url;           /* its index */
+    bool                 asking;        /* a Sentinel, which is connected to */
+    bool                 found;         /* its answer is in where: the next
+                                           connection is to the master */
     bool                 up;            /* greeted, */
     uint64_t             up_ms;         /* then */
     bool                 broken;        /* to be closed at the next turn */

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 276;
+plan tests => repeat_each() * 286;
 
 run_tests();
 
@@ -364,7 +364,7 @@ host not found in worker "no-such-host.invalid:80"
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a http://127.0.0.1:8000;
 --- error_log
-invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can be in it
+invalid address "http://127.0.0.1:8000" of worker "a": an address has no scheme, as all workers of a zone have the scheme of "proxy_pass": write "host:port" alone
 
 
 
@@ -373,7 +373,7 @@ invalid address "http://127.0.0.1:8000" of worker "a": no scheme and no path can
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000/v1;
 --- error_log
-invalid address "127.0.0.1:8000/v1" of worker "a": no scheme and no path can be in it
+invalid address "127.0.0.1:8000/v1" of worker "a": an address has no path: write "host:port" alone
 
 
 
@@ -500,7 +500,7 @@ unknown kv_router_zone "main" in "kv_router_redis", it must be defined before
     kv_router_zone  zone=main:8m;
     kv_router_redis  main 127.0.0.1:6379;
 --- error_log
-invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, unix:/path), channel, replay, ssl_verify
+invalid parameter "127.0.0.1:6379": the parameters are URLs (redis://host:port, rediss://host:port, redis-sentinel://host:port/MASTER, unix:/path), channel, replay, ssl_verify
 
 
 
@@ -1294,3 +1294,45 @@ invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_truste
     kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
 --- error_log
 nowhere.pem
+
+
+
+=== TEST 129: the turn cache has a zone
+--- http_config
+    kv_router_turn_cache  size=4m;
+--- error_log
+invalid parameter "size=4m": the parameters are zone
+
+
+
+=== TEST 130: of a name and a size
+--- http_config
+    kv_router_turn_cache  zone=turns;
+--- error_log
+invalid zone size "zone=turns"
+
+
+
+=== TEST 131: which is enough
+--- http_config
+    kv_router_turn_cache  zone=turns:512k;
+--- error_log
+zone "turns" is too small, it must have 1m at least
+
+
+
+=== TEST 132: there is one
+--- http_config
+    kv_router_turn_cache  zone=turns:1m;
+    kv_router_turn_cache  zone=others:1m;
+--- error_log
+"kv_router_turn_cache" directive is duplicate: one cache serves all zones of workers
+
+
+
+=== TEST 133: and no index has its zone
+--- http_config
+    kv_router_zone        zone=main:8m;
+    kv_router_turn_cache  zone=main:8m;
+--- error_log
+the shared memory zone "main" is already declared for a different use

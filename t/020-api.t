@@ -167,16 +167,16 @@ PUT /kv/workers/a: 201
 : 400 {"error":"body: unexpected end at byte 0"}
 []: 400 {"error":"body: an object was expected at byte 0"}
 {"address":"127.0.0.1:80"} x: 400 {"error":"body: nothing more was expected at byte 27"}
-{"address":null}: 400 {"error":"body: \"address\": is missing"}
+{"address":null}: 400 {"error":"invalid address \"\" of worker \"bad\": the address is missing"}
 {"address":1}: 400 {"error":"body: a string was expected at byte 11"}
-{"address":"engine.example:80"}: 400 {"error":"body: \"address\": host names are not supported here yet, use an address: \"127.0.0.1:8000\", \"[::1]:8000\" or \"unix:/path\""}
-{"address":"127.0.0.1"}: 400 {"error":"body: \"address\": the port is missing: \"host:port\" was expected"}
-{"address":"127.0.0.1:0"}: 400 {"error":"body: \"address\": the port must be 1..65535"}
-{"address":"127.0.0.1:65536"}: 400 {"error":"body: \"address\": the port must be 1..65535"}
-{"address":"::1:80"}: 400 {"error":"body: \"address\": an IPv6 address needs brackets: \"[::1]:8000\""}
-{"address":"[::1:80"}: 400 {"error":"body: \"address\": the IPv6 address needs a ] at its end"}
-{"address":"unix:relative"}: 400 {"error":"body: \"address\": the path of a unix: address must be absolute"}
-{"address":"http://127.0.0.1:80"}: 400 {"error":"body: \"address\": no scheme and no path can be in it"}
+{"address":"engine.example:80"}: 400 {"error":"invalid address \"engine.example:80\" of worker \"bad\": a host name needs the directive \"resolver\" in the http block: add it, or write an IP address"}
+{"address":"127.0.0.1"}: 400 {"error":"invalid address \"127.0.0.1\" of worker \"bad\": the port is missing: \"host:port\" was expected"}
+{"address":"127.0.0.1:0"}: 400 {"error":"invalid address \"127.0.0.1:0\" of worker \"bad\": the port must be 1..65535"}
+{"address":"127.0.0.1:65536"}: 400 {"error":"invalid address \"127.0.0.1:65536\" of worker \"bad\": the port must be 1..65535"}
+{"address":"::1:80"}: 400 {"error":"invalid address \"::1:80\" of worker \"bad\": an IPv6 address needs brackets: \"[::1]:8000\""}
+{"address":"[::1:80"}: 400 {"error":"invalid address \"[::1:80\" of worker \"bad\": the IPv6 address needs a ] at its end"}
+{"address":"unix:relative"}: 400 {"error":"invalid address \"unix:relative\" of worker \"bad\": the path of a unix: address must be absolute"}
+{"address":"http://127.0.0.1:80"}: 400 {"error":"invalid address \"http://127.0.0.1:80\" of worker \"bad\": an address has no scheme, as all workers of a zone have the scheme of \"proxy_pass\": write \"host:port\" alone"}
 {"address":"127.0.0.1:80","addres":1}: 400 {"error":"body: unknown field \"addres\" at byte 27"}
 {"address":"127.0.0.1:80","ranks":0}: 400 {"error":"body: \"ranks\" must be 1..1024 at byte 34"}
 {"address":"127.0.0.1:80","ranks":1025}: 400 {"error":"body: \"ranks\" must be 1..1024 at byte 34"}

@@ -242,10 +242,15 @@ kv_router zone "main": tokenizer = "auto": an engine is asked for the token ids 
             ngx.say(dict:get("body /tokenize"))
             route("messages", "/v1/messages", '{"messages":[]}')
             route("a set rung", "/v1/messages", '{"messages":[]}', "remote")
+            ngx.say("scores ", client.stats().workers[1].scores)
 
             dict:set("/tokenize", 404)
+            dict:set("/get_server_info", '{"version":"0.5.23",'
+                     .. '"internal_states":[{"memory_usage":'
+                     .. '{"token_capacity_swa":4096}}]}')
             restart()
             probed("sglang 0.5.23: ; sglang 0.5.23: ")
+            ngx.say("scores ", client.stats().workers[1].scores)
             client.cache("w2", client.tokens(1, 8))
             dict:set("asked w1 /tokenize", 0)
             dict:set("asked w2 /tokenize", 0)
@@ -260,7 +265,9 @@ a chat: 200 w2 2 of 2, overlap, by remote no_rung
 {"messages":[{"role":"user"}]}
 messages: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
+scores as_held
 found sglang 0.5.23: ; sglang 0.5.23: 
+scores upper_bounds
 nothing is left: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
 asked 0 and 0 times
@@ -472,6 +479,7 @@ kv_router_tokens_total{zone="main",by="load"} 1
 kv_router_tokens_total{zone="main",by="ids"} 1
 kv_router_tokens_total{zone="main",by="render"} 1
 kv_router_tokens_total{zone="main",by="remote"} 0
+kv_router_tokens_total{zone="main",by="local"} 0
 kv_router_questions_total{zone="main"} 1
 kv_router_probes_failed_total{zone="main"} 0
 kv_router_worker_engine{zone="main",worker="w1",engine="vllm",version="0.32.0"} 1
@@ -481,7 +489,7 @@ kv_router_worker_rung{zone="main",worker="w1",rung="render_messages"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="render_responses"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_completions"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_chat"} 1
-token ids of the body: 1, of render: 1, of tokenize: 0, none: 1
+token ids of the body: 1, of the model: 0, of render: 1, of tokenize: 0, none: 1
 <td>vllm 0.32.0<td>render tokenize
 render , 2 blocks
 

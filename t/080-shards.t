@@ -242,7 +242,7 @@ exited on signal
 === TEST 5: the fixed tables of many shards need more room
 --- http_config
     kv_router_zone    zone=main:16m block_size=4 shards=4;
-    kv_router_zone    zone=small:8m block_size=4 shards=64;
+    kv_router_zone    zone=small:12m block_size=4 shards=64;
     kv_router_worker  main w9 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- reload_fails
 --- script

@@ -141,7 +141,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 62;
+plan tests => repeat_each() * 67;
 
 run_tests();
 
@@ -672,6 +672,30 @@ worker "w1" has nothing in its cache
             ngx.say(e.prompt_blocks, " blocks, best ", e.best_overlap_blocks,
                     ", cut ", tostring(e.cut))
             ngx.say("counted: ", client.stats().index.lookups_cut)
+
+            e = decode(ask("POST", "/v1/completions", '{"prompt":' .. tokens
+                           .. "}", "x-kv-explain: 1\r\n")
+                       .headers["x-kv-explain"])
+            ngx.say("x-kv-explain: cut ", tostring(e.cut))
+
+            local function query(call, body)
+                local a = decode(ask("POST", "/kv/" .. call, body).body)
+
+                ngx.say(call, ": ", a.scores[1].device, ", cut ",
+                        tostring(a.cut))
+            end
+
+            query("query", '{"tokens":' .. tokens .. "}")
+            query("query_by_hash", '{"block_hashes":['
+                  .. table.concat(hashes, ",") .. "]}")
+
+            local index = require("resty.kv_router.index").new("main")
+
+            ngx.say("find_matches: cut ",
+                    tostring(index:find_matches(decode(tokens)).cut))
+            ngx.say("a short prompt: cut ",
+                    tostring(index:find_matches(decode(client.tokens(1, 40)))
+                             .cut))
 --- response_body
 1200
 1200
@@ -682,3 +706,55 @@ worker "w1" has nothing in its cache
 1200
 4200 blocks, best 4096, cut true
 counted: 1
+x-kv-explain: cut true
+query: 4096, cut true
+query_by_hash: 4096, cut true
+find_matches: cut true
+a short prompt: cut false
+
+
+
+=== TEST 17: who asks for full reports makes the worker's view an upper bound
+--- http_config
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- script
+            local function scores(what)
+                ngx.say(what, ": ", worker(1).scores)
+            end
+
+            local function with(fields)
+                return (prompt(1, 18):gsub("}$", "," .. fields .. "}"))
+            end
+
+            local full = '{"kv_cache_report_mode":"full"}'
+
+            client.cache("w1", client.tokens(1, 8))
+
+            served(1, "usage", with('"vllm_xargs":'
+                                    .. full:gsub("full", "incremental")),
+                   details(18, 8))
+            scores("incremental")
+
+            ask("POST", "/kv/route", with('"vllm_xargs":' .. full))
+            scores("full, only to be explained")
+
+            served(1, "usage", with('"vllm_xargs":' .. full), details(18, 8))
+            scores("full")
+
+            served(1, "usage", prompt(1, 18), details(18, 8))
+            scores("a later request")
+
+            ask("POST", "/kv/events", client.event("w1", '"cleared"'))
+            scores("cleared")
+
+            client.cache("w1", client.tokens(1, 8))
+            served(1, "usage", with('"sampling_params":{"extra_args":' .. full
+                                    .. "}"), details(18, 8))
+            scores("in sampling_params")
+--- response_body
+incremental: as_held
+full, only to be explained: as_held
+full: upper_bounds
+a later request: upper_bounds
+cleared: as_held
+in sampling_params: upper_bounds

@@ -27,6 +27,7 @@ local index = require "resty.kv_router.index"
 local lib = require "resty.kv_router.ffi"
 local limited = require "resty.kv_router.log".limited
 local log = require "resty.kv_router.log"
+local model = require "resty.kv_router.model"
 local lora_of = require "resty.kv_router.input".lora
 local new_random = require "resty.kv_router.random".new
 local new_request = require "resty.kv_router.request".new
@@ -137,13 +138,33 @@ local random
 -- ---- making -----------------------------------------------------------------
 
 local function no_tokenizer(name)
-    if name == "local" then
-        return '"tokenizer" can not be "local": this version has no tokenizer '
-               .. 'of its own; use "auto", and engines are asked'
+    return '"tokenizer" must be "auto", "local", "render", "remote" or "none", '
+           .. 'not "' .. name .. '"'
+end
+
+
+-- What makes token ids of texts.  Returns nil and what is wrong.
+local function new_tokenizer(zone_name, conf)
+    local setting = conf.tokenizer
+
+    if not tokenizer.SETTINGS[setting] then
+        return nil, no_tokenizer(setting)
     end
 
-    return '"tokenizer" must be "auto", "render", "remote" or "none", not "'
-           .. name .. '"'
+    local found = (setting == "auto" or setting == "local")
+                  and model.new(zone_name) or nil
+
+    if setting == "local" and not found then
+        return nil, '"tokenizer" can not be "local": zone "' .. zone_name
+                    .. '" has no model; add kv_router_model, or use "auto"'
+    end
+
+    if setting ~= "local" then
+        engines.probe(zone_name, setting == "auto")
+    end
+
+    return tokenizer.new(setting, conf.tokenizer_timeout, conf.tokenizer_cache,
+                         found)
 end
 
 
@@ -153,11 +174,12 @@ end
 --     policy             a name, or a table with pick(): resty.kv_router.policy
 --                        ("kv_cost")
 --     policy_conf        the settings of a policy that is named
---     tokenizer          how texts become token ids: "render": by POST
---                        <path>/render of an engine; "remote": by POST
---                        /tokenize; "auto": by render, else by remote, where an
---                        engine has it; "none": not at all, texts are routed by
---                        load ("auto")
+--     tokenizer          how texts become token ids: "local": by the zone's
+--                        kv_router_model; "render": by POST <path>/render of an
+--                        engine; "remote": by POST /tokenize; "auto": by the
+--                        model where the engines' echoes have proven it, else
+--                        by render, else by remote, where an engine has it;
+--                        "none": not at all, texts are routed by load ("auto")
 --     tokenizer_timeout  seconds that a text may wait for its token ids (50 ms
 --                        and 2 us for each byte of the body)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
@@ -200,14 +222,12 @@ function _M.new(zone_name, opts)
 
     local asker
 
-    if tokenizer.SETTINGS[conf.tokenizer] then
-        asker = tokenizer.new(conf.tokenizer, conf.tokenizer_timeout,
-                              conf.tokenizer_cache)
-        engines.probe(zone_name, conf.tokenizer == "auto")
+    if conf.tokenizer ~= "none" then
+        asker, err = new_tokenizer(zone_name, conf)
 
-    elseif conf.tokenizer ~= "none" then
-        error("bad argument #2 to 'new' (" .. no_tokenizer(conf.tokenizer)
-              .. ")", 2)
+        if not asker then
+            error("bad argument #2 to 'new' (" .. err .. ")", 2)
+        end
     end
 
     if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
@@ -246,7 +266,7 @@ local function zone_of(self)
         self.engine = engines.engine(zone)
 
         -- there are routers that a process knows by their requests alone
-        if self.tokenizer then
+        if self.tokenizer and not self.tokenizer.explicit then
             engines.probe(self.name, self.tokenizer.auto)
         end
 
@@ -399,6 +419,10 @@ local function read_text(self, r, zone, req, given, form, found)
     if entry then
         local seen, err = find_prompt(self, r, zone, given, nil, entry.tokens,
                                       entry.n)
+
+        if entry.drop then
+            entry.drop()
+        end
 
         if seen then
             engines.tokens_by(r, zone, by, why)

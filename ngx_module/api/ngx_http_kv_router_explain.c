@@ -14,7 +14,7 @@
 #include <math.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1728   /* bytes of the header */
+#define NGX_HTTP_KV_ROUTER_SHOW_MAX  1744   /* bytes of the header */
 #define NGX_HTTP_KV_ROUTER_SHOW_TOP  5      /* candidates shown */
 
 
@@ -175,7 +175,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_u64(g, "prompt_blocks", ctx->match.prompt_blocks);
     ngx_http_kv_router_gen_u64(g, "block_size", ctx->match.block_size);
     ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", ctx->match.best);
-    ngx_http_kv_router_gen_bool(g, "cut", ctx->lookup_cut);
+    ngx_http_kv_router_gen_bool(g, "cut", ctx->match.cut);
 
     /* the values of $kv_router_policy and $kv_router_reason */
 
@@ -575,9 +575,9 @@ ngx_http_kv_router_show(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     }
 
     p = ngx_slprintf(p, last, ",\"overlap\":%uD,\"best\":%uD,\"blocks\":%uD,"
-                     "\"candidates\":%uD,\"top\":[",
+                     "%s\"candidates\":%uD,\"top\":[",
                      c->device, ctx->match.best, ctx->match.prompt_blocks,
-                     ctx->match.n);
+                     ctx->match.cut ? "\"cut\":true," : "", ctx->match.n);
 
     n = ngx_min(ctx->match.n, NGX_HTTP_KV_ROUTER_SHOW_TOP);
 

@@ -319,7 +319,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 {
     yajl_gen                     g;
     uint32_t                     i, n, holder, worker, flags, generation, max;
-    uint32_t                    *frequencies, nfrequencies;
+    uint32_t                    *frequencies, nfrequencies, cut;
     ngx_uint_t                   nscores;
     kvr_match_t                 *matches;
     kvr_worker_conf_t            conf;
@@ -352,9 +352,11 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     }
 
     nscores = 0;
+    cut = 0;
 
     for (i = 0; i < n; i++) {
 
+        cut |= matches[i].cut;
         holder = matches[i].holder;
         worker = kvr_router_holder_worker(&c->zone->router, holder);
 
@@ -408,6 +410,10 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         }
 
         yajl_gen_array_close(g);
+    }
+
+    if (cut) {
+        ngx_http_kv_router_gen_bool(g, "cut", 1);
     }
 
     yajl_gen_map_close(g);

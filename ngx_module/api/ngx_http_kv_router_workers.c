@@ -7,9 +7,8 @@
 
 
 #include "ngx_http_kv_router_api.h"
+#include "../module/ngx_http_kv_router_resolver.h"
 #include "../status/ngx_http_kv_router_stats.h"
-
-#include <wire/kvr_address.h>
 
 
 static ngx_int_t ngx_http_kv_router_worker_answer(
@@ -75,11 +74,13 @@ ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c)
         return ngx_http_kv_router_call_bad_body(c, &j);
     }
 
-    wrong = kvr_address_wrong(conf.address);
+    wrong = ngx_http_kv_router_address_wrong(c->zone, conf.address);
 
     if (wrong) {
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
-                                               "body: \"address\": %s", wrong);
+                                               "invalid address \"%s\" of "
+                                               "worker \"%s\": %s",
+                                               conf.address, conf.id, wrong);
     }
 
     status = NGX_HTTP_CREATED;

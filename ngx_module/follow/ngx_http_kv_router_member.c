@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_members.h"
+#include "../module/ngx_http_kv_router_resolver.h"
 
 
 /* milliseconds */
@@ -28,6 +29,8 @@ static ngx_uint_t ngx_http_kv_router_member_down(
 static ngx_int_t ngx_http_kv_router_member_ignore(
     ngx_http_kv_router_members_t *m, kvr_registration_t *reg, size_t len,
     const char *why);
+static void ngx_http_kv_router_member_shown(ngx_str_t *shown, u_char *buf,
+    size_t size, const u_char *data, size_t len);
 
 
 ngx_int_t
@@ -56,7 +59,7 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         }
 
         ngx_http_kv_router_member_warn(m, asked->id, asked->len,
-                                       "refused", "not a hash");
+                                       "refused", "not a hash", NULL);
         goto seen;
     }
 
@@ -107,9 +110,20 @@ ngx_http_kv_router_member_found(ngx_http_kv_router_members_t *m,
         why = kvr_registration_field(&reg, i, value->str, value->len);
         if (why) {
             ngx_http_kv_router_member_warn(m, asked->id, asked->len,
-                                           "refused", why);
+                                           "refused", why, value);
             goto seen;
         }
+    }
+
+    why = reg.conf.address[0]
+          ? ngx_http_kv_router_address_wrong(m->consumer->zone,
+                                             reg.conf.address)
+          : NULL;
+    if (why) {
+        ngx_http_kv_router_member_warn(m, asked->id, asked->len, "refused",
+                                       why,
+                                       hash->element[KVR_MEMBER_ADDRESS]);
+        goto seen;
     }
 
     params = &m->consumer->zone->params;
@@ -192,14 +206,14 @@ ngx_http_kv_router_member_register(ngx_http_kv_router_members_t *m,
 
     case KVR_FULL:
         ngx_http_kv_router_member_warn(m, id.data, len, "refused",
-                                       "no room for it in the zone");
+                                       "no room for it in the zone", NULL);
         return NGX_OK;
 
     default: /* a tombstone, or the lock is taken: the next poll tries again */
         return NGX_OK;
     }
 
-    ngx_http_kv_router_member_warn(m, id.data, len, NULL, NULL);
+    ngx_http_kv_router_member_warn(m, id.data, len, NULL, NULL, NULL);
 
     if (reg->reason[0] && ngx_strcmp(reg->reason, reason) != 0) {
         ngx_log_error(NGX_LOG_WARN, c->log, 0,
@@ -252,7 +266,7 @@ ngx_http_kv_router_member_ignore(ngx_http_kv_router_members_t *m,
     }
 
     ngx_http_kv_router_member_warn(m, (u_char *) reg->conf.id, len,
-                                   "ignored", why);
+                                   "ignored", why, NULL);
 
     return NGX_OK;
 }
@@ -344,16 +358,16 @@ ngx_http_kv_router_member_slot(ngx_http_kv_router_members_t *m, u_char *id,
 }
 
 
-/* Logs a warning once; what == NULL: the reason for a warning is gone. */
-
 void
 ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
-    u_char *id, size_t len, const char *what, const char *text)
+    u_char *id, size_t len, const char *what, const char *text,
+    const redisReply *value)
 {
     size_t                                i;
     u_char                                name[KVR_WORKER_ID_MAX];
+    u_char                                it[KVR_ADDRESS_MAX];
     uint32_t                              hash;
-    ngx_str_t                             shown;
+    ngx_str_t                             shown, wrong;
     ngx_uint_t                            level;
     ngx_http_kv_router_member_warning_t  *warning, *slot;
 
@@ -398,14 +412,37 @@ ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
         warning->text = text;
     }
 
-    shown.len = ngx_min(len, KVR_WORKER_ID_MAX);
-    shown.data = name;
+    ngx_http_kv_router_member_shown(&shown, name, sizeof(name), id, len);
 
-    for (i = 0; i < shown.len; i++) {
-        name[i] = (id[i] < 0x20 || id[i] > 0x7e) ? '?' : id[i];
+    if (value) {
+        ngx_http_kv_router_member_shown(&wrong, it, sizeof(it),
+                                        (u_char *) value->str, value->len);
+
+        ngx_log_error(level, m->consumer->log, 0,
+                      "kv_router zone \"%V\": registration of worker \"%V\" "
+                      "%s: %s, it is \"%V\"", &m->consumer->zone->name, &shown,
+                      what, text, &wrong);
+        return;
     }
 
     ngx_log_error(level, m->consumer->log, 0,
                   "kv_router zone \"%V\": registration of worker \"%V\" %s: "
                   "%s", &m->consumer->zone->name, &shown, what, text);
+}
+
+
+/* Copies what may be any bytes for a message: size bytes of it. */
+
+static void
+ngx_http_kv_router_member_shown(ngx_str_t *shown, u_char *buf, size_t size,
+    const u_char *data, size_t len)
+{
+    size_t  i;
+
+    shown->len = ngx_min(len, size);
+    shown->data = buf;
+
+    for (i = 0; i < shown->len; i++) {
+        buf[i] = (data[i] < 0x20 || data[i] > 0x7e) ? '?' : data[i];
+    }
 }

@@ -6,6 +6,8 @@
 
 #include "ngx_http_kv_router_members.h"
 
+#include <wire/kvr_redis_info.h>
+
 
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_POLL           2000
@@ -467,7 +469,7 @@ ngx_http_kv_router_members_ask_next(ngx_http_kv_router_members_t *m)
         if (!kvr_worker_id_valid(id->str, id->len)) {
             ngx_http_kv_router_member_warn(m, (u_char *) id->str, id->len,
                                            "refused",
-                                           "not a worker's id");
+                                           "not a worker's id", NULL);
             continue;
         }
 
@@ -613,17 +615,20 @@ ngx_int_t
 ngx_http_kv_router_members_fail(ngx_http_kv_router_members_t *m, char *what,
     redisReply *reply)
 {
-    char        *text;
     ngx_uint_t   level;
+    const char  *text;
 
     m->failed = 1;
 
     if (reply == NULL) {
         text = "too many";
 
+    } else if (reply->type != REDIS_REPLY_ERROR) {
+        text = "an answer of another type";
+
     } else {
-        text = reply->type == REDIS_REPLY_ERROR ? reply->str
-                                                : "an answer of another type";
+        text = kvr_redis_error_refused(reply->str);
+        text = text ? text : reply->str;
     }
 
     level = m->logged ? NGX_LOG_INFO : NGX_LOG_ERR;

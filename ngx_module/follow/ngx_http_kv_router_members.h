@@ -144,9 +144,13 @@ ngx_int_t ngx_http_kv_router_member_gone(ngx_http_kv_router_members_t *m,
 ngx_http_kv_router_member_t *ngx_http_kv_router_member_slot(
     ngx_http_kv_router_members_t *m, u_char *id, size_t len);
 
-/* logs a warning about an id once; what == NULL: the cause has gone */
+/*
+ * logs a warning about an id once; what == NULL: the cause has gone.  value:
+ * the text that is wrong, or NULL
+ */
 void ngx_http_kv_router_member_warn(ngx_http_kv_router_members_t *m,
-    u_char *id, size_t len, const char *what, const char *text);
+    u_char *id, size_t len, const char *what, const char *text,
+    const redisReply *value);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_MEMBERS_H_INCLUDED_ */

@@ -8,6 +8,8 @@
 
 #include "../request/ngx_http_kv_router_route.h"
 
+#include <wire/kvr_route.h>
+
 
 void
 ngx_http_kv_router_ffi_engine(void *data, ngx_http_kv_router_engine_t *out)
@@ -100,5 +102,9 @@ ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     if (ctx && ctx->zone == zone && rung < NGX_HTTP_KV_ROUTER_RUNGS) {
         ctx->rung = rung;
         ctx->rung_why = why;
+
+        if (rung == NGX_HTTP_KV_ROUTER_BY_LOCAL) {
+            ctx->route = kvr_route(ctx->form, KVR_FROM_MODEL);
+        }
     }
 }

@@ -147,6 +147,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
         out[k].device = m[i].device;
         out[k].host = m[i].host;
         out[k].disk = m[i].disk;
+        out[k].cut = m[i].cut;
         out[k].worker_len = ngx_strlen(conf.id);
         ngx_memcpy(out[k].worker, conf.id, sizeof(conf.id));
         k++;

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   16
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   20
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -68,6 +68,12 @@
                                                GET */
 #define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
                                                refused */
+#define NGX_HTTP_KV_ROUTER_RAISED        22 /* the engine will refuse the
+                                               request: no ids */
+#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* the engine's ids of such a
+                                               request are not known here */
+#define NGX_HTTP_KV_ROUTER_UNPROVEN      24 /* the engines' echoes have not
+                                               proven the model's ids */
 
 /*
  * Where the token ids of a prompt came from; also the index of the counter in
@@ -78,6 +84,14 @@
 #define NGX_HTTP_KV_ROUTER_BY_IDS        1  /* the body */
 #define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
 #define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
+#define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
+
+
+/* May the ids of the zone's model be used for a request? */
+
+#define NGX_HTTP_KV_ROUTER_TRUST_NONE      0  /* no: nothing would be proven */
+#define NGX_HTTP_KV_ROUTER_TRUST_SHADOW    1  /* for the echo alone */
+#define NGX_HTTP_KV_ROUTER_TRUST_BELIEVED  2
 
 
 /*
@@ -129,6 +143,8 @@ typedef struct {
     uint32_t    n;                  /* candidates */
     uint32_t    best;               /* largest device overlap of any */
     uint32_t    why;                /* NGX_HTTP_KV_ROUTER_…: 0 when matched */
+    uint32_t    cut;                /* 1: holders may have more, see
+                                       kvr_match_t */
     uint32_t    nfrequencies;
     uint32_t   *frequencies;        /* of the matched blocks, before this
                                        lookup; NULL: none are counted */
@@ -271,6 +287,20 @@ int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
  */
 void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     uint32_t rung, uint32_t why);
+
+/*
+ * access, after candidates were listed: may the ids of the zone's model be
+ * used for this request?  NGX_HTTP_KV_ROUTER_TRUST_...
+ */
+uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
+
+/*
+ * access, after the above: ids of the zone's model, in native order, of which
+ * the echo alone is kept.  NGX_ERROR: no memory; the request goes on without
+ * its echo.
+ */
+int ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens);
 
 /*
  * access, after the above: the body of a question to an engine for the token
@@ -462,6 +492,8 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    cut;                   /* 1: the holder may have more, see
+                                          kvr_match_t */
     uint32_t    worker_len;
     char        worker[KVR_WORKER_ID_MAX + 1];
 } ngx_http_kv_router_found_t;

@@ -9,6 +9,8 @@
 #include "ngx_http_kv_router_module.h"
 #include "ngx_http_kv_router_param.h"
 
+#include <wire/kvr_address.h>
+
 
 #define NGX_HTTP_KV_ROUTER_IN_A_ROW       1000  /* checks */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN  100   /* ms */
@@ -23,8 +25,6 @@ static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
     ngx_str_t *value, kvr_worker_conf_t *w);
 static ngx_uint_t ngx_http_kv_router_header_name(ngx_str_t *name);
-static ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
-    ngx_command_t *cmd);
 
 
 static const ngx_conf_enum_t  ngx_http_kv_router_indexes[] = {
@@ -241,6 +241,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     ngx_http_kv_router_health_init(zone);
 
+    zone->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     zone->params.block_size = 16;
     zone->params.max_workers = 1024;
     zone->params.shards = 1;
@@ -311,9 +312,7 @@ ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
 }
 
 
-/* Finds the zone that the first argument of a directive names. */
-
-static ngx_http_kv_router_zone_t *
+ngx_http_kv_router_zone_t *
 ngx_http_kv_router_conf_zone(ngx_conf_t *cf, ngx_command_t *cmd)
 {
     ngx_str_t                       *value;
@@ -640,8 +639,9 @@ ngx_http_kv_router_worker_address(ngx_conf_t *cf, ngx_str_t *value,
         && ngx_strlchr(value->data, value->data + value->len, '/'))
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid address \"%V\" of worker \"%s\": "
-                           "no scheme and no path can be in it", value, w->id);
+                           "invalid address \"%V\" of worker \"%s\": %s",
+                           value, w->id,
+                           kvr_address_wrong((char *) value->data));
         return NGX_CONF_ERROR;
     }
 

@@ -23,6 +23,7 @@ static char *ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 static ngx_int_t ngx_http_kv_router_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_kv_router_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_kv_router_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_kv_router_init_process(ngx_cycle_t *cycle);
 static void ngx_http_kv_router_exit_process(ngx_cycle_t *cycle);
 
@@ -82,9 +83,23 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
+    { ngx_string("kv_router_model"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE23,
+      ngx_http_kv_router_model,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("kv_router_prefix_cache"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
       ngx_http_kv_router_prefix_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_turn_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_turn_cache,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
@@ -156,7 +171,7 @@ ngx_module_t  ngx_http_kv_router_module = {
     ngx_http_kv_router_commands,           /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_kv_router_init_module,        /* init module */
     ngx_http_kv_router_init_process,       /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -311,6 +326,10 @@ ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
 {
     ngx_http_kv_router_probes_forget();
 
+    if (ngx_http_kv_router_models_begin(cf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     return ngx_http_kv_router_add_variables(cf);
 }
 
@@ -327,6 +346,17 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
         ngx_http_kv_router_filter_init();
         ngx_http_kv_router_explain_init();
     }
+
+    return NGX_OK;
+}
+
+
+/* The configuration was read, and is taken. */
+
+static ngx_int_t
+ngx_http_kv_router_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_kv_router_models_end();
 
     return NGX_OK;
 }
@@ -415,7 +445,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
         || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK)
+        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK
+        || ngx_http_kv_router_names_start(cycle, zone) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -487,6 +518,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
 
         ngx_http_kv_router_scraper_stop(zones[i]);
         ngx_http_kv_router_probes_stop(zones[i]);
+        ngx_http_kv_router_names_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

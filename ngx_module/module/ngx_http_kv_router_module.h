@@ -15,6 +15,7 @@
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
 #include <traffic/kvr_estimate.h>
+#include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <wire/kvr_forms.h>
 
@@ -25,6 +26,8 @@
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
+typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 
 /* of "zone=": the fixed tables of 1024 workers, and some index */
@@ -46,6 +49,8 @@ typedef struct {
     in_port_t                       port;
     ngx_str_t                       user;
     ngx_str_t                       password;
+    ngx_str_t                       master;    /* the Sentinel's name of it;
+                                                  "": no Sentinel */
     ngx_int_t                       db;        /* 0: no SELECT is sent */
     ngx_uint_t                      down;      /* of this process: a failure
                                                   was logged */
@@ -61,8 +66,6 @@ typedef struct {
     ngx_str_t                       channel;   /* "kv-events:*" */
     ngx_str_t                       prefix;    /* before the worker's id */
     ngx_flag_t                      replay;    /* repair from the log */
-
-    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
 
     ngx_http_kv_router_tls_t        tls;       /* of the servers with TLS */
 } ngx_http_kv_router_redis_conf_t;
@@ -91,6 +94,7 @@ typedef struct {
     size_t                          size;      /* of its shared memory */
     kvr_params_t                    params;
     ngx_shm_zone_t                 *shm_zone;
+    ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
@@ -119,11 +123,15 @@ typedef struct {
     } scrape;
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_http_kv_router_model_t     *model;     /* NULL: none */
+    ngx_uint_t                      model_kept; /* taken over from another
+                                                  configuration or zone */
 
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
     ngx_http_kv_router_tls_t        engine_tls;
     struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
+    struct ngx_http_kv_router_lookups_s *names; /* the same */
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
@@ -141,7 +149,18 @@ typedef struct {
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  32
-#define NGX_HTTP_KV_ROUTER_RUNGS    4
+#define NGX_HTTP_KV_ROUTER_RUNGS    5
+
+/* the end of a text on the rung "local" */
+
+#define NGX_HTTP_KV_ROUTER_LOCAL_DONE         0
+#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* an engine will refuse it */
+#define NGX_HTTP_KV_ROUTER_LOCAL_UNSUPPORTED  2  /* of template or request */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUSY         3  /* too many at a time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_BUDGET       4  /* not in time */
+#define NGX_HTTP_KV_ROUTER_LOCAL_TOO_LONG     5
+#define NGX_HTTP_KV_ROUTER_LOCAL_FAILED       6  /* the tokenizer */
+#define NGX_HTTP_KV_ROUTER_LOCALS             7
 
 /* a worker that is asked for its load, by whichever process comes first */
 
@@ -159,6 +178,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    questions_failed;
     ngx_atomic_t                    questions_kept;    /* answered before */
     ngx_atomic_t                    questions_joined;  /* asked just then */
+    ngx_atomic_t                    locals[NGX_HTTP_KV_ROUTER_LOCALS];
+    ngx_atomic_t                    local_slices;
+    ngx_atomic_t                    models_loaded;
+    ngx_atomic_t                    models_kept;   /* through a reload */
     ngx_atomic_t                    prompt_blocks;
     ngx_atomic_t                    overlap_blocks;
     ngx_atomic_t                    best_blocks;
@@ -170,6 +193,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    echoes_dropped;
                                                    /* not kept: no room */
     ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
+    ngx_atomic_t                    shadows;       /* prompts of which the
+                                                      echo alone was kept */
     ngx_atomic_t                    retries;
     ngx_atomic_t                    policy_errors;
     ngx_atomic_t                    policy_slow;
@@ -205,6 +230,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
     ngx_atomic_t                    probes;
     ngx_atomic_t                    probes_failed;
+    kvr_name_t                     *names;         /* of each worker */
+    ngx_atomic_t                    names_changed; /* addresses */
+    ngx_atomic_t                    names_asked;
+    ngx_atomic_t                    names_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
 
@@ -216,6 +245,7 @@ typedef struct ngx_http_kv_router_shctx_s {
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
+    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
@@ -276,6 +306,35 @@ char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 
+/* Finds the zone of a directive's first argument; NULL: logged. */
+ngx_http_kv_router_zone_t *ngx_http_kv_router_conf_zone(ngx_conf_t *cf,
+    ngx_command_t *cmd);
+
+
+/*
+ * models: their directive, and the time while a configuration is read, in
+ * which Lua asks for the models of that configuration
+ */
+
+/* the maximum number of models that a reload takes over */
+#define NGX_HTTP_KV_ROUTER_MODELS_MAX  256
+
+char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
+void ngx_http_kv_router_models_end(void);
+
+/* JSON of a zone's model, the value of "model"; a line of the page */
+
+void ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+const char *ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
+    const char **why);
+
+/* NGX_HTTP_KV_ROUTER_LOCAL_DONE … in a word */
+const char *ngx_http_kv_router_local_name(ngx_uint_t how);
+
+
 /* prefix caches: their directive, and a process's start and end */
 
 char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -283,6 +342,12 @@ char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 void ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle,
     ngx_array_t *prefixes);
 void ngx_http_kv_router_prefix_leave(ngx_array_t *prefixes);
+
+
+/* the turn cache: its directive */
+
+char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 
 
 /* the zone: init of its shared memory, cleanup of its configuration */
@@ -333,6 +398,19 @@ void ngx_http_kv_router_probes_forget(void);
 ngx_int_t ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/*
+ * names: the addresses of workers' host names.  NGX_ERROR: no memory.  error:
+ * the reason of a kvr_name_found_t in words; "" of 0.
+ */
+
+#define NGX_HTTP_KV_ROUTER_NO_RESOLVER  UINT32_MAX
+
+ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
+const char *ngx_http_kv_router_name_error(uint32_t error);
 
 
 /* location handlers */

@@ -66,9 +66,12 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->rungs = ngx_slab_calloc(shpool,
                                     sh->nworkers * sizeof(kvr_rungs_t));
 
+        sh->names = ngx_slab_calloc(shpool,
+                                    sh->nworkers * sizeof(kvr_name_t));
+
         if (sh->usage == NULL || sh->trust == NULL || sh->estimates == NULL
-            || sh->reports == NULL || sh->turns == NULL
-            || sh->rungs == NULL)
+            || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL
+            || sh->names == NULL)
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "
@@ -112,6 +115,11 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     zone->sh = sh;
+
+    if (zone->model) {
+        (void) ngx_atomic_fetch_add(zone->model_kept ? &sh->models_kept
+                                                     : &sh->models_loaded, 1);
+    }
 
     return NGX_OK;
 }

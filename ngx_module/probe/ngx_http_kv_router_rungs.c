@@ -45,6 +45,7 @@ typedef struct {
     ngx_http_kv_router_client_t    *client;
     ngx_uint_t                      step;
     ngx_uint_t                      failed;    /* requests without an answer */
+    ngx_uint_t                      windows;   /* kvr_probe_windows() */
     uint32_t                        number;    /* of the worker */
     uint32_t                        generation;
     kvr_rungs_found_t               found;
@@ -493,6 +494,7 @@ ngx_http_kv_router_probe_answered(void *data, const kvr_http_answer_t *answer,
         (void) kvr_probe_version(answer->body, answer->len,
                                  probe->found.version,
                                  sizeof(probe->found.version));
+        probe->windows |= kvr_probe_windows(answer->body, answer->len);
 
     } else if (kvr_probe_ids(answer->body, answer->len, step->field)) {
         probe->found.rungs |= step->rung;
@@ -607,6 +609,17 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         return;
     }
 
+    if (kvr_router_mark(&zone->router, probe->number,
+                        probe->windows ? KVR_WORKER_PARTIAL : 0,
+                        probe->windows ? 0 : KVR_WORKER_PARTIAL)
+        == KVR_BUSY)
+    {
+        /* to be probed once more */
+
+        (void) kvr_rungs_failed(r, ngx_current_msec);
+        return;
+    }
+
     (void) kvr_rungs_read(r, probe->generation, &before);
     kvr_rungs_write(r, probe->generation, found, ngx_current_msec);
 
@@ -620,7 +633,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
     {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
-                      "has %s%s%s%s",
+                      "has %s%s%s%s%s",
                       &zone->name, &probe->id,
                       kvr_engine_name(found->engine),
                       found->version[0] ? found->version : "of no version",
@@ -628,7 +641,10 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
                       rungs & KVR_RUNG_RENDER && rungs & KVR_RUNG_REMOTE
                       ? " and " : "",
                       rungs & KVR_RUNG_REMOTE ? "tokenize" : "",
-                      rungs ? "" : "neither render nor tokenize");
+                      rungs ? "" : "neither render nor tokenize",
+                      probe->windows
+                      ? ", and sliding windows of which it publishes nothing"
+                      : "");
     }
 
     if (rungs && probes->automatic

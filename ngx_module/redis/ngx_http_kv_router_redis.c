@@ -75,6 +75,7 @@ ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r)
 
     if (!r->opened
         || (r->server == r->leader->server
+            && ngx_http_kv_router_redis_same_master(r, r->leader)
             && (r->peer.connection || r->resolving
                 || r->reconnect.timer_set)))
     {
@@ -116,6 +117,8 @@ ngx_http_kv_router_redis_leave(ngx_http_kv_router_redis_t *r)
     if (r->reconnect.timer_set) {
         ngx_del_timer(&r->reconnect);
     }
+
+    r->found = 0;
 
     ngx_http_kv_router_redis_resolve_stop(r);
     ngx_http_kv_router_redis_disconnect(r);
@@ -257,15 +260,18 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
         return;
     }
 
-    if (r->addrs == NULL) {
-        server = ngx_http_kv_router_redis_current(r);
+    server = ngx_http_kv_router_redis_current(r);
 
+    if (r->addrs == NULL) {
         r->addr = 0;
         r->addrs = server->addrs;
         r->naddrs = server->naddrs;
     }
 
-    if (r->addr == 0 && ngx_http_kv_router_redis_resolve(r) == NGX_AGAIN) {
+    if (!ngx_http_kv_router_redis_has_master(r, server)
+        && r->addr == 0
+        && ngx_http_kv_router_redis_resolve(r) == NGX_AGAIN)
+    {
         return;
     }
 
@@ -282,7 +288,7 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_redis_server_t  *server;
 
     server = ngx_http_kv_router_redis_current(r);
-    addr = &r->addrs[r->addr];
+    addr = server->master.len && !r->asking ? &r->master : &r->addrs[r->addr];
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: connects to \"%V\" at %V",
@@ -715,6 +721,19 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     if (ready) {
         r->disconnected(r);
     }
+}
+
+
+void
+ngx_http_kv_router_redis_go_to_master(ngx_http_kv_router_redis_t *r)
+{
+    r->found = 1;
+
+    ngx_http_kv_router_redis_disconnect(r);
+
+    /* not at once: nginx could give the new connection the place of this */
+
+    ngx_add_timer(&r->reconnect, 1);
 }
 
 

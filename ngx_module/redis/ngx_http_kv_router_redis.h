@@ -10,6 +10,10 @@
  *
  *     resolve ──► connect ──► TLS ──► login ──► the owner's commands
  *
+ * A URL of a Sentinel goes through all of it twice: the Sentinel is asked for
+ * the address of the master, each time anew, then the master is connected to.
+ * A connection with a leader uses the master of its leader.
+ *
  * nginx's resolver resolves a name again before the first address of the name
  * is tried.  If that fails, the addresses known before are used.
  */
@@ -74,6 +78,12 @@ struct ngx_http_kv_router_redis_s {
     ngx_pool_t                         *pool;         /* of addrs; NULL: they
                                                          are the directive's */
     ngx_resolver_ctx_t                 *resolving;
+    ngx_addr_t                          master;       /* by a Sentinel; none
+                                                         yet: socklen 0 */
+    ngx_sockaddr_t                      master_addr;
+    u_char                              master_text[NGX_SOCKADDR_STRLEN];
+    ngx_str_t                           master_host;  /* without the port */
+    u_char                              master_host_text[NGX_SOCKADDR_STRLEN];
     ngx_msec_t                          delay;        /* before connecting */
     ngx_uint_t                          handshake;    /* replies to come */
     ngx_uint_t                          outstanding;  /* replies to come */
@@ -86,6 +96,9 @@ struct ngx_http_kv_router_redis_s {
     unsigned                            pushes:1;     /* subscribed */
     unsigned                            works:1;      /* the owner says so */
     unsigned                            too_big:1;    /* why it was closed */
+    unsigned                            asking:1;     /* a Sentinel */
+    unsigned                            found:1;      /* the next connection
+                                                         is to the master */
     unsigned                            reset:1;      /* by its owner, who is
                                                          to come back later
                                                          each time */
@@ -160,7 +173,26 @@ void ngx_http_kv_router_redis_resolve_stop(ngx_http_kv_router_redis_t *r);
 void ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r);
 void ngx_http_kv_router_redis_ssl_close(ngx_connection_t *c);
 
-/* sends AUTH, SELECT and PING; NGX_ERROR */
+/* 1: the next connection is to r->master, no Sentinel needs to be asked */
+ngx_uint_t ngx_http_kv_router_redis_has_master(ngx_http_kv_router_redis_t *r,
+    const ngx_http_kv_router_redis_server_t *server);
+
+/* 1: both are connected to the same master, or to no Sentinel's */
+ngx_uint_t ngx_http_kv_router_redis_same_master(ngx_http_kv_router_redis_t *a,
+    ngx_http_kv_router_redis_t *b);
+
+/*
+ * sets r->master to what the Sentinel answered; NULL, or why this is not
+ * possible, with a detail that lives as long as the reply
+ */
+char *ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
+    const ngx_http_kv_router_redis_server_t *server, const redisReply *reply,
+    ngx_str_t *detail);
+
+/* closes the connection to the Sentinel, and connects to the master soon */
+void ngx_http_kv_router_redis_go_to_master(ngx_http_kv_router_redis_t *r);
+
+/* sends AUTH, INFO, SELECT and PING, or asks the Sentinel; NGX_ERROR */
 ngx_int_t ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r);
 
 /* takes one of their replies */

@@ -73,7 +73,6 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
     ngx_str_set(&rcf->prefix, KVR_CHANNEL);
     rcf->replay = 1;
     rcf->tls.verify = 1;
-    rcf->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     ssl = 0;
     ssl_param = NULL;
@@ -109,7 +108,9 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         rv = ngx_http_kv_router_param(cf, &value[i], &masked,
                                       ngx_http_kv_router_redis_params,
                                       "URLs (redis://host:port, "
-                                      "rediss://host:port, unix:/path)",
+                                      "rediss://host:port, "
+                                      "redis-sentinel://host:port/MASTER, "
+                                      "unix:/path)",
                                       rcf, NULL);
         if (rv != NGX_CONF_OK) {
             return rv;

@@ -2,11 +2,18 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The first commands of a connection: AUTH, SELECT, PING.
+ * The first commands of a connection: AUTH, INFO, SELECT, PING; of one to a
+ * Sentinel AUTH and the question for the master.
  */
 
 
 #include "ngx_http_kv_router_redis.h"
+
+#include <wire/kvr_redis_info.h>
+
+
+static ngx_int_t ngx_http_kv_router_redis_login_refused(
+    ngx_http_kv_router_redis_t *r, redisReply *reply);
 
 
 ngx_int_t
@@ -32,6 +39,31 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
         if (ngx_http_kv_router_redis_send(r, n + 1, args) != NGX_OK) {
             return NGX_ERROR;
         }
+    }
+
+    if (r->asking) {
+
+        r->log.action = "asking the Sentinel";
+
+        ngx_str_set(&args[0], "SENTINEL");
+        ngx_str_set(&args[1], "get-master-addr-by-name");
+        args[2] = server->master;
+
+        if (ngx_http_kv_router_redis_send(r, 3, args) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        r->handshake = r->outstanding;
+
+        return NGX_OK;
+    }
+
+    /* a cluster has no databases: what it is must be known before SELECT */
+
+    ngx_str_set(&args[0], "INFO");
+
+    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
+        return NGX_ERROR;
     }
 
     if (server->db) {
@@ -68,50 +100,21 @@ void
 ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
     redisReply *reply)
 {
-    u_char                             *p;
-    ngx_str_t                           text;
-    ngx_uint_t                          auth;
-    ngx_http_kv_router_redis_server_t  *server;
-
-    server = ngx_http_kv_router_redis_current(r);
-
-    auth = (server->password.len
-            && r->handshake == 2 + (server->db ? 1 : 0));
+    ngx_int_t  rc;
 
     r->handshake--;
     r->outstanding--;
 
-    if (reply->type == REDIS_REPLY_ERROR
-        && !(r->handshake == 0
-             && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
-    {
-        text.data = (u_char *) reply->str;
-        text.len = ngx_strlen(reply->str);
-
-        if (auth) {
-
-            /*
-             * an error of AUTH may repeat the password: log only its first
-             * word
-             */
-
-            p = ngx_strlchr(text.data, text.data + text.len, ' ');
-            if (p) {
-                text.len = p - text.data;
-            }
-        }
-
-        ngx_http_kv_router_redis_failed(r, 0,
-                                        auth ? "redis refused the password"
-                                             : "redis refused the connection",
-                                        &text);
-        freeReplyObject(reply);
-        return;
-    }
+    rc = ngx_http_kv_router_redis_login_refused(r, reply);
 
     freeReplyObject(reply);
 
-    if (r->handshake) {
+    if (rc != NGX_OK || r->handshake) {
+        return;
+    }
+
+    if (r->asking) {
+        ngx_http_kv_router_redis_go_to_master(r);
         return;
     }
 
@@ -120,4 +123,87 @@ ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
     r->ready = 1;
 
     r->connected(r);
+}
+
+
+/* NGX_DECLINED: the connection was closed for what the reply says. */
+
+static ngx_int_t
+ngx_http_kv_router_redis_login_refused(ngx_http_kv_router_redis_t *r,
+    redisReply *reply)
+{
+    char                               *reason;
+    u_char                             *p;
+    ngx_str_t                           text;
+    ngx_uint_t                          left, auth;
+    const char                         *why;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    /* the replies that follow that of INFO, and of the Sentinel */
+
+    left = r->asking ? 0 : 1 + (server->db ? 1 : 0);
+
+    auth = server->password.len && r->handshake == left + 1;
+
+    if (r->asking) {
+
+        /* a Sentinel may have other users than the master: AUTH may fail */
+
+        reason = auth ? NULL
+                      : ngx_http_kv_router_redis_sentinel_reply(r, server,
+                                                                reply, &text);
+        if (reason == NULL) {
+            return NGX_OK;
+        }
+
+        ngx_http_kv_router_redis_failed(r, 0, reason, &text);
+        return NGX_DECLINED;
+    }
+
+    if (r->handshake == left) {
+
+        /* without INFO the reply to PING has to say what is wrong */
+
+        why = (reply->type == REDIS_REPLY_STRING)
+              ? kvr_redis_info_refused(reply->str, server->master.len != 0)
+              : NULL;
+
+        if (why == NULL) {
+            return NGX_OK;
+        }
+
+        text.data = (u_char *) why;
+        text.len = ngx_strlen(why);
+
+        ngx_http_kv_router_redis_failed(r, 0, "redis can't be used",
+                                        &text);
+        return NGX_DECLINED;
+    }
+
+    if (reply->type != REDIS_REPLY_ERROR
+        || (r->handshake == 0 && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
+    {
+        return NGX_OK;
+    }
+
+    text.data = (u_char *) reply->str;
+    text.len = ngx_strlen(reply->str);
+
+    if (auth) {
+
+        /* an error of AUTH may repeat the password: log only its first word */
+
+        p = ngx_strlchr(text.data, text.data + text.len, ' ');
+        if (p) {
+            text.len = p - text.data;
+        }
+    }
+
+    ngx_http_kv_router_redis_failed(r, 0,
+                                    auth ? "redis refused the password"
+                                         : "redis refused the connection",
+                                    &text);
+    return NGX_DECLINED;
 }

@@ -8,10 +8,7 @@
 
 
 #include "ngx_http_kv_router_redis.h"
-
-
-/* milliseconds, if resolver_timeout is not set */
-#define NGX_HTTP_KV_ROUTER_RESOLVE  30000
+#include "../module/ngx_http_kv_router_resolver.h"
 
 
 static void ngx_http_kv_router_redis_resolve_handler(ngx_resolver_ctx_t *ctx);
@@ -22,49 +19,22 @@ static ngx_int_t ngx_http_kv_router_redis_resolved(
 ngx_int_t
 ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r)
 {
-    ngx_resolver_ctx_t                 *ctx, name;
-    ngx_http_core_loc_conf_t           *core;
     ngx_http_kv_router_redis_server_t  *server;
 
     server = ngx_http_kv_router_redis_current(r);
-    core = r->zone->redis->core;
 
-    if (server->host.len == 0 || server->literal
-        || core->resolver == NULL || core->resolver->connections.nelts == 0)
-    {
+    if (server->host.len == 0 || server->literal) {
         return NGX_OK;
     }
-
-    ngx_memzero(&name, sizeof(ngx_resolver_ctx_t));
-    name.name = server->host;
-
-    ctx = ngx_resolve_start(core->resolver, &name);
-
-    if (ctx == NULL || ctx == NGX_NO_RESOLVER) {
-        return NGX_OK;
-    }
-
-    ctx->name = server->host;
-    ctx->handler = ngx_http_kv_router_redis_resolve_handler;
-    ctx->data = r;
-    ctx->timeout = core->resolver_timeout == NGX_CONF_UNSET_MSEC
-                   ? NGX_HTTP_KV_ROUTER_RESOLVE : core->resolver_timeout;
-    ctx->cancelable = 1;
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: resolves \"%V\"",
                    &r->zone->name, r->purpose, &server->host);
 
-    r->resolving = ctx;
-
-    /* ngx_resolve_name() may call the handler at once */
-
-    if (ngx_resolve_name(ctx) != NGX_OK) {
-        r->resolving = NULL;
-        return NGX_OK;
-    }
-
-    return NGX_AGAIN;
+    return ngx_http_kv_router_resolve(r->zone, &server->host,
+                                      ngx_http_kv_router_redis_resolve_handler,
+                                      r, &r->resolving)
+           == NGX_AGAIN ? NGX_AGAIN : NGX_OK;
 }
 
 

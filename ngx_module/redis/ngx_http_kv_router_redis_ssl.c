@@ -111,6 +111,11 @@ ngx_http_kv_router_redis_ssl_name(ngx_http_kv_router_redis_t *r,
 
     server = ngx_http_kv_router_redis_current(r);
 
+    if (server->master.len && !r->asking) {
+        *literal = 1;
+        return &r->master_host;
+    }
+
     *literal = server->literal;
 
     return &server->host;

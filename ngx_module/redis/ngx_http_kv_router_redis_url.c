@@ -58,6 +58,8 @@ ngx_http_kv_router_redis_url_parse(ngx_conf_t *cf, ngx_str_t *value,
                                              url.password)
            != NGX_OK
         || ngx_http_kv_router_redis_url_copy(pool, &server->host, url.host)
+           != NGX_OK
+        || ngx_http_kv_router_redis_url_copy(pool, &server->master, url.master)
            != NGX_OK)
     {
         return NGX_CONF_ERROR;

@@ -336,11 +336,11 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     }
 
     m = ngx_http_kv_router_matches;
-    ctx->lookup_cut = 0;
+    ctx->match.cut = 0;
 
     for (i = 0; i < found; i++) {
 
-        ctx->lookup_cut |= m[i].cut;
+        ctx->match.cut |= m[i].cut;
 
         k = ctx->fleet->by_holder[m[i].holder];
 

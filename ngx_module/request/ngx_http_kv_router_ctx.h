@@ -35,6 +35,7 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_TAPE,
     NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+    NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
     NGX_HTTP_KV_ROUTER_BUFFER_OUT,
@@ -48,7 +49,27 @@ typedef struct {
 } ngx_http_kv_router_buffer_t;
 
 
+typedef struct ngx_http_kv_router_ctx_s  ngx_http_kv_router_ctx_t;
+
+
+/*
+ * Ids from Lua that go on where block hashes are known already, see
+ * ngx_http_kv_router_resume.c.
+ */
+
 typedef struct {
+    uint64_t                       *hashes;
+    size_t                          room;
+    uint32_t                        blocks;        /* known */
+    const uint32_t                 *tokens;        /* the ids behind them */
+
+    /* called when the hashes of all blocks are known */
+    void                          (*done)(ngx_http_kv_router_ctx_t *ctx);
+    void                           *data;
+} ngx_http_kv_router_known_t;
+
+
+struct ngx_http_kv_router_ctx_s {
     ngx_http_request_t             *request;       /* this is the context of */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
@@ -59,12 +80,19 @@ typedef struct {
     ngx_http_kv_router_prompt_t     prompt;
     uint64_t                       *hashes;        /* prompt.blocks; NULL */
     uint32_t                        route;         /* of kvr_route.h */
+    uint64_t                       *shadow;        /* hashes of the model's
+                                                      ids, for the echo alone;
+                                                      NULL */
+    uint32_t                        shadow_blocks;
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;
     ngx_str_t                       adapter;       /* named by the model */
     uint64_t                        seed;          /* of the hashes */
+    ngx_str_t                       salt;          /* is in the seed */
+    ngx_http_kv_router_known_t     *known;         /* NULL */
     kvr_prompt_cut_t                cut;           /* for tokens from Lua */
+    ngx_uint_t                      reports;       /* see kvr_prompt_t */
     uint32_t                        sequences;     /* for the load: of all
                                                       prompts */
     size_t                          others;        /* for the load: tokens of
@@ -81,8 +109,6 @@ typedef struct {
     uint32_t                        best;          /* without them */
     uint32_t                        estimate;      /* the name of those of the
                                                       worker, when charged */
-    uint32_t                        lookup_cut;    /* 1: holders may have more
-                                                      than was found */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */
@@ -136,7 +162,8 @@ typedef struct {
     unsigned                        encoded:1;     /* the answer has a
                                                       Content-Encoding */
     unsigned                        reserved:1;    /* a decision was made */
-} ngx_http_kv_router_ctx_t;
+    unsigned                        believed:1;    /* the model's ids are */
+};
 
 
 /* the request's context, or that of the one it was redirected from; NULL */

@@ -21,8 +21,8 @@
 _Static_assert(KVR_ROUTES <= KVR_TRUST_ROUTES, "each route has a cell");
 
 
-static const kvr_worker_t *ngx_http_kv_router_echo_worker(
-    ngx_http_kv_router_zone_t *zone, uint32_t number);
+static void ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e, const uint64_t *hashes);
 static void ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone,
     kvr_echo_t *e, const uint64_t *hashes);
 static void ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
@@ -35,12 +35,7 @@ static void ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
 
 /* ---- the answer --------------------------------------------------------- */
 
-/*
- * The worker, if what is known of its blocks is complete: if so, a block that
- * is missing was not stored.  Else NULL.
- */
-
-static const kvr_worker_t *
+const kvr_worker_t *
 ngx_http_kv_router_echo_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t number)
 {
@@ -77,8 +72,8 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     zone = ctx->zone;
     c = ctx->chosen;
 
-    if (ctx->hashes == NULL || !ctx->taken || ctx->prefiller
-        || c->role == KVR_ROLE_DECODE
+    if ((ctx->hashes == NULL && ctx->shadow == NULL)
+        || !ctx->taken || ctx->prefiller || c->role == KVR_ROLE_DECODE
         || ctx->request->headers_out.status != NGX_HTTP_OK)
     {
         /* blocks from another worker's cache prove nothing of this one */
@@ -102,16 +97,36 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     e.clears = kvr_load64(&w->counters.clears);
     e.worker = worker;
     e.generation = c->generation;
-    e.route = ctx->route;
-    e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->params),
-                                   ctx->match.prompt_tokens - 1);
-    e.depth = ngx_min(c->device - c->predicted, e.blocks);
 
-    if (e.blocks == 0) {
+    if (ctx->hashes) {
+        e.route = ctx->route;
+        e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->params),
+                                       ctx->match.prompt_tokens - 1);
+        e.depth = ngx_min(c->device - c->predicted, e.blocks);
+
+        ngx_http_kv_router_echo_keep(zone, &e, ctx->hashes);
+    }
+
+    if (ctx->shadow) {
+        e.route = kvr_route(ctx->form, KVR_FROM_MODEL);
+        e.blocks = ctx->shadow_blocks;
+        e.depth = kvr_router_depth(&zone->router, worker, ctx->shadow,
+                                   e.blocks);
+
+        ngx_http_kv_router_echo_keep(zone, &e, ctx->shadow);
+    }
+}
+
+
+static void
+ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e, const uint64_t *hashes)
+{
+    if (e->blocks == 0) {
         return;
     }
 
-    if (e.blocks > KVR_ECHO_BLOCKS) {
+    if (e->blocks > KVR_ECHO_BLOCKS) {
         (void) ngx_atomic_fetch_add(&zone->sh->echoes_long, 1);
         return;
     }
@@ -121,7 +136,7 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     }
 
     if (zone->echoes == NULL
-        || kvr_echoes_keep(zone->echoes, &e, ctx->hashes) != KVR_OK)
+        || kvr_echoes_keep(zone->echoes, e, hashes) != KVR_OK)
     {
         (void) ngx_atomic_fetch_add(&zone->sh->echoes_dropped, 1);
         return;

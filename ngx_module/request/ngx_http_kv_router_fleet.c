@@ -8,12 +8,17 @@
 
 #include "ngx_http_kv_router_fleet.h"
 
+#include <wire/kvr_address.h>
+
 
 static ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_make(
     ngx_http_kv_router_zone_t *zone, uint32_t version);
 static ngx_int_t ngx_http_kv_router_fleet_worker(
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
     uint32_t slot);
+static ngx_int_t ngx_http_kv_router_fleet_named(
+    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
+    uint32_t slot, uint32_t generation, ngx_str_t *id, ngx_str_t *address);
 static ngx_int_t ngx_http_kv_router_fleet_string(ngx_pool_t *pool,
     ngx_str_t *s, const char *from);
 static void ngx_http_kv_router_fleet_split(ngx_http_kv_router_holder_t *h);
@@ -25,10 +30,11 @@ ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
     uint32_t                     version;
     ngx_http_kv_router_fleet_t  *fleet;
 
-    /* changes with either of the two */
+    /* changes with each of the three */
 
     version = kvr_router_version(&zone->router)
-              + (uint32_t) zone->sh->engines_learned;
+              + (uint32_t) zone->sh->engines_learned
+              + (uint32_t) zone->sh->names_changed;
 
     if (zone->fleet == NULL || zone->fleet->version != version) {
 
@@ -98,6 +104,12 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
 
     n = kvr_router_workers(&zone->router);
 
+    fleet->named = ngx_pcalloc(pool, (n + 1)
+                               * sizeof(ngx_http_kv_router_named_t));
+    if (fleet->named == NULL) {
+        goto failed;
+    }
+
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_fleet_worker(fleet, zone, i) != NGX_OK) {
             goto failed;
@@ -120,6 +132,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 {
     uint32_t                      rank, id, flags, generation, engine;
     kvr_rc_t                      rc;
+    ngx_int_t                     routable;
     ngx_str_t                     name, address, model, lora;
     kvr_router_t                 *k;
     kvr_rungs_found_t             found;
@@ -153,6 +166,12 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
            != NGX_OK)
     {
         return NGX_ERROR;
+    }
+
+    routable = ngx_http_kv_router_fleet_named(fleet, zone, slot, generation,
+                                              &name, &address);
+    if (routable != NGX_OK) {
+        return routable == NGX_DECLINED ? NGX_OK : NGX_ERROR;
     }
 
     /* nobody said what engine it is: the probe may have found it */
@@ -203,6 +222,57 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Puts the IP address in the place of a host name.  NGX_DECLINED: the name is
+ * not resolved, and no requests go to the worker.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_fleet_named(ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_zone_t *zone, uint32_t slot, uint32_t generation,
+    ngx_str_t *id, ngx_str_t *address)
+{
+    uint64_t                     mark;
+    kvr_name_found_t             found;
+    ngx_http_kv_router_named_t  *named;
+
+    mark = ngx_http_kv_router_name_mark((char *) address->data);
+
+    if (mark == 0) {
+        return NGX_OK;
+    }
+
+    named = &fleet->named[fleet->nnamed++];
+
+    named->number = slot;
+    named->generation = generation;
+    named->mark = mark;
+    named->id = *id;
+    named->address = *address;
+
+    if (!kvr_name_read(&zone->sh->names[slot], mark, &found)
+        || found.address[0] == '\0')
+    {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_kv_router_fleet_string(fleet->pool, address,
+                                           found.address);
+}
+
+
+uint64_t
+ngx_http_kv_router_name_mark(const char *address)
+{
+    if (kvr_address_named(address) == 0) {
+        return 0;
+    }
+
+    return (uint64_t) 1 << 32
+           | ngx_murmur_hash2((u_char *) address, ngx_strlen(address));
 }
 
 

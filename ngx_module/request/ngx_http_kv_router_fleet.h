@@ -36,6 +36,18 @@ typedef struct {
 } ngx_http_kv_router_holder_t;
 
 
+/* a worker whose address has a host name */
+
+typedef struct {
+    uint32_t                        number;
+    uint32_t                        generation;
+    uint64_t                        mark;      /* of the address, for
+                                                  kvr_name_due() */
+    ngx_str_t                       id;
+    ngx_str_t                       address;
+} ngx_http_kv_router_named_t;
+
+
 /*
  * The routable holders of a zone, copied when the fleet's version changes.
  * Never changed once it is made; a request that uses it holds a reference.
@@ -50,12 +62,20 @@ typedef struct ngx_http_kv_router_fleet_s {
     ngx_http_kv_router_holder_t    *holders;
     uint32_t                       *by_holder; /* index + 1; 0: none */
     uint32_t                        engines;   /* kinds, a bit for each */
+    ngx_uint_t                      nnamed;
+    ngx_http_kv_router_named_t     *named;     /* resolved or not */
 } ngx_http_kv_router_fleet_t;
 
 /* the current one, with a reference taken; NULL when out of memory */
 ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_get(
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
+
+/*
+ * The mark of an address, for kvr_name_read(); 0: the address has no host
+ * name.
+ */
+uint64_t ngx_http_kv_router_name_mark(const char *address);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_FLEET_H_INCLUDED_ */

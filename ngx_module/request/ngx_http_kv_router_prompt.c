@@ -269,7 +269,16 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
 
     ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
                               salt_len);
+
+    if (ngx_http_kv_router_copy_str(r->pool, &ctx->salt, (u_char *) salt,
+                                    salt_len)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     ctx->cut = body->cut;
+    ctx->reports = body->reports;
     ctx->sequences = ngx_max(body->sequences, 1);
     ctx->others = body->others;
 
@@ -303,33 +312,47 @@ static ngx_int_t
 ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
     size_t n, uint64_t seed)
 {
-    uint32_t         blocks;
-    uint64_t        *hashes;
-    kvr_contract_t   contract;
+    size_t                       all;
+    uint32_t                     blocks;
+    uint64_t                    *hashes;
+    kvr_contract_t               contract;
+    ngx_http_kv_router_known_t  *known;
 
     contract = kvr_params_contract(&ctx->zone->params);
-    blocks = kvr_contract_blocks(contract, n);
+    known = ctx->known;
+    all = n + (known ? known->blocks * contract.block_size : 0);
+    blocks = kvr_contract_blocks(contract, all);
 
     if (blocks == 0) {
-        ctx->prompt.tokens = n;
+        ctx->prompt.tokens = all;
         return NGX_OK;
     }
 
-    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
-                                       blocks * sizeof(uint64_t));
+    hashes = known && blocks <= known->room
+             ? known->hashes
+             : ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
+                                         blocks * sizeof(uint64_t));
     if (hashes == NULL) {
         return NGX_ERROR;
+    }
+
+    if (known && hashes != known->hashes) {
+        ngx_memcpy(hashes, known->hashes, known->blocks * sizeof(uint64_t));
     }
 
     kvr_hasher_init(&ngx_http_kv_router_hasher, seed);
 
     (void) kvr_contract_hash(contract, &ngx_http_kv_router_hasher, tokens, n,
-                             hashes);
+                             hashes + (known ? known->blocks : 0));
 
     ctx->hashes = hashes;
-    ctx->prompt.tokens = n;
+    ctx->prompt.tokens = all;
     ctx->prompt.blocks = blocks;
     ctx->prompt.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
+
+    if (known) {
+        known->done(ctx);
+    }
 
     return NGX_OK;
 }
@@ -350,6 +373,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err)
 {
+    size_t                     all;
     ngx_uint_t                 why;
     kvr_prompt_t               body;
     ngx_http_kv_router_ctx_t  *ctx;
@@ -376,15 +400,24 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
         kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
 
-        ctx->route = kvr_route(ctx->form, false);
-        why = ntokens > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
-                                              : NGX_HTTP_KV_ROUTER_BY_POLICY;
+        ctx->route = kvr_route(ctx->form, KVR_FROM_ENGINE);
+        if (ctx->known && ctx->known->tokens != tokens) {
+            ctx->known = NULL;
+        }
+
+        all = ntokens + (ctx->known ? ctx->known->blocks
+                                      * ctx->zone->params.block_size : 0);
+        why = all > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
+                                          : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     } else {
         ctx->form = ngx_http_kv_router_form(r, ctx, names);
 
         why = ngx_http_kv_router_search(r, ctx, &body);
-        ctx->route = kvr_route(ctx->form, true);
+        ctx->route = kvr_route(ctx->form, KVR_FROM_BODY);
+        ctx->shadow = NULL;
+        ctx->known = NULL;
+        ctx->believed = 0;
         tokens = body.tokens;
         ntokens = body.ntokens;
 

@@ -71,6 +71,21 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
     ctx->chosen = &ctx->candidates[i];
 
+    if (ctx->reports
+        && kvr_router_mark(&ctx->zone->router,
+                           kvr_router_holder_worker(&ctx->zone->router,
+                                                    ctx->chosen->holder),
+                           KVR_WORKER_REPORTS, 0)
+           == KVR_BUSY)
+    {
+        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                      "kv_router zone \"%V\": the zone is busy, so the view "
+                      "of worker \"%*s\" is not marked as an upper bound, "
+                      "though this request asks for full reports",
+                      &ctx->zone->name, (size_t) ctx->chosen->worker_len,
+                      ctx->chosen->worker);
+    }
+
     /* if a worker fails, all its ranks fail: none of them is tried again */
 
     ngx_http_kv_router_mark_tried(ctx, 1);
@@ -451,14 +466,16 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     } else if (ctx->tries) {
 
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: the next worker");
+
         i = ngx_http_kv_router_admit(ctx, UINT32_MAX);
 
-        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router retry: %s",
-                       i != UINT32_MAX ? "the next worker"
-                                       : "no worker is left");
+        if (i == UINT32_MAX) {
+            ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                           "kv_router retry: no worker is left");
 
-        if (i != UINT32_MAX) {
+        } else {
             ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
 
             (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);

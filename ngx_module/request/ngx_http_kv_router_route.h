@@ -187,6 +187,13 @@ void ngx_http_kv_router_echo_looks(ngx_http_kv_router_zone_t *zone);
 /* echo: the likely causes of a mismatch, as a question */
 const char *ngx_http_kv_router_echo_causes(void);
 
+/*
+ * echo: the worker with this number, if what is known of its blocks is
+ * complete: if so, a block that is missing was not stored.  Else NULL.
+ */
+const kvr_worker_t *ngx_http_kv_router_echo_worker(
+    ngx_http_kv_router_zone_t *zone, uint32_t number);
+
 /* echo: the trust in a generation of the worker with this number */
 void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
     uint32_t number, uint32_t generation, uint32_t route,

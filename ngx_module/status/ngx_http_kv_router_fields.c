@@ -6,6 +6,7 @@
 
 #include "ngx_http_kv_router_fields.h"
 #include "ngx_http_kv_router_stats.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 #define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
@@ -163,6 +164,17 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[] = {
     counter(echoes_long, "long", "echoes_long_total",
             "Answers that were not looked at, as their prompts were too "
             "long."),
+    counter(shadows, "shadows", "echoes_shadow_total",
+            "Prompts whose token ids, by the zone's model, were only looked "
+            "for in the events."),
+    ngx_http_kv_router_fields_end
+};
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_name_fields[] = {
+    counter(names_asked, "asked", "names_total",
+            "Lookups of host names of workers."),
+    counter(names_failed, "failed", "names_failed_total",
+            "Of these, lookups that found no address."),
     ngx_http_kv_router_fields_end
 };
 
@@ -304,6 +316,47 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
 
 
 /* Reads a field once: other processes may be adding to it. */
+
+
+#define gauge(field, key, metric, help)                                      \
+    ngx_http_kv_router_gauge(kvr_turns_stats_t, field, key, metric, help)
+#define counter(field, key, metric, help)                                    \
+    ngx_http_kv_router_counter(kvr_turns_stats_t, field, key, metric, help)
+
+const ngx_http_kv_router_field_t  ngx_http_kv_router_turns_fields[] = {
+    gauge(slots.slots, "slots", "turn_cache_slots",
+          "Slots of the turn cache, which all zones share."),
+    gauge(slots.used, "used", "turn_cache_slots_used",
+          "Slots of the turn cache that have been written."),
+    counter(hits, "hits", "turn_cache_hits_total",
+            "Texts whose beginning was in the turn cache."),
+    counter(misses, "misses", "turn_cache_misses_total",
+            "Texts of which nothing was in the turn cache."),
+    counter(tokens, "tokens", "turn_cache_tokens_total",
+            "Token ids that were not computed again, thanks to the turn "
+            "cache."),
+    counter(kept, "kept", "turn_cache_entries_total",
+            "Entries that the turn cache has taken."),
+    counter(slots.evicted, "evicted", "turn_cache_evicted_total",
+            "Slots of the turn cache whose entry was forgotten for want of "
+            "room."),
+    counter(lost, "lost", "turn_cache_lost_total",
+            "Entries of the turn cache that were of no use, as an entry "
+            "before them was forgotten."),
+    counter(slots.torn, "torn", "turn_cache_torn_total",
+            "Slots of the turn cache that were read while they were written, "
+            "or whose writer had died."),
+    counter(too_large, "too_large", "turn_cache_too_large_total",
+            "Entries too large for the turn cache."),
+    counter(busy, "busy", "turn_cache_busy_total",
+            "Entries that the turn cache did not take, as other processes "
+            "were writing."),
+    ngx_http_kv_router_fields_end
+};
+
+#undef gauge
+#undef counter
+
 
 uint64_t
 ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f, const void *base)

@@ -40,7 +40,9 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_name_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_trust_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_turns_fields[];
 
 
 uint64_t ngx_http_kv_router_field(const ngx_http_kv_router_field_t *f,

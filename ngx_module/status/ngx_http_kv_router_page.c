@@ -28,6 +28,8 @@ static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a);
 static void ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
     const kvr_rungs_found_t *found);
+static void ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
+    const ngx_http_kv_router_worker_t *w);
 static void ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a,
     ngx_uint_t bad, const char *word);
 static void ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a,
@@ -83,6 +85,7 @@ static void
 ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_answer_t *a)
 {
+    const char          *state, *why;
     kvr_stats_t          stats;
     const kvr_params_t  *params;
 
@@ -112,6 +115,21 @@ ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
                                      (uint64_t) stats.blocks,
                                      (uint64_t) stats.pairs,
                                      (uint64_t) stats.forgotten);
+
+    if (zone->model) {
+        state = ngx_http_kv_router_model_state(zone, &why);
+
+        ngx_http_kv_router_answer_printf(a, "<p%s>model %s",
+                                         why[0] ? " class=\"bad\"" : "",
+                                         state);
+
+        if (why[0]) {
+            ngx_http_kv_router_answer_printf(a, ": ");
+            ngx_http_kv_router_page_str(a, why);
+        }
+
+        ngx_http_kv_router_answer_printf(a, "\n");
+    }
 }
 
 
@@ -142,9 +160,10 @@ ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
                                      / blocks);
 
     ngx_http_kv_router_answer_printf(a, "<p>token ids of the body: %uA, of "
-                                     "render: %uA, of tokenize: %uA, none: "
-                                     "%uA\n",
+                                     "the model: %uA, of render: %uA, of "
+                                     "tokenize: %uA, none: %uA\n",
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_IDS],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOCAL],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_RENDER],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_REMOTE],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOAD]);
@@ -274,6 +293,7 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_page_str(a, w->conf.id);
     ngx_http_kv_router_answer_printf(a, "<td>");
     ngx_http_kv_router_page_str(a, w->conf.address);
+    ngx_http_kv_router_page_name(a, w);
     ngx_http_kv_router_answer_printf(a, "<td>%s", kvr_role_name(w->conf.role));
     ngx_http_kv_router_page_rungs(a, &w->rungs);
 
@@ -314,6 +334,32 @@ ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
                                      ? "truncated " : "",
                                      w->flags & KVR_WORKER_HYBRID
                                      ? "upper bounds" : "");
+}
+
+
+/* Shows what the host name of the worker is, and why it is nothing. */
+
+static void
+ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
+    const ngx_http_kv_router_worker_t *w)
+{
+    const char  *reason;
+
+    if (w->mark == 0) {
+        return;
+    }
+
+    reason = ngx_http_kv_router_name_reason(w);
+
+    if (w->name.address[0]) {
+        ngx_http_kv_router_answer_printf(a, ", %s", w->name.address);
+    }
+
+    if (reason[0]) {
+        ngx_http_kv_router_answer_printf(a, ", <span class=\"bad\">");
+        ngx_http_kv_router_page_str(a, reason);
+        ngx_http_kv_router_answer_printf(a, "</span>");
+    }
 }
 
 

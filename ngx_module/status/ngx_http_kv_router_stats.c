@@ -7,6 +7,7 @@
 #include "../request/ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
 #include "ngx_http_kv_router_watch.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
@@ -22,6 +23,9 @@ static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
+static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
+    yajl_gen g);
+static void ngx_http_kv_router_turns_json(yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
 static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
@@ -42,14 +46,17 @@ static const char  *ngx_http_kv_router_why_names[] = {
     [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
     [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
     [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
-    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model"
+    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model",
+    [NGX_HTTP_KV_ROUTER_RAISED] = "raised",
+    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported",
+    [NGX_HTTP_KV_ROUTER_UNPROVEN] = "unproven"
 };
 
 
 /* Indexed by NGX_HTTP_KV_ROUTER_BY_LOAD and the values after it. */
 
 static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
-    "load", "ids", "render", "remote"
+    "load", "ids", "render", "remote", "local"
 };
 
 
@@ -134,6 +141,9 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
                     &w->params, now, &w->health);
 
     (void) kvr_rungs_read(&zone->sh->rungs[slot], w->generation, &w->rungs);
+
+    w->mark = ngx_http_kv_router_name_mark(w->conf.address);
+    (void) kvr_name_read(&zone->sh->names[slot], w->mark, &w->name);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
 
@@ -295,6 +305,35 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
 }
 
 
+const char *
+ngx_http_kv_router_name_reason(const ngx_http_kv_router_worker_t *w)
+{
+    if (w->mark && w->name.mark == 0) {
+        return "not resolved yet";
+    }
+
+    return ngx_http_kv_router_name_error(w->name.error);
+}
+
+
+/* null: the address has no host name */
+
+static void
+ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
+{
+    if (w->mark == 0) {
+        yajl_gen_null(g);
+        return;
+    }
+
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_str(g, "address", w->name.address);
+    ngx_http_kv_router_gen_u64(g, "addresses", w->name.naddrs);
+    ngx_http_kv_router_gen_str(g, "reason", ngx_http_kv_router_name_reason(w));
+    yajl_gen_map_close(g);
+}
+
+
 void
 ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
     const char *list)
@@ -362,6 +401,8 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
     ngx_http_kv_router_gen_str(g, "address", w->conf.address);
+    ngx_http_kv_router_gen_key(g, "resolved");
+    ngx_http_kv_router_name_json(w, g);
     ngx_http_kv_router_gen_str(g, "model", w->conf.model);
     ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
     ngx_http_kv_router_gen_str(g, "engine", kvr_engine_name(w->conf.engine));
@@ -493,6 +534,30 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 
 
 static void
+ngx_http_kv_router_turns_json(yajl_gen g)
+{
+    kvr_turns_stats_t            stats;
+    ngx_http_kv_router_turns_t  *turns;
+
+    turns = ngx_http_kv_router_turns();
+
+    if (turns == NULL) {
+        return;
+    }
+
+    kvr_turns_stats(&turns->cache, &stats);
+
+    ngx_http_kv_router_gen_key(g, "turn_cache");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_key(g, "zone");
+    yajl_gen_string(g, turns->name.data, turns->name.len);
+    ngx_http_kv_router_gen_u64(g, "bytes", turns->size);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_turns_fields, &stats, g);
+    yajl_gen_map_close(g);
+}
+
+
+static void
 ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone, uint32_t shard,
     yajl_gen g)
 {
@@ -612,11 +677,24 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                        zone->sh, g);
     }
 
+    if (zone->model) {
+        ngx_http_kv_router_gen_key(g, "model");
+        ngx_http_kv_router_model_json(zone, g);
+    }
+
     if (zone->sh) {
         ngx_http_kv_router_object_json("echoes",
                                        ngx_http_kv_router_echo_fields,
                                        zone->sh, g);
     }
+
+    if (zone->sh) {
+        ngx_http_kv_router_object_json("names",
+                                       ngx_http_kv_router_name_fields,
+                                       zone->sh, g);
+    }
+
+    ngx_http_kv_router_turns_json(g);
 
     if (zone->scrape.interval) {
         ngx_http_kv_router_gen_key(g, "scrape");

@@ -38,6 +38,9 @@ typedef struct {
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;
     kvr_rungs_found_t               rungs;     /* by probes; all 0: none yet */
+    uint64_t                        mark;      /* of the address's host name;
+                                                  0: it has none */
+    kvr_name_found_t                name;      /* all 0: not resolved yet */
 } ngx_http_kv_router_worker_t;
 
 
@@ -56,6 +59,13 @@ typedef struct {
  */
 ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, ngx_http_kv_router_worker_t *w);
+
+/*
+ * Why the worker's host name has no address, or keeps the last one; "" when it
+ * has one.
+ */
+const char *ngx_http_kv_router_name_reason(
+    const ngx_http_kv_router_worker_t *w);
 
 /* Was there an echo of this route? */
 ngx_uint_t ngx_http_kv_router_echoed(const kvr_trust_view_t *view);

@@ -8,6 +8,7 @@
 
 #include "ngx_http_kv_router_metrics.h"
 #include "ngx_http_kv_router_watch.h"
+#include "../token/ngx_http_kv_router_turns.h"
 
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
@@ -17,6 +18,7 @@ static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s);
+static void ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
@@ -46,7 +48,8 @@ ngx_int_t
 ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
 {
-    kvr_stats_t                  stats;
+    kvr_stats_t                   stats;
+    kvr_turns_stats_t             turns;
     ngx_http_kv_router_metrics_t  s;
 
     s.answer = a;
@@ -66,6 +69,12 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
                                       &stats);
 
+    if (ngx_http_kv_router_turns()) {
+        kvr_turns_stats(&ngx_http_kv_router_turns()->cache, &turns);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_turns_fields,
+                                          &turns);
+    }
+
     ngx_http_kv_router_leases_metric(&s);
 
     if (zone->sh) {
@@ -74,10 +83,13 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
                                           zone->sh);
         ngx_http_kv_router_reasons_metric(&s);
         ngx_http_kv_router_tokens_metric(&s);
+        ngx_http_kv_router_local_metrics(&s);
         ngx_http_kv_router_fields_metrics(&s,
                                           ngx_http_kv_router_question_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_scrape_fields,
+                                          zone->sh);
+        ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_name_fields,
                                           zone->sh);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_echo_fields,
                                           zone->sh);
@@ -259,6 +271,57 @@ ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s)
 }
 
 
+static void
+ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s)
+{
+    ngx_uint_t   i;
+    const char  *state, *why;
+
+    if (s->zone->model == NULL) {
+        return;
+    }
+
+    state = ngx_http_kv_router_model_state(s->zone, &why);
+
+    ngx_http_kv_router_metric(s, "model", "gauge",
+                              "The state of the zone's model: ready, loaded, "
+                              "refused; always 1.");
+    ngx_http_kv_router_labels(s, "model", NULL);
+    ngx_http_kv_router_answer_write(s->answer, ",", 1);
+    ngx_http_kv_router_label_str(s, "state", state);
+    ngx_http_kv_router_value(s, 1);
+
+    ngx_http_kv_router_metric(s, "local_texts_total", "counter",
+                              "Texts for the zone's model, by what became of "
+                              "them.");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
+        ngx_http_kv_router_labels(s, "local_texts_total", NULL);
+        ngx_http_kv_router_answer_write(s->answer, ",", 1);
+        ngx_http_kv_router_label_str(s, "how",
+                                     ngx_http_kv_router_local_name(i));
+        ngx_http_kv_router_value(s, s->zone->sh->locals[i]);
+    }
+
+    ngx_http_kv_router_metric(s, "local_slices_total", "counter",
+                              "Slices of 0.3 ms at most in which texts were "
+                              "encoded.");
+    ngx_http_kv_router_labels(s, "local_slices_total", NULL);
+    ngx_http_kv_router_value(s, s->zone->sh->local_slices);
+
+    ngx_http_kv_router_metric(s, "models_loaded_total", "counter",
+                              "Times that the zone's model was read.");
+    ngx_http_kv_router_labels(s, "models_loaded_total", NULL);
+    ngx_http_kv_router_value(s, s->zone->sh->models_loaded);
+
+    ngx_http_kv_router_metric(s, "models_kept_total", "counter",
+                              "Reloads that took over the zone's model, "
+                              "which had not changed.");
+    ngx_http_kv_router_labels(s, "models_kept_total", NULL);
+    ngx_http_kv_router_value(s, s->zone->sh->models_kept);
+}
+
+
 /* A worker that was not probed yet has no sample. */
 
 static void
@@ -339,6 +402,17 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_label_str(s, "source",
                                      kvr_source_name(w[i].stream.source));
         ngx_http_kv_router_value(s, 1);
+    }
+
+    ngx_http_kv_router_metric(s, "worker_resolved", "gauge",
+                              "Whether the host name of the worker has an "
+                              "address; 0: nothing goes to the worker.");
+
+    for (i = 0; i < s->workers.nelts; i++) {
+        if (w[i].mark) {
+            ngx_http_kv_router_labels(s, "worker_resolved", &w[i]);
+            ngx_http_kv_router_value(s, w[i].name.address[0] != '\0');
+        }
     }
 
     ngx_http_kv_router_flag_metric(s, "worker_draining",

@@ -40,7 +40,10 @@ typedef struct {
     bool        tiered;
     bool        torn;                   /* cut short beside a writer */
     bool        cut;                    /* ended at the maximum number of
-                                           runs, or blocks, looked at */
+                                           runs, or blocks, looked at: views
+                                           may have more */
+    uint32_t    looks;                  /* taken by the radix index, see
+                                           KVR_RADIX_LOOKS */
 } kvr_depths_t;
 
 

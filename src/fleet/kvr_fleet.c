@@ -254,7 +254,8 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
     if (kvr_fleet_find(f, conf->id, strlen(conf->id), &i) == KVR_OK) {
         w = &f->workers[i];
         keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED
-                           | KVR_WORKER_HYBRID);
+                           | KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
+                           | KVR_WORKER_PARTIAL);
 
     } else {
         i = kvr_fleet_slot(f);
@@ -651,7 +652,8 @@ kvr_fleet_bound(const kvr_worker_t *w)
     block = kvr_load32(&w->stream.chunked_block);
     chunk = kvr_load32(&w->conf.attention_chunk);
 
-    return kvr_load32(&w->flags) & KVR_WORKER_HYBRID
+    return kvr_load32(&w->flags) & (KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
+                                    | KVR_WORKER_PARTIAL)
            || kvr_load32(&w->conf.hybrid)
            || (block && (chunk == 0 || chunk % block));
 }

@@ -73,6 +73,14 @@ typedef enum {
 #define KVR_WORKER_HYBRID    0x0200u     /* has KV cache groups that are not
                                             indexed: overlaps are upper
                                             bounds, see KVR_BOUND */
+#define KVR_WORKER_REPORTS   0x0400u     /* a request asked the engine to
+                                            announce cached blocks again, and
+                                            blocks may be told twice: overlaps
+                                            are upper bounds until the index
+                                            has none of the worker's blocks */
+#define KVR_WORKER_PARTIAL   0x0800u     /* the engine says that it has KV
+                                            cache groups besides the one that
+                                            its events are of: as HYBRID */
 
 
 /* True of a worker that a person deleted, and that is not just gone from

@@ -14,6 +14,13 @@
 #define KVR_CLASSES_WORDS  (KVR_CLASSES_BLOCKS / 64 + 1)
 
 
+static inline bool kvr_classes_asked(const kvr_radix_t *x,
+    const kvr_depths_t *out, uint32_t view);
+static uint32_t kvr_classes_way(const kvr_step_t *steps, uint32_t nsteps,
+    uint32_t depth);
+static uint32_t kvr_classes_share(const kvr_radix_t *x,
+    const kvr_step_t *steps, uint32_t nsteps, const kvr_depths_t *out,
+    uint32_t n);
 static uint32_t kvr_classes_hit(const kvr_radix_t *x, uint32_t view,
     const kvr_step_t *steps, uint32_t nsteps, const kvr_depths_t *out,
     uint32_t full);
@@ -129,18 +136,24 @@ void
 kvr_classes_find(const kvr_radix_t *x, const kvr_step_t *steps,
     uint32_t nsteps, kvr_depths_t *out)
 {
-    uint32_t  t, view, n, full;
+    uint32_t  t, view, n, full, way, share;
 
     n = kvr_min(out->nviews, kvr_classes_shadows(x->zone->shadows));
+    share = kvr_classes_share(x, steps, nsteps, out, n);
 
     for (view = 0; view < n; view++) {
 
-        full = out->depths[out->tiered ? 0 : 2][view];
-
-        if (out->depths[2][view] == 0
-            || kvr_load64(kvr_classes_words(x, view)) == 0)
-        {
+        if (!kvr_classes_asked(x, out, view)) {
             continue;
+        }
+
+        full = out->depths[out->tiered ? 0 : 2][view];
+        way = kvr_classes_way(steps, nsteps, full);
+        out->looks += kvr_min(way, share);
+
+        if (way > share) {
+            full = share ? steps[share].pos : 0;
+            out->cut = true;
         }
 
         full = kvr_classes_hit(x, view, steps, nsteps, out, full);
@@ -149,6 +162,80 @@ kvr_classes_find(const kvr_radix_t *x, const kvr_step_t *steps,
             out->depths[t][view] = full;
         }
     }
+}
+
+
+/* Has the view classes, and something of the prompt? */
+
+static inline bool
+kvr_classes_asked(const kvr_radix_t *x, const kvr_depths_t *out, uint32_t view)
+{
+    return out->depths[2][view]
+           && kvr_load64(kvr_classes_words(x, view)) != 0;
+}
+
+
+/* The number of runs that begin before a depth. */
+
+static uint32_t
+kvr_classes_way(const kvr_step_t *steps, uint32_t nsteps, uint32_t depth)
+{
+    uint32_t  low, high, middle;
+
+    low = 0;
+    high = nsteps;
+
+    while (low < high) {
+        middle = low + (high - low) / 2;
+
+        if (steps[middle].pos < depth) {
+            low = middle + 1;
+
+        } else {
+            high = middle;
+        }
+    }
+
+    return low;
+}
+
+
+/*
+ * The number of runs that each of the first n views may go through; all of
+ * them together go through KVR_CLASSES_RUNS at most.
+ */
+
+static uint32_t
+kvr_classes_share(const kvr_radix_t *x, const kvr_step_t *steps,
+    uint32_t nsteps, const kvr_depths_t *out, uint32_t n)
+{
+    uint32_t         view, share;
+    uint64_t         all;
+    const uint32_t  *depths;
+
+    depths = out->depths[out->tiered ? 0 : 2];
+
+    for (share = nsteps; share; share /= 2) {
+
+        if ((uint64_t) share * n <= KVR_CLASSES_RUNS) {
+            break;
+        }
+
+        all = 0;
+
+        for (view = 0; view < n; view++) {
+            if (kvr_classes_asked(x, out, view)) {
+                all += kvr_min(kvr_classes_way(steps, nsteps, depths[view]),
+                               share);
+            }
+        }
+
+        if (all <= KVR_CLASSES_RUNS) {
+            break;
+        }
+    }
+
+    return share;
 }
 
 

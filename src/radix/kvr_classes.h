@@ -35,7 +35,10 @@
  * BOUNDS.  Views are numbered by 16 bits, so that views from
  * KVR_VIEWS_LIMIT - shadows on have no shadow: kvr_classes_set() declines,
  * and the caller must not trust the view.  A hit is at most
- * KVR_CLASSES_BLOCKS.
+ * KVR_CLASSES_BLOCKS.  All views of a lookup together go through
+ * KVR_CLASSES_RUNS runs at most: where they would go through more, the views
+ * with the longest ways have their hits among the first runs of these, and the
+ * lookup is cut.
  */
 
 
@@ -48,6 +51,7 @@
 
 
 #define KVR_CLASSES_BLOCKS   65536      /* of a prompt: 8 KiB a class */
+#define KVR_CLASSES_RUNS     4096       /* (view, run) pairs of a lookup */
 
 
 /* A run on the way of a lookup. */

@@ -48,6 +48,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     kvr_step_t  steps[KVR_RADIX_HOPS];
 
     out->torn = false;
+    out->looks = 0;
 
     for (attempts = 1; /* void */ ; attempts++) {
 
@@ -105,7 +106,7 @@ kvr_radix_find(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             return best;
         }
 
-        if (attempts == KVR_RADIX_ATTEMPTS) {
+        if (attempts == KVR_RADIX_ATTEMPTS || out->looks >= KVR_RADIX_LOOKS) {
             break;
         }
     }
@@ -151,7 +152,9 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     pos = 0;
     next = 0;
 
-    while (*nsteps < KVR_RADIX_HOPS) {
+    while (*nsteps < KVR_RADIX_HOPS && out->looks < KVR_RADIX_LOOKS) {
+
+        out->looks++;
 
         if (next && kvr_find_is_child(x, next, parent, offset, hashes[pos])) {
             run = next;
@@ -318,6 +321,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
 
         dense = kvr_arena_at(&x->arena, ext);
         n = kvr_min(cap * 64, nviews);
+        out->looks += n / KVR_LOOK_DENSE;
         view = out->tiered ? 0 : kvr_find_dense(dense, any, n, pos, k, best,
                                                 whole);
 
@@ -380,6 +384,8 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
     {
         return false;
     }
+
+    out->looks += n / KVR_LOOK_DETAILS;
 
     for (i = 0; i < n; i++) {
         d = &details->items[i];

@@ -17,6 +17,18 @@
 
 #define KVR_RADIX_HOPS       4096       /* runs that one lookup follows; a
                                            longer way ends the match there */
+
+/*
+ * A lookup, with all of its attempts, takes about so many looks: 1 for each
+ * run, 1 more for each KVR_LOOK_DETAILS details of it, and 1 more for each
+ * KVR_LOOK_DENSE views where it has an array of depths.  The match ends behind
+ * the run with which the number is reached.  A look takes some 100 ns where
+ * nothing of the run is in the processor's caches.
+ */
+#define KVR_RADIX_LOOKS      8192
+#define KVR_LOOK_DETAILS     8
+#define KVR_LOOK_DENSE       256
+
 #define KVR_RADIX_ATTEMPTS   8          /* of a lookup beside a writer */
 #define KVR_RADIX_CHUNK      128        /* blocks of one transaction */
 #define KVR_RADIX_COST       16384      /* the maximum number of views and

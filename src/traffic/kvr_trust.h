@@ -48,7 +48,7 @@
 #include "../kvr.h"
 
 
-#define KVR_TRUST_ROUTES   16
+#define KVR_TRUST_ROUTES   24
 #define KVR_TRUST_WINDOW   50       /* echoes that are remembered */
 #define KVR_TRUST_PARTED   11       /* of them: a mismatch */
 #define KVR_TRUST_RECENT   22       /* echoes that can prove */

@@ -12,6 +12,7 @@ static bool kvr_probe_card(kvr_json_t *j, kvr_json_text_t *id,
     kvr_json_text_t *owner);
 static kvr_engine_kind_t kvr_probe_engine(const kvr_json_text_t *owner);
 static bool kvr_probe_version_char(char c);
+static bool kvr_probe_number(kvr_json_t *j, const char *const *path);
 
 
 bool
@@ -154,6 +155,69 @@ kvr_probe_version_char(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z')
            || (c >= 'A' && c <= 'Z')
            || c == '.' || c == '+' || c == '-' || c == '_';
+}
+
+
+bool
+kvr_probe_windows(const char *text, size_t len)
+{
+    bool        found;
+    kvr_json_t  j;
+
+    static const char *const  path[] = {
+        "internal_states", "memory_usage", "token_capacity_swa", NULL
+    };
+
+    kvr_json_init(&j, text, len);
+    found = kvr_probe_number(&j, path);
+
+    return kvr_json_end(&j) && found;
+}
+
+
+/*
+ * Is there a number above 0 at the path of keys?  Of an array each element is
+ * looked at; the reader limits how deep they are.
+ */
+
+static bool
+kvr_probe_number(kvr_json_t *j, const char *const *path)
+{
+    char             c;
+    bool             found;
+    kvr_json_text_t  key;
+
+    c = kvr_json_peek(j);
+    found = false;
+
+    if (c == '[') {
+        (void) kvr_json_open(j, '[');
+
+        while (kvr_json_next(j)) {
+            found |= kvr_probe_number(j, path);
+        }
+
+        return found;
+    }
+
+    if (*path == NULL || c != '{') {
+        (void) kvr_json_skip(j);
+        return *path == NULL && c >= '1' && c <= '9';
+    }
+
+    (void) kvr_json_open(j, '{');
+
+    while (kvr_json_key(j, &key)) {
+
+        if (kvr_json_is(&key, *path)) {
+            found |= kvr_probe_number(j, path + 1);
+
+        } else {
+            (void) kvr_json_skip(j);
+        }
+    }
+
+    return found;
 }
 
 

@@ -5,6 +5,7 @@
  *
  *     GET /v1/models           {"data":[{"id":"m","owned_by":"vllm"}]}
  *     GET /version, …          {"version":"0.32.0"}
+ *     GET /server_info         of SGLang, see kvr_probe_windows()
  *     POST /tokenize           {"tokens":[1,2]}
  *     POST <path>/render       {"token_ids":[1,2]}, or a list of such objects
  *
@@ -36,6 +37,14 @@ bool kvr_probe_model(const char *text, size_t len, kvr_json_text_t *id,
  * digits and ".+-_" of less than size bytes.
  */
 bool kvr_probe_version(const char *text, size_t len, char *out, size_t size);
+
+/*
+ * Does SGLang say that it has layers with sliding windows besides those of
+ * full attention?  Its events are of the latter alone.
+ *
+ *     {"internal_states":[{"memory_usage":{"token_capacity_swa":4096}}]}
+ */
+bool kvr_probe_windows(const char *text, size_t len);
 
 /*
  * Has the object, or the first object of the list, token ids in that field, at

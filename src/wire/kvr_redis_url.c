@@ -10,7 +10,8 @@
 #include <strings.h>
 
 
-#define KVR_REDIS_PORT  6379
+#define KVR_REDIS_PORT     6379
+#define KVR_SENTINEL_PORT  26379
 
 
 static bool kvr_redis_url_begins(const char *text, size_t len,
@@ -18,6 +19,8 @@ static bool kvr_redis_url_begins(const char *text, size_t len,
 static const char *kvr_redis_url_unix(kvr_redis_url_t *url, const char *p,
     const char *last);
 static const char *kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p,
+    const char *last, bool sentinel);
+static const char *kvr_redis_url_master(kvr_redis_url_t *url, const char **p,
     const char *last);
 static const char *kvr_redis_url_user(kvr_redis_url_t *url, const char **p,
     const char *last);
@@ -38,6 +41,8 @@ kvr_redis_url_is(const char *text, size_t len)
 {
     return kvr_redis_url_begins(text, len, "redis://")
            || kvr_redis_url_begins(text, len, "rediss://")
+           || kvr_redis_url_begins(text, len, "redis-sentinel://")
+           || kvr_redis_url_begins(text, len, "rediss-sentinel://")
            || kvr_redis_url_begins(text, len, "unix:");
 }
 
@@ -56,15 +61,25 @@ kvr_redis_url_parse(kvr_redis_url_t *url, const char *text, size_t len)
     }
 
     if (kvr_redis_url_begins(text, len, "redis://")) {
-        return kvr_redis_url_tcp(url, text + 8, last);
+        return kvr_redis_url_tcp(url, text + 8, last, false);
     }
 
     if (kvr_redis_url_begins(text, len, "rediss://")) {
         url->tls = true;
-        return kvr_redis_url_tcp(url, text + 9, last);
+        return kvr_redis_url_tcp(url, text + 9, last, false);
     }
 
-    return "begins with none of redis://, rediss:// and unix:";
+    if (kvr_redis_url_begins(text, len, "redis-sentinel://")) {
+        return kvr_redis_url_tcp(url, text + 17, last, true);
+    }
+
+    if (kvr_redis_url_begins(text, len, "rediss-sentinel://")) {
+        url->tls = true;
+        return kvr_redis_url_tcp(url, text + 18, last, true);
+    }
+
+    return "begins with none of redis://, rediss://, redis-sentinel://, "
+           "rediss-sentinel:// and unix:";
 }
 
 
@@ -119,7 +134,8 @@ kvr_redis_url_unix(kvr_redis_url_t *url, const char *p, const char *last)
 
 
 static const char *
-kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last)
+kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last,
+    bool sentinel)
 {
     const char  *slash, *why;
 
@@ -136,11 +152,18 @@ kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last)
         return "has more than a db behind the port";
     }
 
-    url->port = KVR_REDIS_PORT;
+    url->port = sentinel ? KVR_SENTINEL_PORT : KVR_REDIS_PORT;
 
     why = kvr_redis_url_host(url, p, slash);
     if (why != NULL) {
         return why;
+    }
+
+    if (sentinel) {
+        why = kvr_redis_url_master(url, &slash, last);
+        if (why != NULL) {
+            return why;
+        }
     }
 
     if (last - slash > 1) {
@@ -151,8 +174,32 @@ kvr_redis_url_tcp(kvr_redis_url_t *url, const char *p, const char *last)
     }
 
     snprintf(url->name, sizeof(url->name),
-             strchr(url->host, ':') ? "[%s]:%u/%u" : "%s:%u/%u", url->host,
-             url->port, url->db);
+             strchr(url->host, ':') ? "[%s]:%u/%s%s%u" : "%s:%u/%s%s%u",
+             url->host, url->port, url->master, sentinel ? "/" : "", url->db);
+
+    return NULL;
+}
+
+
+/* Reads the master's name; moves p to the slash behind it, or to the end. */
+
+static const char *
+kvr_redis_url_master(kvr_redis_url_t *url, const char **p, const char *last)
+{
+    const char  *start, *end;
+
+    start = *p < last ? *p + 1 : last;
+    end = kvr_redis_url_find(start, last, "/");
+
+    if (memchr(start, ',', (size_t) (end - start))
+        || !kvr_redis_url_decode(url->master, KVR_REDIS_URL_PART, start, end)
+        || url->master[0] == '\0')
+    {
+        return "has no name of a master: "
+               "redis-sentinel://host:port/MASTER was expected";
+    }
+
+    *p = end;
 
     return NULL;
 }

@@ -7,6 +7,11 @@
  *     rediss://…                                       with TLS
  *     unix:/path[?db=N]
  *     unix://[[user:]password@]/path[?db=N]
+ *     redis-sentinel://[[user:]password@]host[:port]/MASTER[/db]
+ *     rediss-sentinel://…                              with TLS
+ *
+ * The last two name a Sentinel, which is asked for the address of the master;
+ * users and passwords are those of the master, and are tried on the Sentinel.
  *
  * %XX is decoded in users, passwords, hosts and paths.  IPv6 addresses have
  * brackets.  A word without a colon is the password, as redis-cli has it.
@@ -38,7 +43,8 @@ typedef struct {
     uint32_t    port;                           /* 0: a unix socket */
     uint32_t    db;                             /* 0..INT32_MAX */
     bool        tls;
-    char        name[KVR_REDIS_URL_PART + 32];  /* for logs: no secrets */
+    char        master[KVR_REDIS_URL_PART];     /* "": no Sentinel */
+    char        name[2 * KVR_REDIS_URL_PART + 32];  /* for logs: no secrets */
 } kvr_redis_url_t;
 
 

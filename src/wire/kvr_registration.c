@@ -233,7 +233,8 @@ static const char *
 kvr_registration_address(kvr_registration_t *reg, const char *value,
     size_t len)
 {
-    char  address[KVR_ADDRESS_MAX + 1];
+    char         address[KVR_ADDRESS_MAX + 1];
+    const char  *wrong;
 
     if (len > KVR_ADDRESS_MAX || memchr(value, '\0', len)) {
         return "\"address\" is too long, or has a null byte in it";
@@ -242,9 +243,9 @@ kvr_registration_address(kvr_registration_t *reg, const char *value,
     memset(address, 0, sizeof(address));
     memcpy(address, value, len);
 
-    if (len && kvr_address_wrong(address)) {
-        return "\"address\" must be \"127.0.0.1:8000\", \"[::1]:8000\" or "
-               "\"unix:/path\"; host names are not supported here yet";
+    wrong = len ? kvr_address_wrong(address) : NULL;
+    if (wrong != NULL) {
+        return wrong;
     }
 
     memcpy(reg->conf.address, address, sizeof(address));

@@ -9,19 +9,24 @@
 /* As kvr_form_name(), in the order of the forms. */
 
 static const char *const  kvr_route_names[] = {
-    "unknown", "unknown_ids", "completions", "completions_ids", "chat",
-    "chat_ids", "messages", "messages_ids", "responses", "responses_ids",
-    "generate", "generate_ids", "sglang_generate", "sglang_generate_ids"
+    "unknown", "unknown_ids", "unknown_local",
+    "completions", "completions_ids", "completions_local",
+    "chat", "chat_ids", "chat_local",
+    "messages", "messages_ids", "messages_local",
+    "responses", "responses_ids", "responses_local",
+    "generate", "generate_ids", "generate_local",
+    "sglang_generate", "sglang_generate_ids", "sglang_generate_local"
 };
 
 _Static_assert(sizeof(kvr_route_names) / sizeof(kvr_route_names[0])
-               == KVR_ROUTES, "two routes for each form");
+               == KVR_ROUTES, "three routes for each form");
 
 
 uint32_t
-kvr_route(kvr_form_t form, bool ids)
+kvr_route(kvr_form_t form, kvr_from_t from)
 {
-    return (form < KVR_FORM_NO_PROMPT ? form : KVR_FORM_UNKNOWN) * 2 + ids;
+    return (form < KVR_FORM_NO_PROMPT ? form : KVR_FORM_UNKNOWN) * KVR_FROM
+           + from;
 }
 
 

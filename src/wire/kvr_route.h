@@ -2,9 +2,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Routes: in which ways a prompt becomes token ids.  The form of the request
- * is one half of a route, and where its ids came from is the other half: the
- * body, or a tokenizer.  Whether the ids are those of the engine is known for
- * each route by itself (kvr_trust.h).
+ * is one half of a route, and where its ids came from is the other half: an
+ * engine, the body, or the zone's model.  Whether the ids are those of the
+ * engine is known for each route by itself (kvr_trust.h).
  */
 
 
@@ -15,17 +15,26 @@
 #include "kvr_forms.h"
 
 
-/* Routes are 0..KVR_ROUTES - 1: two for each form that has a prompt. */
-#define KVR_ROUTES   (2 * KVR_FORM_NO_PROMPT)
+/* Where the token ids of a prompt came from. */
+typedef enum {
+    KVR_FROM_ENGINE = 0,
+    KVR_FROM_BODY,
+    KVR_FROM_MODEL,
+    KVR_FROM                    /* the number of those above */
+} kvr_from_t;
+
+
+/* Routes are 0..KVR_ROUTES - 1: three for each form that has a prompt. */
+#define KVR_ROUTES   (KVR_FROM * KVR_FORM_NO_PROMPT)
 
 
 /*
  * The route of a request of this form; one that has no prompt counts as
- * unknown.  ids: the token ids are the body's own.
+ * unknown.
  */
-uint32_t kvr_route(kvr_form_t form, bool ids);
+uint32_t kvr_route(kvr_form_t form, kvr_from_t from);
 
-/* "chat", "chat_ids", …; "unknown", "unknown_ids" */
+/* "chat", "chat_ids", "chat_local", …; "unknown", … */
 const char *kvr_route_name(uint32_t route);
 
 

@@ -460,6 +460,28 @@ kvr_prompt_find_sequences(kvr_prompt_t *p, const kvr_tape_t *t,
 
 
 /*
+ * vLLM's kv_cache_report_mode, in the extra arguments of its sampling; an
+ * engine of another kind does not know it.
+ */
+
+static void
+kvr_prompt_find_reports(kvr_prompt_t *p, const kvr_tape_t *t)
+{
+    uint32_t  args;
+
+    args = kvr_prompt_top(t, "vllm_xargs");
+
+    if (args == 0) {
+        args = kvr_tape_get(t, kvr_prompt_top(t, "sampling_params"),
+                            "extra_args");
+    }
+
+    p->reports = kvr_tape_is(t, kvr_tape_get(t, args, "kv_cache_report_mode"),
+                             "full");
+}
+
+
+/*
  * A string of the body, decoded; where there is one for each prompt, that of
  * the first prompt.
  */
@@ -543,6 +565,7 @@ kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
 
     kvr_prompt_find_rule(p, t, form, engines);
     kvr_prompt_find_sequences(p, t, form, engines);
+    kvr_prompt_find_reports(p, t);
 
     return rc;
 }

@@ -63,6 +63,9 @@ typedef struct {
     kvr_prompt_string_t  salt;      /* "cache_salt" */
     kvr_prompt_string_t  lora;      /* "lora_path" */
 
+    bool               reports;     /* the engine is to announce again what it
+                                       has cached of the prompt */
+
     const char        *field;       /* static name of a field for which cached
                                        blocks can't be told; NULL: none */
 

@@ -467,7 +467,8 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
                             KVR_WORKER_DRAINING | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN
                             | KVR_WORKER_REDIS | KVR_WORKER_TRUNCATED
-                            | KVR_WORKER_HYBRID);
+                            | KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
+                            | KVR_WORKER_PARTIAL);
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
         kvr_shard_unlock(k);
     }
@@ -495,6 +496,34 @@ kvr_router_drain(kvr_router_t *r, const char *id, size_t len, bool on)
             kvr_members_begin(r, k, worker);
         }
 
+        kvr_shard_unlock(k);
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_router_mark(kvr_router_t *r, uint32_t worker, uint32_t set,
+    uint32_t clear)
+{
+    uint32_t            flags, generation;
+    kvr_rc_t            rc;
+    kvr_shard_t        *k;
+    kvr_worker_conf_t   conf;
+
+    rc = kvr_router_read_worker(r, worker, &conf, &flags, &generation);
+
+    if (rc != KVR_OK || ((flags & ~clear) | set) == flags) {
+        return rc;
+    }
+
+    k = kvr_shard_of(r, conf.id, strlen(conf.id));
+
+    rc = kvr_shard_enter(k, conf.id, strlen(conf.id), &worker);
+
+    if (rc == KVR_OK) {
+        kvr_fleet_set_flags(&k->fleet, worker, set, clear);
         kvr_shard_unlock(k);
     }
 

@@ -440,6 +440,15 @@ kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);
 
+/*
+ * Sets and clears flags of the worker, KVR_WORKER_REPORTS or
+ * KVR_WORKER_PARTIAL; overlaps of a worker that has one of these are upper
+ * bounds.  Takes the shard's lock if a flag changes.  KVR_BUSY: the lock was
+ * not to be had; KVR_DECLINED: the worker is gone.
+ */
+kvr_rc_t kvr_router_mark(kvr_router_t *k, uint32_t worker, uint32_t set,
+    uint32_t clear);
+
 
 /* ---- writing, for API and Lua ------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #define KVR_RECLAIM_SLOTS    256       /* looked at between two clock reads */
 
 
-static void kvr_views_untruncate(kvr_shard_t *k, uint32_t worker);
+static void kvr_views_all_gone(kvr_shard_t *k, uint32_t worker);
 static bool kvr_shard_left_aside(kvr_shard_t *k);
 static bool kvr_view_dying(void *data, uint32_t view);
 static void kvr_reclaim_finish(kvr_shard_t *k);
@@ -31,24 +31,24 @@ kvr_shard_clear(kvr_shard_t *k, uint32_t holder)
         }
     }
 
-    kvr_views_untruncate(k, k->fleet.holders[holder].worker);
+    kvr_views_all_gone(k, k->fleet.holders[holder].worker);
 }
 
 
 /*
- * Ends a worker's truncation when the index has none of its blocks: nothing is
- * missing then.
+ * Ends what makes a worker's view wrong when the index has none of the
+ * worker's blocks: nothing is missing then, and nothing is told twice.
  */
 
 static void
-kvr_views_untruncate(kvr_shard_t *k, uint32_t worker)
+kvr_views_all_gone(kvr_shard_t *k, uint32_t worker)
 {
     uint32_t       h;
     kvr_worker_t  *w;
 
     w = &k->fleet.workers[worker];
 
-    if ((w->flags & KVR_WORKER_TRUNCATED) == 0) {
+    if ((w->flags & (KVR_WORKER_TRUNCATED | KVR_WORKER_REPORTS)) == 0) {
         return;
     }
 
@@ -60,7 +60,8 @@ kvr_views_untruncate(kvr_shard_t *k, uint32_t worker)
         }
     }
 
-    kvr_fleet_set_flags(&k->fleet, worker, 0, KVR_WORKER_TRUNCATED);
+    kvr_fleet_set_flags(&k->fleet, worker, 0,
+                        KVR_WORKER_TRUNCATED | KVR_WORKER_REPORTS);
 }
 
 

@@ -70,12 +70,13 @@ class Model:
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
                  hybrid=False, adapters=(), files=None, version=VLLM,
-                 computed=1, served="tiny"):
+                 computed=1, served="tiny", relay=()):
         self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
         self.served = served            # the name that requests have
+        self.relay = relay              # more options of its kv-relay
         self.computed = computed        # tokens of a prompt, at its end, that
                                         # are never taken from the cache
 
@@ -140,7 +141,7 @@ class Engine:
         at = words.index("--worker")
         self.relay = Relay(self.fleet, self.worker,
                            *words[:at], *words[at + 2:],
-                           "--salted", "on",
+                           "--salted", "on", *self.model.relay,
                            *(["--ranks", str(self.model.ranks)]
                              if self.model.ranks > 1 else []))
         self.relay.wait_for("started")
@@ -232,7 +233,8 @@ class Fleet(stage.Stage):
             f"    {name}_temp_path {name};\n" for name in TEMP_PATHS)
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
         put(r'policy = "kv_cost",',
-            'policy = "kv_cost", explain = true, pin = true,')
+            'policy = "kv_cost", explain = true, pin = true, '
+            'tokenizer_timeout = 10,')
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here

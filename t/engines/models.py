@@ -68,6 +68,11 @@ CONFIGS = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama",
         "num_hidden_layers": 2, "hidden_act": "silu", "rope_theta": 10000.0},
 
+    # what drafts tokens for it: a layer, and what vLLM puts around it
+    "llama-eagle": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "num_hidden_layers": 1, "hidden_act": "silu", "rope_theta": 10000.0},
+
     # five layers of sliding windows, one of full attention
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",

@@ -1,5 +1,5 @@
--- What ffi.lua, body.lua, engines.lua, questions.lua and prefix_ffi.lua declare is
--- what their headers say.
+-- What ffi.lua, body.lua, engines.lua, questions.lua, trust.lua and prefix_ffi.lua
+-- declare is what their headers say.
 
 
 local tap = require "lib.tap"
@@ -106,7 +106,8 @@ local function door(name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions" })
+door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
+                              "trust" })
 door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 

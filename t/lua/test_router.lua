@@ -199,11 +199,11 @@ refused('unknown policy "best"', "an unknown policy", "main",
         { policy = "best" })
 refused('policy "kv_cost": unknown setting "x"', "a policy's wrong setting",
         "main", { policy_conf = { x = 1 } })
-refused('"tokenizer" must be "auto", "render", "remote" or "none", not "vllm"',
-        "an unknown tokenizer", "main", { tokenizer = "vllm" })
-refused('"tokenizer" can not be "local": this version has no tokenizer of its '
-        .. 'own; use "auto", and engines are asked',
-        "a tokenizer that is still to come", "main", { tokenizer = "local" })
+refused('"tokenizer" must be "auto", "local", "render", "remote" or "none", '
+        .. 'not "vllm"', "an unknown tokenizer", "main", { tokenizer = "vllm" })
+refused('"tokenizer" can not be "local": zone "main" has no model; add '
+        .. 'kv_router_model, or use "auto"',
+        "the tokenizer of a model that is not there", "main", { tokenizer = "local" })
 refused('"max_tries" must be a whole number', "half a try", "main",
         { max_tries = 0.5 })
 refused('"tokenizer_timeout" must be from 0.001', "no time at all", "main",

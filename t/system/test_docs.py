@@ -184,7 +184,9 @@ class Fixture:
         policy may be interrupted, and told to be slow."""
         self.nginx.stop()
         for line in (self.prefix / "error.log").read_text().splitlines():
-            assert " pick() took " in line or not re.search(
+            # a busy machine is late: with a decision, or with token ids
+            late = " pick() took ", "timeout, routed by load"
+            assert any(text in line for text in late) or not re.search(
                 r"\[(emerg|alert|crit|error|warn)\]", line), line
 
     # ------------------------------------------------------------- requests
@@ -314,7 +316,8 @@ def the_synopsis_runs():
     missing = [name for name in sorted(names) if f"`{name}`" not in README]
     assert not missing, missing
     known = {name for name in re.findall(r"`(kv_router_\w+)", README)
-             if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)}
+             if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)
+             and not re.match("kv_router_(turn_cache|local|models)_", name)}
     assert not known - names, known - names
 
 

@@ -52,6 +52,7 @@ class Engine:
     silent   it answers, and says nothing
     empty    it answers, and stores nothing
     status   of its answers
+    asked    how often it was asked to tokenize; None: it can't
     """
 
     def __init__(self, worker, rank=0, version="0.32.0"):
@@ -61,6 +62,7 @@ class Engine:
         self.silent = self.empty = False
         self.status = 200
         self.complete = True
+        self.asked = None
         self.held = set()
         self.lock = threading.Lock()
         self.closing = threading.Event()
@@ -82,12 +84,15 @@ class Engine:
             def do_POST(self):          # pylint: disable=invalid-name
                 """A completion."""
                 data = self.rfile.read(int(self.headers["Content-Length"]))
+                body = {} if engine.empty else json.loads(data)
+                tokens = engine.tokens_of(body)
+                if self.path == "/tokenize" and engine.asked is not None:
+                    engine.asked += 1
+                    self.answer(200, json.dumps({"tokens": tokens or [1]}))
+                    return
                 if not self.path.endswith("/completions"):
                     self.answer(404)
                     return
-                body = {} if engine.empty else json.loads(data)
-                tokens = body.get("prompt") or body.get(
-                    "kv_transfer_params", {}).get("prompt_token_ids")
                 if tokens and not engine.late:
                     engine.store(tokens)
                 self.answer(engine.status)
@@ -112,6 +117,12 @@ class Engine:
                          daemon=True).start()
         self.beats = threading.Thread(target=self._beat, daemon=True)
         self.beats.start()
+
+    @staticmethod
+    def tokens_of(body):
+        """The token ids in a body."""
+        return body.get("prompt") or body.get(
+            "kv_transfer_params", {}).get("prompt_token_ids")
 
     def store(self, tokens):
         """Says which blocks it stored now."""

@@ -27,6 +27,9 @@ EXPECTED = (
     "usr/share/doc/nginx-kv-router/examples/policy/tiers.lua",
     "usr/bin/kv-relay",
     "usr/bin/kv-router-check",
+    "usr/bin/kv-model-check",
+    "usr/bin/kv-model-dump",
+    "usr/lib/nginx-kv-router/libkvr.so",
     "usr/bin/kv-simulate",
     "usr/lib/nginx-kv-router/libkvr_simulate.so",
 )

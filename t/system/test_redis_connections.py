@@ -6,13 +6,13 @@ import re
 import shlex
 import socket
 import socketserver
-import struct
 import sys
 import threading
 
 import redis
 
 from certificates import Authority
+from names import Names
 from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Process,
                    Stage, masked, milliseconds, server_port, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
@@ -449,8 +449,9 @@ class Loading(Fake):
     class _Handler(socketserver.BaseRequestHandler):
         def handle(self):
             while self.request.recv(4096):
-                self.request.sendall(
-                    b"-LOADING Redis is loading the dataset in memory\r\n")
+                self.request.sendall(   # to INFO and PING
+                    b"-LOADING Redis is loading the dataset in memory\r\n"
+                    * 2)
 
 
 class Endless(Fake):
@@ -470,43 +471,8 @@ class Endless(Fake):
                     self.server.scans += 1
                     self.request.sendall(b"*2\r\n" + self.server.cursor
                                          + b"*0\r\n")
-                else:
-                    self.request.sendall(b"+PONG\r\n")
-
-
-class Names(socketserver.ThreadingUDPServer):
-    """A DNS server of a few names."""
-
-    class _Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            query, sock = self.request
-            labels, place = [], 12
-            while query[place]:
-                labels.append(query[place + 1:place + 1 + query[place]])
-                place += 1 + query[place]
-            question = query[12:place + 5]
-            name = b".".join(labels).decode()
-            self.server.asked.append(name)
-            answer = struct.pack(
-                ">HHHHHH", struct.unpack(">H", query[:2])[0], 0x8180, 1, 1, 0,
-                0) + question + b"\xc0\x0c" + struct.pack(
-                    ">HHIH", 1, 1, 1, 4) + socket.inet_aton(
-                        self.server.addresses[name])
-            sock.sendto(answer, self.client_address)
-
-    def __init__(self, addresses):
-        super().__init__(("127.0.0.1", 0), self._Handler)
-        self.addresses = addresses
-        self.asked = []
-        self.port = self.server_address[1]
-
-    def __enter__(self):
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self.server_close()
+                else:                   # INFO and PING come together
+                    self.request.sendall(b"+PONG\r\n" * 2)
 
 
 def main():

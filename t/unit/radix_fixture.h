@@ -29,7 +29,10 @@ typedef struct {
     uint32_t           views;
     uint32_t           depths[3][FX_VIEWS];     /* of the last fx_find() */
     bool               torn;
+    bool               cut;
+    uint32_t           looks;
     bool               early_exit;
+    uint32_t           limit;           /* of classes; 0: they are not asked */
 } fx_t;
 
 
@@ -102,8 +105,12 @@ fx_find(fx_t *f, const uint64_t *hashes, uint32_t n)
 
     out.nviews = f->views;
     out.early_exit = f->early_exit;
+    out.limit = f->limit ? f->limit : KVR_LIMIT_NONE;
+    out.rule = NULL;
     best = kvr_index_find(&f->x, hashes, n, &out);
     f->torn = out.torn;
+    f->cut = out.cut;
+    f->looks = out.looks;
 
     if (!out.tiered) {
         memcpy(f->depths[0], f->depths[2], f->views * sizeof(uint32_t));

@@ -238,29 +238,32 @@ rings(void)
 static void
 routes(void)
 {
+    static const char *const  ends[KVR_FROM] = { "", "_ids", "_local" };
+
     bool         good;
     size_t       len;
-    uint32_t     form, ids, route;
+    uint32_t     form, from, route;
     const char  *name;
 
     good = true;
 
     for (form = 0; form < KVR_FORM_NO_PROMPT; form++) {
-        for (ids = 0; ids < 2; ids++) {
-            route = kvr_route(form, ids);
+        for (from = 0; from < KVR_FROM; from++) {
+            route = kvr_route(form, from);
             good = good && route < KVR_ROUTES;
 
             name = kvr_route_name(route);
             len = strlen(kvr_form_name(form));
             good = good && strncmp(name, kvr_form_name(form), len) == 0
-                   && strcmp(name + len, ids ? "_ids" : "") == 0;
+                   && strcmp(name + len, ends[from]) == 0;
         }
     }
 
-    ok(good, "each form has two routes of its name");
-    ok(kvr_route(KVR_FORM_NO_PROMPT, true) == kvr_route(KVR_FORM_UNKNOWN, true)
-       && kvr_route(KVR_FORM_NO_LOAD, false) == kvr_route(KVR_FORM_UNKNOWN,
-                                                          false),
+    ok(good, "each form has three routes of its name");
+    ok(kvr_route(KVR_FORM_NO_PROMPT, KVR_FROM_BODY)
+       == kvr_route(KVR_FORM_UNKNOWN, KVR_FROM_BODY)
+       && kvr_route(KVR_FORM_NO_LOAD, KVR_FROM_ENGINE)
+          == kvr_route(KVR_FORM_UNKNOWN, KVR_FROM_ENGINE),
        "forms without a prompt are of the unknown route");
 }
 

@@ -18,7 +18,11 @@ static void early_exit_positional(void);
 static void every_block(void);
 static void many_views(void);
 static void capped(void);
+static void bounded_details(void);
+static void bounded_classes(void);
+static void million_tokens(void);
 static void capped_positional(void);
+static void both_to_the_bound(void);
 static void stamps(void);
 
 
@@ -35,7 +39,11 @@ main(void)
     every_block();
     many_views();
     capped();
+    bounded_details();
+    bounded_classes();
+    million_tokens();
     capped_positional();
+    both_to_the_bound();
     stamps();
 
     return done();
@@ -206,25 +214,36 @@ many_views(void)
 
 
 /*
- * A chain of more runs than a lookup follows: each block has a sibling, so
- * that none is appended to its parent's run.
+ * Chains of n blocks, which the views from 0 on hold in the tier: each block
+ * has a sibling, so that none is appended to its parent's run.
  */
+
+static void
+short_runs(fx_t *to, uint32_t n, uint32_t views, kvr_tier_t tier)
+{
+    uint32_t  i, v;
+    uint64_t  side;
+
+    for (i = 0; i < n; i++) {
+        h[i] = q[i] = i + 1;
+        side = 1000000 + i;
+
+        fx_store(to, 0, KVR_DEVICE, i ? h[i - 1] : 0, &side, &side, 1);
+
+        for (v = 0; v < views; v++) {
+            fx_store(to, v, tier, i ? h[i - 1] : 0, &h[i], &q[i], 1);
+        }
+    }
+}
+
+
+/* A chain of more runs than a lookup follows. */
 
 static void
 capped(void)
 {
-    uint32_t  i;
-
     fx_open(f, 8 << 20, 4);
-
-    for (i = 0; i < KVR_RADIX_HOPS + 200; i++) {
-        h[i] = q[i] = i + 1;
-        h[MAX - 1] = q[MAX - 1] = 1000000 + i;
-
-        fx_store(f, 0, KVR_DEVICE, i ? h[i - 1] : 0, &h[MAX - 1],
-                 &q[MAX - 1], 1);
-        fx_store(f, 0, KVR_DEVICE, i ? h[i - 1] : 0, &h[i], &q[i], 1);
-    }
+    short_runs(f, KVR_RADIX_HOPS + 200, 1, KVR_DEVICE);
 
     ok(f->zone->u.radix.children_used > KVR_RADIX_HOPS, "a chain of %lu runs",
        (unsigned long) f->zone->u.radix.children_used);
@@ -234,8 +253,133 @@ capped(void)
     ok(f->depths[2][0] >= KVR_RADIX_HOPS && !f->torn
        && f->depths[2][0] < KVR_RADIX_HOPS + 200,
        "but only so far: %u blocks", f->depths[2][0]);
-    ok(f->zone->u.radix.cut == 1, "which is counted");
+    ok(f->zone->u.radix.cut == 1 && f->cut, "which is counted and told");
+    is_u64(f->looks, KVR_RADIX_HOPS, "a run is one look");
     fx_close(f);
+}
+
+
+/*
+ * Blocks in host memory take a detail of each view in each run: more looks,
+ * which end the match before the maximum number of runs.
+ */
+
+static void
+bounded_details(void)
+{
+    uint32_t  v, same;
+
+    fx_open(f, 32 << 20, 64);
+    short_runs(f, 1200, 64, KVR_HOST);
+
+    fx_find(f, q, 500);
+    ok(f->depths[2][63] == 500 && !f->cut
+       && f->looks == 500 * (1 + 64 / KVR_LOOK_DETAILS),
+       "64 details are %u looks: %u", 64 / KVR_LOOK_DETAILS, f->looks);
+
+    fx_find(f, q, 1200);
+
+    for (v = 0, same = 0; v < 64; v++) {
+        same += f->depths[1][v] == f->depths[1][0] && f->depths[0][v] == 0;
+    }
+
+    ok(f->cut && !f->torn && f->looks >= KVR_RADIX_LOOKS
+       && f->looks <= KVR_RADIX_LOOKS + 64 / KVR_LOOK_DETAILS,
+       "a lookup ends with its looks: %u", f->looks);
+    ok(same == 64 && f->depths[1][0] < 1200
+       && f->depths[1][0] >= KVR_RADIX_LOOKS / (1 + 64 / KVR_LOOK_DETAILS),
+       "and all views have the blocks up to there: %u", f->depths[1][0]);
+    fx_close(f);
+}
+
+
+/*
+ * Views with classes go through the runs once more, each for itself: 62 of 64
+ * hold 300 short runs, and the other two fewer.
+ */
+
+static void
+bounded_classes(void)
+{
+    uint32_t     v, i, n, good, unknown;
+    kvr_class_t  c;
+
+    c.kind = KVR_GROUP_WINDOW;
+    c.window = 4;
+    c.span = 1;
+
+    fx_open(f, 32 << 20, 64);
+    short_runs(f, 300, 1, KVR_DEVICE);
+
+    for (v = 0; v < 64; v++) {
+        n = v == 7 ? 20 : v == 50 ? 1 : 300;
+
+        kvr_index_begin(&f->x);
+        (void) kvr_classes_set(&f->x.u.radix, v, 0, &c);
+        kvr_txn_commit(&f->mem);
+        fx_store(f, v, KVR_DEVICE, 0, h, q, n);
+
+        for (i = 0; i < n; i++) {
+            kvr_index_begin(&f->x);
+            (void) kvr_radix_add(&f->x.u.radix, v,
+                                 kvr_classes_shadow(&f->x.u.radix, v),
+                                 KVR_DEVICE, &h[i], 1, &unknown);
+            kvr_txn_commit(&f->mem);
+        }
+    }
+
+    f->limit = 300;
+    fx_find(f, q, 60);
+
+    for (v = 0, good = 0; v < 64; v++) {
+        good += f->depths[2][v] == (v == 7 ? 20 : v == 50 ? 1 : 60);
+    }
+
+    ok(good == 64 && !f->cut, "64 views with classes in 60 runs: all hits");
+
+    fx_find(f, q, 300);
+
+    for (v = 0, good = 0; v < 64; v++) {
+        good += v == 7 ? f->depths[2][v] == 20
+                : v == 50 ? f->depths[2][v] == 1
+                : f->depths[2][v] < 300 && f->depths[2][v] >= 37
+                  && f->depths[2][v] == f->depths[2][0];
+    }
+
+    ok(f->cut && f->looks <= 300 * (1 + 64 / KVR_LOOK_DETAILS)
+                             + KVR_CLASSES_RUNS,
+       "in 300 runs they share the looks: %u", f->looks);
+    is_u64(good, 64, "short ways are gone to their ends, long ones in part");
+
+    f->limit = 0;
+    fx_close(f);
+}
+
+
+/* A million tokens are 65536 blocks of 16, here in full runs. */
+
+static void
+million_tokens(void)
+{
+    uint32_t   v;
+    uint64_t  *long_q;
+
+    long_q = malloc(65536 * sizeof(uint64_t));
+    fx_count(long_q, 1, 65536);
+    fx_open(f, 64 << 20, 16);
+
+    for (v = 0; v < 16; v++) {
+        fx_store(f, v, KVR_HOST, 0, long_q, long_q, 65536);
+    }
+
+    is_u64(fx_find(f, long_q, 65536), 65536,
+           "1 M tokens in full runs are matched to their end");
+    ok(f->depths[1][15] == 65536 && !f->cut
+       && f->looks == 128 * (1 + 16 / KVR_LOOK_DETAILS),
+       "by %u looks, where 16 views have details", f->looks);
+
+    fx_close(f);
+    free(long_q);
 }
 
 
@@ -272,6 +416,79 @@ capped_positional(void)
        "with a hole only so far, which is counted: %u blocks",
        f->depths[2][0]);
     fx_close(f);
+}
+
+
+/*
+ * Both indexes up to the smaller of their bounds, which is that of the radix
+ * index: chains of short runs, views that end anywhere, with holes, and in
+ * tiers.
+ */
+
+static void
+both_to_the_bound(void)
+{
+    uint32_t     v, i, k, n, t, good, deep, holes;
+    uint64_t     random;
+    static fx_t  other;
+    fx_t        *two[2];
+
+    two[0] = f;
+    two[1] = &other;
+
+    for (k = 0; k < 2; k++) {
+        fx_kind = k ? KVR_INDEX_POSITIONAL : KVR_INDEX_RADIX;
+        fx_open(two[k], 32 << 20, 6);
+        short_runs(two[k], KVR_RADIX_HOPS, 1, KVR_DEVICE);
+    }
+
+    fx_kind = KVR_INDEX_RADIX;
+    holes = 0;
+
+    for (v = 1; v < 6; v++) {
+
+        random = fx_mix(v);
+        n = v == 5 ? KVR_RADIX_HOPS : 1 + random % KVR_RADIX_HOPS;
+
+        for (k = 0; k < 2; k++) {
+            fx_store(two[k], v, v == 3 ? KVR_HOST : KVR_DEVICE, 0, h, q, n);
+        }
+
+        for (i = 0; v > 2 && i < 3; i++) {
+            random = fx_mix(random);
+            t = n / 2 + random % (n - n / 2);
+            holes++;
+
+            for (k = 0; k < 2; k++) {
+                fx_remove(two[k], v, v == 3 ? KVR_HOST : KVR_DEVICE, &h[t], 1);
+            }
+        }
+    }
+
+    for (i = 0, good = 0, deep = 0; i < 400; i++) {
+
+        random = fx_mix(1000 + i);
+        n = i == 0 ? KVR_RADIX_HOPS : 1 + random % KVR_RADIX_HOPS;
+
+        fx_find(f, q, n);
+        fx_find(&other, q, n);
+        deep += f->depths[2][0] == KVR_RADIX_HOPS;
+
+        for (v = 0, k = 0; v < 6; v++) {
+            for (t = 0; t < 3; t++) {
+                k += f->depths[t][v] == other.depths[t][v];
+            }
+        }
+
+        good += k == 18 && !f->cut && !other.cut
+                && f->depths[2][0] == n;
+    }
+
+    ok(good == 400 && deep && holes == 9,
+       "radix and positional agree up to the radix index's bound");
+
+    fx_close(f);
+    fx_close(&other);
 }
 
 

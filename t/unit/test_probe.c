@@ -55,6 +55,20 @@ model(const char *text, const char *want, const char *what)
 
 
 static void
+windows(const char *text, bool want, const char *what)
+{
+    char  *copy;
+
+    copy = malloc(strlen(text) + 1);
+    memcpy(copy, text, strlen(text));
+
+    ok(kvr_probe_windows(copy, strlen(text)) == want, "windows: %s", what);
+
+    free(copy);
+}
+
+
+static void
 version(const char *text, const char *want, const char *what)
 {
     char  *copy, got[16];
@@ -129,6 +143,21 @@ main(void)
             "one of the greatest length");
     version("\"0.1\"", "none", "no object");
     version("", "none", "nothing at all");
+
+    windows("{\"internal_states\":[{\"memory_usage\":{\"token_capacity_swa\":"
+            "4096}}]}", true, "a capacity for windows");
+    windows("{\"internal_states\":[{\"a\":1},{\"memory_usage\":{\"weight\":"
+            "0.1,\"token_capacity_swa\":1}}],\"version\":\"0.5.23\"}", true,
+            "one of the second rank");
+    windows("{\"internal_states\":[{\"memory_usage\":{\"token_capacity_swa\":"
+            "null}}]}", false, "null");
+    windows("{\"internal_states\":[{\"memory_usage\":{\"token_capacity_swa\":"
+            "0}}]}", false, "none of them");
+    windows("{\"token_capacity_swa\":4096}", false, "one elsewhere");
+    windows("{\"internal_states\":[{\"memory_usage\":{\"token_capacity_swa\":"
+            "4096}}]", false, "a text that ends early");
+    windows("{\"internal_states\":{\"memory_usage\":4096}}", false,
+            "another shape");
 
     ids("{\"count\":2,\"tokens\":[1,2]}", true, "token ids");
     ids("[{\"tokens\":[1]},{\"tokens\":[]},7]", true,

@@ -447,6 +447,36 @@ test_looks(void)
 }
 
 
+/* vLLM's kv_cache_report_mode. */
+
+static void
+reports(const char *args, bool wanted)
+{
+    char  body[256];
+
+    of(KVR_FORM_COMPLETIONS, UNKNOWN);
+    snprintf(body, sizeof(body), "{\"prompt\":[1,2],%s}", args);
+
+    ok(read_body(body, strlen(body), PROMPT_MAX) == KVR_OK
+       && prompt.reports == wanted, "%s asks for %s", args,
+       wanted ? "full reports" : "nothing");
+}
+
+
+static void
+test_reports(void)
+{
+    reports("\"vllm_xargs\":{\"kv_cache_report_mode\":\"full\"}", true);
+    reports("\"vllm_xargs\":{\"kv_cache_report\\u005fmode\":\"full\"}", true);
+    reports("\"sampling_params\":{\"extra_args\":{\"kv_cache_report_mode\":"
+            "\"full\"}}", true);
+    reports("\"vllm_xargs\":{\"kv_cache_report_mode\":\"incremental\"}", false);
+    reports("\"vllm_xargs\":{\"other\":\"full\"}", false);
+    reports("\"vllm_xargs\":null", false);
+    reports("\"kv_cache_report_mode\":\"full\"", false);
+}
+
+
 int
 main(void)
 {
@@ -457,6 +487,7 @@ main(void)
     test_sequences();
     test_namespaces();
     test_looks();
+    test_reports();
 
     return done();
 }

@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * One thread writes, others look up, in one zone: events, clears, and their
- * reclaim; workers that come and go.  Made for ThreadSanitizer (make tsan),
+ * reclaim; classes of KV-cache groups; workers that come and go.  Made for ThreadSanitizer (make tsan),
  * which finds accesses to shared memory that nothing orders; what is answered
  * is looked at too.
  *
@@ -24,6 +24,10 @@
 #define CHAIN      500                  /* blocks: more than a run */
 #define STABLE     450
 #define DYING      32                   /* views that wait for their reclaim */
+#define STATE      99                   /* a block that "grouped" has a state
+                                           behind, all the time */
+#define STATES     199                  /* one that it has a state behind now
+                                           and then */
 
 
 typedef struct {
@@ -45,6 +49,10 @@ static void is_wrong(reader_t *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static void writer(void);
 static void stable(void);
+static void grouped(void);
+static kvr_rc_t describe(const char *worker, kvr_group_kind_t kind);
+static kvr_rc_t bits(const char *worker, const uint64_t *handles, uint32_t n,
+    uint32_t gone);
 static void part(uint32_t chain, uint32_t from, uint32_t n, bool in);
 static uint32_t shared(uint32_t chain);
 static uint32_t chain_make(uint64_t *q, uint32_t chain);
@@ -59,6 +67,7 @@ static const char *const  names[] = { "a", "b", "c", "d", "e", "f", "g", "h",
 static reader_t  readers[READERS];
 static uint32_t  stopped;
 static uint32_t  stable_holder;
+static uint32_t  grouped_holder;
 static uint64_t  seed_ = 1;
 
 
@@ -92,6 +101,15 @@ threads(uint64_t ms)
     stable();
     (void) kvr_router_find_worker(&router, "stable", 6, &w);
     (void) kvr_router_find_holder(&router, w, 0, &stable_holder);
+
+    grouped_holder = UINT32_MAX;
+
+    if (kind->params.index == KVR_INDEX_RADIX) {
+        put("grouped");
+        grouped();
+        (void) kvr_router_find_worker(&router, "grouped", 7, &w);
+        (void) kvr_router_find_holder(&router, w, 0, &grouped_holder);
+    }
 
     stopped = 0;
     memset(readers, 0, sizeof(readers));
@@ -203,6 +221,13 @@ look_up(reader_t *r)
             }
 
             want = 0;
+        }
+
+        if (m[i].holder == grouped_holder && m[i].device != STATE + 1
+            && m[i].device != STATES + 1)
+        {
+            is_wrong(r, "grouped has %u of chain %u%s", m[i].device, chain,
+                     torn ? ", torn" : "");
         }
     }
 
@@ -321,6 +346,55 @@ stable(void)
 }
 
 
+/*
+ * "grouped" has the same of chain 0, and a class of mamba's kind: it takes
+ * STATE + 1 blocks from its cache, or STATES + 1, and nothing of other chains.
+ */
+
+static void
+grouped(void)
+{
+    uint64_t  q[CHAIN];
+
+    (void) chain_make(q, 0);
+    (void) store("grouped", 0, q, q, STABLE);
+    (void) describe("grouped", KVR_GROUP_MAMBA);
+    (void) bits("grouped", &q[STATE], 1, 0);
+}
+
+
+static kvr_rc_t
+describe(const char *worker, kvr_group_kind_t group_kind)
+{
+    kvr_event_t  ev;
+
+    memset(&ev, 0, sizeof(ev));
+    ev.kind = KVR_CLASS;
+    ev.group_kind = group_kind;
+    ev.block_size = kind->params.block_size;
+    ev.class_window = group_kind == KVR_GROUP_WINDOW ? 10 : 0;
+
+    return write_event(worker, &ev);
+}
+
+
+/* The class gets the blocks but the last ones, so many, which it loses. */
+
+static kvr_rc_t
+bits(const char *worker, const uint64_t *handles, uint32_t n, uint32_t gone)
+{
+    kvr_event_t  ev;
+
+    memset(&ev, 0, sizeof(ev));
+    ev.kind = KVR_BITS;
+    ev.handles = handles;
+    ev.nhandles = n;
+    ev.nadded = n - gone;
+
+    return write_event(worker, &ev);
+}
+
+
 /* Some worker stores a part of a chain, with all before it, or removes it. */
 
 static void
@@ -331,6 +405,15 @@ part(uint32_t chain, uint32_t from, uint32_t n, bool in)
 
     name = names[(chain + random_below(&seed_, 3)) % NAMES];
     (void) chain_make(q, chain);
+
+    if (grouped_holder != UINT32_MAX && random_below(&seed_, 4) == 0) {
+        (void) describe(name, KVR_GROUP_WINDOW);
+        (void) bits(name, q + from, n, in ? 0 : n);
+
+        (void) chain_make(q, 0);
+        (void) bits("grouped", &q[STATES], 1, in ? 0 : 1);
+        return;
+    }
 
     if (!in) {
         (void) take_out(name, q + from, n);

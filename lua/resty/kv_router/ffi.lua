@@ -1,15 +1,13 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each of its functions.  Beside this file only body.lua (of the
--- request's body), engines.lua and questions.lua (to engines) touch ffi.C.
+-- function for each.  Others are in body.lua, engines.lua, questions.lua and
+-- trust.lua.
 --
--- Layouts are those of the header (t/lua/ffi.lua holds them against it).  A
--- few fields have another name here, so that what a policy reads are Lua
--- values: a candidate's worker_data, address_data, model_data, lora_data,
--- reason_text, role_id, engine_id and confidence_id stand behind worker, address,
--- model, lora (nil: not known), confidence_reason (strings), role ("both",
--- "prefill", "decode"), engine ("vllm", ...) and confidence ("EXACT", ...).
+-- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
+-- fields have another name here, so that policies read Lua values: worker,
+-- address, model, lora (nil: not known), confidence_reason (strings); role,
+-- engine and confidence (names, of the fields that end in _id).
 --
 -- Functions that can fail return nil and a sentence, or what they are for.
 -- LuaJIT compiles no function whose last act is a tail call of C, and
@@ -18,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 16               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 20               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -78,6 +76,7 @@ typedef struct {
     uint32_t    n;
     uint32_t    best;
     uint32_t    why;
+    uint32_t    cut;
     uint32_t    nfrequencies;
     uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
@@ -100,6 +99,7 @@ typedef struct {
     uint32_t    device;
     uint32_t    host;
     uint32_t    disk;
+    uint32_t    cut;
     uint32_t    worker_len;
     char        worker_data[64];
 } ngx_http_kv_router_found_t;
@@ -207,15 +207,13 @@ void ngx_http_kv_router_ffi_free(char *text);
 
 local _M = { VERSION = VERSION }
 
-
 local OK = 0
 local BUSY = -3
 local DECLINED = -5
-
 local NOBODY = 2^32 - 1          -- the number of no candidate
 
 
--- Why a request was routed as it was: NGX_HTTP_KV_ROUTER_... of the header.
+-- Why a request was routed as it was
 local WHY = {
     BY_POLICY = 0,
     NO_TOKENS = 1,
@@ -239,6 +237,9 @@ local WHY = {
     NO_PROMPT = 19,
     NO_LOAD = 20,
     UNKNOWN_MODEL = 21,
+    RAISED = 22,
+    UNSUPPORTED = 23,
+    UNPROVEN = 24,
 }
 
 _M.WHY = WHY
@@ -712,8 +713,7 @@ end
 
 
 -- tokens: the prompt's length; 0: not known.  frequencies: a uint32_t array, or
--- nil when the zone has none.  Returns how many matches and how many
--- frequencies there are.
+-- nil when the zone has none.  Returns the numbers of matches and frequencies.
 function _M.find(zone, locals, n, tokens, early_exit, out, cap, frequencies)
     local found = C.ngx_http_kv_router_ffi_find(zone, locals, n, tokens,
                                                 early_exit and 1 or 0, out,

@@ -145,7 +145,13 @@ local function find_locals(self, zone, locals, n, tokens, early_exit)
 
     copy(list, self.buffer, found * found_size)
 
-    return matches.new(list, found, n, self.frequencies, nfrequencies)
+    local cut = false
+
+    for i = 0, found - 1 do
+        cut = cut or list[i].cut == 1
+    end
+
+    return matches.new(list, found, n, self.frequencies, nfrequencies, cut)
 end
 
 

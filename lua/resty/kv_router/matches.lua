@@ -7,10 +7,13 @@
 --     local device, host, disk = m:blocks(worker, rank)
 --     m.prompt_blocks
 --     m.frequencies[i]
+--     m.cut
 --
 -- Blocks, cumulative: device <= host <= disk.  Holders of nothing are absent.
 -- Frequencies: of each block, up to the deepest that anybody holds, how many
 -- lookups matched it lately, before this one; nil when the zone counts none.
+-- Cut: true when the lookup ended at the maximum number of runs, or blocks, so
+-- that holders may have more.
 
 
 local setmetatable = setmetatable
@@ -22,7 +25,7 @@ local mt = { __index = _M }
 
 -- list: an array, from 0, of n cdata with worker, rank, device, host, disk.
 -- counts: nil, or cdata, a number for each of the first k blocks, copied.
-function _M.new(list, n, prompt_blocks, counts, k)
+function _M.new(list, n, prompt_blocks, counts, k, cut)
     local frequencies
 
     if counts ~= nil then
@@ -34,7 +37,7 @@ function _M.new(list, n, prompt_blocks, counts, k)
     end
 
     return setmetatable({ list = list, n = n, prompt_blocks = prompt_blocks,
-                          frequencies = frequencies }, mt)
+                          frequencies = frequencies, cut = cut }, mt)
 end
 
 

@@ -321,7 +321,8 @@ local ctx_mt = {
 
         local found = ctx.candidates
         local m = matches.new(found.candidates, found.n, ctx.prompt_blocks,
-                              found.frequencies, found.nfrequencies)
+                              found.frequencies, found.nfrequencies,
+                              found.cut == 1)
 
         rawset(ctx, "matches", m)
 

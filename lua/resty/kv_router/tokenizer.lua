@@ -1,8 +1,10 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The rungs below a request's own token ids: texts become token ids by asking an
--- engine, which has the tokenizer and the chat template.
+-- The rungs below a request's own token ids: texts become token ids by the
+-- zone's model, or by asking an engine, which has the tokenizer and the chat
+-- template.
 --
+--     local     resty.kv_router.model, in this process
 --     render    POST <path>/render with the body as it came
 --     remote    POST /tokenize with what the engine takes of the body
 --
@@ -19,6 +21,7 @@ local least = require "resty.kv_router.policy.least_loaded".least
 local lib = require "resty.kv_router.ffi"
 local new_semaphore = require "ngx.semaphore".new
 local questions = require "resty.kv_router.questions"
+local trust = require "resty.kv_router.trust"
 
 local BY = engines.BY
 local QUESTION = engines.QUESTION
@@ -63,6 +66,7 @@ local SETTINGS = {
     auto = { "render", "remote" },
     render = { "render" },
     remote = { "remote" },
+    ["local"] = {},
 }
 
 
@@ -201,11 +205,14 @@ end
 
 -- ---- asking -----------------------------------------------------------------
 
--- setting: "auto", "render" or "remote"; timeout: seconds that a text may wait,
--- nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing.
-function _M.new(setting, timeout, bytes)
+-- setting: "auto", "local", "render" or "remote"; timeout: seconds that a text
+-- may wait, nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing; model: a
+-- resty.kv_router.model, or nil.
+function _M.new(setting, timeout, bytes, model)
     return setmetatable({ rungs = SETTINGS[setting], auto = setting == "auto",
                           timeout = timeout and timeout * 1e6,
+                          explicit = setting == "local",
+                          model = model and not model.refused and model or nil,
                           cache = new_cache(bytes, MAX_ENTRIES) }, mt)
 end
 
@@ -417,6 +424,36 @@ local function entry_for(self, job, chosen, path, question)
 end
 
 
+-- The ids of the zone's model, if they may be used: an entry; or nil, one of
+-- WHY, and true: no other rung is to be asked.
+local function by_model(self, job)
+    local state = trust.of(job)
+
+    if self.explicit then
+        state = trust.BELIEVED
+    end
+
+    if not state then
+        return nil, WHY.UNPROVEN
+    end
+
+    local entry, why = self.model:tokenize(job, self.timeout
+                                                and self.timeout / 1e6)
+
+    if state == trust.BELIEVED then
+        -- what the model refuses the engine will refuse itself
+        return entry, why, self.explicit or why == WHY.RAISED
+    end
+
+    if entry then
+        trust.shadow(job, entry)
+        entry.drop()
+    end
+
+    return nil, WHY.UNPROVEN
+end
+
+
 -- The token ids of a request's text.  job: r, zone, request, form, found (the
 -- match), random, engine (engine() of resty.kv_router.engines).  Returns an
 -- entry with tokens, a uint32_t array, and n, its length; by, of BY, and why
@@ -424,10 +461,26 @@ end
 -- say it, a sentence or, third, the name of a field; nil alone: there is no
 -- text.  Yields.
 function _M:tokenize(job)
+    local passed
+
+    if self.model then
+        local entry, why, final = by_model(self, job)
+
+        if entry then
+            return entry, BY["local"], 0
+        end
+
+        if final then
+            return nil, why
+        end
+
+        passed = why
+    end
+
     local rung, chosen = choose(self, job)
 
     if not rung then
-        return nil, chosen
+        return nil, chosen == WHY.NO_RUNG and passed or chosen
     end
 
     local question, path, err = questions.body(job.r, job.zone, ASKS[rung],
@@ -455,7 +508,7 @@ function _M:tokenize(job)
     end
 
     return entry, BY[rung],
-           rung == "remote" and self.auto and WHY.NO_RUNG or 0
+           passed or rung == "remote" and self.auto and WHY.NO_RUNG or 0
 end
 
 

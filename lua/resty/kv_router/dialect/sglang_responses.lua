@@ -1,0 +1,485 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- SGLang's /v1/responses: from a body to the variables of the chat template, as
+-- SGLang 0.5.23 makes them (openai/serving_responses.py): the body becomes that
+-- of a chat.
+
+
+local chat = require "resty.kv_router.dialect.sglang_chat"
+local fields = require "resty.kv_router.dialect.fields"
+local items = require "resty.kv_router.dialect.items"
+local kwargs = require "resty.kv_router.dialect.kwargs"
+local options = require "resty.kv_router.dialect.options"
+local tape = require "resty.kv_router.template.tape"
+local value = require "resty.kv_router.template.value"
+
+local caught = value.caught
+local check = fields.check
+local concat = table.concat
+local dict = value.dict
+local dset = value.dset
+local find = string.find
+local format = string.format
+local get = fields.get
+local is_dict = value.is_dict
+local is_list = value.is_list
+local list = value.list
+local pcall = pcall
+local raise = value.raise
+local type = type
+local unsupported = value.unsupported
+
+local NONE = value.NONE
+
+
+local _M = {}
+
+
+_M.FIELDS = {
+    input = "any", instructions = "string?", tools = "list",
+    tool_choice = "any", reasoning = "dict?", chat_template_kwargs = "dict?",
+    model = "string", background = "boolean?", include = "strings?",
+    max_output_tokens = "int?", max_tool_calls = "int?",
+    metadata = "dict?", parallel_tool_calls = "boolean?",
+    previous_response_id = "null", service_tier = "string",
+    store = "boolean?", stream = "boolean", temperature = "number?",
+    text = "dict?", top_logprobs = "int?", top_p = "number?",
+    truncation = "string?", user = "string?", request_id = "string",
+    session_id = "string?", priority = "int", extra_key = "string?",
+    cache_salt = "string?", frequency_penalty = "number",
+    presence_penalty = "number", stop = "stop?", top_k = "int?",
+    min_p = "number?", repetition_penalty = "number?",
+    bootstrap_host = "string?", bootstrap_port = "int?",
+    bootstrap_room = "int?", routed_dp_rank = "int?",
+    -- not SGLang's: it ignores them
+    prompt_cache_key = "any", safety_identifier = "any", prompt = "any",
+    seed = "any", kv_transfer_params = "any", stream_options = "any",
+}
+
+local BODY = fields.table(_M.FIELDS)
+
+local TOOL = fields.table {
+    type = "string", name = "string", description = "string?",
+    parameters = "dict?", strict = "boolean",
+}
+
+local REASONING = fields.table { effort = "string?", summary = "string?" }
+
+local EFFORTS = { none = true, minimal = true, low = true, medium = true,
+                  high = true, xhigh = true, ultra = true, max = true }
+
+local TRUNCATIONS = { auto = true, disabled = true }
+
+local LABEL = "Developer instructions:\n"
+
+
+-- ---- messages ---------------------------------------------------------------
+
+local function message(role)
+    local made = dict()
+
+    dset(made, "role", role)
+
+    return made
+end
+
+
+local function part(text)
+    local made = dict()
+
+    dset(made, "type", "text")
+    dset(made, "text", text)
+
+    return made
+end
+
+
+-- The arguments of a call as a JSON object's text: {} for what is none.
+local function arguments_of(text)
+    if text == "" then
+        return "{}"
+    elseif find(text, "-0", 1, true) then
+        unsupported "arguments of a function_call with -0"
+    end
+
+    local made, err, kind = tape.decode(text)
+
+    if kind == "unsupported" then
+        unsupported("arguments of a function_call: " .. err)
+    end
+
+    return is_dict(made) and text or "{}"
+end
+
+
+local function call_message(item)
+    local made, call, of = message "assistant", dict(), dict()
+
+    dset(of, "name", item.v.name)
+    dset(of, "arguments", arguments_of(item.v.arguments))
+    dset(call, "id", item.v.call_id ~= "" and item.v.call_id
+                     or item.v.id or NONE)
+    dset(call, "type", "function")
+    dset(call, "function", of)
+    dset(made, "tool_calls", list { call })
+
+    return made
+end
+
+
+local function joined(parts, kind)
+    local texts = {}
+
+    for i = 1, parts and parts.n or 0 do
+        local text = items.text(parts[i], kind)
+
+        if text ~= "" then
+            texts[#texts + 1] = text
+        end
+    end
+
+    return concat(texts, "\n")
+end
+
+
+-- nil: nothing was thought.
+local function reasoning_message(item)
+    local text = joined(item.v.summary, "summary_text")
+
+    if text == "" then
+        text = joined(get(item, "content"), "reasoning_text")
+    end
+
+    if text == "" then
+        if get(item, "encrypted_content") ~= nil then
+            unsupported "a reasoning that is encrypted"
+        end
+
+        return nil
+    end
+
+    local made = message "assistant"
+
+    dset(made, "reasoning_content", text)
+
+    return made
+end
+
+
+local function content_of(given, developer)
+    if type(given) == "string" then
+        return developer and LABEL .. given or given
+    end
+
+    local parts = {}
+
+    for i = 1, given.n do
+        parts[i] = part(given[i].v.text)
+    end
+
+    if developer and parts[1] then
+        parts[1] = part(LABEL .. parts[1].v.text)
+    elseif developer then
+        unsupported "a developer's message without parts"
+    end
+
+    return list(parts)
+end
+
+
+-- The message that an item becomes; nil: none.
+local function message_of(item)
+    local kind = items.kind(item)
+
+    if kind == "function_call" then
+        return call_message(item)
+
+    elseif kind == "function_call_output" then
+        if type(item.v.output) ~= "string" then
+            unsupported "an output that is no text"
+        end
+
+        local made = message "tool"
+
+        dset(made, "tool_call_id", item.v.call_id)
+        dset(made, "content", item.v.output)
+
+        return made
+
+    elseif kind == "reasoning" then
+        return reasoning_message(item)
+    end
+
+    local developer = item.v.role == "developer"
+    local made = message(developer and "system" or item.v.role)
+
+    dset(made, "content", content_of(item.v.content, developer))
+
+    return made
+end
+
+
+local function as_parts(content)
+    if is_list(content) then
+        return content
+    end
+
+    return content ~= "" and list { part(content) } or list {}
+end
+
+
+local function both(a, b)
+    local made = {}
+
+    for i = 1, a.n do
+        made[i] = a[i]
+    end
+
+    for i = 1, b.n do
+        made[a.n + i] = b[i]
+    end
+
+    return list(made, a.n + b.n)
+end
+
+
+-- Puts an assistant's message into the one before it.
+local function join(last, new)
+    local content, before = new.v.content, last.v.content
+
+    if content ~= nil and content ~= "" then
+        if before == nil or before == "" then
+            dset(last, "content", content)
+        elseif type(before) == "string" and type(content) == "string" then
+            dset(last, "content", before .. "\n\n" .. content)
+        else
+            dset(last, "content", both(as_parts(before), as_parts(content)))
+        end
+    end
+
+    if new.v.tool_calls then
+        dset(last, "tool_calls", last.v.tool_calls
+             and both(last.v.tool_calls, new.v.tool_calls)
+             or new.v.tool_calls)
+    end
+
+    local reasoning = new.v.reasoning_content
+
+    if reasoning then
+        local had = last.v.reasoning_content
+
+        dset(last, "reasoning_content",
+             had and had .. "\n" .. reasoning or reasoning)
+    end
+end
+
+
+-- System messages as one, in front.
+local function system_first(given)
+    local system, rest = {}, {}
+
+    for i = 1, #given do
+        local content = given[i].v.content
+
+        if given[i].v.role ~= "system" then
+            rest[#rest + 1] = given[i]
+        elseif type(content) == "string" then
+            system[#system + 1] = content
+        else
+            for j = 1, content.n do
+                system[#system + 1] = content[j].v.text
+            end
+        end
+    end
+
+    if #system > 0 then
+        local first = message "system"
+
+        dset(first, "content", concat(system, "\n\n"))
+        table.insert(rest, 1, first)
+    end
+
+    return rest
+end
+
+
+local function messages_of(o, body)
+    local made = {}
+    local instructions, input = get(body, "instructions"), body.v.input
+
+    if instructions and instructions ~= "" then
+        made[1] = message "system"
+        dset(made[1], "content", instructions)
+    end
+
+    if type(input) == "string" then
+        made[#made + 1] = message "user"
+        dset(made[#made], "content", input)
+    else
+        for i = 1, input.n do
+            local last, new = made[#made], message_of(input[i])
+
+            if new and last and last.v.role == "assistant"
+               and new.v.role == "assistant"
+            then
+                join(last, new)
+            else
+                made[#made + 1] = new
+            end
+        end
+    end
+
+    local merge, moved = o.probed.merge_inline_system, false
+
+    for i = 2, #made do
+        moved = moved or made[i].v.role == "system"
+    end
+
+    if moved and merge == nil then
+        unsupported("a system message among others, of which the engine's "
+                    .. "way with this template is not known")
+    end
+
+    if merge ~= false then
+        made = system_first(made)
+    end
+
+    return list(made)
+end
+
+
+-- ---- tools ------------------------------------------------------------------
+
+local function tools_of(body)
+    local given, made = body.v.tools, {}
+
+    for i = 1, given and given.n or 0 do
+        local tool = given[i]
+
+        if not is_dict(tool) or tool.v.type ~= "function" then
+            unsupported "a tool of another type than function"
+        end
+
+        check(tool, TOOL, "a tool")
+
+        if (tool.v.name or "") == "" then
+            raise "a tool without a name"
+        end
+
+        local of = dict()
+
+        dset(of, "name", tool.v.name)
+        dset(of, "description", tool.v.description or NONE)
+        dset(of, "parameters", tool.v.parameters or NONE)
+        dset(of, "strict", tool.v.strict or false)
+        made[i] = chat.tool_of(of)
+    end
+
+    return #made > 0 and list(made) or nil
+end
+
+
+-- As of a chat: "auto", "none", "required", or a table with a name.
+local function choice_of(body, tools)
+    local choice = body.v.tool_choice
+
+    if choice == nil then
+        choice = "auto"
+    end
+
+    if is_dict(choice) then
+        if choice.v.type ~= "function" or type(choice.v.name) ~= "string"
+           or choice.v.name == "" or choice.n ~= 2
+        then
+            unsupported "a tool_choice of another form"
+        end
+
+        return { name = choice.v.name }
+    elseif choice ~= "auto" and choice ~= "none" and choice ~= "required" then
+        unsupported "a tool_choice of another form"
+    end
+
+    return choice == "auto" and not tools and "none" or choice
+end
+
+
+-- ---- requests ---------------------------------------------------------------
+
+-- reasoning_effort; nil: none.
+local function effort_of(body)
+    local given = get(body, "reasoning")
+
+    if not given then
+        return nil
+    end
+
+    check(given, REASONING, "reasoning")
+
+    local effort = given.v.effort
+
+    if effort == nil then
+        return "medium"
+    elseif effort == NONE then
+        return nil
+    elseif not EFFORTS[effort] then
+        raise(format("the effort %q", effort))
+    end
+
+    return effort
+end
+
+
+local function prepared(body, given)
+    if not is_dict(body) then
+        raise "a body that is no object"
+    end
+
+    check(body, BODY, "the body")
+    items.check(body)
+
+    local o = options.read(given)
+    local truncation, include = get(body, "truncation"), get(body, "include")
+
+    if truncation and not TRUNCATIONS[truncation] then
+        raise "a truncation that is not known"
+    elseif body.v.model == nil then
+        raise "a body without a model"
+    end
+
+    for i = 1, include and include.n or 0 do
+        if include[i] == "message.output_text.logprobs" and body.v.stream then
+            raise "logprobs of a stream"
+        end
+    end
+
+    local tools, effort = tools_of(body), effort_of(body)
+    local choice = choice_of(body, tools)
+    local text = get(body, "text")
+
+    if text and get(text, "format") and text.v.format.v.type ~= "text"
+       and choice ~= "auto" and choice ~= "none"
+    then
+        unsupported "a tool_choice beside another constraint"
+    end
+
+    local variables = chat.thinking(kwargs.of(body, true), effort)
+
+    return chat.rendered(o, messages_of(o, body),
+                         chat.shown_tools(tools, choice),
+                         chat.variables(o, variables, effort))
+end
+
+
+-- The variables of the template; nil, a sentence and the kind of failure.
+function _M.prepare(body, given)
+    local good, made = pcall(prepared, body, given)
+
+    if good then
+        return made
+    end
+
+    return nil, caught(made)
+end
+
+
+return _M

@@ -1,0 +1,146 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Prompts that are text: /v1/completions, and SGLang's /generate.  The text
+-- gets the special tokens that the tokenizer adds, BOS for most: unless a body
+-- for vLLM says that it does not.
+
+
+local fields = require "resty.kv_router.dialect.fields"
+local options = require "resty.kv_router.dialect.options"
+local sglang_chat = require "resty.kv_router.dialect.sglang_chat"
+local value = require "resty.kv_router.template.value"
+local vllm_chat = require "resty.kv_router.dialect.vllm_chat"
+
+local caught = value.caught
+local check = fields.check
+local is_dict = value.is_dict
+local is_list = value.is_list
+local pairs = pairs
+local pcall = pcall
+local raise = value.raise
+local type = type
+local unsupported = value.unsupported
+
+local NONE = value.NONE
+
+
+local _M = {}
+
+
+local function with(given, more)
+    local made = {}
+
+    for name, kind in pairs(given) do
+        made[name] = kind
+    end
+
+    for name, kind in pairs(more) do
+        made[name] = kind
+    end
+
+    return made
+end
+
+
+local FIELDS = {
+    vllm = with(vllm_chat.SAMPLING, {
+        prompt = "any", echo = "boolean?", logprobs = "int?",
+        suffix = "null", prompt_embeds = "null", best_of = "any",
+    }),
+    sglang = with(sglang_chat.SAMPLING, {
+        prompt = "any", echo = "boolean", logprobs = "int?", suffix = "null",
+        max_tokens = "int", n = "int", temperature = "number",
+        top_p = "number", top_k = "int", min_p = "number",
+        best_of = "int?",
+        repetition_penalty = "number", json_schema = "string?",
+    }),
+}
+
+local GENERATE = fields.table {
+    text = "any", sampling_params = "dict?", stream = "boolean",
+    return_logprob = "boolean?", logprob_start_len = "int?",
+    top_logprobs_num = "int?", return_text_in_logprobs = "boolean",
+    rid = "string?", cache_salt = "string?", lora_path = "string?",
+    priority = "int?", bootstrap_host = "string?", bootstrap_port = "int?",
+    bootstrap_room = "int?", log_metrics = "boolean",
+}
+
+_M.FIELDS = FIELDS
+
+local BODIES = { vllm = fields.table(FIELDS.vllm),
+                 sglang = fields.table(FIELDS.sglang) }
+
+
+-- The first text.
+local function text_of(given)
+    local text = is_list(given) and given[1] or given
+
+    if type(text) ~= "string" then
+        unsupported "a prompt that is no text"
+    elseif is_list(given) then
+        for i = 2, given.n do
+            if type(given[i]) ~= "string" then
+                unsupported "a list of prompts that are not all texts"
+            end
+        end
+    end
+
+    if text == "" then
+        unsupported "an empty prompt"
+    end
+
+    return text
+end
+
+
+local function prepared(body, given)
+    if not is_dict(body) then
+        raise "a body that is no object"
+    end
+
+    options.read(given, true)
+
+    if body.v.text ~= nil and given.engine == "sglang" then
+        check(body, GENERATE, "the body")
+
+        return { text = text_of(body.v.text), add_special_tokens = true }
+    end
+
+    local known = BODIES[given.engine]
+
+    if not known then
+        unsupported "texts for an engine whose dialect is not known"
+    end
+
+    check(body, known, "the body")
+
+    if body.v.prompt == nil or body.v.prompt == NONE then
+        raise "a body without a prompt"
+    end
+
+    if given.engine == "vllm" then
+        vllm_chat.checked(body)
+    else
+        sglang_chat.checked(body)
+    end
+
+    return { text = text_of(body.v.prompt),
+             add_special_tokens = given.engine == "sglang"
+                                  or body.v.add_special_tokens ~= false }
+end
+
+
+-- text and add_special_tokens; nil, a sentence and the kind of failure.  Of
+-- several texts the first counts.
+function _M.prepare(body, given)
+    local good, made = pcall(prepared, body, given)
+
+    if good then
+        return made
+    end
+
+    return nil, caught(made)
+end
+
+
+return _M

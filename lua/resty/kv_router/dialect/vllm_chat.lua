@@ -1,0 +1,797 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- vLLM's /v1/chat/completions: from a body to the variables of the chat
+-- template, as vLLM 0.32 makes them (renderers/chat_utils.py, renderers/hf.py,
+-- openai/chat_completion/protocol.py).
+
+
+local fields = require "resty.kv_router.dialect.fields"
+local kwargs = require "resty.kv_router.dialect.kwargs"
+local options = require "resty.kv_router.dialect.options"
+local tape = require "resty.kv_router.template.tape"
+local value = require "resty.kv_router.template.value"
+
+local caught = value.caught
+local check = fields.check
+local concat = table.concat
+local dict = value.dict
+local dset = value.dset
+local find = string.find
+local format = string.format
+local get = fields.get
+local is_dict = value.is_dict
+local is_list = value.is_list
+local list = value.list
+local pairs = pairs
+local pcall = pcall
+local raise = value.raise
+local sub = string.sub
+local type = type
+local unsupported = value.unsupported
+
+local NONE = value.NONE
+
+
+local _M = {}
+
+
+-- ---- what is known ----------------------------------------------------------
+
+-- Fields of bodies that do not change the prompt, or whose effect is built.
+-- What is "null" here changes the prompt, or is seldom sent.
+local SAMPLING = {
+    model = "string?", frequency_penalty = "number?", logit_bias = "weights?",
+    max_tokens = "int?", n = "int?", presence_penalty = "number?",
+    seed = "int?", stop = "stop?", stream = "boolean?", stream_options = "any",
+    temperature = "number?", top_p = "number?", user = "string?",
+    use_beam_search = "boolean", top_k = "int?", min_p = "number?",
+    repetition_penalty = "number?", watermarking = "boolean?",
+    length_penalty = "number", stop_token_ids = "numbers?",
+    include_stop_str_in_output = "boolean", ignore_eos = "boolean",
+    min_tokens = "int", skip_special_tokens = "boolean",
+    spaces_between_special_tokens = "boolean", response_format = "any",
+    allowed_token_ids = "numbers?", bad_words = "strings",
+    structured_outputs = "null", priority = "int", request_id = "string",
+    session_id = "string?", return_tokens_as_token_ids = "boolean?",
+    return_token_ids = "boolean?", cache_salt = "string?",
+    vllm_xargs = "null", kv_transfer_params = "any",
+    ec_transfer_params = "null", stream_interval = "null",
+    truncate_prompt_tokens = "null", truncation_side = "null",
+    prompt_logprobs = "int?", add_special_tokens = "boolean",
+    repetition_detection = "null", mm_processor_kwargs = "null",
+    media_io_kwargs = "null", logprob_token_ids = "null",
+    thinking_token_budget = "null",
+    -- not vLLM's: it ignores them
+    store = "any", metadata = "any", service_tier = "any", best_of = "any",
+    prompt_cache_key = "any", safety_identifier = "any", verbosity = "any",
+    early_stopping = "any",
+}
+
+local CHAT = {
+    messages = "list", logprobs = "boolean?", top_logprobs = "int?",
+    max_completion_tokens = "int?", tools = "list?", tool_choice = "any",
+    reasoning_effort = "string?", include_reasoning = "boolean",
+    parallel_tool_calls = "boolean?", echo = "boolean",
+    add_generation_prompt = "boolean", continue_final_message = "boolean",
+    documents = "list?", chat_template = "null",
+    chat_template_kwargs = "dict?", function_call = "null",
+    functions = "null", modalities = "null", audio = "null",
+    prediction = "null", web_search_options = "null",
+}
+
+for name, kind in pairs(SAMPLING) do
+    CHAT[name] = CHAT[name] or kind
+end
+
+_M.SAMPLING = SAMPLING
+_M.FIELDS = CHAT
+
+local BODY = fields.table(CHAT)
+
+-- vLLM makes a new message of those that it reads, and drops the others
+local MESSAGE = fields.table {
+    role = "string", content = "any", name = "string", tool_calls = "any",
+    tool_call_id = "string?", reasoning = "string?",
+    reasoning_content = "string?", tools = "null", task = "null",
+    refusal = "any", audio = "null", function_call = "null",
+    annotations = "any", cache_control = "any", id = "any",
+}
+
+local TOOL = fields.table {
+    type = "string", ["function"] = "dict", cache_control = "any",
+    defer_loading = "null",
+}
+
+local FUNCTION = fields.table {
+    name = "string", description = "string?", parameters = "dict?",
+    strict = "boolean?", defer_loading = "null",
+}
+
+local STREAM_OPTIONS = fields.table {
+    include_usage = "boolean?", continuous_usage_stats = "boolean?",
+}
+
+-- the member with a part's text
+local TEXT = { text = "text", input_text = "text", output_text = "text",
+               refusal = "refusal", thinking = "thinking" }
+
+-- Members of parts that vLLM knows of some type of part.  All others reach the
+-- template, in the format "openai".
+local KNOWN = {}
+
+for name in ([[
+    type text refusal image_url file input_audio audio_url video_url
+    image_embeds audio_embeds video_embeds prompt_embeds data image_pil uuid
+    thinking closed name url detail id format prompt_cache_breakpoint
+]]):gmatch "%S+" do
+    KNOWN[name] = true
+end
+
+local EFFORTS = { none = true, minimal = true, low = true, medium = true,
+                  high = true, xhigh = true, max = true }
+
+local BILLING = "x-anthropic-billing-header"
+
+_M.BILLING = BILLING
+
+-- Python reads integers of up to so many digits
+local DIGITS_MAX = 4300
+
+
+-- ---- messages ---------------------------------------------------------------
+
+-- A line that names a bill is left out of a system text; nil: nothing is left.
+local function unbilled(text)
+    if sub(text, 1, #BILLING) ~= BILLING then
+        return text
+    end
+
+    local at = find(text, "\n", 1, true)
+
+    if not at or at == #text then
+        return nil
+    end
+
+    return sub(text, at + 1)
+end
+
+
+-- The text of a part, and the part, if it is a dict; nil: it is left out.
+-- typed: of a chat, whose types of parts depend on the role.
+local function part_text(part, role, typed)
+    if type(part) == "string" then
+        if typed then
+            unsupported "a content part that is no object"
+        end
+
+        if role == "system" then
+            part = unbilled(part)
+        end
+
+        return part
+    end
+
+    if not is_dict(part) then
+        raise "a content part that is neither an object nor text"
+    end
+
+    local kind = part.v.type
+    local member = type(kind) == "string" and TEXT[kind]
+
+    if not member or get(part, "uuid") ~= nil
+       or (typed and kind ~= "text")
+    then
+        unsupported(format("a content part of the type %s",
+                           type(kind) == "string" and kind or "unknown"))
+    end
+
+    for i = 1, part.n do
+        local name = part.k[i]
+
+        if KNOWN[name] and name ~= "type" and name ~= member
+           and name ~= "closed"
+        then
+            unsupported(format("a content part of the type %s with %q", kind,
+                               name))
+        end
+    end
+
+    local text = part.v[member]
+
+    if type(text) ~= "string" then
+        unsupported(format("a content part of the type %s without text", kind))
+    end
+
+    if role == "system" and kind == "text" then
+        text = unbilled(text)
+    end
+
+    return text, part
+end
+
+
+local function wrapped(text, part)
+    local made = dict()
+
+    dset(made, "type", "text")
+    dset(made, "text", text)
+
+    if part then
+        for i = 1, part.n do
+            local name = part.k[i]
+
+            if not KNOWN[name] then
+                dset(made, name, part.v[name])
+            end
+        end
+    end
+
+    return made
+end
+
+
+-- The content as the template gets it: a text, or a list of parts.
+local function content_of(content, role, as_parts, typed)
+    local given = content
+
+    if content == nil then
+        given = { n = 0 }
+    elseif type(content) == "string" then
+        given, typed = { content, n = 1 }, false
+    elseif not is_list(content) then
+        unsupported "a content that is neither text nor a list"
+    end
+
+    local made, n = {}, 0
+
+    for i = 1, given.n do
+        local text, part = part_text(given[i], role, typed)
+
+        if text and as_parts then
+            n = n + 1
+            made[n] = role == "tool" and text or wrapped(text, part)
+        elseif text and text ~= "" then
+            n = n + 1
+            made[n] = text
+        end
+    end
+
+    if as_parts and role ~= "tool" then
+        return list(made, n)
+    end
+
+    return concat(made, "\n", 1, n)
+end
+
+
+-- The arguments of a call as vLLM reads them: {} for what is no object.
+local function arguments_of(text)
+    if text == "" then
+        return dict()
+    end
+
+    local made, err, kind = tape.decode(text)
+
+    if kind == "unsupported" or (err and #text > DIGITS_MAX) then
+        unsupported("arguments of a tool call: " .. err)
+    end
+
+    return is_dict(made) and made or dict()
+end
+
+
+-- The members in the order that pydantic gives them: the named ones first.
+local function ordered(given, ...)
+    local made = dict()
+
+    for i = 1, select("#", ...) do
+        local name = select(i, ...)
+
+        if given.v[name] ~= nil then
+            dset(made, name, given.v[name])
+        end
+    end
+
+    for i = 1, given.n do
+        dset(made, given.k[i], given.v[given.k[i]])
+    end
+
+    return made
+end
+
+
+-- Calls as the template gets them; nil: there are none.  typed: they are a
+-- client's, whose members the request's types order; else arguments can be
+-- read already.
+local function calls_of(given, typed)
+    if not is_list(given) then
+        raise "tool_calls that are no list"
+    end
+
+    local made = {}
+
+    for i = 1, given.n do
+        local call = given[i]
+        local of = is_dict(call) and call.v["function"]
+
+        if not is_dict(of) or type(call.v.id) ~= "string"
+           or call.v.type ~= "function" or type(of.v.name) ~= "string"
+           or (type(of.v.arguments) ~= "string"
+               and (typed or not is_dict(of.v.arguments)))
+        then
+            unsupported "a tool call without id, type, name or arguments"
+        end
+
+        call = typed and ordered(call, "id", "function", "type")
+               or ordered(call)
+        of = typed and ordered(of, "arguments", "name") or ordered(of)
+
+        if type(of.v.arguments) == "string" then
+            dset(of, "arguments", arguments_of(of.v.arguments))
+        end
+
+        dset(call, "function", of)
+        made[i] = call
+    end
+
+    return given.n > 0 and list(made, given.n) or nil
+end
+
+
+local function message_of(given, as_parts, typed)
+    if not is_dict(given) then
+        raise "a message that is no object"
+    end
+
+    check(given, MESSAGE, "a message")
+
+    local role = given.v.role
+
+    if role == nil then
+        raise "a message without role"
+    elseif given.v.content == NONE and role ~= "assistant" then
+        raise "a message whose content is null"
+    end
+
+    local made = dict()
+
+    dset(made, "role", role)
+    dset(made, "content", content_of(get(given, "content"), role, as_parts,
+                                     typed))
+
+    if role == "assistant" then
+        local calls = get(given, "tool_calls")
+
+        calls = calls ~= nil and calls_of(calls, typed)
+
+        if calls then
+            dset(made, "tool_calls", calls)
+        end
+
+        local reasoning = get(given, "reasoning")
+
+        if reasoning == nil then
+            reasoning = get(given, "reasoning_content")
+        end
+
+        if reasoning ~= nil then
+            dset(made, "reasoning", reasoning)
+            dset(made, "reasoning_content", reasoning)
+        end
+
+    elseif get(given, "tool_calls") ~= nil then
+        unsupported(format("tool_calls in a message of the role %s", role))
+
+    elseif role == "tool" and given.v.tool_call_id ~= nil then
+        dset(made, "tool_call_id", given.v.tool_call_id)
+    end
+
+    if given.v.name ~= nil then
+        dset(made, "name", given.v.name)
+    end
+
+    if role == "developer" then
+        dset(made, "tools", NONE)
+    end
+
+    return made
+end
+
+
+local function text_of(content)
+    if type(content) == "string" then
+        return content
+    end
+
+    local texts = {}
+
+    for i = 1, content.n do
+        texts[i] = content[i].v.text
+    end
+
+    return concat(texts, "\n")
+end
+
+
+-- For a template that does not know the role "developer": it is system, and
+-- all system messages are one, in front, if one of them is behind.
+local function without_developer(messages)
+    local made, rest, system, moved = {}, {}, {}, false
+
+    for i = 1, messages.n do
+        local message = messages[i]
+
+        if message.v.role == "developer" then
+            local as = dict()
+
+            for j = 1, message.n do
+                if message.k[j] ~= "tools" then
+                    dset(as, message.k[j], message.v[message.k[j]])
+                end
+            end
+
+            dset(as, "role", "system")
+            message = as
+        end
+
+        made[i] = message
+
+        if message.v.role == "system" then
+            moved = moved or i > 1
+
+            local text = text_of(message.v.content)
+
+            if text ~= "" then
+                system[#system + 1] = text
+            end
+
+        else
+            rest[#rest + 1] = message
+        end
+    end
+
+    if not moved then
+        return list(made, messages.n)
+    end
+
+    local first = dict()
+
+    dset(first, "role", "system")
+    dset(first, "content", concat(system, "\n\n"))
+
+    local all = { first }
+
+    for i = 1, #rest do
+        all[i + 1] = rest[i]
+    end
+
+    return list(all)
+end
+
+
+-- ---- tools ------------------------------------------------------------------
+
+-- A tool as the template gets it, of its function's members.
+local function tool_of(of)
+    local made, as = dict(), dict()
+
+    dset(as, "name", of.v.name)
+    dset(as, "description", of.v.description or NONE)
+    dset(as, "parameters", of.v.parameters or NONE)
+
+    if get(of, "strict") ~= nil then
+        dset(as, "strict", of.v.strict)
+    end
+
+    dset(made, "type", "function")
+    dset(made, "function", as)
+
+    return made
+end
+
+
+local function tools_of(given)
+    local made = {}
+
+    for i = 1, given.n do
+        local tool = given[i]
+
+        if not is_dict(tool) or not is_dict(tool.v["function"]) then
+            raise "a tool without a function"
+        end
+
+        check(tool, TOOL, "a tool")
+
+        local of = tool.v["function"]
+
+        check(of, FUNCTION, "a tool's function")
+
+        if of.v.name == nil then
+            raise "a tool without a name"
+        elseif tool.v.type ~= nil and tool.v.type ~= "function" then
+            unsupported(format("a tool of the type %s", tool.v.type))
+        end
+
+        made[i] = tool_of(of)
+    end
+
+    return list(made, given.n)
+end
+
+
+-- Fails unless one of the tools has that name.
+local function tool_named(tools, name)
+    for i = 1, tools and tools.n or 0 do
+        if tools[i].v["function"].v.name == name then
+            return
+        end
+    end
+
+    raise "a tool_choice of a tool that is not there"
+end
+
+
+-- "auto", "none", "required", "named"; nil: null
+local function choice_of(body, tools)
+    local choice = body.v.tool_choice
+
+    if choice == nil then
+        return tools and "auto" or "none"
+    elseif choice == "none" then
+        return choice
+    elseif choice == NONE then
+        return nil
+    elseif not tools then
+        raise "a tool_choice without tools"
+    elseif choice == "auto" or choice == "required" then
+        return choice
+    end
+
+    local of = is_dict(choice) and choice.v["function"]
+    local name = is_dict(of) and of.v.name
+
+    if type(name) ~= "string" or choice.v.type ~= "function" then
+        unsupported "a tool_choice of another form"
+    end
+
+    tool_named(tools, name)
+
+    return "named"
+end
+
+
+-- Those that the engine shows to the template; nil: none.
+function _M.shown_tools(o, tools, choice)
+    if choice ~= nil and choice ~= "none" and not o.calls_tools then
+        raise "a tool_choice that needs a tool parser"
+    elseif choice == "none" and o.excluded then
+        return nil
+    end
+
+    return tools
+end
+
+
+-- ---- requests ---------------------------------------------------------------
+
+-- Ids in "kv_transfer_params" are read instead of a text: such a request has
+-- no business here.
+local function transferred(body)
+    local params = get(body, "kv_transfer_params")
+
+    if params == nil then
+        return
+    elseif not is_dict(params) then
+        unsupported "kv_transfer_params that are no object"
+    elseif get(params, "prompt_token_ids") ~= nil then
+        unsupported "prompt_token_ids in kv_transfer_params"
+    end
+end
+
+
+-- What a body of OpenAI's must be for vLLM not to refuse it, of fields that do
+-- not reach the prompt.
+function _M.checked(body, stream_options)
+    local salt = body.v.cache_salt
+
+    if salt == "" or (salt and salt ~= NONE and #salt > 1024) then
+        raise "a cache_salt that is empty or over 1024 bytes"
+    end
+
+    transferred(body)
+
+    local given = get(body, "stream_options")
+
+    if given ~= nil then
+        if not is_dict(given) then
+            unsupported "stream_options that are no object"
+        elseif body.v.stream ~= true and given.n > 0 then
+            raise "stream_options without stream"
+        end
+
+        check(given, stream_options or STREAM_OPTIONS, "stream_options")
+    end
+
+    if body.v.prompt_logprobs and body.v.prompt_logprobs ~= NONE then
+        unsupported "prompt_logprobs"
+    end
+
+    local wanted = get(body, "response_format")
+
+    if wanted == nil then
+        return
+    end
+
+    local kind = is_dict(wanted) and wanted.v.type
+    local schema = kind == "json_schema" and get(wanted, "json_schema")
+
+    if kind ~= "text" and kind ~= "json_object"
+       and not (is_dict(schema) and type(schema.v.name) == "string"
+                and is_dict(schema.v.schema))
+    then
+        unsupported "a response_format of another form"
+    end
+end
+
+
+local function checked_logprobs(body)
+    local top = get(body, "top_logprobs")
+
+    if top and (top < -1 or (top ~= 0 and body.v.logprobs ~= true)) then
+        raise "top_logprobs without logprobs, or negative"
+    end
+end
+
+
+local function documents_of(body)
+    local given = get(body, "documents")
+
+    if given == nil then
+        return nil
+    end
+
+    for i = 1, given.n do
+        local document = given[i]
+
+        if not is_dict(document) then
+            raise "a document that is no object"
+        end
+
+        for j = 1, document.n do
+            if type(document.v[document.k[j]]) ~= "string" then
+                raise "a document with a member that is no text"
+            end
+        end
+    end
+
+    return given
+end
+
+
+-- The variables beside messages and tools.  given: those of the body; effort:
+-- reasoning_effort, or nil.  Those of the body that are null are none, but for
+-- a response, unless the engine has variables of its own.
+function _M.variables(o, given, effort, response)
+    local more = dict()
+
+    if effort ~= nil then
+        dset(more, "reasoning_effort", effort)
+
+        if given.v.enable_thinking == nil then
+            dset(more, "enable_thinking", effort ~= "none")
+        end
+    end
+
+    local merged = kwargs.merged(given, more)
+
+    if response and o.kwargs.n == 0 then
+        return merged
+    end
+
+    return kwargs.merged(o.kwargs, merged)
+end
+
+
+-- The variables of the template for messages, tools and the rest: given has
+-- messages (a list), tools (as the template gets them, or nil), documents,
+-- kwargs, add_generation_prompt, continue_final_message, add_special_tokens;
+-- typed: as for calls_of().
+function _M.rendered(o, given)
+    local name, tpl = options.template(o, given.tools)
+    local as_parts = options.content_format(o, tpl) == "openai"
+    local messages, n = {}, given.messages.n
+    local developer = false
+
+    if n == 0 then
+        raise "no messages"
+    end
+
+    for i = 1, n do
+        messages[i] = message_of(given.messages[i], as_parts, given.typed)
+        developer = developer or messages[i].v.role == "developer"
+    end
+
+    messages = list(messages, n)
+
+    if developer and not tpl.developer then
+        messages = without_developer(messages)
+    end
+
+    if given.continue_final_message and given.add_generation_prompt then
+        raise "continue_final_message with add_generation_prompt"
+    end
+
+    given.messages, given.template = messages, name
+
+    return given
+end
+
+
+-- The same of a body, whose fields are checked.
+function _M.chat(o, body)
+    local effort = get(body, "reasoning_effort")
+
+    if effort and not EFFORTS[effort] then
+        raise(format("the reasoning_effort %q", effort))
+    end
+
+    _M.checked(body)
+    checked_logprobs(body)
+
+    local given = get(body, "tools")
+
+    if given and given.n == 0 then
+        raise "an empty list of tools"
+    end
+
+    local tools = given and tools_of(given)
+    local choice = choice_of(body, tools)
+    local generate = body.v.add_generation_prompt
+
+    if body.v.messages == nil then
+        raise "a chat without messages"
+    end
+
+    return _M.rendered(o, {
+        messages = body.v.messages,
+        typed = true,
+        tools = _M.shown_tools(o, tools, choice),
+        documents = documents_of(body),
+        kwargs = _M.variables(o, kwargs.of(body, o.trusts), effort),
+        add_generation_prompt = generate == nil or generate,
+        continue_final_message = body.v.continue_final_message == true,
+        add_special_tokens = body.v.add_special_tokens == true,
+    })
+end
+
+
+local function prepared(body, given)
+    if not is_dict(body) then
+        raise "a body that is no object"
+    end
+
+    check(body, BODY, "the body")
+
+    return _M.chat(options.read(given), body)
+end
+
+
+-- The variables of the template; nil, a sentence and the kind of failure.
+function _M.prepare(body, given)
+    local good, made = pcall(prepared, body, given)
+
+    if good then
+        return made
+    end
+
+    return nil, caught(made)
+end
+
+
+-- For the other forms: a tool of its function's members, and whether a tool is
+-- there.
+_M.tool_of = tool_of
+_M.tool_named = tool_named
+
+
+return _M

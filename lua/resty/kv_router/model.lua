@@ -1,0 +1,532 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- The model of a zone, which makes token ids of texts in the nginx process:
+-- the rung `local`.
+--
+--     body      what the client sent
+--     dialect   the variables of the chat template, as that engine makes them
+--               of the body: resty.kv_router.dialect.<engine>_<form>
+--     template  the text: resty.kv_router.template
+--     C         the token ids, in slices
+--
+-- Two kinds of failure: raise, the engine will refuse the request, which is
+-- sent there to be refused; and all others, by which the next rung is asked.
+
+
+local decode_json = require "cjson.safe".decode
+local lib = require "resty.kv_router.model_ffi"
+local log = require "resty.kv_router.log"
+
+local INFO = ngx.INFO
+local LOCAL = lib.LOCAL
+local WARN = ngx.WARN
+local WHY = require("resty.kv_router.ffi").WHY
+local format = string.format
+local gmatch = string.gmatch
+local ipairs = ipairs
+local min = math.min
+local ngx_log = ngx.log
+local ngx_time = ngx.time
+local pairs = pairs
+local pcall = pcall
+local require = require
+local setmetatable = setmetatable
+local tostring = tostring
+local type = type
+
+
+local _M = {}
+local mt = { __index = _M }
+
+
+local BUDGET = 0.05              -- seconds, and for each byte of the body
+local BUDGET_BYTE = 2e-6
+
+-- Bytes of the text that a template makes of a body.
+local TEXT_BYTE = 4
+local TEXT = 2^20
+local TEXT_MAX = 64 * 2^20
+
+-- The dialect of an engine: its module for each form of requests.
+local DIALECTS = {
+    vllm = { completions = "text", chat = "vllm_chat",
+             messages = "vllm_messages", responses = "vllm_responses" },
+    sglang = { completions = "text", sglang_generate = "text",
+               chat = "sglang_chat", messages = "sglang_messages",
+               responses = "sglang_responses" },
+    trtllm = { completions = "text" },
+}
+
+-- What a failure of that kind is: counted as, and told as.
+local FAILURES = {
+    raise = { LOCAL.raise, WHY.RAISED },
+    unsupported = { LOCAL.unsupported, WHY.UNSUPPORTED },
+    busy = { LOCAL.busy, WHY.BUSY },
+    budget = { LOCAL.budget, WHY.BUDGET },
+    too_long = { LOCAL.too_long, WHY.TOO_LONG },
+    failed = { LOCAL.failed, WHY.TOKENIZER },
+}
+
+
+-- ---- what a directory says --------------------------------------------------
+
+-- The members of router.json, or what stands for them in a directory of Hugging
+-- Face.  Returns nil and a sentence.
+local function description(m)
+    local text = lib.text(m, "router.json")
+
+    if text then
+        local router, err = decode_json(text)
+
+        return router, err and '"router.json": ' .. err
+    end
+
+    local config, err = decode_json(lib.text(m, "tokenizer_config.json")
+                                    or "{}")
+
+    if not config then
+        return nil, '"tokenizer_config.json": ' .. err
+    end
+
+    local tokens = {}
+
+    for name, value in pairs(config) do
+        if name:sub(-6) == "_token" then
+            tokens[name] = type(value) == "table" and value.content or value
+        end
+    end
+
+    return { special_tokens = tokens, options = {}, versions = {},
+             config = config }
+end
+
+
+-- The sources of the chat templates by their names.
+local function sources(m, router)
+    local found = {}
+
+    for name, file in pairs(router.templates or {}) do
+        found[name] = lib.text(m, file)
+    end
+
+    if router.templates then
+        return found
+    end
+
+    local source = lib.text(m, "chat_template.jinja")
+    local config = router.config.chat_template
+
+    if not source and type(config) == "table" then
+        for _, t in ipairs(config) do
+            found[t.name] = t.template
+        end
+
+        return found
+    end
+
+    found.default = source or config
+
+    return found
+end
+
+
+-- ---- the conversations ------------------------------------------------------
+
+-- Arguments of apply_chat_template() that are no variables of the request.
+local OWN = { tools = true, add_generation_prompt = true,
+              continue_final_message = true }
+
+
+-- What a template renders of a conversation of router.json.
+local function variables(value, chat)
+    local arguments = chat.v.arguments
+    local kwargs = value.dict()
+    local vars = { messages = chat.v.messages, kwargs = kwargs }
+
+    for i = 1, arguments.n do
+        local name = arguments.k[i]
+
+        if OWN[name] then
+            vars[name] = arguments.v[name]
+        else
+            value.dset(kwargs, name, arguments.v[name])
+        end
+    end
+
+    return vars
+end
+
+
+-- Is the text of a conversation what the engine makes of it?  nil, or a
+-- sentence.
+local function compare_one(self, chat, text, value, texts)
+    local tpl = self.templates[chat.v.template]
+
+    if not tpl then
+        return "names no template"
+    end
+
+    local ok, err, kind = tpl:render(variables(value, chat), text)
+
+    if chat.v.raises then
+        if kind ~= "raise" then
+            return "raises in the engine, and not here: " .. chat.v.raises
+        end
+
+        return nil
+    end
+
+    if not ok then
+        -- requests like this one are not understood, others are
+        if kind == "unsupported" then
+            return nil
+        end
+
+        return "raises here, and not in the engine: " .. err
+    end
+
+    if texts.string(text) ~= chat.v.text then
+        return "has another text here than in the engine"
+    end
+
+    local ids, n = lib.encode(self.m, text)
+
+    if not ids then
+        return "is not tokenized: " .. n
+    end
+
+    if n ~= chat.v.ids.n then
+        return format("has %d token ids here and %d in the engine", n,
+                      chat.v.ids.n)
+    end
+
+    for i = 1, n do
+        if ids[i - 1] ~= chat.v.ids[i] then
+            return format("has other token ids here than in the engine, the "
+                          .. "first of them at %d", i - 1)
+        end
+    end
+
+    return nil
+end
+
+
+-- Renders the conversations of router.json.  nil, or a sentence.
+local function compare(self)
+    local list = lib.text(self.m, "conversations")
+
+    if not list or lib.proven(self.m) then
+        return nil
+    end
+
+    local decode = require("resty.kv_router.template.tape").decode
+    local texts = require "resty.kv_router.text_ffi"
+    local value = require "resty.kv_router.template.value"
+    local text = texts.text(TEXT_MAX)
+    local i = 0
+
+    self.at = self.router.dumped_at
+
+    for line in gmatch(list, "[^\n]+") do
+        local chat, err = decode(line)
+
+        i = i + 1
+        err = not chat and "can't be read: " .. err
+              or compare_one(self, chat, text, value, texts)
+
+        if err then
+            return format('conversation %d of "router.json" %s', i, err)
+        end
+    end
+
+    self.at = nil
+    lib.prove(self.m)
+
+    return nil
+end
+
+
+-- ---- making -----------------------------------------------------------------
+
+local function text_of(value)
+    return type(value) == "string" and value or nil
+end
+
+
+-- What the templates and the dialects are told of the model: the settings of
+-- resty.kv_router.template and of resty.kv_router.dialect.options.
+local function options(self)
+    local router = self.router
+    local tokens = {}
+
+    for name, token in pairs(router.special_tokens or {}) do
+        tokens[name] = text_of(token)
+    end
+
+    return {
+        name = self.name,
+        engine = self.engine,
+        tokens = tokens,
+        transformers = text_of((router.versions or {}).transformers),
+        zone = text_of(router.time_zone),
+        now = function() return self.at or ngx_time() end,
+        flags = router.options or {},
+        probed = router.probed or {},
+        model_type = text_of(router.model_type),
+    }
+end
+
+
+-- Makes all that a request needs.  nil, or a sentence: the model is refused.
+local function build(self)
+    local router, err = description(self.m)
+
+    if not router then
+        return err
+    end
+
+    self.router = router
+    self.options = options(self)
+    self.templates = {}
+
+    local compile = require("resty.kv_router.template").compile
+
+    for name, source in pairs(sources(self.m, router)) do
+        local tpl
+
+        tpl, err = compile(source, self.options)
+
+        if not tpl then
+            return format('chat template "%s": %s', name, err)
+        end
+
+        self.templates[name] = tpl
+    end
+
+    self.options.templates = self.templates
+
+    return compare(self)
+end
+
+
+-- The model of the zone of that name, or nil: there is none.  A model that is
+-- refused has the field refused, a sentence, and tokenizes nothing.  To be
+-- called when a router is made.
+function _M.new(name)
+    local m = lib.find(name)
+
+    if not m then
+        return nil
+    end
+
+    local self = setmetatable({ m = m, name = name, engine = lib.engine(m),
+                                dialects = {} }, mt)
+
+    self.refused = lib.refused(m)
+
+    if self.refused then
+        return self
+    end
+
+    local ok, err = pcall(build, self)
+
+    if not ok then
+        err = "internal error: " .. tostring(err)
+    end
+
+    if err then
+        self.refused = err
+        ngx_log(WARN, 'kv_router: the model of zone "', name, '" is refused: ',
+                err, "; engines are asked for the token ids of its texts")
+    end
+
+    lib.state(name, err or "")
+
+    return self
+end
+
+
+-- The same without nginx, of a directory: nil and a sentence if it can't be
+-- read.  engine: as in kv_router_model, or nil.
+function _M.load(dir, engine)
+    local m, err = lib.load(dir, engine)
+
+    if not m then
+        return nil, err
+    end
+
+    local self = setmetatable({ m = m, name = dir, engine = lib.engine(m),
+                                dialects = {} }, mt)
+    local ok
+
+    self.refused = lib.refused(m)
+
+    if not self.refused then
+        ok, err = pcall(build, self)
+        self.refused = not ok and "internal error: " .. tostring(err) or err
+    end
+
+    return self
+end
+
+
+-- ---- tokenizing -------------------------------------------------------------
+
+-- The dialect for a form; nil: there is none.
+local function dialect_of(self, form)
+    local found = self.dialects[form]
+
+    if found == nil then
+        local name = (DIALECTS[self.engine] or {})[form]
+        local ok, dialect
+
+        if name then
+            ok, dialect = pcall(require, "resty.kv_router.dialect." .. name)
+        end
+
+        found = ok and dialect or false
+        self.dialects[form] = found
+    end
+
+    return found or nil
+end
+
+
+-- Fills the text, by the dialect and the template.  Returns the flags of the
+-- encoder; nil, a sentence and the kind of failure.
+local function fill(self, job, text, raw)
+    local dialect = dialect_of(self, job.form)
+
+    if not dialect then
+        return nil, format("no dialect of %s for %s", self.engine, job.form),
+               "unsupported"
+    end
+
+    local body, err, kind = require("resty.kv_router.template.tape").decode(raw)
+
+    if not body then
+        return nil, err, kind
+    end
+
+    local vars
+
+    vars, err, kind = dialect.prepare(body, self.options)
+
+    if not vars then
+        return nil, err, kind
+    end
+
+    local flags = vars.add_special_tokens and lib.ADD_SPECIAL or 0
+
+    if vars.text then
+        if not require("resty.kv_router.text_ffi").append(text, vars.text) then
+            return nil, "the text is too long", "too_long"
+        end
+
+        return flags
+    end
+
+    local tpl = self.templates[vars.template or "default"]
+
+    if not tpl then
+        return nil, "the model has no chat template", "unsupported"
+    end
+
+    local ok
+
+    ok, err, kind = tpl:render(vars, text, #raw)
+
+    -- SGLang, too, tries a template that refuses its tools with bare ones
+    if not ok and kind == "raise" and vars.bare_tools then
+        vars.tools = vars.bare_tools
+        ok, err, kind = tpl:render(vars, text, #raw)
+    end
+
+    if not ok then
+        return nil, err, kind
+    end
+
+    return flags
+end
+
+
+-- Tokenizes in the place that was taken.  Returns ids and their number; nil, a
+-- sentence and the kind of failure.
+local function run(self, job, number, text, raw, seconds)
+    local ok, flags, err, kind = pcall(fill, self, job, text, raw)
+
+    if not ok then
+        return nil, tostring(flags), "failed"
+    end
+
+    if not flags then
+        return nil, err, kind or "unsupported"
+    end
+
+    local ids, n = lib.encoded(number, flags, seconds)
+
+    if ids then
+        return ids, n
+    end
+
+    if n == lib.AGAIN then
+        return nil, "the text was not encoded in time", "budget"
+    end
+
+    return nil, lib.error(n), n == lib.TOO_LONG and "too_long" or "failed"
+end
+
+
+-- The token ids of a request's text.  job: as for resty.kv_router.tokenizer;
+-- seconds: that it may take, or nil.  Returns an entry with tokens, n and drop,
+-- a function to be called when the tokens are not needed any more; or nil and
+-- one of WHY.  Yields.
+function _M:tokenize(job, seconds)
+    local raw = lib.body(job.r)
+
+    if not raw then
+        return nil, WHY.NO_BODY
+    end
+
+    local function failed(kind, err)
+        local failure = FAILURES[kind] or FAILURES.failed
+
+        lib.count(job.zone, failure[1])
+
+        if kind == "failed" then
+            log.limited("local " .. self.name, log.MINUTE, WARN,
+                        'zone "' .. self.name .. '": model: ' .. tostring(err))
+        else
+            ngx_log(INFO, 'kv_router: zone "', self.name, '": model: ', kind,
+                    ": ", err)
+        end
+
+        return nil, failure[2]
+    end
+
+    local number, text = lib.take(job.r, job.zone,
+                                  min(TEXT_BYTE * #raw + TEXT, TEXT_MAX))
+
+    if not number then
+        return failed(text and "busy" or "failed",
+                      text and "too many texts at a time" or "no memory")
+    end
+
+    local ids, n, kind = run(self, job, number, text, raw,
+                             seconds or BUDGET + BUDGET_BYTE * #raw)
+
+    if not ids then
+        lib.drop(number)
+
+        return failed(kind, n)
+    end
+
+    lib.count(job.zone, LOCAL.done)
+
+    return { tokens = ids, n = n, drop = function() lib.drop(number) end }
+end
+
+
+
+
+return _M

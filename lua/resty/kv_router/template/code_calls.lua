@@ -1,0 +1,340 @@
+-- Copyright (C) the nginx-kv-router authors
+--
+-- Tests, filters and calls of a template as Lua source; code.lua has the other
+-- expressions.
+
+
+local _C = require "resty.kv_router.template.code"
+local filters = require "resty.kv_router.template.filters"
+local lexer = require "resty.kv_router.template.lexer"
+local tests = require "resty.kv_router.template.tests"
+
+local concat = table.concat
+local expressions = _C.expressions
+local fail = lexer.fail
+local field = _C.field
+local format = string.format
+local ipairs = ipairs
+local quote = _C.quote
+local refuse = lexer.refuse
+local type = type
+local unpack = unpack
+
+
+-- arguments that one call may have
+local ITEMS = 60
+
+
+-- ---- tests ------------------------------------------------------------------
+
+local function check_test(name, n, line)
+    if not tests.named[name] then
+        refuse("the test " .. name, line)
+    elseif n ~= (tests.ARGUMENTS[name] or 0) then
+        refuse(format("the test %s with %d argument(s)", name, n), line)
+    end
+end
+
+
+function expressions.Test(self, node)
+    local nodes = { node.of, unpack(node.args) }
+    local name = node.name
+
+    check_test(name, #node.args, node.line)
+
+    local es = self:all(nodes)
+
+    if name == "defined" then
+        return format("(%s ~= UNDEFINED)", es[1]), "bool"
+    elseif name == "undefined" then
+        return format("(%s == UNDEFINED)", es[1]), "bool"
+    elseif name == "none" then
+        return format("(%s == NONE)", es[1]), "bool"
+    elseif name == "string" and not self.markup then
+        return format('(type(%s) == "string")', es[1]), "bool"
+    end
+
+    return format("%s(%s)", field("T", name), concat(es, ", ")), "bool"
+end
+
+
+-- ---- filters ----------------------------------------------------------------
+
+-- filters that give a str, unless there is Markup
+local TEXT = { capitalize = true, indent = true, join = true, lower = true,
+               replace = true, title = true, trim = true, upper = true }
+
+
+local function constant_name(node, what, line)
+    if not node or node.t ~= "Const" or type(node.value) ~= "string" then
+        refuse(what, line)
+    end
+
+    return node.value
+end
+
+
+-- Arguments in the places that a filter's names have: nodes with gaps, and how
+-- many there are.
+local function placed(node, names)
+    local args, n = {}, #node.args
+
+    if n > #names then
+        refuse(format("%d arguments of the filter %s", n, node.name),
+               node.line)
+    end
+
+    for i, arg in ipairs(node.args) do
+        args[i] = arg
+    end
+
+    for _, named in ipairs(node.named) do
+        local place
+
+        for i, name in ipairs(names) do
+            if name == named[1] then
+                place = i
+            end
+        end
+
+        if not place then
+            refuse(format("the argument %s of the filter %s", named[1],
+                          node.name), node.line)
+        elseif args[place] then
+            fail("an argument that is given twice", node.line)
+        end
+
+        args[place] = named[2]
+        n = place > n and place or n
+    end
+
+    return args, n
+end
+
+
+-- f(of, ...) of nodes, with gaps.
+function _C:filtered(f, of, args, n)
+    local nodes, at = { of }, {}
+
+    for i = 1, n do
+        if args[i] then
+            nodes[#nodes + 1] = args[i]
+            at[i] = #nodes
+        end
+    end
+
+    local es = self:all(nodes)
+    local out = { es[1] }
+
+    for i = 1, n do
+        out[i + 1] = at[i] and es[at[i]] or "nil"
+    end
+
+    return format("%s(%s)", f, concat(out, ", "))
+end
+
+
+local special = {}
+
+
+function special.map(self, node)
+    if #node.named > 0 then
+        if #node.args > 0 then
+            refuse("map of a filter with named arguments", node.line)
+        end
+
+        local args, n = placed(node, { "attribute", "default" })
+
+        if not args[1] then
+            refuse("map without an attribute", node.line)
+        end
+
+        return self:filtered("R.map_attribute", node.of, args, n)
+    end
+
+    local name = constant_name(node.args[1], "map of an unknown filter",
+                               node.line)
+    local names = filters.ARGUMENTS[name]
+
+    if not names or #node.args - 1 > #names then
+        refuse("map of the filter " .. name, node.line)
+    end
+
+    return self:filtered("R.map", node.of, node.args, #node.args)
+end
+
+
+local function selecting(wanted, by_attribute)
+    return function(self, node)
+        local args = node.args
+        local first = by_attribute and 2 or 1
+
+        if #node.named > 0 or (by_attribute and not args[1]) then
+            refuse("these arguments of the filter " .. node.name, node.line)
+        end
+
+        local out = { { t = "Const", value = wanted } }
+
+        out[2] = by_attribute and args[1] or nil
+
+        if args[first] then
+            local name = constant_name(args[first], node.name
+                                       .. " with an unknown test", node.line)
+
+            check_test(name, #args - first, node.line)
+        end
+
+        for i = first, #args do
+            out[i - first + 3] = args[i]
+        end
+
+        return self:filtered("R.select", node.of, out,
+                             #args >= first and #args - first + 3 or 2)
+    end
+end
+
+
+special.select = selecting(true)
+special.reject = selecting(false)
+special.selectattr = selecting(true, true)
+special.rejectattr = selecting(false, true)
+
+
+function special.format(self, node)
+    if #node.named > 0 then
+        refuse("format with named arguments", node.line)
+    end
+
+    return self:filtered("F.format", node.of, node.args, #node.args)
+end
+
+
+function expressions.Filter(self, node)
+    local name = node.name
+
+    if special[name] then
+        return special[name](self, node)
+    end
+
+    local names = filters.ARGUMENTS[name]
+
+    if not names then
+        refuse("the filter " .. name, node.line)
+    end
+
+    local args, n = placed(node, names)
+    local made = self:filtered(field("F", name), node.of, args, n)
+
+    if name == "tojson" or (TEXT[name] and not self.markup) then
+        return made, "str"
+    elseif name == "length" or name == "count" then
+        return made, "int"
+    end
+
+    return made
+end
+
+
+-- ---- calls ------------------------------------------------------------------
+
+-- loop.cycle(a, b): the one of this round
+local function cycle(self, node, loop)
+    if #node.args == 0 or #node.named > 0 or node.star or node.stars then
+        refuse("loop.cycle() with these arguments", node.line)
+    end
+
+    local es = self:all(node.args)
+
+    return format("R.element({ %s }, (%s - 1) %% %d + 1, %d)",
+                  concat(es, ", "), loop.i, #es, #es)
+end
+
+
+-- caller: the Lua variable of a call block's macro, or "nil".
+function _C:call(node, caller)
+    local of = node.of
+    local method = of.t == "Attr"
+    local loop = method and of.of.t == "Name" and of.of.name == "loop"
+                 and self:loop()
+
+    if loop then
+        if of.name == "cycle" then
+            return cycle(self, node, loop)
+        end
+
+        refuse(format("loop.%s()", of.name), node.line)
+    elseif #node.args + #node.named > ITEMS then
+        refuse(format("a call with over %d arguments", ITEMS), node.line)
+    end
+
+    local spread = node.star or node.stars
+
+    method = method and caller == "nil" and not spread
+
+    local nodes = { method and of.of or of }
+
+    for _, arg in ipairs(node.args) do
+        nodes[#nodes + 1] = arg
+    end
+
+    if node.star then
+        nodes[#nodes + 1] = node.star
+    end
+
+    for _, named in ipairs(node.named) do
+        nodes[#nodes + 1] = named[2]
+    end
+
+    if node.stars then
+        nodes[#nodes + 1] = node.stars
+    end
+
+    local es = self:all(nodes)
+    local at, args, named = #node.args + 1, "", "nil"
+
+    for i = 2, at do
+        args = args .. ", " .. es[i]
+    end
+
+    local star = "nil"
+
+    if node.star then
+        at = at + 1
+        star = es[at]
+    end
+
+    if #node.named > 0 then
+        local out = {}
+
+        for i, pair in ipairs(node.named) do
+            for j = 1, i - 1 do
+                if node.named[j][1] == pair[1] then
+                    fail("an argument that is given twice", node.line)
+                end
+            end
+
+            out[i] = quote(pair[1]) .. ", " .. es[at + i]
+        end
+
+        named = "{ " .. concat(out, ", ") .. " }"
+    end
+
+    if spread then
+        return format("R.call_spread(%s, %s, %s, %s, %s, %d%s)", es[1], named,
+                      caller, star, node.stars and es[#es] or "nil",
+                      #node.args, args)
+    elseif method then
+        return format("R.call_method(%s, %s, %s%s)", es[1], quote(of.name),
+                      named, args)
+    end
+
+    return format("R.call(%s, %s, %s%s)", es[1], named, caller, args)
+end
+
+
+function expressions.Call(self, node)
+    return self:call(node, "nil")
+end
+
+
+return _C

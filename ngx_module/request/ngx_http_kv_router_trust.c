@@ -1,0 +1,144 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Whether the token ids that the zone's model makes of a text are believed.
+ *
+ * Each worker proves the route of the request for itself (kvr_trust.h), and a
+ * request is tokenized before its worker is chosen.  The rule is:
+ *
+ *     The model's ids are used if more candidates have proven the route than
+ *     are in mismatch.
+ *
+ * A candidate in shadow has no vote: an engine that was just started has
+ * nothing cached, and what others have proven holds until its own echoes say
+ * otherwise.  Ids that are wrong for a worker never make its overlap too
+ * large: in the worker's own blocks they find at most what is really there.
+ *
+ * If the ids are not used, the rung below makes the prompt's ids, and the
+ * model's ids are kept for the echo alone: the shadow.  They are not made at
+ * all if no candidate's events could prove them.  In mismatch one request of
+ * NGX_HTTP_KV_ROUTER_TRUST_DOUBTED has a shadow, so that the route can be
+ * proven again.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+#include <wire/kvr_route.h>
+
+
+#define NGX_HTTP_KV_ROUTER_TRUST_DOUBTED  8
+
+
+/* Of this process, used within one call. */
+
+static kvr_hasher_t  ngx_http_kv_router_trust_hasher;
+
+
+uint32_t
+ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone)
+{
+    uint32_t                         i, worker, route;
+    ngx_uint_t                       proven, mismatch, exact;
+    kvr_trust_view_t                 view;
+    ngx_http_kv_router_ctx_t        *ctx;
+    ngx_http_kv_router_candidate_t  *c;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->matched) {
+        return NGX_HTTP_KV_ROUTER_TRUST_NONE;
+    }
+
+    route = kvr_route(ctx->form, KVR_FROM_MODEL);
+    proven = 0;
+    mismatch = 0;
+    exact = 0;
+
+    for (i = 0; i < ctx->match.n; i++) {
+        c = &ctx->candidates[i];
+        worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
+
+        if (worker >= ctx->zone->sh->nworkers) {
+            continue;
+        }
+
+        ngx_http_kv_router_echo_trust(ctx->zone, worker, c->generation, route,
+                                      &view);
+
+        proven += view.state == KVR_TRUST_PROVEN;
+        mismatch += view.state == KVR_TRUST_MISMATCH;
+        exact += ngx_http_kv_router_echo_worker(ctx->zone, worker) != NULL;
+    }
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router trust: route \"%s\" is proven by %ui "
+                   "candidates, %ui are in mismatch, %ui are exact",
+                   kvr_route_name(route), proven, mismatch, exact);
+
+    ctx->believed = proven > mismatch;
+
+    if (ctx->believed) {
+        return NGX_HTTP_KV_ROUTER_TRUST_BELIEVED;
+    }
+
+    if (exact == 0
+        || (mismatch && ngx_random() % NGX_HTTP_KV_ROUTER_TRUST_DOUBTED))
+    {
+        return NGX_HTTP_KV_ROUTER_TRUST_NONE;
+    }
+
+    return NGX_HTTP_KV_ROUTER_TRUST_SHADOW;
+}
+
+
+int
+ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens)
+{
+    uint32_t                   blocks;
+    uint64_t                  *hashes;
+    kvr_contract_t             contract;
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->prompted) {
+        return NGX_ERROR;
+    }
+
+    kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+
+    (void) ngx_atomic_fetch_add(&ctx->zone->sh->shadows, 1);
+
+    /* a block that ends with the prompt is not looked for */
+
+    contract = kvr_params_contract(&ctx->zone->params);
+    blocks = ntokens ? kvr_contract_blocks(contract, ntokens - 1) : 0;
+
+    if (blocks == 0) {
+        return NGX_OK;
+    }
+
+    if (blocks > KVR_ECHO_BLOCKS) {
+        (void) ngx_atomic_fetch_add(&ctx->zone->sh->echoes_long, 1);
+        return NGX_OK;
+    }
+
+    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
+                                       blocks * sizeof(uint64_t));
+    if (hashes == NULL) {
+        return NGX_ERROR;
+    }
+
+    kvr_hasher_init(&ngx_http_kv_router_trust_hasher, ctx->seed);
+
+    (void) kvr_contract_hash(contract, &ngx_http_kv_router_trust_hasher,
+                             tokens, ntokens - 1, hashes);
+
+    ctx->shadow = hashes;
+    ctx->shadow_blocks = blocks;
+
+    return NGX_OK;
+}

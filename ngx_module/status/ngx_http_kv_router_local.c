@@ -1,0 +1,94 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What the status tells of a zone's model, and of the texts that were
+ * tokenized by it.
+ */
+
+
+#include "../token/ngx_http_kv_router_local.h"
+#include "../api/ngx_http_kv_router_answer.h"
+
+
+/* Indexed by NGX_HTTP_KV_ROUTER_LOCAL_DONE and the values after it. */
+
+static const char  *ngx_http_kv_router_local_names[] = {
+    "done", "raise", "unsupported", "busy", "budget", "too_long", "failed"
+};
+
+_Static_assert(sizeof(ngx_http_kv_router_local_names) / sizeof(char *)
+               == NGX_HTTP_KV_ROUTER_LOCALS, "a name for each");
+
+
+const char *
+ngx_http_kv_router_local_name(ngx_uint_t how)
+{
+    return ngx_http_kv_router_local_names[how];
+}
+
+
+const char *
+ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
+    const char **why)
+{
+    ngx_http_kv_router_model_t  *model;
+
+    model = zone->model;
+    *why = "";
+
+    if (kvr_model_tokenizer(model->model) == NULL) {
+        *why = kvr_model_refused(model->model);
+        return "refused";
+    }
+
+    if (model->refused) {
+        *why = model->template_why;
+        return "refused";
+    }
+
+    return model->ready ? "ready" : "loaded";
+}
+
+
+void
+ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    ngx_uint_t                   i;
+    const char                  *state, *why;
+    ngx_http_kv_router_model_t  *model;
+
+    model = zone->model;
+    state = ngx_http_kv_router_model_state(zone, &why);
+
+    yajl_gen_map_open(g);
+
+    ngx_http_kv_router_gen_str(g, "directory", (char *) model->dir.data);
+    ngx_http_kv_router_gen_str(g, "engine", kvr_model_engine(model->model));
+    ngx_http_kv_router_gen_str(g, "state", state);
+    ngx_http_kv_router_gen_str(g, "why", why);
+    ngx_http_kv_router_gen_str(g, "digest", kvr_model_digest(model->model));
+    ngx_http_kv_router_gen_u64(g, "bytes", kvr_model_bytes(model->model));
+    ngx_http_kv_router_gen_u64(g, "strings_compared",
+                               kvr_model_strings(model->model));
+    ngx_http_kv_router_gen_bool(g, "conversations_compared",
+                                kvr_model_proven(model->model));
+
+    if (zone->sh) {
+        ngx_http_kv_router_gen_u64(g, "loaded", zone->sh->models_loaded);
+        ngx_http_kv_router_gen_u64(g, "kept", zone->sh->models_kept);
+        ngx_http_kv_router_gen_u64(g, "slices", zone->sh->local_slices);
+
+        ngx_http_kv_router_gen_key(g, "texts");
+        yajl_gen_map_open(g);
+
+        for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
+            ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_local_name(i),
+                                       zone->sh->locals[i]);
+        }
+
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_map_close(g);
+}

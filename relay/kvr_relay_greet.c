@@ -1,0 +1,183 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_relay.h"
+#include "kvr_relay_greet.h"
+
+#include "wire/kvr_decoder.h"
+#include "wire/kvr_redis_info.h"
+
+#include <stdio.h>
+
+
+static void kvr_relay_greet_authed(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_greet_named(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_greet_known(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+static void kvr_relay_greet_greeted(kvr_relay_t *r, void *data,
+    const redisReply *reply);
+
+
+void
+kvr_relay_greet(kvr_relay_t *r)
+{
+    char                    text[KVR_RELAY_KEY];
+    const kvr_redis_url_t  *url;
+
+    url = &r->redis.where;
+
+    if (url->password[0] != '\0' && url->user[0] != '\0') {
+        kvr_relay_redis_args(r, kvr_relay_greet_authed, NULL, "AUTH",
+                             url->user, url->password, NULL);
+
+    } else if (url->password[0] != '\0') {
+        kvr_relay_redis_args(r, kvr_relay_greet_authed, NULL, "AUTH",
+                             url->password, NULL);
+    }
+
+    if (r->redis.asking) {
+        kvr_relay_redis_args(r, kvr_relay_greet_named, NULL, "SENTINEL",
+                             "get-master-addr-by-name", url->master, NULL);
+        return;
+    }
+
+    kvr_relay_redis_args(r, kvr_relay_greet_known, NULL, "INFO", NULL);
+
+    if (url->db != 0) {
+        snprintf(text, sizeof(text), "%u", url->db);
+        kvr_relay_redis_args(r, kvr_relay_greet_greeted, NULL, "SELECT", text,
+                             NULL);
+    }
+
+    kvr_relay_redis_args(r, kvr_relay_greet_greeted, r, "PING", NULL);
+}
+
+
+/* A server that knows no AUTH repeats what it was told: the code only. */
+
+static void
+kvr_relay_greet_authed(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    char  why[KVR_RELAY_KEY];
+
+    /* users of a Sentinel may differ from the master's */
+
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR
+        && !r->redis.asking)
+    {
+        snprintf(why, sizeof(why), "AUTH refused: %.*s",
+                 (int) strcspn(reply->str, " "), reply->str);
+        kvr_relay_redis_break(r, why, NULL);
+    }
+}
+
+
+/* The Sentinel's answer: where the master is. */
+
+static void
+kvr_relay_greet_named(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    char                key[KVR_RELAY_KEY];
+    uint64_t            port;
+    kvr_relay_redis_t  *c;
+    const redisReply   *host;
+
+    c = &r->redis;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_NIL) {
+        snprintf(key, sizeof(key), "the Sentinel knows no master \"%.64s\"",
+                 c->where.master);
+        kvr_relay_redis_break(r, key, NULL);
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        kvr_relay_redis_break(r, "the Sentinel refused", reply);
+        return;
+    }
+
+    host = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2
+           ? reply->element[0] : NULL;
+
+    if (host == NULL || host->type != REDIS_REPLY_STRING
+        || host->len == 0 || host->len >= KVR_REDIS_URL_PART
+        || reply->element[1]->type != REDIS_REPLY_STRING
+        || !kvr_u64_parse(reply->element[1]->str, reply->element[1]->len,
+                          &port)
+        || port < 1 || port > UINT16_MAX)
+    {
+        kvr_relay_redis_break(r, "the Sentinel does not answer as one", NULL);
+        return;
+    }
+
+    memcpy(c->where.host, host->str, host->len);
+    c->where.host[host->len] = '\0';
+    c->where.port = (uint32_t) port;
+
+    snprintf(c->where.name, sizeof(c->where.name), "%s:%u/%u",
+             c->where.host, c->where.port, c->where.db);
+
+    c->found = true;
+    c->broken = true;
+    kvr_relay_wake(r, r->now_ms);
+}
+
+
+/* Who may not ask INFO is told by PING what else is wrong. */
+
+static void
+kvr_relay_greet_known(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    const char  *why;
+
+    if (reply == NULL || reply->type != REDIS_REPLY_STRING) {
+        return;
+    }
+
+    why = kvr_redis_info_refused(reply->str, r->redis.where.master[0] != '\0');
+
+    if (why != NULL) {
+        kvr_relay_redis_break(r, why, NULL);
+    }
+}
+
+
+/* data: the last of the greeting. */
+
+static void
+kvr_relay_greet_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    SSL  *ssl;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        kvr_relay_redis_break(r, "refused", reply);
+        return;
+    }
+
+    if (data == NULL) {
+        return;
+    }
+
+    ssl = r->redis.wire.ssl;
+
+    kvr_relay_log(KVR_RELAY_INFO, "redis connected", "redis=%s tls=%s",
+                  r->redis.where.name, ssl ? SSL_get_version(ssl) : "no");
+
+    r->redis.up = true;
+    r->redis.up_ms = r->now_ms;
+    r->counters.redis_connects++;
+
+    kvr_relay_session_up(r);
+}

@@ -1,0 +1,56 @@
+
+# The turn cache, as the status shows it.
+
+use lib 't/lib';
+use KVRouter;
+
+scripts(http_config => <<'_EOC_', config => <<'_EOC_');
+    kv_router_zone        zone=main:16m;
+    kv_router_turn_cache  zone=turns:2m;
+_EOC_
+    location /status {
+        kv_router_status  main;
+    }
+_EOC_
+
+log_level('info');
+no_long_string();
+no_shuffle();
+
+plan tests => repeat_each() * blocks() * 5;
+
+run_tests();
+
+__DATA__
+
+=== TEST 1: the status has its numbers
+--- script
+            local body = ask("GET", "/status").body
+
+            ngx.say((body:match('"turn_cache":(%b{})')))
+--- response_body_like
+^\{"zone":"turns","bytes":2097152,"slots":\d{4},"used":0,"hits":0,"misses":0,"tokens":0,"kept":0,"evicted":0,"lost":0,"torn":0,"too_large":0,"busy":0\}$
+
+
+
+=== TEST 2: and so have the metrics
+--- script
+            local text = ask("GET", "/status?format=prometheus").body
+
+            for line in text:gmatch("[^\n]+") do
+                if line:find("^kv_router_turn_cache") then
+                    ngx.say((line:gsub("slots{zone=\"main\"} %d+", "slots")))
+                end
+            end
+--- response_body
+kv_router_turn_cache_slots
+kv_router_turn_cache_slots_used{zone="main"} 0
+kv_router_turn_cache_hits_total{zone="main"} 0
+kv_router_turn_cache_misses_total{zone="main"} 0
+kv_router_turn_cache_tokens_total{zone="main"} 0
+kv_router_turn_cache_entries_total{zone="main"} 0
+kv_router_turn_cache_evicted_total{zone="main"} 0
+kv_router_turn_cache_lost_total{zone="main"} 0
+kv_router_turn_cache_torn_total{zone="main"} 0
+kv_router_turn_cache_too_large_total{zone="main"} 0
+kv_router_turn_cache_busy_total{zone="main"} 0
