@@ -213,6 +213,8 @@ static void
 ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
     kvr_json_text_t *key, kvr_worker_conf_t *conf)
 {
+    uint32_t  events;
+
     if (kvr_json_is(key, "address")) {
         ngx_http_kv_router_worker_string(c, j, conf->address,
                                          sizeof(conf->address));
@@ -242,6 +244,11 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
 
     } else if (kvr_json_is(key, "hybrid")) {
         ngx_http_kv_router_worker_bool(j, &conf->hybrid);
+
+    } else if (kvr_json_is(key, "events")) {
+        events = !conf->events_off;
+        ngx_http_kv_router_worker_bool(j, &events);
+        conf->events_off = !events;
 
     } else if (kvr_json_is(key, "attention_chunk")) {
         ngx_http_kv_router_worker_number(j, &conf->attention_chunk, 0,

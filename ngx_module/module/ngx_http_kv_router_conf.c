@@ -42,6 +42,15 @@ static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
 };
 
 
+/* the values of events_off */
+
+static const ngx_conf_enum_t  ngx_http_kv_router_events_words[] = {
+    { ngx_string("on"), 0 },
+    { ngx_string("off"), 1 },
+    { ngx_null_string, 0 }
+};
+
+
 static const ngx_conf_enum_t  ngx_http_kv_router_engines[] = {
     { ngx_string("vllm"), KVR_ENGINE_VLLM },
     { ngx_string("sglang"), KVR_ENGINE_SGLANG },
@@ -188,6 +197,9 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
 
     { ngx_string("hybrid"), NGX_HTTP_KV_ROUTER_FLAG,
       at(hybrid), 0, 0, NULL, 0 },
+
+    { ngx_string("events"), NGX_HTTP_KV_ROUTER_WORD,
+      at(events_off), 0, 0, ngx_http_kv_router_events_words, 0 },
 
     { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },

@@ -14,6 +14,7 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
+#include <traffic/kvr_estimate.h>
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <wire/kvr_forms.h>
@@ -218,6 +219,8 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
+    kvr_estimate_t                 *estimates;     /* of each worker */
+    ngx_atomic_t                    estimates_void;    /* restarts seen */
     kvr_report_t                   *reports;       /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;

@@ -107,6 +107,8 @@ struct ngx_http_kv_router_ctx_s {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
+    uint32_t                        estimate;      /* the name of those of the
+                                                      worker, when charged */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */

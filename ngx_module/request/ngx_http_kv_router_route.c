@@ -622,6 +622,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_echo(ctx);
+                ngx_http_kv_router_estimate_store(ctx);
                 ngx_http_kv_router_prefill_ended(ctx,
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }

@@ -61,7 +61,10 @@ ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
-/* load: adds predictions, and prompts in flight, to the candidates' overlap */
+/*
+ * load: adds estimates, predictions, and prompts in flight, to the candidates'
+ * overlap
+ */
 ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
@@ -158,6 +161,13 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 /* usage: a buffer of the answer, the last one included */
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+
+/* load: an answer's first byte has come: its worker has the prompt now */
+void ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx);
+
+/* load: the number of cached tokens in the engine's answer */
+void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
+    uint64_t cached);
 
 /* usage: a verdict's likely causes, as a question; NULL: a good verdict */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);

@@ -106,6 +106,8 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     a.cached = usage.cached_tokens;
 
     kvr_usage_add(&ctx->zone->sh->usage[worker], c->generation, &a);
+
+    ngx_http_kv_router_estimate_answer(ctx, usage.cached_tokens);
 }
 
 
@@ -178,10 +180,11 @@ static void
 ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t number)
 {
-    bool                  holds;
+    bool                  holds, bound;
     uint32_t              flags, generation, holder, steps;
     kvr_router_t         *k;
     kvr_worker_conf_t     conf;
+    const kvr_worker_t   *w;
     kvr_usage_verdict_t   verdict;
 
     k = &zone->router;
@@ -196,8 +199,13 @@ ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
         holds = kvr_router_holder_held(k, holder) != 0;
     }
 
-    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds,
-                         kvr_fleet_bound(kvr_router_worker(k, number)),
+    /* the engine may have evicted blocks that are estimated to be cached */
+
+    w = kvr_router_worker(k, number);
+    bound = kvr_fleet_bound(w)
+            || ngx_http_kv_router_confidence(zone, w, number) == KVR_ESTIMATED;
+
+    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds, bound,
                          &verdict)
         || kvr_router_read_worker(k, number, &conf, &flags, &generation)
            != KVR_OK)

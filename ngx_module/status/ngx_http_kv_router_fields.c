@@ -106,6 +106,9 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Requests whose policy failed."),
     counter(policy_slow, "policy_slow", "policy_slow_total",
             "Times that a policy took over 10 ms to choose."),
+    counter(estimates_void, "estimates_void", "estimates_void_total",
+            "Times that all estimates of a worker were forgotten, since it "
+            "had nothing of them cached."),
     counter(prompts_scanned, "prompts_scanned", "prompts_scanned_total",
             "Times that a request's body was searched for token ids."),
     counter(lookups, "lookups", "lookups_total",

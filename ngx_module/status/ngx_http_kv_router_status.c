@@ -431,7 +431,7 @@ ngx_http_kv_router_workers_metrics(ngx_http_kv_router_metrics_t *s)
                               "for the state that it is in.");
 
     for (i = 0; i < s->workers.nelts; i++) {
-        for (c = KVR_UNKNOWN; c <= KVR_BOUND; c++) {
+        for (c = KVR_UNKNOWN; c <= KVR_ESTIMATED; c++) {
             ngx_http_kv_router_labels(s, "worker_confidence", &w[i]);
             ngx_http_kv_router_answer_write(a, ",", 1);
             ngx_http_kv_router_label_str(s, "state", kvr_confidence_name(c));

@@ -636,6 +636,10 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
         return KVR_BOUND;
     }
 
+    if (c == KVR_UNKNOWN && kvr_load32(&w->conf.events_off)) {
+        return KVR_ESTIMATED;
+    }
+
     return c;
 }
 
@@ -660,10 +664,10 @@ kvr_confidence_name(kvr_confidence_t c)
 {
     static const char  *names[] = {
         "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE", "UNVERIFIED",
-        "EXTERNAL", "BOUND"
+        "EXTERNAL", "BOUND", "ESTIMATED"
     };
 
-    return c <= KVR_BOUND ? names[c] : "UNKNOWN";
+    return c <= KVR_ESTIMATED ? names[c] : "UNKNOWN";
 }
 
 

@@ -47,10 +47,13 @@ typedef enum {
     KVR_STALE,
     KVR_UNVERIFIED,
     KVR_EXTERNALLY_FED,      /* API, Lua: "EXTERNAL" */
-    KVR_BOUND                /* EXACT or UNVERIFIED, but the model has KV cache
+    KVR_BOUND,               /* EXACT or UNVERIFIED, but the model has KV cache
                                 groups that are not indexed, or chunks of a
                                 size that is not known: the engine may use
                                 less of a match than is reported */
+    KVR_ESTIMATED            /* UNKNOWN, and the worker publishes no events:
+                                taken to have what it answered,
+                                kvr_estimate.h */
 } kvr_confidence_t;
 
 

@@ -82,6 +82,13 @@ kvr_added_build(kvr_added_trie_t *t, const kvr_added_t *tokens, uint32_t n,
     }
 
     qsort(sorted, k, sizeof(kvr_added_t *), kvr_added_compare);
+
+    for (i = 1; i < k; i++) {
+        if (kvr_added_compare(&sorted[i - 1], &sorted[i]) == 0) {
+            t->twin = sorted[i];
+        }
+    }
+
     kvr_added_node(t, tokens, sorted, k, 0);
     free(sorted);
 

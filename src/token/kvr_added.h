@@ -46,6 +46,8 @@ typedef struct {
     kvr_added_edge_t  *edges;
     uint32_t           nnodes;
     uint32_t           nedges;
+    const kvr_added_t *twin;    /* a token with the text of another one, or
+                                   NULL */
     uint32_t           nfirst;  /* bytes that a token begins with */
     uint8_t            only;    /* if it is one: this one */
     uint8_t            first[256];

@@ -60,6 +60,15 @@ kvr_token_added(kvr_token_load_t *l, kvr_token_value_t added,
         return kvr_token_no_memory(l);
     }
 
+    /* the library takes either of the two, another one in another run */
+
+    if (t->normalized.twin) {
+        return kvr_token_refuse(l, "two added tokens are \"%.*s\" when they "
+                                "are normalized",
+                                (int) kvr_min(t->normalized.twin->len, 60),
+                                t->normalized.twin->text);
+    }
+
     return true;
 }
 

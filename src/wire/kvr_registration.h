@@ -55,7 +55,8 @@ typedef struct {
     uint32_t    hybrid;                         /* the engine publishes its
                                                    full attention alone */
     uint32_t    engine;                         /* kvr_engine_kind_t */
-    uint32_t    spare;
+    uint32_t    events_off;                     /* no events are expected:
+                                                   kvr_estimate.h */
 } kvr_worker_conf_t;
 
 

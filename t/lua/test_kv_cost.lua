@@ -115,8 +115,8 @@ near_cost(20 - 6 - 3, "decay: host and disk don't fade",
 -- ---- confidence -------------------------------------------------------------
 
 local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE",
-                "UNVERIFIED", "EXTERNAL", "BOUND" }
-local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7 }
+                "UNVERIFIED", "EXTERNAL", "BOUND", "ESTIMATED" }
+local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7, 0.5 }
 
 for i, name in ipairs(names) do
     local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }

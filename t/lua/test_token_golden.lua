@@ -309,6 +309,9 @@ refused("an added token twice", "twice", {
     added_tokens = '[{"id":700,"content":"<n>"},{"id":701,"content":"<n>"}]' })
 refused("a long added token", "1024", {
     added_tokens = '[{"id":700,"content":"' .. ("x"):rep(2000) .. '"}]' })
+refused("two added tokens that are normalized to one", "when they", {
+    added_tokens = '[{"id":700,"content":"\197\187","special":false},'
+                   .. '{"id":701,"content":"Z\204\135","special":false}]' })
 refused("two templates", "two templates", {
     post_processor = '{"type":"Sequence","processors":['
                      .. golden.bases.bytes.post_processor .. ","

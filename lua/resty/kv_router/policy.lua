@@ -61,9 +61,9 @@
 --         engine                "vllm", "sglang", "trtllm" or "unknown"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
 --                               "EXACT", "DEGRADED", "SYNCING", "STALE",
---                               "UNVERIFIED", "EXTERNAL" or "BOUND";
---                               confidence_id is the same as a number, from 0,
---                               for hot loops
+--                               "UNVERIFIED", "EXTERNAL", "BOUND" or
+--                               "ESTIMATED"; confidence_id is the same as a
+--                               number, from 0, for hot loops
 --         confidence_reason     why: "none", "no_events", "silent",
 --                               "redis_down", "gap_not_filled", "block_size",
 --                               ... as in /workers (a string: see below)
