@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -70,12 +71,14 @@ class Model:
 
     def __init__(self, name, *options, block_size=32, zone=32, ranks=1,
                  hybrid=False, adapters=(), files=None, version=VLLM,
-                 computed=1, served="tiny", relay=()):
+                 computed=1, served="tiny", relay=(), by_model=None):
         self.name, self.options, self.version = name, options, version
         self.files = files or name              # the folder of models.py
         self.block_size, self.zone = block_size, zone
         self.ranks, self.hybrid, self.adapters = ranks, hybrid, adapters
         self.served = served            # the name that requests have
+        self.by_model = by_model        # "vllm" or "sglang" if the router
+                                        # makes the token ids
         self.relay = relay              # more options of its kv-relay
         self.computed = computed        # tokens of a prompt, at its end, that
                                         # are never taken from the cache
@@ -158,6 +161,10 @@ class Engine:
         """One request to the engine itself: status and body."""
         return exchange(self.port, method, path)[::2]
 
+    def python(self):
+        """The engine's own Python."""
+        return [str(self.programs / "python")]
+
     def stop(self):
         """Ends both."""
         if self.relay:
@@ -186,6 +193,8 @@ class Fleet(stage.Stage):
             for engine in self.engines.values():
                 engine.start()
                 engine.start_relay()
+            if self.model.by_model:
+                self._dump_model()
             self.start_nginx({})
             for worker in self.engines:
                 self.wait_served(worker)
@@ -200,6 +209,20 @@ class Fleet(stage.Stage):
                 engine.stop()
         self._keep_logs()
         super().__exit__()
+
+    def _dump_model(self):
+        """What the first engine runs, by the README's command, beside it."""
+        engine = next(iter(self.engines.values()))
+        engine.wait_ready()
+        folder = self.directory / "model"
+        folder.mkdir(mode=0o755)
+        with open(ROOT / "util" / "kv-model-dump", "rb") as program:
+            archive = subprocess.run(
+                [*engine.python(), "-", str(MODELS / self.model.files)],
+                stdin=program, stdout=subprocess.PIPE, check=True,
+                env={**os.environ, **ENVIRONMENT,
+                     "CUDA_VISIBLE_DEVICES": ""}).stdout
+        subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
 
     def _keep_logs(self):
         """The logs of the last run, for those who look for a cause."""
@@ -234,7 +257,13 @@ class Fleet(stage.Stage):
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
         put(r'policy = "kv_cost",',
             'policy = "kv_cost", explain = true, pin = true, '
-            'tokenizer_timeout = 10,')
+            'tokenizer_timeout = 10,'
+            + ' tokenizer = "local",' * bool(self.model.by_model))
+        if self.model.by_model:
+            put(r"\n *kv_router_redis .*(?=\n)",
+                f"\n    kv_router_redis  main {url};\n"
+                f"    kv_router_model  main {self.directory}/model "
+                f"engine={self.model.by_model};")
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the README says of adapters, from a header here

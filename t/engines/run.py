@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 
+import drawn_run
 import faults
 import golden_run
 import mocker
@@ -341,7 +342,8 @@ def main():
             ("faults", lambda: faults.run(run, LLAMA)),
             ("sglang", lambda: radix.run(
                 run, BUILD / f"vllm-{VLLM}" / "bin" / "python")),
-            ("mocker", lambda: mocker.run(run))):
+            ("mocker", lambda: mocker.run(run)),
+            (drawn_run.NAME, lambda: drawn_run.run(run))):
         if not options.smoke and options.only in (None, name):
             phases.append((name, phase))
     for _, _, model in golden_run.models():
