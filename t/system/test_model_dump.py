@@ -122,9 +122,10 @@ def running_engines():
         str(script), "serve", str(at / "model"), "--cohere-format", "cmd3"],
                       at)
     try:
+        # not env, which becomes the engine
         wait_until("the engine runs", lambda: any(
-            str(at / "model") in words for _, _, words in dump.processes()),
-                   WAIT_SECONDS)
+            str(at / "model") in words and words[0] != "env"
+            for _, _, words in dump.processes()), WAIT_SECONDS)
         kind, words, zone = dump.find_process(args)
         assert (kind, dump.time_zone(zone)) == ("vllm", "Europe/Oslo")
         assert dump.flags(kind, words)[0] == {"cohere_format": "cmd3"}

@@ -254,16 +254,46 @@ def compare(engine, rank, states, holder):
     return 0, f"rank {rank}: " + " or ".join(wrong)
 
 
-def _difference(profile, state, holder):
+def partly(engine, states, following, holder):
+    """Whether a holder is between one of the states and one that follows: a
+    long event is applied in parts, and the cursor counts whole events.  What
+    is too much is there next, what is missing is not."""
+    theirs = _holdings(holder)
+    spans = engine.profile.block_size != INDEX_BLOCK
+    return any(
+        all(_between(*parts) for parts in list(zip(
+            _expected(state), _expected(after), theirs))[:1 if spans else 2])
+        for state in states for after in following)
+
+
+def _between(now, after, held):
+    return all(held.get(one) in (now.get(one), after.get(one))
+               for one in {*now, *after, *held})
+
+
+def _holdings(holder):
+    """{block: tiers} and {handle: (block, tiers)} of a dump's holder."""
     held = holder.holdings() if holder else {}
-    blocks, expected = {}, {}
-    for handle, (sequence, tiers) in held.items():
+    blocks = {}
+    for sequence, tiers in held.values():
         blocks[sequence] = blocks.get(sequence, 0) | tiers
+    return blocks, held
+
+
+def _expected(state):
+    """The same of a state."""
     handles = {block.handle: (block.sequence[-1], tiers)
                for block, tiers in state.items()}
+    blocks = {}
     for block, tiers in state.items():
         for sequence in block.sequence:         # of several, where they span
-            expected[sequence] = expected.get(sequence, 0) | tiers
+            blocks[sequence] = blocks.get(sequence, 0) | tiers
+    return blocks, handles
+
+
+def _difference(profile, state, holder):
+    blocks, held = _holdings(holder)
+    expected, handles = _expected(state)
     # the blocks before the last of a span have names of the router's own
     spans = profile.block_size != INDEX_BLOCK
     wrong = []

@@ -20,7 +20,7 @@ from stage import wait_until
 
 from .faults import KINDS
 from .load import Load
-from .oracle import EMPTY, PARTLY, compare
+from .oracle import EMPTY, PARTLY, compare, partly
 
 SAMPLE_SECONDS = 0.2            # from one sample to the next
 NOTICED_SECONDS = 60.0          # after a loss it is told of
@@ -34,7 +34,7 @@ class Referee:
         self.plant, self.limit = plant, limit
         self.faults = Counter()         # kind -> how often
         self.seconds = {}               # kind -> [time to EXACT]
-        self.samples = self.blocks = self.unknown = 0
+        self.samples = self.blocks = self.unknown = self.partly = 0
         self.differences, self.false = [], []
         self.late = []                  # not EXACT in time
         self.silent = []                # losses that nobody told of
@@ -129,7 +129,11 @@ class Referee:
             count, wrong = compare(engine, rank, states.get(rank, [{}]),
                                    held.get((worker, rank)))
             self.blocks += count
-            if wrong:
+            if wrong and partly(engine, states.get(rank, [{}]), (
+                    self.plant.oracle.states(worker, epoch, seq + 1)
+                    or {}).get(rank, ()), held.get((worker, rank))):
+                self.partly += 1
+            elif wrong:
                 self.differences.append(
                     f"{worker} at {epoch}-{seq}: {wrong} "
                     f"({self.plant.oracle.position(worker, epoch, seq)}"
@@ -325,7 +329,8 @@ class Referee:
         yield (f"{sum(self.faults.values())} faults, time to EXACT: p50 "
                f"{statistics.median(times or [0]):.2f} s, max "
                f"{max(times or [0]):.2f} s, allowed {self.limit:.0f} s, late "
-               f"{len(self.late)}; {self.samples} samples, {self.unknown} "
+               f"{len(self.late)}; {self.samples} samples, {self.partly} "
+               f"of them within a long event, {self.unknown} "
                f"unknown to the oracle; blocks compared: {self.blocks}, "
                f"differences: {len(self.differences)}, false EXACT: "
                f"{len(self.false)}")
