@@ -19,6 +19,7 @@ SERVERS = {"vllm": golden_serve.Vllm(), "sglang": golden_serve.Sglang()}
 # Each must be seen; when it is not seen any more, it has to be taken off.
 NO_PATH = "these engines can be asked for completions and chats only"
 OTHERS = "a field of another engine's, or one whose effect is not known"
+CUT = "a text that the request has cut is not understood locally"
 SGLANG = f"golden, SGLang {SERVERS['sglang'].version}"
 LESS = {
     "golden, vLLM, render": {
@@ -30,6 +31,12 @@ LESS = {
         "chat: tools, tool_choice none": "an option of vLLM's decides",
         "completions: truncated to the model's length": OTHERS,
         "completions: truncated text": "vLLM keeps the BOS, which is cut off"},
+    "golden, vLLM, local": {
+        "chat: extra_key": OTHERS, "completions: extra_key": OTHERS,
+        "completions: truncated to the model's length": OTHERS,
+        "chat: truncated": CUT, "completions: truncated text": CUT,
+        "responses: truncation auto": CUT,
+        "chat: ids, prompt_token_ids": "a field that vLLM does not read"},
     SGLANG: {
         "messages: ": NO_PATH, "responses: ": NO_PATH,
         "completions: extra_key": OTHERS,
@@ -83,6 +90,9 @@ def models():
             ("vllm", Vllm, Model(
                 "golden, vLLM, tokenize", *asked, files="golden",
                 served=MODEL)),
+            ("vllm", Vllm, Model(
+                "golden, vLLM, local", *options, files="golden",
+                served=MODEL, by_model="vllm")),
             ("sglang", Sglang, Model(
                 SGLANG, *sglang.options(),
                 files="golden", served=MODEL, block_size=sglang.block_size,
@@ -138,7 +148,8 @@ def run(runner, name):
     SERVERS[kind].install()
     with Fleet("golden", model, engine=engine) as at:
         runner.say(f"{name}: the engine answers")
-        wait_asked(at)
+        if not model.by_model:
+            wait_asked(at)
         forms, less = set(), {}
         for case in recorded(kind)[1]:
             if not comparable(case, model.options):
