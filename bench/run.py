@@ -7,8 +7,8 @@
 
 ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
 ingest, latency, cold, rivals, pauses, capacity, snapshot, prefix, turns,
-render, reload; rivals, pauses, capacity and what of snapshot goes through no
-nginx run once.  Positional has no peer, and from groups on no Rust peer has the
+render, reload, tokenize; rivals, pauses, capacity and what of snapshot goes
+through no nginx run once.  Positional has no peer, and from groups on no Rust peer has the
 rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
 one line of JSON a figure; what is shown is the median of N runs, and the best
@@ -37,12 +37,14 @@ import script                       # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
         'groups', 'body', 'ingest', 'latency', 'cold', 'rivals', 'pauses',
-        'capacity', 'snapshot', 'prefix', 'turns', 'render', 'reload']
+        'capacity', 'snapshot', 'prefix', 'turns', 'render', 'reload',
+        'tokenize']
 ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'cold', 'rivals',
          'pauses', 'capacity', 'snapshot', 'prefix', 'turns', 'render',
-         'reload')                                      # no peer has the rows
-SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, or
-           'snapshot', 'reload')                        # of LuaJIT
+         'reload', 'tokenize')                          # no peer has the rows
+SCRIPTS = ('latency', 'cold', 'rivals', 'render',       # of a whole nginx, of
+           'tokenize', 'snapshot', 'reload')            # LuaJIT, or Python
+FILES = {'tokenize': 'tokenizer'}   # Python has a module of the row's name
 OURS = 'ours'
 
 # folder of peers/ -> its program
@@ -87,6 +89,9 @@ LOADED, HELD_UP = 2000, 5
 
 LIMITS['nginx: a snapshot of 1 M blocks'] = LOADED
 LIMITS['nginx: a snapshot of 1 M blocks, longest pause'] = HELD_UP
+
+for model in ('Qwen3', 'DeepSeek V3', 'Gemma 3'):
+    LIMITS['tokenize: %s, hostile, 1 MB by 0.5 MB, the worst' % model] = 3
 
 for shape in ('radix, chains of 1024', 'radix, chains of 16000',
               'radix, events of 64', 'positional, chains of 1024'):
@@ -325,7 +330,7 @@ def main():
 
     index = os.path.join(build, 'bench', 'index')
     once = [[index, r] for r in rows
-            if r not in ours and r not in SCRIPTS[:4]]
+            if r not in ours and r not in SCRIPTS[:5]]
 
     if ours:
         programs.append([index] + ours)
@@ -333,7 +338,8 @@ def main():
     for row in SCRIPTS:
         if row in rows:
             (once if row == 'rivals' else programs).append(
-                [os.path.join(HERE, row + '.py'), '--build', build])
+                [os.path.join(HERE, FILES.get(row, row) + '.py'), '--build',
+                 build])
 
     if 'prefix' in rows and not args.no_peer:
         programs.append([os.path.join(HERE, 'prefix.py'), '--engines',

