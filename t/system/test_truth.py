@@ -141,8 +141,7 @@ def faults_are_survived():
 
 def losses_are_told_of():
     """after each loss that can't be mended it is said that there was one"""
-    assert not at.silent, at.silent
-    assert not at.false, at.false
+    assert not at.silent and not at.false, (at.silent, at.false)
 
 
 def what_is_exact_is_true():

@@ -24,6 +24,8 @@ from .oracle import EMPTY, PARTLY, compare, partly
 
 SAMPLE_SECONDS = 0.2            # from one sample to the next
 NOTICED_SECONDS = 60.0          # after a loss it is told of
+PASSING = {"silent", "redis_down"}  # reasons that tell of no loss: a
+                                # relay or Redis is away for a while
 AT_ONCE = 8                     # faults
 
 
@@ -217,13 +219,16 @@ class Referee:
 
     def told(self, worker, kind):
         """After a loss it is told of; whether it is.  From then on it must
-        not be EXACT."""
+        not be EXACT.  A relay or Redis that is away tells of no loss: the
+        worker may be EXACT again, as of its last message, before the relay
+        has asked the engine."""
         def reason():
             try:
                 known = self.plant.workers().get(worker)
             except OSError:
                 return ""
-            return known and not _exact(known) and _reason(known)
+            return (known and not _exact(known)
+                    and _reason(known) not in PASSING | {""})
         started = time.monotonic()
         while not reason():
             if time.monotonic() - started > NOTICED_SECONDS:
@@ -251,6 +256,7 @@ class Referee:
         Those workers that have lost something stay so for some seconds, and
         while other faults happen."""
         started = time.monotonic()
+        wrong = len(self.false) + len(self.silent)
         lost = [(kind, worker) for kind, worker, _ in faults
                 if not KINDS[kind].recoverable]
         well = self.plant.fleet.sure() - {worker for _, worker in lost}
@@ -266,6 +272,8 @@ class Referee:
             time.sleep(max(0, seconds - (time.monotonic() - since)))
         for kind, worker in lost:
             self.heal(worker, kind)
+        if len(self.false) + len(self.silent) > wrong:
+            self.tell()
         print(f"# {_names(faults)}: {lasted:.1f} s, "
               + (f"meanwhile {_names(meanwhile)}, " if meanwhile else "")
               + f"all is EXACT after {time.monotonic() - started:.1f} s",
