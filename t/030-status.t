@@ -5,7 +5,7 @@ use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone    zone=main:16m block_size=4 model=llama;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2 events=on;
 
     upstream engines {
         server  0.0.0.1;
@@ -89,7 +89,7 @@ lease: pid token
 requests: routed retries policy_errors policy_slow estimates_void prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared decide_seconds never_matched by_reason by_tokens
 by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field budget busy refused no_rung encoded no_prompt no_load unknown_model raised unsupported unproven
 shard: lease workers blocks used_bytes
-worker: worker_id address resolved model ranks engine role weight max_active salted spec_drop attention_chunk hybrid events lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load reported held
+worker: worker_id address resolved model ranks engine role weight max_active salted spec_drop attention_chunk hybrid events capacity lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load reported held
 counters: messages heartbeats duplicates gaps repairs restarts snapshots stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
 load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 

@@ -167,7 +167,9 @@ typedef struct {
 typedef struct {
     uint64_t                        due_ms;    /* monotonic */
     uint32_t                        failing;
-    uint32_t                        pad;
+    uint32_t                        told;      /* the generation + 1 of which
+                                                  the log said that it is
+                                                  estimated */
 } ngx_http_kv_router_turn_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
@@ -386,6 +388,18 @@ void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
 ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/*
+ * estimates: workers without events.  tell: says once of a worker what events
+ * would add.  void: the cache of a worker is empty now, since the engine was
+ * restarted.
+ */
+
+void ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
+void ngx_http_kv_router_estimate_void(ngx_http_kv_router_zone_t *zone,
+    uint32_t number, uint32_t generation);
 
 
 /*

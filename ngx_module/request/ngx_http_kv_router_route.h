@@ -162,10 +162,21 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
-/* load: an answer's first byte has come: its worker has the prompt now */
+/* estimate: is any candidate without events? */
+ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
+
+/* estimate: the candidate is taken to have what it answered */
+void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c);
+
+/* estimate: the request goes to the candidate */
+void ngx_http_kv_router_estimate_charge(ngx_http_kv_router_ctx_t *ctx,
+    ngx_http_kv_router_candidate_t *c);
+
+/* estimate: an answer's first byte has come: its worker has the prompt now */
 void ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx);
 
-/* load: the number of cached tokens in the engine's answer */
+/* estimate: the number of cached tokens in the engine's answer */
 void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     uint64_t cached);
 

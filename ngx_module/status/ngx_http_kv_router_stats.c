@@ -414,6 +414,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_u64(g, "attention_chunk", w->conf.attention_chunk);
     ngx_http_kv_router_gen_bool(g, "hybrid", w->conf.hybrid);
     ngx_http_kv_router_gen_bool(g, "events", !w->conf.events_off);
+    ngx_http_kv_router_gen_u64(g, "capacity", w->conf.capacity);
     ngx_http_kv_router_gen_adapters(g, "lora", w->conf.lora);
 
     ngx_http_kv_router_gen_str(g, "origin",
