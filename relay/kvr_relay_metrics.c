@@ -124,13 +124,6 @@ kvr_relay_metrics_free(kvr_relay_t *r)
 }
 
 
-int
-kvr_relay_metrics_poll(const kvr_relay_t *r)
-{
-    return r->metrics.fd;
-}
-
-
 void
 kvr_relay_metrics_tick(kvr_relay_t *r)
 {
@@ -246,8 +239,8 @@ kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)
         if (!s->connected) {
             kvr_relay_metrics_add(page, "rank %u of the engine is not reached "
                                   "at %s: %s\n", i,
-                                  kvr_relay_source_endpoint(r, s),
-                                  kvr_relay_source_why(r, s));
+                                  kvr_relay_engine_endpoint(r, s),
+                                  kvr_relay_engine_why(r, s));
         }
     }
 }

@@ -4,9 +4,9 @@
  * A source: one rank of the engine, its sequence of messages, and whether all
  * that it holds is known.
  *
- * The transport (zmq, trtllm) says what arrived; what it means for the mirror
- * stands here.  After a start and after each reconnect a source has to be
- * brought in step (zmq does it by replay), which ends in one of
+ * kvr_relay_feed.h has what a source's messages do to the mirror.  After a
+ * start and after each reconnect a source has to be brought in step (zmq does
+ * it by replay), which ends in one of
  *
  *     same      the last message is the one that we know: what followed it
  *               was applied, and what was complete still is
@@ -64,38 +64,12 @@ typedef struct {
 bool kvr_relay_source_init(kvr_relay_t *r);
 void kvr_relay_source_free(kvr_relay_t *r);
 
-/* Connects to the engine, and lets it be. */
-void kvr_relay_source_start(kvr_relay_t *r);
-void kvr_relay_source_stop(kvr_relay_t *r);
-
-/*
- * Applies a message of the engine.  It is the next one, or what lies between
- * is lost and was said so.
- */
-void kvr_relay_source_message(kvr_relay_t *r, kvr_relay_source_t *s,
-    uint64_t seq, const void *payload, size_t len);
-
-/*
- * Applies a list of TensorRT-LLM's events, whose numbers are the sequence:
- * what is missing, or counts anew, is seen here.  True: there was one, at
- * least.
- */
-bool kvr_relay_source_list(kvr_relay_t *r, kvr_relay_source_t *s,
-    const void *payload, size_t len);
-
 /* The hash that stands for a payload. */
 uint64_t kvr_relay_source_digest(const void *payload, size_t len);
 
-/* The engine is another one than before: its blocks go. */
-void kvr_relay_source_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
-
-/*
- * Goes on from nothing, until kvr_relay_source_rebuilt(): its ranks' blocks
- * go.  An engine of one endpoint gets a new epoch, whose base waits for all
- * that follows, for a while; of several, routers are told at once.
- */
-void kvr_relay_source_rebuild(kvr_relay_t *r, kvr_relay_source_t *s);
-void kvr_relay_source_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s);
+/* Remembers the incarnation that a message is of. */
+void kvr_relay_source_epoch(kvr_relay_source_t *s,
+    const kvr_relay_message_t *m);
 
 /* Something of the engine is not known.  why is kept. */
 void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -104,26 +78,17 @@ void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
 /* Is in step with the engine. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
-/* Looks whether all are in step, so that publishing can begin (again). */
-void kvr_relay_source_tick(kvr_relay_t *r);
-
-/*
- * Warns of each source that has not been connected for 5 seconds, and again
- * each minute; at each turn.
- */
-void kvr_relay_source_watch(kvr_relay_t *r);
-
-/* The source's engine: where it should be, and why it is not reached there. */
-const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
-    const kvr_relay_source_t *s);
-const char *kvr_relay_source_why(const kvr_relay_t *r,
-    const kvr_relay_source_t *s);
-
 /* The first one that has told of the rank, or NULL. */
 kvr_relay_source_t *kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank);
 
 /* What was loaded is of no use. */
 void kvr_relay_source_forget(kvr_relay_t *r);
+
+/*
+ * Is the mirror the engine's whole state?  If not, reason says why.  reason
+ * may be NULL.
+ */
+bool kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON]);
 
 
 #endif /* KVR_RELAY_SOURCE_H_INCLUDED */

@@ -57,6 +57,7 @@ static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
 bool
 kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
 {
+    bool       good;
     char      *text;
     size_t     size, len;
     uint32_t   i;
@@ -79,7 +80,10 @@ kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
                                      &r->sources[i]);
     }
 
-    return kvr_relay_parts_add(parts, text, len)
+    good = kvr_relay_parts_add(parts, text, len);
+    free(text);
+
+    return good
            && kvr_relay_mirror_save(&r->mirror, kvr_relay_state_put, parts)
               == KVR_OK;
 }
@@ -122,16 +126,7 @@ kvr_relay_state_print(char *text, size_t size, const kvr_relay_t *r,
 static kvr_rc_t
 kvr_relay_state_put(void *data, const void *part, size_t len)
 {
-    char  *copy;
-
-    copy = malloc(len);
-    if (copy == NULL) {
-        return KVR_ERROR;
-    }
-
-    memcpy(copy, part, len);
-
-    return kvr_relay_parts_add(data, copy, len) ? KVR_OK : KVR_ERROR;
+    return kvr_relay_parts_add(data, part, len) ? KVR_OK : KVR_ERROR;
 }
 
 

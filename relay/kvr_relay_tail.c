@@ -60,7 +60,7 @@ kvr_relay_tail_page(kvr_relay_t *r, const redisReply *reply)
 static bool
 kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
 {
-    char                *copy, *end;
+    char                *end;
     uint64_t             epoch, seq;
     const redisReply    *id, *fields, *value;
     kvr_relay_tail_t    *t;
@@ -91,14 +91,7 @@ kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
         return false;
     }
 
-    copy = malloc(value->len);
-    if (copy == NULL) {
-        return false;
-    }
-
-    memcpy(copy, value->str, value->len);
-
-    if (!kvr_relay_parts_add(&t->entries, copy, value->len)) {
+    if (!kvr_relay_parts_add(&t->entries, value->str, value->len)) {
         return false;
     }
 

@@ -305,7 +305,7 @@ kvr_relay_trtllm_answered(kvr_relay_t *r, CURLcode code)
         s->connected = true;
     }
 
-    if (kvr_relay_source_list(r, s, t->body, t->len)) {
+    if (kvr_relay_feed_list(r, s, t->body, t->len)) {
         t->doubt = false;
     }
 
