@@ -16,6 +16,9 @@
 #define KVR_RELAY_SNAPSHOT_AGE_MS   (12 * 3600 * 1000)  /* of the oldest: half
                                                of KVR_RELAY_KEEP_SECONDS */
 #define KVR_RELAY_PART_SECONDS      "600"   /* until the pointer is there */
+#define KVR_RELAY_SNAPSHOT_READ                                               \
+    "redis.call('hmget', KEYS[2], '" KVR_FIELD_EPOCH "', '" KVR_FIELD_SEQ "'" \
+    ", '" KVR_FIELD_PARTS "', '" KVR_FIELD_STATE_PARTS "')"
 #define KVR_RELAY_ENGINE_SEQ        32      /* bytes of one rank */
 
 
@@ -42,16 +45,14 @@ static void kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data,
  */
 static const char  kvr_relay_snapshot_script[] =
     "local t = redis.call('get', KEYS[1])\n"
-    "local o = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
-    " 'state_parts')\n"
+    "local o = " KVR_RELAY_SNAPSHOT_READ "\n"
     "local e, s = tonumber(o[1]) or 0, tonumber(o[2]) or 0\n"
     "local to = tonumber(ARGV[2])\n"
     "if (t and t ~= ARGV[1]) or e > to"
     " or (e == to and s > tonumber(ARGV[3])) then return 0 end\n"
     "redis.call('del', KEYS[2])\n"
     "redis.call('hset', KEYS[2], unpack(ARGV, 4))\n"
-    "local n = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
-    " 'state_parts')\n"
+    "local n = " KVR_RELAY_SNAPSHOT_READ "\n"
     "local function each(p, what)\n"
     "  local at = KEYS[2] .. ':' .. p[1] .. '-' .. p[2] .. ':'\n"
     "  for i = 0, (tonumber(p[3]) or 0) - 1 do what(at .. i) end\n"
