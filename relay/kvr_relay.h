@@ -58,7 +58,6 @@ typedef struct kvr_relay_s  kvr_relay_t;
 
 #include "kvr_relay_loop.h"
 #include "kvr_relay_parts.h"
-#include "kvr_relay_ranks.h"
 #include "kvr_relay_batch.h"
 #include "kvr_relay_mirror.h"
 #include "kvr_relay_redis.h"

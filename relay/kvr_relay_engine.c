@@ -29,7 +29,8 @@ kvr_relay_engine_start(kvr_relay_t *r)
         }
     }
 
-    kvr_relay_log(KVR_RELAY_INFO, "ready", "ranks=%u listen=%s", r->nsources,
+    kvr_relay_log(KVR_RELAY_INFO, "ready", "ranks=%u listen=%s",
+                  r->options.ranks,
                   r->metrics.address);
 }
 
@@ -101,7 +102,7 @@ kvr_relay_engine_watch(kvr_relay_t *r)
         if (r->now_ms >= s->warn_ms) {
             s->warn_ms = r->now_ms + KVR_RELAY_WARN_MS;
 
-            text = kvr_relay_engine_endpoint(r, s);
+            text = kvr_relay_source_endpoint(r, s);
             (void) kvr_relay_quote(where, text, strlen(text));
             text = kvr_relay_engine_why(r, s);
             (void) kvr_relay_quote(why, text, strlen(text));
@@ -119,15 +120,6 @@ kvr_relay_engine_watch(kvr_relay_t *r)
 
         kvr_relay_wake(r, s->warn_ms);
     }
-}
-
-
-const char *
-kvr_relay_engine_endpoint(const kvr_relay_t *r, const kvr_relay_source_t *s)
-{
-    return kvr_relay_shown(r->options.trtllm
-                           ? r->options.trtllm
-                           : r->options.events.items[s->index]);
 }
 
 

@@ -25,9 +25,7 @@ void kvr_relay_engine_tick(kvr_relay_t *r);
  */
 void kvr_relay_engine_watch(kvr_relay_t *r);
 
-/* The source's engine: where it should be, and why it is not reached there. */
-const char *kvr_relay_engine_endpoint(const kvr_relay_t *r,
-    const kvr_relay_source_t *s);
+/* Why the source's engine is not reached at its endpoint. */
 const char *kvr_relay_engine_why(const kvr_relay_t *r,
     const kvr_relay_source_t *s);
 

@@ -8,9 +8,15 @@
 #include <stdio.h>
 
 
+#define KVR_RELAY_OTHER_MS  60000       /* a rank that is refused is said, and
+                                           again so much later */
+
+
 static uint32_t kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
-static void kvr_relay_feed_rank(kvr_relay_t *r, kvr_relay_source_t *s,
+static void kvr_relay_feed_known(kvr_relay_t *r, kvr_relay_source_t *s,
+    uint64_t seq);
+static void kvr_relay_feed_other(kvr_relay_t *r, kvr_relay_source_t *s,
     uint32_t rank);
 static void kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_event_t *ev);
@@ -27,8 +33,7 @@ void
 kvr_relay_feed_message(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq,
     const void *payload, size_t len)
 {
-    s->known = true;
-    s->seq = seq;
+    kvr_relay_feed_known(r, s, seq);
     s->digest = kvr_relay_source_digest(payload, len);
 
     (void) kvr_relay_feed_read(r, s, payload, len);
@@ -65,7 +70,8 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     /* a batch that names no rank is of the rank that it came from */
 
-    kvr_decoder_rank(d, s->index);
+    kvr_decoder_rank(d, s->base);
+    s->other = s->base;
 
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
         r->counters.messages++;
@@ -76,7 +82,10 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
         n++;
 
-        kvr_relay_feed_rank(r, s, ev.rank);
+        if (!kvr_relay_source_ours(s, &ev)) {
+            kvr_relay_feed_other(r, s, ev.rank);
+            continue;
+        }
 
         if (ev.has_event_id && r->options.trtllm != NULL) {
             kvr_relay_feed_number(r, s, &ev);
@@ -102,27 +111,51 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* What one rank has said is not what the others hold. */
+/* The source has a number, perhaps its first. */
 
 static void
-kvr_relay_feed_rank(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
+kvr_relay_feed_known(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq)
 {
-    if (kvr_relay_ranks_has(&s->ranks, rank)) {
-        return;
-    }
-
-    if (kvr_relay_ranks_none(&s->ranks)) {
+    if (!s->known) {
         s->lost = kvr_relay_mirror_lost(&r->mirror);
     }
 
-    kvr_relay_ranks_add(&s->ranks, rank);
+    s->known = true;
+    s->seq = seq;
+}
 
-    if (kvr_relay_ranks_several(&s->ranks)
-        && (s->by_clear || r->options.trtllm != NULL))
-    {
-        kvr_relay_source_broken(r, s, "events of several ranks come from one "
-                                "place");
+
+/* An event of a rank that is not the source's: it is refused. */
+
+static void
+kvr_relay_feed_other(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
+{
+    char         text[KVR_RELAY_REASON], where[KVR_RELAY_QUOTED];
+    const char  *endpoint;
+
+    r->counters.events++;
+    r->counters.why[KVR_WHY_RANK]++;
+
+    if (rank != s->other) {
+        snprintf(text, sizeof(text), "events of the engine's rank %u were "
+                 "refused: its endpoint is that of rank %u", rank, s->base);
+        kvr_relay_source_broken(r, s, text);
     }
+
+    s->other = rank;
+
+    if (r->now_ms < s->other_ms) {
+        return;
+    }
+
+    s->other_ms = r->now_ms + KVR_RELAY_OTHER_MS;
+
+    endpoint = kvr_relay_source_endpoint(r, s);
+
+    kvr_relay_log(KVR_RELAY_WARN, "rank refused", "rank=%u endpoint=%s "
+                  "expected=%u named=%u remedy=\"%s\"", s->index,
+                  kvr_relay_quote(where, endpoint, strlen(endpoint)), s->base,
+                  rank, KVR_RELAY_OTHER_REMEDY);
 }
 
 
@@ -139,9 +172,8 @@ kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
 
     id = ev->event_id;
 
-    if (kvr_relay_ranks_several(&s->ranks)) {
-        s->known = true;
-        s->seq = id;
+    if (s->nranks > 1) {
+        kvr_relay_feed_known(r, s, id);
         return;
     }
 
@@ -151,7 +183,6 @@ kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (s->known && id < s->seq) {
         kvr_relay_feed_restarted(r, s);
-        kvr_relay_ranks_add(&s->ranks, ev->rank);
 
         if (ev->kind != KVR_CLEAR) {
             kvr_relay_source_broken(r, s, "the engine restarted, and its first"
@@ -168,8 +199,7 @@ kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_source_broken(r, s, "events of the engine were lost");
     }
 
-    s->known = true;
-    s->seq = id;
+    kvr_relay_feed_known(r, s, id);
 }
 
 
@@ -189,8 +219,7 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (why == KVR_WHY_NONE) {
 
-        if (ev->kind == KVR_CLEAR && !kvr_relay_ranks_several(&s->ranks)) {
-            s->by_clear = s->by_clear || !s->whole;
+        if (ev->kind == KVR_CLEAR && s->nranks == 1) {
             kvr_relay_feed_empty(r, s);
         }
 
@@ -237,7 +266,7 @@ kvr_relay_feed_empty(kvr_relay_t *r, kvr_relay_source_t *s)
     /* whose blocks it were that there was no room for isn't known */
 
     for (other = r->sources; other < r->sources + r->nsources; other++) {
-        if (!kvr_relay_ranks_none(&other->ranks) && other->lost != s->lost) {
+        if (other->known && other->lost != s->lost) {
             return;
         }
     }
@@ -276,39 +305,19 @@ kvr_relay_feed_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/*
- * Another engine: what it holds follows, and it has no number yet.  Where
- * somebody else has told of the same rank, that goes, too.
- */
+/* Another engine: what it holds follows, and it has no number yet. */
 
 static void
 kvr_relay_feed_clear(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_normalise_emit_pt emit)
 {
-    uint32_t             rank;
-    kvr_relay_ranks_t    ranks;
-    kvr_relay_source_t  *other;
+    uint32_t  i;
 
-    ranks = s->ranks;
+    for (i = 0; s->known && i < s->nranks; i++) {
+        kvr_relay_mirror_clear(&r->mirror, s->index + i, emit, r);
+    }
 
     s->known = false;
-    s->by_clear = false;
-    memset(&s->ranks, 0, sizeof(kvr_relay_ranks_t));
-
-    for (rank = kvr_relay_ranks_next(&ranks, 0); rank < KVR_RANKS_MAX;
-         rank = kvr_relay_ranks_next(&ranks, rank + 1))
-    {
-        kvr_relay_mirror_clear(&r->mirror, rank, emit, r);
-
-        for (other = r->sources; other < r->sources + r->nsources; other++) {
-
-            if (kvr_relay_ranks_has(&other->ranks, rank)) {
-                kvr_relay_source_broken(r, other, "another endpoint that said "
-                                        "that it was the same rank has begun "
-                                        "anew");
-            }
-        }
-    }
 
     kvr_relay_feed_empty(r, s);
 }

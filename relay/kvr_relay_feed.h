@@ -10,6 +10,13 @@
 #define KVR_RELAY_FEED_H_INCLUDED
 
 
+/* What helps where a batch names another rank than its endpoint's. */
+#define KVR_RELAY_OTHER_REMEDY                                                \
+    "name --events in the order of the engine's ranks; of a node whose ranks "\
+    "begin later give --first-rank; of several ranks at one TensorRT-LLM "    \
+    "--ranks"
+
+
 /*
  * Applies a message of the engine.  It is the next one, or what lies between
  * is lost and was said so.

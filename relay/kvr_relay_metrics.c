@@ -239,8 +239,14 @@ kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)
         if (!s->connected) {
             kvr_relay_metrics_add(page, "rank %u of the engine is not reached "
                                   "at %s: %s\n", i,
-                                  kvr_relay_engine_endpoint(r, s),
+                                  kvr_relay_source_endpoint(r, s),
                                   kvr_relay_engine_why(r, s));
+
+        } else if (s->other != s->base) {
+            kvr_relay_metrics_add(page, "rank %u of the engine is refused: %s "
+                                  "says that it is rank %u, not %u; %s\n", i,
+                                  kvr_relay_source_endpoint(r, s), s->other,
+                                  s->base, KVR_RELAY_OTHER_REMEDY);
         }
     }
 }

@@ -575,7 +575,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
 
         snprintf(seq, sizeof(seq), "%llu",
                  (unsigned long long) r->publisher.sent);
-        snprintf(ranks, sizeof(ranks), "%u", r->nsources);
+        snprintf(ranks, sizeof(ranks), "%u", r->options.ranks);
         snprintf(chunk, sizeof(chunk), "%u", r->options.attention_chunk);
         snprintf(started, sizeof(started), "%llu",
                  (unsigned long long) r->started_ms);

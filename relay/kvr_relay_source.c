@@ -12,7 +12,8 @@
 bool
 kvr_relay_source_init(kvr_relay_t *r)
 {
-    uint32_t  i;
+    uint32_t             i;
+    kvr_relay_source_t  *s;
 
     r->nsources = r->options.trtllm ? 1 : r->options.events.n;
     r->sources = calloc(r->nsources, sizeof(kvr_relay_source_t));
@@ -21,7 +22,11 @@ kvr_relay_source_init(kvr_relay_t *r)
     }
 
     for (i = 0; i < r->nsources; i++) {
-        r->sources[i].index = i;
+        s = &r->sources[i];
+        s->index = i;
+        s->nranks = r->options.trtllm ? r->options.ranks : 1;
+        s->base = r->options.first_rank + i;
+        s->other = s->base;
     }
 
     kvr_relay_source_forget(r);
@@ -40,22 +45,33 @@ kvr_relay_source_free(kvr_relay_t *r)
 void
 kvr_relay_source_forget(kvr_relay_t *r)
 {
-    uint32_t             i;
-    kvr_relay_source_t  *s;
+    uint32_t  i;
 
     for (i = 0; i < r->nsources; i++) {
-        s = &r->sources[i];
-
-        memset(&s->ranks, 0, sizeof(kvr_relay_ranks_t));
-        s->known = false;
-        s->whole = false;
-        s->tailed = true;
-        s->seq = 0;
-        s->digest = 0;
-        s->sgl_epoch[0] = '\0';
-        snprintf(s->reason, sizeof(s->reason), "the engine was not reached "
-                 "yet");
+        kvr_relay_source_unknown(&r->sources[i]);
     }
+}
+
+
+void
+kvr_relay_source_unknown(kvr_relay_source_t *s)
+{
+    s->known = false;
+    s->whole = false;
+    s->tailed = true;
+    s->seq = 0;
+    s->digest = 0;
+    s->sgl_epoch[0] = '\0';
+    snprintf(s->reason, sizeof(s->reason), "the engine was not reached yet");
+}
+
+
+const char *
+kvr_relay_source_endpoint(const kvr_relay_t *r, const kvr_relay_source_t *s)
+{
+    return kvr_relay_shown(r->options.trtllm
+                           ? r->options.trtllm
+                           : r->options.events.items[s->index]);
 }
 
 
@@ -68,18 +84,16 @@ kvr_relay_source_digest(const void *payload, size_t len)
 }
 
 
-kvr_relay_source_t *
-kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank)
+bool
+kvr_relay_source_ours(const kvr_relay_source_t *s, kvr_event_t *ev)
 {
-    uint32_t  i;
-
-    for (i = 0; i < r->nsources; i++) {
-        if (kvr_relay_ranks_has(&r->sources[i].ranks, rank)) {
-            return &r->sources[i];
-        }
+    if (ev->rank < s->base || ev->rank - s->base >= s->nranks) {
+        return false;
     }
 
-    return NULL;
+    ev->rank = ev->rank - s->base + s->index;
+
+    return true;
 }
 
 
@@ -128,14 +142,11 @@ kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 bool
 kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 {
-    char                       text[KVR_RELAY_REASON];
-    uint32_t                   i, rank;
+    uint32_t                   i;
     const char                *why;
-    kvr_relay_ranks_t          told;
     const kvr_relay_source_t  *s;
 
     why = "";
-    memset(&told, 0, sizeof(kvr_relay_ranks_t));
 
     if (kvr_relay_mirror_lacks(&r->mirror)) {
         why = "the mirror is full: more --memory is needed";
@@ -143,18 +154,9 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
 
     for (i = 0; i < r->nsources && *why == '\0'; i++) {
         s = &r->sources[i];
-        rank = kvr_relay_ranks_common(&told, &s->ranks);
 
         if (!s->whole) {
             why = *s->reason ? s->reason : "not all of it is known";
-
-        } else if (rank < KVR_RANKS_MAX) {
-            snprintf(text, sizeof(text), "endpoints %u and %u both say that "
-                     "they are rank %u: engines of one worker need ranks of "
-                     "their own, others a relay each",
-                     kvr_relay_source_of(r, rank)->index + 1, s->index + 1,
-                     rank);
-            why = text;
 
         } else if (!s->connected) {
             why = "the engine is not connected";
@@ -162,8 +164,6 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
         } else if (!s->in_step) {
             why = "what the engine did meanwhile is being asked for";
         }
-
-        kvr_relay_ranks_join(&told, &s->ranks);
     }
 
     if (reason != NULL) {

@@ -13,8 +13,9 @@
  *     rebuilt   from the engine's first message on: complete
  *     broken    something is missing: not complete, and why
  *
- * Its ranks are those that its engine has told of.  What happens to one source
- * is the others' business only where they have told of the same rank.
+ * A source's rank is its place in the list of endpoints.  Its engine counts
+ * from --first-rank on: events of any other rank are refused.  TensorRT-LLM's
+ * one source has all ranks.
  */
 
 
@@ -26,7 +27,13 @@ typedef struct kvr_relay_zmq_s  kvr_relay_zmq_t;
 
 
 typedef struct {
-    uint32_t            index;          /* the rank, if batches say none */
+    uint32_t            index;          /* the first of its ranks, as routers
+                                           count: its place */
+    uint32_t            nranks;         /* 1, or all of TensorRT-LLM's */
+    uint32_t            base;           /* the engine's number of the first */
+    uint32_t            other;          /* a rank that the last batch named and
+                                           that is none of these; else base */
+    uint64_t            other_ms;       /* when one is to be said again */
 
     bool                known;          /* has a last message: */
     uint64_t            seq;            /* the engine's number, */
@@ -49,9 +56,6 @@ typedef struct {
                                            nothing of it */
     bool                rebuilding;     /* from the engine's first message */
 
-    kvr_relay_ranks_t   ranks;          /* that it has told of since its engine
-                                           began, as far as is known */
-    bool                by_clear;       /* whole since its one rank's clear */
     uint64_t            lost;           /* kvr_relay_mirror_lost() when it held
                                            nothing */
     uint64_t            heard_ms;       /* last message */
@@ -67,6 +71,10 @@ void kvr_relay_source_free(kvr_relay_t *r);
 /* The hash that stands for a payload. */
 uint64_t kvr_relay_source_digest(const void *payload, size_t len);
 
+/* Where its engine should be, as messages may have it. */
+const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
+    const kvr_relay_source_t *s);
+
 /* Remembers the incarnation that a message is of. */
 void kvr_relay_source_epoch(kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
@@ -78,10 +86,16 @@ void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
 /* Is in step with the engine. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
-/* The first one that has told of the rank, or NULL. */
-kvr_relay_source_t *kvr_relay_source_of(const kvr_relay_t *r, uint32_t rank);
+/*
+ * Is the event of one of the source's ranks?  Then its rank is numbered as
+ * routers do.
+ */
+bool kvr_relay_source_ours(const kvr_relay_source_t *s, kvr_event_t *ev);
 
-/* What was loaded is of no use. */
+/* Nothing is known of it. */
+void kvr_relay_source_unknown(kvr_relay_source_t *s);
+
+/* Nothing is known of any. */
 void kvr_relay_source_forget(kvr_relay_t *r);
 
 /*

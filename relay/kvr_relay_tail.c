@@ -15,7 +15,7 @@
 
 static bool kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry);
 static void kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_ranks_t *ranks, const kvr_relay_part_t *part);
+    const kvr_relay_part_t *part);
 
 
 void
@@ -105,8 +105,7 @@ kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
 void
 kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    uint32_t           i;
-    kvr_relay_ranks_t  ranks;
+    uint32_t  i;
 
     if (s->synced || s->tailed || r->tail.entries.n == 0) {
         return;
@@ -115,18 +114,8 @@ kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
     s->tailed = true;
     s->whole = false;
 
-    /* one that has told of no rank yet is likely to be that of its place */
-
-    ranks = s->ranks;
-
-    if (kvr_relay_ranks_none(&ranks)
-        && kvr_relay_source_of(r, s->index) == NULL)
-    {
-        kvr_relay_ranks_add(&ranks, s->index);
-    }
-
     for (i = 0; i < r->tail.entries.n; i++) {
-        kvr_relay_tail_one(r, s, &ranks, &r->tail.entries.items[i]);
+        kvr_relay_tail_one(r, s, &r->tail.entries.items[i]);
     }
 
     kvr_relay_log(KVR_RELAY_INFO, "log applied", "rank=%u envelopes=%u "
@@ -138,9 +127,8 @@ kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 
 static void
 kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_ranks_t *ranks, const kvr_relay_part_t *part)
+    const kvr_relay_part_t *part)
 {
-    bool                 own;
     uint32_t             i;
     kvr_msgpack_t        in;
     kvr_msgpack_item_t   frame, item[KVR_RELAY_FIELDS];
@@ -164,14 +152,11 @@ kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
         return;
     }
 
-    own = item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index;
-
-    /* of what it said itself any rank, known before or not */
-
     kvr_relay_mirror_load_ranks(&r->mirror, item[6].bytes, item[6].count,
-                                own ? NULL : ranks, &s->ranks);
+                                s->index, s->nranks);
 
-    if (own && item[7].type == MPACK_TOKEN_UINT
+    if (item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index
+        && item[7].type == MPACK_TOKEN_UINT
         && (!s->known || item[7].number > s->seq))
     {
         s->known = true;

@@ -72,8 +72,10 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
     curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, r);
 
     kvr_relay_tail_apply(r, &r->sources[0]);
-    kvr_relay_source_broken(r, &r->sources[0], "what the engine said before "
-                            "this relay began to ask is lost");
+    kvr_relay_source_broken(r, &r->sources[0], r->options.ranks > 1
+                            ? "events of several ranks come from one place"
+                            : "what the engine said before this relay began "
+                              "to ask is lost");
 }
 
 
