@@ -259,6 +259,11 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 $(BUILD)/unit/test_event_hostile $(BUILD)/unit-asan/test_event_hostile: \
                  WRAP = -Wl,--wrap=yajl_parse
 
+# What the relay has of its own.
+
+$(BUILD)/unit/test_relay_step: $(BUILD)/obj/relay/kvr_relay_step.o
+$(BUILD)/unit-asan/test_relay_step: $(BUILD)/obj-asan/relay/kvr_relay_step.o
+
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
 $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \

@@ -134,7 +134,7 @@ kvr_relay_base(kvr_relay_t *r)
 
     for (i = 0; i < r->nsources; i++) {
         waiting = waiting || !r->sources[i].synced
-                  || r->sources[i].rebuilding;
+                  || r->sources[i].at.state == KVR_RELAY_STEP_REBUILDING;
     }
 
     if (waiting && r->now_ms < r->sync_ms) {

@@ -66,6 +66,7 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_snapshot.h"
 #include "kvr_relay_session.h"
 #include "kvr_relay_frames.h"
+#include "kvr_relay_step.h"
 #include "kvr_relay_source.h"
 #include "kvr_relay_tail.h"
 #include "kvr_relay_feed.h"

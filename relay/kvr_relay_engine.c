@@ -89,7 +89,7 @@ kvr_relay_engine_watch(kvr_relay_t *r)
     for (i = 0; i < r->nsources; i++) {
         s = &r->sources[i];
 
-        if (s->connected) {
+        if (s->at.state != KVR_RELAY_STEP_AWAY) {
             s->away_ms = 0;
             continue;
         }

@@ -71,7 +71,6 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
     /* a batch that names no rank is of the rank that it came from */
 
     kvr_decoder_rank(d, s->base);
-    s->other = s->base;
 
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
         r->counters.messages++;
@@ -80,7 +79,10 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     while ((rc = kvr_decoder_next(d, &ev)) == KVR_OK) {
-        n++;
+
+        if (n++ == 0) {
+            s->other = s->base;
+        }
 
         if (!kvr_relay_source_ours(s, &ev)) {
             kvr_relay_feed_other(r, s, ev.rank);
@@ -245,7 +247,7 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
 
     /* where not all is known anyway, that is no wonder */
 
-    if (why == KVR_WHY_UNKNOWN && s->whole) {
+    if (why == KVR_WHY_UNKNOWN && s->at.whole) {
         kvr_relay_source_broken(r, s, "an offloaded block was not known, or "
                                 "not any more");
     }
@@ -259,8 +261,7 @@ kvr_relay_feed_empty(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     kvr_relay_source_t  *other;
 
-    s->whole = true;
-    s->reason[0] = '\0';
+    kvr_relay_source_step(s, KVR_RELAY_STEP_CLEARED);
     s->lost = kvr_relay_mirror_lost(&r->mirror);
 
     /* whose blocks it were that there was no room for isn't known */
@@ -333,8 +334,7 @@ kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
                       s->index, (unsigned long long) s->seq);
     }
 
-    s->rebuilding = true;
-    s->in_step = false;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_BEGUN);
     s->sgl_epoch[0] = '\0';
 
     if (r->nsources > 1) {
@@ -358,8 +358,6 @@ kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
 void
 kvr_relay_feed_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    s->rebuilding = false;
-
     /* what the next relay asks has to be of this engine */
 
     if (r->nsources > 1) {

@@ -236,7 +236,7 @@ kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)
     for (i = 0; r->session.started && i < r->nsources; i++) {
         s = &r->sources[i];
 
-        if (!s->connected) {
+        if (s->at.state == KVR_RELAY_STEP_AWAY) {
             kvr_relay_metrics_add(page, "rank %u of the engine is not reached "
                                   "at %s: %s\n", i,
                                   kvr_relay_source_endpoint(r, s),
@@ -335,7 +335,8 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
 
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_metrics_add(page, "kv_relay_engine_up{rank=\"%u\"} %d\n", i,
-                              r->sources[i].connected);
+                              r->sources[i].at.state
+                              != KVR_RELAY_STEP_AWAY);
     }
 
     kvr_relay_metrics_add(page, "# HELP kv_relay_engine_seq The engine's last "

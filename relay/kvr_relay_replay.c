@@ -199,7 +199,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     r->cut_off = r->cut_off || large;
 
-    if (large || !s->in_step || z->answers != 0 || z->unread) {
+    if (large || !kvr_relay_step_in(s->at) || z->answers != 0 || z->unread) {
         kvr_relay_source_broken(r, s, why);
     }
 
@@ -335,7 +335,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
         if (z->tries < KVR_RELAY_TRIES) {
             z->hole = true;
-            s->in_step = false;
+            kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
             return true;
         }
 
@@ -347,10 +347,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
     /* the gap is closed */
 
-    if (z->has_held && m->seq == z->held_seq && !z->reconnected
-        && !s->rebuilding)
-    {
-        s->in_step = true;
+    if (z->has_held && m->seq == z->held_seq) {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_FOUND);
     }
 
     kvr_relay_replay_apply(r, s, m);
@@ -383,8 +381,7 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
             return true;
         }
 
-        s->in_step = false;                 /* of another engine */
-
+        kvr_relay_source_step(s, KVR_RELAY_STEP_OTHER);
         kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
         return false;
     }
@@ -475,7 +472,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->synced || (!s->whole && !z->unread)))
+        && (s->known || !s->synced || (!s->at.whole && !z->unread)))
     {
         kvr_relay_feed_rebuild(r, s);
 
@@ -504,7 +501,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
-    news = !s->in_step || z->answers > 1;
+    news = !kvr_relay_step_in(s->at) || z->answers > 1;
 
     kvr_relay_replay_stop(s);
 
@@ -516,7 +513,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
     z->reconnected = false;
     z->skipped = 0;
 
-    if (s->rebuilding) {
+    if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
         kvr_relay_feed_rebuilt(r, s);
     }
 
@@ -546,7 +543,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
                 kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
 
             } else if (z->held_seq != (s->known ? s->seq + 1 : 0)
-                       && s->whole)
+                       && s->at.whole)
             {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
@@ -592,7 +589,7 @@ kvr_relay_replay_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
 
     /* what it follows on is not known, until the replay is over */
 
-    s->in_step = false;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
 
     zmq_msg_init(&z->held);
     zmq_msg_move(&z->held, &m->frames[m->n - 1]);

@@ -9,6 +9,10 @@
 #include <stdlib.h>
 
 
+static void kvr_relay_source_lack(kvr_relay_source_t *s,
+    kvr_relay_step_input_t input, const char *why);
+
+
 bool
 kvr_relay_source_init(kvr_relay_t *r)
 {
@@ -57,7 +61,7 @@ void
 kvr_relay_source_unknown(kvr_relay_source_t *s)
 {
     s->known = false;
-    s->whole = false;
+    s->at.whole = false;
     s->tailed = true;
     s->seq = 0;
     s->digest = 0;
@@ -111,18 +115,50 @@ kvr_relay_source_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m)
 /* ---- in step or not ----------------------------------------------------- */
 
 void
+kvr_relay_source_step(kvr_relay_source_t *s, kvr_relay_step_input_t input)
+{
+    s->at = kvr_relay_step_next(s->at, input);
+
+    if (kvr_relay_step_sure(s->at)) {
+        s->reason[0] = '\0';
+    }
+}
+
+
+void
 kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why)
 {
-    if (s->whole || s->reason[0] == '\0') {
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, why);
+}
+
+
+void
+kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why)
+{
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_DOUBT, why);
+}
+
+
+/* The first reason is said; the last one is kept. */
+
+static void
+kvr_relay_source_lack(kvr_relay_source_t *s, kvr_relay_step_input_t input,
+    const char *why)
+{
+    char  text[KVR_RELAY_REASON];
+
+    snprintf(text, sizeof(text), "%s", why);
+
+    if (kvr_relay_step_sure(s->at) || s->reason[0] == '\0') {
         kvr_relay_log(KVR_RELAY_WARN, "not complete", "rank=%u seq=%llu "
                       "why=\"%s\"", s->index, (unsigned long long) s->seq,
-                      why);
+                      text);
     }
 
-    s->whole = false;
-    s->before = false;
-    snprintf(s->reason, sizeof(s->reason), "%.*s", KVR_RELAY_REASON - 1, why);
+    kvr_relay_source_step(s, input);
+    memcpy(s->reason, text, sizeof(text));
 }
 
 
@@ -130,10 +166,12 @@ void
 kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->synced = true;
-    s->in_step = true;
+    s->tailed = true;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_ENDED);
 
     kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",
-                  s->index, s->known ? (long long) s->seq : -1LL, s->whole);
+                  s->index, s->known ? (long long) s->seq : -1LL,
+                  kvr_relay_step_sure(s->at));
 
     kvr_relay_wake(r, r->now_ms);
 }
@@ -155,13 +193,13 @@ kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON])
     for (i = 0; i < r->nsources && *why == '\0'; i++) {
         s = &r->sources[i];
 
-        if (!s->whole) {
+        if (!kvr_relay_step_sure(s->at)) {
             why = *s->reason ? s->reason : "not all of it is known";
 
-        } else if (!s->connected) {
+        } else if (s->at.state == KVR_RELAY_STEP_AWAY) {
             why = "the engine is not connected";
 
-        } else if (!s->in_step) {
+        } else if (s->at.state != KVR_RELAY_STEP_IN_STEP) {
             why = "what the engine did meanwhile is being asked for";
         }
     }

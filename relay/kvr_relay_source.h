@@ -4,14 +4,8 @@
  * A source: one rank of the engine, its sequence of messages, and whether all
  * that it holds is known.
  *
- * kvr_relay_feed.h has what a source's messages do to the mirror.  After a
- * start and after each reconnect a source has to be brought in step (zmq does
- * it by replay), which ends in one of
- *
- *     same      the last message is the one that we know: what followed it
- *               was applied, and what was complete still is
- *     rebuilt   from the engine's first message on: complete
- *     broken    something is missing: not complete, and why
+ * kvr_relay_step.h has the states that a source can be in, kvr_relay_feed.h
+ * what its messages do to the mirror.
  *
  * A source's rank is its place in the list of endpoints.  Its engine counts
  * from --first-rank on: events of any other rank are refused.  TensorRT-LLM's
@@ -40,21 +34,14 @@ typedef struct {
     uint64_t            digest;         /* and a hash of its payload */
     char                sgl_epoch[KVR_RELAY_SGL_EPOCH]; /* SGLang's, or "" */
 
-    bool                whole;          /* all that the engine holds is known,
-                                           as of seq */
-    bool                before;         /* it was, before a doubt that the
-                                           next message may end */
-    char                reason[KVR_RELAY_REASON];   /* why not */
-    bool                connected;
-    uint64_t            away_ms;        /* it is not, since then; 0: it is */
+    kvr_relay_step_t    at;
+    char                reason[KVR_RELAY_REASON];   /* why it is not whole, or
+                                           what puts that in doubt */
+    uint64_t            away_ms;        /* not connected since; 0: it is */
     uint64_t            warn_ms;        /* when that is to be said next */
     bool                synced;         /* was in step, once */
-    bool                in_step;        /* is: connected, and no replay is
-                                           asked for what is known to be
-                                           missing */
     bool                tailed;         /* the log's tail was applied, or has
                                            nothing of it */
-    bool                rebuilding;     /* from the engine's first message */
 
     uint64_t            lost;           /* kvr_relay_mirror_lost() when it held
                                            nothing */
@@ -79,11 +66,19 @@ const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
 void kvr_relay_source_epoch(kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 
-/* Something of the engine is not known.  why is kept. */
+/* An input of kvr_relay_step.h, but for those below, which have a reason. */
+void kvr_relay_source_step(kvr_relay_source_t *s,
+    kvr_relay_step_input_t input);
+
+/* Something of the engine is not known: BROKEN.  why is kept. */
 void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
-/* Is in step with the engine. */
+/* The same, unless the next message shows that nothing was lost: DOUBT. */
+void kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why);
+
+/* What was asked for has come, or never will: ENDED. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*

@@ -96,9 +96,10 @@ kvr_relay_state_print(char *text, size_t size, const kvr_relay_t *r,
         len += (size_t) snprintf(text + len, size - len,
                                  "last %llu %llu %d -%s %.*s\n",
                                  (unsigned long long) s->seq,
-                                 (unsigned long long) s->digest, s->whole,
+                                 (unsigned long long) s->digest,
+                                 kvr_relay_step_sure(s->at),
                                  s->sgl_epoch, KVR_RELAY_STATE_WHY,
-                                 s->whole ? "" : s->reason);
+                                 kvr_relay_step_sure(s->at) ? "" : s->reason);
     }
 
     return len;
@@ -215,7 +216,7 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
     s->known = true;
     s->seq = seq;
     s->digest = digest;
-    s->whole = whole != 0;
+    s->at.whole = whole != 0;
     snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
 
     if (line[why] == ' ' && line[why + 1] != '\0') {
@@ -298,7 +299,7 @@ kvr_relay_state_loaded(kvr_relay_t *r)
         s = &r->sources[i];
         s->lost = r->mirror.lacking ? UINT64_MAX : 0;
 
-        if (s->whole) {
+        if (s->at.whole) {
             s->reason[0] = '\0';
         }
     }

@@ -107,12 +107,12 @@ kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     uint32_t  i;
 
-    if (s->synced || s->tailed || r->tail.entries.n == 0) {
+    if (s->tailed || r->tail.entries.n == 0) {
         return;
     }
 
     s->tailed = true;
-    s->whole = false;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_BROKEN);
 
     for (i = 0; i < r->tail.entries.n; i++) {
         kvr_relay_tail_one(r, s, &r->tail.entries.items[i]);

@@ -316,7 +316,6 @@ kvr_relay_zmq_why(const kvr_relay_t *r, const kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -327,7 +326,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
         r->counters.reconnects++;
     }
 
-    s->connected = true;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_REACHED);
     z->tried_ms = 0;
     z->again_ms = 0;
     z->reconnected = true;
@@ -345,10 +344,8 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     kvr_relay_tail_apply(r, s);
 
-    before = s->whole || s->before;
-    kvr_relay_source_broken(r, s, "there is no --replay to ask what the engine"
-                            " did before it was reached");
-    s->before = before;
+    kvr_relay_source_doubt(r, s, "there is no --replay to ask what the engine "
+                           "did before it was reached");
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
 }
@@ -362,7 +359,7 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     z = s->zmq;
     z->why = NULL;
 
-    if (s->connected) {
+    if (s->at.state != KVR_RELAY_STEP_AWAY) {
         kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u",
                       s->index);
 
@@ -370,8 +367,12 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
         z->why = "what answers there is no publisher by ZMQ";
     }
 
-    s->connected = false;
-    s->in_step = false;
+    if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
+        kvr_relay_source_broken(r, s, "the engine went away during replay");
+        kvr_relay_feed_rebuilt(r, s);
+    }
+
+    kvr_relay_source_step(s, KVR_RELAY_STEP_GONE);
     z->mode = KVR_RELAY_AWAY;
     z->failed = true;
     z->tried_ms = 0;
@@ -379,11 +380,6 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     kvr_relay_replay_stop(s);
     kvr_relay_replay_drop(s);
-
-    if (s->rebuilding) {
-        kvr_relay_source_broken(r, s, "the engine went away during replay");
-        kvr_relay_feed_rebuilt(r, s);
-    }
 }
 
 
@@ -442,15 +438,12 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
 
     if (r->options.replay.n == 0) {
-        before = s->whole || s->before;
-        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
-        s->before = before;
+        kvr_relay_source_doubt(r, s, KVR_RELAY_UNREAD);
         return;
     }
 
@@ -520,10 +513,8 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_source_broken(r, s, "messages of the engine were lost, and "
                                 "there is no --replay");
 
-    } else if (s->before) {
-        s->whole = true;
-        s->before = false;
-        s->reason[0] = '\0';
+    } else {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_NEXT);
     }
 
     z->has_live = true;
@@ -563,23 +554,23 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_feed_restarted(r, s);
     }
 
-    if (s->known && same && m->seq == s->seq + 1 && s->before) {
-        s->whole = true;
-        s->reason[0] = '\0';
+    if (s->known && same && m->seq == s->seq + 1) {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_NEXT);
 
     } else if (!s->known && m->seq == 0) {
-        s->whole = true;
-        s->reason[0] = '\0';
+        kvr_relay_source_step(s, KVR_RELAY_STEP_CLEARED);
 
     } else if (!s->known) {
         kvr_relay_source_broken(r, s, "there is no --replay to ask what the "
                                 "engine did before");
 
-    } else if (m->seq != s->seq + 1) {
-        r->counters.gaps++;
-    }
+    } else {
+        if (m->seq != s->seq + 1) {
+            r->counters.gaps++;
+        }
 
-    s->before = false;
+        kvr_relay_source_broken(r, s, s->reason);
+    }
 
     z->has_live = true;
     z->live = m->seq;

@@ -94,7 +94,7 @@ typedef enum {
 } kvr_pointer_field_t;
 
 
-/* Those that scripts of Redis name, too. */
+/* Fields that scripts of Redis name, too. */
 #define KVR_FIELD_EPOCH        "epoch"
 #define KVR_FIELD_SEQ          "seq"
 #define KVR_FIELD_PARTS        "parts"

@@ -129,6 +129,17 @@ class Ranks(test_relay.Tests):
 
     # ---------------------------------------------- one rank is not the others
 
+    def cleared(self):
+        """a clear of one rank says nothing of the others"""
+        engines = self.engine(), self.engine()
+        relay = self.started(engines)
+        engines[0].send_rank(0, stored([1]))
+        engines[1].send_rank(1, stored([2]))
+        self._have(relay, r0=[1], r1=[2])
+        engines[1].send_rank(1, CLEARED)
+        self._have(relay, r0=[1], r1=[])
+        self.is_complete(relay)
+
     def rebuilt_slowly(self):
         """a rank that begins anew silences no other, however long it takes"""
         first, second = self.engine(), self.engine()
@@ -269,7 +280,7 @@ class Ranks(test_relay.Tests):
         wait_until("all of them", lambda: relay.metric("messages_total") == 12,
                    PATIENCE)
         assert relay.text().count('msg="rank refused"') == 1
-        assert ("expected=1 named=0 remedy=" in relay.text())
+        assert "expected=1 named=0 remedy=" in relay.text()
         second.send_rank(1, CLEARED, stored([4]))
         self._have(relay, r0=[1], r1=[4])
         self.is_complete(relay)
@@ -338,7 +349,7 @@ class Ranks(test_relay.Tests):
         """a rank that had another's blocks then begins anew, and says so"""
         for change, anew in ((lambda place: 1 << 1 - place, 2),
                              (lambda place: 1, 2),
-                             (lambda place: 9 if place else 1, 1)):
+                             (lambda place: 10 if place else 1, 1)):
             engines = self.engine(), self.engine()
             relay = self.started(engines, "--deregister", "off")
             for n, engine in enumerate(engines):
