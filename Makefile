@@ -91,7 +91,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
+.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -105,7 +105,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds: deps-%:
+deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -430,6 +430,14 @@ rivals: deps-demo all
 engines: deps-engines all
 	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
 	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
+
+
+## make check-metrics  metrics and dashboards, beside a real Prometheus (a
+##                  minute)
+
+check-metrics: deps-metrics all
+	$(PYTHON) -B t/metrics/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay
 
 
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from
