@@ -158,6 +158,24 @@ const char *kvr_why_detail(kvr_why_t why);
 void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
 
+/*
+ * The shard of the worker that is configured so; NULL: its id or the number of
+ * its ranks is not valid.
+ */
+kvr_shard_t *kvr_members_shard_for(kvr_router_t *r,
+    const kvr_worker_conf_t *conf);
+
+/*
+ * Puts a worker of this origin, whose configuration kvr_members_shard_for()
+ * has found valid, with the holders of its ranks; under k's lock.  An origin
+ * of 0: the worker is there and stays as it is, only holders are added.  A
+ * worker that is new at its address begins with a new health.
+ *
+ * On an error nothing has changed: KVR_FULL, no room for a worker or holder.
+ */
+kvr_rc_t kvr_members_put(const kvr_router_t *r, kvr_shard_t *k,
+    const kvr_worker_conf_t *conf, uint32_t origin, uint32_t *worker);
+
 /* Half-opens the worker's circuit, see kvr_health_returned(). */
 void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
