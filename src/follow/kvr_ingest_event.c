@@ -116,7 +116,7 @@ kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
                 && holders[h].view != KVR_VIEW_NONE
                 && kvr_index_held(&k->index, holders[h].view))
             {
-                kvr_decoder_window(in->decoder, w->stream.window);
+                kvr_decoder_conf(in->decoder)->window = w->stream.window;
                 return;
             }
         }

@@ -134,7 +134,7 @@ typedef struct {
     kvr_tier_t        tier;         /* store, remove */
     uint32_t          rank;         /* the event's or batch's own, else the
                                        envelope's, else that of
-                                       kvr_decoder_rank() */
+                                       the decoder's conf */
     bool              unranked;     /* refused before its rank was read */
 
     bool              has_parent;   /* store */
@@ -219,7 +219,7 @@ typedef struct {
 
     /*
      * TensorRT-LLM only: the largest attention window that the worker is known
-     * to have by now, for kvr_decoder_window(); 0 when unknown.
+     * to have by now, see kvr_decoder_conf_t; 0 when unknown.
      */
     uint32_t          window;
 
@@ -254,44 +254,50 @@ kvr_decoder_t *kvr_decoder_create(void);
 void kvr_decoder_destroy(kvr_decoder_t *d);
 
 /*
- * Sets whether the worker whose messages come next uses cache salts of its own
- * (salted=on).  If it does, one extra key of no other kind, on the first block
- * of a chain, is the salt.  Default: off.  Valid until the next call.
+ * A decoder's settings, which the owner of the decoder may change between two
+ * messages, and the window between two events.
  */
-void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
+typedef struct {
 
-/*
- * Says how the index's blocks are made.  Engine events that come with tokens
- * of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell nothing of a
- * plain block that others would know, and single tokens don't tell the one
- * behind a block.  By the block size a smaller last block of TensorRT-LLM's is
- * known to be partial.  Single tokens and a size that is not known at first;
- * holds until said otherwise.
- */
-void kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract);
+    /*
+     * The maximum size of a message, bytes; a longer message is refused
+     * unread, KVR_WHY_LIMIT.  KVR_MESSAGE_MAX at first.
+     */
+    size_t          message_max;
 
-/*
- * The largest attention window seen so far of the worker whose messages come
- * next, to which an event of TensorRT-LLM's of a larger one adds.  0, as at
- * first: not known.  Holds until said otherwise, and may be said when a
- * message is open already.
- */
-void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
+    /*
+     * How the index's blocks are made.  Engine events with tokens of the other
+     * kind are filtered, KVR_WHY_BIGRAM: pairs tell nothing of a plain block
+     * that others would know, and single tokens don't tell the one behind a
+     * block.  By the block size a smaller last block of TensorRT-LLM's is
+     * known to be partial.  Single tokens and a size that is not known at
+     * first.
+     */
+    kvr_contract_t  contract;
 
-/*
- * Sets the maximum size of a message, bytes.  A longer message is refused
- * unread, KVR_WHY_LIMIT.  Default: KVR_MESSAGE_MAX.  Valid until the next
- * call.
- */
-void kvr_decoder_message_max(kvr_decoder_t *d, size_t size);
+    /*
+     * The rank, below KVR_RANKS_MAX, of events that name no rank, neither
+     * themselves nor in their batch or envelope.  A batch that names rank 0 is
+     * of rank 0.  0 at first.
+     */
+    uint32_t        rank;
 
-/*
- * Sets the rank, below KVR_RANKS_MAX, of events that name no rank, neither
- * themselves nor in their batch or envelope, in the messages opened next.  A
- * batch that names rank 0 is of rank 0.  Default: 0.  Valid until the next
- * call.
- */
-void kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank);
+    /*
+     * The largest attention window seen so far of the worker whose messages
+     * come next; an event of TensorRT-LLM's of a larger window raises it.  0,
+     * as at first: not known.
+     */
+    uint32_t        window;
+
+    /*
+     * The worker whose messages come next uses cache salts of its own
+     * (salted=on): one extra key of no other kind, on the first block of a
+     * chain, is the salt.  False at first.
+     */
+    bool            salted;
+} kvr_decoder_conf_t;
+
+kvr_decoder_conf_t *kvr_decoder_conf(kvr_decoder_t *d);
 
 /*
  * Reads the message's frame and makes the decoder ready for its events.
