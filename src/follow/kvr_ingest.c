@@ -543,7 +543,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     }
 
     if (in->msg.counted) {
-        return kvr_span_longest(in->shard, in->worker, ev);
+        return kvr_span_longest(in->shard, in->worker, &ev->change);
     }
 
     if (in->msg.form != KVR_FORM_BARE
@@ -553,7 +553,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     }
 
     if (ev->kind != KVR_STORE) {
-        return kvr_span_longest(in->shard, in->worker, ev);
+        return kvr_span_longest(in->shard, in->worker, &ev->change);
     }
 
     /* if an event is refused, all its blocks are refused */

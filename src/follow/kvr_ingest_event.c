@@ -77,7 +77,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_fleet_set_flags(&k->fleet, in->worker, 0, KVR_WORKER_HYBRID);
     }
 
-    rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
+    rc = kvr_shard_apply(k, in->worker, &ev->change, &unknown, &why);
 
     if (ev->kind == KVR_CLEAR && rc == KVR_OK && in->msg.complete) {
         kvr_ingest_cleared(in, w, ev->rank);
