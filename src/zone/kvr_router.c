@@ -282,6 +282,9 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
         m->host = depths.depths[1][v];
         m->disk = depths.depths[2][v];
         m->cut = depths.cut;
+        m->estimated = 0;
+        m->hot = 0;
+        m->ghost = 0;
 
         if (limit != KVR_LIMIT_NONE && kvr_load32(&k->zone->fleet.drops)) {
             kvr_look_drop(k, v, limit, m);

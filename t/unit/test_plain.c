@@ -88,7 +88,7 @@ forms(void)
     is("{\"input\":\"a\",\"instructions\":\"i\"}", KVR_FORM_RESPONSES,
        "\x1e" "i\x1e" "a", "a response has an input");
     is("{\"messages\":[{\"role\":\"u\",\"content\":\"b\"}],\"tools\":[{}]}",
-       KVR_FORM_CHAT, "\x1e[{}]\x1eu\x1f" "b", "tools come before");
+       KVR_FORM_CHAT, "\x1e{}\x1eu\x1f" "b", "tools come before");
     is("{\"prompt\":[1,2,3]}", KVR_FORM_COMPLETIONS, "", "ids are no text");
     is("{\"prompt\":\"a\"}", KVR_FORM_CHAT, "", "nor is another form's");
     is("{\"prompt\":\"a\"}", KVR_FORM_UNKNOWN, "", "nor one not known");
