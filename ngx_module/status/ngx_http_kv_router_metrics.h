@@ -51,5 +51,8 @@ void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
 void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
 
+/* Writes the metrics of workers without events. */
+void ngx_http_kv_router_estimates_metrics(ngx_http_kv_router_metrics_t *s);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_METRICS_H_INCLUDED_ */

@@ -53,7 +53,7 @@ typedef enum {
                                 less of a match than is reported */
     KVR_ESTIMATED            /* UNKNOWN, and the worker publishes no events:
                                 taken to have what it answered,
-                                kvr_estimate.h */
+                                kvr_estimated.h */
 } kvr_confidence_t;
 
 
