@@ -36,8 +36,10 @@ static void ngx_http_kv_router_consumer_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_disconnected(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
+static void ngx_http_kv_router_consumer_subscribed(
+    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+static void ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *push);
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
@@ -95,7 +97,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->connected = ngx_http_kv_router_consumer_connected;
     r->disconnected = ngx_http_kv_router_consumer_disconnected;
     r->exiting = ngx_http_kv_router_consumer_exiting;
-    r->reply = ngx_http_kv_router_consumer_reply;
+    r->push = ngx_http_kv_router_consumer_push;
 
     r = &c->repairer;
     r->purpose = "logs";
@@ -330,13 +332,14 @@ ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
         ngx_str_set(&args[0], "SUBSCRIBE");
     }
 
-    if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(r,
+                                      ngx_http_kv_router_consumer_subscribed,
+                                      c, 2, args)
+        != NGX_OK)
+    {
         ngx_http_kv_router_redis_reset(r, "no subscription was sent to redis",
                                        NULL);
-        return;
     }
-
-    r->pushes = 1;
 }
 
 
@@ -354,47 +357,62 @@ ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 
 
 static void
-ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply)
 {
-    char                           *kind;
     ngx_http_kv_router_consumer_t  *c;
 
-    c = r->data;
+    c = data;
 
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements >= 3
-        && reply->element[0]->type == REDIS_REPLY_STRING)
-    {
-        kind = reply->element[0]->str;
+    if (reply == NULL) {
+        return;
+    }
 
-        if (ngx_strcmp(kind, "pmessage") == 0
-            || ngx_strcmp(kind, "message") == 0)
-        {
-            if (ngx_http_kv_router_message_push(c, reply) == NGX_OK) {
-                return;
-            }
-
-        } else if (ngx_strcmp(kind, "psubscribe") == 0
-                   || ngx_strcmp(kind, "subscribe") == 0)
-        {
-            ngx_http_kv_router_consumer_up(c, 1);
-            ngx_http_kv_router_redis_works(r);
-            ngx_http_kv_router_redis_follow(&c->repairer);
-
-            ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                          "kv_router zone \"%V\": subscribed to \"%V\" at "
-                          "\"%V\"", &c->zone->name, &c->zone->redis->channel,
-                          ngx_http_kv_router_redis_url(r));
-
-            ngx_http_kv_router_members_open(c);
-        }
-
-    } else if (reply->type == REDIS_REPLY_ERROR) {
+    if (reply->type != REDIS_REPLY_ARRAY) {
         ngx_http_kv_router_redis_reset(r, "redis refused to subscribe",
-                                       reply->str);
+                                       reply->type == REDIS_REPLY_ERROR
+                                       ? reply->str : NULL);
+        freeReplyObject(reply);
+        return;
     }
 
     freeReplyObject(reply);
+
+    r->pushes = 1;
+
+    ngx_http_kv_router_consumer_up(c, 1);
+    ngx_http_kv_router_redis_works(r);
+    ngx_http_kv_router_redis_follow(&c->repairer);
+
+    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                  "kv_router zone \"%V\": subscribed to \"%V\" at \"%V\"",
+                  &c->zone->name, &c->zone->redis->channel,
+                  ngx_http_kv_router_redis_url(r));
+
+    ngx_http_kv_router_members_open(c);
+}
+
+
+/* ["message", channel, body], ["pmessage", pattern, channel, body] */
+
+static void
+ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *push)
+{
+    char  *kind;
+
+    if (push->elements >= 3 && push->element[0]->type == REDIS_REPLY_STRING) {
+        kind = push->element[0]->str;
+
+        if ((ngx_strcmp(kind, "pmessage") == 0
+             || ngx_strcmp(kind, "message") == 0)
+            && ngx_http_kv_router_message_push(data, push) == NGX_OK)
+        {
+            return;
+        }
+    }
+
+    freeReplyObject(push);
 }
 
 

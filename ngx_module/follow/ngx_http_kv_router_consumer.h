@@ -103,6 +103,8 @@ typedef enum {
 
 
 typedef struct {
+    ngx_http_kv_router_consumer_t  *consumer;
+
     ngx_http_kv_router_repair_state_e  state;
 
     uint32_t                        slot;
@@ -175,8 +177,6 @@ struct ngx_http_kv_router_consumer_s {
     const char                     *detail;    /* of workers without slot */
 
     ngx_http_kv_router_repair_t     repairs[NGX_HTTP_KV_ROUTER_REPAIRS];
-    ngx_http_kv_router_repair_t    *asked[NGX_HTTP_KV_ROUTER_REPAIRS];
-    ngx_uint_t                      nasked;    /* replies to come, in order */
     ngx_uint_t                      nactive;
     ngx_uint_t                      nwanted;
     ngx_uint_t                      turn;

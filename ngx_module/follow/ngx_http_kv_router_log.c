@@ -36,7 +36,9 @@ static void ngx_http_kv_router_log_connected(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_disconnected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
+    void *data, redisReply *reply);
+static void ngx_http_kv_router_log_lost(ngx_http_kv_router_redis_t *redis,
+    ngx_http_kv_router_repair_t *r);
 #if (NGX_DEBUG)
 static const char *ngx_http_kv_router_log_kind(redisReply *reply);
 #endif
@@ -47,7 +49,6 @@ ngx_http_kv_router_log_init(ngx_http_kv_router_consumer_t *c)
 {
     c->repairer.connected = ngx_http_kv_router_log_connected;
     c->repairer.disconnected = ngx_http_kv_router_log_disconnected;
-    c->repairer.reply = ngx_http_kv_router_log_reply;
 }
 
 
@@ -73,7 +74,7 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
         r->failed = 1;
     }
 
-    if (!c->repairer.ready || c->nasked == NGX_HTTP_KV_ROUTER_REPAIRS
+    if (!c->repairer.ready
         || (r->after && (ngx_msec_int_t) (r->after - ngx_current_msec) > 0))
     {
         return NGX_DECLINED;
@@ -81,7 +82,10 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
 
     n = ngx_http_kv_router_log_command(r, args, buf);
 
-    if (ngx_http_kv_router_redis_send(&c->repairer, n, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(&c->repairer,
+                                      ngx_http_kv_router_log_reply, r, n, args)
+        != NGX_OK)
+    {
         return NGX_DECLINED;
     }
 
@@ -90,7 +94,6 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
                    "%V %V", &c->zone->name, &r->worker, &args[0], &args[1]);
 
     r->state++;    /* wait for the reply */
-    c->asked[c->nasked++] = r;
 
     return NGX_AGAIN;
 }
@@ -262,18 +265,23 @@ ngx_http_kv_router_log_connected(ngx_http_kv_router_redis_t *redis)
 static void
 ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
 {
-    ngx_uint_t                      i;
-    ngx_http_kv_router_repair_t    *r;
     ngx_http_kv_router_consumer_t  *c;
 
     c = redis->data;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
 
-    /* the reply that was too big answers the first open question */
+    ngx_http_kv_router_consumer_wake(c);
+}
 
-    if (redis->too_big && c->nasked) {
-        r = c->asked[0];
+
+/* If a question was lost, its repair asks again. */
+
+static void
+ngx_http_kv_router_log_lost(ngx_http_kv_router_redis_t *redis,
+    ngx_http_kv_router_repair_t *r)
+{
+    if (redis->too_big) {
 
         if (r->state != ngx_http_kv_router_repair_wait_page) {
             r->errors++;
@@ -286,32 +294,21 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
         }
     }
 
-    if (c->nasked) {
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, c->log, 0,
-                       "kv_router zone \"%V\": what repairs asked is asked "
-                       "again, %ui questions", &c->zone->name, c->nasked);
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->consumer->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": its "
+                   "question was lost, and is asked again",
+                   &r->consumer->zone->name, &r->worker);
+
+    r->state--;
+
+    if (r->errors >= NGX_HTTP_KV_ROUTER_TRIES) {
+        ngx_http_kv_router_log_failed(r);
     }
-
-    /* if a question was lost, its repair asks again */
-
-    for (i = 0; i < c->nasked; i++) {
-        r = c->asked[i];
-
-        r->state--;
-
-        if (r->errors >= NGX_HTTP_KV_ROUTER_TRIES) {
-            ngx_http_kv_router_log_failed(r);
-        }
-    }
-
-    c->nasked = 0;
-
-    ngx_http_kv_router_consumer_wake(c);
 }
 
 
 static void
-ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
+ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis, void *data,
     redisReply *reply)
 {
     ngx_msec_t                      delay;
@@ -319,19 +316,13 @@ ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
     ngx_http_kv_router_repair_t    *r;
     ngx_http_kv_router_consumer_t  *c;
 
-    c = redis->data;
+    r = data;
+    c = r->consumer;
 
-    if (c->nasked == 0) {
-        freeReplyObject(reply);
-        ngx_http_kv_router_redis_reset(redis, "redis was not asked for this",
-                                       NULL);
+    if (reply == NULL) {
+        ngx_http_kv_router_log_lost(redis, r);
         return;
     }
-
-    r = c->asked[0];
-    c->nasked--;
-    ngx_memmove(&c->asked[0], &c->asked[1],
-                c->nasked * sizeof(ngx_http_kv_router_repair_t *));
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "kv_router zone \"%V\": repair of worker \"%V\" is "

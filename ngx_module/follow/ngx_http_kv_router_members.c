@@ -32,8 +32,12 @@ static void ngx_http_kv_router_members_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_members_disconnected(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
+static void ngx_http_kv_router_members_scanned(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
+static void ngx_http_kv_router_members_hash(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
+static void ngx_http_kv_router_members_ttl(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
 static void ngx_http_kv_router_members_timer(ngx_event_t *ev);
 static void ngx_http_kv_router_members_reset(
     ngx_http_kv_router_members_t *m);
@@ -108,7 +112,6 @@ ngx_http_kv_router_members_make(ngx_http_kv_router_consumer_t *c)
     r->connected = ngx_http_kv_router_members_connected;
     r->disconnected = ngx_http_kv_router_members_disconnected;
     r->exiting = ngx_http_kv_router_members_exiting;
-    r->reply = ngx_http_kv_router_members_reply;
     r->leader = &c->subscriber;
 
     c->members = m;
@@ -270,65 +273,79 @@ ngx_http_kv_router_members_timer(ngx_event_t *ev)
 }
 
 
+/* of these three, if the connection is lost, disconnected() ends the poll */
+
 static void
-ngx_http_kv_router_members_reply(ngx_http_kv_router_redis_t *r,
+ngx_http_kv_router_members_scanned(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *reply)
+{
+    ngx_http_kv_router_members_t  *m;
+
+    m = data;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    m->state = ngx_http_kv_router_members_page;
+    m->next = 0;
+
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2
+        && reply->element[0]->type == REDIS_REPLY_STRING
+        && reply->element[1]->type == REDIS_REPLY_ARRAY)
+    {
+        m->page = reply;
+
+    } else {
+        (void) ngx_http_kv_router_members_fail(m, KVR_KEY_WORKERS, reply);
+        freeReplyObject(reply);
+    }
+
+    ngx_http_kv_router_members_go_on(m);
+}
+
+
+static void
+ngx_http_kv_router_members_hash(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *reply)
+{
+    ngx_http_kv_router_asked_t  *asked;
+
+    asked = data;
+    asked->hash = reply;
+}
+
+
+static void
+ngx_http_kv_router_members_ttl(ngx_http_kv_router_redis_t *r, void *data,
     redisReply *reply)
 {
     ngx_int_t                      rc;
     ngx_http_kv_router_asked_t    *asked;
     ngx_http_kv_router_members_t  *m;
 
-    m = r->data;
+    asked = data;
+    m = asked->members;
     rc = NGX_OK;
 
-    if (m->state == ngx_http_kv_router_members_scan) {
-
-        m->state = ngx_http_kv_router_members_page;
-        m->next = 0;
-
-        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2
-            && reply->element[0]->type == REDIS_REPLY_STRING
-            && reply->element[1]->type == REDIS_REPLY_ARRAY)
-        {
-            m->page = reply;
-            reply = NULL;
-
-        } else {
-            rc = ngx_http_kv_router_members_fail(m, KVR_KEY_WORKERS, reply);
-        }
-
-    } else if (m->nasked) {
-
-        asked = &m->asked[m->first];
-
-        if (asked->hash == NULL) {
-            asked->hash = reply;
-            return;
-        }
-
-        if (reply->type != REDIS_REPLY_INTEGER) {
-            rc = ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, reply);
-
-        } else if (!m->failed) {
-            rc = ngx_http_kv_router_member_found(m, asked, reply->integer);
-        }
-
-        freeReplyObject(asked->hash);
-        asked->hash = NULL;
-
-        m->first = (m->first + 1) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
-        m->nasked--;
-
-    } else {
-        freeReplyObject(reply);
-        ngx_http_kv_router_redis_reset(r, "redis was not asked for this",
-                                       NULL);
+    if (reply == NULL) {
         return;
     }
 
-    if (reply) {
-        freeReplyObject(reply);
+    if (reply->type != REDIS_REPLY_INTEGER) {
+        rc = ngx_http_kv_router_members_fail(m, KVR_KEY_WORKER, reply);
+
+    } else if (!m->failed) {
+        rc = ngx_http_kv_router_member_found(m, asked, reply->integer);
     }
+
+    freeReplyObject(reply);
+
+    freeReplyObject(asked->hash);
+    asked->hash = NULL;
+
+    m->first = (m->first + 1) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
+    m->nasked--;
 
     if (rc == NGX_ABORT) {
         ngx_http_kv_router_consumer_lost(m->consumer);
@@ -373,7 +390,11 @@ ngx_http_kv_router_members_ask_page(ngx_http_kv_router_members_t *m,
     ngx_str_set(&args[3], "COUNT");
     ngx_str_set(&args[4], NGX_HTTP_KV_ROUTER_MEMBERS_PAGE);
 
-    if (ngx_http_kv_router_redis_send(&m->redis, 5, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(&m->redis,
+                                      ngx_http_kv_router_members_scanned, m,
+                                      5, args)
+        != NGX_OK)
+    {
         ngx_http_kv_router_redis_reset(&m->redis,
                                        "members were not asked for", NULL);
         return;
@@ -571,7 +592,12 @@ ngx_http_kv_router_members_ask(ngx_http_kv_router_members_t *m, u_char *id,
         args[2 + i].len = ngx_strlen(kvr_member_fields[i]);
     }
 
-    if (ngx_http_kv_router_redis_send(&m->redis, 2 + KVR_MEMBER_ROUTER, args)
+    last = (m->first + m->nasked) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
+    asked = &m->asked[last];
+
+    if (ngx_http_kv_router_redis_send(&m->redis,
+                                      ngx_http_kv_router_members_hash, asked,
+                                      2 + KVR_MEMBER_ROUTER, args)
         != NGX_OK)
     {
         goto failed;
@@ -579,14 +605,17 @@ ngx_http_kv_router_members_ask(ngx_http_kv_router_members_t *m, u_char *id,
 
     ngx_str_set(&args[0], "PTTL");
 
-    if (ngx_http_kv_router_redis_send(&m->redis, 2, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(&m->redis,
+                                      ngx_http_kv_router_members_ttl, asked,
+                                      2, args)
+        != NGX_OK)
+    {
         goto failed;
     }
 
-    last = (m->first + m->nasked) % NGX_HTTP_KV_ROUTER_MEMBERS_ASKED;
     m->nasked++;
 
-    asked = &m->asked[last];
+    asked->members = m;
     asked->len = len;
     asked->hash = NULL;
     ngx_memcpy(asked->id, id, len);

@@ -54,6 +54,7 @@ typedef struct {
 /* two replies to come */
 
 typedef struct {
+    ngx_http_kv_router_members_t   *members;
     size_t                          len;
     u_char                          id[KVR_WORKER_ID_MAX + 1];
     redisReply                     *hash;

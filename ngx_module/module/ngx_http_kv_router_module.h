@@ -14,6 +14,8 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
+#include <traffic/kvr_histogram.h>
+#include <traffic/kvr_tally.h>
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <wire/kvr_forms.h>
@@ -135,6 +137,10 @@ typedef struct {
     ngx_http_kv_router_tls_t        engine_tls;
     struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
     struct ngx_http_kv_router_lookups_s *names; /* the same */
+    ngx_str_t                       policy;    /* of the last router that
+                                                  was made for the zone */
+    ngx_str_t                       policy_conf;   /* "a=1 b=2" */
+    time_t                          policy_loaded;
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
@@ -238,6 +244,9 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
+    kvr_histogram_t                 times[KVR_TIMES];  /* but first bytes */
+    kvr_tally_t                     reasons;       /* "policy\nreason" */
+    kvr_served_t                   *served;        /* of each worker */
     ngx_http_kv_router_rings_t     *rings;
     ngx_atomic_t                    routed_lost;   /* records of processes
                                                       without a ring */
@@ -343,6 +352,9 @@ char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
 void ngx_http_kv_router_models_end(void);
+
+/* The configuration that is being read, or else the one in use. */
+ngx_cycle_t *ngx_http_kv_router_models_cycle(void);
 
 /* JSON of a zone's model, the value of "model"; a line of the page */
 

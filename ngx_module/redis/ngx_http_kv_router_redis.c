@@ -30,7 +30,12 @@ static void ngx_http_kv_router_redis_write_handler(ngx_event_t *wev);
 static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_redis_parse_replies(
     ngx_http_kv_router_redis_t *r);
+static ngx_uint_t ngx_http_kv_router_redis_is_push(
+    ngx_http_kv_router_redis_t *r, redisReply *reply);
+static void ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
 static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
 static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
     size_t len);
@@ -89,7 +94,7 @@ ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_redis_leave(r);
 
     if (ready) {
-        r->disconnected(r);
+        ngx_http_kv_router_redis_lost(r);
     }
 
     ngx_http_kv_router_redis_connect(r);
@@ -106,6 +111,7 @@ ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_redis_debug(r, "closed");
 
     r->opened = 0;
+    r->ncommands = 0;
 
     ngx_http_kv_router_redis_leave(r);
 }
@@ -174,16 +180,21 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
 
 
 ngx_int_t
-ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r, int argc,
+ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
+    ngx_http_kv_router_redis_reply_pt reply, void *data, int argc,
     ngx_str_t *argv)
 {
-    int          i;
-    char        *cmd;
-    size_t       lens[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
-    ssize_t      len;
-    const char  *args[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
+    int                                  i;
+    char                                *cmd;
+    size_t                               lens[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
+    ssize_t                              len;
+    ngx_uint_t                           last;
+    const char                          *args[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
+    ngx_http_kv_router_redis_command_t  *command;
 
-    if (!r->established || argc > NGX_HTTP_KV_ROUTER_REDIS_ARGS) {
+    if (!r->established || argc > NGX_HTTP_KV_ROUTER_REDIS_ARGS
+        || r->ncommands == NGX_HTTP_KV_ROUTER_COMMANDS)
+    {
         return NGX_ERROR;
     }
 
@@ -204,7 +215,12 @@ ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r, int argc,
 
     ngx_memcpy(r->out + r->out_len, cmd, len);
     r->out_len += len;
-    r->outstanding++;
+
+    last = (r->first + r->ncommands++) % NGX_HTTP_KV_ROUTER_COMMANDS;
+
+    command = &r->commands[last];
+    command->reply = reply;
+    command->data = data;
 
     redisFreeCommand(cmd);
 
@@ -228,13 +244,11 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 {
     ngx_http_kv_router_redis_server_t  *server;
 
-    r->handshake = 0;
-    r->outstanding = 0;
+    r->ncommands = 0;
     r->partial = 0;
     r->out_len = 0;
     r->established = 0;
     r->ready = 0;
-    r->ping = 0;
     r->pushes = 0;
     r->too_big = 0;
     r->works = 0;
@@ -505,8 +519,10 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 
         ngx_str_set(&ping, "PING");
 
-        if (!r->ready || r->ping || (r->outstanding && !r->pushes)
-            || ngx_http_kv_router_redis_send(r, 1, &ping) != NGX_OK)
+        if (!r->ready || r->ncommands
+            || ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_pong,
+                                             NULL, 1, &ping)
+               != NGX_OK)
         {
             ngx_http_kv_router_redis_failed(r, NGX_ETIMEDOUT,
                                             "redis does not answer", NULL);
@@ -514,8 +530,6 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
         }
 
         ngx_http_kv_router_redis_debug(r, "silent, PING is sent");
-
-        r->ping = 1;
 
         ngx_add_timer(rev, NGX_HTTP_KV_ROUTER_PONG);
         return;
@@ -586,10 +600,9 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 static ngx_int_t
 ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
 {
-    void              *reply;
-    ngx_uint_t         ping;
-    redisReply        *rr;
-    ngx_connection_t  *c;
+    void                               *reply;
+    ngx_connection_t                   *c;
+    ngx_http_kv_router_redis_command_t  command;
 
     c = r->peer.connection;
 
@@ -606,34 +619,21 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
         }
 
         r->partial = 0;
-        rr = reply;
 
-        if (r->handshake) {
-            ngx_http_kv_router_redis_login_reply(r, rr);
+        if (ngx_http_kv_router_redis_is_push(r, reply)) {
+            r->push(r, r->data, reply);
+
+        } else if (r->ncommands == 0) {
+            freeReplyObject(reply);
+            ngx_http_kv_router_redis_reset(r, "redis was not asked for this",
+                                           NULL);
 
         } else {
-            ping = r->ping;
+            command = r->commands[r->first];
+            r->first = (r->first + 1) % NGX_HTTP_KV_ROUTER_COMMANDS;
+            r->ncommands--;
 
-            /* the reply to PING among pushes is an array, or an error */
-
-            if (ping && r->pushes) {
-                ping = (rr->type != REDIS_REPLY_ARRAY
-                        || (rr->elements
-                            && rr->element[0]->type == REDIS_REPLY_STRING
-                            && ngx_strcmp(rr->element[0]->str, "pong") == 0));
-            }
-
-            if (r->outstanding) {
-                r->outstanding--;
-            }
-
-            if (ping) {
-                r->ping = 0;
-                freeReplyObject(rr);
-
-            } else {
-                r->reply(r, rr);
-            }
+            command.reply(r, command.data, reply);
         }
 
         if (c != r->peer.connection) {
@@ -649,6 +649,29 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
     }
 
     return NGX_OK;
+}
+
+
+/* The reply to PING of a connection with pushes is an array, or an error. */
+
+static ngx_uint_t
+ngx_http_kv_router_redis_is_push(ngx_http_kv_router_redis_t *r,
+    redisReply *reply)
+{
+    return r->pushes && reply->type == REDIS_REPLY_ARRAY
+           && (reply->elements == 0
+               || reply->element[0]->type != REDIS_REPLY_STRING
+               || ngx_strcmp(reply->element[0]->str, "pong") != 0);
+}
+
+
+static void
+ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *reply)
+{
+    if (reply) {
+        freeReplyObject(reply);
+    }
 }
 
 
@@ -719,8 +742,29 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     ngx_add_timer(&r->reconnect, delay);
 
     if (ready) {
-        r->disconnected(r);
+        ngx_http_kv_router_redis_lost(r);
     }
+}
+
+
+/* The connection is gone: answers each command, then tells the owner. */
+
+static void
+ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r)
+{
+    ngx_http_kv_router_redis_command_t  command;
+
+    while (r->ncommands) {
+        command = r->commands[r->first];
+        r->first = (r->first + 1) % NGX_HTTP_KV_ROUTER_COMMANDS;
+        r->ncommands--;
+
+        command.reply(r, command.data, NULL);
+
+        r->too_big = 0;
+    }
+
+    r->disconnected(r);
 }
 
 

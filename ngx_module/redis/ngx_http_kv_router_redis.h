@@ -40,13 +40,28 @@
 /* commands not yet sent: one SUBSCRIBE, or a few XRANGE, of 200 bytes each */
 #define NGX_HTTP_KV_ROUTER_OUT_MAX    16384
 
+/* the maximum number of commands whose replies are to come */
+#define NGX_HTTP_KV_ROUTER_COMMANDS   80
+
 
 typedef struct ngx_http_kv_router_redis_s  ngx_http_kv_router_redis_t;
 
 typedef void (*ngx_http_kv_router_redis_event_pt)(
     ngx_http_kv_router_redis_t *r);
+
+/*
+ * The reply to a command, which the function has to free; or NULL if the
+ * connection was lost before: r->too_big is set if that is because the reply
+ * was too big.
+ */
 typedef void (*ngx_http_kv_router_redis_reply_pt)(
-    ngx_http_kv_router_redis_t *r, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+
+
+typedef struct {
+    ngx_http_kv_router_redis_reply_pt   reply;
+    void                               *data;
+} ngx_http_kv_router_redis_command_t;
 
 
 struct ngx_http_kv_router_redis_s {
@@ -60,7 +75,8 @@ struct ngx_http_kv_router_redis_s {
     ngx_http_kv_router_redis_event_pt   connected;    /* may send now */
     ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
     ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown */
-    ngx_http_kv_router_redis_reply_pt   reply;        /* owns the reply */
+    ngx_http_kv_router_redis_reply_pt   push;         /* a message of a
+                                                         channel; gets data */
     ngx_http_kv_router_redis_t         *leader;       /* goes where this one
                                                          works; or NULL */
 
@@ -85,17 +101,19 @@ struct ngx_http_kv_router_redis_s {
     ngx_str_t                           master_host;  /* without the port */
     u_char                              master_host_text[NGX_SOCKADDR_STRLEN];
     ngx_msec_t                          delay;        /* before connecting */
-    ngx_uint_t                          handshake;    /* replies to come */
-    ngx_uint_t                          outstanding;  /* replies to come */
+    ngx_http_kv_router_redis_command_t  commands[NGX_HTTP_KV_ROUTER_COMMANDS];
+    ngx_uint_t                          first;        /* of a ring */
+    ngx_uint_t                          ncommands;    /* replies to come */
     size_t                              partial;      /* bytes of a reply */
 
     unsigned                            opened:1;
     unsigned                            established:1;
     unsigned                            ready:1;      /* handshake is done */
-    unsigned                            ping:1;       /* PING was sent */
-    unsigned                            pushes:1;     /* subscribed */
+    unsigned                            pushes:1;     /* the owner says so:
+                                                         it is subscribed */
     unsigned                            works:1;      /* the owner says so */
-    unsigned                            too_big:1;    /* why it was closed */
+    unsigned                            too_big:1;    /* the first reply to
+                                                         come is too big */
     unsigned                            asking:1;     /* a Sentinel */
     unsigned                            found:1;      /* the next connection
                                                          is to the master */
@@ -134,9 +152,14 @@ void ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r,
  */
 void ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r);
 
-/* NGX_ERROR when not connected or too much waits to be sent. */
+/*
+ * Sends a command; reply is called with data once, unless the connection is
+ * closed by its owner before.  NGX_ERROR when not connected, or when too much
+ * waits to be sent or to be answered.
+ */
 ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
-    int argc, ngx_str_t *argv);
+    ngx_http_kv_router_redis_reply_pt reply, void *data, int argc,
+    ngx_str_t *argv);
 
 /* As the directive had it, without the password. */
 ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
@@ -194,10 +217,6 @@ void ngx_http_kv_router_redis_go_to_master(ngx_http_kv_router_redis_t *r);
 
 /* sends AUTH, INFO, SELECT and PING, or asks the Sentinel; NGX_ERROR */
 ngx_int_t ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r);
-
-/* takes one of their replies */
-void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
 
 
 /* the directive */

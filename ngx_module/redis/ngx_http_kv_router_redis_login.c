@@ -12,6 +12,16 @@
 #include <wire/kvr_redis_info.h>
 
 
+static void ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
+static void ngx_http_kv_router_redis_login_master(
+    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+static void ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
+static void ngx_http_kv_router_redis_login_select(
+    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+static void ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply);
 static ngx_int_t ngx_http_kv_router_redis_login_refused(
     ngx_http_kv_router_redis_t *r, redisReply *reply);
 
@@ -36,7 +46,11 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
         args[++n] = server->password;
 
-        if (ngx_http_kv_router_redis_send(r, n + 1, args) != NGX_OK) {
+        if (ngx_http_kv_router_redis_send(r,
+                                          ngx_http_kv_router_redis_login_auth,
+                                          NULL, n + 1, args)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -49,20 +63,19 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
         ngx_str_set(&args[1], "get-master-addr-by-name");
         args[2] = server->master;
 
-        if (ngx_http_kv_router_redis_send(r, 3, args) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        r->handshake = r->outstanding;
-
-        return NGX_OK;
+        return ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_master,
+                                             NULL, 3, args);
     }
 
     /* a cluster has no databases: what it is must be known before SELECT */
 
     ngx_str_set(&args[0], "INFO");
 
-    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_login_info,
+                                      NULL, 1, args)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -71,7 +84,11 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
         args[1].data = db;
         args[1].len = ngx_sprintf(db, "%i", server->db) - db;
 
-        if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+        if (ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_select,
+                                          NULL, 2, args)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -86,35 +103,114 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
     ngx_str_set(&args[0], "PING");
 
-    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    r->handshake = r->outstanding;
-
-    return NGX_OK;
+    return ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_ping,
+                                         NULL, 1, args);
 }
 
 
-void
-ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
+static void
+ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *reply)
+{
+    u_char     *p;
+    ngx_str_t   text;
+
+    /* a Sentinel may have other users than the master: AUTH may fail */
+
+    if (reply->type == REDIS_REPLY_ERROR && !r->asking) {
+
+        /* an error of AUTH may repeat the password: log only its first word */
+
+        text.data = (u_char *) reply->str;
+        text.len = ngx_strlen(reply->str);
+
+        p = ngx_strlchr(text.data, text.data + text.len, ' ');
+        if (p) {
+            text.len = p - text.data;
+        }
+
+        ngx_http_kv_router_redis_failed(r, 0, "redis refused the password",
+                                        &text);
+    }
+
+    freeReplyObject(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_master(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply)
+{
+    char       *reason;
+    ngx_str_t   text;
+
+    reason = ngx_http_kv_router_redis_sentinel_reply(r,
+                                           ngx_http_kv_router_redis_current(r),
+                                                     reply, &text);
+    if (reason) {
+        ngx_http_kv_router_redis_failed(r, 0, reason, &text);
+
+    } else {
+        ngx_http_kv_router_redis_go_to_master(r);
+    }
+
+    freeReplyObject(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
+    redisReply *reply)
+{
+    ngx_str_t                           text;
+    const char                         *why;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    /* without INFO the reply to PING has to say what is wrong */
+
+    why = (reply->type == REDIS_REPLY_STRING)
+          ? kvr_redis_info_refused(reply->str, server->master.len != 0)
+          : NULL;
+
+    if (why) {
+        text.data = (u_char *) why;
+        text.len = ngx_strlen(why);
+
+        ngx_http_kv_router_redis_failed(r, 0, "redis can't be used", &text);
+    }
+
+    freeReplyObject(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_select(ngx_http_kv_router_redis_t *r,
+    void *data, redisReply *reply)
+{
+    (void) ngx_http_kv_router_redis_login_refused(r, reply);
+
+    freeReplyObject(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
     redisReply *reply)
 {
     ngx_int_t  rc;
 
-    r->handshake--;
-    r->outstanding--;
+    /* a user who may not send PING may be allowed all that is needed */
 
-    rc = ngx_http_kv_router_redis_login_refused(r, reply);
+    rc = (reply->type == REDIS_REPLY_ERROR
+          && ngx_strncmp(reply->str, "NOPERM", 6) == 0)
+         ? NGX_OK : ngx_http_kv_router_redis_login_refused(r, reply);
 
     freeReplyObject(reply);
 
-    if (rc != NGX_OK || r->handshake) {
-        return;
-    }
-
-    if (r->asking) {
-        ngx_http_kv_router_redis_go_to_master(r);
+    if (rc != NGX_OK) {
         return;
     }
 
@@ -126,84 +222,22 @@ ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
 }
 
 
-/* NGX_DECLINED: the connection was closed for what the reply says. */
+/* NGX_DECLINED: the connection was closed, because the reply is an error. */
 
 static ngx_int_t
 ngx_http_kv_router_redis_login_refused(ngx_http_kv_router_redis_t *r,
     redisReply *reply)
 {
-    char                               *reason;
-    u_char                             *p;
-    ngx_str_t                           text;
-    ngx_uint_t                          left, auth;
-    const char                         *why;
-    ngx_http_kv_router_redis_server_t  *server;
+    ngx_str_t  text;
 
-    server = ngx_http_kv_router_redis_current(r);
-
-    /* the replies that follow that of INFO, and of the Sentinel */
-
-    left = r->asking ? 0 : 1 + (server->db ? 1 : 0);
-
-    auth = server->password.len && r->handshake == left + 1;
-
-    if (r->asking) {
-
-        /* a Sentinel may have other users than the master: AUTH may fail */
-
-        reason = auth ? NULL
-                      : ngx_http_kv_router_redis_sentinel_reply(r, server,
-                                                                reply, &text);
-        if (reason == NULL) {
-            return NGX_OK;
-        }
-
-        ngx_http_kv_router_redis_failed(r, 0, reason, &text);
-        return NGX_DECLINED;
-    }
-
-    if (r->handshake == left) {
-
-        /* without INFO the reply to PING has to say what is wrong */
-
-        why = (reply->type == REDIS_REPLY_STRING)
-              ? kvr_redis_info_refused(reply->str, server->master.len != 0)
-              : NULL;
-
-        if (why == NULL) {
-            return NGX_OK;
-        }
-
-        text.data = (u_char *) why;
-        text.len = ngx_strlen(why);
-
-        ngx_http_kv_router_redis_failed(r, 0, "redis can't be used",
-                                        &text);
-        return NGX_DECLINED;
-    }
-
-    if (reply->type != REDIS_REPLY_ERROR
-        || (r->handshake == 0 && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
-    {
+    if (reply->type != REDIS_REPLY_ERROR) {
         return NGX_OK;
     }
 
     text.data = (u_char *) reply->str;
     text.len = ngx_strlen(reply->str);
 
-    if (auth) {
-
-        /* an error of AUTH may repeat the password: log only its first word */
-
-        p = ngx_strlchr(text.data, text.data + text.len, ' ');
-        if (p) {
-            text.len = p - text.data;
-        }
-    }
-
-    ngx_http_kv_router_redis_failed(r, 0,
-                                    auth ? "redis refused the password"
-                                         : "redis refused the connection",
+    ngx_http_kv_router_redis_failed(r, 0, "redis refused the connection",
                                     &text);
     return NGX_DECLINED;
 }

@@ -221,11 +221,18 @@ void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
 
-double ngx_http_kv_router_now_us(void);
-
 void ngx_http_kv_router_filter_init(void);
 void ngx_http_kv_router_explain_init(void);
 ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
+
+
+/*
+ * times: what is counted of a request.  waited: the request no longer waits
+ * for room, if it did.  count_end: the request has ended.
+ */
+void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_ */

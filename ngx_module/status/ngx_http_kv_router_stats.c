@@ -495,6 +495,8 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_key(g, "estimates");
     ngx_http_kv_router_estimates_json(zone, w->slot, g);
 
+    ngx_http_kv_router_served_json(zone, w, g);
+
     yajl_gen_map_close(g);
 }
 
@@ -643,6 +645,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_shards_json(zone, g);
 
     if (zone->sh) {
+        ngx_http_kv_router_histograms_json(zone, g);
+
         ngx_http_kv_router_gen_key(g, "requests");
         yajl_gen_map_open(g);
 
