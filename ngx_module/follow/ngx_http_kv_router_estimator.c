@@ -9,7 +9,6 @@
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
 #include "../status/ngx_http_kv_router_stats.h"
 
 #include <core/kvr_lock.h>

@@ -182,8 +182,8 @@ typedef struct {
 } ngx_http_kv_router_turn_t;
 
 /*
- * What processes tell of the prompts that they routed to workers without
- * events.  A ring has one writer, its owner: a kvr_owner_t, 0: none.
+ * Rings: what processes tell of the prompts that they routed to workers
+ * without events.  A ring has one writer, its owner: a kvr_owner_t, 0: none.
  */
 
 #define NGX_HTTP_KV_ROUTER_RINGS  128

@@ -162,7 +162,7 @@ ngx_http_kv_router_estimate_hash(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * What is expected of a candidate becomes what policies see of it.  While the
+ * Policies see of the candidate what is expected of the candidate.  While the
  * size of the cache is not known, half of it counts: the engine may have
  * evicted the rest.
  */

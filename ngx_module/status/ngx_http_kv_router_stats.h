@@ -91,8 +91,8 @@ void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
     uint32_t worker, yajl_gen g);
 
 /*
- * what is estimated of a worker without events, an array of its ranks; and the
- * state of the rings that the estimates come from
+ * the estimates of a worker without events, an array of its ranks; and the
+ * state of the rings that all estimates come from
  */
 void ngx_http_kv_router_estimates_json(ngx_http_kv_router_zone_t *zone,
     uint32_t worker, yajl_gen g);
