@@ -4,7 +4,8 @@
  */
 
 
-#include "ngx_http_kv_router_members.h"
+#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_tell.h"
 
 #include <core/kvr_clock.h>
 
@@ -36,10 +37,13 @@ static void ngx_http_kv_router_consumer_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_disconnected(
     ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_registered(void *data,
+    uint32_t worker);
+static void ngx_http_kv_router_consumer_lease_lost(void *data);
 static void ngx_http_kv_router_consumer_subscribed(
-    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *push);
+    void *data, kvr_reply_t *push);
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
@@ -107,6 +111,16 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->leader = &c->subscriber;
 
     ngx_http_kv_router_log_init(c);
+
+    ngx_http_kv_router_tell_init(&c->tell, zone, c->log);
+
+    c->members.zone = zone;
+    c->members.tell = &c->tell;
+    c->members.leader = &c->subscriber;
+    c->members.shards = &c->leased;
+    c->members.data = c;
+    c->members.registered = ngx_http_kv_router_consumer_registered;
+    c->members.lost = ngx_http_kv_router_consumer_lease_lost;
 
     zone->consumer = c;
 
@@ -207,7 +221,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 
     ngx_http_kv_router_redis_close(&c->subscriber);
     ngx_http_kv_router_repair_stop(c);
-    ngx_http_kv_router_members_close(c);
+    ngx_http_kv_router_members_close(&c->members);
 
     if (c->work.posted) {
         ngx_delete_posted_event(&c->work);
@@ -316,25 +330,23 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
 static void
 ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 {
-    ngx_str_t                       args[2];
+    kvr_ask_t                       ask;
+    ngx_str_t                      *channel;
     ngx_http_kv_router_consumer_t  *c;
 
     c = r->data;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_connects, 1);
 
-    args[1] = c->zone->redis->channel;
+    channel = &c->zone->redis->channel;
 
-    if (args[1].data[args[1].len - 1] == '*') {
-        ngx_str_set(&args[0], "PSUBSCRIBE");
-
-    } else {
-        ngx_str_set(&args[0], "SUBSCRIBE");
-    }
+    kvr_ask_begin(&ask, channel->data[channel->len - 1] == '*' ? "PSUBSCRIBE"
+                                                               : "SUBSCRIBE");
+    kvr_ask_bytes(&ask, (char *) channel->data, channel->len);
 
     if (ngx_http_kv_router_redis_send(r,
                                       ngx_http_kv_router_consumer_subscribed,
-                                      c, 2, args)
+                                      c, &ask)
         != NGX_OK)
     {
         ngx_http_kv_router_redis_reset(r, "no subscription was sent to redis",
@@ -358,25 +370,21 @@ ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 
 static void
 ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply)
+    void *data, kvr_reply_t *reply)
 {
     ngx_http_kv_router_consumer_t  *c;
 
     c = data;
 
-    if (reply == NULL) {
-        return;
-    }
-
-    if (reply->type != REDIS_REPLY_ARRAY) {
+    if (reply->type != KVR_REPLY_ARRAY) {
         ngx_http_kv_router_redis_reset(r, "redis refused to subscribe",
-                                       reply->type == REDIS_REPLY_ERROR
-                                       ? reply->str : NULL);
-        freeReplyObject(reply);
+                                       reply->type == KVR_REPLY_ERROR
+                                       ? (char *) reply->text : NULL);
+        kvr_reply_release(reply);
         return;
     }
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 
     r->pushes = 1;
 
@@ -389,7 +397,29 @@ ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
                   &c->zone->name, &c->zone->redis->channel,
                   ngx_http_kv_router_redis_url(r));
 
-    ngx_http_kv_router_members_open(c);
+    ngx_http_kv_router_members_open(&c->members);
+}
+
+
+/* A new worker: its log is read for the blocks that it holds already. */
+
+static void
+ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
+{
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = data;
+
+    if (c->up && worker < c->nslots) {
+        ngx_http_kv_router_repair_want(c, &c->slots[worker]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_consumer_lease_lost(void *data)
+{
+    ngx_http_kv_router_consumer_lost(data);
 }
 
 
@@ -397,22 +427,23 @@ ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
 
 static void
 ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r, void *data,
-    redisReply *push)
+    kvr_reply_t *push)
 {
-    char  *kind;
+    kvr_reply_t  kind;
 
-    if (push->elements >= 3 && push->element[0]->type == REDIS_REPLY_STRING) {
-        kind = push->element[0]->str;
+    if (push->len >= 3) {
+        kind = kvr_reply_element(push, 0);
 
-        if ((ngx_strcmp(kind, "pmessage") == 0
-             || ngx_strcmp(kind, "message") == 0)
-            && ngx_http_kv_router_message_push(data, push) == NGX_OK)
+        if (kind.type == KVR_REPLY_STRING
+            && (ngx_strcmp(kind.text, "pmessage") == 0
+                || ngx_strcmp(kind.text, "message") == 0)
+            && ngx_http_kv_router_message_push(data, push->owned) == NGX_OK)
         {
             return;
         }
     }
 
-    freeReplyObject(push);
+    kvr_reply_release(push);
 }
 
 

@@ -36,12 +36,9 @@
 #define _NGX_HTTP_KV_ROUTER_CONSUMER_H_INCLUDED_
 
 
-#include "../redis/ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_members.h"
 
 #include <follow/kvr_snapshot.h>
-
-
-typedef struct ngx_http_kv_router_members_s  ngx_http_kv_router_members_t;
 
 
 /* maximum of workers in repair at a time, EVENTS.md section 7, rule 9 */
@@ -152,9 +149,10 @@ struct ngx_http_kv_router_consumer_s {
     ngx_msec_t                      started;
     ngx_msec_t                      watched;   /* last */
 
+    kvr_tell_t                      tell;
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
-    ngx_http_kv_router_members_t   *members;
+    ngx_http_kv_router_members_t    members;
 
     uint64_t                        leased;    /* shards, a bit each */
     uint64_t                        not_syncing;
