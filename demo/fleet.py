@@ -130,7 +130,8 @@ class Fleet:
             worker.wait_ready()
             self.engines[worker.name] = worker.address
             worker.start_relay(self.relay, self._redis_url(),
-                               "--block-size", str(BLOCK_SIZE))
+                               "--block-size", str(BLOCK_SIZE),
+                               "--listen", "127.0.0.1:0")
             self.processes[worker.relay.name] = worker.relay
         self._write_conf(WATCHER if policy.rival else policy)
         self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
@@ -154,6 +155,15 @@ class Fleet:
         self._wait(name, f"{name} answers",
                    lambda: rival_routers.answers(port, MODEL))
         return f"http://127.0.0.1:{port}"
+
+    def relay_addresses(self):
+        """Where each relay tells its metrics: {worker: host:port}."""
+        def address(worker):
+            log = self.processes[f"{worker}-relay"].log.read_text()
+            return re.search(r'msg="started".* listen=(\S+)', log)
+        return {worker: wait_until(f"the relay of {worker}",
+                                   lambda name=worker: address(name))[1]
+                for worker in self.engines}
 
     def stop(self):
         """Stops what was started, the last one first."""

@@ -16,6 +16,21 @@ our $Engines = engines(2, engine => <<'_EOC_');
             }
         }
 
+        location = /report {
+            content_by_lua_block {
+                ngx.req.read_body()
+                package.loaded.report = package.loaded.report or {}
+                package.loaded.report[NUMBER] = ngx.req.get_body_data()
+            }
+        }
+
+        location = /metrics {
+            content_by_lua_block {
+                ngx.print((package.loaded.report or {})[NUMBER]
+                          or "vllm:num_requests_running 0\\n")
+            }
+        }
+
         location /bad {
             return  400 '{"error":"no"}';
         }
@@ -45,11 +60,12 @@ add_block_preprocessor(sub {
     my ($block) = @_;
 
     my $config = $block->http_config // '';
-    my $events = $block->events // 'off';
+    my $events = $block->events // 'events=off';
+    my $more = $block->zone_config // '';
 
-    $config = "    kv_router_zone  zone=main:16m block_size=4;\n"
+    $config = "    kv_router_zone  zone=main:16m block_size=4;\n$more"
               . join('', map { <<"_EOC_" } 1 .. 2) . $config;
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_ events=$events;
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_ $events;
 _EOC_
 
     $block->set_value('http_config', $config);
@@ -83,7 +99,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 19;
+plan tests => repeat_each() * 35;
 
 run_tests();
 
@@ -165,7 +181,7 @@ had nothing cached of 10 prompts in a row
 
 
 === TEST 4: a worker with events is not estimated
---- events: on
+--- events: events=on
 --- script
             route("usage", 1, 32)
             ngx.say((select(2, route("usage", 1, 32))))
@@ -216,8 +232,108 @@ written: 0 of 8, EXTERNAL
 
             put("false")
             put("true")
+            put('false,"capacity":4096')
+            ngx.say(worker("w3").capacity)
+            put('false,"capacity":0')
 --- response_body
 201 false ESTIMATED
 200 true UNKNOWN
+200 false ESTIMATED
+4096
+400 nil body: "capacity" must be 1..1000000000 tokens at byte 51
+--- no_error_log
+[error]
+
+
+
+=== TEST 7: in a zone without Redis configured workers are estimated by themselves
+--- events
+--- script
+            route("usage", 1, 32)
+            ngx.say((select(2, route("usage", 1, 32))))
+            ngx.say(worker("w1").confidence, " ", tostring(worker("w1").events))
+--- response_body
+8 of 8, ESTIMATED
+ESTIMATED false
+--- no_error_log
+[error]
+
+
+
+=== TEST 8: in one with Redis they wait for their events
+--- events
+--- zone_config
+    kv_router_redis  main redis://127.0.0.1:1;
+--- script
+            ngx.say(worker("w1").confidence, " ", tostring(worker("w1").events))
+--- response_body
+UNKNOWN true
+--- no_error_log
+[alert]
+
+
+
+=== TEST 9: the log says once what events would add
+--- script
+            client.wait(function()
+                local file = io.open(ngx.config.prefix() .. "logs/error.log")
+                local text = file:read("*a")
+
+                file:close()
+
+                return select(2, text:gsub("is estimated from its answers",
+                                           "")) == 2
+            end)
+
+            ngx.say("said")
+--- response_body
+said
+--- grep_error_log eval
+qr/what worker "\w+" has cached is estimated from its answers/
+--- grep_error_log_out
+what worker "w1" has cached is estimated from its answers
+what worker "w2" has cached is estimated from its answers
+
+
+
+=== TEST 10: a worker whose process has another start was restarted
+--- zone_config
+    kv_router_scrape  main interval=100ms timeout=3s;
+--- script
+            local ports = { w1 = $TEST_NGINX_RAND_PORT_1,
+                            w2 = $TEST_NGINX_RAND_PORT_2 }
+
+            local function report(id, started)
+                ask("POST", "/report", "vllm:num_requests_running 1\n"
+                                       .. "process_start_time_seconds "
+                                       .. started .. "\n", nil, ports[id])
+
+                local before = client.stats().scrape.scrapes
+
+                client.wait(function()
+                    return client.stats().scrape.scrapes > before + 4
+                end)
+            end
+
+            local function forgotten()
+                return ask("GET", "/kv/stats").body:match(
+                           '"estimates_void":(%d+)')
+            end
+
+            local first = route("usage", 1, 32)
+
+            report(first, "1.76386160345e+09")
+            report(first, "1.76386160345e+09")
+            ngx.say("running: ", (select(2, route("usage", 1, 32))), ", ",
+                    forgotten())
+
+            report(first, "1.76386170345e+09")
+            ngx.say("restarted: ", (select(2, route("usage", 1, 32))), ", ",
+                    forgotten())
+--- response_body
+running: 8 of 8, ESTIMATED, 0
+restarted: 0 of 8, ESTIMATED, 1
+--- error_log eval
+qr/worker "\w+" was restarted: "\/metrics" of it reports another process_start_time_seconds/
 --- no_error_log
 [error]

@@ -4,7 +4,8 @@
  */
 
 
-#include "ngx_http_kv_router_members.h"
+#include "ngx_http_kv_router_consumer.h"
+#include "ngx_http_kv_router_tell.h"
 
 #include <core/kvr_clock.h>
 
@@ -36,8 +37,13 @@ static void ngx_http_kv_router_consumer_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_disconnected(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
+static void ngx_http_kv_router_consumer_registered(void *data,
+    uint32_t worker);
+static void ngx_http_kv_router_consumer_lease_lost(void *data);
+static void ngx_http_kv_router_consumer_subscribed(
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
+static void ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *push);
 
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
@@ -95,7 +101,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->connected = ngx_http_kv_router_consumer_connected;
     r->disconnected = ngx_http_kv_router_consumer_disconnected;
     r->exiting = ngx_http_kv_router_consumer_exiting;
-    r->reply = ngx_http_kv_router_consumer_reply;
+    r->push = ngx_http_kv_router_consumer_push;
 
     r = &c->repairer;
     r->purpose = "logs";
@@ -105,6 +111,16 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->leader = &c->subscriber;
 
     ngx_http_kv_router_log_init(c);
+
+    ngx_http_kv_router_tell_init(&c->tell, zone, c->log);
+
+    c->members.zone = zone;
+    c->members.tell = &c->tell;
+    c->members.leader = &c->subscriber;
+    c->members.shards = &c->leased;
+    c->members.data = c;
+    c->members.registered = ngx_http_kv_router_consumer_registered;
+    c->members.lost = ngx_http_kv_router_consumer_lease_lost;
 
     zone->consumer = c;
 
@@ -205,7 +221,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 
     ngx_http_kv_router_redis_close(&c->subscriber);
     ngx_http_kv_router_repair_stop(c);
-    ngx_http_kv_router_members_close(c);
+    ngx_http_kv_router_members_close(&c->members);
 
     if (c->work.posted) {
         ngx_delete_posted_event(&c->work);
@@ -314,29 +330,28 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
 static void
 ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 {
-    ngx_str_t                       args[2];
+    kvr_ask_t                       ask;
+    ngx_str_t                      *channel;
     ngx_http_kv_router_consumer_t  *c;
 
     c = r->data;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_connects, 1);
 
-    args[1] = c->zone->redis->channel;
+    channel = &c->zone->redis->channel;
 
-    if (args[1].data[args[1].len - 1] == '*') {
-        ngx_str_set(&args[0], "PSUBSCRIBE");
+    kvr_ask_begin(&ask, channel->data[channel->len - 1] == '*' ? "PSUBSCRIBE"
+                                                               : "SUBSCRIBE");
+    kvr_ask_bytes(&ask, (char *) channel->data, channel->len);
 
-    } else {
-        ngx_str_set(&args[0], "SUBSCRIBE");
-    }
-
-    if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(r,
+                                      ngx_http_kv_router_consumer_subscribed,
+                                      c, &ask)
+        != NGX_OK)
+    {
         ngx_http_kv_router_redis_reset(r, "no subscription was sent to redis",
                                        NULL);
-        return;
     }
-
-    r->pushes = 1;
 }
 
 
@@ -354,47 +369,81 @@ ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 
 
 static void
-ngx_http_kv_router_consumer_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply)
 {
-    char                           *kind;
     ngx_http_kv_router_consumer_t  *c;
 
-    c = r->data;
+    c = data;
 
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements >= 3
-        && reply->element[0]->type == REDIS_REPLY_STRING)
-    {
-        kind = reply->element[0]->str;
-
-        if (ngx_strcmp(kind, "pmessage") == 0
-            || ngx_strcmp(kind, "message") == 0)
-        {
-            if (ngx_http_kv_router_message_push(c, reply) == NGX_OK) {
-                return;
-            }
-
-        } else if (ngx_strcmp(kind, "psubscribe") == 0
-                   || ngx_strcmp(kind, "subscribe") == 0)
-        {
-            ngx_http_kv_router_consumer_up(c, 1);
-            ngx_http_kv_router_redis_works(r);
-            ngx_http_kv_router_redis_follow(&c->repairer);
-
-            ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                          "kv_router zone \"%V\": subscribed to \"%V\" at "
-                          "\"%V\"", &c->zone->name, &c->zone->redis->channel,
-                          ngx_http_kv_router_redis_url(r));
-
-            ngx_http_kv_router_members_open(c);
-        }
-
-    } else if (reply->type == REDIS_REPLY_ERROR) {
+    if (reply->type != KVR_REPLY_ARRAY) {
         ngx_http_kv_router_redis_reset(r, "redis refused to subscribe",
-                                       reply->str);
+                                       reply->type == KVR_REPLY_ERROR
+                                       ? (char *) reply->text : NULL);
+        kvr_reply_release(reply);
+        return;
     }
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
+
+    r->pushes = 1;
+
+    ngx_http_kv_router_consumer_up(c, 1);
+    ngx_http_kv_router_redis_works(r);
+    ngx_http_kv_router_redis_follow(&c->repairer);
+
+    ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                  "kv_router zone \"%V\": subscribed to \"%V\" at \"%V\"",
+                  &c->zone->name, &c->zone->redis->channel,
+                  ngx_http_kv_router_redis_url(r));
+
+    ngx_http_kv_router_members_open(&c->members);
+}
+
+
+/* A new worker: its log is read for the blocks that it holds already. */
+
+static void
+ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
+{
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = data;
+
+    if (c->up && worker < c->nslots) {
+        ngx_http_kv_router_repair_want(c, &c->slots[worker]);
+    }
+}
+
+
+static void
+ngx_http_kv_router_consumer_lease_lost(void *data)
+{
+    ngx_http_kv_router_consumer_lost(data);
+}
+
+
+/* ["message", channel, body], ["pmessage", pattern, channel, body] */
+
+static void
+ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *push)
+{
+    kvr_reply_t  kind;
+
+    if (push->len >= 3) {
+        kind = kvr_reply_element(push, 0);
+
+        if (kind.type == KVR_REPLY_STRING
+            && (ngx_strcmp(kind.text, "pmessage") == 0
+                || ngx_strcmp(kind.text, "message") == 0)
+            && ngx_http_kv_router_message_push(data, push->owned) == NGX_OK)
+        {
+            return;
+        }
+    }
+
+    kvr_reply_release(push);
 }
 
 

@@ -36,12 +36,9 @@
 #define _NGX_HTTP_KV_ROUTER_CONSUMER_H_INCLUDED_
 
 
-#include "../redis/ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_members.h"
 
 #include <follow/kvr_snapshot.h>
-
-
-typedef struct ngx_http_kv_router_members_s  ngx_http_kv_router_members_t;
 
 
 /* maximum of workers in repair at a time, EVENTS.md section 7, rule 9 */
@@ -103,6 +100,8 @@ typedef enum {
 
 
 typedef struct {
+    ngx_http_kv_router_consumer_t  *consumer;
+
     ngx_http_kv_router_repair_state_e  state;
 
     uint32_t                        slot;
@@ -150,9 +149,10 @@ struct ngx_http_kv_router_consumer_s {
     ngx_msec_t                      started;
     ngx_msec_t                      watched;   /* last */
 
+    kvr_tell_t                      tell;
     ngx_http_kv_router_redis_t      subscriber;
     ngx_http_kv_router_redis_t      repairer;
-    ngx_http_kv_router_members_t   *members;
+    ngx_http_kv_router_members_t    members;
 
     uint64_t                        leased;    /* shards, a bit each */
     uint64_t                        not_syncing;
@@ -175,8 +175,6 @@ struct ngx_http_kv_router_consumer_s {
     const char                     *detail;    /* of workers without slot */
 
     ngx_http_kv_router_repair_t     repairs[NGX_HTTP_KV_ROUTER_REPAIRS];
-    ngx_http_kv_router_repair_t    *asked[NGX_HTTP_KV_ROUTER_REPAIRS];
-    ngx_uint_t                      nasked;    /* replies to come, in order */
     ngx_uint_t                      nactive;
     ngx_uint_t                      nwanted;
     ngx_uint_t                      turn;

@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_members.h"
+#include "ngx_http_kv_router_consumer.h"
 #include "../status/ngx_http_kv_router_watch.h"
 
 
@@ -64,7 +64,7 @@ ngx_http_kv_router_lease_handler(ngx_event_t *ev)
     }
 
     if (c->leased) {
-        ngx_http_kv_router_members_look(c);
+        ngx_http_kv_router_members_look(&c->members);
         ngx_http_kv_router_watch(c);
     }
 

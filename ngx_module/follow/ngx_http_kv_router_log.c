@@ -20,15 +20,9 @@
 #define NGX_HTTP_KV_ROUTER_TRIES        3
 #define NGX_HTTP_KV_ROUTER_TRY_AGAIN    500
 
-/* the longest command: HMGET, a key and the fields of a pointer */
-#define NGX_HTTP_KV_ROUTER_LOG_ARGS     (2 + KVR_POINTER_ROUTER)
 
-/* "(" epoch "-" seq */
-#define NGX_HTTP_KV_ROUTER_LOG_ID_LEN   (2 * NGX_INT64_LEN + 8)
-
-
-static int ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
-    ngx_str_t *args, u_char *buf);
+static void ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
+    kvr_ask_t *ask);
 static void ngx_http_kv_router_log_failed(ngx_http_kv_router_repair_t *r);
 static ngx_uint_t ngx_http_kv_router_log_expected(
     ngx_http_kv_router_repair_t *r, redisReply *reply);
@@ -36,7 +30,9 @@ static void ngx_http_kv_router_log_connected(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_disconnected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
+    void *data, kvr_reply_t *view);
+static void ngx_http_kv_router_log_lost(ngx_http_kv_router_repair_t *r,
+    ngx_uint_t too_big);
 #if (NGX_DEBUG)
 static const char *ngx_http_kv_router_log_kind(redisReply *reply);
 #endif
@@ -47,7 +43,6 @@ ngx_http_kv_router_log_init(ngx_http_kv_router_consumer_t *c)
 {
     c->repairer.connected = ngx_http_kv_router_log_connected;
     c->repairer.disconnected = ngx_http_kv_router_log_disconnected;
-    c->repairer.reply = ngx_http_kv_router_log_reply;
 }
 
 
@@ -55,11 +50,8 @@ ngx_int_t
 ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
     ngx_http_kv_router_repair_t *r)
 {
-    int         n;
-    ngx_int_t   rc;
-    ngx_str_t   args[NGX_HTTP_KV_ROUTER_LOG_ARGS];
-
-    u_char      buf[KVR_KEY_MAX + 3 * NGX_HTTP_KV_ROUTER_LOG_ID_LEN];
+    kvr_ask_t  ask;
+    ngx_int_t  rc;
 
     if (r->skip) {
         rc = ngx_http_kv_router_repair_lost(c, &r->worker, r->last.epoch,
@@ -73,88 +65,71 @@ ngx_http_kv_router_log_ask(ngx_http_kv_router_consumer_t *c,
         r->failed = 1;
     }
 
-    if (!c->repairer.ready || c->nasked == NGX_HTTP_KV_ROUTER_REPAIRS
+    if (!c->repairer.ready
         || (r->after && (ngx_msec_int_t) (r->after - ngx_current_msec) > 0))
     {
         return NGX_DECLINED;
     }
 
-    n = ngx_http_kv_router_log_command(r, args, buf);
+    ngx_http_kv_router_log_command(r, &ask);
 
-    if (ngx_http_kv_router_redis_send(&c->repairer, n, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(&c->repairer,
+                                      ngx_http_kv_router_log_reply, r, &ask)
+        != NGX_OK)
+    {
         return NGX_DECLINED;
     }
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "kv_router zone \"%V\": repair of worker \"%V\" asks: "
-                   "%V %V", &c->zone->name, &r->worker, &args[0], &args[1]);
+                   "%s %s", &c->zone->name, &r->worker, ask.argv[0],
+                   ask.argv[1]);
 
     r->state++;    /* wait for the reply */
-    c->asked[c->nasked++] = r;
 
     return NGX_AGAIN;
 }
 
 
-/* Writes the arguments into buf; returns the number of arguments. */
-
-static int
-ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
-    ngx_str_t *args, u_char *buf)
+static void
+ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r, kvr_ask_t *ask)
 {
-    char        *key, *worker;
-    u_char      *p;
+    char        *worker;
     size_t       len;
     ngx_uint_t   i;
 
-    p = buf;
-    key = (char *) buf;
     worker = (char *) r->worker.data;
     len = r->worker.len;
-
-    args[1].data = p;
 
     switch (r->state) {
 
     case ngx_http_kv_router_repair_ask_last:
-        ngx_str_set(&args[0], "XREVRANGE");
-        args[1].len = kvr_key(key, KVR_KEY_LOG, worker, len);
-        ngx_str_set(&args[2], "+");
-        ngx_str_set(&args[3], "-");
-        ngx_str_set(&args[4], "COUNT");
-        ngx_str_set(&args[5], "1");
-
-        return 6;
+        kvr_ask_begin(ask, "XREVRANGE");
+        kvr_ask_key(ask, KVR_KEY_LOG, worker, len);
+        kvr_ask_text(ask, "+");
+        kvr_ask_text(ask, "-");
+        kvr_ask_text(ask, "COUNT");
+        kvr_ask_text(ask, "1");
+        return;
 
     case ngx_http_kv_router_repair_ask_page:
-        ngx_str_set(&args[0], "XRANGE");
-        args[1].len = kvr_key(key, KVR_KEY_LOG, worker, len);
-        p += args[1].len;
-
-        args[2].data = p;
-        args[2].len = ngx_sprintf(p, "(%uL-%uL", r->last.epoch, r->seq) - p;
-        p += args[2].len;
-
-        args[3].data = p;
-        args[3].len = ngx_sprintf(p, "%uL-%uL", r->last.epoch, UINT64_MAX) - p;
-        p += args[3].len;
-
-        ngx_str_set(&args[4], "COUNT");
-        args[5].data = p;
-        args[5].len = ngx_sprintf(p, "%ui", r->count) - p;
-
-        return 6;
+        kvr_ask_begin(ask, "XRANGE");
+        kvr_ask_key(ask, KVR_KEY_LOG, worker, len);
+        kvr_ask_printf(ask, "(%lu-%lu", r->last.epoch, r->seq);
+        kvr_ask_printf(ask, "%lu-%lu", r->last.epoch, UINT64_MAX);
+        kvr_ask_text(ask, "COUNT");
+        kvr_ask_printf(ask, "%lu", r->count);
+        return;
 
     case ngx_http_kv_router_repair_ask_pointer:
-        ngx_str_set(&args[0], "HMGET");
-        args[1].len = kvr_key(key, KVR_KEY_SNAPSHOT, worker, len);
+        kvr_ask_begin(ask, "HMGET");
+        kvr_ask_key(ask, KVR_KEY_SNAPSHOT, worker, len);
 
         for (i = 0; i < KVR_POINTER_ROUTER; i++) {
-            args[2 + i].data = (u_char *) kvr_pointer_fields[i];
-            args[2 + i].len = ngx_strlen(kvr_pointer_fields[i]);
+            kvr_ask_text(ask, kvr_pointer_fields[i]);
         }
 
-        return 2 + KVR_POINTER_ROUTER;
+        return;
 
     case ngx_http_kv_router_repair_ask_part:
 
@@ -163,26 +138,20 @@ ngx_http_kv_router_log_command(ngx_http_kv_router_repair_t *r,
          * is noticed, and never read as a whole
          */
 
-        ngx_str_set(&args[0], "GETRANGE");
-        args[1].len = kvr_key_part(key, worker, len, r->head.epoch,
-                                   r->head.seq, false, r->part);
-        p += args[1].len;
-
-        ngx_str_set(&args[2], "0");
-        args[3].data = p;
-        args[3].len = ngx_sprintf(p, "%uD", KVR_SNAPSHOT_PART_MAX) - p;
-
-        return 4;
+        kvr_ask_begin(ask, "GETRANGE");
+        kvr_ask_part(ask, worker, len, r->head.epoch, r->head.seq, r->part);
+        kvr_ask_text(ask, "0");
+        kvr_ask_printf(ask, "%u", KVR_SNAPSHOT_PART_MAX);
+        return;
 
     default: /* ngx_http_kv_router_repair_ask_new */
-        ngx_str_set(&args[0], "SET");
-        args[1].len = kvr_key(key, KVR_KEY_ASK, worker, len);
-        ngx_str_set(&args[2], "1");
-        ngx_str_set(&args[3], "EX");
-        ngx_str_set(&args[4], "60");
-        ngx_str_set(&args[5], "NX");
-
-        return 6;
+        kvr_ask_begin(ask, "SET");
+        kvr_ask_key(ask, KVR_KEY_ASK, worker, len);
+        kvr_ask_text(ask, "1");
+        kvr_ask_text(ask, "EX");
+        kvr_ask_text(ask, "60");
+        kvr_ask_text(ask, "NX");
+        return;
     }
 }
 
@@ -262,18 +231,23 @@ ngx_http_kv_router_log_connected(ngx_http_kv_router_redis_t *redis)
 static void
 ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
 {
-    ngx_uint_t                      i;
-    ngx_http_kv_router_repair_t    *r;
     ngx_http_kv_router_consumer_t  *c;
 
     c = redis->data;
 
     (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
 
-    /* the reply that was too big answers the first open question */
+    ngx_http_kv_router_consumer_wake(c);
+}
 
-    if (redis->too_big && c->nasked) {
-        r = c->asked[0];
+
+/* If a question was lost, its repair asks again. */
+
+static void
+ngx_http_kv_router_log_lost(ngx_http_kv_router_repair_t *r,
+    ngx_uint_t too_big)
+{
+    if (too_big) {
 
         if (r->state != ngx_http_kv_router_repair_wait_page) {
             r->errors++;
@@ -286,52 +260,38 @@ ngx_http_kv_router_log_disconnected(ngx_http_kv_router_redis_t *redis)
         }
     }
 
-    if (c->nasked) {
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, c->log, 0,
-                       "kv_router zone \"%V\": what repairs asked is asked "
-                       "again, %ui questions", &c->zone->name, c->nasked);
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->consumer->log, 0,
+                   "kv_router zone \"%V\": repair of worker \"%V\": its "
+                   "question was lost, and is asked again",
+                   &r->consumer->zone->name, &r->worker);
+
+    r->state--;
+
+    if (r->errors >= NGX_HTTP_KV_ROUTER_TRIES) {
+        ngx_http_kv_router_log_failed(r);
     }
-
-    /* if a question was lost, its repair asks again */
-
-    for (i = 0; i < c->nasked; i++) {
-        r = c->asked[i];
-
-        r->state--;
-
-        if (r->errors >= NGX_HTTP_KV_ROUTER_TRIES) {
-            ngx_http_kv_router_log_failed(r);
-        }
-    }
-
-    c->nasked = 0;
-
-    ngx_http_kv_router_consumer_wake(c);
 }
 
 
 static void
-ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis,
-    redisReply *reply)
+ngx_http_kv_router_log_reply(ngx_http_kv_router_redis_t *redis, void *data,
+    kvr_reply_t *view)
 {
     ngx_msec_t                      delay;
     ngx_uint_t                      level;
+    redisReply                     *reply;
     ngx_http_kv_router_repair_t    *r;
     ngx_http_kv_router_consumer_t  *c;
 
-    c = redis->data;
+    r = data;
+    c = r->consumer;
 
-    if (c->nasked == 0) {
-        freeReplyObject(reply);
-        ngx_http_kv_router_redis_reset(redis, "redis was not asked for this",
-                                       NULL);
+    if (view->type == KVR_REPLY_LOST || view->type == KVR_REPLY_TOO_BIG) {
+        ngx_http_kv_router_log_lost(r, view->type == KVR_REPLY_TOO_BIG);
         return;
     }
 
-    r = c->asked[0];
-    c->nasked--;
-    ngx_memmove(&c->asked[0], &c->asked[1],
-                c->nasked * sizeof(ngx_http_kv_router_repair_t *));
+    reply = view->owned;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, c->log, 0,
                    "kv_router zone \"%V\": repair of worker \"%V\" is "

@@ -42,7 +42,6 @@ ngx_http_kv_router_repair_stop(ngx_http_kv_router_consumer_t *c)
     }
 
     c->repair = NULL;
-    c->nasked = 0;
     c->nactive = 0;
     c->nwanted = 0;
     c->repaired = 0;
@@ -178,6 +177,8 @@ ngx_http_kv_router_repair_start(ngx_http_kv_router_consumer_t *c,
         }
 
         ngx_memzero(r, sizeof(ngx_http_kv_router_repair_t));
+
+        r->consumer = c;
 
         len = ngx_strlen(conf.id);
         ngx_memcpy(r->id, conf.id, len);

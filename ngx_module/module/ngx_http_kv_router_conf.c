@@ -199,7 +199,11 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
       at(hybrid), 0, 0, NULL, 0 },
 
     { ngx_string("events"), NGX_HTTP_KV_ROUTER_WORD,
-      at(events_off), 0, 0, ngx_http_kv_router_events_words, 0 },
+      at(events_off), 0, 0, ngx_http_kv_router_events_words,
+      KVR_OWN_EVENTS },
+
+    { ngx_string("capacity"), NGX_HTTP_KV_ROUTER_SIZE,
+      at(capacity), 1, KVR_CAPACITY_MAX, NULL, 0 },
 
     { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },

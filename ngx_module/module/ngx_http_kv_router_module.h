@@ -15,6 +15,8 @@
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
 #include <traffic/kvr_estimate.h>
+#include <traffic/kvr_histogram.h>
+#include <traffic/kvr_tally.h>
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <wire/kvr_forms.h>
@@ -132,6 +134,10 @@ typedef struct {
     ngx_http_kv_router_tls_t        engine_tls;
     struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
     struct ngx_http_kv_router_lookups_s *names; /* the same */
+    ngx_str_t                       policy;    /* of the last router that
+                                                  was made for the zone */
+    ngx_str_t                       policy_conf;   /* "a=1 b=2" */
+    time_t                          policy_loaded;
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
@@ -167,7 +173,9 @@ typedef struct {
 typedef struct {
     uint64_t                        due_ms;    /* monotonic */
     uint32_t                        failing;
-    uint32_t                        pad;
+    uint32_t                        told;      /* the generation + 1 of which
+                                                  the log said that it is
+                                                  estimated */
 } ngx_http_kv_router_turn_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
@@ -219,6 +227,9 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
+    kvr_histogram_t                 times[KVR_TIMES];  /* but first bytes */
+    kvr_tally_t                     reasons;       /* "policy\nreason" */
+    kvr_served_t                   *served;        /* of each worker */
     kvr_estimate_t                 *estimates;     /* of each worker */
     ngx_atomic_t                    estimates_void;    /* restarts seen */
     kvr_report_t                   *reports;       /* of each holder */
@@ -324,6 +335,9 @@ char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
 void ngx_http_kv_router_models_end(void);
 
+/* The configuration that is being read, or else the one in use. */
+ngx_cycle_t *ngx_http_kv_router_models_cycle(void);
+
 /* JSON of a zone's model, the value of "model"; a line of the page */
 
 void ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone,
@@ -386,6 +400,18 @@ void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
 ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
+
+
+/*
+ * estimates: workers without events.  tell: says once of a worker what events
+ * would add.  void: the cache of a worker is empty now, since the engine was
+ * restarted.
+ */
+
+void ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
+void ngx_http_kv_router_estimate_void(ngx_http_kv_router_zone_t *zone,
+    uint32_t number, uint32_t generation);
 
 
 /*

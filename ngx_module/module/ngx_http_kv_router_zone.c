@@ -53,6 +53,8 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
                                     sh->nworkers * sizeof(kvr_usage_t));
         sh->trust = ngx_slab_calloc(shpool,
                                     sh->nworkers * sizeof(kvr_trust_t));
+        sh->served = ngx_slab_calloc(shpool,
+                                     sh->nworkers * sizeof(kvr_served_t));
         sh->estimates = ngx_slab_calloc(shpool,
                                         sh->nworkers
                                         * sizeof(kvr_estimate_t));
@@ -69,9 +71,9 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->names = ngx_slab_calloc(shpool,
                                     sh->nworkers * sizeof(kvr_name_t));
 
-        if (sh->usage == NULL || sh->trust == NULL || sh->estimates == NULL
-            || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL
-            || sh->names == NULL)
+        if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
+            || sh->estimates == NULL || sh->reports == NULL
+            || sh->turns == NULL || sh->rungs == NULL || sh->names == NULL)
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "

@@ -134,6 +134,11 @@ struct ngx_http_kv_router_ctx_s {
     uint32_t                        rung_why;      /* why from nothing better;
                                                       0: nothing is */
     double                          us;            /* spent deciding */
+    double                          began_us;      /* when the body had come */
+    double                          waits_us;      /* since when it waits for
+                                                      room; 0: it does not */
+    double                          prefill_us;    /* since when it prefills
+                                                      elsewhere */
     double                          decided_us;    /* when */
     double                          first_byte_us; /* when; 0: not yet */
 
@@ -164,6 +169,10 @@ struct ngx_http_kv_router_ctx_s {
     unsigned                        reserved:1;    /* a decision was made */
     unsigned                        believed:1;    /* the model's ids are */
 };
+
+
+/* now, in microseconds; monotonic */
+double ngx_http_kv_router_now_us(void);
 
 
 /* the request's context, or that of the one it was redirected from; NULL */

@@ -10,11 +10,6 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
-static kvr_estimate_t *ngx_http_kv_router_estimate_of(
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_candidate_t *c);
-static void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c);
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
@@ -99,67 +94,6 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* Is any candidate without events? */
-
-static ngx_uint_t
-ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
-{
-    uint32_t  i;
-
-    for (i = 0; i < ctx->ncandidates; i++) {
-        if (ctx->candidates[i].confidence == KVR_ESTIMATED) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-/* The record of the candidate's estimates, or NULL. */
-
-static kvr_estimate_t *
-ngx_http_kv_router_estimate_of(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    uint32_t  worker;
-
-    worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
-
-    return worker < ctx->zone->sh->nworkers
-           ? &ctx->zone->sh->estimates[worker] : NULL;
-}
-
-
-/* The candidate is taken to have what it answered, as far as is kept. */
-
-static void
-ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    uint32_t         depth;
-    kvr_estimate_t  *e;
-
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-    if (e == NULL) {
-        return;
-    }
-
-    depth = kvr_router_predicted(&ctx->zone->router, ctx->chains,
-                                 ctx->nchains, c->holder,
-                                 kvr_estimate_name(e, c->generation), 0,
-                                 ngx_current_msec);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router estimate: worker \"%*s\" has %uD blocks",
-                   (size_t) c->worker_len, c->worker, depth);
-
-    c->device = depth;
-    c->host = depth;
-    c->disk = depth;
-}
-
-
 static ngx_int_t
 ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
 {
@@ -230,7 +164,6 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 {
     uint32_t                         cached, blocks;
     ngx_msec_t                       ms;
-    kvr_estimate_t                  *e;
     ngx_http_kv_router_candidate_t  *c;
 
     if (ctx->form == KVR_FORM_NO_LOAD) {
@@ -276,10 +209,8 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     if (c->confidence == KVR_ESTIMATED) {
         ms = ms ? ms : KVR_ESTIMATE_SOON;
 
-        e = ngx_http_kv_router_estimate_of(ctx, c);
-
-        if (e && s == &ctx->reservation) {
-            ctx->estimate = kvr_estimate_name(e, c->generation);
+        if (s == &ctx->reservation) {
+            ngx_http_kv_router_estimate_charge(ctx, c);
         }
     }
 
@@ -292,68 +223,6 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
 
 /* ---- afterwards --------------------------------------------------------- */
-
-/*
- * The engine has computed the whole prompt: the prompt is estimated to be
- * cached, or to be so for longer.
- */
-
-void
-ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx)
-{
-    kvr_estimate_t                  *e;
-    ngx_http_kv_router_candidate_t  *c;
-
-    c = ctx->chosen;
-
-    if (c->confidence != KVR_ESTIMATED || ctx->nchains == 0
-        || ctx->form == KVR_FORM_NO_LOAD
-        || ctx->request->headers_out.status != NGX_HTTP_OK)
-    {
-        return;
-    }
-
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-
-    if (e) {
-        kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, kvr_estimate_name(e, c->generation), 0,
-                           ngx_current_msec + KVR_ESTIMATE_MS);
-    }
-}
-
-
-/* The engine told how much of the prompt it had cached. */
-
-void
-ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
-    uint64_t cached)
-{
-    kvr_estimate_t                  *e;
-    ngx_http_kv_router_candidate_t  *c;
-
-    c = ctx->chosen;
-
-    e = c->confidence == KVR_ESTIMATED ? ngx_http_kv_router_estimate_of(ctx, c)
-                                       : NULL;
-
-    if (e == NULL
-        || !kvr_estimate_answer(e, c->generation, ctx->estimate,
-                                c->device - c->predicted, cached))
-    {
-        return;
-    }
-
-    (void) ngx_atomic_fetch_add(&ctx->zone->sh->estimates_void, 1);
-
-    ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
-                  "kv_router zone \"%V\": worker \"%*s\" had nothing cached "
-                  "of %d prompts in a row that it was estimated to have: it "
-                  "was restarted, or its prefix caching is off; what was "
-                  "estimated of it is forgotten", &ctx->zone->name,
-                  (size_t) c->worker_len, c->worker, KVR_ESTIMATE_MISSES);
-}
-
 
 /*
  * A streamed answer has an event for each token, or for a few tokens.  An

@@ -172,6 +172,7 @@ ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone)
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_judge_worker(zone, i);
+        ngx_http_kv_router_estimate_tell(zone, i);
     }
 }
 

@@ -84,3 +84,21 @@ kvr_estimate_answer(kvr_estimate_t *e, uint32_t generation, uint32_t name,
 
     return restarted;
 }
+
+
+void
+kvr_estimate_void(kvr_estimate_t *e, uint32_t generation)
+{
+    uint64_t  old, state;
+
+    old = __atomic_load_n(&e->state, __ATOMIC_RELAXED);
+
+    do {
+        state = kvr_estimate_state(old, generation) & ~KVR_ESTIMATE_COUNT;
+        state += KVR_ESTIMATE_EPOCH;
+        state = (uint64_t) generation << 32 | (uint32_t) state;
+
+    } while (!__atomic_compare_exchange_n(&e->state, &old, state, false,
+                                          __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+}

@@ -53,5 +53,8 @@ uint32_t kvr_estimate_name(const kvr_estimate_t *e, uint32_t generation);
 bool kvr_estimate_answer(kvr_estimate_t *e, uint32_t generation,
     uint32_t name, uint32_t blocks, uint64_t cached);
 
+/* The engine was restarted: all estimates of the worker are void. */
+void kvr_estimate_void(kvr_estimate_t *e, uint32_t generation);
+
 
 #endif /* KVR_ESTIMATE_H_INCLUDED */

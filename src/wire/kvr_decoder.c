@@ -39,10 +39,11 @@ kvr_decoder_destroy(kvr_decoder_t *d)
         return;
     }
 
-    kvr_router_event_close(d);
-    kvr_tensorrt_close(d);
+    kvr_tensorrt_free(d);
+    free(d->router_event);
 
     kvr_scratch_free(&d->packed);
+    kvr_scratch_free(&d->text);
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
     kvr_scratch_free(&d->tokens);
@@ -96,9 +97,6 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_rc_t            rc;
     kvr_msgpack_t       peek;
     kvr_msgpack_item_t  frame, first;
-
-    kvr_router_event_close(d);
-    kvr_tensorrt_close(d);
 
     d->next = NULL;
     d->detail = "";

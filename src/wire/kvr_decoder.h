@@ -15,10 +15,11 @@
 
 
 #include "kvr_event.h"
+#include "kvr_json.h"
 #include "kvr_msgpack.h"
 
 
-typedef struct kvr_yajl_s  kvr_yajl_t;
+typedef struct kvr_router_event_s  kvr_router_event_t;
 typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
 
 
@@ -50,9 +51,11 @@ struct kvr_decoder_s {
     kvr_msgpack_t   in;
     uint32_t        left;       /* events of a msgpack batch */
 
-    kvr_yajl_t     *json;
+    kvr_json_t      json;
+    kvr_scratch_t   text;       /* a string of JSON without its escapes */
 
-    kvr_tensorrt_t *tensorrt;
+    kvr_router_event_t  *router_event;
+    kvr_tensorrt_t      *tensorrt;
     uint32_t        page;       /* tokens of the engine's blocks; 0: … */
 
     char            lora_id[KVR_LORA_ID_MAX + 1];   /* of the last event */
@@ -104,10 +107,9 @@ kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
 kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_router_event_close(kvr_decoder_t *d);
 kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_tensorrt_close(kvr_decoder_t *d);
+void kvr_tensorrt_free(kvr_decoder_t *d);
 
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];

@@ -26,11 +26,13 @@ typedef enum {
 #define KVR_REASON_MAX       127         /* bytes of a publisher's reason */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
+#define KVR_CAPACITY_MAX     1000000000  /* tokens: more than any engine */
 
 
 #define KVR_OWN_MAX_FAILS    1u
 #define KVR_OWN_FAIL_TIMEOUT 2u
 #define KVR_OWN_SLOW_START   4u
+#define KVR_OWN_EVENTS       8u          /* whether it publishes events */
 
 
 /* The settings of a worker, by configuration or registration. */
@@ -57,6 +59,9 @@ typedef struct {
     uint32_t    engine;                         /* kvr_engine_kind_t */
     uint32_t    events_off;                     /* no events are expected:
                                                    kvr_estimate.h */
+    uint32_t    capacity;                       /* tokens of the KV cache of
+                                                   each rank; 0: not said */
+    uint32_t    pad;                            /* whole words: kvr_fleet.c */
 } kvr_worker_conf_t;
 
 

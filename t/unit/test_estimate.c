@@ -69,5 +69,11 @@ main(void)
        && misses(&e, 8, kvr_estimate_name(&e, 8), 1),
        "another worker in its place begins with no miss");
 
+    name = kvr_estimate_name(&e, 8);
+    kvr_estimate_void(&e, 8);
+    next = kvr_estimate_name(&e, 8);
+    ok(next != name && !misses(&e, 8, next, 9) && misses(&e, 8, next, 1),
+       "a restart that was reported: a new name, and no miss");
+
     return done();
 }
