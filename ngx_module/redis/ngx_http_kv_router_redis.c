@@ -7,8 +7,6 @@
 #include "ngx_http_kv_router_redis.h"
 
 
-#define NGX_HTTP_KV_ROUTER_REDIS_ARGS      16
-
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* ms; PING after it */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
@@ -30,6 +28,10 @@ static void ngx_http_kv_router_redis_write_handler(ngx_event_t *wev);
 static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_redis_parse_replies(
     ngx_http_kv_router_redis_t *r);
+static ngx_uint_t ngx_http_kv_router_redis_is_push(
+    ngx_http_kv_router_redis_t *r, const kvr_reply_t *reply);
+static void ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply);
 static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
 static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
@@ -89,7 +91,7 @@ ngx_http_kv_router_redis_follow(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_redis_leave(r);
 
     if (ready) {
-        r->disconnected(r);
+        ngx_http_kv_router_redis_lost(r);
     }
 
     ngx_http_kv_router_redis_connect(r);
@@ -106,6 +108,7 @@ ngx_http_kv_router_redis_close(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_redis_debug(r, "closed");
 
     r->opened = 0;
+    r->ncommands = 0;
 
     ngx_http_kv_router_redis_leave(r);
 }
@@ -173,49 +176,6 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
 }
 
 
-ngx_int_t
-ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r, int argc,
-    ngx_str_t *argv)
-{
-    int          i;
-    char        *cmd;
-    size_t       lens[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
-    ssize_t      len;
-    const char  *args[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
-
-    if (!r->established || argc > NGX_HTTP_KV_ROUTER_REDIS_ARGS) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < argc; i++) {
-        args[i] = (char *) argv[i].data;
-        lens[i] = argv[i].len;
-    }
-
-    len = redisFormatCommandArgv(&cmd, argc, args, lens);
-    if (len < 0) {
-        return NGX_ERROR;
-    }
-
-    if ((size_t) len > NGX_HTTP_KV_ROUTER_OUT_MAX - r->out_len) {
-        redisFreeCommand(cmd);
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(r->out + r->out_len, cmd, len);
-    r->out_len += len;
-    r->outstanding++;
-
-    redisFreeCommand(cmd);
-
-    /* written by the event, so that no caller finds the connection closed */
-
-    ngx_post_event(r->peer.connection->write, &ngx_posted_events);
-
-    return NGX_OK;
-}
-
-
 ngx_str_t *
 ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r)
 {
@@ -228,13 +188,11 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 {
     ngx_http_kv_router_redis_server_t  *server;
 
-    r->handshake = 0;
-    r->outstanding = 0;
+    r->ncommands = 0;
     r->partial = 0;
     r->out_len = 0;
     r->established = 0;
     r->ready = 0;
-    r->ping = 0;
     r->pushes = 0;
     r->too_big = 0;
     r->works = 0;
@@ -488,7 +446,7 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 {
     size_t                       left;
     ssize_t                      n;
-    ngx_str_t                    ping;
+    kvr_ask_t                    ping;
     ngx_connection_t            *c;
     ngx_http_kv_router_redis_t  *r;
 
@@ -503,10 +461,12 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
     if (rev->timedout) {
         rev->timedout = 0;
 
-        ngx_str_set(&ping, "PING");
+        kvr_ask_begin(&ping, "PING");
 
-        if (!r->ready || r->ping || (r->outstanding && !r->pushes)
-            || ngx_http_kv_router_redis_send(r, 1, &ping) != NGX_OK)
+        if (!r->ready || r->ncommands
+            || ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_pong,
+                                             NULL, &ping)
+               != NGX_OK)
         {
             ngx_http_kv_router_redis_failed(r, NGX_ETIMEDOUT,
                                             "redis does not answer", NULL);
@@ -514,8 +474,6 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
         }
 
         ngx_http_kv_router_redis_debug(r, "silent, PING is sent");
-
-        r->ping = 1;
 
         ngx_add_timer(rev, NGX_HTTP_KV_ROUTER_PONG);
         return;
@@ -586,54 +544,35 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 static ngx_int_t
 ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
 {
-    void              *reply;
-    ngx_uint_t         ping;
-    redisReply        *rr;
+    void              *object;
+    kvr_reply_t        reply;
     ngx_connection_t  *c;
 
     c = r->peer.connection;
 
     for ( ;; ) {
 
-        if (redisReaderGetReply(r->reader, &reply) != REDIS_OK) {
+        if (redisReaderGetReply(r->reader, &object) != REDIS_OK) {
             ngx_http_kv_router_redis_failed(r, 0, "redis does not speak RESP",
                                             NULL);
             return NGX_DONE;
         }
 
-        if (reply == NULL) {
+        if (object == NULL) {
             break;
         }
 
         r->partial = 0;
-        rr = reply;
 
-        if (r->handshake) {
-            ngx_http_kv_router_redis_login_reply(r, rr);
+        ngx_http_kv_router_redis_view(object, &reply);
 
-        } else {
-            ping = r->ping;
+        if (ngx_http_kv_router_redis_is_push(r, &reply)) {
+            r->push(r, r->data, &reply);
 
-            /* the reply to PING among pushes is an array, or an error */
-
-            if (ping && r->pushes) {
-                ping = (rr->type != REDIS_REPLY_ARRAY
-                        || (rr->elements
-                            && rr->element[0]->type == REDIS_REPLY_STRING
-                            && ngx_strcmp(rr->element[0]->str, "pong") == 0));
-            }
-
-            if (r->outstanding) {
-                r->outstanding--;
-            }
-
-            if (ping) {
-                r->ping = 0;
-                freeReplyObject(rr);
-
-            } else {
-                r->reply(r, rr);
-            }
+        } else if (ngx_http_kv_router_redis_answer(r, &reply) != NGX_OK) {
+            kvr_reply_release(&reply);
+            ngx_http_kv_router_redis_reset(r, "redis was not asked for this",
+                                           NULL);
         }
 
         if (c != r->peer.connection) {
@@ -649,6 +588,36 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
     }
 
     return NGX_OK;
+}
+
+
+/* The reply to PING of a connection with pushes is an array, or an error. */
+
+static ngx_uint_t
+ngx_http_kv_router_redis_is_push(ngx_http_kv_router_redis_t *r,
+    const kvr_reply_t *reply)
+{
+    kvr_reply_t  kind;
+
+    if (!r->pushes || reply->type != KVR_REPLY_ARRAY) {
+        return 0;
+    }
+
+    if (reply->len == 0) {
+        return 1;
+    }
+
+    kind = kvr_reply_element(reply, 0);
+
+    return kind.type != KVR_REPLY_STRING || ngx_strcmp(kind.text, "pong") != 0;
+}
+
+
+static void
+ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *reply)
+{
+    kvr_reply_release(reply);
 }
 
 
@@ -719,7 +688,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     ngx_add_timer(&r->reconnect, delay);
 
     if (ready) {
-        r->disconnected(r);
+        ngx_http_kv_router_redis_lost(r);
     }
 }
 

@@ -25,6 +25,9 @@
 
 #include "../module/ngx_http_kv_router_module.h"
 
+#include <follow/kvr_ask.h>
+#include <follow/kvr_reply.h>
+
 #include <hiredis/hiredis.h>
 
 
@@ -40,13 +43,24 @@
 /* commands not yet sent: one SUBSCRIBE, or a few XRANGE, of 200 bytes each */
 #define NGX_HTTP_KV_ROUTER_OUT_MAX    16384
 
+/* the maximum number of commands whose replies are to come */
+#define NGX_HTTP_KV_ROUTER_COMMANDS   80
+
 
 typedef struct ngx_http_kv_router_redis_s  ngx_http_kv_router_redis_t;
 
 typedef void (*ngx_http_kv_router_redis_event_pt)(
     ngx_http_kv_router_redis_t *r);
+
+/* the answer to a command, which the function owns: see kvr_reply.h */
 typedef void (*ngx_http_kv_router_redis_reply_pt)(
-    ngx_http_kv_router_redis_t *r, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
+
+
+typedef struct {
+    ngx_http_kv_router_redis_reply_pt   reply;
+    void                               *data;
+} ngx_http_kv_router_redis_command_t;
 
 
 struct ngx_http_kv_router_redis_s {
@@ -60,7 +74,8 @@ struct ngx_http_kv_router_redis_s {
     ngx_http_kv_router_redis_event_pt   connected;    /* may send now */
     ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
     ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown */
-    ngx_http_kv_router_redis_reply_pt   reply;        /* owns the reply */
+    ngx_http_kv_router_redis_reply_pt   push;         /* a message of a
+                                                         channel; gets data */
     ngx_http_kv_router_redis_t         *leader;       /* goes where this one
                                                          works; or NULL */
 
@@ -85,15 +100,16 @@ struct ngx_http_kv_router_redis_s {
     ngx_str_t                           master_host;  /* without the port */
     u_char                              master_host_text[NGX_SOCKADDR_STRLEN];
     ngx_msec_t                          delay;        /* before connecting */
-    ngx_uint_t                          handshake;    /* replies to come */
-    ngx_uint_t                          outstanding;  /* replies to come */
+    ngx_http_kv_router_redis_command_t  commands[NGX_HTTP_KV_ROUTER_COMMANDS];
+    ngx_uint_t                          first;        /* of a ring */
+    ngx_uint_t                          ncommands;    /* replies to come */
     size_t                              partial;      /* bytes of a reply */
 
     unsigned                            opened:1;
     unsigned                            established:1;
     unsigned                            ready:1;      /* handshake is done */
-    unsigned                            ping:1;       /* PING was sent */
-    unsigned                            pushes:1;     /* subscribed */
+    unsigned                            pushes:1;     /* the owner says so:
+                                                         it is subscribed */
     unsigned                            works:1;      /* the owner says so */
     unsigned                            too_big:1;    /* why it was closed */
     unsigned                            asking:1;     /* a Sentinel */
@@ -134,9 +150,14 @@ void ngx_http_kv_router_redis_reset(ngx_http_kv_router_redis_t *r,
  */
 void ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r);
 
-/* NGX_ERROR when not connected or too much waits to be sent. */
+/*
+ * Sends a command; reply is called with data once, unless the connection is
+ * closed by its owner before.  NGX_ERROR when not connected, or when too much
+ * waits to be sent or to be answered.
+ */
 ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
-    int argc, ngx_str_t *argv);
+    ngx_http_kv_router_redis_reply_pt reply, void *data,
+    const kvr_ask_t *ask);
 
 /* As the directive had it, without the password. */
 ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
@@ -156,11 +177,21 @@ ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
 void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
     ngx_err_t err, char *reason, ngx_str_t *detail);
 
+/* gives a reply to the first command; NGX_DECLINED: there is none */
+ngx_int_t ngx_http_kv_router_redis_answer(ngx_http_kv_router_redis_t *r,
+    kvr_reply_t *reply);
+
+/* The connection is gone: answers all commands, then tells the owner. */
+void ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r);
+
 /* connects to r->addrs[r->addr] */
 void ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r);
 
 /* with bounds; NULL: no memory */
 redisReader *ngx_http_kv_router_redis_reader(void);
+
+/* the view of a reply of hiredis, which the view owns */
+void ngx_http_kv_router_redis_view(redisReply *reply, kvr_reply_t *view);
 
 /* the bytes that come and go from now on are RESP */
 void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);
@@ -186,7 +217,7 @@ ngx_uint_t ngx_http_kv_router_redis_same_master(ngx_http_kv_router_redis_t *a,
  * possible, with a detail that lives as long as the reply
  */
 char *ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
-    const ngx_http_kv_router_redis_server_t *server, const redisReply *reply,
+    const ngx_http_kv_router_redis_server_t *server, const kvr_reply_t *reply,
     ngx_str_t *detail);
 
 /* closes the connection to the Sentinel, and connects to the master soon */
@@ -194,10 +225,6 @@ void ngx_http_kv_router_redis_go_to_master(ngx_http_kv_router_redis_t *r);
 
 /* sends AUTH, INFO, SELECT and PING, or asks the Sentinel; NGX_ERROR */
 ngx_int_t ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r);
-
-/* takes one of their replies */
-void ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply);
 
 
 /* the directive */

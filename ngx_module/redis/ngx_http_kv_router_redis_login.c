@@ -12,31 +12,43 @@
 #include <wire/kvr_redis_info.h>
 
 
+static void ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply);
+static void ngx_http_kv_router_redis_login_master(
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
+static void ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply);
+static void ngx_http_kv_router_redis_login_select(
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
+static void ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply);
 static ngx_int_t ngx_http_kv_router_redis_login_refused(
-    ngx_http_kv_router_redis_t *r, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, const kvr_reply_t *reply);
 
 
 ngx_int_t
 ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 {
-    int                                 n;
-    u_char                              db[NGX_INT_T_LEN];
-    ngx_str_t                           args[3];
+    kvr_ask_t                           ask;
     ngx_http_kv_router_redis_server_t  *server;
 
     server = ngx_http_kv_router_redis_current(r);
 
     if (server->password.len) {
-        n = 0;
-        ngx_str_set(&args[n], "AUTH");
+        kvr_ask_begin(&ask, "AUTH");
 
         if (server->user.len) {
-            args[++n] = server->user;
+            kvr_ask_bytes(&ask, (char *) server->user.data, server->user.len);
         }
 
-        args[++n] = server->password;
+        kvr_ask_bytes(&ask, (char *) server->password.data,
+                      server->password.len);
 
-        if (ngx_http_kv_router_redis_send(r, n + 1, args) != NGX_OK) {
+        if (ngx_http_kv_router_redis_send(r,
+                                          ngx_http_kv_router_redis_login_auth,
+                                          NULL, &ask)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -45,33 +57,35 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
         r->log.action = "asking the Sentinel";
 
-        ngx_str_set(&args[0], "SENTINEL");
-        ngx_str_set(&args[1], "get-master-addr-by-name");
-        args[2] = server->master;
+        kvr_ask_begin(&ask, "SENTINEL");
+        kvr_ask_text(&ask, "get-master-addr-by-name");
+        kvr_ask_bytes(&ask, (char *) server->master.data, server->master.len);
 
-        if (ngx_http_kv_router_redis_send(r, 3, args) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        r->handshake = r->outstanding;
-
-        return NGX_OK;
+        return ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_master,
+                                             NULL, &ask);
     }
 
     /* a cluster has no databases: what it is must be known before SELECT */
 
-    ngx_str_set(&args[0], "INFO");
+    kvr_ask_begin(&ask, "INFO");
 
-    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
+    if (ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_login_info,
+                                      NULL, &ask)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
     if (server->db) {
-        ngx_str_set(&args[0], "SELECT");
-        args[1].data = db;
-        args[1].len = ngx_sprintf(db, "%i", server->db) - db;
+        kvr_ask_begin(&ask, "SELECT");
+        kvr_ask_printf(&ask, "%ld", (long) server->db);
 
-        if (ngx_http_kv_router_redis_send(r, 2, args) != NGX_OK) {
+        if (ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_select,
+                                          NULL, &ask)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -84,37 +98,116 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
     /* if Redis needs a password or is loading data, PING gets an error */
 
-    ngx_str_set(&args[0], "PING");
+    kvr_ask_begin(&ask, "PING");
 
-    if (ngx_http_kv_router_redis_send(r, 1, args) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    r->handshake = r->outstanding;
-
-    return NGX_OK;
+    return ngx_http_kv_router_redis_send(r,
+                                         ngx_http_kv_router_redis_login_ping,
+                                         NULL, &ask);
 }
 
 
-void
-ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+static void
+ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *reply)
+{
+    u_char     *p;
+    ngx_str_t   text;
+
+    /* a Sentinel may have other users than the master: AUTH may fail */
+
+    if (reply->type == KVR_REPLY_ERROR && !r->asking) {
+
+        /* an error of AUTH may repeat the password: log only its first word */
+
+        text.data = (u_char *) reply->text;
+        text.len = reply->len;
+
+        p = ngx_strlchr(text.data, text.data + text.len, ' ');
+        if (p) {
+            text.len = p - text.data;
+        }
+
+        ngx_http_kv_router_redis_failed(r, 0, "redis refused the password",
+                                        &text);
+    }
+
+    kvr_reply_release(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_master(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply)
+{
+    char       *reason;
+    ngx_str_t   text;
+
+    reason = ngx_http_kv_router_redis_sentinel_reply(r,
+                                           ngx_http_kv_router_redis_current(r),
+                                                     reply, &text);
+    if (reason) {
+        ngx_http_kv_router_redis_failed(r, 0, reason, &text);
+
+    } else {
+        ngx_http_kv_router_redis_go_to_master(r);
+    }
+
+    kvr_reply_release(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *reply)
+{
+    ngx_str_t                           text;
+    const char                         *why;
+    ngx_http_kv_router_redis_server_t  *server;
+
+    server = ngx_http_kv_router_redis_current(r);
+
+    /* without INFO the reply to PING has to say what is wrong */
+
+    why = (reply->type == KVR_REPLY_STRING)
+          ? kvr_redis_info_refused(reply->text, server->master.len != 0)
+          : NULL;
+
+    if (why) {
+        text.data = (u_char *) why;
+        text.len = ngx_strlen(why);
+
+        ngx_http_kv_router_redis_failed(r, 0, "redis can't be used", &text);
+    }
+
+    kvr_reply_release(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_select(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply)
+{
+    (void) ngx_http_kv_router_redis_login_refused(r, reply);
+
+    kvr_reply_release(reply);
+}
+
+
+static void
+ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *reply)
 {
     ngx_int_t  rc;
 
-    r->handshake--;
-    r->outstanding--;
+    /* a user who may not send PING may be allowed all that is needed */
 
-    rc = ngx_http_kv_router_redis_login_refused(r, reply);
+    rc = (reply->type == KVR_REPLY_ERROR
+          && ngx_strncmp(reply->text, "NOPERM", 6) == 0)
+         ? NGX_OK : ngx_http_kv_router_redis_login_refused(r, reply);
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 
-    if (rc != NGX_OK || r->handshake) {
-        return;
-    }
-
-    if (r->asking) {
-        ngx_http_kv_router_redis_go_to_master(r);
+    if (rc != NGX_OK) {
         return;
     }
 
@@ -126,84 +219,22 @@ ngx_http_kv_router_redis_login_reply(ngx_http_kv_router_redis_t *r,
 }
 
 
-/* NGX_DECLINED: the connection was closed for what the reply says. */
+/* NGX_DECLINED: the connection was closed, because the reply is an error. */
 
 static ngx_int_t
 ngx_http_kv_router_redis_login_refused(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+    const kvr_reply_t *reply)
 {
-    char                               *reason;
-    u_char                             *p;
-    ngx_str_t                           text;
-    ngx_uint_t                          left, auth;
-    const char                         *why;
-    ngx_http_kv_router_redis_server_t  *server;
+    ngx_str_t  text;
 
-    server = ngx_http_kv_router_redis_current(r);
-
-    /* the replies that follow that of INFO, and of the Sentinel */
-
-    left = r->asking ? 0 : 1 + (server->db ? 1 : 0);
-
-    auth = server->password.len && r->handshake == left + 1;
-
-    if (r->asking) {
-
-        /* a Sentinel may have other users than the master: AUTH may fail */
-
-        reason = auth ? NULL
-                      : ngx_http_kv_router_redis_sentinel_reply(r, server,
-                                                                reply, &text);
-        if (reason == NULL) {
-            return NGX_OK;
-        }
-
-        ngx_http_kv_router_redis_failed(r, 0, reason, &text);
-        return NGX_DECLINED;
-    }
-
-    if (r->handshake == left) {
-
-        /* without INFO the reply to PING has to say what is wrong */
-
-        why = (reply->type == REDIS_REPLY_STRING)
-              ? kvr_redis_info_refused(reply->str, server->master.len != 0)
-              : NULL;
-
-        if (why == NULL) {
-            return NGX_OK;
-        }
-
-        text.data = (u_char *) why;
-        text.len = ngx_strlen(why);
-
-        ngx_http_kv_router_redis_failed(r, 0, "redis can't be used",
-                                        &text);
-        return NGX_DECLINED;
-    }
-
-    if (reply->type != REDIS_REPLY_ERROR
-        || (r->handshake == 0 && ngx_strncmp(reply->str, "NOPERM", 6) == 0))
-    {
+    if (reply->type != KVR_REPLY_ERROR) {
         return NGX_OK;
     }
 
-    text.data = (u_char *) reply->str;
-    text.len = ngx_strlen(reply->str);
+    text.data = (u_char *) reply->text;
+    text.len = reply->len;
 
-    if (auth) {
-
-        /* an error of AUTH may repeat the password: log only its first word */
-
-        p = ngx_strlchr(text.data, text.data + text.len, ' ');
-        if (p) {
-            text.len = p - text.data;
-        }
-    }
-
-    ngx_http_kv_router_redis_failed(r, 0,
-                                    auth ? "redis refused the password"
-                                         : "redis refused the connection",
+    ngx_http_kv_router_redis_failed(r, 0, "redis refused the connection",
                                     &text);
     return NGX_DECLINED;
 }
