@@ -613,8 +613,10 @@ kvr_fleet_wants_snapshot(const kvr_worker_t *w)
 
 kvr_confidence_t
 kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms)
+    uint64_t stale_ms, bool heard, const char **reason)
 {
+    bool              silent;
+    uint32_t          source;
     uint64_t          last, expires;
     kvr_confidence_t  c;
 
@@ -622,13 +624,21 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     last = kvr_load64(&w->stream.last_ms);
     expires = kvr_load64(&w->expires_ms);
 
-    if (expires && now_ms > expires) {
-        return KVR_STALE;
+    silent = c == KVR_STALE || (expires && now_ms > expires)
+             || (kvr_load32(&w->stream.heartbeats)
+                 && now_ms > last && now_ms - last > stale_ms);
+
+    if (!silent && !heard) {
+        source = kvr_load32(&w->stream.source);
+        heard = (source == KVR_SOURCE_NONE || source == KVR_SOURCE_API);
     }
 
-    if (kvr_load32(&w->stream.heartbeats)
-        && now_ms > last && now_ms - last > stale_ms)
-    {
+    if (reason) {
+        *reason = silent ? "silent" : !heard ? "redis_down"
+                  : kvr_degraded_name(kvr_load32(&w->stream.reason));
+    }
+
+    if (silent || !heard) {
         return KVR_STALE;
     }
 
