@@ -56,6 +56,10 @@ class Process:
                 stdout=out, stderr=subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
 
+    def pid(self):
+        """Its process id."""
+        return self._child.pid
+
     def status(self):
         """The status that the child has ended with; None while it runs."""
         return self._child.poll()

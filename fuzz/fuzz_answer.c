@@ -102,9 +102,12 @@ report(const char *text, size_t len)
         number(ranks[i].waiting, 1e9);
         number(ranks[i].running, 1e9);
         number(ranks[i].usage, 1);
+        number(ranks[i].capacity, 1e9);
+        number(ranks[i].started, 4e9);
 
         if (found == 0 && (ranks[i].waiting >= 0 || ranks[i].running >= 0
-                           || ranks[i].usage >= 0))
+                           || ranks[i].usage >= 0
+                           || ranks[i].capacity >= 0))
         {
             fuzz_fail("report: nothing was found");
         }

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 
-#define KVR_RELAY_VERSION  "0.1.0"
 #define KVR_RELAY_ENV      "KV_RELAY_"
 #define KVR_RELAY_ENV_MAX  64
 #define KVR_RELAY_NAME     "abcdefghijklmnopqrstuvwxyz-"
@@ -242,7 +241,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
 
         if (strcmp(name, "--version") == 0) {
-            printf("kv-relay %s\n", KVR_RELAY_VERSION);
+            printf("kv-relay %s\n", KVR_VERSION);
             return 0;
         }
 

@@ -43,6 +43,8 @@ typedef enum {
 
 /* Bounds, each with its reason. */
 
+#define KVR_VERSION          "0.1.0"     /* of the software; CHANGES */
+
 #define KVR_WORKER_ID_MAX    63          /* bytes; EVENTS.md section 1 */
 #define KVR_ADDRESS_MAX      255         /* bytes; a DNS name and a port fit */
 #define KVR_MODEL_MAX        127         /* bytes; hub names are below 100 */

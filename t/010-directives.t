@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 286;
+plan tests => repeat_each() * 290;
 
 run_tests();
 
@@ -37,7 +37,8 @@ __DATA__
                       eagle=on;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
-                      weight=0.5 model=llama max_active=100 lora=sql,chat;
+                      weight=0.5 model=llama max_active=100 lora=sql,chat
+                      capacity=512k events=on;
     kv_router_worker  main c unix:/tmp/engine.sock role=decode engine=sglang;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
 
@@ -1336,3 +1337,21 @@ zone "turns" is too small, it must have 1m at least
     kv_router_turn_cache  zone=main:8m;
 --- error_log
 the shared memory zone "main" is already declared for a different use
+
+
+
+=== TEST 134: a worker has room for a token at least
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 capacity=0;
+--- error_log
+invalid parameter "capacity=0", it must be a number, or one of "k" or "m", from 1 to 1000000000
+
+
+
+=== TEST 135: and counts in nothing larger than "m"
+--- http_config
+    kv_router_zone    zone=main:8m;
+    kv_router_worker  main a 127.0.0.1:8000 capacity=1g;
+--- error_log
+invalid parameter "capacity=1g", it must be a number, or one of "k" or "m", from 1 to 1000000000

@@ -6,8 +6,8 @@ use KVRouter;
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone    zone=main:16m block_size=4 max_workers=8;
     kv_router_zone    zone=pairs:16m block_size=4 eagle=on;
-    kv_router_worker  main a 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2;
-    kv_router_worker  main b 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main a 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2 events=on;
+    kv_router_worker  main b 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
 _EOC_
     location /kv/ {
         kv_router_api  main;

@@ -87,10 +87,10 @@ our $Decoders = join('', map { my $port = $_ + 2; <<_EOC_ } 1, 2);
 _EOC_
 
 our $Workers = <<'_EOC_';
-    kv_router_worker  main p1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 role=prefill;
-    kv_router_worker  main p2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 role=prefill;
-    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode;
-    kv_router_worker  main d2 127.0.0.1:$TEST_NGINX_RAND_PORT_4 role=decode;
+    kv_router_worker  main p1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 role=prefill events=on;
+    kv_router_worker  main p2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 role=prefill events=on;
+    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode events=on;
+    kv_router_worker  main d2 127.0.0.1:$TEST_NGINX_RAND_PORT_4 role=decode events=on;
 _EOC_
 
 our $Vllm = <<'_EOC_';
@@ -212,9 +212,9 @@ load: none
 
 === TEST 2: a prefill worker that fails is replaced, and when all fail the decoder prefills
 --- http_config
-    kv_router_worker  main p0 127.0.0.1:9 role=prefill;
-    kv_router_worker  main p2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 role=prefill;
-    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode;
+    kv_router_worker  main p0 127.0.0.1:9 role=prefill events=on;
+    kv_router_worker  main p2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 role=prefill events=on;
+    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode events=on;
     lua_socket_log_errors  off;
 --- script
             client.cache("p0", client.tokens(1, 8))

@@ -33,6 +33,7 @@ local new_random = require "resty.kv_router.random".new
 local new_request = require "resty.kv_router.request".new
 local policy = require "resty.kv_router.policy"
 local prefill = require "resty.kv_router.prefill"
+local times = require "resty.kv_router.times"
 local tokenizer = require "resty.kv_router.tokenizer"
 
 local ERR = ngx.ERR
@@ -234,6 +235,8 @@ function _M.new(zone_name, opts)
         error("bad argument #2 to 'new' (\"unknown_model\" must be \"any\" or "
               .. '"404", not "' .. conf.unknown_model .. '")', 2)
     end
+
+    times.policy(zone_name, chosen.name, conf.policy_conf)
 
     return setmetatable({ name = zone_name, policy = chosen,
                           refuses_models = conf.unknown_model == "404",
@@ -502,7 +505,7 @@ end
 
 -- The request has its worker: the plan is done.
 local function settle(self, r, zone, req, found, plan, form)
-    if form and not self.tokenizer then
+    if form and not self.tokenizer and found.why ~= 0 then
         untokenized(self, form, found)
     end
 
@@ -599,6 +602,7 @@ function router:access(given)
         if plan then
             if place then
                 gate:leave(place)
+                times.waited(r, zone)
             end
 
             return settle(self, r, zone, req, found, plan, form)
@@ -609,13 +613,18 @@ function router:access(given)
             gate:leave(place)
             why = read_text(self, r, zone, req, given, form, found)
             text = false
-            started = started + (now_us() - before)
+            before = now_us() - before
+            started = started + before
+            times.tokenized(zone, before)
 
         elseif full or place and place.waits then
             spent = spent or now_us() - started
+            times.waits(r, zone)
             place, err = gate:wait(place, req)
 
             if not place then
+                times.waited(r, zone)
+
                 return overloaded(self, zone, err)
             end
 

@@ -250,6 +250,12 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         ngx_http_kv_router_worker_bool(j, &events);
         conf->events_off = !events;
 
+    } else if (kvr_json_is(key, "capacity")) {
+        ngx_http_kv_router_worker_number(j, &conf->capacity, 1,
+                                         KVR_CAPACITY_MAX,
+                                         "\"capacity\" must be "
+                                         "1..1000000000 tokens");
+
     } else if (kvr_json_is(key, "attention_chunk")) {
         ngx_http_kv_router_worker_number(j, &conf->attention_chunk, 0,
                                          KVR_EVENT_TOKENS_MAX,

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   20
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   21
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -85,6 +85,8 @@
 #define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
 #define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
 #define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
+#define NGX_HTTP_KV_ROUTER_BY_TEXT       5  /* none: the text itself, for
+                                               workers without events */
 
 
 /* May the ids of the zone's model be used for a request? */
@@ -459,6 +461,24 @@ void ngx_http_kv_router_ffi_engine(void *zone,
  */
 void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
     int automatic);
+
+/*
+ * init, init_worker, or any: the policy of a router of the zone of that name,
+ * and the policy's settings ("a=1 b=2"), for the status.  Of several routers
+ * of a zone the last one is shown.
+ */
+void ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
+    const u_char *policy, size_t policy_len, const u_char *conf,
+    size_t conf_len);
+
+/* Counts the microseconds in which token ids of a text were made. */
+void ngx_http_kv_router_ffi_tokenized(void *zone, double us);
+
+/* access: the request begins to wait for room; again: does nothing. */
+void ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone);
+
+/* access: the request waits no longer; without a wait: does nothing. */
+void ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone);
 
 /* The bits KVR_RUNG_… of a candidate's worker; 0: it was not probed yet. */
 uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,

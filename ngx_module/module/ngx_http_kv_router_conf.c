@@ -199,7 +199,11 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
       at(hybrid), 0, 0, NULL, 0 },
 
     { ngx_string("events"), NGX_HTTP_KV_ROUTER_WORD,
-      at(events_off), 0, 0, ngx_http_kv_router_events_words, 0 },
+      at(events_off), 0, 0, ngx_http_kv_router_events_words,
+      KVR_OWN_EVENTS },
+
+    { ngx_string("capacity"), NGX_HTTP_KV_ROUTER_SIZE,
+      at(capacity), 1, KVR_CAPACITY_MAX, NULL, 0 },
 
     { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
@@ -242,6 +246,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_kv_router_health_init(zone);
 
     zone->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    zone->processes = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
+                                                       ngx_core_module);
     zone->params.block_size = 16;
     zone->params.max_workers = 1024;
     zone->params.shards = 1;

@@ -27,6 +27,7 @@ static ngx_int_t ngx_http_kv_router_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_kv_router_init_process(ngx_cycle_t *cycle);
 static void ngx_http_kv_router_exit_process(ngx_cycle_t *cycle);
 
+static void ngx_http_kv_router_no_events(ngx_http_kv_router_zone_t *zone);
 static ngx_int_t ngx_http_kv_router_join(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_tend(ngx_event_t *ev);
@@ -252,9 +253,32 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
         zones[i]->max_tokens = kmcf->max_tokens;
         zones[i]->max_body = kmcf->max_body;
         zones[i]->stale = kmcf->stale;
+
+        ngx_http_kv_router_no_events(zones[i]);
     }
 
     return NGX_CONF_OK;
+}
+
+
+/*
+ * Without Redis no engine's events can come by themselves: the configured
+ * workers of such a zone are estimated, unless events=on says otherwise.
+ */
+
+static void
+ngx_http_kv_router_no_events(ngx_http_kv_router_zone_t *zone)
+{
+    ngx_uint_t          i;
+    kvr_worker_conf_t  *w;
+
+    w = zone->workers.elts;
+
+    for (i = 0; zone->redis == NULL && i < zone->workers.nelts; i++) {
+        if (!(w[i].own & KVR_OWN_EVENTS)) {
+            w[i].events_off = 1;
+        }
+    }
 }
 
 
@@ -451,11 +475,13 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
         return NGX_ERROR;
     }
 
-    if (zone->redis) {
-        return ngx_http_kv_router_consumer_start(cycle, zone);
+    if (zone->redis
+        && ngx_http_kv_router_consumer_start(cycle, zone) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    return ngx_http_kv_router_estimator_start(cycle, zone);
 }
 
 
@@ -516,6 +542,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
 
+        ngx_http_kv_router_estimator_stop(zones[i]);
         ngx_http_kv_router_scraper_stop(zones[i]);
         ngx_http_kv_router_probes_stop(zones[i]);
         ngx_http_kv_router_names_stop(zones[i]);

@@ -206,6 +206,10 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
 
         return NGX_ERROR;
 
+    case NGX_HTTP_KV_ROUTER_SIZE:
+        *n = ngx_parse_size(value);
+        break;
+
     case NGX_HTTP_KV_ROUTER_DECIMAL:
         *n = ngx_atofp(value->data, value->len, 3);
         break;
@@ -339,18 +343,21 @@ ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
     case NGX_HTTP_KV_ROUTER_MSEC:
     case NGX_HTTP_KV_ROUTER_SEC:
         what = "a time";
+        break;
 
-        /* fall through */
+    case NGX_HTTP_KV_ROUTER_SIZE:
+        what = "a number, or one of \"k\" or \"m\",";
+        break;
 
     default:
-        p = ngx_slprintf(p, last, "%s from ", what);
-        p = ngx_http_kv_router_param_number(param->kind, param->least, p,
-                                            last);
-        p = ngx_slprintf(p, last, " to ");
-
-        return ngx_http_kv_router_param_number(param->kind, param->most, p,
-                                               last);
+        break;
     }
+
+    p = ngx_slprintf(p, last, "%s from ", what);
+    p = ngx_http_kv_router_param_number(param->kind, param->least, p, last);
+    p = ngx_slprintf(p, last, " to ");
+
+    return ngx_http_kv_router_param_number(param->kind, param->most, p, last);
 }
 
 

@@ -314,6 +314,7 @@ static uint32_t
 ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
     uint32_t number, uint32_t generation, const kvr_http_answer_t *answer)
 {
+    bool                again;
     uint32_t            rank, holder, found, flags, now;
     kvr_worker_conf_t   conf;
 
@@ -325,6 +326,7 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
     }
 
     conf.ranks = ngx_min(conf.ranks, KVR_RANKS_MAX);
+    again = false;
 
     found = kvr_report_parse(answer->body, answer->len,
                              ngx_http_kv_router_reported, conf.ranks);
@@ -335,10 +337,20 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
             == KVR_OK
             && holder < zone->sh->nholders)
         {
-            kvr_report_write(&zone->sh->reports[holder], generation,
-                             &ngx_http_kv_router_reported[rank],
-                             ngx_current_msec);
+            again |= kvr_report_write(&zone->sh->reports[holder], generation,
+                                      &ngx_http_kv_router_reported[rank],
+                                      ngx_current_msec);
         }
+    }
+
+    if (again) {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": worker \"%s\" was restarted: "
+                      "\"%V\" of it reports another "
+                      "process_start_time_seconds", &zone->name, conf.id,
+                      &zone->scrape.uri);
+
+        ngx_http_kv_router_restarted(zone, number, generation);
     }
 
     return found;

@@ -49,6 +49,17 @@ ngx_http_kv_router_get_ctx(ngx_http_request_t *r)
 }
 
 
+double
+ngx_http_kv_router_now_us(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (double) ts.tv_sec * 1e6 + (double) ts.tv_nsec / 1e3;
+}
+
+
 ngx_http_kv_router_ctx_t *
 ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone)
@@ -98,6 +109,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
+    ctx->began_us = ngx_http_kv_router_now_us();
 
     return ctx;
 }

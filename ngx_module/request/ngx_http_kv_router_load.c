@@ -10,12 +10,12 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
-static kvr_estimate_t *ngx_http_kv_router_estimate_of(
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_candidate_t *c);
-static void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c);
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* how long a prompt in flight counts as cached at a worker without events */
+
+#define NGX_HTTP_KV_ROUTER_PREDICT  5000
 
 
 /*
@@ -38,7 +38,7 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 ngx_int_t
 ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                         i, depth;
+    uint32_t                         i, depth, from;
     kvr_router_t                    *k;
     ngx_http_kv_router_candidate_t  *c;
 
@@ -46,11 +46,11 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     ctx->nchains = 0;
     ctx->best = ctx->match.best;
 
-    if (ctx->hashes == NULL) {
+    if (ctx->keys == NULL) {
         return NGX_OK;
     }
 
-    if (ngx_http_kv_router_inflight(ctx) != NGX_OK) {
+    if (ctx->hashes && ngx_http_kv_router_inflight(ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -58,28 +58,37 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_OK;
     }
 
-    ctx->chains = ngx_palloc(r->pool, (ctx->match.prompt_blocks
-                                       / KVR_PREDICT_STRIDE + 1)
+    ctx->chains = ngx_palloc(r->pool, (ctx->nkeys / KVR_PREDICT_STRIDE + 1)
                                       * sizeof(uint64_t));
     if (ctx->chains == NULL) {
         return NGX_ERROR;
     }
 
     k = &ctx->zone->router;
-    ctx->nchains = kvr_router_chains(k, ctx->hashes, ctx->match.prompt_blocks,
-                                     ctx->chains);
+    ctx->nchains = kvr_router_chains(k, ctx->keys, ctx->nkeys, ctx->chains);
 
     for (i = 0; i < ctx->match.n; i++) {
         c = &ctx->candidates[i];
 
-        if (c->confidence == KVR_ESTIMATED) {
-            ngx_http_kv_router_estimate(ctx, c);
-            ctx->best = ngx_max(ctx->best, c->device);
+        /* exact views have nothing of a text */
+
+        if (ctx->text && c->confidence != KVR_ESTIMATED) {
+            continue;
         }
 
+        from = c->confidence == KVR_ESTIMATED ? ctx->estimates[i].device
+                                              : c->device;
+
         depth = kvr_router_predicted(k, ctx->chains, ctx->nchains, c->holder,
-                                     c->generation, c->device,
-                                     ngx_current_msec);
+                                     c->generation, from, ngx_current_msec);
+
+        if (c->confidence == KVR_ESTIMATED) {
+            ngx_http_kv_router_estimate(ctx, i, depth);
+
+            ctx->best = ngx_max(ctx->best, c->device - c->predicted);
+            ctx->match.best = ngx_max(ctx->match.best, c->device);
+            continue;
+        }
 
         if (depth > c->device) {
             ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
@@ -96,67 +105,6 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     }
 
     return NGX_OK;
-}
-
-
-/* Is any candidate without events? */
-
-static ngx_uint_t
-ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
-{
-    uint32_t  i;
-
-    for (i = 0; i < ctx->ncandidates; i++) {
-        if (ctx->candidates[i].confidence == KVR_ESTIMATED) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-/* The record of the candidate's estimates, or NULL. */
-
-static kvr_estimate_t *
-ngx_http_kv_router_estimate_of(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    uint32_t  worker;
-
-    worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
-
-    return worker < ctx->zone->sh->nworkers
-           ? &ctx->zone->sh->estimates[worker] : NULL;
-}
-
-
-/* The candidate is taken to have what it answered, as far as is kept. */
-
-static void
-ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    uint32_t         depth;
-    kvr_estimate_t  *e;
-
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-    if (e == NULL) {
-        return;
-    }
-
-    depth = kvr_router_predicted(&ctx->zone->router, ctx->chains,
-                                 ctx->nchains, c->holder,
-                                 kvr_estimate_name(e, c->generation), 0,
-                                 ngx_current_msec);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router estimate: worker \"%*s\" has %uD blocks",
-                   (size_t) c->worker_len, c->worker, depth);
-
-    c->device = depth;
-    c->host = depth;
-    c->disk = depth;
 }
 
 
@@ -228,9 +176,8 @@ void
 ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     uint32_t i)
 {
-    uint32_t                         cached, blocks;
+    uint32_t                         cached, blocks, from;
     ngx_msec_t                       ms;
-    kvr_estimate_t                  *e;
     ngx_http_kv_router_candidate_t  *c;
 
     if (ctx->form == KVR_FORM_NO_LOAD) {
@@ -273,87 +220,25 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     ms = ctx->zone->predict;
 
+    from = c->device - c->predicted;
+
     if (c->confidence == KVR_ESTIMATED) {
-        ms = ms ? ms : KVR_ESTIMATE_SOON;
+        ms = ms ? ms : NGX_HTTP_KV_ROUTER_PREDICT;
+        from = ctx->estimates[i].device;
 
-        e = ngx_http_kv_router_estimate_of(ctx, c);
-
-        if (e && s == &ctx->reservation) {
-            ctx->estimate = kvr_estimate_name(e, c->generation);
-        }
+    } else if (ctx->text) {
+        return;
     }
 
     if (ctx->nchains && ms) {
         kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, c->generation, c->device - c->predicted,
+                           c->holder, c->generation, from,
                            ngx_current_msec + ms);
     }
 }
 
 
 /* ---- afterwards --------------------------------------------------------- */
-
-/*
- * The engine has computed the whole prompt: the prompt is estimated to be
- * cached, or to be so for longer.
- */
-
-void
-ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx)
-{
-    kvr_estimate_t                  *e;
-    ngx_http_kv_router_candidate_t  *c;
-
-    c = ctx->chosen;
-
-    if (c->confidence != KVR_ESTIMATED || ctx->nchains == 0
-        || ctx->form == KVR_FORM_NO_LOAD
-        || ctx->request->headers_out.status != NGX_HTTP_OK)
-    {
-        return;
-    }
-
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-
-    if (e) {
-        kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, kvr_estimate_name(e, c->generation), 0,
-                           ngx_current_msec + KVR_ESTIMATE_MS);
-    }
-}
-
-
-/* The engine told how much of the prompt it had cached. */
-
-void
-ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
-    uint64_t cached)
-{
-    kvr_estimate_t                  *e;
-    ngx_http_kv_router_candidate_t  *c;
-
-    c = ctx->chosen;
-
-    e = c->confidence == KVR_ESTIMATED ? ngx_http_kv_router_estimate_of(ctx, c)
-                                       : NULL;
-
-    if (e == NULL
-        || !kvr_estimate_answer(e, c->generation, ctx->estimate,
-                                c->device - c->predicted, cached))
-    {
-        return;
-    }
-
-    (void) ngx_atomic_fetch_add(&ctx->zone->sh->estimates_void, 1);
-
-    ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
-                  "kv_router zone \"%V\": worker \"%*s\" had nothing cached "
-                  "of %d prompts in a row that it was estimated to have: it "
-                  "was restarted, or its prefix caching is off; what was "
-                  "estimated of it is forgotten", &ctx->zone->name,
-                  (size_t) c->worker_len, c->worker, KVR_ESTIMATE_MISSES);
-}
-
 
 /*
  * A streamed answer has an event for each token, or for a few tokens.  An

@@ -75,6 +75,7 @@ ngx_http_kv_router_prefill_begin(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
 
     ctx->prefiller = &ctx->candidates[i];
     ctx->prefilling = 1;
+    ctx->prefill_us = ngx_http_kv_router_now_us();
 
     return NGX_OK;
 }
@@ -110,6 +111,11 @@ ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t how)
     }
 
     ctx->prefilling = 0;
+
+    kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_PREFILL],
+                      KVR_TIME_PREFILL,
+                      (int64_t) (ngx_http_kv_router_now_us()
+                                 - ctx->prefill_us));
 
     ngx_http_kv_router_attempt_judge(ctx, ctx->prefiller,
                                      &ctx->prefill_ticket, how, 0);

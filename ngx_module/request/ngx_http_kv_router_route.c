@@ -30,17 +30,6 @@ static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static ngx_http_output_body_filter_pt  ngx_http_next_body_filter;
 
 
-double
-ngx_http_kv_router_now_us(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (double) ts.tv_sec * 1e6 + (double) ts.tv_nsec / 1e3;
-}
-
-
 /* ---- the decision ------------------------------------------------------- */
 
 ngx_int_t
@@ -238,6 +227,8 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->line_end = 0;
     ctx->cached_tokens = -1;
     ctx->usage_done = 0;
+    ctx->usage_tokens = 0;
+    ctx->routed_ms = ngx_current_msec;
     ctx->encoded = 0;
     kvr_answer_init(&ctx->answer, ctx->form);
 
@@ -278,6 +269,9 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     (void) ngx_atomic_fetch_add(&sh->best_blocks, ctx->best);
     (void) ngx_atomic_fetch_add(&sh->decide_us,
                                 (ngx_atomic_int_t) choice->us);
+    kvr_histogram_add(&sh->times[KVR_TIME_DECIDE], KVR_TIME_DECIDE,
+                      (int64_t) choice->us);
+    ngx_http_kv_router_count_reason(ctx);
 
     if (choice->why < NGX_HTTP_KV_ROUTER_REASONS) {
         (void) ngx_atomic_fetch_add(&sh->by_reason[choice->why], 1);
@@ -622,7 +616,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_echo(ctx);
-                ngx_http_kv_router_estimate_store(ctx);
+                ngx_http_kv_router_estimate_begin(ctx);
                 ngx_http_kv_router_prefill_ended(ctx,
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }
@@ -639,6 +633,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
         if (cl->buf->last_buf) {
             ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+            ngx_http_kv_router_estimate_end(ctx);
         }
     }
 
@@ -653,7 +648,10 @@ ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)
 {
     ngx_http_kv_router_attempt_forget(ctx);
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_estimate_end(ctx);
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+    ngx_http_kv_router_waited(ctx);
+    ngx_http_kv_router_count_end(ctx);
 }
 
 

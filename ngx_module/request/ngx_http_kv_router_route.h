@@ -162,12 +162,30 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
-/* load: an answer's first byte has come: its worker has the prompt now */
-void ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx);
+/* estimate: is any candidate without events? */
+ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
 
-/* load: the number of cached tokens in the engine's answer */
+/*
+ * estimate: if there are no token ids, and a candidate is without events, the
+ * keys are the hashes of the prompt's text.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * estimate: candidate i, which is without events, has ctx->estimates[i] of the
+ * keys, and is expected to have so many
+ */
+void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    uint32_t expected);
+
+/*
+ * estimate: an answer's first byte has come, so its worker has the prompt now;
+ * the engine has told its cached tokens; the request has ended
+ */
+void ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     uint64_t cached);
+void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 
 /* usage: a verdict's likely causes, as a question; NULL: a good verdict */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
@@ -203,11 +221,18 @@ void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
 
-double ngx_http_kv_router_now_us(void);
-
 void ngx_http_kv_router_filter_init(void);
 void ngx_http_kv_router_explain_init(void);
 ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
+
+
+/*
+ * times: what is counted of a request.  waited: the request no longer waits
+ * for room, if it did.  count_end: the request has ended.
+ */
+void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_ */

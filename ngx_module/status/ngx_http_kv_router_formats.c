@@ -9,6 +9,10 @@
 #include "ngx_http_kv_router_stats.h"
 
 
+static ngx_uint_t ngx_http_kv_router_accepts(ngx_http_request_t *r,
+    char *type);
+
+
 ngx_int_t
 ngx_http_kv_router_status_handler(ngx_http_request_t *r)
 {
@@ -17,6 +21,7 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_answer_t    *a;
     ngx_http_kv_router_loc_conf_t  *klcf;
+    ngx_uint_t                      openmetrics;
 
     static ngx_str_t  allow = ngx_string("GET, HEAD");
 
@@ -45,9 +50,20 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
                                                "GET or HEAD");
     }
 
-    if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK
-        || (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0))
-    {
+    if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK) {
+
+        if (ngx_http_kv_router_accepts(r, "application/openmetrics-text")) {
+            ngx_str_set(&format, "prometheus");
+
+        } else if (ngx_http_kv_router_accepts(r, "text/html")) {
+            ngx_str_set(&format, "html");
+
+        } else {
+            ngx_str_set(&format, "json");
+        }
+    }
+
+    if (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0) {
         ngx_http_kv_router_stats_json(zone, a->gen);
         ngx_http_kv_router_answer_write(a, "\n", 1);
 
@@ -57,12 +73,17 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
 
     if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
 
-        if (ngx_http_kv_router_prometheus(r, zone, a) != NGX_OK) {
+        openmetrics = ngx_http_kv_router_accepts(r,
+                                              "application/openmetrics-text");
+
+        if (ngx_http_kv_router_prometheus(r, zone, a, openmetrics) != NGX_OK) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
         return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "text/plain; version=0.0.4");
+                       openmetrics ? "application/openmetrics-text; "
+                                     "version=1.0.0; charset=utf-8"
+                                   : "text/plain; version=0.0.4");
     }
 
     if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
@@ -79,4 +100,44 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
                                            "unknown format \"%V\": it is "
                                            "\"json\", \"prometheus\" or "
                                            "\"html\"", &format);
+}
+
+
+/*
+ * Does a header Accept name the type?  Qualities are not looked at: browsers
+ * name text/html, Prometheus names OpenMetrics, and programs name neither.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_accepts(ngx_http_request_t *r, char *type)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                return 0;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == 6
+            && ngx_strncasecmp(h[i].key.data, (u_char *) "accept", 6) == 0
+            && ngx_strlcasestrn(h[i].value.data,
+                                h[i].value.data + h[i].value.len,
+                                (u_char *) type, ngx_strlen(type) - 1))
+        {
+            return 1;
+        }
+    }
 }

@@ -11,10 +11,20 @@ void
 ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *type, const char *help)
 {
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (s->openmetrics && ngx_strcmp(type, "counter") == 0
+        && len > 6 && ngx_strcmp(name + len - 6, "_total") == 0)
+    {
+        len -= 6;
+    }
+
     ngx_http_kv_router_answer_printf(s->answer,
-                                     "# HELP kv_router_%s %s\n"
-                                     "# TYPE kv_router_%s %s\n",
-                                     name, help, name, type);
+                                     "# HELP kv_router_%*s %s\n"
+                                     "# TYPE kv_router_%*s %s\n",
+                                     len, name, help, len, name, type);
 }
 
 

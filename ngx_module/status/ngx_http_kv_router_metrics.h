@@ -2,7 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Writes metrics in the text format of Prometheus.
+ * Writes metrics in the text format of Prometheus, or in OpenMetrics, where a
+ * counter's family has no "_total" and "# EOF" is the end.
  */
 
 
@@ -27,6 +28,9 @@ typedef struct {
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
     ngx_array_t                     ranks;     /* …_rank_t */
+    kvr_served_t                    served;    /* of one worker at a time */
+    ngx_uint_t                      openmetrics;   /* the format; else that
+                                                  of Prometheus 0.0.4 */
 } ngx_http_kv_router_metrics_t;
 
 
@@ -50,6 +54,16 @@ void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
 /* Writes the value, which ends a sample. */
 void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
+
+/* Writes the metrics of workers without events. */
+void ngx_http_kv_router_estimates_metrics(ngx_http_kv_router_metrics_t *s);
+
+
+/* histograms, reasons of policies, and what workers served */
+void ngx_http_kv_router_histograms_metrics(ngx_http_kv_router_metrics_t *s);
+
+/* the zone's model, if it has one */
+void ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_METRICS_H_INCLUDED_ */

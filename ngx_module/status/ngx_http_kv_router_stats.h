@@ -90,8 +90,26 @@ int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
 void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
     uint32_t worker, yajl_gen g);
 
+/*
+ * the estimates of a worker without events, an array of its ranks; and the
+ * state of the rings that all estimates come from
+ */
+void ngx_http_kv_router_estimates_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g);
+void ngx_http_kv_router_routed_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+
 /* the object of one worker, as in "workers" */
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, yajl_gen g);
+
+/*
+ * Histograms, the policy and its reasons: pairs of the zone's object; what a
+ * worker served: pairs of the worker's.
+ */
+void ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+void ngx_http_kv_router_served_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);
 
 /* the names of a list of kvr_adapters.h, as an array */
@@ -103,7 +121,8 @@ const char *ngx_http_kv_router_origin(uint32_t flags);
 
 /* the formats of the status page but JSON */
 ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a,
+    ngx_uint_t openmetrics);
 ngx_int_t ngx_http_kv_router_page(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
 

@@ -18,7 +18,6 @@ static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
 static void ngx_http_kv_router_leases_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_reasons_metric(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_rungs_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_workers_metrics(
     ngx_http_kv_router_metrics_t *s);
@@ -46,7 +45,8 @@ static void ngx_http_kv_router_reports_metric(ngx_http_kv_router_metrics_t *s,
 
 ngx_int_t
 ngx_http_kv_router_prometheus(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a)
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a,
+    ngx_uint_t openmetrics)
 {
     kvr_stats_t                   stats;
     kvr_turns_stats_t             turns;
@@ -54,6 +54,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
 
     s.answer = a;
     s.zone = zone;
+    s.openmetrics = openmetrics;
 
     if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
         return NGX_ERROR;
@@ -110,6 +111,15 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_rungs_metrics(&s);
     ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
+    ngx_http_kv_router_estimates_metrics(&s);
+
+    if (zone->sh) {
+        ngx_http_kv_router_histograms_metrics(&s);
+    }
+
+    if (openmetrics) {
+        ngx_http_kv_router_answer_printf(a, "# EOF\n");
+    }
 
     return NGX_OK;
 }
@@ -268,57 +278,6 @@ ngx_http_kv_router_tokens_metric(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_label_str(s, "by", ngx_http_kv_router_rung_name(i));
         ngx_http_kv_router_value(s, s->zone->sh->by_rung[i]);
     }
-}
-
-
-static void
-ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s)
-{
-    ngx_uint_t   i;
-    const char  *state, *why;
-
-    if (s->zone->model == NULL) {
-        return;
-    }
-
-    state = ngx_http_kv_router_model_state(s->zone, &why);
-
-    ngx_http_kv_router_metric(s, "model", "gauge",
-                              "The state of the zone's model: ready, loaded, "
-                              "refused; always 1.");
-    ngx_http_kv_router_labels(s, "model", NULL);
-    ngx_http_kv_router_answer_write(s->answer, ",", 1);
-    ngx_http_kv_router_label_str(s, "state", state);
-    ngx_http_kv_router_value(s, 1);
-
-    ngx_http_kv_router_metric(s, "local_texts_total", "counter",
-                              "Texts for the zone's model, by what became of "
-                              "them.");
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
-        ngx_http_kv_router_labels(s, "local_texts_total", NULL);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label_str(s, "how",
-                                     ngx_http_kv_router_local_name(i));
-        ngx_http_kv_router_value(s, s->zone->sh->locals[i]);
-    }
-
-    ngx_http_kv_router_metric(s, "local_slices_total", "counter",
-                              "Slices of 0.3 ms at most in which texts were "
-                              "encoded.");
-    ngx_http_kv_router_labels(s, "local_slices_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->local_slices);
-
-    ngx_http_kv_router_metric(s, "models_loaded_total", "counter",
-                              "Times that the zone's model was read.");
-    ngx_http_kv_router_labels(s, "models_loaded_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->models_loaded);
-
-    ngx_http_kv_router_metric(s, "models_kept_total", "counter",
-                              "Reloads that took over the zone's model, "
-                              "which had not changed.");
-    ngx_http_kv_router_labels(s, "models_kept_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->models_kept);
 }
 
 

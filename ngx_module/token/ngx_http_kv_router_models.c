@@ -228,6 +228,14 @@ ngx_http_kv_router_models_begin(ngx_conf_t *cf)
 }
 
 
+ngx_cycle_t *
+ngx_http_kv_router_models_cycle(void)
+{
+    return ngx_http_kv_router_reading ? ngx_http_kv_router_reading
+                                      : (ngx_cycle_t *) ngx_cycle;
+}
+
+
 void
 ngx_http_kv_router_models_end(void)
 {

@@ -290,6 +290,8 @@ kvr_load_zero(const kvr_load_t *l, uint32_t slot)
 {
     uint32_t  i;
 
+    __atomic_store_n(&l->zone->procs[slot].waiting, 0, __ATOMIC_RELAXED);
+
     for (i = 0; i < l->zone->max_holders; i++) {
         kvr_load_begin(kvr_load_row(l, slot, i), 0);
     }
@@ -483,6 +485,32 @@ bool
 kvr_load_open(kvr_load_t *l)
 {
     return kvr_lock_release(&l->zone->gate, l->self);
+}
+
+
+void
+kvr_load_wait(kvr_load_t *l, int64_t n)
+{
+    (void) __atomic_fetch_add(&l->zone->procs[l->slot].waiting, n,
+                              __ATOMIC_RELAXED);
+}
+
+
+uint64_t
+kvr_load_waiting(const kvr_load_t *l)
+{
+    int64_t   sum;
+    uint32_t  i, n;
+
+    n = kvr_load32(&l->zone->nprocs);
+    sum = __atomic_load_n(&l->zone->procs[KVR_LOAD_SHARED].waiting,
+                          __ATOMIC_RELAXED);
+
+    for (i = 0; i < n; i++) {
+        sum += __atomic_load_n(&l->zone->procs[i].waiting, __ATOMIC_RELAXED);
+    }
+
+    return (uint64_t) kvr_max(sum, 0);
 }
 
 

@@ -66,6 +66,7 @@ typedef struct {
     uint64_t    owner;              /* kvr_owner_t of the process; 0: free */
     uint64_t    table;              /* offset of its rows from the zone's base;
                                        stays with the slot when it is free */
+    int64_t     waiting;            /* requests that wait for room */
 } kvr_load_proc_t;
 
 
@@ -134,6 +135,13 @@ void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r);
  * counted already, the call does nothing.
  */
 void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r);
+
+/*
+ * Counts a request of this process that begins to wait for room (1), or no
+ * longer waits (-1); and the requests that wait, over all processes.  No lock.
+ */
+void kvr_load_wait(kvr_load_t *l, int64_t n);
+uint64_t kvr_load_waiting(const kvr_load_t *l);
 
 /* Adds the blocks by which the answer has grown. */
 void kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks);

@@ -5,13 +5,16 @@
  */
 
 
+#include "../core/kvr_words.h"
 #include "kvr_report.h"
 
 #include <stdlib.h>
 
 
 #define KVR_REPORT_NONE      UINT32_MAX
-#define KVR_REPORT_COUNT_MAX 1e9         /* requests: more than any engine */
+#define KVR_REPORT_COUNT_MAX 1e9         /* requests, tokens: more than any
+                                            engine */
+#define KVR_REPORT_TIME_MAX  4e9         /* seconds since 1970, in 32 bits */
 #define KVR_REPORT_NUMBER    64          /* bytes of a value */
 #define KVR_REPORT_ANY       UINT32_MAX  /* no rank was named */
 
@@ -20,6 +23,7 @@ typedef struct {
     const char  *name;
     size_t       field;             /* offset of the field in
                                        kvr_report_load_t */
+    double       most;              /* a larger value is not possible */
 } kvr_report_metric_t;
 
 
@@ -29,6 +33,8 @@ typedef struct {
     const char  *name;
     size_t       name_len;
     uint32_t     rank;
+    uint32_t     blocks;            /* of vLLM's cache, in labels; 0: none */
+    uint32_t     block_size;
     double       value;
 } kvr_report_sample_t;
 
@@ -38,26 +44,34 @@ static double kvr_report_known(uint32_t value, double unit);
 static bool kvr_report_line(const char *p, const char *end,
     kvr_report_sample_t *s);
 static const char *kvr_report_labels(const char *p, const char *end,
-    uint32_t *rank);
+    kvr_report_sample_t *s);
+static void kvr_report_label(const char *name, size_t len, const char *value,
+    size_t value_len, kvr_report_sample_t *s);
 static bool kvr_report_number(const char *p, const char *end, double *value);
-static bool kvr_report_rank(const char *p, size_t len, uint32_t *rank);
-static uint32_t kvr_report_put(const kvr_report_sample_t *s, size_t field,
-    kvr_report_load_t *ranks, uint32_t nranks);
+static bool kvr_report_digits(const char *p, size_t len, uint32_t *n);
+static uint32_t kvr_report_put(const kvr_report_sample_t *s,
+    const kvr_report_metric_t *m, kvr_report_load_t *ranks, uint32_t nranks);
 
 
 #define KVR_REPORT_WAITING   offsetof(kvr_report_load_t, waiting)
 #define KVR_REPORT_RUNNING   offsetof(kvr_report_load_t, running)
 #define KVR_REPORT_USAGE     offsetof(kvr_report_load_t, usage)
+#define KVR_REPORT_CAPACITY  offsetof(kvr_report_load_t, capacity)
+#define KVR_REPORT_STARTED   offsetof(kvr_report_load_t, started)
 
 static const kvr_report_metric_t  kvr_report_metrics[] = {
-    { "vllm:num_requests_waiting", KVR_REPORT_WAITING },
-    { "vllm:num_requests_running", KVR_REPORT_RUNNING },
-    { "vllm:kv_cache_usage_perc", KVR_REPORT_USAGE },
-    { "vllm:gpu_cache_usage_perc", KVR_REPORT_USAGE },  /* older ones */
-    { "sglang:num_queue_reqs", KVR_REPORT_WAITING },
-    { "sglang:num_running_reqs", KVR_REPORT_RUNNING },
-    { "sglang:token_usage", KVR_REPORT_USAGE },
-    { NULL, 0 }
+    { "vllm:num_requests_waiting", KVR_REPORT_WAITING, KVR_REPORT_COUNT_MAX },
+    { "vllm:num_requests_running", KVR_REPORT_RUNNING, KVR_REPORT_COUNT_MAX },
+    { "vllm:kv_cache_usage_perc", KVR_REPORT_USAGE, 1 },
+    { "vllm:gpu_cache_usage_perc", KVR_REPORT_USAGE, 1 },   /* older ones */
+    { "vllm:cache_config_info", KVR_REPORT_CAPACITY, KVR_REPORT_COUNT_MAX },
+    { "sglang:num_queue_reqs", KVR_REPORT_WAITING, KVR_REPORT_COUNT_MAX },
+    { "sglang:num_running_reqs", KVR_REPORT_RUNNING, KVR_REPORT_COUNT_MAX },
+    { "sglang:token_usage", KVR_REPORT_USAGE, 1 },
+    { "sglang:max_total_num_tokens", KVR_REPORT_CAPACITY,
+      KVR_REPORT_COUNT_MAX },
+    { "process_start_time_seconds", KVR_REPORT_STARTED, KVR_REPORT_TIME_MAX },
+    { NULL, 0, 0 }
 };
 
 /* ---- the record --------------------------------------------------------- */
@@ -76,10 +90,33 @@ kvr_report_known(uint32_t value, double unit)
 }
 
 
-void
+bool
 kvr_report_write(kvr_report_t *r, uint32_t generation,
     const kvr_report_load_t *load, uint64_t now_ms)
 {
+    bool      again;
+    uint32_t  capacity, started, before;
+
+    capacity = 0;
+    started = 0;
+
+    if (kvr_load32(&r->generation) == generation) {
+        capacity = kvr_load32(&r->capacity);
+        started = kvr_load32(&r->started);
+    }
+
+    before = started;
+
+    if (load->capacity >= 1) {
+        capacity = kvr_report_count(load->capacity);
+    }
+
+    if (load->started >= 1) {
+        started = kvr_report_count(load->started);
+    }
+
+    again = before && started != before;
+
     __atomic_store_n(&r->at_ms, 0, __ATOMIC_RELEASE);
 
     __atomic_store_n(&r->waiting, kvr_report_count(load->waiting),
@@ -88,9 +125,21 @@ kvr_report_write(kvr_report_t *r, uint32_t generation,
                      __ATOMIC_RELAXED);
     __atomic_store_n(&r->usage, kvr_report_count(load->usage * 1e6),
                      __ATOMIC_RELAXED);
+    __atomic_store_n(&r->capacity, capacity, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->started, started, __ATOMIC_RELAXED);
     __atomic_store_n(&r->generation, generation, __ATOMIC_RELAXED);
 
     __atomic_store_n(&r->at_ms, now_ms, __ATOMIC_RELEASE);
+
+    return again;
+}
+
+
+uint32_t
+kvr_report_capacity(const kvr_report_t *r, uint32_t generation)
+{
+    return kvr_load32(&r->generation) == generation ? kvr_load32(&r->capacity)
+                                                    : 0;
 }
 
 
@@ -103,6 +152,8 @@ kvr_report_read(const kvr_report_t *r, uint32_t generation, uint64_t now_ms,
     load->waiting = -1;
     load->running = -1;
     load->usage = -1;
+    load->capacity = -1;
+    load->started = -1;
 
     at = __atomic_load_n(&r->at_ms, __ATOMIC_ACQUIRE);
     age = now_ms > at ? now_ms - at : 0;
@@ -129,7 +180,7 @@ kvr_report_read(const kvr_report_t *r, uint32_t generation, uint64_t now_ms,
 /* 0 .. 2^32 - 2 in at most nine digits. */
 
 static bool
-kvr_report_rank(const char *p, size_t len, uint32_t *rank)
+kvr_report_digits(const char *p, size_t len, uint32_t *value)
 {
     size_t    i;
     uint32_t  n;
@@ -149,16 +200,45 @@ kvr_report_rank(const char *p, size_t len, uint32_t *rank)
         n = n * 10 + (uint32_t) (p[i] - '0');
     }
 
-    *rank = n;
+    *value = n;
 
     return true;
+}
+
+
+/* Keeps what a label says of its sample; most labels say nothing. */
+
+static void
+kvr_report_label(const char *name, size_t len, const char *value,
+    size_t value_len, kvr_report_sample_t *s)
+{
+    uint32_t  *to;
+
+    /* vLLM's label of a rank is "engine", SGLang's "dp_rank" */
+
+    if ((len == 6 && memcmp(name, "engine", 6) == 0)
+        || (len == 7 && memcmp(name, "dp_rank", 7) == 0))
+    {
+        to = &s->rank;
+
+    } else if (len == 14 && memcmp(name, "num_gpu_blocks", 14) == 0) {
+        to = &s->blocks;
+
+    } else if (len == 10 && memcmp(name, "block_size", 10) == 0) {
+        to = &s->block_size;
+
+    } else {
+        return;
+    }
+
+    (void) kvr_report_digits(value, value_len, to);
 }
 
 
 /* The position behind the closing bracket; NULL: the labels are not valid. */
 
 static const char *
-kvr_report_labels(const char *p, const char *end, uint32_t *rank)
+kvr_report_labels(const char *p, const char *end, kvr_report_sample_t *s)
 {
     size_t       name_len;
     const char  *name, *value;
@@ -193,13 +273,7 @@ kvr_report_labels(const char *p, const char *end, uint32_t *rank)
             return NULL;
         }
 
-        /* vLLM's label is "engine", SGLang's "dp_rank" */
-
-        if ((name_len == 6 && memcmp(name, "engine", 6) == 0)
-            || (name_len == 7 && memcmp(name, "dp_rank", 7) == 0))
-        {
-            (void) kvr_report_rank(value, p - value, rank);
-        }
+        kvr_report_label(name, name_len, value, p - value, s);
 
         p++;
     }
@@ -231,10 +305,7 @@ kvr_report_number(const char *p, const char *end, double *value)
 
     *value = strtod(buf, &last);
 
-    /* the condition is written so that it refuses NaN */
-
-    return n && *last == '\0' && *value >= 0
-           && *value <= KVR_REPORT_COUNT_MAX;
+    return n && *last == '\0';
 }
 
 
@@ -243,6 +314,8 @@ kvr_report_line(const char *p, const char *end, kvr_report_sample_t *s)
 {
     s->name = p;
     s->rank = KVR_REPORT_ANY;
+    s->blocks = 0;
+    s->block_size = 0;
 
     while (p < end && *p != '{' && *p != ' ' && *p != '\t') {
         p++;
@@ -251,7 +324,7 @@ kvr_report_line(const char *p, const char *end, kvr_report_sample_t *s)
     s->name_len = p - s->name;
 
     if (p < end && *p == '{') {
-        p = kvr_report_labels(p + 1, end, &s->rank);
+        p = kvr_report_labels(p + 1, end, s);
         if (p == NULL) {
             return false;
         }
@@ -267,7 +340,7 @@ kvr_report_line(const char *p, const char *end, kvr_report_sample_t *s)
  */
 
 static uint32_t
-kvr_report_put(const kvr_report_sample_t *s, size_t field,
+kvr_report_put(const kvr_report_sample_t *s, const kvr_report_metric_t *m,
     kvr_report_load_t *ranks, uint32_t nranks)
 {
     double    value, *to;
@@ -275,7 +348,15 @@ kvr_report_put(const kvr_report_sample_t *s, size_t field,
 
     value = s->value;
 
-    if (field == KVR_REPORT_USAGE && value > 1) {
+    /* vLLM's size of its cache is in labels of a sample, whose value is 1 */
+
+    if (s->blocks) {
+        value = (double) s->blocks * s->block_size;
+    }
+
+    /* the condition is written so that it refuses NaN */
+
+    if (!(value >= 0 && value <= m->most)) {
         return 0;
     }
 
@@ -285,7 +366,11 @@ kvr_report_put(const kvr_report_sample_t *s, size_t field,
     if (nranks > 1) {
 
         if (s->rank == KVR_REPORT_ANY) {
-            value = field == KVR_REPORT_USAGE ? value : value / nranks;
+            if (m->field == KVR_REPORT_WAITING
+                || m->field == KVR_REPORT_RUNNING)
+            {
+                value /= nranks;
+            }
 
         } else if (s->rank < nranks) {
             rank = last = s->rank;
@@ -296,11 +381,11 @@ kvr_report_put(const kvr_report_sample_t *s, size_t field,
     }
 
     for ( /* void */ ; rank <= last; rank++) {
-        to = (double *) ((char *) &ranks[rank] + field);
+        to = (double *) ((char *) &ranks[rank] + m->field);
         *to = kvr_max(*to, value);
     }
 
-    return 1;
+    return m->field != KVR_REPORT_STARTED;
 }
 
 
@@ -317,6 +402,8 @@ kvr_report_parse(const char *text, size_t len, kvr_report_load_t *ranks,
         ranks[i].waiting = -1;
         ranks[i].running = -1;
         ranks[i].usage = -1;
+        ranks[i].capacity = -1;
+        ranks[i].started = -1;
     }
 
     found = 0;
@@ -343,7 +430,7 @@ kvr_report_parse(const char *text, size_t len, kvr_report_load_t *ranks,
             }
 
             if (kvr_report_line(p, eol, &s) && s.name_len == i) {
-                found += kvr_report_put(&s, m->field, ranks, nranks);
+                found += kvr_report_put(&s, m, ranks, nranks);
             }
 
             break;

@@ -15,10 +15,11 @@
 
 
 #include "kvr_event.h"
+#include "kvr_json.h"
 #include "kvr_msgpack.h"
 
 
-typedef struct kvr_yajl_s  kvr_yajl_t;
+typedef struct kvr_router_event_s  kvr_router_event_t;
 typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
 
 
@@ -34,36 +35,34 @@ typedef struct {
 
 
 struct kvr_decoder_s {
-    kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
-    kvr_rc_t        end;        /* returned when `next' is NULL */
-    const char     *detail;
-    bool            salted;
-    kvr_contract_t  contract;       /* the index's */
-    uint32_t        window;         /* the largest of the worker's; 0: … */
-    uint32_t        usual_rank;     /* of messages that name none */
-    size_t          message_max;    /* bytes */
+    kvr_rc_t           (*next)(kvr_decoder_t *d, kvr_event_t *ev);
+    kvr_rc_t             end;        /* returned when `next' is NULL */
+    const char          *detail;
+    kvr_decoder_conf_t   conf;
 
-    uint32_t        at;         /* index of the next event */
-    uint32_t        source;     /* of what was sent */
-    uint32_t        rank;       /* of events that have none of their own */
+    uint32_t             at;         /* index of the next event */
+    uint32_t             source;     /* of what was sent */
+    uint32_t             rank;      /* of events that have none of their own */
 
-    kvr_msgpack_t   in;
-    uint32_t        left;       /* events of a msgpack batch */
+    kvr_msgpack_t        in;
+    uint32_t             left;       /* events of a msgpack batch */
 
-    kvr_yajl_t     *json;
+    kvr_json_t           json;
+    kvr_scratch_t        text;       /* a string of JSON without its escapes */
 
-    kvr_tensorrt_t *tensorrt;
-    uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+    kvr_router_event_t  *router_event;
+    kvr_tensorrt_t      *tensorrt;
+    uint32_t             page;       /* tokens of the engine's blocks; 0: … */
 
-    char            lora_id[KVR_LORA_ID_MAX + 1];   /* of the last event */
+    char                 lora_id[KVR_LORA_ID_MAX + 1];  /* of the last event */
 
-    kvr_scratch_t   packed;     /* msgpack, made of JSON */
-    kvr_scratch_t   handles;    /* uint64_t */
-    kvr_scratch_t   locals;     /* uint64_t */
-    kvr_scratch_t   tokens;     /* uint32_t */
-    kvr_scratch_t   remaining;  /* uint32_t */
-    kvr_scratch_t   mm;         /* uint64_t */
-    kvr_scratch_t   mm_start;   /* uint32_t */
+    kvr_scratch_t        packed;     /* msgpack, made of JSON */
+    kvr_scratch_t        handles;    /* uint64_t */
+    kvr_scratch_t        locals;     /* uint64_t */
+    kvr_scratch_t        tokens;     /* uint32_t */
+    kvr_scratch_t        remaining;  /* uint32_t */
+    kvr_scratch_t        mm;         /* uint64_t */
+    kvr_scratch_t        mm_start;   /* uint32_t */
 };
 
 
@@ -104,10 +103,9 @@ kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
 kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_router_event_close(kvr_decoder_t *d);
 kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_tensorrt_close(kvr_decoder_t *d);
+void kvr_tensorrt_free(kvr_decoder_t *d);
 
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];

@@ -26,11 +26,13 @@ typedef enum {
 #define KVR_REASON_MAX       127         /* bytes of a publisher's reason */
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
+#define KVR_CAPACITY_MAX     1000000000  /* tokens: more than any engine */
 
 
 #define KVR_OWN_MAX_FAILS    1u
 #define KVR_OWN_FAIL_TIMEOUT 2u
 #define KVR_OWN_SLOW_START   4u
+#define KVR_OWN_EVENTS       8u          /* whether it publishes events */
 
 
 /* The settings of a worker, by configuration or registration. */
@@ -48,7 +50,7 @@ typedef struct {
     uint32_t    max_fails;                      /* as kvr_health_params_t */
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
-    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    salted;                         /* kvr_decoder_conf_t */
     uint32_t    spec_drop;                      /* the engine drafts tokens:
                                                    kvr_hit.h */
     uint32_t    attention_chunk;                /* tokens; 0: not known */
@@ -56,7 +58,10 @@ typedef struct {
                                                    full attention alone */
     uint32_t    engine;                         /* kvr_engine_kind_t */
     uint32_t    events_off;                     /* no events are expected:
-                                                   kvr_estimate.h */
+                                                   kvr_estimated.h */
+    uint32_t    capacity;                       /* tokens of the KV cache of
+                                                   each rank; 0: not said */
+    uint32_t    pad;                            /* whole words: kvr_fleet.c */
 } kvr_worker_conf_t;
 
 

@@ -55,22 +55,17 @@ static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
 kvr_rc_t
 kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    kvr_tensorrt_t  *t;
+    if (d->tensorrt == NULL) {
 
-    t = calloc(1, sizeof(kvr_tensorrt_t));
-    if (t == NULL) {
-        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
+        d->tensorrt = calloc(1, sizeof(kvr_tensorrt_t));
+        if (d->tensorrt == NULL) {
+            return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
+        }
     }
 
-    d->tensorrt = t;
+    kvr_json_events_open(d);
 
-    if (kvr_pieces_open(&t->text, &kvr_tensorrt_callbacks, d, &d->in)
-        != KVR_OK)
-    {
-        kvr_tensorrt_close(d);
-        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-    }
-
+    d->tensorrt->ready = false;
     d->page = 0;
     d->next = kvr_tensorrt_next;
 
@@ -79,7 +74,7 @@ kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 
 
 void
-kvr_tensorrt_close(kvr_decoder_t *d)
+kvr_tensorrt_free(kvr_decoder_t *d)
 {
     kvr_tensorrt_t  *t;
 
@@ -89,20 +84,19 @@ kvr_tensorrt_close(kvr_decoder_t *d)
         return;
     }
 
-    kvr_pieces_close(&t->text);
     free(t->blocks.data);
     free(t->lora.data);
     free(t->salt.data);
     free(t);
-
-    d->tensorrt = NULL;
 }
 
 
 static kvr_rc_t
 kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
+    bool             stray;
     uint32_t         at, source;
+    kvr_rc_t         rc;
     kvr_tensorrt_t  *t;
 
     t = d->tensorrt;
@@ -111,42 +105,35 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 
     for ( ;; ) {
 
+        if (!t->ready) {
+
+            rc = kvr_json_events_next(d, &kvr_tensorrt_events, &stray);
+
+            if (rc != KVR_OK) {
+                return rc;
+            }
+
+            if (stray) {
+                return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                        "event is not an object");
+            }
+
+            kvr_tensorrt_judge(d);
+
+            t->ready = true;
+            t->part = 0;
+        }
+
+        if (kvr_tensorrt_part(d, ev)) {
+            return KVR_OK;
+        }
+
+        t->ready = false;
+
         memset(ev, 0, sizeof(kvr_event_t));
         ev->rank = d->rank;
         ev->at = at;
         ev->source = source;
-
-        if (t->strays != 0) {
-            t->strays--;
-            return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
-                                    "event is not an object");
-        }
-
-        if (t->ready) {
-
-            if (!t->judged) {
-                kvr_tensorrt_judge(d);
-                t->judged = true;
-                t->part = 0;
-            }
-
-            if (kvr_tensorrt_part(d, ev)) {
-                return KVR_OK;
-            }
-
-            t->ready = false;
-            continue;
-        }
-
-        if (t->text.over) {
-            if (t->text.rc == KVR_INVALID) {
-                d->detail = "JSON syntax error";
-            }
-
-            return t->text.rc;
-        }
-
-        kvr_pieces_feed(&t->text);
     }
 }
 
@@ -166,10 +153,10 @@ kvr_tensorrt_window(kvr_decoder_t *d)
         return;
     }
 
-    if (t->window > d->window
+    if (t->window > d->conf.window
         || (t->type == KVR_TENSORRT_CREATED && t->has_id && t->id == 0))
     {
-        d->window = t->window;
+        d->conf.window = t->window;
     }
 }
 
@@ -194,7 +181,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
         kvr_tensorrt_window(d);
     }
 
-    if (t->window == 0 || t->window >= d->window) {
+    if (t->window == 0 || t->window >= d->conf.window) {
 
         /* an event of another window is filtered first */
 
@@ -253,7 +240,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
 
-            if (d->contract.pairs) {
+            if (d->conf.contract.pairs) {
                 b[i].why = KVR_WHY_BIGRAM;
 
             } else if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
@@ -303,7 +290,7 @@ kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
     }
 
     return tokens < 2 || (tokens & (tokens - 1)) != 0
-           || tokens < d->contract.block_size;
+           || tokens < d->conf.contract.block_size;
 }
 
 
@@ -318,7 +305,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
     ev->rank = t->rank;
     ev->has_event_id = t->has_id;
     ev->event_id = t->id;
-    ev->window = d->window;
+    ev->window = d->conf.window;
 
     if (t->part == 0
         && (t->wrong != KVR_WHY_NONE || t->type == KVR_TENSORRT_UNKNOWN))
@@ -345,7 +332,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
         return t->part++ == 0;
     }
 
-    if (t->window != 0 && t->window < d->window) {
+    if (t->window != 0 && t->window < d->conf.window) {
 
         kvr_tensorrt_other_window(d, ev);
 

@@ -57,7 +57,9 @@
 #include "../traffic/kvr_inflight.h"
 #include "../traffic/kvr_load.h"
 #include "../wire/kvr_registration.h"
+#include "../traffic/kvr_capacity.h"
 #include "../traffic/kvr_report.h"
+#include "../traffic/kvr_routed.h"
 #include "../traffic/kvr_trust.h"
 #include "../traffic/kvr_usage.h"
 #include "../traffic/kvr_frequency.h"
@@ -108,13 +110,18 @@ typedef struct {
     kvr_load_t    load;             /* of the holders of all shards */
     kvr_health_t *health;           /* of workers, by number */
     uint64_t      tended_ms;
+    uint64_t      estimated_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
     uint64_t     *scratch;          /* of an event */
 } kvr_router_t;
 
 
-/* One holder's share of a prompt: cumulative, device <= host <= disk. */
+/*
+ * One holder's share of a prompt: cumulative, device <= host <= disk.  Of an
+ * estimate all three are what is estimated to be cached.  They can then be 0,
+ * as a match also tells what the estimate has evicted of late.
+ */
 typedef struct {
     uint32_t    holder;
     uint32_t    device;
@@ -122,7 +129,14 @@ typedef struct {
     uint32_t    disk;
     uint32_t    cut;            /* 1: the lookup ended at its maximum number
                                    of steps, so the holder may have more */
+    uint32_t    estimated;      /* 1: by an estimate, not by events */
+    uint32_t    hot;            /* of an estimate: in half of the capacity, */
+    uint32_t    ghost;          /* and in one and a half of it: for
+                                   kvr_routed_record_t alone */
 } kvr_match_t;
+
+
+#define KVR_TEXT_BLOCK       64         /* bytes of a block of text */
 
 
 /* Bytes of params that a person can read, for "why" answers. */
@@ -467,6 +481,83 @@ kvr_rc_t kvr_router_mark(kvr_router_t *k, uint32_t worker, uint32_t set,
 kvr_rc_t kvr_router_write(kvr_router_t *k, const char *id, size_t len,
     const kvr_event_t *ev, uint64_t now_ms, uint32_t *unknown, kvr_why_t *why,
     const char **detail);
+
+
+/* ---- estimates: workers without events, see kvr_estimated.h ------------- */
+
+/*
+ * Applies what the rings say, ring by ring, for about slice_us microseconds:
+ * for the process that has the lease of shard 0 (kvr_router_leased()); false
+ * and nothing done in another one.  Evicts what the capacities have no room
+ * for, forgets what was not used for long, and drops the estimates of workers
+ * whose events tell more.  Must be called each 100 ms, with n = 0 if there is
+ * no ring.  True: work is left, call again soon.
+ */
+bool kvr_router_estimate(kvr_router_t *k, kvr_routed_t *const *rings,
+    uint32_t n, uint64_t now_ms, uint32_t slice_us);
+
+/*
+ * Sets the capacity of the prefix cache of each holder of a worker, in tokens;
+ * 0: this source has no value any more.  source: KVR_CAPACITY_CONFIGURED or
+ * _SCRAPED.  For any process.  KVR_DECLINED: there is no such worker.
+ * KVR_BUSY: try again later.
+ */
+kvr_rc_t kvr_router_estimate_capacity(kvr_router_t *k, uint32_t worker,
+    uint64_t tokens, kvr_capacity_source_t source);
+
+/* Why the estimate of a worker was dropped. */
+typedef enum {
+    KVR_ESTIMATE_RESTARTED = 0, /* the engine was restarted */
+    KVR_ESTIMATE_EVENTS,        /* events tell what the worker has */
+    KVR_ESTIMATE_ASKED,         /* by kvr_router_estimate_clear() */
+    KVR_ESTIMATE_FULL,          /* the zone is full, and evicted too much */
+    KVR_ESTIMATE_DIED,          /* a process died in the middle of a change */
+    KVR_ESTIMATE_WHYS
+} kvr_estimate_why_t;
+
+/*
+ * Drops what is estimated of a worker.  The capacity stays, except with
+ * KVR_ESTIMATE_EVENTS.  For any process.  KVR_DECLINED: there is no such
+ * worker, KVR_BUSY: try again later.
+ */
+kvr_rc_t kvr_router_estimate_clear(kvr_router_t *k, uint32_t worker,
+    kvr_estimate_why_t why);
+
+/* The estimate of a holder; counts are of tokens unless they say else. */
+typedef struct {
+    uint64_t    capacity;           /* 0: not known */
+    uint32_t    source;             /* kvr_capacity_source_t */
+    uint32_t    ends;               /* the number of chains held */
+    uint64_t    held;               /* estimated to be cached */
+    uint64_t    ghosts;             /* evicted of late; not counted in held */
+    uint64_t    answers;            /* the number of answers that reported
+                                       cached tokens */
+    uint64_t    grown;              /* answers that raised the capacity */
+    uint64_t    shrunk;
+    uint64_t    refused;            /* prompts, or their ends, that were not
+                                       stored: the zone, or the table of ends
+                                       of chains, is full */
+    uint64_t    cleared[KVR_ESTIMATE_WHYS];
+    uint32_t    text_tokens;        /* millionths of a token, by byte of
+                                       text */
+} kvr_estimate_info_t;
+
+/*
+ * Reads the estimate of a holder, without a lock.  KVR_DECLINED: there is no
+ * such holder, or nothing was ever estimated of it.
+ */
+kvr_rc_t kvr_router_estimate_read(const kvr_router_t *k, uint32_t holder,
+    kvr_estimate_info_t *out);
+
+/*
+ * Converts a number of blocks of text, as a lookup of a prompt in text tells
+ * it, to blocks of the zone, by the text that this holder had so far.
+ */
+uint32_t kvr_router_estimate_blocks(const kvr_router_t *k, uint32_t holder,
+    uint32_t text_blocks);
+
+/* "restarted", "events", "asked", "full", "died" */
+const char *kvr_estimate_why_name(uint32_t why);
 
 
 /* ---- dump --------------------------------------------------------------- */

@@ -240,7 +240,7 @@ sub zone_workers {
     my ($n) = @_;
 
     return join('', map { <<"_EOC_" } 1 .. $n);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_ events=on;
 _EOC_
 }
 

@@ -125,7 +125,7 @@ def running_engines():
         # not env, which becomes the engine
         wait_until("the engine runs", lambda: any(
             str(at / "model") in words and words[0] != "env"
-            for _, _, words in dump.processes()), WAIT_SECONDS)
+            for _, _, words in dump.processes(args)), WAIT_SECONDS)
         kind, words, zone = dump.find_process(args)
         assert (kind, dump.time_zone(zone)) == ("vllm", "Europe/Oslo")
         assert dump.flags(kind, words)[0] == {"cohere_format": "cmd3"}
@@ -133,10 +133,55 @@ def running_engines():
         process.stop()
 
 
+@contextlib.contextmanager
+def running(*words):
+    """A process with this command line, and its pid."""
+    process = Process("engine", words, at)
+    try:
+        wait_until("the process has its command line", lambda: Path(
+            f"/proc/{process.pid()}/cmdline").read_bytes(), WAIT_SECONDS)
+        yield str(process.pid())
+    finally:
+        process.stop()
+
+
+def found(*options):
+    """The engine that runs the model, or why none is found."""
+    try:
+        return dump.find_process(dump.arguments_of(
+            [str(at / "model"), *options]))
+    except dump.Refused as e:
+        return str(e)
+
+
+def wrapped_engines():
+    """an engine whose program has another name is found by both options"""
+    line = ["-c", "import time; time.sleep(600)", "--model-path",
+            str(at / "model"), "--reasoning-parser", "qwen3"]
+    with running(sys.executable, *line) as pid:
+        assert "in its command line runs here" in found()
+        assert "add --engine" in found("--pid", pid)
+        kind, words, _ = found("--pid", pid, "--engine", "sglang")
+        assert (kind, words[1:]) == ("sglang", line), (kind, words)
+        assert dump.flags(kind, words)[0] == {"reasoning_parser": "qwen3"}
+    assert f"process {pid} does not run here" in found(
+        "--pid", pid, "--engine", "sglang")
+
+
+def other_engines():
+    """--engine does not make another engine of one that is known"""
+    with running(sys.executable, "-c", "import time; time.sleep(600)",
+                 "vllm serve", str(at / "model")) as pid:
+        assert found("--pid", pid)[0] == "vllm"
+        assert "runs vllm, and --engine says sglang" in found(
+            "--pid", pid, "--engine", "sglang")
+
+
 def wrong_arguments():
     """wrong arguments end with status 2, and write nothing"""
     for args in ((), ("m", "--no-process"), ("m", "--engine", "vllm"),
-                 ("m", "--no-process", "--engine", "x")):
+                 ("m", "--no-process", "--engine", "x"),
+                 ("m", "--no-process", "--engine", "vllm", "--pid", "1")):
         done = subprocess.run([sys.executable, "-", *args],
                               stdin=DUMP.open("rb"), capture_output=True,
                               check=False)
@@ -170,8 +215,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
         return tap.run([kept_flags, secrets, wrong_flags, config_files,
-                        engines, running_engines, wrong_arguments, archives,
-                        vectors])
+                        engines, running_engines, wrapped_engines,
+                        other_engines, wrong_arguments, archives, vectors])
 
 
 if __name__ == "__main__":

@@ -123,6 +123,35 @@ ranks(void)
 
 
 static void
+engines(void)
+{
+    static const char  vllm[] =
+        "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\","
+        "engine=\"0\",num_gpu_blocks=\"1000\",swap_space=\"4\"} 1.0\n"
+        "vllm:cache_config_info{block_size=\"16\",engine=\"1\","
+        "num_gpu_blocks=\"2000\"} 1.0\n"
+        "process_start_time_seconds 1.76386160345e+09\n";
+    static const char  sglang[] =
+        "sglang:max_total_num_tokens{model_name=\"m\"} 4096.0\n"
+        "sglang:max_total_num_tokens_swa{model_name=\"m\"} 64.0\n";
+    static const char  nothing[] =
+        "vllm:cache_config_info{num_gpu_blocks=\"None\"} 7e30\n"
+        "process_start_time_seconds 1.7e+09\n";
+
+    ok(parse(vllm, sizeof(vllm) - 1, RANKS) == 2
+       && load[0].capacity == 16000 && load[1].capacity == 32000
+       && load[2].capacity == -1 && load[0].started == 1763861603.45
+       && load[3].started == 1763861603.45,
+       "vLLM's caches have blocks of a size, and its process a start");
+    ok(parse(sglang, sizeof(sglang) - 1, 2) == 1 && load[0].capacity == 4096
+       && load[1].capacity == 4096 && load[0].started == -1,
+       "SGLang's caches have tokens, each rank all of them");
+    ok(parse(nothing, sizeof(nothing) - 1, 1) == 0 && load[0].capacity == -1,
+       "a size that is not known is none, and a start alone is no load");
+}
+
+
+static void
 nonsense(void)
 {
     char               *text;
@@ -165,8 +194,8 @@ records(void)
     ok(kvr_report_read(&r, 0, 5000, 3000, &l) == -1 && l.waiting == -1,
        "an empty record says nothing");
 
-    l = (kvr_report_load_t) { 3, -1, 0.125 };
-    kvr_report_write(&r, 7, &l, 5000);
+    l = (kvr_report_load_t) { 3, -1, 0.125, -1, -1 };
+    (void) kvr_report_write(&r, 7, &l, 5000);
 
     ok(kvr_report_read(&r, 7, 6000, 3000, &l) == 1000 && l.waiting == 3
        && l.running == -1 && l.usage == 0.125,
@@ -177,6 +206,27 @@ records(void)
        "and not when it is old");
     ok(kvr_report_read(&r, 7, 4999, 3000, &l) == 0,
        "another process's clock may be behind");
+
+    l = (kvr_report_load_t) { 3, -1, 0.125, 4096, 1.7e9 };
+    ok(!kvr_report_write(&r, 7, &l, 5000)
+       && kvr_report_capacity(&r, 7) == 4096,
+       "the first start that is known is no restart");
+
+    l = (kvr_report_load_t) { 4, -1, 0.25, -1, -1 };
+    ok(!kvr_report_write(&r, 7, &l, 6000)
+       && kvr_report_capacity(&r, 7) == 4096,
+       "what a report leaves out, is as it was");
+
+    l.started = 1.7e9;
+    ok(!kvr_report_write(&r, 7, &l, 7000), "the same start is no restart");
+
+    l.started = 1.7e9 + 1;
+    ok(kvr_report_write(&r, 7, &l, 8000), "another one is");
+
+    l.started = 1.7e9 + 2;
+    ok(!kvr_report_write(&r, 8, &l, 9000)
+       && kvr_report_capacity(&r, 8) == 0 && kvr_report_capacity(&r, 7) == 0,
+       "but not that of the next worker of that number");
 }
 
 
@@ -185,6 +235,7 @@ main(void)
 {
     texts();
     ranks();
+    engines();
     nonsense();
     records();
 

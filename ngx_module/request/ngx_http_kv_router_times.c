@@ -1,0 +1,159 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What is counted of a request for histograms: times, reasons, statuses.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+static char *ngx_http_kv_router_policy_copy(ngx_pool_t *pool,
+    const u_char *data, size_t len, ngx_str_t *to);
+
+
+void
+ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx)
+{
+    u_char  word[KVR_TALLY_LEN], *p, *last;
+
+    last = word + KVR_TALLY_LEN;
+
+    p = ngx_slprintf(word, last, "%V\n%V", &ctx->policy, &ctx->reason);
+
+    kvr_tally_add(&ctx->zone->sh->reasons, (char *) word, p - word);
+}
+
+
+void
+ngx_http_kv_router_ffi_tokenized(void *data, double us)
+{
+    ngx_http_kv_router_zone_t *zone = data;
+
+    kvr_histogram_add(&zone->sh->times[KVR_TIME_TOKENIZE], KVR_TIME_TOKENIZE,
+                      (int64_t) us);
+}
+
+
+void
+ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx && ctx->zone == zone && ctx->waits_us == 0) {
+        ctx->waits_us = ngx_http_kv_router_now_us();
+        kvr_load_wait(&ctx->zone->router.load, 1);
+    }
+}
+
+
+void
+ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx && ctx->zone == zone) {
+        ngx_http_kv_router_waited(ctx);
+    }
+}
+
+
+void
+ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx)
+{
+    if (ctx->waits_us == 0) {
+        return;
+    }
+
+    kvr_load_wait(&ctx->zone->router.load, -1);
+    kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_WAIT], KVR_TIME_WAIT,
+                      (int64_t) (ngx_http_kv_router_now_us()
+                                 - ctx->waits_us));
+    ctx->waits_us = 0;
+}
+
+
+/* The worker is the last one that was tried. */
+
+void
+ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t             worker;
+    ngx_uint_t           status;
+    ngx_http_request_t  *r;
+
+    if (!ctx->reserved || ctx->dry || ctx->tries == 0) {
+        return;
+    }
+
+    r = ctx->request;
+    worker = kvr_router_holder_worker(&ctx->zone->router,
+                                      ctx->chosen->holder);
+
+    if (worker >= ctx->zone->sh->nworkers) {
+        return;                         /* the worker was taken out */
+    }
+
+    status = r->err_status ? r->err_status : r->headers_out.status;
+
+    kvr_served_add(&ctx->zone->sh->served[worker], ctx->chosen->generation,
+                   r->header_sent ? status : 0,
+                   ctx->first_byte_us
+                   ? (int64_t) (ctx->first_byte_us - ctx->began_us) : -1);
+}
+
+
+void
+ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
+    const u_char *policy, size_t policy_len, const u_char *conf,
+    size_t conf_len)
+{
+    ngx_str_t                   s;
+    ngx_cycle_t                *cycle;
+    ngx_http_kv_router_zone_t  *zone;
+
+    cycle = ngx_http_kv_router_models_cycle();
+
+    s.data = (u_char *) name;
+    s.len = len;
+
+    zone = ngx_http_kv_router_find_zone(cycle, &s);
+
+    if (zone == NULL
+        || ngx_http_kv_router_policy_copy(cycle->pool, conf, conf_len,
+                                          &zone->policy_conf) == NULL
+        || ngx_http_kv_router_policy_copy(cycle->pool, policy, policy_len,
+                                          &zone->policy) == NULL)
+    {
+        return;                 /* kv.new() itself says what is wrong */
+    }
+
+    zone->policy_loaded = ngx_time();
+}
+
+
+/* The memory of a shorter text is used again: routers may be made often. */
+
+static char *
+ngx_http_kv_router_policy_copy(ngx_pool_t *pool, const u_char *data,
+    size_t len, ngx_str_t *to)
+{
+    if (to->data == NULL || to->len < len) {
+
+        to->data = ngx_pnalloc(pool, len + 1);
+        if (to->data == NULL) {
+            to->len = 0;
+            return NULL;
+        }
+    }
+
+    ngx_memcpy(to->data, data, len);
+    to->len = len;
+
+    return (char *) to->data;
+}
