@@ -56,13 +56,14 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lyajl -lpcre2-8 -lcrypto -lm -pthread
+KVR_LIBS    = -lmpack -lpcre2-8 -lcrypto -lm -pthread
+TEST_LIBS   = -lyajl
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 
 # Linked into the relay where there is a usable archive of them, so that it
 # needs little where it runs: name=archive.  Those of libzmq, libcurl and
 # libmicrohttpd would need more libraries than they spare.
-STATIC      = hiredis=libhiredis.a mpack=libmpack.a yajl=libyajl_s.a
+STATIC      = hiredis=libhiredis.a mpack=libmpack.a
 
 # After CFLAGS, whose -O2 -g takes twice as long to compile with sanitizers;
 # -O1 leaves them at least as much to look at, -g1 has the lines.  With them
@@ -91,7 +92,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
+.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -105,7 +106,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds: deps-%:
+deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -243,7 +244,7 @@ unit: $(unit) $(unit_asan)
 define link
 @mkdir -p $(@D)
 @echo "  LD      $@"
-$(Q)$(CC) $(1) $(WRAP) -o $@ $(filter %.o %.a,$^) $(2) $(KVR_LIBS)
+$(Q)$(CC) $(1) -o $@ $(filter %.o %.a,$^) $(2) $(KVR_LIBS) $(TEST_LIBS)
 endef
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
@@ -253,11 +254,6 @@ $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o \
 $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
                  $(checks:%.c=$(BUILD)/obj-asan/%.o) $(BUILD)/libkvr-asan.a
 	$(call link,$(SANITIZE))
-
-# It counts what the JSON parser is given.
-
-$(BUILD)/unit/test_event_hostile $(BUILD)/unit-asan/test_event_hostile: \
-                 WRAP = -Wl,--wrap=yajl_parse
 
 # What the relay has of its own.
 
@@ -384,7 +380,7 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 	@mkdir -p $(@D)
 	@echo "  LD      $@"
 	$(Q)$(CLANG) -fsanitize=fuzzer $(FUZZ) -o $@ $^ \
-	    $(if $(filter relay,$*),$(FUZZ_RELAY)) $(KVR_LIBS)
+	    $(if $(filter relay,$*),$(FUZZ_RELAY)) $(KVR_LIBS) $(TEST_LIBS)
 
 $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
@@ -430,6 +426,14 @@ rivals: deps-demo all
 engines: deps-engines all
 	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
 	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
+
+
+## make check-metrics  metrics and dashboards, beside a real Prometheus (a
+##                  minute)
+
+check-metrics: deps-metrics all
+	$(PYTHON) -B t/metrics/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay
 
 
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from

@@ -26,7 +26,7 @@ kvr_decoder_create(void)
 
     d->end = KVR_DONE;
     d->detail = "";
-    d->message_max = KVR_MESSAGE_MAX;
+    d->conf.message_max = KVR_MESSAGE_MAX;
 
     return d;
 }
@@ -39,9 +39,8 @@ kvr_decoder_destroy(kvr_decoder_t *d)
         return;
     }
 
-    kvr_router_event_close(d);
-    kvr_tensorrt_close(d);
-
+    kvr_scratch_free(&d->text);
+    kvr_scratch_free(&d->state);
     kvr_scratch_free(&d->packed);
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
@@ -49,43 +48,18 @@ kvr_decoder_destroy(kvr_decoder_t *d)
     kvr_scratch_free(&d->remaining);
     kvr_scratch_free(&d->mm);
     kvr_scratch_free(&d->mm_start);
+    kvr_scratch_free(&d->blocks);
+    kvr_scratch_free(&d->lora);
+    kvr_scratch_free(&d->salt);
 
     free(d);
 }
 
 
-void
-kvr_decoder_salted(kvr_decoder_t *d, bool salted)
+kvr_decoder_conf_t *
+kvr_decoder_conf(kvr_decoder_t *d)
 {
-    d->salted = salted;
-}
-
-
-void
-kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract)
-{
-    d->contract = contract;
-}
-
-
-void
-kvr_decoder_message_max(kvr_decoder_t *d, size_t size)
-{
-    d->message_max = size;
-}
-
-
-void
-kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
-{
-    d->window = window;
-}
-
-
-void
-kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank)
-{
-    d->usual_rank = rank;
+    return &d->conf;
 }
 
 
@@ -97,14 +71,11 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     kvr_msgpack_t       peek;
     kvr_msgpack_item_t  frame, first;
 
-    kvr_router_event_close(d);
-    kvr_tensorrt_close(d);
-
     d->next = NULL;
     d->detail = "";
     d->at = 0;
     d->source = 0;
-    d->rank = d->usual_rank;
+    d->rank = d->conf.rank;
     d->left = 0;
     d->in.pos = bytes;
     d->in.left = len;
@@ -113,7 +84,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     msg->form = KVR_FORM_BARE;
     *why = KVR_WHY_NONE;
 
-    if (len > d->message_max) {
+    if (len > d->conf.message_max) {
         rc = kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "message too long");
         goto done;
     }
@@ -152,33 +123,20 @@ done:
 static kvr_rc_t
 kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 {
-    kvr_msgpack_t       peek;
-    kvr_msgpack_item_t  frame, first;
+    kvr_msgpack_t              peek;
+    kvr_msgpack_item_t         frame, first;
+    const kvr_json_dialect_t  *dialect;
 
     if (kvr_json_text(&d->in)) {
 
-        switch (kvr_json_dialect(&d->in)) {
-
-        case KVR_JSON_TENSORRT:
-            return kvr_tensorrt_open(d, why);
-
-        case KVR_JSON_ENGINE:
-            return kvr_json_batch_open(d, why);
-
-        case KVR_JSON_NOTHING:
-            msg->empty = true;
-            break;
-
-        default:
-            break;
-        }
+        dialect = kvr_json_dialect(&d->in, &msg->empty);
+        msg->counted = dialect->counted;
 
         if (msg->form == KVR_FORM_BARE) {
-            msg->form = KVR_FORM_ROUTER_EVENT;
+            msg->form = dialect->form;
         }
 
-        msg->counted = true;
-        return kvr_router_event_open(d, why);
+        return dialect->open(d, why);
     }
 
     peek = d->in;

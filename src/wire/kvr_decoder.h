@@ -15,11 +15,8 @@
 
 
 #include "kvr_event.h"
+#include "kvr_json.h"
 #include "kvr_msgpack.h"
-
-
-typedef struct kvr_yajl_s  kvr_yajl_t;
-typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
 
 
 #define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
@@ -34,36 +31,36 @@ typedef struct {
 
 
 struct kvr_decoder_s {
-    kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
-    kvr_rc_t        end;        /* returned when `next' is NULL */
-    const char     *detail;
-    bool            salted;
-    kvr_contract_t  contract;       /* the index's */
-    uint32_t        window;         /* the largest of the worker's; 0: … */
-    uint32_t        usual_rank;     /* of messages that name none */
-    size_t          message_max;    /* bytes */
+    kvr_rc_t           (*next)(kvr_decoder_t *d, kvr_event_t *ev);
+    kvr_rc_t             end;        /* returned when `next' is NULL */
+    const char          *detail;
+    kvr_decoder_conf_t   conf;
 
-    uint32_t        at;         /* index of the next event */
-    uint32_t        source;     /* of what was sent */
-    uint32_t        rank;       /* of events that have none of their own */
+    uint32_t             at;         /* index of the next event */
+    uint32_t             source;     /* of what was sent */
+    uint32_t             rank;      /* of events that have none of their own */
 
-    kvr_msgpack_t   in;
-    uint32_t        left;       /* events of a msgpack batch */
+    kvr_msgpack_t        in;
+    uint32_t             left;       /* events of a msgpack batch */
 
-    kvr_yajl_t     *json;
+    kvr_json_t           json;
+    kvr_scratch_t        text;       /* a string of JSON without its escapes */
 
-    kvr_tensorrt_t *tensorrt;
-    uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+    kvr_scratch_t        state;     /* of the message's dialect */
+    uint32_t             page;       /* tokens of the engine's blocks; 0: … */
 
-    char            lora_id[KVR_LORA_ID_MAX + 1];   /* of the last event */
+    char                 lora_id[KVR_LORA_ID_MAX + 1];  /* of the last event */
 
-    kvr_scratch_t   packed;     /* msgpack, made of JSON */
-    kvr_scratch_t   handles;    /* uint64_t */
-    kvr_scratch_t   locals;     /* uint64_t */
-    kvr_scratch_t   tokens;     /* uint32_t */
-    kvr_scratch_t   remaining;  /* uint32_t */
-    kvr_scratch_t   mm;         /* uint64_t */
-    kvr_scratch_t   mm_start;   /* uint32_t */
+    kvr_scratch_t        packed;     /* msgpack, made of JSON */
+    kvr_scratch_t        handles;    /* uint64_t */
+    kvr_scratch_t        locals;     /* uint64_t */
+    kvr_scratch_t        tokens;     /* uint32_t */
+    kvr_scratch_t        remaining;  /* uint32_t */
+    kvr_scratch_t        mm;         /* uint64_t */
+    kvr_scratch_t        mm_start;   /* uint32_t */
+    kvr_scratch_t        blocks;     /* kvr_tensorrt_block_t */
+    kvr_scratch_t        lora;       /* char, of TensorRT-LLM */
+    kvr_scratch_t        salt;       /* char, of TensorRT-LLM */
 };
 
 
@@ -83,16 +80,24 @@ kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
 
-/* The dialects in JSON; the first key of an event decides. */
-typedef enum {
-    KVR_JSON_NOTHING,       /* an empty list, or nothing yet */
-    KVR_JSON_ROUTER_EVENT,
-    KVR_JSON_TENSORRT,
-    KVR_JSON_ENGINE         /* an engine's batch or events, as in msgpack */
+/*
+ * A dialect in JSON.  To add one:
+ *
+ *     kvr_NAME.c            its grammar (see kvr_json_events.h), its open and
+ *                           next functions; what it knows of an event while it
+ *                           reads is in d->state
+ *     this file             its open function
+ *     kvr_json_dialect.c    its row, and the names that tell it from others
+ */
+typedef struct {
+    kvr_rc_t           (*open)(kvr_decoder_t *d, kvr_why_t *why);
+    kvr_message_form_t   form;
+    bool                 counted;    /* as in kvr_message_t */
 } kvr_json_dialect_t;
 
-
-kvr_json_dialect_t kvr_json_dialect(const kvr_msgpack_t *in);
+/* Never NULL.  *empty: the first value of the text has no event. */
+const kvr_json_dialect_t *kvr_json_dialect(const kvr_msgpack_t *in,
+    bool *empty);
 
 /*
  * The dialects.  d->in is at the first byte of the message; for an envelope
@@ -104,10 +109,8 @@ kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
 kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_router_event_close(kvr_decoder_t *d);
 kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_tensorrt_close(kvr_decoder_t *d);
 
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];

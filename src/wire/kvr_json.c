@@ -5,6 +5,7 @@
 
 #include "kvr_json_ways.h"
 #include "kvr_json_word.h"
+#include "kvr_utf8.h"
 
 
 static inline void
@@ -51,6 +52,7 @@ kvr_json_init(kvr_json_t *j, const char *text, size_t len)
     j->maps = 0;
     j->depth = 0;
     j->first = true;
+    j->utf8 = false;
     j->error = NULL;
     j->error_at = 0;
 }
@@ -201,6 +203,15 @@ kvr_json_leave(kvr_json_t *j, uint32_t depth)
 bool
 kvr_json_skip(kvr_json_t *j)
 {
+    bool  deep;
+
+    return kvr_json_skip_levels(j, KVR_JSON_DEPTH, &deep);
+}
+
+
+bool
+kvr_json_skip_levels(kvr_json_t *j, uint32_t levels, bool *deep)
+{
     bool             b;
     uint32_t         base;
     kvr_json_text_t  text;
@@ -234,6 +245,10 @@ kvr_json_skip(kvr_json_t *j)
 
         default:
             kvr_json_number(j, &text);
+        }
+
+        if (j->depth - base > levels) {
+            *deep = true;
         }
 
         /* go on to the next value; objects and arrays may end first */
@@ -367,6 +382,11 @@ kvr_json_string(kvr_json_t *j, kvr_json_text_t *s)
 
     s->data = j->pos + 1;
     s->len = p - s->data;
+
+    if (wide && j->utf8 && kvr_utf8_valid(s->data, s->len) != s->len) {
+        return kvr_json_fail(j, j->pos, "a string that is not UTF-8");
+    }
+
     s->escaped = escaped;
     s->wide = wide;
     s->surrogates = surrogates;

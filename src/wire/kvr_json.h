@@ -21,8 +21,8 @@
  * After an error every function answers false and changes nothing, so that
  * one check at the end is enough.  The whole text is checked by RFC 8259, the
  * skipped values too, with two exceptions: bytes above 0x7f in strings are
- * taken as they are (whether they are UTF-8 is not looked at), and nesting is
- * bounded.  Nothing is converted to a double.
+ * taken as they are, unless `utf8' is set, and nesting is bounded.  Nothing is
+ * converted to a double.
  */
 
 
@@ -47,6 +47,8 @@ typedef struct {
     uint32_t               depth;
     bool                   first;       /* nothing was read at this level
                                            yet */
+    bool                   utf8;        /* set by the caller: a string that is
+                                           not UTF-8 (RFC 3629) is an error */
 
     const char            *error;       /* static sentence; NULL: all is
                                            well */
@@ -95,6 +97,12 @@ bool kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n);
 
 /* Skips a value, whatever it is. */
 bool kvr_json_skip(kvr_json_t *j);
+
+/*
+ * The same.  *deep becomes true when more than so many lists and objects of
+ * the value are in one another.
+ */
+bool kvr_json_skip_levels(kvr_json_t *j, uint32_t levels, bool *deep);
 
 /* Skips the rest of what is open, down to this number of levels. */
 bool kvr_json_leave(kvr_json_t *j, uint32_t depth);

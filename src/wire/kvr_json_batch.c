@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <yajl/yajl_parse.h>
-
 
 /* The maximum depth of lists and maps; a deeper message can't be read. */
 #define KVR_JSON_BATCH_DEPTH  32
@@ -26,94 +24,67 @@
 
 
 typedef struct {
+    kvr_json_t      json;
+
     uint8_t        *start;
     uint8_t        *pos;
     size_t          size;
 
-    uint32_t        depth;
     struct {
         size_t      at;             /* offset of its length */
         uint32_t    n;              /* values and keys */
         bool        map;
-    } open[KVR_JSON_BATCH_DEPTH];
+    } open[KVR_JSON_BATCH_DEPTH];   /* by level of the cursor */
 
     uint32_t        values;         /* values at top level */
     bool            list;           /* first value is a list */
     bool            batch;          /* first value is a batch */
-    bool            deep;
 } kvr_json_batch_t;
 
 
-static int kvr_json_batch_null(void *ctx);
-static int kvr_json_batch_boolean(void *ctx, int value);
-static int kvr_json_batch_number(void *ctx, const char *text, size_t len);
-static int kvr_json_batch_string(void *ctx, const unsigned char *text,
-    size_t len);
-static int kvr_json_batch_start_map(void *ctx);
-static int kvr_json_batch_key(void *ctx, const unsigned char *text,
-    size_t len);
-static int kvr_json_batch_start_array(void *ctx);
-static int kvr_json_batch_end(void *ctx);
-
+static kvr_why_t kvr_json_batch_read(kvr_json_batch_t *b);
+static bool kvr_json_batch_more(kvr_json_batch_t *b);
+static bool kvr_json_batch_start(kvr_json_batch_t *b, bool map);
+static void kvr_json_batch_scalar(kvr_json_batch_t *b, int c);
+static void kvr_json_batch_number(kvr_json_batch_t *b,
+    const kvr_json_text_t *text);
 static void kvr_json_batch_value(kvr_json_batch_t *b);
-static int kvr_json_batch_start(kvr_json_batch_t *b, bool map);
 static void kvr_json_batch_text(kvr_json_batch_t *b,
-    const unsigned char *text, size_t len);
+    const kvr_json_text_t *text);
 static void kvr_json_batch_put(kvr_json_batch_t *b, uint8_t tag,
     uint64_t value, uint32_t bytes);
 static void kvr_json_batch_word(uint8_t *to, uint64_t value, uint32_t bytes);
 
 
-static const yajl_callbacks  kvr_json_batch_callbacks = {
-    .yajl_null = kvr_json_batch_null,
-    .yajl_boolean = kvr_json_batch_boolean,
-    .yajl_number = kvr_json_batch_number,
-    .yajl_string = kvr_json_batch_string,
-    .yajl_start_map = kvr_json_batch_start_map,
-    .yajl_map_key = kvr_json_batch_key,
-    .yajl_end_map = kvr_json_batch_end,
-    .yajl_start_array = kvr_json_batch_start_array,
-    .yajl_end_array = kvr_json_batch_end
-};
-
-
 kvr_rc_t
 kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    bool              good;
     uint8_t          *from;
-    yajl_handle       parser;
     kvr_json_batch_t  b;
 
     memset(&b, 0, sizeof(kvr_json_batch_t));
 
     b.size = KVR_JSON_BATCH_HEAD + 3 * d->in.left;
     b.start = kvr_scratch_reserve(&d->packed, b.size);
-    parser = yajl_alloc(&kvr_json_batch_callbacks, NULL, &b);
 
-    if (b.start == NULL || parser == NULL) {
-        if (parser != NULL) {
-            yajl_free(parser);
-        }
-
+    if (b.start == NULL) {
         return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
     }
 
     b.pos = b.start + KVR_JSON_BATCH_HEAD;
 
-    yajl_config(parser, yajl_allow_multiple_values, 1);
+    kvr_json_init(&b.json, d->in.pos, d->in.left);
+    b.json.utf8 = true;
 
-    good = yajl_parse(parser, (const unsigned char *) d->in.pos, d->in.left)
-           == yajl_status_ok
-           && yajl_complete_parse(parser) == yajl_status_ok;
+    switch (kvr_json_batch_read(&b)) {
 
-    yajl_free(parser);
+    case KVR_WHY_NONE:
+        break;
 
-    if (b.deep) {
+    case KVR_WHY_LIMIT:
         return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "nested too deep");
-    }
 
-    if (!good) {
+    default:
         return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "JSON syntax error");
     }
 
@@ -143,50 +114,199 @@ kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why)
 }
 
 
-static int
-kvr_json_batch_null(void *ctx)
-{
-    kvr_json_batch_value(ctx);
-    kvr_json_batch_put(ctx, 0xc0, 0, 0);
+/* Turns all values of the text into msgpack, one behind another. */
 
-    return 1;
+static kvr_why_t
+kvr_json_batch_read(kvr_json_batch_t *b)
+{
+    int          c;
+    kvr_json_t  *j;
+
+    j = &b->json;
+
+    while (j->error == NULL) {
+
+        if (j->depth != 0 && !kvr_json_batch_more(b)) {
+            continue;
+        }
+
+        c = kvr_json_peek(j);
+
+        if (c == '{' || c == '[') {
+
+            if (!kvr_json_batch_start(b, c == '{')) {
+                return KVR_WHY_LIMIT;
+            }
+
+            (void) kvr_json_open(j, c);
+
+        } else if (j->depth == 0 && j->pos == j->end) {
+            return KVR_WHY_NONE;
+
+        } else {
+            kvr_json_batch_scalar(b, c);
+        }
+    }
+
+    return KVR_WHY_SYNTAX;
 }
 
 
-static int
-kvr_json_batch_boolean(void *ctx, int value)
-{
-    kvr_json_batch_value(ctx);
-    kvr_json_batch_put(ctx, value ? 0xc3 : 0xc2, 0, 0);
+/*
+ * Goes to the next value of the list or map that the cursor is in, behind its
+ * key; false when there is none, and the list's or map's length is written.
+ */
 
-    return 1;
+static bool
+kvr_json_batch_more(kvr_json_batch_t *b)
+{
+    uint32_t         n, level;
+    kvr_json_t      *j;
+    kvr_json_text_t  key;
+
+    j = &b->json;
+    level = j->depth - 1;
+
+    if (!b->open[level].map) {
+
+        if (kvr_json_next(j)) {
+            return true;
+        }
+
+    } else if (kvr_json_key(j, &key)) {
+
+        /* a map with events in it is a batch */
+
+        if (b->values == 1 && level == 0 && kvr_json_is(&key, "events")) {
+            b->batch = true;
+        }
+
+        kvr_json_batch_value(b);
+        kvr_json_batch_text(b, &key);
+
+        return true;
+    }
+
+    n = b->open[level].n;
+
+    if (b->open[level].map) {
+        n /= 2;
+    }
+
+    kvr_json_batch_word(b->start + b->open[level].at, n, 4);
+
+    return false;
 }
 
 
-/* A number that is neither u64 nor i64 is a double. */
-static int
-kvr_json_batch_number(void *ctx, const char *text, size_t len)
+/* False: too deep, or lists that do not end. */
+
+static bool
+kvr_json_batch_start(kvr_json_batch_t *b, bool map)
 {
-    char               copy[64];
-    double             real;
-    uint64_t           n;
-    kvr_json_batch_t  *b = ctx;
+    uint32_t  level;
 
-    /* a list that begins with a number is a batch: its time */
+    level = b->json.depth;
 
-    if (b->values == 1 && b->depth == 1 && b->list && b->open[0].n == 0) {
-        b->batch = true;
+    if (level == KVR_JSON_BATCH_DEPTH
+        || b->size - (size_t) (b->pos - b->start) < 5)
+    {
+        return false;
     }
 
     kvr_json_batch_value(b);
 
-    if (!kvr_hash_parse(text, len, false, &n)) {
-        snprintf(copy, sizeof(copy), "%.*s", (int) kvr_min(len, 63), text);
+    if (level == 0 && b->values == 1) {
+        b->list = !map;
+    }
+
+    b->open[level].at = (size_t) (b->pos - b->start) + 1;
+    b->open[level].n = 0;
+    b->open[level].map = map;
+
+    kvr_json_batch_put(b, map ? 0xdf : 0xdd, 0, 4);
+
+    return true;
+}
+
+
+static void
+kvr_json_batch_scalar(kvr_json_batch_t *b, int c)
+{
+    bool             first, value;
+    kvr_json_t      *j;
+    kvr_json_text_t  text;
+
+    j = &b->json;
+    first = (b->values == 1 && j->depth == 1 && b->open[0].n == 0);
+
+    switch (c) {
+
+    case '"':
+        if (kvr_json_string(j, &text)) {
+
+            /* a list that begins with a string is one event: its type */
+
+            if (first) {
+                b->list = false;
+            }
+
+            kvr_json_batch_value(b);
+            kvr_json_batch_text(b, &text);
+        }
+
+        return;
+
+    case 't':
+    case 'f':
+        if (kvr_json_bool(j, &value)) {
+            kvr_json_batch_value(b);
+            kvr_json_batch_put(b, value ? 0xc3 : 0xc2, 0, 0);
+        }
+
+        return;
+
+    case 'n':
+        if (kvr_json_null(j)) {
+            kvr_json_batch_value(b);
+            kvr_json_batch_put(b, 0xc0, 0, 0);
+        }
+
+        return;
+
+    default:
+        if (kvr_json_number(j, &text)) {
+
+            /* a list that begins with a number is a batch: its time */
+
+            if (first && b->list) {
+                b->batch = true;
+            }
+
+            kvr_json_batch_value(b);
+            kvr_json_batch_number(b, &text);
+        }
+    }
+}
+
+
+/* A number that is neither u64 nor i64 is a double. */
+
+static void
+kvr_json_batch_number(kvr_json_batch_t *b, const kvr_json_text_t *text)
+{
+    char      copy[64];
+    double    real;
+    uint64_t  n;
+
+    if (!kvr_hash_parse(text->data, text->len, false, &n)) {
+        snprintf(copy, sizeof(copy), "%.*s", (int) kvr_min(text->len, 63),
+                 text->data);
         real = strtod(copy, NULL);
         memcpy(&n, &real, sizeof(n));
         kvr_json_batch_put(b, 0xcb, n, 8);
 
-    } else if (text[0] == '-' && n != 0) {
+    } else if (text->data[0] == '-' && n != 0) {
 
         if (n >= (uint64_t) -32) {
             kvr_json_batch_put(b, (uint8_t) n, 0, 0);
@@ -210,125 +330,28 @@ kvr_json_batch_number(void *ctx, const char *text, size_t len)
     } else {
         kvr_json_batch_put(b, 0xcf, n, 8);
     }
-
-    return 1;
-}
-
-
-static int
-kvr_json_batch_string(void *ctx, const unsigned char *text, size_t len)
-{
-    kvr_json_batch_t  *b = ctx;
-
-    /* a list that begins with a string is one event: its type */
-
-    if (b->values == 1 && b->depth == 1 && b->open[0].n == 0) {
-        b->list = false;
-    }
-
-    kvr_json_batch_value(b);
-    kvr_json_batch_text(b, text, len);
-
-    return 1;
-}
-
-
-static int
-kvr_json_batch_start_map(void *ctx)
-{
-    return kvr_json_batch_start(ctx, true);
-}
-
-
-static int
-kvr_json_batch_start_array(void *ctx)
-{
-    return kvr_json_batch_start(ctx, false);
-}
-
-
-/* A map with events in it is a batch. */
-static int
-kvr_json_batch_key(void *ctx, const unsigned char *text, size_t len)
-{
-    kvr_json_batch_t  *b = ctx;
-
-    if (b->values == 1 && b->depth == 1 && len == 6
-        && memcmp(text, "events", 6) == 0)
-    {
-        b->batch = true;
-    }
-
-    kvr_json_batch_value(b);
-    kvr_json_batch_text(b, text, len);
-
-    return 1;
-}
-
-
-static int
-kvr_json_batch_end(void *ctx)
-{
-    uint32_t           n;
-    kvr_json_batch_t  *b = ctx;
-
-    b->depth--;
-
-    n = b->open[b->depth].n;
-
-    if (b->open[b->depth].map) {
-        n /= 2;
-    }
-
-    kvr_json_batch_word(b->start + b->open[b->depth].at, n, 4);
-
-    return 1;
 }
 
 
 static void
 kvr_json_batch_value(kvr_json_batch_t *b)
 {
-    if (b->depth == 0) {
+    if (b->json.depth == 0) {
         b->values++;
         return;
     }
 
-    b->open[b->depth - 1].n++;
-}
-
-
-static int
-kvr_json_batch_start(kvr_json_batch_t *b, bool map)
-{
-    if (b->depth == KVR_JSON_BATCH_DEPTH
-        || b->size - (size_t) (b->pos - b->start) < 5)
-    {
-        b->deep = true;
-        return 0;
-    }
-
-    kvr_json_batch_value(b);
-
-    if (b->depth == 0 && b->values == 1) {
-        b->list = !map;
-    }
-
-    b->open[b->depth].at = (size_t) (b->pos - b->start) + 1;
-    b->open[b->depth].n = 0;
-    b->open[b->depth].map = map;
-    b->depth++;
-
-    kvr_json_batch_put(b, map ? 0xdf : 0xdd, 0, 4);
-
-    return 1;
+    b->open[b->json.depth - 1].n++;
 }
 
 
 static void
-kvr_json_batch_text(kvr_json_batch_t *b, const unsigned char *text,
-    size_t len)
+kvr_json_batch_text(kvr_json_batch_t *b, const kvr_json_text_t *text)
 {
+    size_t  len;
+
+    len = text->escaped ? kvr_json_decode(text, NULL, 0) : text->len;
+
     if (len < 32) {
         kvr_json_batch_put(b, (uint8_t) (0xa0 | len), 0, 0);
 
@@ -339,10 +362,18 @@ kvr_json_batch_text(kvr_json_batch_t *b, const unsigned char *text,
         kvr_json_batch_put(b, 0xdb, len, 4);
     }
 
-    if (len <= b->size - (size_t) (b->pos - b->start)) {
-        memcpy(b->pos, text, len);
-        b->pos += len;
+    if (len > b->size - (size_t) (b->pos - b->start)) {
+        return;
     }
+
+    if (text->escaped) {
+        (void) kvr_json_decode(text, (char *) b->pos, len);
+
+    } else {
+        memcpy(b->pos, text->data, len);
+    }
+
+    b->pos += len;
 }
 
 

@@ -3,64 +3,56 @@
  *
  * Tells the dialects in JSON from one another: by the first name, in the first
  * object that is an event or a list's first event, that only one of them has.
+ *
+ *     the text begins with            it is
+ *     {"worker_id" …  [{"data" …      by the name, see the table below; other
+ *                                     names are passed over
+ *     ["BlockStored" …                an engine's event
+ *     [["BlockStored" …               a list of them
+ *     [number, […                     an engine's batch: its time, its events
+ *     [] or nothing                   nothing
+ *     anything else                   RouterEvents, which say what is wrong
  */
 
 
 #include "kvr_decoder.h"
 
-#include <yajl/yajl_parse.h>
+
+static bool kvr_dialect_event(kvr_json_t *j,
+    const kvr_json_dialect_t **dialect);
+static bool kvr_dialect_tag(const kvr_json_t *j, bool list);
 
 
-typedef struct {
-    kvr_json_dialect_t   dialect;
-    uint32_t             depth;     /* open lists and maps */
-    uint32_t             outer;     /* 1: the event is in a list */
-    bool                 timed;     /* a list that begins with a number */
-    bool                 begun;
-    bool                 tag;       /* the next value may be an event's type */
-} kvr_dialect_t;
+static const kvr_json_dialect_t  kvr_dialect_router_event = {
+    kvr_router_event_open, KVR_FORM_ROUTER_EVENT, true
+};
 
+static const kvr_json_dialect_t  kvr_dialect_tensorrt = {
+    kvr_tensorrt_open, KVR_FORM_BARE, false
+};
 
-static int kvr_dialect_null(void *ctx);
-static int kvr_dialect_boolean(void *ctx, int value);
-static int kvr_dialect_number(void *ctx, const char *text, size_t len);
-static int kvr_dialect_string(void *ctx, const unsigned char *text,
-    size_t len);
-static int kvr_dialect_start_map(void *ctx);
-static int kvr_dialect_key(void *ctx, const unsigned char *text, size_t len);
-static int kvr_dialect_start_array(void *ctx);
-static int kvr_dialect_end(void *ctx);
-
-
-static const yajl_callbacks  kvr_dialect_callbacks = {
-    .yajl_null = kvr_dialect_null,
-    .yajl_boolean = kvr_dialect_boolean,
-    .yajl_number = kvr_dialect_number,
-    .yajl_string = kvr_dialect_string,
-    .yajl_start_map = kvr_dialect_start_map,
-    .yajl_map_key = kvr_dialect_key,
-    .yajl_end_map = kvr_dialect_end,
-    .yajl_start_array = kvr_dialect_start_array,
-    .yajl_end_array = kvr_dialect_end
+/* An engine's batch or events, as in msgpack. */
+static const kvr_json_dialect_t  kvr_dialect_engine = {
+    kvr_json_batch_open, KVR_FORM_BARE, false
 };
 
 
 static const struct {
-    const char          *name;
-    kvr_json_dialect_t   dialect;
+    const char                *name;
+    const kvr_json_dialect_t  *dialect;
 } kvr_dialect_names[] = {
-    { "worker_id", KVR_JSON_ROUTER_EVENT },
-    { "storage_tier", KVR_JSON_ROUTER_EVENT },
-    { "event", KVR_JSON_ROUTER_EVENT },
-    { "data", KVR_JSON_TENSORRT },
-    { "window_size", KVR_JSON_TENSORRT },
-    { "attention_dp_rank", KVR_JSON_TENSORRT },
-    { "type", KVR_JSON_ENGINE },
-    { "event_type", KVR_JSON_ENGINE },
-    { "events", KVR_JSON_ENGINE },
-    { "block_hashes", KVR_JSON_ENGINE },
-    { "seq_hashes", KVR_JSON_ENGINE },
-    { NULL, KVR_JSON_ROUTER_EVENT }
+    { "worker_id", &kvr_dialect_router_event },
+    { "storage_tier", &kvr_dialect_router_event },
+    { "event", &kvr_dialect_router_event },
+    { "data", &kvr_dialect_tensorrt },
+    { "window_size", &kvr_dialect_tensorrt },
+    { "attention_dp_rank", &kvr_dialect_tensorrt },
+    { "type", &kvr_dialect_engine },
+    { "event_type", &kvr_dialect_engine },
+    { "events", &kvr_dialect_engine },
+    { "block_hashes", &kvr_dialect_engine },
+    { "seq_hashes", &kvr_dialect_engine },
+    { NULL, NULL }
 };
 
 
@@ -69,156 +61,132 @@ static const char *const  kvr_dialect_tags[] = {
 };
 
 
-kvr_json_dialect_t
-kvr_json_dialect(const kvr_msgpack_t *in)
+const kvr_json_dialect_t *
+kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
 {
-    yajl_handle    parser;
-    kvr_dialect_t  dialect;
+    bool                       begun, first, timed;
+    kvr_json_t                 j;
+    kvr_json_text_t            number;
+    const kvr_json_dialect_t  *dialect;
 
-    memset(&dialect, 0, sizeof(kvr_dialect_t));
-    dialect.dialect = KVR_JSON_ROUTER_EVENT;
+    kvr_json_init(&j, in->pos, in->left);
+    j.utf8 = true;
 
-    parser = yajl_alloc(&kvr_dialect_callbacks, NULL, &dialect);
-    if (parser == NULL) {
-        return dialect.dialect;
+    *empty = false;
+    dialect = &kvr_dialect_router_event;
+
+    if (kvr_json_peek(&j) == '{') {
+        (void) kvr_dialect_event(&j, &dialect);
+        return dialect;
     }
 
-    /*
-     * yajl_parse() gets all of the text, see kvr_pieces_cut(): the parser
-     * stops where the dialect is known, or where the text is broken or holds
-     * more than one value.
-     */
+    (void) kvr_json_open(&j, '[');
 
-    (void) yajl_parse(parser, (const unsigned char *) in->pos, in->left);
+    begun = false;
+    timed = false;
 
-    yajl_free(parser);
+    for (first = true; kvr_json_next(&j); first = false) {
 
-    return dialect.begun ? dialect.dialect : KVR_JSON_NOTHING;
+        switch (kvr_json_peek(&j)) {
+
+        case '{':
+            begun = true;
+
+            if (kvr_dialect_event(&j, &dialect)) {
+                return dialect;
+            }
+
+            break;
+
+        case '[':
+            begun = true;
+
+            if (timed || (first && kvr_dialect_tag(&j, true))) {
+                return &kvr_dialect_engine;
+            }
+
+            (void) kvr_json_skip(&j);
+            break;
+
+        case '"':
+            if (first && kvr_dialect_tag(&j, false)) {
+                return &kvr_dialect_engine;
+            }
+
+            begun |= kvr_json_skip(&j);
+            break;
+
+        case '-':
+        case '0': case '1': case '2': case '3': case '4':
+        case '5': case '6': case '7': case '8': case '9':
+            timed = kvr_json_number(&j, &number) && first;
+            begun |= (j.error == NULL);
+            break;
+
+        default:
+            begun |= kvr_json_skip(&j);
+            break;
+        }
+    }
+
+    *empty = !begun;
+
+    return dialect;
 }
 
 
-static int
-kvr_dialect_null(void *ctx)
+/* Passes over an object; true when it has a name that tells its dialect. */
+
+static bool
+kvr_dialect_event(kvr_json_t *j, const kvr_json_dialect_t **dialect)
 {
-    kvr_dialect_t  *dialect = ctx;
+    size_t           i;
+    kvr_json_text_t  key;
 
-    dialect->begun = true;
-    dialect->tag = false;
+    (void) kvr_json_open(j, '{');
 
-    return 1;
+    while (kvr_json_key(j, &key)) {
+
+        for (i = 0; kvr_dialect_names[i].name != NULL; i++) {
+            if (kvr_json_is(&key, kvr_dialect_names[i].name)) {
+                *dialect = kvr_dialect_names[i].dialect;
+                return true;
+            }
+        }
+
+        (void) kvr_json_skip(j);
+    }
+
+    return false;
 }
 
 
-static int
-kvr_dialect_boolean(void *ctx, int value)
+/*
+ * Is the value that comes next an event's type, or a list that begins with
+ * one?  The cursor stays where it is.
+ */
+
+static bool
+kvr_dialect_tag(const kvr_json_t *j, bool list)
 {
-    return kvr_dialect_null(ctx);
-}
+    size_t           i;
+    kvr_json_t       peek;
+    kvr_json_text_t  tag;
 
+    peek = *j;
 
-/* A list of a number and a list is an engine's batch: its time, its events. */
-static int
-kvr_dialect_number(void *ctx, const char *text, size_t len)
-{
-    kvr_dialect_t  *dialect = ctx;
+    if (list && !(kvr_json_open(&peek, '[') && kvr_json_next(&peek))) {
+        return false;
+    }
 
-    dialect->timed = (dialect->depth == 1 && dialect->outer == 1
-                      && !dialect->begun);
-
-    return kvr_dialect_null(ctx);
-}
-
-
-/* A list that begins with a type is an engine's event, or has one first. */
-static int
-kvr_dialect_string(void *ctx, const unsigned char *text, size_t len)
-{
-    size_t          i;
-    kvr_dialect_t  *dialect = ctx;
-
-    if (dialect->tag) {
+    if (kvr_json_string(&peek, &tag)) {
 
         for (i = 0; kvr_dialect_tags[i] != NULL; i++) {
-            if (strlen(kvr_dialect_tags[i]) == len
-                && memcmp(kvr_dialect_tags[i], text, len) == 0)
-            {
-                dialect->begun = true;
-                dialect->dialect = KVR_JSON_ENGINE;
-                return 0;
+            if (kvr_json_is(&tag, kvr_dialect_tags[i])) {
+                return true;
             }
         }
     }
 
-    return kvr_dialect_null(ctx);
-}
-
-
-static int
-kvr_dialect_start_map(void *ctx)
-{
-    kvr_dialect_t  *dialect = ctx;
-
-    dialect->depth++;
-
-    return kvr_dialect_null(ctx);
-}
-
-
-static int
-kvr_dialect_key(void *ctx, const unsigned char *text, size_t len)
-{
-    size_t          i;
-    kvr_dialect_t  *dialect = ctx;
-
-    if (dialect->depth != dialect->outer + 1) {
-        return 1;
-    }
-
-    for (i = 0; kvr_dialect_names[i].name != NULL; i++) {
-        if (strlen(kvr_dialect_names[i].name) == len
-            && memcmp(kvr_dialect_names[i].name, text, len) == 0)
-        {
-            dialect->dialect = kvr_dialect_names[i].dialect;
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
-static int
-kvr_dialect_start_array(void *ctx)
-{
-    kvr_dialect_t  *dialect = ctx;
-
-    if (dialect->depth == 1 && dialect->timed) {
-        dialect->dialect = KVR_JSON_ENGINE;
-        return 0;
-    }
-
-    /* the event can be this list, or the first list in it */
-
-    dialect->tag = !dialect->begun;
-
-    if (dialect->depth++ == 0) {
-        dialect->outer = 1;
-
-    } else {
-        dialect->begun = true;
-    }
-
-    return 1;
-}
-
-
-static int
-kvr_dialect_end(void *ctx)
-{
-    kvr_dialect_t  *dialect = ctx;
-
-    dialect->depth--;
-    dialect->tag = false;
-
-    return 1;
+    return false;
 }

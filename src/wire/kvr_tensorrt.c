@@ -12,8 +12,6 @@
 
 #include "kvr_tensorrt.h"
 
-#include <stdlib.h>
-
 
 static kvr_rc_t kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev);
 static void kvr_tensorrt_window(kvr_decoder_t *d);
@@ -57,19 +55,14 @@ kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 {
     kvr_tensorrt_t  *t;
 
-    t = calloc(1, sizeof(kvr_tensorrt_t));
+    t = kvr_scratch_reserve(&d->state, sizeof(kvr_tensorrt_t));
     if (t == NULL) {
         return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
     }
 
-    d->tensorrt = t;
+    t->ready = false;
 
-    if (kvr_pieces_open(&t->text, &kvr_tensorrt_callbacks, d, &d->in)
-        != KVR_OK)
-    {
-        kvr_tensorrt_close(d);
-        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-    }
+    kvr_json_events_open(d);
 
     d->page = 0;
     d->next = kvr_tensorrt_next;
@@ -78,75 +71,49 @@ kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 }
 
 
-void
-kvr_tensorrt_close(kvr_decoder_t *d)
-{
-    kvr_tensorrt_t  *t;
-
-    t = d->tensorrt;
-
-    if (t == NULL) {
-        return;
-    }
-
-    kvr_pieces_close(&t->text);
-    free(t->blocks.data);
-    free(t->lora.data);
-    free(t->salt.data);
-    free(t);
-
-    d->tensorrt = NULL;
-}
-
-
 static kvr_rc_t
 kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
+    bool             stray;
     uint32_t         at, source;
+    kvr_rc_t         rc;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     at = ev->at;
     source = ev->source;
 
     for ( ;; ) {
 
+        if (!t->ready) {
+
+            rc = kvr_json_events_next(d, &kvr_tensorrt_events, &stray);
+
+            if (rc != KVR_OK) {
+                return rc;
+            }
+
+            if (stray) {
+                return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                        "event is not an object");
+            }
+
+            kvr_tensorrt_judge(d);
+
+            t->ready = true;
+            t->part = 0;
+        }
+
+        if (kvr_tensorrt_part(d, ev)) {
+            return KVR_OK;
+        }
+
+        t->ready = false;
+
         memset(ev, 0, sizeof(kvr_event_t));
         ev->rank = d->rank;
         ev->at = at;
         ev->source = source;
-
-        if (t->strays != 0) {
-            t->strays--;
-            return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
-                                    "event is not an object");
-        }
-
-        if (t->ready) {
-
-            if (!t->judged) {
-                kvr_tensorrt_judge(d);
-                t->judged = true;
-                t->part = 0;
-            }
-
-            if (kvr_tensorrt_part(d, ev)) {
-                return KVR_OK;
-            }
-
-            t->ready = false;
-            continue;
-        }
-
-        if (t->text.over) {
-            if (t->text.rc == KVR_INVALID) {
-                d->detail = "JSON syntax error";
-            }
-
-            return t->text.rc;
-        }
-
-        kvr_pieces_feed(&t->text);
     }
 }
 
@@ -160,16 +127,16 @@ kvr_tensorrt_window(kvr_decoder_t *d)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->window == 0) {
         return;
     }
 
-    if (t->window > d->window
+    if (t->window > d->conf.window
         || (t->type == KVR_TENSORRT_CREATED && t->has_id && t->id == 0))
     {
-        d->window = t->window;
+        d->conf.window = t->window;
     }
 }
 
@@ -184,7 +151,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *b;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->wrong != KVR_WHY_NONE) {
         return;
@@ -194,7 +161,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
         kvr_tensorrt_window(d);
     }
 
-    if (t->window == 0 || t->window >= d->window) {
+    if (t->window == 0 || t->window >= d->conf.window) {
 
         /* an event of another window is filtered first */
 
@@ -212,7 +179,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
         return;
     }
 
-    b = t->blocks.data;
+    b = d->blocks.data;
     n = t->nblocks;
 
     handles = kvr_scratch_reserve(&d->handles, n * sizeof(uint64_t));
@@ -253,7 +220,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
 
-            if (d->contract.pairs) {
+            if (d->conf.contract.pairs) {
                 b[i].why = KVR_WHY_BIGRAM;
 
             } else if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
@@ -303,7 +270,7 @@ kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
     }
 
     return tokens < 2 || (tokens & (tokens - 1)) != 0
-           || tokens < d->contract.block_size;
+           || tokens < d->conf.contract.block_size;
 }
 
 
@@ -313,12 +280,12 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     ev->rank = t->rank;
     ev->has_event_id = t->has_id;
     ev->event_id = t->id;
-    ev->window = d->window;
+    ev->window = d->conf.window;
 
     if (t->part == 0
         && (t->wrong != KVR_WHY_NONE || t->type == KVR_TENSORRT_UNKNOWN))
@@ -345,7 +312,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
         return t->part++ == 0;
     }
 
-    if (t->window != 0 && t->window < d->window) {
+    if (t->window != 0 && t->window < d->conf.window) {
 
         kvr_tensorrt_other_window(d, ev);
 
@@ -372,7 +339,7 @@ kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     ev->kind = (t->type == KVR_TENSORRT_REMOVED) ? KVR_REMOVE : KVR_STORE;
     ev->group = t->window;
@@ -396,8 +363,8 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *b;
 
-    t = d->tensorrt;
-    b = t->blocks.data;
+    t = d->state.data;
+    b = d->blocks.data;
 
     ev->kind = KVR_STORE;
 
@@ -441,9 +408,9 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
         ev->tokens = (const uint32_t *) d->tokens.data
                      + (first != 0 ? b[first - 1].tokens : 0);
         ev->block_size = ev->ntokens / ev->nhandles;
-        ev->lora_name = t->lora.data;
+        ev->lora_name = d->lora.data;
         ev->lora_len = t->lora_len;
-        ev->cache_salt = t->salt.data;
+        ev->cache_salt = d->salt.data;
         ev->salt_len = t->salt_len;
 
         if (t->lora_len == 0 && b[first].lora == KVR_LORA_NUMBER) {
@@ -493,7 +460,7 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->part == KVR_TENSORRT_LEVELS) {
         return false;
@@ -518,7 +485,7 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
     bool             moved, leaves;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     moved = t->has_new && !(t->has_old && t->old_level == t->new_level);
 
     leaves = moved && t->has_hash && t->has_old

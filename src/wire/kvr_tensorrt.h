@@ -12,49 +12,7 @@
 #define KVR_TENSORRT_H_INCLUDED
 
 
-#include "kvr_pieces.h"
-
-
-/* Where the parser is; the name is that of the container. */
-typedef enum {
-    KVR_IN_TOP,
-    KVR_IN_LIST,
-    KVR_IN_EVENT,
-    KVR_IN_DATA,
-    KVR_IN_BLOCKS,
-    KVR_IN_BLOCK,
-    KVR_IN_TOKENS,
-    KVR_IN_TOKEN,
-    KVR_IN_MM_KEYS,
-    KVR_IN_MM_KEY,
-    KVR_IN_HASHES,
-    KVR_IN_LEVEL
-} kvr_tensorrt_place_t;
-
-
-typedef enum {
-    KVR_NAME_OTHER,
-    KVR_NAME_EVENT_ID,
-    KVR_NAME_DATA,
-    KVR_NAME_WINDOW,
-    KVR_NAME_RANK,
-    KVR_NAME_TYPE,
-    KVR_NAME_PARENT,
-    KVR_NAME_BLOCKS,
-    KVR_NAME_HASHES,
-    KVR_NAME_HASH,
-    KVR_NAME_LEVEL,
-    KVR_NAME_LORA_ID,
-    KVR_NAME_LORA_NAME,
-    KVR_NAME_TOKENS,
-    KVR_NAME_MM_KEYS,
-    KVR_NAME_SALT,
-    KVR_NAME_TOKEN_ID,
-    KVR_NAME_EXTRA_ID,
-    KVR_NAME_MM_HASH,
-    KVR_NAME_OLD,
-    KVR_NAME_NEW
-} kvr_tensorrt_name_t;
+#include "kvr_json_events.h"
 
 
 typedef enum {
@@ -86,17 +44,9 @@ typedef struct {
 } kvr_tensorrt_block_t;
 
 
-struct kvr_tensorrt_s {
-    kvr_pieces_t          text;
-
-    kvr_tensorrt_place_t  place;
-    bool                  in_list;
-    kvr_tensorrt_name_t   name;
-    uint32_t              skipping;     /* containers that we are inside of */
-
-    uint32_t              strays;       /* values where an event should be */
-    bool                  ready;        /* the event is whole */
-    bool                  judged;
+typedef struct {
+    bool                  ready;        /* an event was read; parts of it are
+                                           yet to come out */
     uint32_t              part;         /* the next that comes out */
 
     kvr_tensorrt_type_t   type;
@@ -116,13 +66,9 @@ struct kvr_tensorrt_s {
     uint64_t              new_level;
 
     uint32_t              nhashes;      /* removed, in the decoder's handles */
-    uint32_t              nblocks;
+    uint32_t              nblocks;      /* in the decoder's blocks */
     uint32_t              ntokens;
     uint32_t              nmm;
-    kvr_scratch_t         blocks;       /* kvr_tensorrt_block_t */
-
-    kvr_scratch_t         lora;
-    kvr_scratch_t         salt;
     size_t                lora_len;
     size_t                salt_len;
 
@@ -132,14 +78,11 @@ struct kvr_tensorrt_s {
 
     kvr_why_t             wrong;        /* the first */
     const char           *detail;
-};
+} kvr_tensorrt_t;
 
 
-extern const yajl_callbacks  kvr_tensorrt_callbacks;
+extern const kvr_json_events_t  kvr_tensorrt_events;
 
-
-/* Nothing is known of the event that is read next. */
-void kvr_tensorrt_begin(kvr_decoder_t *d);
 
 /* The first thing that is wrong with the event stays. */
 static inline void

@@ -1,41 +1,62 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * TensorRT-LLM's events: yajl calls back for every token.  Names are looked up
- * with the container they are in; what isn't known is passed over.  Numbers
- * are taken as text, or from a string: hashes fill 64 bits.
+ * TensorRT-LLM's events are read.  Numbers are taken as text, or from a
+ * string: hashes fill 64 bits.
  */
 
 
 #include "kvr_tensorrt.h"
 
 
-static int kvr_tensorrt_null(void *ctx);
-static int kvr_tensorrt_boolean(void *ctx, int value);
-static int kvr_tensorrt_number(void *ctx, const char *text, size_t len);
-static int kvr_tensorrt_string(void *ctx, const unsigned char *text,
-    size_t len);
-static int kvr_tensorrt_start_map(void *ctx);
-static int kvr_tensorrt_map_key(void *ctx, const unsigned char *text,
-    size_t len);
-static int kvr_tensorrt_end_map(void *ctx);
-static int kvr_tensorrt_start_array(void *ctx);
-static int kvr_tensorrt_end_array(void *ctx);
+typedef enum {
+    KVR_TENSORRT_NONE,
+    KVR_TENSORRT_EVENT_ID,
+    KVR_TENSORRT_DATA,
+    KVR_TENSORRT_WINDOW,
+    KVR_TENSORRT_RANK,
+    KVR_TENSORRT_TYPE,
+    KVR_TENSORRT_PARENT,
+    KVR_TENSORRT_BLOCKS,
+    KVR_TENSORRT_BLOCK,
+    KVR_TENSORRT_HASHES,
+    KVR_TENSORRT_HASH,
+    KVR_TENSORRT_UPDATED_HASH,
+    KVR_TENSORRT_UPDATED_LEVEL,
+    KVR_TENSORRT_OLD,
+    KVR_TENSORRT_NEW,
+    KVR_TENSORRT_LORA_NAME,
+    KVR_TENSORRT_BLOCK_HASH,
+    KVR_TENSORRT_LEVEL,
+    KVR_TENSORRT_LORA_ID,
+    KVR_TENSORRT_SALT,
+    KVR_TENSORRT_TOKENS,
+    KVR_TENSORRT_TOKEN,
+    KVR_TENSORRT_TOKEN_ID,
+    KVR_TENSORRT_EXTRA_ID,
+    KVR_TENSORRT_MM_KEYS,
+    KVR_TENSORRT_MM_KEY,
+    KVR_TENSORRT_MM_HASH
+} kvr_tensorrt_name_t;
 
-static bool kvr_tensorrt_stray(kvr_tensorrt_t *t);
-static int kvr_tensorrt_enter(kvr_tensorrt_t *t, kvr_tensorrt_place_t place);
-static int kvr_tensorrt_skip(kvr_tensorrt_t *t);
-static void kvr_tensorrt_unexpected(kvr_tensorrt_t *t);
-static void kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text,
-    size_t len, bool string);
-static void kvr_tensorrt_hash(kvr_tensorrt_t *t, const char *text,
-    size_t len, bool hex, bool *has, uint64_t *hash);
-static void kvr_tensorrt_token(kvr_decoder_t *d, const char *text,
-    size_t len);
+
+static void kvr_tensorrt_begin(kvr_decoder_t *d);
+static void kvr_tensorrt_take(kvr_decoder_t *d, uint32_t name,
+    const kvr_json_value_t *v);
+static void kvr_tensorrt_end(kvr_decoder_t *d, uint32_t name);
+static void kvr_tensorrt_bad(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
+    const char *detail);
+
+static void kvr_tensorrt_container(kvr_tensorrt_t *t, uint32_t name);
+static void kvr_tensorrt_number(kvr_decoder_t *d, uint32_t name,
+    const kvr_json_value_t *v);
+static void kvr_tensorrt_hash(kvr_tensorrt_t *t, const kvr_json_value_t *v,
+    bool *has, uint64_t *hash);
+static void kvr_tensorrt_token(kvr_decoder_t *d, const kvr_json_value_t *v);
 static void kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len);
 static void kvr_tensorrt_type(kvr_tensorrt_t *t, const char *text,
     size_t len);
-static void kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text,
+static void kvr_tensorrt_salt(kvr_decoder_t *d, const char *text,
     size_t len);
 static bool kvr_tensorrt_text(kvr_tensorrt_t *t, kvr_scratch_t *to,
     const char *text, size_t len);
@@ -44,547 +65,319 @@ static void kvr_tensorrt_append(kvr_tensorrt_t *t, kvr_scratch_t *to,
 static void kvr_tensorrt_block(kvr_decoder_t *d);
 
 
-const yajl_callbacks  kvr_tensorrt_callbacks = {
-    .yajl_null = kvr_tensorrt_null,
-    .yajl_boolean = kvr_tensorrt_boolean,
-    .yajl_number = kvr_tensorrt_number,
-    .yajl_string = kvr_tensorrt_string,
-    .yajl_start_map = kvr_tensorrt_start_map,
-    .yajl_map_key = kvr_tensorrt_map_key,
-    .yajl_end_map = kvr_tensorrt_end_map,
-    .yajl_start_array = kvr_tensorrt_start_array,
-    .yajl_end_array = kvr_tensorrt_end_array
+/* An event's grammar, from its innermost parts outwards. */
+
+#define KVR_TENSORRT_NUMBER  (KVR_JSON_NUMBER | KVR_JSON_STRING)
+#define KVR_TENSORRT_MAYBE   (KVR_JSON_NULL | KVR_TENSORRT_NUMBER)
+
+static const kvr_json_field_t  kvr_tensorrt_token_fields[] = {
+    kvr_json_field("token_id", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_TOKEN_ID, NULL),
+    kvr_json_field("token_extra_id", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_EXTRA_ID, NULL),
+    kvr_json_fields_end
+};
+
+static const kvr_json_field_t  kvr_tensorrt_tokens[] = {
+    kvr_json_element(KVR_JSON_NUMBER | KVR_JSON_MAP,
+                     KVR_TENSORRT_TOKEN, kvr_tensorrt_token_fields)
+};
+
+static const kvr_json_field_t  kvr_tensorrt_mm_key[] = {
+    kvr_json_field("hash", KVR_JSON_NULL | KVR_JSON_STRING,
+                   KVR_TENSORRT_MM_HASH, NULL),
+    kvr_json_fields_end
+};
+
+static const kvr_json_field_t  kvr_tensorrt_mm_keys[] = {
+    kvr_json_element(KVR_JSON_MAP, KVR_TENSORRT_MM_KEY, kvr_tensorrt_mm_key)
+};
+
+static const kvr_json_field_t  kvr_tensorrt_block_fields[] = {
+    kvr_json_field("block_hash", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_BLOCK_HASH, NULL),
+    kvr_json_field("tokens", KVR_JSON_NULL | KVR_JSON_LIST,
+                   KVR_TENSORRT_TOKENS, kvr_tensorrt_tokens),
+    kvr_json_field("cache_level", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_LEVEL, NULL),
+    kvr_json_field("mm_keys", KVR_JSON_NULL | KVR_JSON_LIST,
+                   KVR_TENSORRT_MM_KEYS, kvr_tensorrt_mm_keys),
+    kvr_json_field("cache_salt", KVR_JSON_NULL | KVR_JSON_STRING,
+                   KVR_TENSORRT_SALT, NULL),
+    kvr_json_field("lora_id", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_LORA_ID, NULL),
+    kvr_json_fields_end
+};
+
+static const kvr_json_field_t  kvr_tensorrt_blocks[] = {
+    kvr_json_element(KVR_JSON_MAP, KVR_TENSORRT_BLOCK,
+                     kvr_tensorrt_block_fields)
+};
+
+static const kvr_json_field_t  kvr_tensorrt_hashes[] = {
+    kvr_json_element(KVR_TENSORRT_NUMBER, KVR_TENSORRT_HASH, NULL)
+};
+
+static const kvr_json_field_t  kvr_tensorrt_level[] = {
+    kvr_json_field("old_value", KVR_TENSORRT_MAYBE, KVR_TENSORRT_OLD, NULL),
+    kvr_json_field("new_value", KVR_TENSORRT_MAYBE, KVR_TENSORRT_NEW, NULL),
+    kvr_json_fields_end
+};
+
+static const kvr_json_field_t  kvr_tensorrt_data[] = {
+    kvr_json_field("type", KVR_JSON_STRING, KVR_TENSORRT_TYPE, NULL),
+    kvr_json_field("parent_hash", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_PARENT, NULL),
+    kvr_json_field("blocks", KVR_JSON_LIST,
+                   KVR_TENSORRT_BLOCKS, kvr_tensorrt_blocks),
+    kvr_json_field("block_hashes", KVR_JSON_LIST,
+                   KVR_TENSORRT_HASHES, kvr_tensorrt_hashes),
+    kvr_json_field("block_hash", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_UPDATED_HASH, NULL),
+    kvr_json_field("cache_level", KVR_JSON_NULL | KVR_JSON_MAP,
+                   KVR_TENSORRT_UPDATED_LEVEL, kvr_tensorrt_level),
+    kvr_json_field("lora_name", KVR_JSON_NULL | KVR_JSON_STRING,
+                   KVR_TENSORRT_LORA_NAME, NULL),
+    kvr_json_fields_end
+};
+
+static const kvr_json_field_t  kvr_tensorrt_event[] = {
+    kvr_json_field("event_id", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_EVENT_ID, NULL),
+    kvr_json_field("data", KVR_JSON_MAP,
+                   KVR_TENSORRT_DATA, kvr_tensorrt_data),
+    kvr_json_field("window_size", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_WINDOW, NULL),
+    kvr_json_field("attention_dp_rank", KVR_TENSORRT_MAYBE,
+                   KVR_TENSORRT_RANK, NULL),
+    kvr_json_fields_end
 };
 
 
-/* Names of token fields come first, because they are the most frequent. */
-
-static const struct {
-    kvr_tensorrt_place_t  place;
-    const char           *text;
-    kvr_tensorrt_name_t   name;
-} kvr_tensorrt_names[] = {
-    { KVR_IN_TOKEN, "token_id", KVR_NAME_TOKEN_ID },
-    { KVR_IN_TOKEN, "token_extra_id", KVR_NAME_EXTRA_ID },
-    { KVR_IN_EVENT, "event_id", KVR_NAME_EVENT_ID },
-    { KVR_IN_EVENT, "data", KVR_NAME_DATA },
-    { KVR_IN_EVENT, "window_size", KVR_NAME_WINDOW },
-    { KVR_IN_EVENT, "attention_dp_rank", KVR_NAME_RANK },
-    { KVR_IN_DATA, "type", KVR_NAME_TYPE },
-    { KVR_IN_DATA, "parent_hash", KVR_NAME_PARENT },
-    { KVR_IN_DATA, "blocks", KVR_NAME_BLOCKS },
-    { KVR_IN_DATA, "block_hashes", KVR_NAME_HASHES },
-    { KVR_IN_DATA, "block_hash", KVR_NAME_HASH },
-    { KVR_IN_DATA, "cache_level", KVR_NAME_LEVEL },
-    { KVR_IN_DATA, "lora_name", KVR_NAME_LORA_NAME },
-    { KVR_IN_BLOCK, "block_hash", KVR_NAME_HASH },
-    { KVR_IN_BLOCK, "tokens", KVR_NAME_TOKENS },
-    { KVR_IN_BLOCK, "cache_level", KVR_NAME_LEVEL },
-    { KVR_IN_BLOCK, "mm_keys", KVR_NAME_MM_KEYS },
-    { KVR_IN_BLOCK, "cache_salt", KVR_NAME_SALT },
-    { KVR_IN_BLOCK, "lora_id", KVR_NAME_LORA_ID },
-    { KVR_IN_MM_KEY, "hash", KVR_NAME_MM_HASH },
-    { KVR_IN_LEVEL, "old_value", KVR_NAME_OLD },
-    { KVR_IN_LEVEL, "new_value", KVR_NAME_NEW },
-    { KVR_IN_TOP, NULL, KVR_NAME_OTHER }
+const kvr_json_events_t  kvr_tensorrt_events = {
+    kvr_tensorrt_event,
+    kvr_tensorrt_begin,
+    kvr_tensorrt_take,
+    kvr_tensorrt_end,
+    kvr_tensorrt_bad
 };
-
-
-/* Scalars. */
 
 
 /* An optional field can be null; a block's end checks the required ones. */
-static int
-kvr_tensorrt_null(void *ctx)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
 
-    if (kvr_tensorrt_stray(t)) {
-        return 1;
+static void
+kvr_tensorrt_take(kvr_decoder_t *d, uint32_t name, const kvr_json_value_t *v)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->state.data;
+
+    if (v->kind == KVR_JSON_NULL) {
+
+        if (name == KVR_TENSORRT_TOKEN_ID) {
+            kvr_tensorrt_block_wrong(t, KVR_WHY_SYNTAX);
+        }
+
+        return;
     }
 
-    switch (t->name) {
+    if (v->kind == KVR_JSON_LIST || v->kind == KVR_JSON_MAP) {
+        kvr_tensorrt_container(t, name);
+        return;
+    }
 
-    case KVR_NAME_DATA:
-    case KVR_NAME_TYPE:
-    case KVR_NAME_BLOCKS:
-    case KVR_NAME_HASHES:
-        kvr_tensorrt_unexpected(t);
+    switch (name) {
+
+    case KVR_TENSORRT_TOKEN:
+    case KVR_TENSORRT_TOKEN_ID:
+        kvr_tensorrt_token(d, v);
         break;
 
-    case KVR_NAME_TOKEN_ID:
-        kvr_tensorrt_block_wrong(t, KVR_WHY_SYNTAX);
+    case KVR_TENSORRT_TYPE:
+        kvr_tensorrt_type(t, v->text, v->len);
+        break;
+
+    case KVR_TENSORRT_LORA_NAME:
+        t->lora_len = kvr_tensorrt_text(t, &d->lora, v->text, v->len)
+                      ? v->len : 0;
+        break;
+
+    case KVR_TENSORRT_SALT:
+        kvr_tensorrt_salt(d, v->text, v->len);
+        break;
+
+    case KVR_TENSORRT_MM_HASH:
+        kvr_tensorrt_mm(d, v->text, v->len);
         break;
 
     default:
+        kvr_tensorrt_number(d, name, v);
         break;
     }
-
-    return 1;
-}
-
-
-static int
-kvr_tensorrt_boolean(void *ctx, int value)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (!kvr_tensorrt_stray(t)) {
-        kvr_tensorrt_unexpected(t);
-    }
-
-    return 1;
-}
-
-
-static int
-kvr_tensorrt_number(void *ctx, const char *text, size_t len)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (t->skipping == 0 && t->place == KVR_IN_TOKENS) {
-        kvr_tensorrt_token(ctx, text, len);
-        return 1;
-    }
-
-    if (kvr_tensorrt_stray(t)) {
-        return 1;
-    }
-
-    switch (t->name) {
-
-    case KVR_NAME_TYPE:
-    case KVR_NAME_LORA_NAME:
-    case KVR_NAME_SALT:
-    case KVR_NAME_MM_HASH:
-        kvr_tensorrt_unexpected(t);
-        break;
-
-    default:
-        kvr_tensorrt_scalar(ctx, text, len, false);
-        break;
-    }
-
-    return 1;
-}
-
-
-static int
-kvr_tensorrt_string(void *ctx, const unsigned char *text, size_t len)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (!kvr_tensorrt_stray(t)) {
-        kvr_tensorrt_scalar(ctx, (const char *) text, len, true);
-    }
-
-    return 1;
 }
 
 
 static void
-kvr_tensorrt_scalar(kvr_decoder_t *d, const char *text, size_t len,
-    bool string)
+kvr_tensorrt_container(kvr_tensorrt_t *t, uint32_t name)
+{
+    switch (name) {
+
+    case KVR_TENSORRT_BLOCKS:
+        t->has_blocks = true;
+        break;
+
+    case KVR_TENSORRT_HASHES:
+        t->has_hashes = true;
+        break;
+
+    case KVR_TENSORRT_BLOCK:
+        memset(&t->block, 0, sizeof(kvr_tensorrt_block_t));
+        t->block_salted = false;
+        break;
+
+    case KVR_TENSORRT_MM_KEY:
+        t->mm_hashed = false;
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+static void
+kvr_tensorrt_number(kvr_decoder_t *d, uint32_t name,
+    const kvr_json_value_t *v)
 {
     bool             has, number;
     uint64_t         n;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     n = 0;
-    number = kvr_u64_parse(text, len, &n);
+    number = kvr_u64_parse(v->text, v->len, &n);
 
-    switch (t->name) {
+    switch (name) {
 
-    case KVR_NAME_OTHER:
-        break;
-
-    case KVR_NAME_TOKEN_ID:
-        kvr_tensorrt_token(d, text, len);
-        break;
-
-    case KVR_NAME_EXTRA_ID:
+    case KVR_TENSORRT_EXTRA_ID:
         if (!number || n != 0) {
             kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
         }
 
-        break;
+        return;
 
-    case KVR_NAME_EVENT_ID:
-        t->has_id = number;
-        t->id = n;
+    case KVR_TENSORRT_LORA_ID:
+        t->block.lora = number ? KVR_LORA_NUMBER : KVR_LORA_OTHER;
+        t->block.lora_id = n;
+        return;
 
-        if (!number) {
-            kvr_tensorrt_unexpected(t);
-        }
+    case KVR_TENSORRT_PARENT:
+        kvr_tensorrt_hash(t, v, &t->has_parent, &t->parent);
+        return;
 
-        break;
+    case KVR_TENSORRT_UPDATED_HASH:
+        kvr_tensorrt_hash(t, v, &t->has_hash, &t->hash);
+        return;
 
-    case KVR_NAME_WINDOW:
-        t->window = (uint32_t) n;
+    case KVR_TENSORRT_BLOCK_HASH:
+        t->block.has_hash = kvr_hash_parse(v->text, v->len,
+                                           v->kind == KVR_JSON_STRING,
+                                           &t->block.hash);
+        return;
 
-        if (!number || n > UINT32_MAX) {
-            kvr_tensorrt_unexpected(t);
-        }
+    case KVR_TENSORRT_HASH:
+        kvr_tensorrt_hash(t, v, &has, &n);
+        kvr_tensorrt_append(t, &d->handles, &t->nhashes, n);
+        return;
 
-        break;
-
-    case KVR_NAME_RANK:
+    case KVR_TENSORRT_RANK:
         if (!number || n >= KVR_RANKS_MAX) {
             kvr_tensorrt_wrong(t, KVR_WHY_RANK,
                                "attention_dp_rank out of range");
-            break;
+            return;
         }
 
         t->rank = (uint32_t) n;
+        return;
+
+    case KVR_TENSORRT_EVENT_ID:
+        t->has_id = number;
+        t->id = n;
         break;
 
-    case KVR_NAME_TYPE:
-        kvr_tensorrt_type(t, text, len);
+    case KVR_TENSORRT_WINDOW:
+        number = number && n <= UINT32_MAX;
+        t->window = (uint32_t) n;
         break;
 
-    case KVR_NAME_PARENT:
-        kvr_tensorrt_hash(t, text, len, string, &t->has_parent, &t->parent);
+    case KVR_TENSORRT_LEVEL:
+        t->block.level = number ? n : t->block.level;
         break;
 
-    case KVR_NAME_HASH:
-        if (t->place == KVR_IN_DATA) {
-            kvr_tensorrt_hash(t, text, len, string, &t->has_hash, &t->hash);
-            break;
-        }
-
-        t->block.has_hash = kvr_hash_parse(text, len, string,
-                                           &t->block.hash);
+    case KVR_TENSORRT_OLD:
+        t->has_old |= number;
+        t->old_level = number ? n : t->old_level;
         break;
 
-    case KVR_NAME_HASHES:
-        if (t->place != KVR_IN_HASHES) {
-            kvr_tensorrt_unexpected(t);
-            break;
-        }
-
-        kvr_tensorrt_hash(t, text, len, string, &has, &n);
-        kvr_tensorrt_append(t, &d->handles, &t->nhashes, n);
-        break;
-
-    case KVR_NAME_LEVEL:
-        if (!number || t->place != KVR_IN_BLOCK) {
-            kvr_tensorrt_unexpected(t);
-            break;
-        }
-
-        t->block.level = n;
-        break;
-
-    case KVR_NAME_OLD:
-    case KVR_NAME_NEW:
-        if (!number) {
-            kvr_tensorrt_unexpected(t);
-
-        } else if (t->name == KVR_NAME_OLD) {
-            t->has_old = true;
-            t->old_level = n;
-
-        } else {
-            t->has_new = true;
-            t->new_level = n;
-        }
-
-        break;
-
-    case KVR_NAME_LORA_ID:
-        t->block.lora = number ? KVR_LORA_NUMBER : KVR_LORA_OTHER;
-        t->block.lora_id = n;
-        break;
-
-    case KVR_NAME_LORA_NAME:
-        t->lora_len = kvr_tensorrt_text(t, &t->lora, text, len) ? len : 0;
-        break;
-
-    case KVR_NAME_SALT:
-        kvr_tensorrt_salt(t, text, len);
-        break;
-
-    case KVR_NAME_MM_HASH:
-        kvr_tensorrt_mm(d, text, len);
-        break;
-
-    default:
-        kvr_tensorrt_unexpected(t);
-        break;
-    }
-}
-
-
-/* Containers. */
-
-
-static int
-kvr_tensorrt_start_map(void *ctx)
-{
-    kvr_decoder_t   *d;
-    kvr_tensorrt_t  *t;
-
-    d = ctx;
-    t = d->tensorrt;
-
-    if (t->skipping != 0) {
-        return kvr_tensorrt_skip(t);
-    }
-
-    switch (t->place) {
-
-    case KVR_IN_TOP:
-    case KVR_IN_LIST:
-        kvr_tensorrt_begin(d);
-        return kvr_tensorrt_enter(t, KVR_IN_EVENT);
-
-    case KVR_IN_BLOCKS:
-        memset(&t->block, 0, sizeof(kvr_tensorrt_block_t));
-        t->block_salted = false;
-        return kvr_tensorrt_enter(t, KVR_IN_BLOCK);
-
-    case KVR_IN_TOKENS:
-        return kvr_tensorrt_enter(t, KVR_IN_TOKEN);
-
-    case KVR_IN_MM_KEYS:
-        t->mm_hashed = false;
-        return kvr_tensorrt_enter(t, KVR_IN_MM_KEY);
-
-    default:
+    default: /* KVR_TENSORRT_NEW */
+        t->has_new |= number;
+        t->new_level = number ? n : t->new_level;
         break;
     }
 
-    if (t->place == KVR_IN_EVENT && t->name == KVR_NAME_DATA) {
-        return kvr_tensorrt_enter(t, KVR_IN_DATA);
+    if (!number) {
+        kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX, "a field has the wrong type");
     }
-
-    if (t->place == KVR_IN_DATA && t->name == KVR_NAME_LEVEL) {
-        return kvr_tensorrt_enter(t, KVR_IN_LEVEL);
-    }
-
-    kvr_tensorrt_unexpected(t);
-
-    return kvr_tensorrt_skip(t);
-}
-
-
-static int
-kvr_tensorrt_start_array(void *ctx)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (t->skipping != 0) {
-        return kvr_tensorrt_skip(t);
-    }
-
-    switch (t->name) {
-
-    case KVR_NAME_BLOCKS:
-        t->has_blocks = true;
-        return kvr_tensorrt_enter(t, KVR_IN_BLOCKS);
-
-    case KVR_NAME_TOKENS:
-        return kvr_tensorrt_enter(t, KVR_IN_TOKENS);
-
-    case KVR_NAME_MM_KEYS:
-        return kvr_tensorrt_enter(t, KVR_IN_MM_KEYS);
-
-    case KVR_NAME_HASHES:
-        if (t->place == KVR_IN_DATA) {
-            t->has_hashes = true;
-            t->place = KVR_IN_HASHES;       /* the name stays as it is */
-            return 1;
-        }
-
-        break;
-
-    default:
-        break;
-    }
-
-    if (t->place == KVR_IN_TOP) {
-        t->in_list = true;
-        return kvr_tensorrt_enter(t, KVR_IN_LIST);
-    }
-
-    if (!kvr_tensorrt_stray(t)) {
-        kvr_tensorrt_unexpected(t);
-    }
-
-    return kvr_tensorrt_skip(t);
-}
-
-
-static int
-kvr_tensorrt_map_key(void *ctx, const unsigned char *text, size_t len)
-{
-    size_t           i;
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (t->skipping != 0) {
-        return 1;
-    }
-
-    t->name = KVR_NAME_OTHER;
-
-    for (i = 0; kvr_tensorrt_names[i].text != NULL; i++) {
-        if (kvr_tensorrt_names[i].place == t->place
-            && strlen(kvr_tensorrt_names[i].text) == len
-            && memcmp(kvr_tensorrt_names[i].text, text, len) == 0)
-        {
-            t->name = kvr_tensorrt_names[i].name;
-            break;
-        }
-    }
-
-    return 1;
-}
-
-
-static int
-kvr_tensorrt_end_map(void *ctx)
-{
-    kvr_decoder_t   *d;
-    kvr_tensorrt_t  *t;
-
-    d = ctx;
-    t = d->tensorrt;
-
-    if (t->skipping != 0) {
-        t->skipping--;
-        return 1;
-    }
-
-    switch (t->place) {
-
-    case KVR_IN_EVENT:
-        t->ready = true;
-        return kvr_tensorrt_enter(t, t->in_list ? KVR_IN_LIST : KVR_IN_TOP);
-
-    case KVR_IN_DATA:
-        return kvr_tensorrt_enter(t, KVR_IN_EVENT);
-
-    case KVR_IN_BLOCK:
-        kvr_tensorrt_block(d);
-        return kvr_tensorrt_enter(t, KVR_IN_BLOCKS);
-
-    case KVR_IN_TOKEN:
-        return kvr_tensorrt_enter(t, KVR_IN_TOKENS);
-
-    case KVR_IN_MM_KEY:
-        if (!t->mm_hashed) {
-            kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
-        }
-
-        return kvr_tensorrt_enter(t, KVR_IN_MM_KEYS);
-
-    default: /* KVR_IN_LEVEL */
-        return kvr_tensorrt_enter(t, KVR_IN_DATA);
-    }
-}
-
-
-static int
-kvr_tensorrt_end_array(void *ctx)
-{
-    kvr_tensorrt_t  *t = ((kvr_decoder_t *) ctx)->tensorrt;
-
-    if (t->skipping != 0) {
-        t->skipping--;
-        return 1;
-    }
-
-    switch (t->place) {
-
-    case KVR_IN_LIST:
-        t->in_list = false;
-        return kvr_tensorrt_enter(t, KVR_IN_TOP);
-
-    case KVR_IN_TOKENS:
-    case KVR_IN_MM_KEYS:
-        return kvr_tensorrt_enter(t, KVR_IN_BLOCK);
-
-    default: /* KVR_IN_BLOCKS, KVR_IN_HASHES */
-        return kvr_tensorrt_enter(t, KVR_IN_DATA);
-    }
-}
-
-
-/* True when the value is not a field that we know; counts strays. */
-static bool
-kvr_tensorrt_stray(kvr_tensorrt_t *t)
-{
-    if (t->skipping != 0) {
-        return true;
-    }
-
-    switch (t->place) {
-
-    case KVR_IN_TOP:
-    case KVR_IN_LIST:
-        t->strays++;
-        return true;
-
-    case KVR_IN_BLOCKS:
-        kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX, "block is not an object");
-        return true;
-
-    case KVR_IN_TOKENS:
-        kvr_tensorrt_block_wrong(t, KVR_WHY_SYNTAX);
-        return true;
-
-    case KVR_IN_MM_KEYS:
-        kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
-        return true;
-
-    default:
-        return false;
-    }
-}
-
-
-static int
-kvr_tensorrt_enter(kvr_tensorrt_t *t, kvr_tensorrt_place_t place)
-{
-    t->place = place;
-    t->name = KVR_NAME_OTHER;
-
-    return 1;
-}
-
-
-static int
-kvr_tensorrt_skip(kvr_tensorrt_t *t)
-{
-    t->skipping++;
-
-    if (t->skipping > KVR_PIECES_DEPTH) {
-        kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "nested too deep");
-    }
-
-    return 1;
 }
 
 
 static void
-kvr_tensorrt_unexpected(kvr_tensorrt_t *t)
+kvr_tensorrt_end(kvr_decoder_t *d, uint32_t name)
 {
-    switch (t->name) {
+    kvr_tensorrt_t  *t;
 
-    case KVR_NAME_OTHER:
+    t = d->state.data;
+
+    if (name == KVR_TENSORRT_BLOCK) {
+        kvr_tensorrt_block(d);
+
+    } else if (name == KVR_TENSORRT_MM_KEY && !t->mm_hashed) {
+        kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
+    }
+}
+
+
+/* A value of the wrong kind is the event's fault, or its block's alone. */
+
+static void
+kvr_tensorrt_bad(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
+    const char *detail)
+{
+    kvr_tensorrt_t  *t;
+
+    t = d->state.data;
+
+    switch (name) {
+
+    case KVR_TENSORRT_TOKEN:
+        kvr_tensorrt_block_wrong(t, KVR_WHY_SYNTAX);
         break;
 
-    case KVR_NAME_TOKEN_ID:
-    case KVR_NAME_EXTRA_ID:
-    case KVR_NAME_MM_KEYS:
-    case KVR_NAME_MM_HASH:
-    case KVR_NAME_SALT:
+    case KVR_TENSORRT_TOKEN_ID:
+    case KVR_TENSORRT_EXTRA_ID:
+    case KVR_TENSORRT_MM_KEYS:
+    case KVR_TENSORRT_MM_KEY:
+    case KVR_TENSORRT_MM_HASH:
+    case KVR_TENSORRT_SALT:
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
         break;
 
+    case KVR_TENSORRT_BLOCK:
+        kvr_tensorrt_wrong(t, why, "block is not an object");
+        break;
+
     default:
-        kvr_tensorrt_wrong(t, KVR_WHY_SYNTAX, "a field has the wrong type");
+        kvr_tensorrt_wrong(t, why, detail);
         break;
     }
 }
@@ -613,10 +406,10 @@ kvr_tensorrt_type(kvr_tensorrt_t *t, const char *text, size_t len)
 
 
 static void
-kvr_tensorrt_hash(kvr_tensorrt_t *t, const char *text, size_t len, bool hex,
-    bool *has, uint64_t *hash)
+kvr_tensorrt_hash(kvr_tensorrt_t *t, const kvr_json_value_t *v, bool *has,
+    uint64_t *hash)
 {
-    *has = kvr_hash_parse(text, len, hex, hash);
+    *has = kvr_hash_parse(v->text, v->len, v->kind == KVR_JSON_STRING, hash);
 
     if (!*has) {
         *hash = 0;
@@ -627,15 +420,15 @@ kvr_tensorrt_hash(kvr_tensorrt_t *t, const char *text, size_t len, bool hex,
 
 /* Text that is not a number stands for a part of an image. */
 static void
-kvr_tensorrt_token(kvr_decoder_t *d, const char *text, size_t len)
+kvr_tensorrt_token(kvr_decoder_t *d, const kvr_json_value_t *v)
 {
     uint32_t        *tokens;
     uint64_t         token;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
-    if (!kvr_u64_parse(text, len, &token) || token > UINT32_MAX) {
+    if (!kvr_u64_parse(v->text, v->len, &token) || token > UINT32_MAX) {
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
         token = 0;
     }
@@ -662,7 +455,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
     uint32_t         before;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     t->mm_hashed = true;
 
     if (kvr_hex_digits(text, len) < 16) {
@@ -671,7 +464,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
     }
 
     before = (t->nblocks != 0)
-             ? ((kvr_tensorrt_block_t *) t->blocks.data)[t->nblocks - 1].mm
+             ? ((kvr_tensorrt_block_t *) d->blocks.data)[t->nblocks - 1].mm
              : 0;
 
     if (t->nmm - before == KVR_BLOCK_MM_MAX) {
@@ -685,8 +478,12 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
 
 /* One salt an event: blocks behind a block with another can't be hashed. */
 static void
-kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text, size_t len)
+kvr_tensorrt_salt(kvr_decoder_t *d, const char *text, size_t len)
 {
+    kvr_tensorrt_t  *t;
+
+    t = d->state.data;
+
     if (len == 0) {
         return;
     }
@@ -694,11 +491,11 @@ kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text, size_t len)
     t->block_salted = true;
 
     if (t->salt_len == 0 && t->nblocks == 0) {
-        t->salt_len = kvr_tensorrt_text(t, &t->salt, text, len) ? len : 0;
+        t->salt_len = kvr_tensorrt_text(t, &d->salt, text, len) ? len : 0;
         return;
     }
 
-    if (t->salt_len != len || memcmp(t->salt.data, text, len) != 0) {
+    if (t->salt_len != len || memcmp(d->salt.data, text, len) != 0) {
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
     }
 }
@@ -743,14 +540,14 @@ kvr_tensorrt_block(kvr_decoder_t *d)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *blocks;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->nblocks == KVR_EVENT_BLOCKS_MAX) {
         kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "too many blocks");
         return;
     }
 
-    blocks = kvr_scratch_reserve(&t->blocks,
+    blocks = kvr_scratch_reserve(&d->blocks,
                                  (t->nblocks + (size_t) 1)
                                  * sizeof(kvr_tensorrt_block_t));
     if (blocks == NULL) {
@@ -769,14 +566,13 @@ kvr_tensorrt_block(kvr_decoder_t *d)
 }
 
 
-void
+static void
 kvr_tensorrt_begin(kvr_decoder_t *d)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
-    t->judged = false;
     t->type = KVR_TENSORRT_UNKNOWN;
     t->has_id = false;
     t->has_parent = false;
@@ -789,6 +585,7 @@ kvr_tensorrt_begin(kvr_decoder_t *d)
     t->rank = d->rank;
     t->window = 0;
     t->parent = 0;
+    t->hash = 0;
     t->nhashes = 0;
     t->nblocks = 0;
     t->ntokens = 0;

@@ -8,8 +8,6 @@
 
 #include "decode.h"
 
-#include <yajl/yajl_parse.h>
-
 
 #define MUTATIONS   200000
 #define SEED_MAX    64
@@ -22,25 +20,6 @@ static struct {
 } seeds[SEED_MAX];
 
 static size_t  nseeds;
-
-static uint32_t  parsed;            /* pieces that yajl was given */
-
-
-yajl_status __real_yajl_parse(yajl_handle parser, const unsigned char *text,
-    size_t len);
-yajl_status __wrap_yajl_parse(yajl_handle parser, const unsigned char *text,
-    size_t len);
-
-
-/* The Makefile puts it in place of yajl_parse(). */
-yajl_status
-__wrap_yajl_parse(yajl_handle parser, const unsigned char *text, size_t len)
-{
-    parsed++;
-
-    return __real_yajl_parse(parser, text, len);
-}
-
 
 static uint64_t  random_state = 1337;
 
@@ -280,7 +259,7 @@ test_mutations(void)
             }
         }
 
-        kvr_decoder_salted(decoder, random_next() % 2);
+        kvr_decoder_conf(decoder)->salted = random_next() % 2;
         decode_bytes(bytes, len);
         good = sane(len);
         kept += got.n;
@@ -290,7 +269,7 @@ test_mutations(void)
         }
     }
 
-    kvr_decoder_salted(decoder, false);
+    kvr_decoder_conf(decoder)->salted = false;
 
     ok(good, "%d damaged messages are decoded to their ends", MUTATIONS);
     ok(kept > MUTATIONS / 10, "and many an event in them is read");
@@ -504,17 +483,17 @@ test_limits(void)
     ok(got.opened == KVR_INVALID && got.why == KVR_WHY_LIMIT,
        "a message of more than 16 MiB is refused unread");
 
-    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX + 1);
+    kvr_decoder_conf(decoder)->message_max = KVR_MESSAGE_MAX + 1;
     decode_bytes(bytes, KVR_MESSAGE_MAX + 1);
     ok(got.why != KVR_WHY_LIMIT, "unless more is allowed");
-    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX);
+    kvr_decoder_conf(decoder)->message_max = KVR_MESSAGE_MAX;
     free(bytes);
 }
 
 
-/* How many pieces a message is given to yajl in, with n times `of' in it. */
-static uint32_t
-pieces(const char *before, const char *of, size_t n, const char *after)
+/* Decodes JSON with n times `of' in it. */
+static void
+repeated(const char *before, const char *of, size_t n, const char *after)
 {
     char    *head, *text, *tail;
     size_t   i, len;
@@ -534,22 +513,18 @@ pieces(const char *before, const char *of, size_t n, const char *after)
     memcpy(text + len, tail, strlen(tail));
     len += strlen(tail);
 
-    parsed = 0;
     decode_bytes(text, len);
 
     free(head);
     free(text);
     free(tail);
-
-    return parsed;
 }
 
 
-/* yajl reads a token that is cut anew with each piece. */
 static void
 test_long_tokens(void)
 {
-    bool    same, kept;
+    bool    kept;
     size_t  i, k;
 
     static const struct {
@@ -571,46 +546,69 @@ test_long_tokens(void)
         "}", "x", "\\\"}", "{}", "\\u00e9", "\\\\", "\xc3\xa9}"
     };
 
+    static const char *const  broken[] = {
+        "\xff", "\xc3", "\xed\xa0\x80", "\xc0\x80", "\n", "\\x"
+    };
+
     for (k = 0; k < sizeof(fill) / sizeof(fill[0]); k++) {
 
-        same = true;
         kept = true;
 
         for (i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
 
-            same = same && pieces(messages[i].before, fill[k], 10000,
-                                  messages[i].after)
-                           == pieces(messages[i].before, "", 0,
-                                     messages[i].after);
-
-            (void) pieces(messages[i].before, fill[k], 10000,
-                          messages[i].after);
+            repeated(messages[i].before, fill[k], 10000, messages[i].after);
 
             kept = kept && got.ended == KVR_DONE
                    && got.n == messages[i].events
                    && got.event[0].ev.verdict == KVR_KEEP;
         }
 
-        ok(same, "a string of 10,000 times %s is parsed in one piece",
-           fill[k]);
-        ok(kept, "and the events beside it are kept");
+        ok(kept, "a string of 10,000 times %s is read, and the events are "
+           "kept", fill[k]);
     }
 
-    is_u64(pieces("{'worker_id':1", "0", 10000, ",'event':{'x':{}}}"),
-           pieces("{'worker_id':1", "0", 0, ",'event':{'x':{}}}"),
-           "a number of 10,000 digits is parsed in one piece");
-    is_u64(pieces("{'worker_id':", " ", 10000, "1,'event':{'x':{}}}"),
-           pieces("{'worker_id':", " ", 0, "1,'event':{'x':{}}}"),
-           "and so are 10,000 spaces");
-    ok(pieces("{'worker_id':1,'event':{'data':'cleared'}}",
-              "{\"worker_id\":2,\"x\":\"}\",\"event\":{\"data\":0}}",
-              100, "") >= 200 && got.n == 101,
-       "a piece ends with each object");
+    for (k = 0; k < sizeof(broken) / sizeof(broken[0]); k++) {
 
-    (void) pieces("{'worker_id':1,'event':{'data':'cleared'},'x':'", "}",
-                  10000, "");
+        kept = false;
+
+        for (i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+
+            repeated(messages[i].before, broken[k], 1, messages[i].after);
+
+            kept = kept || got.n != 0
+                   || (got.opened == KVR_OK && got.ended != KVR_INVALID);
+        }
+
+        ok(!kept, "what no string may have (%zu) breaks the message", k);
+    }
+
+    repeated("{'worker_id':1", "0", 10000, ",'event':{'x':{}}}");
+    ok(got.n == 1 && got.event[0].ev.why == KVR_WHY_SYNTAX
+       && got.ended == KVR_DONE,
+       "an id of 10,000 digits is refused");
+
+    repeated("{'worker_id':", " ", 10000, "1,'event':{'data':'cleared'}}");
+    ok(got.n == 1 && got.event[0].ev.verdict == KVR_KEEP
+       && got.ended == KVR_DONE,
+       "10,000 spaces are passed over");
+
+    repeated("{'worker_id':1,'event':{'data':'cleared'}}",
+             "{\"worker_id\":2,\"x\":\"}\",\"event\":{\"data\":0}}", 100, "");
+    ok(got.n == 101 && got.ended == KVR_DONE,
+       "a hundred objects one after another are as many events");
+
+    repeated("{'worker_id':1,'event':{'data':'cleared'},'x':'", "}", 10000,
+             "");
     ok(got.n == 0 && got.ended == KVR_INVALID,
        "a string that never ends is an error");
+
+    repeated("{'worker_id':1,'event':{'data':'cleared'}} '", "}", 10, "");
+    ok(got.n == 1 && got.ended == KVR_INVALID,
+       "and behind an event too, which is kept");
+
+    repeated("{'worker_id':1,'event':{'data':'cleared'},'x':", "[", 63, "");
+    ok(got.n == 0 && got.ended == KVR_INVALID,
+       "lists that never end are an error");
 }
 
 

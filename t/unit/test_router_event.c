@@ -146,7 +146,7 @@ test_reading(void)
 static void
 test_isolation(void)
 {
-    size_t  i, len;
+    size_t  i, n, len;
     char   *text;
 
     static const struct {
@@ -276,6 +276,43 @@ test_isolation(void)
     decode_json("{");
     ok(got.opened == KVR_OK && got.ended == KVR_INVALID && got.n == 0,
        "a brace alone is an error");
+
+    decode_json("{'\\u0077orker\\u005fid':'\\u0077-\\u0031','e\\u0076ent':"
+                "{'d\\u0061ta':{'removed':{'block_hashes':"
+                "['\\u0031\\u0037']}}}}");
+    ok(got.n == 1 && got.event[0].ev.verdict == KVR_KEEP
+       && strcmp(got.event[0].worker, "w-1") == 0
+       && got.event[0].handles[0] == 17,
+       "keys, ids and hashes may have escapes");
+
+    text = malloc(1024);
+
+    for (i = 0; i < 2; i++) {
+
+        /* levels: event, x and so many lists */
+
+        n = 63 + i;
+        len = (size_t) sprintf(text, "{\"worker_id\":7,\"x\":");
+        memset(text + len, '[', n);
+        memset(text + len + n, ']', n);
+        len += 2 * n;
+        len += (size_t) sprintf(text + len, "}" "{\"worker_id\":7,"
+                                "\"event\":{\"data\":\"cleared\"}}");
+        decode_bytes(text, len);
+
+        if (i == 0) {
+            ok(got.n == 2 && got.event[0].ev.why == KVR_WHY_LIMIT
+               && got.event[1].ev.verdict == KVR_KEEP
+               && got.ended == KVR_DONE,
+               "an event of 64 levels is refused, the next one is kept");
+
+        } else {
+            ok(got.n == 0 && got.ended == KVR_INVALID,
+               "a message of 65 levels is broken");
+        }
+    }
+
+    free(text);
 
     len = 1u << 20;
     text = malloc(len);
