@@ -293,6 +293,10 @@ class Stage:
             "LUA": str(ROOT / "lua"),
             "POLICY": policy,
             "CONF": "nil",
+            "ROUTERS": "",
+            "MODELS": "",
+            "TOKENIZER": "remote",
+            "UNKNOWN": "main",
             "GENERATION": "1",
             "PORT": str(self.port)}
         text = (DEMO / "nginx.conf.in").read_text()
