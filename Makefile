@@ -92,7 +92,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds
+.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -106,7 +106,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-seeds: deps-%:
+deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -257,8 +257,8 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 
 # What the relay has of its own.
 
-$(BUILD)/unit/test_relay_ranks: $(BUILD)/obj/relay/kvr_relay_ranks.o
-$(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
+$(BUILD)/unit/test_relay_step: $(BUILD)/obj/relay/kvr_relay_step.o
+$(BUILD)/unit-asan/test_relay_step: $(BUILD)/obj-asan/relay/kvr_relay_step.o
 
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
@@ -270,7 +270,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis greet wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
@@ -426,6 +426,14 @@ rivals: deps-demo all
 engines: deps-engines all
 	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
 	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
+
+
+## make check-metrics  metrics and dashboards, beside a real Prometheus (a
+##                  minute)
+
+check-metrics: deps-metrics all
+	$(PYTHON) -B t/metrics/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay
 
 
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from

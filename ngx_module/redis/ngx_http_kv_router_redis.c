@@ -7,8 +7,6 @@
 #include "ngx_http_kv_router_redis.h"
 
 
-#define NGX_HTTP_KV_ROUTER_REDIS_ARGS      16
-
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* ms; PING after it */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
@@ -31,11 +29,10 @@ static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_redis_parse_replies(
     ngx_http_kv_router_redis_t *r);
 static ngx_uint_t ngx_http_kv_router_redis_is_push(
-    ngx_http_kv_router_redis_t *r, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, const kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply);
+    void *data, kvr_reply_t *reply);
 static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
 static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
     size_t len);
@@ -176,59 +173,6 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
     } else {
         r->delay = 0;
     }
-}
-
-
-ngx_int_t
-ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
-    ngx_http_kv_router_redis_reply_pt reply, void *data, int argc,
-    ngx_str_t *argv)
-{
-    int                                  i;
-    char                                *cmd;
-    size_t                               lens[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
-    ssize_t                              len;
-    ngx_uint_t                           last;
-    const char                          *args[NGX_HTTP_KV_ROUTER_REDIS_ARGS];
-    ngx_http_kv_router_redis_command_t  *command;
-
-    if (!r->established || argc > NGX_HTTP_KV_ROUTER_REDIS_ARGS
-        || r->ncommands == NGX_HTTP_KV_ROUTER_COMMANDS)
-    {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < argc; i++) {
-        args[i] = (char *) argv[i].data;
-        lens[i] = argv[i].len;
-    }
-
-    len = redisFormatCommandArgv(&cmd, argc, args, lens);
-    if (len < 0) {
-        return NGX_ERROR;
-    }
-
-    if ((size_t) len > NGX_HTTP_KV_ROUTER_OUT_MAX - r->out_len) {
-        redisFreeCommand(cmd);
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(r->out + r->out_len, cmd, len);
-    r->out_len += len;
-
-    last = (r->first + r->ncommands++) % NGX_HTTP_KV_ROUTER_COMMANDS;
-
-    command = &r->commands[last];
-    command->reply = reply;
-    command->data = data;
-
-    redisFreeCommand(cmd);
-
-    /* written by the event, so that no caller finds the connection closed */
-
-    ngx_post_event(r->peer.connection->write, &ngx_posted_events);
-
-    return NGX_OK;
 }
 
 
@@ -502,7 +446,7 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 {
     size_t                       left;
     ssize_t                      n;
-    ngx_str_t                    ping;
+    kvr_ask_t                    ping;
     ngx_connection_t            *c;
     ngx_http_kv_router_redis_t  *r;
 
@@ -517,11 +461,11 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
     if (rev->timedout) {
         rev->timedout = 0;
 
-        ngx_str_set(&ping, "PING");
+        kvr_ask_begin(&ping, "PING");
 
         if (!r->ready || r->ncommands
             || ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_pong,
-                                             NULL, 1, &ping)
+                                             NULL, &ping)
                != NGX_OK)
         {
             ngx_http_kv_router_redis_failed(r, NGX_ETIMEDOUT,
@@ -600,40 +544,35 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
 static ngx_int_t
 ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
 {
-    void                               *reply;
-    ngx_connection_t                   *c;
-    ngx_http_kv_router_redis_command_t  command;
+    void              *object;
+    kvr_reply_t        reply;
+    ngx_connection_t  *c;
 
     c = r->peer.connection;
 
     for ( ;; ) {
 
-        if (redisReaderGetReply(r->reader, &reply) != REDIS_OK) {
+        if (redisReaderGetReply(r->reader, &object) != REDIS_OK) {
             ngx_http_kv_router_redis_failed(r, 0, "redis does not speak RESP",
                                             NULL);
             return NGX_DONE;
         }
 
-        if (reply == NULL) {
+        if (object == NULL) {
             break;
         }
 
         r->partial = 0;
 
-        if (ngx_http_kv_router_redis_is_push(r, reply)) {
-            r->push(r, r->data, reply);
+        ngx_http_kv_router_redis_view(object, &reply);
 
-        } else if (r->ncommands == 0) {
-            freeReplyObject(reply);
+        if (ngx_http_kv_router_redis_is_push(r, &reply)) {
+            r->push(r, r->data, &reply);
+
+        } else if (ngx_http_kv_router_redis_answer(r, &reply) != NGX_OK) {
+            kvr_reply_release(&reply);
             ngx_http_kv_router_redis_reset(r, "redis was not asked for this",
                                            NULL);
-
-        } else {
-            command = r->commands[r->first];
-            r->first = (r->first + 1) % NGX_HTTP_KV_ROUTER_COMMANDS;
-            r->ncommands--;
-
-            command.reply(r, command.data, reply);
         }
 
         if (c != r->peer.connection) {
@@ -656,22 +595,29 @@ ngx_http_kv_router_redis_parse_replies(ngx_http_kv_router_redis_t *r)
 
 static ngx_uint_t
 ngx_http_kv_router_redis_is_push(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+    const kvr_reply_t *reply)
 {
-    return r->pushes && reply->type == REDIS_REPLY_ARRAY
-           && (reply->elements == 0
-               || reply->element[0]->type != REDIS_REPLY_STRING
-               || ngx_strcmp(reply->element[0]->str, "pong") != 0);
+    kvr_reply_t  kind;
+
+    if (!r->pushes || reply->type != KVR_REPLY_ARRAY) {
+        return 0;
+    }
+
+    if (reply->len == 0) {
+        return 1;
+    }
+
+    kind = kvr_reply_element(reply, 0);
+
+    return kind.type != KVR_REPLY_STRING || ngx_strcmp(kind.text, "pong") != 0;
 }
 
 
 static void
 ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r, void *data,
-    redisReply *reply)
+    kvr_reply_t *reply)
 {
-    if (reply) {
-        freeReplyObject(reply);
-    }
+    kvr_reply_release(reply);
 }
 
 
@@ -744,27 +690,6 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     if (ready) {
         ngx_http_kv_router_redis_lost(r);
     }
-}
-
-
-/* The connection is gone: answers each command, then tells the owner. */
-
-static void
-ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r)
-{
-    ngx_http_kv_router_redis_command_t  command;
-
-    while (r->ncommands) {
-        command = r->commands[r->first];
-        r->first = (r->first + 1) % NGX_HTTP_KV_ROUTER_COMMANDS;
-        r->ncommands--;
-
-        command.reply(r, command.data, NULL);
-
-        r->too_big = 0;
-    }
-
-    r->disconnected(r);
 }
 
 

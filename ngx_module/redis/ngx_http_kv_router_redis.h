@@ -25,6 +25,9 @@
 
 #include "../module/ngx_http_kv_router_module.h"
 
+#include <follow/kvr_ask.h>
+#include <follow/kvr_reply.h>
+
 #include <hiredis/hiredis.h>
 
 
@@ -49,13 +52,9 @@ typedef struct ngx_http_kv_router_redis_s  ngx_http_kv_router_redis_t;
 typedef void (*ngx_http_kv_router_redis_event_pt)(
     ngx_http_kv_router_redis_t *r);
 
-/*
- * The reply to a command, which the function has to free; or NULL if the
- * connection was lost before: r->too_big is set if that is because the reply
- * was too big.
- */
+/* the answer to a command, which the function owns: see kvr_reply.h */
 typedef void (*ngx_http_kv_router_redis_reply_pt)(
-    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
 
 
 typedef struct {
@@ -112,8 +111,7 @@ struct ngx_http_kv_router_redis_s {
     unsigned                            pushes:1;     /* the owner says so:
                                                          it is subscribed */
     unsigned                            works:1;      /* the owner says so */
-    unsigned                            too_big:1;    /* the first reply to
-                                                         come is too big */
+    unsigned                            too_big:1;    /* why it was closed */
     unsigned                            asking:1;     /* a Sentinel */
     unsigned                            found:1;      /* the next connection
                                                          is to the master */
@@ -158,8 +156,8 @@ void ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r);
  * waits to be sent or to be answered.
  */
 ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
-    ngx_http_kv_router_redis_reply_pt reply, void *data, int argc,
-    ngx_str_t *argv);
+    ngx_http_kv_router_redis_reply_pt reply, void *data,
+    const kvr_ask_t *ask);
 
 /* As the directive had it, without the password. */
 ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
@@ -179,11 +177,21 @@ ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
 void ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r,
     ngx_err_t err, char *reason, ngx_str_t *detail);
 
+/* gives a reply to the first command; NGX_DECLINED: there is none */
+ngx_int_t ngx_http_kv_router_redis_answer(ngx_http_kv_router_redis_t *r,
+    kvr_reply_t *reply);
+
+/* The connection is gone: answers all commands, then tells the owner. */
+void ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r);
+
 /* connects to r->addrs[r->addr] */
 void ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r);
 
 /* with bounds; NULL: no memory */
 redisReader *ngx_http_kv_router_redis_reader(void);
+
+/* the view of a reply of hiredis, which the view owns */
+void ngx_http_kv_router_redis_view(redisReply *reply, kvr_reply_t *view);
 
 /* the bytes that come and go from now on are RESP */
 void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);
@@ -209,7 +217,7 @@ ngx_uint_t ngx_http_kv_router_redis_same_master(ngx_http_kv_router_redis_t *a,
  * possible, with a detail that lives as long as the reply
  */
 char *ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
-    const ngx_http_kv_router_redis_server_t *server, const redisReply *reply,
+    const ngx_http_kv_router_redis_server_t *server, const kvr_reply_t *reply,
     ngx_str_t *detail);
 
 /* closes the connection to the Sentinel, and connects to the master soon */

@@ -13,42 +13,40 @@
 
 
 static void ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply);
+    void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_login_master(
-    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply);
+    void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_login_select(
-    ngx_http_kv_router_redis_t *r, void *data, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply);
+    void *data, kvr_reply_t *reply);
 static ngx_int_t ngx_http_kv_router_redis_login_refused(
-    ngx_http_kv_router_redis_t *r, redisReply *reply);
+    ngx_http_kv_router_redis_t *r, const kvr_reply_t *reply);
 
 
 ngx_int_t
 ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 {
-    int                                 n;
-    u_char                              db[NGX_INT_T_LEN];
-    ngx_str_t                           args[3];
+    kvr_ask_t                           ask;
     ngx_http_kv_router_redis_server_t  *server;
 
     server = ngx_http_kv_router_redis_current(r);
 
     if (server->password.len) {
-        n = 0;
-        ngx_str_set(&args[n], "AUTH");
+        kvr_ask_begin(&ask, "AUTH");
 
         if (server->user.len) {
-            args[++n] = server->user;
+            kvr_ask_bytes(&ask, (char *) server->user.data, server->user.len);
         }
 
-        args[++n] = server->password;
+        kvr_ask_bytes(&ask, (char *) server->password.data,
+                      server->password.len);
 
         if (ngx_http_kv_router_redis_send(r,
                                           ngx_http_kv_router_redis_login_auth,
-                                          NULL, n + 1, args)
+                                          NULL, &ask)
             != NGX_OK)
         {
             return NGX_ERROR;
@@ -59,34 +57,33 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
         r->log.action = "asking the Sentinel";
 
-        ngx_str_set(&args[0], "SENTINEL");
-        ngx_str_set(&args[1], "get-master-addr-by-name");
-        args[2] = server->master;
+        kvr_ask_begin(&ask, "SENTINEL");
+        kvr_ask_text(&ask, "get-master-addr-by-name");
+        kvr_ask_bytes(&ask, (char *) server->master.data, server->master.len);
 
         return ngx_http_kv_router_redis_send(r,
                                          ngx_http_kv_router_redis_login_master,
-                                             NULL, 3, args);
+                                             NULL, &ask);
     }
 
     /* a cluster has no databases: what it is must be known before SELECT */
 
-    ngx_str_set(&args[0], "INFO");
+    kvr_ask_begin(&ask, "INFO");
 
     if (ngx_http_kv_router_redis_send(r, ngx_http_kv_router_redis_login_info,
-                                      NULL, 1, args)
+                                      NULL, &ask)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     if (server->db) {
-        ngx_str_set(&args[0], "SELECT");
-        args[1].data = db;
-        args[1].len = ngx_sprintf(db, "%i", server->db) - db;
+        kvr_ask_begin(&ask, "SELECT");
+        kvr_ask_printf(&ask, "%ld", (long) server->db);
 
         if (ngx_http_kv_router_redis_send(r,
                                          ngx_http_kv_router_redis_login_select,
-                                          NULL, 2, args)
+                                          NULL, &ask)
             != NGX_OK)
         {
             return NGX_ERROR;
@@ -101,29 +98,29 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
     /* if Redis needs a password or is loading data, PING gets an error */
 
-    ngx_str_set(&args[0], "PING");
+    kvr_ask_begin(&ask, "PING");
 
     return ngx_http_kv_router_redis_send(r,
                                          ngx_http_kv_router_redis_login_ping,
-                                         NULL, 1, args);
+                                         NULL, &ask);
 }
 
 
 static void
 ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r, void *data,
-    redisReply *reply)
+    kvr_reply_t *reply)
 {
     u_char     *p;
     ngx_str_t   text;
 
     /* a Sentinel may have other users than the master: AUTH may fail */
 
-    if (reply->type == REDIS_REPLY_ERROR && !r->asking) {
+    if (reply->type == KVR_REPLY_ERROR && !r->asking) {
 
         /* an error of AUTH may repeat the password: log only its first word */
 
-        text.data = (u_char *) reply->str;
-        text.len = ngx_strlen(reply->str);
+        text.data = (u_char *) reply->text;
+        text.len = reply->len;
 
         p = ngx_strlchr(text.data, text.data + text.len, ' ');
         if (p) {
@@ -134,13 +131,13 @@ ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r, void *data,
                                         &text);
     }
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 }
 
 
 static void
 ngx_http_kv_router_redis_login_master(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply)
+    void *data, kvr_reply_t *reply)
 {
     char       *reason;
     ngx_str_t   text;
@@ -155,13 +152,13 @@ ngx_http_kv_router_redis_login_master(ngx_http_kv_router_redis_t *r,
         ngx_http_kv_router_redis_go_to_master(r);
     }
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 }
 
 
 static void
 ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
-    redisReply *reply)
+    kvr_reply_t *reply)
 {
     ngx_str_t                           text;
     const char                         *why;
@@ -171,8 +168,8 @@ ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
 
     /* without INFO the reply to PING has to say what is wrong */
 
-    why = (reply->type == REDIS_REPLY_STRING)
-          ? kvr_redis_info_refused(reply->str, server->master.len != 0)
+    why = (reply->type == KVR_REPLY_STRING)
+          ? kvr_redis_info_refused(reply->text, server->master.len != 0)
           : NULL;
 
     if (why) {
@@ -182,33 +179,33 @@ ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
         ngx_http_kv_router_redis_failed(r, 0, "redis can't be used", &text);
     }
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 }
 
 
 static void
 ngx_http_kv_router_redis_login_select(ngx_http_kv_router_redis_t *r,
-    void *data, redisReply *reply)
+    void *data, kvr_reply_t *reply)
 {
     (void) ngx_http_kv_router_redis_login_refused(r, reply);
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 }
 
 
 static void
 ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
-    redisReply *reply)
+    kvr_reply_t *reply)
 {
     ngx_int_t  rc;
 
     /* a user who may not send PING may be allowed all that is needed */
 
-    rc = (reply->type == REDIS_REPLY_ERROR
-          && ngx_strncmp(reply->str, "NOPERM", 6) == 0)
+    rc = (reply->type == KVR_REPLY_ERROR
+          && ngx_strncmp(reply->text, "NOPERM", 6) == 0)
          ? NGX_OK : ngx_http_kv_router_redis_login_refused(r, reply);
 
-    freeReplyObject(reply);
+    kvr_reply_release(reply);
 
     if (rc != NGX_OK) {
         return;
@@ -226,16 +223,16 @@ ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
 
 static ngx_int_t
 ngx_http_kv_router_redis_login_refused(ngx_http_kv_router_redis_t *r,
-    redisReply *reply)
+    const kvr_reply_t *reply)
 {
     ngx_str_t  text;
 
-    if (reply->type != REDIS_REPLY_ERROR) {
+    if (reply->type != KVR_REPLY_ERROR) {
         return NGX_OK;
     }
 
-    text.data = (u_char *) reply->str;
-    text.len = ngx_strlen(reply->str);
+    text.data = (u_char *) reply->text;
+    text.len = reply->len;
 
     ngx_http_kv_router_redis_failed(r, 0, "redis refused the connection",
                                     &text);

@@ -28,6 +28,10 @@ typedef size_t  ngx_http_kv_router_elements_t;
 
 static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
     ngx_http_kv_router_elements_t elements);
+static void ngx_http_kv_router_redis_look(const redisReply *reply,
+    kvr_reply_t *view);
+static void ngx_http_kv_router_redis_element(const void *array, size_t i,
+    kvr_reply_t *view);
 
 
 /*
@@ -75,4 +79,71 @@ ngx_http_kv_router_redis_reader(void)
     reader->fn = &ngx_http_kv_router_redis_objects;
 
     return reader;
+}
+
+
+void
+ngx_http_kv_router_redis_view(redisReply *reply, kvr_reply_t *view)
+{
+    ngx_http_kv_router_redis_look(reply, view);
+
+    view->owned = reply;
+    view->release = freeReplyObject;
+}
+
+
+static void
+ngx_http_kv_router_redis_look(const redisReply *reply, kvr_reply_t *view)
+{
+    ngx_memzero(view, sizeof(kvr_reply_t));
+
+    view->text = reply->str;
+    view->len = reply->len;
+
+    switch (reply->type) {
+
+    case REDIS_REPLY_STRING:
+        view->type = KVR_REPLY_STRING;
+        break;
+
+    case REDIS_REPLY_STATUS:
+        view->type = KVR_REPLY_STATUS;
+        break;
+
+    case REDIS_REPLY_ERROR:
+        view->type = KVR_REPLY_ERROR;
+        break;
+
+    case REDIS_REPLY_INTEGER:
+        view->type = KVR_REPLY_INTEGER;
+        view->integer = reply->integer;
+        break;
+
+    case REDIS_REPLY_ARRAY:
+        view->type = KVR_REPLY_ARRAY;
+        view->array = reply;
+        view->element = ngx_http_kv_router_redis_element;
+        view->len = reply->elements;
+        break;
+
+    case REDIS_REPLY_NIL:
+        view->type = KVR_REPLY_NIL;
+        break;
+
+    default:
+        view->type = KVR_REPLY_OTHER;
+        break;
+    }
+}
+
+
+static void
+ngx_http_kv_router_redis_element(const void *array, size_t i,
+    kvr_reply_t *view)
+{
+    const redisReply  *reply;
+
+    reply = array;
+
+    ngx_http_kv_router_redis_look(reply->element[i], view);
 }

@@ -13,8 +13,8 @@ static void ngx_http_kv_router_redis_set_master(
     ngx_http_kv_router_redis_t *r, const ngx_sockaddr_t *sa,
     socklen_t socklen);
 static ngx_int_t ngx_http_kv_router_redis_master_addr(
-    ngx_http_kv_router_redis_t *r, const redisReply *host,
-    const redisReply *port);
+    ngx_http_kv_router_redis_t *r, const kvr_reply_t *host,
+    const kvr_reply_t *port);
 
 
 ngx_uint_t
@@ -85,27 +85,33 @@ ngx_http_kv_router_redis_same_master(ngx_http_kv_router_redis_t *a,
 
 char *
 ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
-    const ngx_http_kv_router_redis_server_t *server, const redisReply *reply,
+    const ngx_http_kv_router_redis_server_t *server, const kvr_reply_t *reply,
     ngx_str_t *detail)
 {
-    u_char  before[NGX_SOCKADDR_STRLEN];
-    size_t  len;
+    u_char       before[NGX_SOCKADDR_STRLEN];
+    size_t       len;
+    kvr_reply_t  host, port;
 
-    if (reply->type == REDIS_REPLY_NIL) {
+    if (reply->type == KVR_REPLY_NIL) {
         *detail = server->master;
         return "the Sentinel knows no master";
     }
 
-    if (reply->type == REDIS_REPLY_ERROR) {
-        detail->data = (u_char *) reply->str;
-        detail->len = ngx_strlen(reply->str);
+    if (reply->type == KVR_REPLY_ERROR) {
+        detail->data = (u_char *) reply->text;
+        detail->len = reply->len;
         return "the Sentinel refused";
     }
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2
-        || reply->element[0]->type != REDIS_REPLY_STRING
-        || reply->element[1]->type != REDIS_REPLY_STRING)
-    {
+    ngx_memzero(&host, sizeof(kvr_reply_t));
+    ngx_memzero(&port, sizeof(kvr_reply_t));
+
+    if (reply->type == KVR_REPLY_ARRAY && reply->len == 2) {
+        host = kvr_reply_element(reply, 0);
+        port = kvr_reply_element(reply, 1);
+    }
+
+    if (host.type != KVR_REPLY_STRING || port.type != KVR_REPLY_STRING) {
         ngx_str_set(detail, "another answer than an address");
         return "the Sentinel does not answer as one";
     }
@@ -113,12 +119,9 @@ ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
     len = r->master.socklen ? r->master.name.len : 0;
     ngx_memcpy(before, r->master_text, len);
 
-    if (ngx_http_kv_router_redis_master_addr(r, reply->element[0],
-                                             reply->element[1])
-        != NGX_OK)
-    {
-        detail->data = (u_char *) reply->element[0]->str;
-        detail->len = ngx_strlen(reply->element[0]->str);
+    if (ngx_http_kv_router_redis_master_addr(r, &host, &port) != NGX_OK) {
+        detail->data = (u_char *) host.text;
+        detail->len = host.len;
         return "the Sentinel's address of the master is no IP address, set "
                "\"sentinel announce-hostnames no\"";
     }
@@ -136,14 +139,14 @@ ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
 
 static ngx_int_t
 ngx_http_kv_router_redis_master_addr(ngx_http_kv_router_redis_t *r,
-    const redisReply *host, const redisReply *port)
+    const kvr_reply_t *host, const kvr_reply_t *port)
 {
     size_t           len;
     ngx_int_t        n;
     socklen_t        socklen;
     ngx_sockaddr_t   sa;
 
-    n = ngx_atoi((u_char *) port->str, port->len);
+    n = ngx_atoi((u_char *) port->text, port->len);
     len = host->len;
 
     if (n < 1 || n > 65535) {
@@ -152,14 +155,14 @@ ngx_http_kv_router_redis_master_addr(ngx_http_kv_router_redis_t *r,
 
     ngx_memzero(&sa, sizeof(ngx_sockaddr_t));
 
-    sa.sockaddr_in.sin_addr.s_addr = ngx_inet_addr((u_char *) host->str, len);
+    sa.sockaddr_in.sin_addr.s_addr = ngx_inet_addr((u_char *) host->text, len);
 
     if (sa.sockaddr_in.sin_addr.s_addr != INADDR_NONE) {
         sa.sockaddr_in.sin_family = AF_INET;
         socklen = sizeof(struct sockaddr_in);
 
 #if (NGX_HAVE_INET6)
-    } else if (ngx_inet6_addr((u_char *) host->str, len,
+    } else if (ngx_inet6_addr((u_char *) host->text, len,
                               sa.sockaddr_in6.sin6_addr.s6_addr)
                == NGX_OK)
     {

@@ -21,6 +21,8 @@
 #define NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS  1000
 
 
+static bool ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
 static void ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     uint32_t slot);
 
@@ -29,20 +31,8 @@ kvr_confidence_t
 ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)
 {
-    uint32_t  source;
-
-    if (zone->redis) {
-        source = kvr_load32(&w->stream.source);
-
-        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
-            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
-                                                           number)])
-        {
-            return KVR_STALE;
-        }
-    }
-
-    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+                                ngx_http_kv_router_heard(zone, number), NULL);
 }
 
 
@@ -50,16 +40,27 @@ const char *
 ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)
 {
+    const char  *reason;
+
     if (zone->redis && kvr_load32(&w->stream.source) == KVR_SOURCE_NONE) {
         return "no_events";
     }
 
-    if (ngx_http_kv_router_confidence(zone, w, number) == KVR_STALE) {
-        return kvr_fleet_confidence(w, ngx_current_msec, zone->stale)
-               == KVR_STALE ? "silent" : "redis_down";
-    }
+    (void) kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+                                ngx_http_kv_router_heard(zone, number),
+                                &reason);
+    return reason;
+}
 
-    return kvr_degraded_name(kvr_load32(&w->stream.reason));
+
+/* Are messages of the worker received, or is there nobody to receive them? */
+
+static bool
+ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone, uint32_t number)
+{
+    return zone->redis == NULL
+           || zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                         number)];
 }
 
 
@@ -121,7 +122,8 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
         return;
     }
 
-    n = ngx_min(kvr_router_workers(&c->zone->router), c->nslots);
+    n = ngx_min(kvr_router_workers(&c->zone->router),
+                c->follow.repairs.nlanes);
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_watch_worker(c, i);
@@ -139,7 +141,7 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
 
     w = kvr_router_worker(&c->zone->router, slot);
 
-    if (c->slots[slot].unheard
+    if (c->follow.repairs.lanes[slot].unheard
         || !(c->leased >> kvr_router_worker_shard(&c->zone->router, slot) & 1)
         || kvr_load32(&w->stream.source) != KVR_SOURCE_NONE
         || kvr_router_read_worker(&c->zone->router, slot, &conf, &flags,
@@ -149,7 +151,7 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
         return;
     }
 
-    c->slots[slot].unheard = 1;
+    c->follow.repairs.lanes[slot].unheard = 1;
 
     ngx_log_error(NGX_LOG_WARN, c->log, 0,
                   "kv_router zone \"%V\": no event of worker \"%s\" was ever "

@@ -458,7 +458,7 @@ kvr_rc_t
 kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     uint32_t *holder)
 {
-    uint32_t       h;
+    uint32_t       e, h;
     kvr_holder_t  *p;
     kvr_worker_t  *w;
 
@@ -488,6 +488,10 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     kvr_set32(f->mem, &p->cleared, 0);
     kvr_set32(f->mem, &p->dropped, p->dropped + 1);
     kvr_set64(f->mem, &p->event_id, 0);
+
+    for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
+        kvr_set32(f->mem, &p->estimate[e], KVR_VIEW_NONE);
+    }
 
     kvr_set32(f->mem, &w->first_holder, h);
     kvr_set32(f->mem, &f->zone->nholders, h + 1);
@@ -529,11 +533,15 @@ kvr_fleet_view(kvr_fleet_t *f, uint32_t holder, uint32_t *view)
     kvr_fence(__ATOMIC_RELEASE);
 
     kvr_set32(f->mem, &f->view_holder[v],
-              f->aside ? holder | KVR_VIEW_ASIDE : holder);
+              holder | (f->estimate ? kvr_view_estimate(f->estimate - 1)
+                                    : f->aside ? KVR_VIEW_ASIDE : 0));
     kvr_set32(f->mem, &f->view_span[v], 0);
     kvr_set32(f->mem, has, v);
 
-    if (f->aside) {
+    if (f->estimate) {
+        kvr_set32(f->mem, &f->zone->nestimates, f->zone->nestimates + 1);
+
+    } else if (f->aside) {
         kvr_set32(f->mem, &f->zone->naside, f->zone->naside + 1);
     }
 
@@ -560,7 +568,10 @@ kvr_fleet_drop_view(kvr_fleet_t *f, uint32_t holder)
         kvr_set32(f->mem, has, KVR_VIEW_NONE);
         kvr_set32(f->mem, &f->zone->ndying, f->zone->ndying + 1);
 
-        if (f->aside) {
+        if (f->estimate) {
+            kvr_set32(f->mem, &f->zone->nestimates, f->zone->nestimates - 1);
+
+        } else if (f->aside) {
             kvr_set32(f->mem, &f->zone->naside, f->zone->naside - 1);
 
         } else {
@@ -613,8 +624,10 @@ kvr_fleet_wants_snapshot(const kvr_worker_t *w)
 
 kvr_confidence_t
 kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms)
+    uint64_t stale_ms, bool heard, const char **reason)
 {
+    bool              silent, estimated;
+    uint32_t          source;
     uint64_t          last, expires;
     kvr_confidence_t  c;
 
@@ -622,25 +635,57 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     last = kvr_load64(&w->stream.last_ms);
     expires = kvr_load64(&w->expires_ms);
 
-    if (expires && now_ms > expires) {
+    /* an estimate needs no messages, but a worker that is there */
+
+    estimated = kvr_fleet_estimated(w);
+
+    silent = expires && now_ms > expires;
+
+    if (!silent && !estimated) {
+        silent = c == KVR_STALE
+                 || (kvr_load32(&w->stream.heartbeats)
+                     && now_ms > last && now_ms - last > stale_ms);
+    }
+
+    if (!heard) {
+        source = kvr_load32(&w->stream.source);
+        heard = (source == KVR_SOURCE_NONE || source == KVR_SOURCE_API);
+    }
+
+    if (reason) {
+        *reason = silent ? "silent" : !heard ? "redis_down"
+                  : kvr_degraded_name(kvr_load32(&w->stream.reason));
+    }
+
+    if (silent || !heard) {
         return KVR_STALE;
     }
 
-    if (kvr_load32(&w->stream.heartbeats)
-        && now_ms > last && now_ms - last > stale_ms)
-    {
-        return KVR_STALE;
+    if (estimated) {
+        return KVR_ESTIMATED;
     }
 
     if ((c == KVR_EXACT || c == KVR_UNVERIFIED) && kvr_fleet_bound(w)) {
         return KVR_BOUND;
     }
 
-    if (c == KVR_UNKNOWN && kvr_load32(&w->conf.events_off)) {
-        return KVR_ESTIMATED;
+    return c;
+}
+
+
+bool
+kvr_fleet_estimated(const kvr_worker_t *w)
+{
+    kvr_confidence_t  c;
+
+    if (kvr_load32(&w->conf.events_off) == 0) {
+        return false;
     }
 
-    return c;
+    c = kvr_load32(&w->stream.confidence);
+
+    return c != KVR_EXACT && c != KVR_UNVERIFIED && c != KVR_EXTERNALLY_FED
+           && (kvr_load32(&w->flags) & KVR_WORKER_EVENTS) == 0;
 }
 
 

@@ -12,6 +12,9 @@
  *              old one to be reclaimed in slices: clearing is O(1)
  *     aside    a second view of a holder, in which a snapshot is built: no
  *              reader looks at it until it takes the place of the first
+ *     estimate three more views of a holder whose worker publishes no events:
+ *              what it is taken to have.  Readers look at them instead of the
+ *              first view while kvr_fleet_estimated() is true of the worker
  *
  * Everything lives in the zone.  Writers hold the zone's lock and have a
  * transaction open.  Readers take no lock: each worker has a version (even
@@ -51,9 +54,9 @@ typedef enum {
                                 groups that are not indexed, or chunks of a
                                 size that is not known: the engine may use
                                 less of a match than is reported */
-    KVR_ESTIMATED            /* UNKNOWN, and the worker publishes no events:
-                                taken to have what it answered,
-                                kvr_estimate.h */
+    KVR_ESTIMATED            /* the worker publishes no events, or they were
+                                never complete so far: taken to have what it
+                                answered, kvr_estimated.h */
 } kvr_confidence_t;
 
 
@@ -81,6 +84,9 @@ typedef enum {
 #define KVR_WORKER_PARTIAL   0x0800u     /* the engine says that it has KV
                                             cache groups besides the one that
                                             its events are of: as HYBRID */
+#define KVR_WORKER_EVENTS    0x1000u     /* with events_off: events told
+                                            nevertheless, once, all that the
+                                            worker had: no estimates of it */
 
 
 /* True of a worker that a person deleted, and that is not just gone from
@@ -181,6 +187,15 @@ typedef struct {
 } kvr_worker_t;
 
 
+/* The views of an estimate, from the smallest to the largest. */
+typedef enum {
+    KVR_FLEET_HOT = 0,              /* half of the capacity */
+    KVR_FLEET_VISIBLE,              /* estimated to be cached */
+    KVR_FLEET_GHOST,                /* one and a half of the capacity */
+    KVR_FLEET_ESTIMATES
+} kvr_fleet_estimate_t;
+
+
 typedef struct {
     uint32_t    worker;             /* slot; UINT32_MAX when free */
     uint32_t    rank;
@@ -193,6 +208,8 @@ typedef struct {
                                        worker were last lost */
     uint32_t    dropped;            /* grows with each view taken away, and
                                        with each holder in this place */
+    uint32_t    estimate[KVR_FLEET_ESTIMATES];  /* views, or KVR_VIEW_NONE */
+    uint32_t    pad;
     uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
 } kvr_holder_t;
 
@@ -207,8 +224,10 @@ typedef struct {
     uint32_t    nviews;             /* views ever used */
     uint32_t    ndying;             /* views that wait for their reclaim */
     uint32_t    naside;             /* views that are aside */
+    uint32_t    nestimates;         /* views of estimates */
     uint32_t    drops;              /* a worker had spec_drop since the zone
                                        was made */
+    uint32_t    pad;
     uint64_t    snapshots;          /* the number of snapshots begun */
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
@@ -220,13 +239,20 @@ typedef struct {
 /*
  * view_holder[v]: the holder whose view v is; UINT32_MAX when v is free,
  * KVR_VIEW_DYING when it waits for its reclaim, KVR_VIEW_ASIDE | holder when
- * it is the holder's aside.
+ * it is the holder's aside, kvr_view_estimate(e) | holder when it is view e of
+ * the holder's estimate.
  *
  * view_span[v]: the blocks of the longest span that the view ever had, 0 as
  * long as each of its handles names one; see kvr_span.h.
  */
 #define KVR_VIEW_DYING       (UINT32_MAX - 1)
 #define KVR_VIEW_ASIDE       0x80000000u
+#define KVR_VIEW_ESTIMATE    0x40000000u
+#define KVR_VIEW_HOLDER      0x0fffffffu /* the bits of the holder */
+
+#define kvr_view_estimate(e)      (KVR_VIEW_ESTIMATE | (uint32_t) (e) << 28)
+#define kvr_view_is_estimate(h)   ((h) >> 30 == 1)
+#define kvr_view_estimate_of(h)   ((h) >> 28 & 3)
 
 
 /* A process's handle on the fleet. */
@@ -238,6 +264,8 @@ typedef struct {
     uint32_t          *view_holder;
     uint32_t          *view_span;
     bool               aside;       /* events are written to views aside */
+    uint32_t           estimate;    /* 1 + the view of the estimate that is
+                                       written; 0: none */
 
     uint32_t          *hints;       /* slots by hash of the id, or NULL */
     uint32_t           hint_mask;
@@ -328,12 +356,16 @@ kvr_rc_t kvr_fleet_holder_find(const kvr_fleet_t *f, uint32_t worker,
     uint32_t rank, uint32_t *holder);
 
 /*
- * The view of a holder that events are written to: its own, or, while f->aside
- * is set, the one aside.
+ * The view of a holder that is written to: its own, or, while f->aside is set,
+ * the one aside, or, while f->estimate is set, that view of the estimate.
  */
 static inline uint32_t *
 kvr_fleet_written(const kvr_fleet_t *f, uint32_t holder)
 {
+    if (f->estimate) {
+        return &f->holders[holder].estimate[f->estimate - 1];
+    }
+
     return f->aside ? &f->holders[holder].aside : &f->holders[holder].view;
 }
 
@@ -355,18 +387,18 @@ void kvr_fleet_swap_view(kvr_fleet_t *f, uint32_t holder);
 void kvr_fleet_free_view(kvr_fleet_t *f, uint32_t view);
 
 /*
- * The holder of a view, its own or the one aside; KVR_HOLDER_NONE for views
- * that are free or wait for their reclaim.
+ * The holder of a view, whichever of its views that is; KVR_HOLDER_NONE for
+ * views that are free or wait for their reclaim.
  */
 static inline uint32_t
 kvr_fleet_view_holder(const kvr_fleet_t *f, uint32_t view)
 {
     uint32_t  h;
 
-    h = f->view_holder[view];
+    h = kvr_load32(&f->view_holder[view]);
 
     if (h < KVR_VIEW_DYING) {
-        h &= ~KVR_VIEW_ASIDE;
+        h &= KVR_VIEW_HOLDER;
     }
 
     return h < f->zone->max_holders ? h : KVR_HOLDER_NONE;
@@ -391,10 +423,18 @@ bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 /*
  * The confidence that a reader may have at now_ms (monotonic): the stream's,
  * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
- * renew its registration.
+ * renew its registration, or when heard is false: messages of publishers are
+ * not received now.  *reason, if reason is not NULL: "silent", "redis_down"
+ * (not heard), or a word of kvr_degraded_name().
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms);
+    uint64_t stale_ms, bool heard, const char **reason);
+
+/*
+ * True of a worker without events, as long as events did not tell, for all
+ * that, everything that it has: its estimate counts then.  No lock.
+ */
+bool kvr_fleet_estimated(const kvr_worker_t *w);
 
 /*
  * True when the overlaps of a worker are upper bounds, whatever its stream:

@@ -381,6 +381,17 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
     if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
         kvr_stream_restart(k, in->worker, m->epoch);
+
+        /* a reader between two slices must see what the publisher lacks */
+
+        if (!m->complete) {
+            kvr_stream_complete(k, w, false);
+
+            if (s->confidence != KVR_SYNCING) {
+                kvr_ingest_confidence(in, w);
+            }
+        }
+
         return KVR_INGEST_APPLY;
     }
 

@@ -4,6 +4,7 @@
 
 
 #include "kvr_index.h"
+#include "../radix/kvr_handles.h"
 #include "../radix/kvr_radix_words.h"
 #include "../radix/kvr_roots.h"
 
@@ -340,6 +341,17 @@ kvr_index_seed(const kvr_index_t *x, uint32_t view, uint64_t handle,
     uint64_t *seed)
 {
     return kvr_index_call(x, seed, view, handle, seed);
+}
+
+
+kvr_rc_t
+kvr_index_parent_handle(const kvr_index_t *x, uint32_t view, uint64_t handle,
+    bool *has_parent, uint64_t *parent)
+{
+    return x->zone->kind == KVR_INDEX_RADIX
+           ? kvr_handles_parent(&x->u.radix, view, handle, has_parent, parent)
+           : kvr_positional_parent(&x->u.positional, view, handle, has_parent,
+                                   parent);
 }
 
 

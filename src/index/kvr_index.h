@@ -146,6 +146,15 @@ kvr_rc_t kvr_index_class_add(kvr_index_t *x, uint32_t view, uint32_t i,
 kvr_rc_t kvr_index_class_remove(kvr_index_t *x, uint32_t view, uint32_t i,
     const uint64_t *handles, uint32_t n, uint32_t *unknown);
 
+/*
+ * The handle by which the view holds the block before the one that it holds by
+ * this handle.  *has_parent becomes false when there is no block before, or
+ * when the view does not hold that block.  KVR_DECLINED: the view holds no
+ * block by this handle.
+ */
+kvr_rc_t kvr_index_parent_handle(const kvr_index_t *x, uint32_t view,
+    uint64_t handle, bool *has_parent, uint64_t *parent);
+
 /* Bits of the tiers in which the view holds a block by this handle. */
 uint32_t kvr_index_tiers(const kvr_index_t *x, uint32_t view,
     uint64_t handle);

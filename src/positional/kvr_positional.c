@@ -453,6 +453,45 @@ kvr_positional_add_tier(kvr_positional_t *x, uint32_t view, kvr_tier_t tier,
 }
 
 
+kvr_rc_t
+kvr_positional_parent(const kvr_positional_t *x, uint32_t view,
+    uint64_t handle, bool *has_parent, uint64_t *parent)
+{
+    uint32_t            i, up, mark;
+    uint64_t            slot;
+    kvr_block_t        *b;
+    const kvr_entry_t  *e;
+
+    *has_parent = false;
+
+    e = kvr_entries_find(&x->handles, handle, view, &slot);
+
+    if (e == NULL) {
+        return KVR_DECLINED;
+    }
+
+    up = kvr_block_at(&x->arena, kvr_entry_block(e->word))->parent;
+
+    if (up == 0) {
+        return KVR_OK;
+    }
+
+    b = kvr_block_at(&x->arena, up);
+
+    for (i = 0; i < b->n; i++) {
+        mark = kvr_block_marks(&x->arena, b)[i];
+
+        if (kvr_mark_tiers(mark) && kvr_mark_view(mark) == view) {
+            *parent = kvr_block_values(&x->arena, b)[i];
+            *has_parent = true;
+            break;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
 /* ---- remove ------------------------------------------------------------- */
 
 kvr_rc_t

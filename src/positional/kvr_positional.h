@@ -158,6 +158,10 @@ kvr_rc_t kvr_positional_remove(kvr_positional_t *x, uint32_t view,
 kvr_rc_t kvr_positional_seed(const kvr_positional_t *x, uint32_t view,
     uint64_t handle, uint64_t *seed);
 
+/* As kvr_index_parent_handle(). */
+kvr_rc_t kvr_positional_parent(const kvr_positional_t *x, uint32_t view,
+    uint64_t handle, bool *has_parent, uint64_t *parent);
+
 /* A view that is dying has no answers from the first call on. */
 bool kvr_positional_reclaim(kvr_positional_t *x,
     bool (*dying)(void *data, uint32_t v), void *data, uint32_t slots);

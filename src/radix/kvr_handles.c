@@ -157,6 +157,62 @@ kvr_handles_find_own(const kvr_radix_t *x, uint32_t view, uint64_t handle,
 }
 
 
+kvr_rc_t
+kvr_handles_parent(const kvr_radix_t *x, uint32_t view, uint64_t handle,
+    bool *has_parent, uint64_t *parent)
+{
+    uint32_t           i, run, offset;
+    kvr_own_t         *o;
+    kvr_run_t         *r;
+    kvr_handle_ref_t   ref, before;
+
+    *has_parent = false;
+
+    if (!kvr_handles_find(x, view, handle, &ref)) {
+        return KVR_DECLINED;
+    }
+
+    run = ref.run;
+    offset = ref.offset;
+    r = kvr_radix_run(x, run);
+
+    if (offset == 0) {
+        run = r->parent;
+        offset = r->offset;
+
+        if (run == 0) {
+            return KVR_OK;
+        }
+
+        r = kvr_radix_run(x, run);
+    }
+
+    offset--;
+    o = kvr_own_find(x, r, view);
+
+    if (o == NULL) {
+
+        if (offset < r->nhandles) {
+            *parent = *kvr_handles_at(x, r, offset);
+            *has_parent = kvr_handles_is(x, view, *parent, run, offset,
+                                         &before);
+        }
+
+        return KVR_OK;
+    }
+
+    for (i = 0; i < o->n; i++) {
+        if (kvr_own_offset(kvr_own_blocks(x, o)[i]) == offset) {
+            *parent = kvr_own_handles(x, o)[i];
+            *has_parent = true;
+            break;
+        }
+    }
+
+    return KVR_OK;
+}
+
+
 /* ---- shared ------------------------------------------------------------- */
 
 /* Has the log room for adding or deleting one more handle? */

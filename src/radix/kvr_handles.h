@@ -103,6 +103,10 @@ typedef struct {
 bool kvr_handles_find(const kvr_radix_t *x, uint32_t view, uint64_t handle,
     kvr_handle_ref_t *ref);
 
+/* As kvr_index_parent_handle(). */
+kvr_rc_t kvr_handles_parent(const kvr_radix_t *x, uint32_t view,
+    uint64_t handle, bool *has_parent, uint64_t *parent);
+
 /* The hint's index.  Handles that share one cost a look at the table. */
 static inline uint32_t
 kvr_handles_hint_at(uint64_t handle)

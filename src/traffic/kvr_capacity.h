@@ -40,7 +40,7 @@
 #define KVR_CAPACITY_MISSES  10         /* in a row, that show a restart */
 
 
-/* Where the first value comes from; a later source overrides an earlier one. */
+/* The source of the first value; a later one overrides an earlier one. */
 typedef enum {
     KVR_CAPACITY_NONE = 0,      /* nothing is known: C is 0 */
     KVR_CAPACITY_LEARNED,

@@ -36,9 +36,9 @@ bool
 kvr_routed_append(kvr_routed_t *r, const kvr_routed_record_t *record,
     const uint64_t *locals)
 {
-    bool                  cut;
-    uint64_t              n, need, skip, tail, *p;
-    kvr_routed_record_t  *to;
+    bool                 cut;
+    uint64_t             n, need, skip, tail, *p;
+    kvr_routed_record_t  copy;
 
     n = record->kind <= KVR_ROUTED_END ? record->n : 0;
     need = r->words / KVR_ROUTED_PART - KVR_ROUTED_FIXED;
@@ -53,7 +53,7 @@ kvr_routed_append(kvr_routed_t *r, const kvr_routed_record_t *record,
         skip = 0;
     }
 
-    /* what is read from the ring was read before its place is free */
+    /* the reader of a record was done with it before its place was free */
 
     if (tail + skip + need - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE)
         > r->words)
@@ -70,15 +70,16 @@ kvr_routed_append(kvr_routed_t *r, const kvr_routed_record_t *record,
     p = kvr_routed_at(r, tail);
     kvr_put64(p, need);
 
-    to = (kvr_routed_record_t *) (p + 1);
-    *to = *record;
+    copy = *record;
 
     if (record->kind <= KVR_ROUTED_END) {
-        to->n = (uint32_t) n;
+        copy.n = (uint32_t) n;
     }
 
+    kvr_copy_words(p + 1, &copy, sizeof(copy) / 8);
+
     if (n) {
-        memcpy(p + KVR_ROUTED_FIXED, locals, n * sizeof(uint64_t));
+        kvr_copy_words(p + KVR_ROUTED_FIXED, locals, n);
     }
 
     __atomic_store_n(&r->tail, tail + need, __ATOMIC_RELEASE);
@@ -118,15 +119,14 @@ kvr_routed_read(kvr_routed_t *r, kvr_routed_record_t *record,
         if (n >= KVR_ROUTED_FIXED && n <= r->words / KVR_ROUTED_PART
             && n <= tail - at && at % r->words + n <= r->words)
         {
-            memcpy(record, p + 1, sizeof(kvr_routed_record_t));
+            kvr_copy_words(record, p + 1, sizeof(kvr_routed_record_t) / 8);
             *next = at + n;
             n -= KVR_ROUTED_FIXED;
 
             if (record->kind <= KVR_ROUTED_END) {
                 n = kvr_min(n, max);
                 record->n = (uint32_t) kvr_min(record->n, n);
-                memcpy(locals, p + KVR_ROUTED_FIXED,
-                       record->n * sizeof(uint64_t));
+                kvr_copy_words(locals, p + KVR_ROUTED_FIXED, record->n);
             }
 
             /* when another process has read it, the place may be reused */

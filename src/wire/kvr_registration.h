@@ -58,7 +58,7 @@ typedef struct {
                                                    full attention alone */
     uint32_t    engine;                         /* kvr_engine_kind_t */
     uint32_t    events_off;                     /* no events are expected:
-                                                   kvr_estimate.h */
+                                                   kvr_estimated.h */
     uint32_t    capacity;                       /* tokens of the KV cache of
                                                    each rank; 0: not said */
     uint32_t    pad;                            /* whole words: kvr_fleet.c */

@@ -31,6 +31,11 @@ kvr_evict_tell(void *data, uint32_t view, uint32_t handles)
                                            holder to inform */
     }
 
+    if (kvr_view_is_estimate(k->fleet.view_holder[view])) {
+        kvr_estimated_forgot(k, h, handles);
+        return;
+    }
+
     w = &k->fleet.workers[k->fleet.holders[h].worker];
 
     if (k->fleet.holders[h].aside == view) {

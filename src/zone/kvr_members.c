@@ -493,7 +493,7 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
     rc = kvr_shard_enter(k, id, len, &worker);
 
     if (rc == KVR_OK) {
-        kvr_shard_clear_worker(k, worker);
+        kvr_shard_clear_all(k, worker);
         kvr_fleet_forget_stream(&k->fleet, worker);
         kvr_fleet_set_reason(&k->fleet, worker, "");
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
@@ -501,7 +501,7 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
                             | KVR_WORKER_API | KVR_WORKER_SEEN
                             | KVR_WORKER_REDIS | KVR_WORKER_TRUNCATED
                             | KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
-                            | KVR_WORKER_PARTIAL);
+                            | KVR_WORKER_PARTIAL | KVR_WORKER_EVENTS);
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
         kvr_shard_unlock(k);
     }

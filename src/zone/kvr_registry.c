@@ -202,12 +202,12 @@ kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,
 static void
 kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
 {
-    kvr_shard_clear_worker(k, worker);
+    kvr_shard_clear_all(k, worker);
     kvr_fleet_forget_stream(&k->fleet, worker);
     kvr_fleet_set_reason(&k->fleet, worker, "");
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,
                         KVR_WORKER_DRAINING | KVR_WORKER_SEEN
-                        | KVR_WORKER_TRUNCATED);
+                        | KVR_WORKER_TRUNCATED | KVR_WORKER_EVENTS);
 }

@@ -19,6 +19,8 @@ static uint32_t kvr_find_shard(const kvr_router_t *r, uint32_t shard,
 static uint32_t kvr_look_shard(const kvr_router_t *r, uint32_t shard,
     uint32_t worker, const uint64_t *locals, uint32_t n, uint32_t limit,
     bool early_exit, kvr_match_t *out, uint32_t cap);
+static bool kvr_look_estimate(const kvr_shard_t *k, uint32_t holder,
+    uint32_t view, const uint32_t *depths, uint32_t nviews, kvr_match_t *m);
 static void kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out);
 static void kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
     kvr_match_t *m);
@@ -219,7 +221,7 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
     const uint64_t *locals, uint32_t n, uint32_t limit, bool early_exit,
     kvr_match_t *out, uint32_t cap)
 {
-    uint32_t            v, h, t, nviews, found;
+    uint32_t            v, h, t, nviews, found, estimates;
     kvr_match_t        *m;
     kvr_depths_t        depths;
     const kvr_shard_t  *k;
@@ -257,6 +259,7 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
     }
 
     found = 0;
+    estimates = kvr_load32(&k->zone->fleet.nestimates);
 
     for (v = 0; v < nviews && found < cap; v++) {
 
@@ -265,6 +268,24 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
         }
 
         h = kvr_load32(&k->fleet.view_holder[v]);
+
+        m = &out[found];
+        m->device = depths.depths[0][v];
+        m->host = depths.depths[1][v];
+        m->disk = depths.depths[2][v];
+        m->cut = depths.cut;
+        m->estimated = 0;
+        m->hot = 0;
+        m->ghost = 0;
+
+        if (estimates) {
+
+            if (!kvr_look_estimate(k, h, v, depths.depths[2], nviews, m)) {
+                continue;
+            }
+
+            h &= KVR_VIEW_HOLDER;
+        }
 
         if (h >= k->zone->fleet.max_holders) {
             continue;               /* cleared, waits for its reclaim */
@@ -276,23 +297,73 @@ kvr_look_shard(const kvr_router_t *r, uint32_t shard, uint32_t worker,
             continue;
         }
 
-        m = &out[found++];
         m->holder = h * r->nshards + shard;
-        m->device = depths.depths[0][v];
-        m->host = depths.depths[1][v];
-        m->disk = depths.depths[2][v];
-        m->cut = depths.cut;
-        m->estimated = 0;
-        m->hot = 0;
-        m->ghost = 0;
+        found++;
 
         if (limit != KVR_LIMIT_NONE && kvr_load32(&k->zone->fleet.drops)) {
             kvr_look_drop(k, v, limit, m);
-            found -= m->disk == 0;
+            found -= m->disk == 0 && m->ghost == 0;
         }
     }
 
     return found;
+}
+
+
+/*
+ * The views of an estimate are one match, which the largest of them gives:
+ * true of that one.  While the estimate counts, the holder's own view does
+ * not; true of the latter otherwise.
+ */
+
+static bool
+kvr_look_estimate(const kvr_shard_t *k, uint32_t holder, uint32_t view,
+    const uint32_t *depths, uint32_t nviews, kvr_match_t *m)
+{
+    bool                 own;
+    uint32_t             h, w, v, e, rows[KVR_FLEET_ESTIMATES];
+    const kvr_holder_t  *is;
+
+    own = holder < k->zone->fleet.max_holders;
+    h = holder & KVR_VIEW_HOLDER;
+
+    if ((!own && !kvr_view_is_estimate(holder))
+        || h >= k->zone->fleet.max_holders)
+    {
+        return false;
+    }
+
+    is = &k->fleet.holders[h];
+    w = kvr_load32(&is->worker);
+
+    if (w >= k->zone->fleet.max_workers) {
+        return false;
+    }
+
+    if (own) {
+        return kvr_load32(&is->estimate[KVR_FLEET_GHOST]) == KVR_VIEW_NONE
+               || !kvr_fleet_estimated(&k->fleet.workers[w]);
+    }
+
+    if (kvr_load32(&is->estimate[KVR_FLEET_GHOST]) != view
+        || !kvr_fleet_estimated(&k->fleet.workers[w]))
+    {
+        return false;
+    }
+
+    for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
+        v = kvr_load32(&is->estimate[e]);
+        rows[e] = v < nviews ? depths[v] : 0;
+    }
+
+    m->device = rows[KVR_FLEET_VISIBLE];
+    m->host = rows[KVR_FLEET_VISIBLE];
+    m->disk = rows[KVR_FLEET_VISIBLE];
+    m->estimated = 1;
+    m->hot = rows[KVR_FLEET_HOT];
+    m->ghost = rows[KVR_FLEET_GHOST];
+
+    return true;
 }
 
 
@@ -306,7 +377,7 @@ kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out)
     const kvr_worker_t  *worker;
 
     k = data;
-    h = kvr_load32(&k->fleet.view_holder[view]);
+    h = kvr_fleet_view_holder(&k->fleet, view);
     w = h < k->zone->fleet.max_holders
         ? kvr_load32(&k->fleet.holders[h].worker) : UINT32_MAX;
 

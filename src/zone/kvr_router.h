@@ -110,6 +110,7 @@ typedef struct {
     kvr_load_t    load;             /* of the holders of all shards */
     kvr_health_t *health;           /* of workers, by number */
     uint64_t      tended_ms;
+    uint64_t      estimated_ms;
     uint32_t      ttl;              /* as in params */
     uint32_t     *rows;             /* of a lookup: 3 rows of depths */
     uint64_t     *scratch;          /* of an event */
@@ -522,14 +523,15 @@ typedef enum {
 kvr_rc_t kvr_router_estimate_clear(kvr_router_t *k, uint32_t worker,
     kvr_estimate_why_t why);
 
-/* What is known of the estimate of a holder; tokens, of its worker's. */
+/* The estimate of a holder; counts are of tokens unless they say else. */
 typedef struct {
     uint64_t    capacity;           /* 0: not known */
     uint32_t    source;             /* kvr_capacity_source_t */
-    uint32_t    ends;               /* of chains that are held */
+    uint32_t    ends;               /* the number of chains held */
     uint64_t    held;               /* estimated to be cached */
     uint64_t    ghosts;             /* evicted of late; not counted in held */
-    uint64_t    answers;            /* that reported cached tokens */
+    uint64_t    answers;            /* the number of answers that reported
+                                       cached tokens */
     uint64_t    grown;              /* answers that raised the capacity */
     uint64_t    shrunk;
     uint64_t    refused;            /* prompts, or their ends, that were not
@@ -548,8 +550,8 @@ kvr_rc_t kvr_router_estimate_read(const kvr_router_t *k, uint32_t holder,
     kvr_estimate_info_t *out);
 
 /*
- * What a number of blocks of text is in blocks of the zone, at this holder; of
- * a prompt in text a lookup tells the blocks of text.
+ * Converts a number of blocks of text, as a lookup of a prompt in text tells
+ * it, to blocks of the zone, by the text that this holder had so far.
  */
 uint32_t kvr_router_estimate_blocks(const kvr_router_t *k, uint32_t holder,
     uint32_t text_blocks);

@@ -62,6 +62,7 @@ kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind)
     return kvr_shard_round(sizeof(kvr_shard_zone_t))
            + kvr_shard_round(sizeof(kvr_journal_t))
            + kvr_shard_round(kvr_fleet_size(workers))
+           + kvr_shard_round(kvr_estimated_size(holders))
            + kvr_index_views_size(kind, views);
 }
 
@@ -71,6 +72,7 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
     kvr_index_kind_t kind, const uint64_t secret[4])
 {
     uint32_t           holders, views;
+    uint64_t           points;
     kvr_shard_zone_t  *z;
 
     z = (kvr_shard_zone_t *) (mem->base + at);
@@ -87,6 +89,14 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
     kvr_fleet_format(mem, &z->fleet, at, workers);
 
     at += kvr_shard_round(kvr_fleet_size(workers));
+    z->estimates = at;
+    memset(mem->base + at, 0, kvr_estimated_size(holders));
+
+    at += kvr_shard_round(kvr_estimated_size(holders));
+    points = kvr_shard_round((mem->size - at) / KVR_ESTIMATE_PART);
+    kvr_recency_format(mem, &z->recency, at, points, secret + 2);
+
+    at += points;
     kvr_index_format(mem, &z->index, kind, at, mem->size - at, views, secret);
 }
 
@@ -105,6 +115,8 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
         || z->fleet.off_spans >= mem->size
         || z->fleet.nworkers > z->fleet.max_workers
         || z->fleet.max_workers != kvr_shard_workers(params)
+        || z->estimates >= mem->size
+        || !kvr_recency_valid(&z->recency, mem->size)
         || z->index.kind != params->index
         || !kvr_index_valid(&z->index, mem->size))
     {
@@ -123,6 +135,8 @@ kvr_shard_attach(kvr_shard_t *k, const kvr_mem_t *mem, uint64_t at,
 
     kvr_index_attach(&k->index, &k->mem, &z->index);
     kvr_fleet_attach(&k->fleet, &k->mem, &z->fleet);
+    kvr_recency_attach(&k->recency, &k->mem, &z->recency);
+    k->estimates = (kvr_estimated_t *) (mem->base + z->estimates);
 
     return true;
 }

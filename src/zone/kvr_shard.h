@@ -6,6 +6,8 @@
  *     kvr_shard_zone_t    lock, lease, headers
  *     journal             the undo log
  *     fleet               workers, holders, views
+ *     estimates           a record for each holder
+ *     recency             the ends of the chains that estimates hold
  *     index               of one kind or the other: tables, arena
  *
  * All of it lies in one part of the zone, and offsets count from the part's
@@ -29,7 +31,7 @@
 
 
 #include "../core/kvr_clock.h"
-#include "kvr_router.h"
+#include "kvr_estimated.h"
 
 
 #define KVR_LOCK_MS          50         /* far longer than a writer's slice */
@@ -57,6 +59,8 @@ typedef struct {
                                            a line behind what lookups read */
     kvr_index_zone_t  index;
     kvr_fleet_zone_t  fleet;
+    kvr_recency_zone_t  recency;
+    uint64_t          estimates;        /* offset: kvr_estimated_t a holder */
 } kvr_shard_zone_t;
 
 
@@ -67,6 +71,8 @@ struct kvr_shard_s {
     kvr_mem_t            mem;
     kvr_index_t          index;
     kvr_fleet_t          fleet;
+    kvr_recency_table_t  recency;
+    kvr_estimated_t     *estimates;
     kvr_owner_t          self;
     uint64_t             token;         /* of the lease; 0: this process has
                                            none */

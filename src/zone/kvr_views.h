@@ -15,10 +15,13 @@
 
 /*
  * Empties a holder, or all holders of a worker, together with the views that
- * are built aside.
+ * are built aside; estimates stay.
  */
 void kvr_shard_clear(kvr_shard_t *k, uint32_t holder);
 void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
+
+/* The same for a worker that is gone: estimates go, too. */
+void kvr_shard_clear_all(kvr_shard_t *k, uint32_t worker);
 
 /*
  * Drops the views aside of a worker, or of all workers.  The builder of a
@@ -26,6 +29,12 @@ void kvr_shard_clear_worker(kvr_shard_t *k, uint32_t worker);
  */
 void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
 void kvr_shard_sweep_aside(kvr_shard_t *k);
+
+/*
+ * Drops the views of a holder's estimate.  The record of the estimate learns
+ * of it when it is used next.
+ */
+void kvr_shard_drop_estimate(kvr_shard_t *k, uint32_t holder);
 
 /*
  * Reclaims some of the cleared views, until about until_us (kvr_now_us()).

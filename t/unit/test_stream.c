@@ -38,6 +38,43 @@ test_refusal(void)
 }
 
 
+/* Between two slices of the first message of an epoch. */
+
+static void
+test_half_begun(void)
+{
+    model_t  m;
+    size_t   len;
+    uint8_t  bytes[BYTES], payload[1024];
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100), "a view");
+
+    len = pack(payload, sizeof(payload), "[['c', 0], ['c', 1], ['c', 0]]");
+    len = envelope(bytes, "a", 6, 1, false, payload, len);
+
+    ok(kvr_ingest_open(ingest, "a", 1, bytes, len, true, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 6, 0),
+       "a new epoch whose publisher lacks something says so in the middle of "
+       "its first message");
+
+    ok(kvr_ingest_repair_begin(ingest, "a", 1) == KVR_OK, "a repair begins");
+
+    len = envelope(bytes, "a", 7, 1, false, payload,
+                   pack(payload, sizeof(payload), "[['c', 0], ['c', 1]]"));
+
+    ok(kvr_ingest_open(ingest, "a", 1, bytes, len, false, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && stands("a", KVR_SYNCING, KVR_DEG_INCOMPLETE, 7, 0),
+       "and a repair that reads that from the log does, too");
+}
+
+
 /* Is the worker to be tried?  If not, it fails once more. */
 
 static kvr_health_state_t
@@ -257,7 +294,8 @@ test_set_back(void)
        "what is of an earlier epoch is no sign of life");
 
     now_ms += 2000;
-    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+       == KVR_STALE,
        "so that the known epoch becomes STALE");
 
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
@@ -482,23 +520,32 @@ test_ranks_refused(void)
 static void
 test_old(void)
 {
-    size_t   len;
-    model_t  m;
-    uint8_t  payload[64], message[BYTES];
+    size_t       len;
+    model_t      m;
+    uint8_t      payload[64], message[BYTES];
+    const char  *reason;
 
     model_random(&m);
     (void) load("a", 5, 100, true, &m);
     (void) say("a", 5, 100, true, NULL);
 
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+       == KVR_EXACT && strcmp(reason, "none") == 0, "a publisher is heard");
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, false, &reason)
+       == KVR_STALE && strcmp(reason, "redis_down") == 0,
+       "it is STALE while nobody hears it");
+
     now_ms += 6000;
-    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+       == KVR_STALE && strcmp(reason, "silent") == 0,
        "a publisher is silent");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");
     len = envelope(message, "a", 5, 100, true, payload, len);
     ok(kvr_ingest_open(ingest, "a", 1, message, len, false, now_ms, &detail)
        == KVR_INGEST_DROP
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_STALE,
        "and stays so when something old of it is read in the log");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");
@@ -511,7 +558,8 @@ test_old(void)
        "of who is known by its log alone no message was heard");
 
     ok(say("a", 5, 100, true, NULL) == KVR_INGEST_DROP
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_EXACT,
        "until it is heard again");
 }
 
@@ -641,7 +689,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_return, test_taken_over,
+        test_refusal, test_half_begun, test_return, test_taken_over,
         test_parts_taken_over,
         test_silent_epoch, test_set_back, test_unread, test_ranks,
         test_ranks_refused, test_no_room, test_old, test_numbers,
