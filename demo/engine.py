@@ -17,6 +17,7 @@ import json
 import logging
 import signal
 import sys
+import time
 from collections import OrderedDict
 
 from aiohttp import web
@@ -104,6 +105,7 @@ class Engine:
 
     def __init__(self, options):
         self.options = options
+        self.started = time.time()
         self.cache = KVCache(options.blocks, options.block_size)
         self.max_model_len = options.blocks * options.block_size
         self.publisher = None           # set by serve(), with --events
@@ -313,7 +315,8 @@ class Engine:
                 wanted.append(Request(
                     sequence, max_tokens, bool(params.get("ignore_eos")),
                     lambda: http.transport is None
-                    or http.transport.is_closing()))
+                    or http.transport.is_closing(),
+                    self.tokenizer.token_of))
         return wanted
 
     def _max_tokens(self, body, prompt):
@@ -420,6 +423,9 @@ class Engine:
                  scheduler.deadlines.missed)):
             lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}",
                       f'{name}{{model_name="{self.options.model}"}} {value}']
+        lines += [f'vllm:cache_config_info{{block_size="{self.cache.block_size}'
+                  f'",engine="0",num_gpu_blocks="{self.options.blocks}"}} 1.0',
+                  f"process_start_time_seconds {self.started}"]
         return web.Response(text="\n".join(lines) + "\n",
                             headers={"Content-Type":
                                      "text/plain; version=0.0.4"})

@@ -480,6 +480,7 @@ kv_router_tokens_total{zone="main",by="ids"} 1
 kv_router_tokens_total{zone="main",by="render"} 1
 kv_router_tokens_total{zone="main",by="remote"} 0
 kv_router_tokens_total{zone="main",by="local"} 0
+kv_router_tokens_total{zone="main",by="text"} 0
 kv_router_questions_total{zone="main"} 1
 kv_router_probes_failed_total{zone="main"} 0
 kv_router_worker_engine{zone="main",worker="w1",engine="vllm",version="0.32.0"} 1
@@ -489,7 +490,7 @@ kv_router_worker_rung{zone="main",worker="w1",rung="render_messages"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="render_responses"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_completions"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_chat"} 1
-token ids of the body: 1, of the model: 0, of render: 1, of tokenize: 0, none: 1
+token ids of the body: 1, of the model: 0, of render: 1, of tokenize: 0, none, but text: 0, none: 1
 <td>vllm 0.32.0<td>render tokenize
 render , 2 blocks
 

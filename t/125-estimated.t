@@ -60,7 +60,7 @@ add_block_preprocessor(sub {
     my ($block) = @_;
 
     my $config = $block->http_config // '';
-    my $events = $block->events // 'events=off';
+    my $events = $block->events // 'events=off capacity=4k';
     my $more = $block->zone_config // '';
 
     $config = "    kv_router_zone  zone=main:16m block_size=4;\n$more"
@@ -81,7 +81,39 @@ _EOC_
                 local to, rest = answer.headers["x-route"]:match(
                                      "^(%w+) (.+)$")
 
+                client.wait(function()
+                    return client.stats().routed.unread == 0
+                end)
+
                 return to, rest
+            end
+
+            -- How often the estimates of all workers were forgotten.
+            local function forgotten(why)
+                local n = 0
+
+                for _, w in ipairs(client.stats().workers) do
+                    for _, rank in ipairs(w.estimates) do
+                        n = n + rank.cleared[why]
+                    end
+                end
+
+                return n
+            end
+
+            -- The blocks of a prompt that a worker is estimated to have.
+            local function held(id, first, last)
+                local answer = ask("POST", "/kv/query?estimated=1",
+                                   '{"tokens":' .. client.tokens(first, last)
+                                   .. "}")
+
+                for _, score in ipairs(cjson.decode(answer.body).scores) do
+                    if score.worker_id == id and score.estimated then
+                        return score.device
+                    end
+                end
+
+                return 0
             end
 
             local function worker(id)
@@ -99,7 +131,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 35;
+plan tests => repeat_each() * 53;
 
 run_tests();
 
@@ -126,7 +158,7 @@ __DATA__
             ngx.say("dump: ", #ask("GET", "/kv/dump").body, " bytes")
 --- response_body
 first: 0 of 8, ESTIMATED
-later: 12 of 16, ESTIMATED, 8 of 8 at the same worker
+later: 15 of 16, ESTIMATED, 8 of 8 at the same worker
 another prompt: 0 of 8, ESTIMATED
 ESTIMATED none false
 dump: 0 bytes
@@ -152,6 +184,7 @@ answered: 8 of 8, ESTIMATED
 === TEST 3: a worker that has nothing of what it answered has restarted
 --- script
             local first = route("usage", 1, 32)
+            local other = route("usage", 100, 131)
 
             for i = 1, 9 do
                 route("usage", 1, 32, 0)
@@ -166,15 +199,20 @@ answered: 8 of 8, ESTIMATED
             local to, said = route("usage", 1, 32, 0)
             ngx.say("the tenth: ", said, " ", to == first)
 
-            ngx.say("forgotten: ", ask("GET", "/kv/stats").body:match(
-                                       '"estimates_void":(%d+)'))
-            ngx.say("next: ", (select(2, route("usage", 1, 32))))
+            ngx.say("forgotten: ", forgotten("restarted"))
+            client.wait(function()
+                return client.logged("is forgotten: the worker was restarted")
+            end)
+            ngx.say("this one: ", held(first, 1, 32))
+            ngx.say("another one: ",
+                    other == first and held(first, 100, 131) or 0)
 --- response_body
 the tenth: 8 of 8, ESTIMATED true
 forgotten: 1
-next: 0 of 8, ESTIMATED
+this one: 8
+another one: 0
 --- error_log
-had nothing cached of 10 prompts in a row
+it had nothing cached of 10 prompts in a row
 --- no_error_log
 [error]
 
@@ -247,7 +285,7 @@ written: 0 of 8, EXTERNAL
 
 
 === TEST 7: in a zone without Redis configured workers are estimated by themselves
---- events
+--- events: capacity=4k
 --- script
             route("usage", 1, 32)
             ngx.say((select(2, route("usage", 1, 32))))
@@ -261,7 +299,7 @@ ESTIMATED false
 
 
 === TEST 8: in one with Redis they wait for their events
---- events
+--- events: capacity=4k
 --- zone_config
     kv_router_redis  main redis://127.0.0.1:1;
 --- script
@@ -276,13 +314,8 @@ UNKNOWN true
 === TEST 9: the log says once what events would add
 --- script
             client.wait(function()
-                local file = io.open(ngx.config.prefix() .. "logs/error.log")
-                local text = file:read("*a")
-
-                file:close()
-
-                return select(2, text:gsub("is estimated from its answers",
-                                           "")) == 2
+                return client.logged('"w1" has cached is estimated')
+                       and client.logged('"w2" has cached is estimated')
             end)
 
             ngx.say("said")
@@ -315,25 +348,180 @@ what worker "w2" has cached is estimated from its answers
                 end)
             end
 
-            local function forgotten()
-                return ask("GET", "/kv/stats").body:match(
-                           '"estimates_void":(%d+)')
-            end
-
             local first = route("usage", 1, 32)
 
             report(first, "1.76386160345e+09")
             report(first, "1.76386160345e+09")
             ngx.say("running: ", (select(2, route("usage", 1, 32))), ", ",
-                    forgotten())
+                    forgotten("restarted"))
 
             report(first, "1.76386170345e+09")
-            ngx.say("restarted: ", (select(2, route("usage", 1, 32))), ", ",
-                    forgotten())
+            client.wait(function()
+                return forgotten("restarted") == 1
+            end)
+            ngx.say("restarted: ", (select(2, route("usage", 1, 32))))
 --- response_body
 running: 8 of 8, ESTIMATED, 0
-restarted: 0 of 8, ESTIMATED, 1
+restarted: 0 of 8, ESTIMATED
 --- error_log eval
 qr/worker "\w+" was restarted: "\/metrics" of it reports another process_start_time_seconds/
+--- no_error_log
+[error]
+
+
+
+=== TEST 11: queries tell of estimates when they are asked for them
+--- script
+            local first = route("usage", 1, 32)
+            local body = '{"tokens":' .. client.tokens(1, 32) .. "}"
+
+            ngx.say(first == "w1" or first == "w2")
+            ngx.say((ask("POST", "/kv/query", body).body:gsub("%s", "")))
+            ngx.say("asked: ", held(first, 1, 32))
+            ngx.say("dump: ", #ask("GET", "/kv/dump").body, " bytes")
+--- response_body
+true
+{"block_size":4,"blocks":8,"scores":[]}
+asked: 8
+dump: 0 bytes
+--- no_error_log
+[error]
+
+
+
+=== TEST 12: while the size of the cache is not known, half counts
+--- events: events=off
+--- script
+            local first = route("usage", 1, 32)
+
+            ngx.say((select(2, route("usage", 1, 32))), ", ",
+                    held(first, 1, 32))
+            ngx.say(worker(first).estimates[1].source)
+--- response_body
+4 of 8, ESTIMATED, 8
+none
+--- no_error_log
+[error]
+
+
+
+=== TEST 13: what was not used for longest goes first, tail first
+--- events: events=off capacity=64
+--- script
+            ask("POST", "/kv/workers/w2/drain")
+
+            route("usage", 1, 32)
+            route("usage", 101, 120)
+            route("usage", 1, 32)
+            route("usage", 201, 216)
+
+            client.wait(function()
+                return worker("w1").estimates[1].held <= 64
+            end)
+
+            ngx.say(held("w1", 1, 32), " ", held("w1", 101, 120), " ",
+                    held("w1", 201, 216))
+            ngx.say(worker("w1").estimates[1].capacity, " ",
+                    worker("w1").estimates[1].source)
+--- response_body
+8 4 4
+64 configured
+--- no_error_log
+[error]
+
+
+
+=== TEST 14: a chat in text goes where its beginning went
+--- script
+            local function chat(...)
+                local messages = {}
+
+                for i, text in ipairs { ... } do
+                    messages[i] = '{"role":"' .. (i % 2 == 1 and "user"
+                                                  or "assistant")
+                                  .. '","content":"' .. text .. '"}'
+                end
+
+                local answer = ask("POST", "/v1/usage/chat/completions",
+                                   '{"messages":['
+                                   .. table.concat(messages, ",") .. "]}",
+                                   "x-cached: 0\r\n")
+
+                client.wait(function()
+                    return client.stats().routed.unread == 0
+                end)
+
+                return answer.headers["x-route"]
+            end
+
+            local first = ("What is a cache? "):rep(40)
+            local one = chat(first)
+            local two = chat(first, ("It keeps. "):rep(20), "And now?")
+
+            ngx.say(one:match("(%d+) of"), " then ",
+                    tonumber(two:match("(%d+) of")) > 0)
+            ngx.say(one:sub(1, 2) == two:sub(1, 2), " ",
+                    two:match("ESTIMATED"))
+            ngx.say(client.stats().requests.by_tokens.text, " ",
+                    client.stats().requests.by_reason.no_tokens)
+            ngx.say(chat("Short."):match("(%d+ of %d+)"))
+--- response_body
+0 then true
+true ESTIMATED
+2 0
+0 of 0
+--- no_error_log
+[error]
+
+
+
+=== TEST 15: workers with events have nothing of a text
+--- events: events=on
+--- script
+            local body = '{"messages":[{"role":"user","content":"'
+                         .. ("What is a cache? "):rep(40) .. '"}]}'
+
+            for i = 1, 2 do
+                ngx.say((ask("POST", "/v1/usage/chat/completions", body,
+                             "x-cached: 0\r\n").headers["x-route"]:gsub(
+                             "w%d ", "")))
+            end
+
+            ngx.say(client.stats().requests.by_tokens.text, " ",
+                    client.stats().routed.appended)
+--- response_body
+0 of 0, UNKNOWN
+0 of 0, UNKNOWN
+0 0
+--- no_error_log
+[error]
+
+
+
+=== TEST 16: events that are switched on and off
+--- script
+            local first = route("usage", 1, 32)
+
+            local function put(events)
+                local answer = ask("PUT", "/kv/workers/" .. first,
+                                   '{"address":"' .. worker(first).address
+                                   .. '","capacity":4096,"events":' .. events
+                                   .. "}")
+                ngx.say(answer.status, " ", worker(first).confidence)
+            end
+
+            put("true")
+            ngx.say(worker(first).confidence, " ", held(first, 1, 32))
+            put("false")
+
+            ask("POST", "/kv/workers/" .. (first == "w1" and "w2" or "w1")
+                        .. "/drain")
+            route("usage", 1, 32)
+            ngx.say((select(2, route("usage", 1, 32))))
+--- response_body
+200 UNKNOWN
+UNKNOWN 0
+200 ESTIMATED
+8 of 8, ESTIMATED
 --- no_error_log
 [error]

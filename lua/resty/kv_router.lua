@@ -505,7 +505,7 @@ end
 
 -- The request has its worker: the plan is done.
 local function settle(self, r, zone, req, found, plan, form)
-    if form and not self.tokenizer then
+    if form and not self.tokenizer and found.why ~= 0 then
         untokenized(self, form, found)
     end
 

@@ -320,7 +320,8 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     yajl_gen                     g;
     uint32_t                     i, n, holder, worker, flags, generation, max;
     uint32_t                    *frequencies, nfrequencies, cut;
-    ngx_uint_t                   nscores;
+    ngx_str_t                    arg;
+    ngx_uint_t                   nscores, estimated;
     kvr_match_t                 *matches;
     kvr_worker_conf_t            conf;
     ngx_http_kv_router_score_t  *scores, *s;
@@ -351,10 +352,17 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    estimated = ngx_http_arg(c->request, (u_char *) "estimated", 9, &arg)
+                == NGX_OK
+                && arg.len == 1 && arg.data[0] == '1';
     nscores = 0;
     cut = 0;
 
     for (i = 0; i < n; i++) {
+
+        if (matches[i].estimated && (!estimated || matches[i].device == 0)) {
+            continue;
+        }
 
         cut |= matches[i].cut;
         holder = matches[i].holder;
@@ -396,6 +404,11 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         ngx_http_kv_router_gen_u64(g, "device", s->match.device);
         ngx_http_kv_router_gen_u64(g, "host", s->match.host);
         ngx_http_kv_router_gen_u64(g, "disk", s->match.disk);
+
+        if (s->match.estimated) {
+            ngx_http_kv_router_gen_bool(g, "estimated", 1);
+        }
+
         yajl_gen_map_close(g);
     }
 

@@ -138,7 +138,8 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
         if (kvr_router_read_worker(&zone->router, worker, &conf, &flags,
                                    &generation)
             != KVR_OK
-            || flags & KVR_WORKER_DELETED)
+            || flags & KVR_WORKER_DELETED
+            || m[i].estimated)
         {
             continue;
         }

@@ -85,6 +85,8 @@
 #define NGX_HTTP_KV_ROUTER_BY_RENDER     2  /* POST <path>/render */
 #define NGX_HTTP_KV_ROUTER_BY_REMOTE     3  /* POST /tokenize */
 #define NGX_HTTP_KV_ROUTER_BY_LOCAL      4  /* the zone's model */
+#define NGX_HTTP_KV_ROUTER_BY_TEXT       5  /* none: the text itself, for
+                                               workers without events */
 
 
 /* May the ids of the zone's model be used for a request? */

@@ -246,6 +246,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_kv_router_health_init(zone);
 
     zone->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    zone->processes = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
+                                                       ngx_core_module);
     zone->params.block_size = 16;
     zone->params.max_workers = 1024;
     zone->params.shards = 1;

@@ -475,11 +475,13 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
         return NGX_ERROR;
     }
 
-    if (zone->redis) {
-        return ngx_http_kv_router_consumer_start(cycle, zone);
+    if (zone->redis
+        && ngx_http_kv_router_consumer_start(cycle, zone) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    return ngx_http_kv_router_estimator_start(cycle, zone);
 }
 
 
@@ -540,6 +542,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
 
+        ngx_http_kv_router_estimator_stop(zones[i]);
         ngx_http_kv_router_scraper_stop(zones[i]);
         ngx_http_kv_router_probes_stop(zones[i]);
         ngx_http_kv_router_names_stop(zones[i]);

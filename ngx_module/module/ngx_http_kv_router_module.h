@@ -14,7 +14,6 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
-#include <traffic/kvr_estimate.h>
 #include <traffic/kvr_histogram.h>
 #include <traffic/kvr_tally.h>
 #include <traffic/kvr_name.h>
@@ -28,6 +27,7 @@
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+typedef struct ngx_http_kv_router_estimator_s  ngx_http_kv_router_estimator_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
@@ -97,6 +97,8 @@ typedef struct {
     kvr_params_t                    params;
     ngx_shm_zone_t                 *shm_zone;
     ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
+    ngx_core_conf_t                *processes; /* has their number, when the
+                                                  configuration is read */
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
@@ -125,6 +127,7 @@ typedef struct {
     } scrape;
 
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
+    ngx_http_kv_router_estimator_t *estimator; /* the same */
     ngx_http_kv_router_model_t     *model;     /* NULL: none */
     ngx_uint_t                      model_kept; /* taken over from another
                                                   configuration or zone */
@@ -155,7 +158,7 @@ typedef struct {
  */
 
 #define NGX_HTTP_KV_ROUTER_REASONS  32
-#define NGX_HTTP_KV_ROUTER_RUNGS    5
+#define NGX_HTTP_KV_ROUTER_RUNGS    6
 
 /* the end of a text on the rung "local" */
 
@@ -177,6 +180,20 @@ typedef struct {
                                                   the log said that it is
                                                   estimated */
 } ngx_http_kv_router_turn_t;
+
+/*
+ * Rings: what processes tell of the prompts that they routed to workers
+ * without events.  A ring has one writer, its owner: a kvr_owner_t, 0: none.
+ */
+
+#define NGX_HTTP_KV_ROUTER_RINGS  128
+
+typedef struct {
+    ngx_uint_t                      n;
+    size_t                          size;          /* of a ring */
+    uint64_t                        owners[NGX_HTTP_KV_ROUTER_RINGS];
+    kvr_routed_t                   *all[NGX_HTTP_KV_ROUTER_RINGS];
+} ngx_http_kv_router_rings_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    requests;      /* routed */
@@ -230,8 +247,9 @@ typedef struct ngx_http_kv_router_shctx_s {
     kvr_histogram_t                 times[KVR_TIMES];  /* but first bytes */
     kvr_tally_t                     reasons;       /* "policy\nreason" */
     kvr_served_t                   *served;        /* of each worker */
-    kvr_estimate_t                 *estimates;     /* of each worker */
-    ngx_atomic_t                    estimates_void;    /* restarts seen */
+    ngx_http_kv_router_rings_t     *rings;
+    ngx_atomic_t                    routed_lost;   /* records of processes
+                                                      without a ring */
     kvr_report_t                   *reports;       /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;
@@ -403,15 +421,28 @@ void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
 
 
 /*
- * estimates: workers without events.  tell: says once of a worker what events
- * would add.  void: the cache of a worker is empty now, since the engine was
- * restarted.
+ * estimates: workers without events.  rings_init: in a new zone, for so many
+ * nginx processes; NGX_ERROR: no memory in the zone.  start: NGX_ERROR: no
+ * memory.
  */
 
+ngx_int_t ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
+    ngx_slab_pool_t *shpool, ngx_uint_t processes);
+ngx_int_t ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_estimator_stop(ngx_http_kv_router_zone_t *zone);
+
+/* Tells of a prompt, with its local hashes; as kvr_routed_append(). */
+void ngx_http_kv_router_routed(ngx_http_kv_router_zone_t *zone,
+    const kvr_routed_record_t *record, const uint64_t *locals);
+
+/* The engine was restarted: the worker has nothing cached any more. */
+void ngx_http_kv_router_restarted(ngx_http_kv_router_zone_t *zone,
+    uint32_t number, uint32_t generation);
+
+/* Says once of a worker without events what events would add. */
 void ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
     uint32_t number);
-void ngx_http_kv_router_estimate_void(ngx_http_kv_router_zone_t *zone,
-    uint32_t number, uint32_t generation);
 
 
 /*

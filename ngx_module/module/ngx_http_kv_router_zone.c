@@ -55,9 +55,6 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
                                     sh->nworkers * sizeof(kvr_trust_t));
         sh->served = ngx_slab_calloc(shpool,
                                      sh->nworkers * sizeof(kvr_served_t));
-        sh->estimates = ngx_slab_calloc(shpool,
-                                        sh->nworkers
-                                        * sizeof(kvr_estimate_t));
         sh->reports = ngx_slab_calloc(shpool,
                                       sh->nholders * sizeof(kvr_report_t));
 
@@ -71,9 +68,14 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->names = ngx_slab_calloc(shpool,
                                     sh->nworkers * sizeof(kvr_name_t));
 
+        zone->sh = sh;
+
         if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
-            || sh->estimates == NULL || sh->reports == NULL
-            || sh->turns == NULL || sh->rungs == NULL || sh->names == NULL)
+            || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL
+            || sh->names == NULL
+            || ngx_http_kv_router_rings_init(zone, shpool,
+                                             zone->processes->worker_processes)
+               != NGX_OK)
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "kv_router_zone \"%V\": too small for its "

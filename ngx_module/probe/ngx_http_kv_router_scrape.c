@@ -350,7 +350,7 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
                       "process_start_time_seconds", &zone->name, conf.id,
                       &zone->scrape.uri);
 
-        ngx_http_kv_router_estimate_void(zone, number, generation);
+        ngx_http_kv_router_restarted(zone, number, generation);
     }
 
     return found;

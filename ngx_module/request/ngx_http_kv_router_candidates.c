@@ -109,7 +109,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->active_prefills = load.prefills;
     c->prefill_tokens = load.prefill_tokens;
     c->decode_blocks = load.decode_blocks;
-    c->additional_blocks = ctx->prompt.blocks
+    c->additional_blocks = ctx->match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);
 
     c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
@@ -182,9 +182,9 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     *found = 0;
 
-    if (ctx->hashes) {
-        *found = kvr_router_find(&ctx->zone->router, ctx->hashes,
-                                 ctx->prompt.blocks, ctx->prompt.tokens, false,
+    if (ctx->keys) {
+        *found = kvr_router_find(&ctx->zone->router, ctx->keys, ctx->nkeys,
+                                 ctx->text ? 0 : ctx->prompt.tokens, false,
                                  ngx_http_kv_router_matches, max);
 
         if (!ctx->dry) {
@@ -331,9 +331,23 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         where[k - 1] = i + 1;
     }
 
-    if (ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK) {
+    ctx->keys = ctx->hashes;
+    ctx->nkeys = ctx->hashes ? ctx->match.prompt_blocks : 0;
+    ctx->text = 0;
+
+    n = (ctx->ncandidates + 1) * sizeof(kvr_match_t);
+
+    ctx->estimates = ngx_http_kv_router_buffer(ctx,
+                                  NGX_HTTP_KV_ROUTER_BUFFER_ESTIMATES, n);
+
+    if (ctx->estimates == NULL
+        || ngx_http_kv_router_estimate_text(ctx) != NGX_OK
+        || ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK)
+    {
         return NGX_ERROR;
     }
+
+    ngx_memzero(ctx->estimates, n);
 
     m = ngx_http_kv_router_matches;
     ctx->match.cut = 0;
@@ -349,6 +363,12 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         }
 
         c = &ctx->candidates[where[k - 1] - 1];
+
+        if (m[i].estimated) {
+            ctx->estimates[where[k - 1] - 1] = m[i];
+            continue;
+        }
+
         c->device = m[i].device;
         c->host = m[i].host;
         c->disk = m[i].disk;
@@ -410,6 +430,7 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
 
     if (by_load) {
         ngx_http_kv_router_prompt_drop(ctx);
+        ctx->prompt.text = 0;
     }
 
     /* workers may have come or gone since the request began to wait */

@@ -36,6 +36,8 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_QUESTION,
     NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
     NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
+    NGX_HTTP_KV_ROUTER_BUFFER_TEXT,
+    NGX_HTTP_KV_ROUTER_BUFFER_ESTIMATES,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
     NGX_HTTP_KV_ROUTER_BUFFER_OUT,
@@ -84,6 +86,15 @@ struct ngx_http_kv_router_ctx_s {
                                                       ids, for the echo alone;
                                                       NULL */
     uint32_t                        shadow_blocks;
+    uint64_t                       *text_hashes;   /* of the plain text, for
+                                                      estimates; NULL */
+    uint32_t                        text_blocks;
+    uint64_t                        text_bytes;
+    uint64_t                       *keys;          /* the hashes that are
+                                                      looked up: the ids', or
+                                                      the text's; NULL */
+    uint32_t                        nkeys;
+    uint32_t                        prompts;       /* of the body */
     ngx_str_t                       allowed;       /* ids; data NULL: all */
     uint32_t                        roles;         /* eligible roles */
     kvr_form_t                      form;
@@ -107,8 +118,13 @@ struct ngx_http_kv_router_ctx_s {
     uint64_t                       *chains;        /* of predictions */
     uint32_t                        nchains;
     uint32_t                        best;          /* without them */
-    uint32_t                        estimate;      /* the name of those of the
-                                                      worker, when charged */
+    kvr_match_t                    *estimates;     /* of each candidate: what
+                                                      was found, in blocks of
+                                                      the keys */
+    uint64_t                        routed_ms;     /* monotonic */
+    uint64_t                        usage_tokens;  /* of the prompt, as the
+                                                      engine says; 0: it does
+                                                      not */
 
     kvr_reservation_t               reservation;
     kvr_reservation_t               prefill;       /* elsewhere */
@@ -168,6 +184,10 @@ struct ngx_http_kv_router_ctx_s {
                                                       Content-Encoding */
     unsigned                        reserved:1;    /* a decision was made */
     unsigned                        believed:1;    /* the model's ids are */
+    unsigned                        text:1;        /* the keys are those of the
+                                                      text */
+    unsigned                        begun:1;       /* the estimate knows of the
+                                                      prompt */
 };
 
 

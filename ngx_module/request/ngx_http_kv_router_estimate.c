@@ -2,16 +2,34 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Workers without events: what they answered is estimated to be cached there.
+ * A request at workers without events: what they are estimated to have cached
+ * of its prompt, and what the answer adds to the estimate.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
+#include <wire/kvr_plain.h>
 
-static kvr_estimate_t *ngx_http_kv_router_estimate_of(
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_candidate_t *c);
 
+/* a chunk of text is a block of so many u32 */
+#define NGX_HTTP_KV_ROUTER_TEXT_WORDS  (KVR_TEXT_BLOCK / sizeof(uint32_t))
+
+#define NGX_HTTP_KV_ROUTER_TEXT_SEED   "kv_router text"
+
+
+static uint64_t *ngx_http_kv_router_estimate_hash(
+    ngx_http_kv_router_ctx_t *ctx, const char *text, size_t len);
+static void ngx_http_kv_router_estimate_record(ngx_http_kv_router_ctx_t *ctx,
+    kvr_routed_record_t *record, kvr_routed_kind_t kind);
+
+
+/* Of this process, used within one call. */
+
+static kvr_hasher_t  ngx_http_kv_router_text_hasher;
+
+
+/* ---- before the decision ------------------------------------------------ */
 
 ngx_uint_t
 ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
@@ -28,89 +46,205 @@ ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* The record of the candidate's estimates, or NULL. */
-
-static kvr_estimate_t *
-ngx_http_kv_router_estimate_of(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
+ngx_int_t
+ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t  worker;
+    char        *text;
+    size_t       len;
+    uint32_t     i;
+    ngx_log_t   *log;
+    kvr_tape_t  *tape;
 
-    worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
+    if (ctx->hashes || !ctx->prompt.text || ctx->prompts != 1
+        || ctx->prompt.why != NGX_HTTP_KV_ROUTER_NO_TOKENS
+        || !ngx_http_kv_router_estimates(ctx))
+    {
+        return NGX_OK;
+    }
 
-    return worker < ctx->zone->sh->nworkers
-           ? &ctx->zone->sh->estimates[worker] : NULL;
+    if (ctx->text_blocks == 0) {
+
+        if (ngx_http_kv_router_body(ctx->request, ctx, 0)
+            != NGX_HTTP_KV_ROUTER_BY_POLICY)
+        {
+            return NGX_OK;
+        }
+
+        log = ctx->request->connection->log;
+        tape = &ctx->body.tape;
+
+        /* the hasher reads whole words */
+
+        text = ngx_memalign(sizeof(uint64_t), tape->text_len + 1, log);
+        if (text == NULL) {
+            return NGX_ERROR;
+        }
+
+        len = kvr_plain_text(tape, ctx->form, text, tape->text_len);
+
+        ctx->text_bytes = len;
+        ctx->text_hashes = ngx_http_kv_router_estimate_hash(ctx, text, len);
+        ctx->text_blocks = ctx->text_hashes ? len / KVR_TEXT_BLOCK : 0;
+
+        ngx_free(text);
+
+        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, log, 0,
+                       "kv_router text: %uz bytes, %uD blocks", len,
+                       ctx->text_blocks);
+    }
+
+    if (ctx->text_blocks == 0) {
+        return NGX_OK;
+    }
+
+    ctx->keys = ctx->text_hashes;
+    ctx->nkeys = ctx->text_blocks;
+    ctx->text = 1;
+
+    /* for the policies the prompt has tokens and blocks of the zone */
+
+    for (i = 0; ctx->candidates[i].confidence != KVR_ESTIMATED; i++) {
+        /* void */
+    }
+
+    ctx->match.prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->router,
+                                               ctx->candidates[i].holder,
+                                               ctx->text_blocks);
+    ctx->match.prompt_tokens = ctx->match.prompt_blocks
+                               * ctx->match.block_size;
+    ctx->match.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
+    ctx->rung = NGX_HTTP_KV_ROUTER_BY_TEXT;
+
+    for (i = 0; i < ctx->ncandidates; i++) {
+        ctx->candidates[i].additional_blocks += ctx->match.prompt_blocks;
+    }
+
+    return NGX_OK;
 }
 
 
-void
-ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    uint32_t         depth;
-    kvr_estimate_t  *e;
+/* Texts of two models, adapters or salts have no block in common. */
 
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-    if (e == NULL) {
-        return;
+static uint64_t *
+ngx_http_kv_router_estimate_hash(ngx_http_kv_router_ctx_t *ctx,
+    const char *text, size_t len)
+{
+    uint64_t   seed, *hashes;
+    ngx_str_t  model;
+
+    if (len < KVR_TEXT_BLOCK) {
+        return NULL;
     }
 
-    depth = kvr_router_predicted(&ctx->zone->router, ctx->chains,
-                                 ctx->nchains, c->holder,
-                                 kvr_estimate_name(e, c->generation), 0,
-                                 ngx_current_msec);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router estimate: worker \"%*s\" has %uD blocks",
-                   (size_t) c->worker_len, c->worker, depth);
-
-    c->device = depth;
-    c->host = depth;
-    c->disk = depth;
-}
-
-
-void
-ngx_http_kv_router_estimate_charge(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c)
-{
-    kvr_estimate_t  *e;
-
-    e = ngx_http_kv_router_estimate_of(ctx, c);
-
-    if (e) {
-        ctx->estimate = kvr_estimate_name(e, c->generation);
+    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_TEXT,
+                                       len / KVR_TEXT_BLOCK
+                                       * sizeof(uint64_t));
+    if (hashes == NULL) {
+        return NULL;
     }
+
+    model.data = (u_char *) ctx->prompt.model;
+    model.len = ctx->prompt.model_len;
+
+    seed = ctx->seed + kvr_hash_seed((char *) model.data, model.len,
+                                     NGX_HTTP_KV_ROUTER_TEXT_SEED,
+                                     sizeof(NGX_HTTP_KV_ROUTER_TEXT_SEED) - 1);
+
+    kvr_hasher_init(&ngx_http_kv_router_text_hasher, seed);
+
+    (void) kvr_hash_blocks(&ngx_http_kv_router_text_hasher,
+                           (const uint32_t *) (const void *) text,
+                           len / sizeof(uint32_t),
+                           NGX_HTTP_KV_ROUTER_TEXT_WORDS, hashes);
+
+    return hashes;
 }
 
 
 /*
- * The engine has computed the whole prompt: the prompt is estimated to be
- * cached, or to be so for longer.
+ * Policies see of the candidate what is expected of the candidate.  While the
+ * size of the cache is not known, half of it counts: the engine may have
+ * evicted the rest.
  */
 
 void
-ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx)
+ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    uint32_t expected)
 {
-    kvr_estimate_t                  *e;
+    uint32_t                         known;
+    kvr_router_t                    *k;
+    kvr_estimate_info_t              info;
     ngx_http_kv_router_candidate_t  *c;
 
-    c = ctx->chosen;
+    k = &ctx->zone->router;
+    c = &ctx->candidates[i];
 
-    if (c->confidence != KVR_ESTIMATED || ctx->nchains == 0
-        || ctx->form == KVR_FORM_NO_LOAD
+    known = ctx->estimates[i].device;
+
+    if (ctx->text) {
+        known = kvr_router_estimate_blocks(k, c->holder, known);
+        expected = kvr_router_estimate_blocks(k, c->holder, expected);
+
+        known = ngx_min(known, ctx->match.prompt_blocks);
+        expected = ngx_min(expected, ctx->match.prompt_blocks);
+    }
+
+    if (kvr_router_estimate_read(k, c->holder, &info) != KVR_OK
+        || info.capacity == 0)
+    {
+        known /= 2;
+        expected /= 2;
+    }
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router estimate: worker \"%*s\" has %uD blocks, with "
+                   "predicted ones %uD", (size_t) c->worker_len, c->worker,
+                   known, expected);
+
+    c->predicted = expected - known;
+    c->device = expected;
+    c->host = expected;
+    c->disk = expected;
+}
+
+
+/* ---- afterwards --------------------------------------------------------- */
+
+static void
+ngx_http_kv_router_estimate_record(ngx_http_kv_router_ctx_t *ctx,
+    kvr_routed_record_t *record, kvr_routed_kind_t kind)
+{
+    ngx_memzero(record, sizeof(kvr_routed_record_t));
+
+    record->kind = kind;
+    record->holder = ctx->chosen->holder;
+    record->generation = ctx->chosen->generation;
+    record->n = ctx->nkeys;
+    record->text = ctx->text;
+    record->bytes = ctx->text ? ctx->text_bytes : 0;
+    record->tokens = ctx->text ? ctx->usage_tokens : ctx->prompt.tokens;
+    record->routed_ms = ctx->routed_ms;
+}
+
+
+/* The engine has computed the whole prompt. */
+
+void
+ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx)
+{
+    kvr_routed_record_t  record;
+
+    if (ctx->chosen->confidence != KVR_ESTIMATED || ctx->nkeys == 0
+        || ctx->begun || ctx->form == KVR_FORM_NO_LOAD
         || ctx->request->headers_out.status != NGX_HTTP_OK)
     {
         return;
     }
 
-    e = ngx_http_kv_router_estimate_of(ctx, c);
+    ctx->begun = 1;
 
-    if (e) {
-        kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, kvr_estimate_name(e, c->generation), 0,
-                           ngx_current_msec + KVR_ESTIMATE_MS);
-    }
+    ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_BEGIN);
+    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys);
 }
 
 
@@ -118,76 +252,45 @@ void
 ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     uint64_t cached)
 {
-    kvr_estimate_t                  *e;
-    ngx_http_kv_router_candidate_t  *c;
+    kvr_match_t          *m;
+    kvr_routed_record_t   record;
 
-    c = ctx->chosen;
-
-    e = c->confidence == KVR_ESTIMATED ? ngx_http_kv_router_estimate_of(ctx, c)
-                                       : NULL;
-
-    if (e == NULL
-        || !kvr_estimate_answer(e, c->generation, ctx->estimate,
-                                c->device - c->predicted, cached))
-    {
+    if (!ctx->begun) {
         return;
     }
 
-    (void) ngx_atomic_fetch_add(&ctx->zone->sh->estimates_void, 1);
+    m = &ctx->estimates[ctx->chosen - ctx->candidates];
 
-    ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
-                  "kv_router zone \"%V\": worker \"%*s\" had nothing cached "
-                  "of %d prompts in a row that it was estimated to have: it "
-                  "was restarted, or its prefix caching is off; what was "
-                  "estimated of it is forgotten", &ctx->zone->name,
-                  (size_t) c->worker_len, c->worker, KVR_ESTIMATE_MISSES);
-}
+    ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_ANSWER);
 
+    record.hot = m->hot;
+    record.visible = m->device;
+    record.ghost = m->ghost;
+    record.sibling = ctx->chosen->predicted != 0;
+    record.cached = cached;
 
-/* ---- a worker, whatever the request ------------------------------------- */
+    if (ctx->usage_tokens) {
+        record.tokens = ctx->usage_tokens;
+    }
 
-void
-ngx_http_kv_router_estimate_void(ngx_http_kv_router_zone_t *zone,
-    uint32_t number, uint32_t generation)
-{
-    kvr_estimate_void(&zone->sh->estimates[number], generation);
-
-    (void) ngx_atomic_fetch_add(&zone->sh->estimates_void, 1);
+    ngx_http_kv_router_routed(ctx->zone, &record, NULL);
 }
 
 
 void
-ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
-    uint32_t number)
+ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                    flags, generation, told;
-    const kvr_worker_t         *w;
-    kvr_worker_conf_t           conf;
-    ngx_http_kv_router_turn_t  *turn;
+    kvr_routed_record_t  record;
 
-    w = kvr_router_worker(&zone->router, number);
-    turn = &zone->sh->turns[number];
-
-    generation = kvr_load32(&w->generation);
-    told = kvr_load32(&turn->told);
-
-    if (told == generation + 1
-        || ngx_http_kv_router_confidence(zone, w, number) != KVR_ESTIMATED
-        || kvr_router_read_worker(&zone->router, number, &conf, &flags,
-                                  &generation)
-           != KVR_OK
-        || flags & KVR_WORKER_DELETED
-        || !__atomic_compare_exchange_n(&turn->told, &told, generation + 1,
-                                        false, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
-    {
+    if (!ctx->begun) {
         return;
     }
 
-    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": what worker \"%s\" has cached is "
-                  "estimated from its answers: what other routers send there, "
-                  "and when the engine drops blocks, is not known; with the "
-                  "engine's KV events, a kv-relay beside it and "
-                  "kv_router_redis it is", &zone->name, conf.id);
+    ctx->begun = 0;
+
+    ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_END);
+
+    record.completion = ctx->output_tokens;
+
+    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys);
 }

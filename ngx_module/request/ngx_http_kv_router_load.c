@@ -13,6 +13,11 @@
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
+/* how long a prompt in flight counts as cached at a worker without events */
+
+#define NGX_HTTP_KV_ROUTER_PREDICT  5000
+
+
 /*
  * One element for each holder.  All lookups of this process share the array:
  * each lookup sets the elements that it reads.
@@ -33,7 +38,7 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 ngx_int_t
 ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                         i, depth;
+    uint32_t                         i, depth, from;
     kvr_router_t                    *k;
     ngx_http_kv_router_candidate_t  *c;
 
@@ -41,11 +46,11 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     ctx->nchains = 0;
     ctx->best = ctx->match.best;
 
-    if (ctx->hashes == NULL) {
+    if (ctx->keys == NULL) {
         return NGX_OK;
     }
 
-    if (ngx_http_kv_router_inflight(ctx) != NGX_OK) {
+    if (ctx->hashes && ngx_http_kv_router_inflight(ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -53,28 +58,37 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_OK;
     }
 
-    ctx->chains = ngx_palloc(r->pool, (ctx->match.prompt_blocks
-                                       / KVR_PREDICT_STRIDE + 1)
+    ctx->chains = ngx_palloc(r->pool, (ctx->nkeys / KVR_PREDICT_STRIDE + 1)
                                       * sizeof(uint64_t));
     if (ctx->chains == NULL) {
         return NGX_ERROR;
     }
 
     k = &ctx->zone->router;
-    ctx->nchains = kvr_router_chains(k, ctx->hashes, ctx->match.prompt_blocks,
-                                     ctx->chains);
+    ctx->nchains = kvr_router_chains(k, ctx->keys, ctx->nkeys, ctx->chains);
 
     for (i = 0; i < ctx->match.n; i++) {
         c = &ctx->candidates[i];
 
-        if (c->confidence == KVR_ESTIMATED) {
-            ngx_http_kv_router_estimate(ctx, c);
-            ctx->best = ngx_max(ctx->best, c->device);
+        /* exact views have nothing of a text */
+
+        if (ctx->text && c->confidence != KVR_ESTIMATED) {
+            continue;
         }
 
+        from = c->confidence == KVR_ESTIMATED ? ctx->estimates[i].device
+                                              : c->device;
+
         depth = kvr_router_predicted(k, ctx->chains, ctx->nchains, c->holder,
-                                     c->generation, c->device,
-                                     ngx_current_msec);
+                                     c->generation, from, ngx_current_msec);
+
+        if (c->confidence == KVR_ESTIMATED) {
+            ngx_http_kv_router_estimate(ctx, i, depth);
+
+            ctx->best = ngx_max(ctx->best, c->device - c->predicted);
+            ctx->match.best = ngx_max(ctx->match.best, c->device);
+            continue;
+        }
 
         if (depth > c->device) {
             ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
@@ -162,7 +176,7 @@ void
 ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     uint32_t i)
 {
-    uint32_t                         cached, blocks;
+    uint32_t                         cached, blocks, from;
     ngx_msec_t                       ms;
     ngx_http_kv_router_candidate_t  *c;
 
@@ -206,17 +220,19 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     ms = ctx->zone->predict;
 
-    if (c->confidence == KVR_ESTIMATED) {
-        ms = ms ? ms : KVR_ESTIMATE_SOON;
+    from = c->device - c->predicted;
 
-        if (s == &ctx->reservation) {
-            ngx_http_kv_router_estimate_charge(ctx, c);
-        }
+    if (c->confidence == KVR_ESTIMATED) {
+        ms = ms ? ms : NGX_HTTP_KV_ROUTER_PREDICT;
+        from = ctx->estimates[i].device;
+
+    } else if (ctx->text) {
+        return;
     }
 
     if (ctx->nchains && ms) {
         kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, c->generation, c->device - c->predicted,
+                           c->holder, c->generation, from,
                            ngx_current_msec + ms);
     }
 }

@@ -281,6 +281,8 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ctx->reports = body->reports;
     ctx->sequences = ngx_max(body->sequences, 1);
     ctx->others = body->others;
+    ctx->prompts = body->prompts;
+    ctx->text_blocks = 0;
 
     ctx->prompt.form = ctx->form;
     ctx->prompt.text = body->text;

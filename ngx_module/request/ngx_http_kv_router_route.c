@@ -227,6 +227,8 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     ctx->line_end = 0;
     ctx->cached_tokens = -1;
     ctx->usage_done = 0;
+    ctx->usage_tokens = 0;
+    ctx->routed_ms = ngx_current_msec;
     ctx->encoded = 0;
     kvr_answer_init(&ctx->answer, ctx->form);
 
@@ -614,7 +616,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_echo(ctx);
-                ngx_http_kv_router_estimate_store(ctx);
+                ngx_http_kv_router_estimate_begin(ctx);
                 ngx_http_kv_router_prefill_ended(ctx,
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }
@@ -631,6 +633,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
         if (cl->buf->last_buf) {
             ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+            ngx_http_kv_router_estimate_end(ctx);
         }
     }
 
@@ -645,6 +648,7 @@ ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)
 {
     ngx_http_kv_router_attempt_forget(ctx);
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_estimate_end(ctx);
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
     ngx_http_kv_router_waited(ctx);
     ngx_http_kv_router_count_end(ctx);

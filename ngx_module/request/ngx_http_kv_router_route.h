@@ -165,20 +165,27 @@ void ngx_http_kv_router_usage(ngx_http_request_t *r,
 /* estimate: is any candidate without events? */
 ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
 
-/* estimate: the candidate is taken to have what it answered */
-void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c);
+/*
+ * estimate: if there are no token ids, and a candidate is without events, the
+ * keys are the hashes of the prompt's text.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx);
 
-/* estimate: the request goes to the candidate */
-void ngx_http_kv_router_estimate_charge(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c);
+/*
+ * estimate: candidate i, which is without events, has ctx->estimates[i] of the
+ * keys, and is expected to have so many
+ */
+void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    uint32_t expected);
 
-/* estimate: an answer's first byte has come: its worker has the prompt now */
-void ngx_http_kv_router_estimate_store(ngx_http_kv_router_ctx_t *ctx);
-
-/* estimate: the number of cached tokens in the engine's answer */
+/*
+ * estimate: an answer's first byte has come, so its worker has the prompt now;
+ * the engine has told its cached tokens; the request has ended
+ */
+void ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     uint64_t cached);
+void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 
 /* usage: a verdict's likely causes, as a question; NULL: a good verdict */
 const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);

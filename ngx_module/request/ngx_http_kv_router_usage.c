@@ -60,7 +60,14 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     kvr_usage_answer_t               a;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (!kvr_answer_usage(&ctx->answer, &usage) || !usage.has_cached) {
+    if (!kvr_answer_usage(&ctx->answer, &usage)) {
+        return;
+    }
+
+    ctx->usage_tokens = ctx->others ? 0 : usage.prompt_tokens;
+    ctx->output_tokens = ngx_max(ctx->output_tokens, usage.completion_tokens);
+
+    if (!usage.has_cached) {
         return;
     }
 

@@ -9,17 +9,6 @@
 #include "../token/ngx_http_kv_router_turns.h"
 
 
-#define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
-    { key, metric, help, offsetof(type, field),                              \
-      sizeof(((type *) 0)->field) * 8, 0, 0 }
-
-#define ngx_http_kv_router_counter(type, field, key, metric, help)           \
-    { key, metric, help, offsetof(type, field),                              \
-      sizeof(((type *) 0)->field) * 8, 1, 0 }
-
-#define ngx_http_kv_router_fields_end  { NULL, NULL, NULL, 0, 0, 0, 0 }
-
-
 #define gauge(field, metric, help)                                           \
     ngx_http_kv_router_gauge(kvr_stats_t, field, #field, metric, help)
 #define counter(field, metric, help)                                         \
@@ -106,9 +95,6 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_request_fields[] = {
             "Requests whose policy failed."),
     counter(policy_slow, "policy_slow", "policy_slow_total",
             "Times that a policy took over 10 ms to choose."),
-    counter(estimates_void, "estimates_void", "estimates_void_total",
-            "Times that all estimates of a worker were forgotten, since it "
-            "had nothing of them cached."),
     counter(prompts_scanned, "prompts_scanned", "prompts_scanned_total",
             "Times that a request's body was searched for token ids."),
     counter(lookups, "lookups", "lookups_total",

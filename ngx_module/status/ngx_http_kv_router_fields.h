@@ -27,6 +27,17 @@ typedef struct {
 } ngx_http_kv_router_field_t;
 
 
+#define ngx_http_kv_router_gauge(type, field, key, metric, help)             \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 0, 0 }
+
+#define ngx_http_kv_router_counter(type, field, key, metric, help)           \
+    { key, metric, help, offsetof(type, field),                              \
+      sizeof(((type *) 0)->field) * 8, 1, 0 }
+
+#define ngx_http_kv_router_fields_end  { NULL, NULL, NULL, 0, 0, 0, 0 }
+
+
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_memory_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_frequency_fields[];

@@ -55,6 +55,9 @@ void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
 void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
     uint64_t value);
 
+/* Writes the metrics of workers without events. */
+void ngx_http_kv_router_estimates_metrics(ngx_http_kv_router_metrics_t *s);
+
 
 /* histograms, reasons of policies, and what workers served */
 void ngx_http_kv_router_histograms_metrics(ngx_http_kv_router_metrics_t *s);

@@ -161,11 +161,13 @@ ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_answer_printf(a, "<p>token ids of the body: %uA, of "
                                      "the model: %uA, of render: %uA, of "
-                                     "tokenize: %uA, none: %uA\n",
+                                     "tokenize: %uA, none, but text: %uA, "
+                                     "none: %uA\n",
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_IDS],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOCAL],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_RENDER],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_REMOTE],
+                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_TEXT],
                                      sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOAD]);
 
     if (ngx_http_kv_router_never_matched(zone)) {

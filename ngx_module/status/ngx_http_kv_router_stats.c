@@ -56,7 +56,7 @@ static const char  *ngx_http_kv_router_why_names[] = {
 /* Indexed by NGX_HTTP_KV_ROUTER_BY_LOAD and the values after it. */
 
 static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
-    "load", "ids", "render", "remote", "local"
+    "load", "ids", "render", "remote", "local", "text"
 };
 
 
@@ -492,6 +492,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_ranks_json(zone, w, "held",
                                   ngx_http_kv_router_held_fields, g);
 
+    ngx_http_kv_router_gen_key(g, "estimates");
+    ngx_http_kv_router_estimates_json(zone, w->slot, g);
+
     ngx_http_kv_router_served_json(zone, w, g);
 
     yajl_gen_map_close(g);
@@ -697,6 +700,11 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_object_json("names",
                                        ngx_http_kv_router_name_fields,
                                        zone->sh, g);
+    }
+
+    if (zone->sh) {
+        ngx_http_kv_router_gen_key(g, "routed");
+        ngx_http_kv_router_routed_json(zone, g);
     }
 
     ngx_http_kv_router_turns_json(g);

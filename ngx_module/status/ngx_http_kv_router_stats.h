@@ -90,6 +90,15 @@ int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
 void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
     uint32_t worker, yajl_gen g);
 
+/*
+ * the estimates of a worker without events, an array of its ranks; and the
+ * state of the rings that all estimates come from
+ */
+void ngx_http_kv_router_estimates_json(ngx_http_kv_router_zone_t *zone,
+    uint32_t worker, yajl_gen g);
+void ngx_http_kv_router_routed_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+
 /* the object of one worker, as in "workers" */
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);

@@ -111,6 +111,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_rungs_metrics(&s);
     ngx_http_kv_router_health_metrics(&s);
     ngx_http_kv_router_loads_metrics(&s);
+    ngx_http_kv_router_estimates_metrics(&s);
 
     if (zone->sh) {
         ngx_http_kv_router_histograms_metrics(&s);

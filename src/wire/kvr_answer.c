@@ -31,6 +31,8 @@ static const kvr_answer_name_t  kvr_answer_names[] = {
     { "cached_tokens", KVR_ANSWER_CACHED },
     { "cache_read_input_tokens", KVR_ANSWER_READ },
     { "cache_creation_input_tokens", KVR_ANSWER_CREATED },
+    { "completion_tokens", KVR_ANSWER_COMPLETION },
+    { "output_tokens", KVR_ANSWER_COMPLETION },
     { NULL, KVR_ANSWER_NONE }
 };
 
@@ -345,6 +347,7 @@ kvr_answer_usage(const kvr_answer_t *a, kvr_answer_usage_t *usage)
     usage->has_cached = (a->known & 1u << cached) != 0;
     usage->prompt_tokens = a->figures[KVR_ANSWER_PROMPT];
     usage->cached_tokens = a->figures[cached];
+    usage->completion_tokens = a->figures[KVR_ANSWER_COMPLETION];
 
     /* a figure that is not known is 0 */
 

@@ -42,6 +42,7 @@ typedef enum {
     KVR_ANSWER_CACHED,          /* cached_tokens */
     KVR_ANSWER_READ,            /* cache_read_input_tokens */
     KVR_ANSWER_CREATED,         /* cache_creation_input_tokens */
+    KVR_ANSWER_COMPLETION,      /* completion_tokens, output_tokens */
     KVR_ANSWER_FIGURES
 } kvr_answer_figure_t;
 
@@ -76,6 +77,7 @@ typedef struct {
     bool        has_cached;
     uint64_t    prompt_tokens;
     uint64_t    cached_tokens;
+    uint64_t    completion_tokens;  /* 0: not known */
 } kvr_answer_usage_t;
 
 

@@ -116,7 +116,7 @@ near_cost(20 - 6 - 3, "decay: host and disk don't fade",
 
 local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE",
                 "UNVERIFIED", "EXTERNAL", "BOUND", "ESTIMATED" }
-local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7, 0.5 }
+local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7, 1 }
 
 for i, name in ipairs(names) do
     local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }

@@ -38,6 +38,7 @@ TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 README = (ROOT / "README.md").read_text()
 SAMPLE = (ROOT / "conf" / "nginx.conf").read_text()
+ALONE = (ROOT / "conf" / "alone.conf").read_text()
 
 at = None                                   # the Fixture, set by main()
 
@@ -145,8 +146,10 @@ class Fixture:
             text = text.replace(old, new)
 
         replace("listen  8080;", f"listen  127.0.0.1:{self.port};")
-        replace("redis://127.0.0.1:6379",
-                f"redis://127.0.0.1:{self.redis_port}")
+        if text != ALONE.replace("listen  8080;",
+                                 f"listen  127.0.0.1:{self.port};"):
+            replace("redis://127.0.0.1:6379",
+                    f"redis://127.0.0.1:{self.redis_port}")
         for worker, address in WORKERS.items():
             replace(f"main {worker} {address};",
                     f"main {worker} {self.engines[worker]};")
@@ -166,15 +169,19 @@ class Fixture:
         return ["-p", f"{self.prefix}/", "-c", "nginx.conf",
                 "-e", f"{self.prefix}/error.log"]
 
-    def run(self):
-        """Starts nginx with what was installed, and waits for its events."""
+    def run(self, events=True):
+        """Starts nginx with what was installed, and waits for its events, if
+        there are to be some."""
         self.nginx = self._spawn(f"nginx-{self.prefix.name}", [
             NGINX, *self._arguments(), "-g", "daemon off;"])
 
         def subscribed():
             self.nginx.check_alive()
-            status = self.json("GET", "/status")
-            return status["redis"]["up"] and all(
+            try:
+                status = self.json("GET", "/status")
+            except urllib.error.URLError:
+                return False
+            return not events or status["redis"]["up"] and all(
                 worker["counters"]["heartbeats"]
                 for worker in status["workers"])
         wait_until("events flow", subscribed)
@@ -298,6 +305,35 @@ def failures_are_named():
                  "prompts ever found one", "was ever received"):
         assert text in said, text
         assert text in section("Attaching engines"), text
+
+
+def nginx_alone_is_accepted():
+    """conf/alone.conf is accepted by nginx -t"""
+    assert "redis" not in re.sub("#.*", "", ALONE)
+    (start,) = [line for line in "".join(
+        blocks("sh", section("Quick start"))).splitlines()
+        if line.startswith("nginx ")]
+    assert start == 'nginx -c "$PWD/conf/alone.conf"', start
+    at.install("alone", ALONE)
+
+
+def nginx_alone_runs():
+    """nginx alone sends a chat that goes on where its beginning went"""
+    at.run(events=False)
+    first, second = commands("Quick start")
+    workers = []
+    for overlap, command in (("0", first), ("[1-9][0-9]*", second)):
+        answer = at.json(*command)
+        assert answer["usage"]["prompt_tokens"], answer
+        at.logged("confidence=ESTIMATED")
+        line = at.log.read_text().splitlines()[-1]
+        fields = re.search(rf"worker=(\w+) overlap={overlap} ", line)
+        assert fields, line
+        workers.append(fields[1])
+        wait_until("the estimate knows of it", lambda: at.json(
+            "GET", "/status")["routed"]["unread"] == 0)
+    assert workers[0] == workers[1], workers
+    at.end()
 
 
 def the_synopsis_is_accepted():
@@ -479,6 +515,8 @@ def main():
             names_are_documented,
             failures_are_named,
             the_relays_run,
+            nginx_alone_is_accepted,
+            nginx_alone_runs,
             the_synopsis_is_accepted,
             the_synopsis_runs,
             the_api_answers_as_documented,

@@ -55,7 +55,7 @@ end
 
 -- Where token ids came from: NGX_HTTP_KV_ROUTER_BY_... of the header.
 _M.BY = { load = 0, ids = 1, render = 2, remote = 3,
-          ["local"] = 4 }
+          ["local"] = 4, text = 5 }
 
 -- What a worker can be asked for, KVR_RUNG_... of src/: a bit for each rung and
 -- form.  No bit at all: no probe has ended yet.

@@ -262,8 +262,7 @@ _M.CONFIDENCES = CONFIDENCES
 
 -- What a policy multiplies the overlap of a worker by, unless it is told
 -- otherwise, by the confidence of the worker's view; not named: 1.
-_M.DISCOUNTS = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5,
-                 ESTIMATED = 0.5 }
+_M.DISCOUNTS = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
 
 -- kvr_failure_t; their number stands for none
 _M.FAILED = { connect = 0, timeout = 1, reset = 2, invalid = 3, status = 4,

@@ -47,7 +47,7 @@
 --                            default: { EXACT = 1, UNVERIFIED = 1,
 --                            EXTERNAL = 1, UNKNOWN = 1, BOUND = 0.7,
 --                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5,
---                            ESTIMATED = 0.5 };
+--                            ESTIMATED = 1 };
 --                            Dynamo has none: 1 for each
 --
 -- A setting that is named, in policy_conf or in params, has the named value
