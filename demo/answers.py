@@ -9,8 +9,6 @@ import json
 import time
 import uuid
 
-from tokenizer import token_of
-
 
 def sse(data, event=None):
     """One server-sent event."""
@@ -146,9 +144,8 @@ class TokensOut(OpenAI):
                 "created": self.created}
 
     def part(self, index, text):
-        return {"index": index, "token_ids": [
-            token_of(f" {word}") for word in text.split()],
-            "finish_reason": self.finish(index), "logprobs": None}
+        return {"index": index, "token_ids": self.requests[index].ids(text),
+                "finish_reason": self.finish(index), "logprobs": None}
 
 
 class Messages(Answer):
@@ -309,9 +306,8 @@ class Generate(Answer):
             reason = {"type": reason, "length": request.answer_tokens}
         elif reason:
             reason = {"type": reason}
-        return {"text": text, "output_ids": [
-            token_of(f" {word}") for word in text.split()],
-            "meta_info": {
+        return {"text": text, "output_ids": request.ids(text),
+                "meta_info": {
                 "id": f"{self.id}-{index}", "finish_reason": reason,
                 "prompt_tokens": request.prompt_tokens,
                 "completion_tokens": self.done[index],

@@ -18,8 +18,8 @@ from fleet import (BLOCK_SIZE, PROBE, Engines, Policy, add_options,
 
 # The fleet and the load are chosen together: with round_robin the engines
 # prefill about 55 % of the time, and a cache holds some 110 of the prompts.
-ENGINES = Engines(blocks=24_000, prefill_us=35)
-TRACE = ("--speedup", "6.5", "--scale", "4")
+ENGINES = Engines(blocks=24_000, prefill_us=35, model=True)
+TRACE = ("--text", "--speedup", "6.5", "--scale", "4")
 REQUESTS = 800
 KEEP_REQUESTS = 200             # with --keep only a taste
 
@@ -47,6 +47,22 @@ def print_summaries(summaries):
     print_table(("policy", "requests", "errors", "cache hit rate",
                  "TTFT mean", *PERCENTILES, "late", "share per worker"),
                 rows)
+
+
+def print_rungs(summaries, fleet):
+    """Where the token ids of the chats came from, and a model that can't be
+    taken."""
+    print("Where the router had the token ids of the chats:")
+    for policy, summary in summaries.items():
+        print(f"  {policy.title}: " + ", ".join(
+            f"{rung} {count}" for rung, count in summary["rungs"].items()
+            if count))
+    print("  (local: the zone's own model, once the engines' events have "
+          "proven it;\n  remote: an engine was asked; load: by load, without "
+          "token ids)")
+    model = fleet.status("unknown")["model"]
+    print(f"Another zone's model is {model['state']}: {model['why']}; such "
+          f"chats go the other ways.\n")
 
 
 def verdict(summaries):
@@ -107,6 +123,7 @@ def compare(fleet):
             fleet.start(policy)
         summaries[policy] = fleet.replay((*TRACE, "--requests", str(REQUESTS)))
     print_summaries(summaries)
+    print_rungs(summaries, fleet)
     text, won = verdict(summaries)
     print(text)
     return 0 if won else 1
@@ -117,6 +134,7 @@ def keep(fleet):
     fleet.start(BEST)
     summary = fleet.replay((*TRACE, "--requests", str(KEEP_REQUESTS)))
     print_summaries({BEST: summary})
+    print_rungs({BEST: summary}, fleet)
     print_hints(fleet)
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()

@@ -315,7 +315,8 @@ class Engine:
                 wanted.append(Request(
                     sequence, max_tokens, bool(params.get("ignore_eos")),
                     lambda: http.transport is None
-                    or http.transport.is_closing()))
+                    or http.transport.is_closing(),
+                    self.tokenizer.token_of))
         return wanted
 
     def _max_tokens(self, body, prompt):

@@ -34,6 +34,16 @@ REPOSITORY = DEMO.parent
 WORKERS = ("w1", "w2", "w3", "w4")
 BLOCK_SIZE = 16
 DECODE_US = 4000
+MODELS = """
+    # the zone's own model, for the token ids of chats; of the other zone the
+    # template can't be rendered here, which its status says
+    kv_router_model  main model engine=vllm;
+    kv_router_zone   zone=unknown:8m block_size=16;
+    kv_router_model  unknown unknown engine=vllm;
+"""
+ROUTERS = """
+        require("resty.kv_router").new("unknown", { tokenizer = "auto" })
+"""
 PROBE = list(range(1, 1 + 4 * BLOCK_SIZE))      # a prompt no workload has
 PROBES = 20                                     # of the workload
 ESTIMATED = "estimated"         # a policy's name
@@ -78,6 +88,8 @@ class Engines:
     blocks: int                 # of each cache
     prefill_us: int             # to compute a token that is not cached
     seed: int = 0               # of the names that they give to blocks
+    model: bool = False         # they have the model of model.py; the toy
+                                # tokenizer otherwise
 
 
 def http(method, url, body=None):
@@ -135,12 +147,19 @@ class Fleet:
                 raise OSError(str(err)) from err
 
         self._wait("redis", "redis answers", redis_answers)
+        if self.kind.model:
+            # only here: it needs jinja2
+            import model            # pylint: disable=import-outside-toplevel
+            model.write(self.directory / "model")
+            model.write(self.directory / "unknown", model.UNKNOWN)
         workers = [Worker(
             name, self.directory, "--block-size", str(BLOCK_SIZE),
             "--blocks", str(self.kind.blocks),
             "--prefill-us-per-token", str(self.kind.prefill_us),
             "--decode-us-per-token", str(DECODE_US),
-            "--seed", str(self.kind.seed * len(WORKERS) + number))
+            "--seed", str(self.kind.seed * len(WORKERS) + number),
+            *(["--tokenizer", str(self.directory / "model")]
+              if self.kind.model else []))
             for number, name in enumerate(WORKERS)]
         for worker in workers:
             self.processes[worker.name] = worker.engine
@@ -244,7 +263,16 @@ class Fleet:
                 f"    kv_router_worker {zone} {worker} {address};"
                 for worker, address in self.engines.items()),
             "LUA": str(REPOSITORY / "lua"),
+<<<<<<< HEAD
             "CONF": conf or "nil",
+=======
+            "ROUTERS": ROUTERS if self.kind.model else "",
+            "MODELS": MODELS if self.kind.model else "",
+            "TOKENIZER": "auto" if self.kind.model else "remote",
+            "UNKNOWN": "unknown" if self.kind.model else "main",
+            "POLICY": policy.name,
+            "CONF": policy.conf or "nil",
+>>>>>>> main
             "GENERATION": str(self.generation),
             "PORT": str(port)}
 
@@ -286,6 +314,11 @@ class Fleet:
                                  {"tokens": tokens}))
         return {score["worker_id"] for score in answer["scores"]}
 
+    def status(self, zone="main"):
+        """The status of a zone: "main", or "unknown" where its model is."""
+        path = "/status" if zone == "main" else "/status/unknown"
+        return json.loads(http("GET", self.url + path))
+
     def _missed(self):
         """(met, missed) deadlines of each engine since it was started."""
         return [[self._metric(address, f"stand_in:deadlines_{which}_total")
@@ -323,6 +356,7 @@ class Fleet:
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
         before = self._missed()
         prompts = self._prompt_tokens()
+        rungs = self.status()["requests"]["by_tokens"]
         output = self.directory / "replay.json"
         output.unlink(missing_ok=True)
         run_attached([
@@ -344,7 +378,9 @@ class Fleet:
             for pair in zip(self._missed(), before))
         return {**summary, "late": max(summary["late"], engines),
                 "tokens": {worker: now - prompts[worker] for worker, now
-                           in self._prompt_tokens().items()}}
+                           in self._prompt_tokens().items()},
+                "rungs": {rung: now - rungs[rung] for rung, now in
+                          self.status()["requests"]["by_tokens"].items()}}
 
 
 # ----------------------------------------------------------------- programs

@@ -49,9 +49,9 @@ def words_of(tokens):
 
 
 def word_of(token):
-    """A word of four letters for an id below 26 ** 4."""
+    """A word of three letters for an id; model.py has each as one token."""
     letters = []
-    for _ in range(4):
+    for _ in range(3):
         token, letter = divmod(token, 26)
         letters.append(chr(ord("a") + letter))
     return " " + "".join(letters)

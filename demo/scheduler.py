@@ -18,7 +18,7 @@ from collections import deque
 from xxhash import xxh3_64_intdigest
 
 from lateness import Deadlines
-from tokenizer import WORDS, token_of
+from tokenizer import WORDS
 
 CHUNK_SECONDS = 0.1             # a stream's tokens come in chunks this long
 MEAN_ANSWER_TOKENS = 128        # of answers that end by themselves
@@ -27,8 +27,9 @@ MEAN_ANSWER_TOKENS = 128        # of answers that end by themselves
 class Request:
     """One prompt on its way through the engine."""
 
-    def __init__(self, sequence, max_tokens, ignore_eos, is_gone):
+    def __init__(self, sequence, max_tokens, ignore_eos, is_gone, token_of):
         self.sequence = sequence
+        self.token_of = token_of        # callable: the id of a piece of text
         self.prompt_tokens = len(sequence.tokens)
         self.cached_tokens = 0
         self.is_gone = is_gone          # callable: the client has hung up
@@ -46,6 +47,10 @@ class Request:
     def answer(self, count):
         """The next `count` pieces of text: the same for the same prompt."""
         return self._random.choices(WORDS, k=count)
+
+    def ids(self, text):
+        """The ids of a part of the answer."""
+        return [self.token_of(f" {word}") for word in text.split()]
 
 
 class Scheduler:
@@ -134,7 +139,7 @@ class Scheduler:
         """`count` more tokens; the newest one's KV isn't computed yet."""
         pieces = request.answer(count)
         sequence = request.sequence
-        sequence.extend(token_of(piece) for piece in pieces)
+        sequence.extend(request.token_of(piece) for piece in pieces)
         self.cache.commit(sequence, len(sequence.tokens) - 1)
         self._flush_events()
         return pieces

@@ -13,6 +13,8 @@ from pathlib import Path
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from tokenizer import token_of
+
 
 def byte_names():
     """The character that stands for each byte, as in GPT-2's vocabulary."""
@@ -63,6 +65,12 @@ class Template:
             for piece in self._pieces.findall(part):
                 ids += self._piece(piece)
         return ids
+
+    def token_of(self, word):
+        """The id of a word; that of the toy tokenizer when the word is not
+        one token."""
+        ids = self._piece(word)
+        return ids[0] if len(ids) == 1 else token_of(word)
 
     def chat_ids(self, messages, tools, arguments, special=False):
         """The ids of a conversation; `arguments` are the template's.  One

@@ -40,6 +40,8 @@ class Toy:
 
     added = 0                   # tokens that it puts before a text
 
+    token_of = staticmethod(token_of)
+
     @staticmethod
     def text_ids(text, _special=True):
         """The ids of a text."""

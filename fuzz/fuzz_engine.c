@@ -34,7 +34,7 @@ static void side_close(side_t *s);
 static void event(side_t *s, const kvr_event_t *ev);
 static void message(side_t *s, const void *bytes, size_t len);
 static void clear(side_t *s, uint32_t rank);
-static void emitted(void *data, const kvr_event_t *ev);
+static void emitted(void *data, const kvr_change_t *ev);
 static kvr_rc_t dumped(void *data, const kvr_event_t *ev);
 static kvr_rc_t saved(void *data, const void *part, size_t len);
 static void compare(void);
@@ -181,7 +181,7 @@ clear(side_t *s, uint32_t rank)
 /* What is passed on can be printed, and has hashes for whole blocks. */
 
 static void
-emitted(void *data, const kvr_event_t *ev)
+emitted(void *data, const kvr_change_t *ev)
 {
     if (ev->kind != KVR_CLEAR && ev->kind != KVR_CLASS && ev->nhandles == 0) {
         fuzz_fail("an event of nothing");

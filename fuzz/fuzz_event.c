@@ -50,11 +50,11 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     }
 
     copy = fuzz_copy(bytes + 1, len - 1);
-    kvr_decoder_salted(decoder, bytes[0] & 1);
+    kvr_decoder_conf(decoder)->salted = bytes[0] & 1;
     contract.block_size = (bytes[0] & 2) ? 16 : 0;
     contract.pairs = bytes[0] & 8;
-    kvr_decoder_contract(decoder, contract);
-    kvr_decoder_window(decoder, (bytes[0] & 4) ? 64 : 0);
+    kvr_decoder_conf(decoder)->contract = contract;
+    kvr_decoder_conf(decoder)->window = (bytes[0] & 4) ? 64 : 0;
 
     why = KVR_WHY_NONE;
     detail = NULL;

@@ -12,7 +12,7 @@
 #define KVR_RELAY_PIECE  (KVR_RELAY_BATCH_MAX / 4 * 3)
 
 
-static bool kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_event_t *ev);
+static bool kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_change_t *ev);
 
 
 bool
@@ -55,10 +55,10 @@ kvr_relay_batch_end(kvr_relay_batch_t *b)
 
 
 bool
-kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_event_t *ev)
+kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_change_t *ev)
 {
-    uint32_t     i, n, span, most;
-    kvr_event_t  piece;
+    uint32_t      i, n, span, most;
+    kvr_change_t  piece;
 
     span = ev->nhandles ? ev->nlocals / ev->nhandles : 0;
     most = kvr_max(KVR_RELAY_PIECE / (8 + 8 * span), 1);
@@ -95,7 +95,7 @@ kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_event_t *ev)
 
 
 static bool
-kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_event_t *ev)
+kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_change_t *ev)
 {
     size_t  len;
 

@@ -30,7 +30,7 @@ bool kvr_relay_batch_init(kvr_relay_batch_t *b,
 void kvr_relay_batch_free(kvr_relay_batch_t *b);
 
 /* False: full() said so. */
-bool kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_event_t *ev);
+bool kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_change_t *ev);
 
 /*
  * Writes the head: then bytes[0..len) are the batch.  False when there is

@@ -51,12 +51,12 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
         return false;
     }
 
-    kvr_decoder_salted(m->decoder, o->salted);
-    kvr_decoder_message_max(m->decoder, o->message_max);
+    kvr_decoder_conf(m->decoder)->salted = o->salted;
+    kvr_decoder_conf(m->decoder)->message_max = o->message_max;
 
     params.block_size = o->block_size;
     params.eagle = o->eagle;
-    kvr_decoder_contract(m->decoder, kvr_params_contract(&params));
+    kvr_decoder_conf(m->decoder)->contract = kvr_params_contract(&params);
     params.max_workers = 1 + o->ranks / 2;  /* holders come with them */
     params.shards = 1;
     params.index = KVR_INDEX_RADIX;
@@ -162,7 +162,7 @@ kvr_relay_mirror_windows(kvr_relay_mirror_t *m, const kvr_event_t *ev,
         } else if (rank != ev->rank
                    && kvr_router_holder_held(&m->router, holder))
         {
-            kvr_decoder_window(m->decoder, m->window);
+            kvr_decoder_conf(m->decoder)->window = m->window;
             return;
         }
     }
@@ -175,7 +175,7 @@ void
 kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window)
 {
     m->window = window;
-    kvr_decoder_window(m->decoder, window);
+    kvr_decoder_conf(m->decoder)->window = window;
 }
 
 

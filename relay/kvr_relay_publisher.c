@@ -51,7 +51,7 @@ kvr_relay_publisher_free(kvr_relay_t *r)
 /* ---- making ------------------------------------------------------------- */
 
 void
-kvr_relay_publisher_event(void *data, const kvr_event_t *ev)
+kvr_relay_publisher_event(void *data, const kvr_change_t *ev)
 {
     kvr_relay_t  *r;
 

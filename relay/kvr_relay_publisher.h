@@ -54,7 +54,7 @@ bool kvr_relay_publisher_init(kvr_relay_t *r);
 void kvr_relay_publisher_free(kvr_relay_t *r);
 
 /* A kvr_relay_emit_pt, data is the relay: takes what took effect. */
-void kvr_relay_publisher_event(void *data, const kvr_event_t *ev);
+void kvr_relay_publisher_event(void *data, const kvr_change_t *ev);
 
 /*
  * Makes the envelope of what was taken.  engine: it completes the batch

@@ -207,7 +207,7 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
 static kvr_rc_t
 kvr_relay_snapshot_put(void *data, const kvr_event_t *ev)
 {
-    return kvr_relay_batch_add(data, ev) ? KVR_OK : KVR_ERROR;
+    return kvr_relay_batch_add(data, &ev->change) ? KVR_OK : KVR_ERROR;
 }
 
 

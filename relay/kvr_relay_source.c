@@ -236,7 +236,7 @@ kvr_relay_source_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     /* a batch that names no rank is of the rank that it came from */
 
-    kvr_decoder_rank(d, s->index);
+    kvr_decoder_conf(d)->rank = s->index;
 
     if (kvr_message_open(d, payload, len, &msg, &why, &detail) != KVR_OK) {
         r->counters.messages++;

@@ -208,8 +208,8 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
     detail = "";
     k = &c->zone->router;
 
-    kvr_decoder_contract(d, kvr_params_contract(kvr_router_params(k)));
-    kvr_decoder_window(d, 0);
+    kvr_decoder_conf(d)->contract = kvr_params_contract(kvr_router_params(k));
+    kvr_decoder_conf(d)->window = 0;
 
     if (kvr_message_open(d, c->body.data, c->body.len, msg, &why, &detail)
         != KVR_OK)
@@ -243,7 +243,7 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
         == KVR_OK
         && ngx_http_kv_router_read_worker(c->zone, slot, &w) == NGX_OK)
     {
-        kvr_decoder_salted(d, w.conf.salted);
+        kvr_decoder_conf(d)->salted = w.conf.salted;
     }
 
     return NGX_OK;

@@ -6,9 +6,20 @@
 
 #include "ngx_http_kv_router_consumer.h"
 #include "ngx_http_kv_router_tell.h"
+#include "../status/ngx_http_kv_router_watch.h"
 
 #include <core/kvr_clock.h>
 
+
+/*
+ * milliseconds between two rounds of leases, and the maximum of random ones
+ * added: together a third of KVR_LEASE_MS at most, so that no lease expires
+ */
+#define NGX_HTTP_KV_ROUTER_LEASE_MIN      100
+#define NGX_HTTP_KV_ROUTER_LEASE_JITTER   100
+
+/* milliseconds between two rounds while a lease is free */
+#define NGX_HTTP_KV_ROUTER_LEASE_SOON     20
 
 /* milliseconds before a busy lock is tried again */
 #define NGX_HTTP_KV_ROUTER_BUSY           5
@@ -28,32 +39,47 @@
 #define NGX_HTTP_KV_ROUTER_PACE_MIN       16
 
 
+static void ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev);
+static void ngx_http_kv_router_consumer_taken(
+    ngx_http_kv_router_consumer_t *c, uint64_t held);
+static ngx_int_t ngx_http_kv_router_consumer_begin(
+    ngx_http_kv_router_consumer_t *c);
+static void ngx_http_kv_router_consumer_lost(void *data);
 static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
     ngx_uint_t up);
+static void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 
 static void ngx_http_kv_router_consumer_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_disconnected(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_consumer_registered(void *data,
-    uint32_t worker);
-static void ngx_http_kv_router_consumer_lease_lost(void *data);
 static void ngx_http_kv_router_consumer_subscribed(
     ngx_http_kv_router_redis_t *r, void *data, kvr_reply_t *reply);
 static void ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r,
     void *data, kvr_reply_t *push);
+static ngx_int_t ngx_http_kv_router_consumer_message(
+    ngx_http_kv_router_consumer_t *c, const kvr_reply_t *push);
 
+static void ngx_http_kv_router_consumer_registered(void *data,
+    uint32_t worker);
+
+static void ngx_http_kv_router_consumer_repairer_connected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_repairer_disconnected(
+    ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_consumer_answer(ngx_http_kv_router_redis_t *r,
+    void *data, kvr_reply_t *reply);
+
+static void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
     ngx_int_t rc, uint64_t us);
 static ngx_int_t ngx_http_kv_router_consumer_work(
     ngx_http_kv_router_consumer_t *c);
-static ngx_int_t ngx_http_kv_router_consumer_next(
-    ngx_http_kv_router_consumer_t *c);
-static ngx_int_t ngx_http_kv_router_consumer_gap(
-    ngx_http_kv_router_consumer_t *c, ngx_http_kv_router_message_t *m);
+static void ngx_http_kv_router_consumer_turn(ngx_http_kv_router_consumer_t *c,
+    kvr_turn_t *turn);
 
 
 ngx_int_t
@@ -77,12 +103,10 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->started = ngx_current_msec;
     c->pace = ngx_min(zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
 
-    ngx_queue_init(&c->messages);
-
     c->dummy.fd = (ngx_socket_t) -1;
     c->dummy.data = c;
 
-    c->lease.handler = ngx_http_kv_router_lease_handler;
+    c->lease.handler = ngx_http_kv_router_consumer_lease_handler;
     c->lease.data = &c->dummy;
     c->lease.log = c->log;
     c->lease.cancelable = 1;
@@ -107,10 +131,10 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     r->purpose = "logs";
     r->zone = zone;
     r->data = c;
+    r->connected = ngx_http_kv_router_consumer_repairer_connected;
+    r->disconnected = ngx_http_kv_router_consumer_repairer_disconnected;
     r->exiting = ngx_http_kv_router_consumer_exiting;
     r->leader = &c->subscriber;
-
-    ngx_http_kv_router_log_init(c);
 
     ngx_http_kv_router_tell_init(&c->tell, zone, c->log);
 
@@ -120,7 +144,8 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->members.shards = &c->leased;
     c->members.data = c;
     c->members.registered = ngx_http_kv_router_consumer_registered;
-    c->members.lost = ngx_http_kv_router_consumer_lease_lost;
+    c->members.lost = ngx_http_kv_router_consumer_lost;
+    c->members.exiting = ngx_http_kv_router_consumer_exiting;
 
     zone->consumer = c;
 
@@ -159,18 +184,88 @@ ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
 }
 
 
-ngx_int_t
+/* ---- leases ------------------------------------------------------------- */
+
+static void
+ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev)
+{
+    uint64_t                        held;
+    ngx_msec_t                      next;
+    ngx_uint_t                      soon;
+    ngx_connection_t               *dummy;
+    ngx_http_kv_router_consumer_t  *c;
+
+    dummy = ev->data;
+    c = dummy->data;
+
+    if (ngx_exiting || ngx_terminate || ngx_quit) {
+        ngx_http_kv_router_consumer_stop(c->zone);
+        return;
+    }
+
+    soon = ngx_http_kv_router_leases(c->zone, c->leased, c->started, &held);
+
+    if (c->leased & ~held) {
+        ngx_http_kv_router_consumer_lost(c);
+        soon = 1;
+
+    } else if (held & ~c->leased) {
+        ngx_http_kv_router_consumer_taken(c, held);
+    }
+
+    if (c->leased) {
+
+        /* a former holder of a lease may have overwritten the state */
+
+        ngx_http_kv_router_consumer_say(c);
+
+        if (c->up) {
+            kvr_repairs_tick(&c->follow.repairs, c->leased, ngx_current_msec);
+        }
+
+        if (kvr_follow_waits(&c->follow)) {
+            ngx_http_kv_router_consumer_wake(c);
+        }
+
+        ngx_http_kv_router_members_look(&c->members);
+        ngx_http_kv_router_watch(c);
+    }
+
+    next = soon ? NGX_HTTP_KV_ROUTER_LEASE_SOON
+                : NGX_HTTP_KV_ROUTER_LEASE_MIN
+                  + ngx_random() % NGX_HTTP_KV_ROUTER_LEASE_JITTER;
+
+    ngx_add_timer(&c->lease, next);
+}
+
+
+static void
+ngx_http_kv_router_consumer_taken(ngx_http_kv_router_consumer_t *c,
+    uint64_t held)
+{
+    uint64_t  before;
+
+    before = c->leased;
+    c->leased = held;
+
+    if (before == 0) {
+        if (ngx_http_kv_router_consumer_begin(c) != NGX_OK) {
+            kvr_router_lease_release(&c->zone->router);
+        }
+
+    } else if (c->up) {
+        c->not_syncing |= held & ~before;
+    }
+}
+
+
+static ngx_int_t
 ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c)
 {
-    ngx_uint_t  i;
-
-    c->nslots = kvr_router_max_workers(&c->zone->router);
-
-    c->slots = ngx_calloc(c->nslots * sizeof(ngx_http_kv_router_slot_t),
-                          c->log);
-    c->ingest = kvr_ingest_create(&c->zone->router);
-
-    if (c->slots == NULL || c->ingest == NULL) {
+    if (kvr_follow_open(&c->follow, &c->zone->router, &c->tell,
+                        c->zone->redis->replay)
+        != KVR_OK)
+    {
         ngx_log_error(NGX_LOG_ALERT, c->log, 0,
                       "kv_router zone \"%V\": no memory to consume events",
                       &c->zone->name);
@@ -179,22 +274,24 @@ ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c)
         return NGX_ERROR;
     }
 
-    for (i = 0; i < c->nslots; i++) {
-        ngx_queue_init(&c->slots[i].parked);
-    }
-
     ngx_http_kv_router_redis_open(&c->subscriber);
 
     return NGX_OK;
 }
 
 
-void
-ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c)
+/* A lease was lost: drops all that waits, because it must not be applied. */
+
+static void
+ngx_http_kv_router_consumer_lost(void *data)
 {
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = data;
+
     ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                  "kv_router zone \"%V\": lease is lost, %ui messages dropped",
-                  &c->zone->name, c->count);
+                  "kv_router zone \"%V\": lease is lost, %uD messages dropped",
+                  &c->zone->name, c->follow.queue.count);
 
     ngx_http_kv_router_consumer_drop(c);
 }
@@ -203,24 +300,13 @@ ngx_http_kv_router_consumer_lost(ngx_http_kv_router_consumer_t *c)
 static void
 ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
 {
-    ngx_uint_t                     i;
-    ngx_queue_t                   *q;
-    ngx_http_kv_router_message_t  *m;
-
     ngx_http_kv_router_consumer_up(c, 0);
 
     c->leased = 0;
     c->not_syncing = 0;
 
-    /* the ingest has bytes of a message open: destroy the ingest first */
-
-    if (c->ingest) {
-        kvr_ingest_destroy(c->ingest);
-        c->ingest = NULL;
-    }
-
     ngx_http_kv_router_redis_close(&c->subscriber);
-    ngx_http_kv_router_repair_stop(c);
+    ngx_http_kv_router_redis_close(&c->repairer);
     ngx_http_kv_router_members_close(&c->members);
 
     if (c->work.posted) {
@@ -231,34 +317,7 @@ ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c)
         ngx_del_timer(&c->busy);
     }
 
-    if (c->message) {
-        ngx_http_kv_router_message_free(c, c->message);
-        c->message = NULL;
-    }
-
-    if (c->slots) {
-
-        for (i = 0; i < c->nslots; i++) {
-            if (!ngx_queue_empty(&c->slots[i].parked)) {
-                ngx_http_kv_router_message_unpark(c, &c->slots[i]);
-            }
-        }
-
-        ngx_free(c->slots);
-        c->slots = NULL;
-    }
-
-    while (!ngx_queue_empty(&c->messages)) {
-        q = ngx_queue_head(&c->messages);
-        ngx_queue_remove(q);
-
-        m = ngx_queue_data(q, ngx_http_kv_router_message_t, queue);
-        ngx_http_kv_router_message_free(c, m);
-    }
-
-    c->full = 0;
-    c->dropped = 0;
-    c->detail = NULL;
+    kvr_follow_close(&c->follow);
 }
 
 
@@ -297,7 +356,12 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 }
 
 
-void
+/*
+ * Sets in the zone, for each shard with a lease here, whether its events are
+ * received.  After a takeover the shard's workers are made SYNCING first.
+ */
+
+static void
 ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
 {
     uint32_t  i;
@@ -314,18 +378,22 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
         }
 
         if (c->not_syncing & bit
-            && kvr_ingest_repair_shard(c->ingest, i, c->zone->redis->replay)
+            && kvr_ingest_repair_shard(c->follow.ingest, i,
+                                       c->zone->redis->replay)
                == KVR_OK)
         {
             /* the workers stay SYNCING until the end of a repair */
             c->not_syncing &= ~bit;
-            ngx_http_kv_router_repair_shards(c, bit);
+            kvr_repairs_want_shards(&c->follow.repairs, bit);
+            ngx_http_kv_router_consumer_wake(c);
         }
 
         c->zone->sh->redis_up[i] = (c->up && !(c->not_syncing & bit));
     }
 }
 
+
+/* ---- messages ----------------------------------------------------------- */
 
 static void
 ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
@@ -401,28 +469,6 @@ ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
 }
 
 
-/* A new worker: its log is read for the blocks that it holds already. */
-
-static void
-ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
-{
-    ngx_http_kv_router_consumer_t  *c;
-
-    c = data;
-
-    if (c->up && worker < c->nslots) {
-        ngx_http_kv_router_repair_want(c, &c->slots[worker]);
-    }
-}
-
-
-static void
-ngx_http_kv_router_consumer_lease_lost(void *data)
-{
-    ngx_http_kv_router_consumer_lost(data);
-}
-
-
 /* ["message", channel, body], ["pmessage", pattern, channel, body] */
 
 static void
@@ -437,7 +483,7 @@ ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r, void *data,
         if (kind.type == KVR_REPLY_STRING
             && (ngx_strcmp(kind.text, "pmessage") == 0
                 || ngx_strcmp(kind.text, "message") == 0)
-            && ngx_http_kv_router_message_push(data, push->owned) == NGX_OK)
+            && ngx_http_kv_router_consumer_message(data, push) == NGX_OK)
         {
             return;
         }
@@ -447,7 +493,111 @@ ngx_http_kv_router_consumer_push(ngx_http_kv_router_redis_t *r, void *data,
 }
 
 
-void
+/* NGX_DECLINED: the message is not queued. */
+
+static ngx_int_t
+ngx_http_kv_router_consumer_message(ngx_http_kv_router_consumer_t *c,
+    const kvr_reply_t *push)
+{
+    size_t        len, prefix;
+    uint32_t      shard;
+    const char   *worker;
+    kvr_reply_t   channel, body;
+
+    prefix = c->zone->redis->prefix.len;
+
+    channel = kvr_reply_element(push, push->len - 2);
+    body = kvr_reply_element(push, push->len - 1);
+
+    if (channel.type != KVR_REPLY_STRING || body.type != KVR_REPLY_STRING
+        || channel.len < prefix)
+    {
+        return NGX_DECLINED;
+    }
+
+    worker = channel.text + prefix;
+    len = channel.len - prefix;
+
+    /*
+     * even an invalid id belongs to a shard, so that only one process refuses
+     * it
+     */
+
+    shard = kvr_router_shard(&c->zone->router, worker, len);
+
+    if (!(c->leased >> shard & 1)) {
+        return NGX_DECLINED;
+    }
+
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
+    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body.len);
+
+    ngx_http_kv_router_consumer_wake(c);
+
+    return kvr_follow_push(&c->follow, push, &body, worker, len) == KVR_OK
+           ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* A new worker: its log is read for the blocks that it holds already. */
+
+static void
+ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
+{
+    ngx_http_kv_router_consumer_t  *c;
+
+    c = data;
+
+    if (c->up && worker < c->follow.repairs.nlanes) {
+        kvr_repairs_want(&c->follow.repairs,
+                         &c->follow.repairs.lanes[worker]);
+        ngx_http_kv_router_consumer_wake(c);
+    }
+}
+
+
+/* ---- repairs ------------------------------------------------------------ */
+
+static void
+ngx_http_kv_router_consumer_repairer_connected(ngx_http_kv_router_redis_t *r)
+{
+    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_connects, 1);
+
+    ngx_http_kv_router_redis_works(r);
+
+    ngx_http_kv_router_consumer_wake(r->data);
+}
+
+
+static void
+ngx_http_kv_router_consumer_repairer_disconnected(
+    ngx_http_kv_router_redis_t *r)
+{
+    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_disconnects, 1);
+
+    ngx_http_kv_router_consumer_wake(r->data);
+}
+
+
+static void
+ngx_http_kv_router_consumer_answer(ngx_http_kv_router_redis_t *r, void *data,
+    kvr_reply_t *reply)
+{
+    kvr_turn_t  turn;
+
+    ngx_http_kv_router_consumer_turn(r->data, &turn);
+
+    kvr_repair_answer(data, &turn, reply);
+
+    ngx_http_kv_router_consumer_wake(r->data);
+}
+
+
+/* ---- turns -------------------------------------------------------------- */
+
+/* There is work: it is done in the next turn of the event loop. */
+
+static void
 ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c)
 {
     if (!c->busy.timer_set) {
@@ -492,7 +642,6 @@ ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev)
         break;
 
     default: /* NGX_DECLINED */
-        c->full = 0;
         break;
     }
 }
@@ -525,69 +674,64 @@ ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
 static ngx_int_t
 ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 {
-    char        warning[KVR_WARNING_LEN];
-    kvr_rc_t    krc;
-    ngx_int_t   rc, blocks;
-    ngx_uint_t  n;
+    size_t            bytes;
+    kvr_ask_t         ask;
+    ngx_int_t         blocks;
+    ngx_uint_t        n;
+    kvr_turn_t        turn;
+    kvr_repair_t     *r;
+    kvr_follow_rc_t   rc;
 
     blocks = c->pace;
 
+    ngx_http_kv_router_consumer_turn(c, &turn);
+
     for (n = 0; n < NGX_HTTP_KV_ROUTER_TURN && blocks > 0; n++) {
 
-        if (c->message == NULL && c->repair == NULL) {
-            rc = ngx_http_kv_router_consumer_next(c);
+        rc = kvr_follow_step(&c->follow, &turn, &bytes, &ask, &r);
 
-            if (rc == NGX_AGAIN) {
-                continue;
-            }
+        /* connect only now: there may be nothing to repair for days */
 
-            if (rc == NGX_DONE) {
-                return NGX_AGAIN;
-            }
-
-            if (rc != NGX_OK) {
-                return rc;
-            }
+        if (c->follow.repairs.nactive) {
+            ngx_http_kv_router_redis_open(&c->repairer);
         }
 
-        krc = kvr_ingest_step(c->ingest, c->pace);
+        switch (rc) {
 
-        while (kvr_ingest_warning(c->ingest, warning)) {
-            ngx_log_error(NGX_LOG_WARN, c->log, 0, "kv_router zone \"%V\": %s",
-                          &c->zone->name, warning);
-        }
+        case KVR_FOLLOW_AGAIN:
 
-        switch (krc) {
+            if (bytes) {
+                blocks -= 1 + bytes / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
+            }
 
-        case KVR_OK:
-            return NGX_AGAIN;
-
-        case KVR_DONE:
             break;
 
-        case KVR_BUSY:
+        case KVR_FOLLOW_ASK:
+
+            if (ngx_http_kv_router_redis_send(&c->repairer,
+                                            ngx_http_kv_router_consumer_answer,
+                                              r, &ask)
+                != NGX_OK)
+            {
+                /* too much waits to be sent: later */
+
+                turn.ready = 0;
+                kvr_repair_unasked(r);
+            }
+
+            break;
+
+        case KVR_FOLLOW_YIELD:
+            return NGX_AGAIN;
+
+        case KVR_FOLLOW_BUSY:
             return NGX_BUSY;
 
-        case KVR_LOST:
+        case KVR_FOLLOW_LOST:
             return NGX_ABORT;
 
-        default:
-            ngx_log_error(NGX_LOG_ALERT, c->log, 0,
-                          "kv_router zone \"%V\": message failed: %d",
-                          &c->zone->name, (int) krc);
-            break;
-        }
-
-        if (c->message) {
-            blocks -= 1 + c->message->body.len
-                          / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
-
-            ngx_http_kv_router_message_free(c, c->message);
-            c->message = NULL;
-
-        } else {
-            blocks -= 1 + ngx_http_kv_router_repair_applied(c)
-                          / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
+        default: /* KVR_FOLLOW_IDLE */
+            return NGX_DECLINED;
         }
     }
 
@@ -595,178 +739,12 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 }
 
 
-/* Does the next step of a turn: repairs and live messages alternate. */
-
-static ngx_int_t
-ngx_http_kv_router_consumer_next(ngx_http_kv_router_consumer_t *c)
+static void
+ngx_http_kv_router_consumer_turn(ngx_http_kv_router_consumer_t *c,
+    kvr_turn_t *turn)
 {
-    ngx_int_t                      rc;
-    const char                    *detail;
-    ngx_queue_t                   *q;
-    ngx_http_kv_router_slot_t     *slot;
-    ngx_http_kv_router_message_t  *m;
-
-    if (c->dropped == 2) {
-        rc = ngx_http_kv_router_message_dropped(c, 2);
-
-        if (rc != NGX_OK) {
-            return rc;
-        }
-    }
-
-    if ((c->nactive || c->nwanted)
-        && (c->turn++ % 2 == 0 || ngx_queue_empty(&c->messages)))
-    {
-        rc = ngx_http_kv_router_repair_run(c);
-
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-    }
-
-    if (ngx_queue_empty(&c->messages)) {
-
-        if (c->dropped && c->nactive == 0 && c->nwanted == 0) {
-            rc = ngx_http_kv_router_message_dropped(c, 1);
-
-            if (rc != NGX_OK) {
-                return rc;
-            }
-        }
-
-        return NGX_DECLINED;
-    }
-
-    q = ngx_queue_head(&c->messages);
-    m = ngx_queue_data(q, ngx_http_kv_router_message_t, queue);
-
-    slot = NULL;
-
-    if (c->nactive || c->nwanted) {
-        slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
-
-        if (slot && (slot->active || !ngx_queue_empty(&slot->parked))) {
-            ngx_queue_remove(q);
-            ngx_queue_insert_tail(&slot->parked, q);
-            return NGX_AGAIN;
-        }
-    }
-
-    detail = NULL;
-
-    switch (kvr_ingest_open(c->ingest, (char *) m->worker.data, m->worker.len,
-                            m->body.data, m->body.len, 1, ngx_current_msec,
-                            &detail))
-    {
-    case KVR_INGEST_APPLY:
-
-        if (detail) {
-            ngx_http_kv_router_message_refused(
-                c, ngx_http_kv_router_consumer_slot(c, &m->worker),
-                &m->worker, detail);
-        }
-
-        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
-                       "kv_router zone \"%V\": message of worker \"%V\", %uz "
-                       "bytes, is applied", &c->zone->name, &m->worker,
-                       m->body.len);
-
-        ngx_queue_remove(q);
-        c->message = m;
-        return NGX_OK;
-
-    case KVR_INGEST_GAP:
-        return ngx_http_kv_router_consumer_gap(c, m);
-
-    case KVR_INGEST_BUSY:
-        return NGX_BUSY;
-
-    case KVR_INGEST_LOST:
-        return NGX_ABORT;
-
-    default: /* KVR_INGEST_DROP */
-
-        if (detail) {
-            if (slot == NULL) {
-                slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
-            }
-
-            ngx_http_kv_router_message_refused(c, slot, &m->worker, detail);
-        }
-
-        ngx_queue_remove(q);
-        ngx_http_kv_router_message_free(c, m);
-        return NGX_AGAIN;
-    }
-}
-
-
-/*
- * Handles messages that are missing before m.  The first time, the log is
- * read.  The second time, the missing messages are given up.  If messages are
- * still missing after that, m is refused.
- */
-
-static ngx_int_t
-ngx_http_kv_router_consumer_gap(ngx_http_kv_router_consumer_t *c,
-    ngx_http_kv_router_message_t *m)
-{
-    ngx_int_t                   rc;
-    kvr_cursor_t                missing;
-    ngx_http_kv_router_slot_t  *slot;
-
-    slot = ngx_http_kv_router_consumer_slot(c, &m->worker);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
-                   "kv_router zone \"%V\": gap before a message of worker "
-                   "\"%V\"%s", &c->zone->name, &m->worker,
-                   m->gaps ? ", after its repair, too" : "");
-
-    if (m->gaps > 1
-        || kvr_ingest_missing(c->ingest, &missing) != KVR_OK)
-    {
-        ngx_http_kv_router_message_refused(c, slot, &m->worker,
-                                           "no place in the stream");
-        ngx_queue_remove(&m->queue);
-        ngx_http_kv_router_message_free(c, m);
-        return NGX_AGAIN;
-    }
-
-    if (m->gaps == 0 && slot && c->zone->redis->replay) {
-        m->gaps = 1;
-        slot->missing = missing;
-
-        ngx_queue_remove(&m->queue);
-        ngx_queue_insert_tail(&slot->parked, &m->queue);
-
-        ngx_http_kv_router_repair_want(c, slot);
-        return NGX_AGAIN;
-    }
-
-    rc = ngx_http_kv_router_repair_lost(c, &m->worker, missing.epoch,
-                                        missing.seq);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    m->gaps = 2;
-
-    return NGX_AGAIN;
-}
-
-
-ngx_http_kv_router_slot_t *
-ngx_http_kv_router_consumer_slot(ngx_http_kv_router_consumer_t *c,
-    ngx_str_t *worker)
-{
-    uint32_t  n;
-
-    if (kvr_router_find_worker(&c->zone->router, (char *) worker->data,
-                               worker->len, &n)
-        != KVR_OK || n >= c->nslots)
-    {
-        return NULL;
-    }
-
-    return &c->slots[n];
+    turn->now_ms = ngx_current_msec;
+    turn->random = ngx_random();
+    turn->blocks = c->pace;
+    turn->ready = c->repairer.ready;
 }

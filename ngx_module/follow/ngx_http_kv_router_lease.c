@@ -7,82 +7,31 @@
 
 
 #include "ngx_http_kv_router_consumer.h"
-#include "../status/ngx_http_kv_router_watch.h"
 
 
-/*
- * milliseconds between two rounds, and the maximum of random ones added:
- * together a third of KVR_LEASE_MS at most, so that no lease expires
- */
-#define NGX_HTTP_KV_ROUTER_LEASE_MIN      100
-#define NGX_HTTP_KV_ROUTER_LEASE_JITTER   100
-
-/*
- * milliseconds between two rounds while a lease is free; milliseconds after
- * which any process can take a free lease
- */
-#define NGX_HTTP_KV_ROUTER_LEASE_SOON     20
+/* milliseconds after which any process can take a free lease */
 #define NGX_HTTP_KV_ROUTER_LEASE_SPREAD   500
 
 
-static ngx_uint_t ngx_http_kv_router_lease_all(
-    ngx_http_kv_router_consumer_t *c);
 static kvr_rc_t ngx_http_kv_router_lease_shard(
-    ngx_http_kv_router_consumer_t *c, uint32_t shard);
-static void ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
+    ngx_http_kv_router_zone_t *zone, uint64_t held, ngx_msec_t started,
+    uint32_t shard);
+static void ngx_http_kv_router_lease_taken(ngx_http_kv_router_zone_t *zone,
     uint32_t shard);
 
 
-void
-ngx_http_kv_router_lease_handler(ngx_event_t *ev)
-{
-    ngx_msec_t                      next;
-    ngx_connection_t               *dummy;
-    ngx_http_kv_router_consumer_t  *c;
-
-    dummy = ev->data;
-    c = dummy->data;
-
-    if (ngx_exiting || ngx_terminate || ngx_quit) {
-        ngx_http_kv_router_consumer_stop(c->zone);
-        return;
-    }
-
-    next = NGX_HTTP_KV_ROUTER_LEASE_MIN
-           + ngx_random() % NGX_HTTP_KV_ROUTER_LEASE_JITTER;
-
-    if (ngx_http_kv_router_lease_all(c)) {
-        next = NGX_HTTP_KV_ROUTER_LEASE_SOON;
-    }
-
-    if (c->leased) {
-        ngx_http_kv_router_snapshot_tick(c);
-    }
-
-    if (c->leased && (c->nactive || c->nwanted)) {
-        ngx_http_kv_router_consumer_wake(c);
-    }
-
-    if (c->leased) {
-        ngx_http_kv_router_members_look(&c->members);
-        ngx_http_kv_router_watch(c);
-    }
-
-    ngx_add_timer(&c->lease, next);
-}
-
-
-/* Renews leases, takes free ones, gives up lost ones; 1: call again soon. */
-
-static ngx_uint_t
-ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
+ngx_uint_t
+ngx_http_kv_router_leases(ngx_http_kv_router_zone_t *zone, uint64_t leased,
+    ngx_msec_t started, uint64_t *held)
 {
     uint32_t    i, n, shard;
     uint64_t    bit;
     ngx_uint_t  soon;
 
-    n = c->zone->params.shards;
+    n = zone->params.shards;
     soon = 0;
+
+    *held = leased;
 
     for (i = 0; i < n; i++) {
 
@@ -91,11 +40,12 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
         shard = (ngx_pid + i) % n;
         bit = (uint64_t) 1 << shard;
 
-        switch (ngx_http_kv_router_lease_shard(c, shard)) {
+        switch (ngx_http_kv_router_lease_shard(zone, *held, started, shard)) {
 
         case KVR_OK:
-            if (!(c->leased & bit)) {
-                ngx_http_kv_router_lease_taken(c, shard);
+            if (!(*held & bit)) {
+                *held |= bit;
+                ngx_http_kv_router_lease_taken(zone, shard);
             }
 
             break;
@@ -105,78 +55,54 @@ ngx_http_kv_router_lease_all(ngx_http_kv_router_consumer_t *c)
             break;
 
         default:
-            if (c->leased & bit) {
-                ngx_http_kv_router_consumer_lost(c);
-                soon = 1;
-            }
-
+            *held &= ~bit;
             break;
         }
     }
 
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, c->log, 0,
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": leases of shards %xL are held%s",
-                   &c->zone->name, c->leased,
-                   soon ? ", others are free or locked" : "");
-
-    /* a former holder of a lease may have overwritten the state */
-
-    ngx_http_kv_router_consumer_say(c);
+                   &zone->name, *held, soon ? ", others are free or locked"
+                                            : "");
 
     return soon;
 }
 
 
 static kvr_rc_t
-ngx_http_kv_router_lease_shard(ngx_http_kv_router_consumer_t *c,
-    uint32_t shard)
+ngx_http_kv_router_lease_shard(ngx_http_kv_router_zone_t *zone, uint64_t held,
+    ngx_msec_t started, uint32_t shard)
 {
     ngx_msec_t  wait;
 
     wait = 0;
 
-    if (!(c->leased >> shard & 1)) {
+    if (!(held >> shard & 1)) {
 
-        wait = __builtin_popcountll(c->leased)
-               * NGX_HTTP_KV_ROUTER_LEASE_SPREAD / c->zone->params.shards;
+        wait = __builtin_popcountll(held) * NGX_HTTP_KV_ROUTER_LEASE_SPREAD
+               / zone->params.shards;
 
         /* in a new zone, nobody knows how long a lease is free: wait first */
 
-        if (ngx_current_msec - c->started < wait) {
+        if (ngx_current_msec - started < wait) {
             return KVR_BUSY;
         }
     }
 
-    return kvr_router_lease(&c->zone->router, shard, wait, ngx_current_msec);
+    return kvr_router_lease(&zone->router, shard, wait, ngx_current_msec);
 }
 
 
 static void
-ngx_http_kv_router_lease_taken(ngx_http_kv_router_consumer_t *c,
-    uint32_t shard)
+ngx_http_kv_router_lease_taken(ngx_http_kv_router_zone_t *zone, uint32_t shard)
 {
-    uint64_t  before;
-
-    before = c->leased;
-
-    c->leased |= (uint64_t) 1 << shard;
-
-    if (c->zone->params.shards == 1) {
-        ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                      "kv_router zone \"%V\": lease is taken",
-                      &c->zone->name);
-    } else {
-        ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                      "kv_router zone \"%V\": lease of shard %uD is taken",
-                      &c->zone->name, shard);
+    if (zone->params.shards == 1) {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                      "kv_router zone \"%V\": lease is taken", &zone->name);
+        return;
     }
 
-    if (before == 0) {
-        if (ngx_http_kv_router_consumer_begin(c) != NGX_OK) {
-            kvr_router_lease_release(&c->zone->router);
-        }
-
-    } else if (c->up) {
-        c->not_syncing |= (uint64_t) 1 << shard;
-    }
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                  "kv_router zone \"%V\": lease of shard %uD is taken",
+                  &zone->name, shard);
 }

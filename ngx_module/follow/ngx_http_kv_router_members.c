@@ -20,7 +20,6 @@ static const char *ngx_http_kv_router_members_address(void *data,
 static void ngx_http_kv_router_members_registered(void *data,
     uint32_t worker);
 
-static void ngx_http_kv_router_members_exiting(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_members_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_members_disconnected(
@@ -76,7 +75,7 @@ ngx_http_kv_router_members_make(ngx_http_kv_router_members_t *m)
     r->data = m;
     r->connected = ngx_http_kv_router_members_connected;
     r->disconnected = ngx_http_kv_router_members_disconnected;
-    r->exiting = ngx_http_kv_router_members_exiting;
+    r->exiting = m->exiting;
     r->leader = m->leader;
 }
 
@@ -158,13 +157,6 @@ ngx_http_kv_router_members_look(ngx_http_kv_router_members_t *m)
 
 
 /* ---- connection --------------------------------------------------------- */
-
-static void
-ngx_http_kv_router_members_exiting(ngx_http_kv_router_redis_t *r)
-{
-    ngx_http_kv_router_consumer_stop(r->zone);
-}
-
 
 static void
 ngx_http_kv_router_members_connected(ngx_http_kv_router_redis_t *r)

@@ -30,6 +30,7 @@ struct ngx_http_kv_router_members_s {
     void                          (*registered)(void *data, uint32_t worker);
     void                          (*lost)(void *data);  /* the lease; it may
                                                            call _close() */
+    ngx_http_kv_router_redis_event_pt  exiting;         /* as of redis */
 
     ngx_http_kv_router_redis_t      redis;
     ngx_event_t                     timer;     /* set: between two polls */

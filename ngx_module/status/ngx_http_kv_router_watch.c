@@ -121,7 +121,8 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
         return;
     }
 
-    n = ngx_min(kvr_router_workers(&c->zone->router), c->nslots);
+    n = ngx_min(kvr_router_workers(&c->zone->router),
+                c->follow.repairs.nlanes);
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_watch_worker(c, i);
@@ -139,7 +140,7 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
 
     w = kvr_router_worker(&c->zone->router, slot);
 
-    if (c->slots[slot].unheard
+    if (c->follow.repairs.lanes[slot].unheard
         || !(c->leased >> kvr_router_worker_shard(&c->zone->router, slot) & 1)
         || kvr_load32(&w->stream.source) != KVR_SOURCE_NONE
         || kvr_router_read_worker(&c->zone->router, slot, &conf, &flags,
@@ -149,7 +150,7 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
         return;
     }
 
-    c->slots[slot].unheard = 1;
+    c->follow.repairs.lanes[slot].unheard = 1;
 
     ngx_log_error(NGX_LOG_WARN, c->log, 0,
                   "kv_router zone \"%V\": no event of worker \"%s\" was ever "

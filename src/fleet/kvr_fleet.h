@@ -132,7 +132,7 @@ typedef struct {
                                        on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
-    uint32_t    window;             /* kvr_decoder_window(); 0: unknown */
+    uint32_t    window;             /* kvr_decoder_conf_t; 0: unknown */
     uint32_t    logged_sizes;       /* bits of block sizes that don't fit and
                                        were logged: kvr_warning.c */
     uint64_t    last_ms;            /* last message; monotonic ms, 0: never */

@@ -44,8 +44,8 @@ kvr_ingest_create(kvr_router_t *k)
         return NULL;
     }
 
-    kvr_decoder_contract(in->decoder,
-                         kvr_params_contract(kvr_router_params(k)));
+    kvr_decoder_conf(in->decoder)->contract =
+                                  kvr_params_contract(kvr_router_params(k));
 
     return in;
 }
@@ -208,8 +208,8 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     w = &k->fleet.workers[in->worker];
 
-    kvr_decoder_window(in->decoder, w->stream.window);
-    kvr_decoder_salted(in->decoder, w->conf.salted);
+    kvr_decoder_conf(in->decoder)->window = w->stream.window;
+    kvr_decoder_conf(in->decoder)->salted = w->conf.salted;
 
     /*
      * A message of the log is no sign of life, for it may be old.  On an
@@ -381,6 +381,17 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
 
     if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
         kvr_stream_restart(k, in->worker, m->epoch);
+
+        /* a reader between two slices must see what the publisher lacks */
+
+        if (!m->complete) {
+            kvr_stream_complete(k, w, false);
+
+            if (s->confidence != KVR_SYNCING) {
+                kvr_ingest_confidence(in, w);
+            }
+        }
+
         return KVR_INGEST_APPLY;
     }
 
@@ -450,7 +461,7 @@ kvr_ingest_step(kvr_ingest_t *in, uint32_t blocks)
                  * a process which did not finish the message applied the event
                  * before
                  */
-                kvr_decoder_window(in->decoder, w->stream.window);
+                kvr_decoder_conf(in->decoder)->window = w->stream.window;
                 used += 1 + in->event.nhandles / 16;
                 continue;
             }
@@ -543,7 +554,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     }
 
     if (in->msg.counted) {
-        return kvr_span_longest(in->shard, in->worker, ev);
+        return kvr_span_longest(in->shard, in->worker, &ev->change);
     }
 
     if (in->msg.form != KVR_FORM_BARE
@@ -553,7 +564,7 @@ kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev)
     }
 
     if (ev->kind != KVR_STORE) {
-        return kvr_span_longest(in->shard, in->worker, ev);
+        return kvr_span_longest(in->shard, in->worker, &ev->change);
     }
 
     /* if an event is refused, all its blocks are refused */

@@ -77,7 +77,7 @@ kvr_ingest_event(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
         kvr_fleet_set_flags(&k->fleet, in->worker, 0, KVR_WORKER_HYBRID);
     }
 
-    rc = kvr_shard_apply(k, in->worker, ev, &unknown, &why);
+    rc = kvr_shard_apply(k, in->worker, &ev->change, &unknown, &why);
 
     if (ev->kind == KVR_CLEAR && rc == KVR_OK && in->msg.complete) {
         kvr_ingest_cleared(in, w, ev->rank);
@@ -116,7 +116,7 @@ kvr_ingest_window(kvr_ingest_t *in, kvr_worker_t *w, const kvr_event_t *ev)
                 && holders[h].view != KVR_VIEW_NONE
                 && kvr_index_held(&k->index, holders[h].view))
             {
-                kvr_decoder_window(in->decoder, w->stream.window);
+                kvr_decoder_conf(in->decoder)->window = w->stream.window;
                 return;
             }
         }

@@ -353,7 +353,7 @@ kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w, uint32_t blocks)
         return n;
     }
 
-    span = kvr_span_longest(s->shard, s->worker, ev);
+    span = kvr_span_longest(s->shard, s->worker, &ev->change);
     s->done += kvr_event_part(ev, s->done, blocks / span, &part);
 
     if (kvr_snapshot_apply(s, w, &part) == KVR_INVALID) {
@@ -380,7 +380,7 @@ kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w, const kvr_event_t *ev)
     }
 
     k->fleet.aside = true;
-    rc = kvr_shard_apply(k, s->worker, ev, &unknown, &why);
+    rc = kvr_shard_apply(k, s->worker, &ev->change, &unknown, &why);
     k->fleet.aside = false;
 
     /* an error of the snapshot is no error of the worker's current view */

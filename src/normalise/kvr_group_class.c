@@ -157,24 +157,24 @@ kvr_class_describe(kvr_normalise_op_t *op)
 {
     uint32_t                      at;
     kvr_why_t                     why;
-    kvr_event_t                   ev;
+    kvr_change_t                  c;
     const kvr_normalise_group_t  *g;
 
-    memset(&ev, 0, sizeof(kvr_event_t));
-    ev.kind = KVR_CLASS;
-    ev.rank = op->rank;
+    memset(&c, 0, sizeof(kvr_change_t));
+    c.kind = KVR_CLASS;
+    c.rank = op->rank;
 
     for (at = 0; at < op->h->nclasses; at++) {
 
         g = kvr_class_group(op->h, at);
 
-        ev.class_at = at;
-        ev.group_kind = g->kind;
-        ev.class_window = kvr_class_window(g);
-        ev.block_size = g->size;
+        c.class_at = at;
+        c.group_kind = g->kind;
+        c.class_window = kvr_class_window(g);
+        c.block_size = g->size;
 
-        if (kvr_normalise_write(op, &ev, &why) == KVR_OK) {
-            kvr_normalise_emit(op, &ev);
+        if (kvr_normalise_write(op, &c, &why) == KVR_OK) {
+            kvr_normalise_emit(op, &c);
         }
     }
 }
@@ -291,7 +291,7 @@ kvr_class_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
         b = kvr_known_find(&e->blocks, op->group->owner, handle);
 
         if (b) {
-            kvr_normalise_copy(op, b, ev);
+            kvr_normalise_copy(op, b, ev->tier, ev->reused);
             continue;
         }
 
@@ -407,25 +407,25 @@ static kvr_rc_t
 kvr_class_put(kvr_normalise_op_t *op, uint32_t at, const uint64_t *handles,
     uint32_t n, uint32_t nadded, kvr_why_t *why)
 {
-    kvr_rc_t     rc;
-    kvr_event_t  ev;
+    kvr_rc_t      rc;
+    kvr_change_t  c;
 
     if (n == 0) {
         return KVR_OK;
     }
 
-    memset(&ev, 0, sizeof(kvr_event_t));
-    ev.kind = KVR_BITS;
-    ev.rank = op->rank;
-    ev.class_at = at;
-    ev.handles = handles;
-    ev.nhandles = n;
-    ev.nadded = nadded;
+    memset(&c, 0, sizeof(kvr_change_t));
+    c.kind = KVR_BITS;
+    c.rank = op->rank;
+    c.class_at = at;
+    c.handles = handles;
+    c.nhandles = n;
+    c.nadded = nadded;
 
-    rc = kvr_normalise_write(op, &ev, why);
+    rc = kvr_normalise_write(op, &c, why);
 
     if (rc == KVR_OK || rc == KVR_FULL) {
-        kvr_normalise_emit(op, &ev);
+        kvr_normalise_emit(op, &c);
     }
 
     return rc;

@@ -17,12 +17,13 @@ static kvr_rc_t kvr_normalise_store(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
 static kvr_rc_t kvr_normalise_parent(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
-static kvr_rc_t kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev,
-    uint32_t span, uint32_t n, kvr_why_t *why);
-static void kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev);
+static kvr_rc_t kvr_normalise_blocks(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, uint32_t n, kvr_why_t *why);
+static void kvr_normalise_learn(kvr_normalise_op_t *op,
+    const kvr_change_t *c, bool reused);
 static void kvr_normalise_learn_one(kvr_normalise_op_t *op,
-    kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers);
+    kvr_known_block_t *b, const kvr_change_t *one, uint64_t path_hash,
+    uint32_t tiers, bool reused);
 static kvr_rc_t kvr_normalise_remove(kvr_normalise_op_t *op,
     const kvr_event_t *ev, kvr_why_t *why);
 
@@ -221,13 +222,13 @@ kvr_normalise_clear(kvr_normalise_op_t *op, const kvr_event_t *ev,
     uint32_t  unknown;
     kvr_rc_t  rc;
 
-    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+    rc = kvr_shard_apply(op->k, op->worker, &ev->change, &unknown, why);
 
     kvr_class_cleared(op);
     op->h->dropped = op->k->fleet.holders[op->holder].dropped;
     op->h->all_known = true;
 
-    kvr_normalise_emit(op, ev);
+    kvr_normalise_emit(op, &ev->change);
     kvr_class_describe(op);
 
     return rc;
@@ -245,7 +246,7 @@ kvr_normalise_class(kvr_normalise_op_t *op, const kvr_event_t *ev,
         return KVR_OK;
     }
 
-    return kvr_normalise_write(op, ev, why);
+    return kvr_normalise_write(op, &ev->change, why);
 }
 
 
@@ -292,9 +293,8 @@ static kvr_rc_t
 kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why)
 {
-    uint32_t     span, n;
-    kvr_rc_t     rc;
-    kvr_event_t  copy;
+    uint32_t  span, n;
+    kvr_rc_t  rc;
 
     if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
         return kvr_normalise_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
@@ -315,8 +315,7 @@ kvr_normalise_store(kvr_normalise_op_t *op, const kvr_event_t *ev,
     rc = kvr_normalise_parent(op, ev, why);
 
     if (rc == KVR_OK) {
-        copy = *ev;
-        rc = kvr_normalise_blocks(op, &copy, span, n, why);
+        rc = kvr_normalise_blocks(op, ev, n, why);
     }
 
     kvr_restore_unpin(op);
@@ -368,11 +367,13 @@ kvr_normalise_parent(kvr_normalise_op_t *op, const kvr_event_t *ev,
 /* Applies the first n blocks of a store, and records the result. */
 
 static kvr_rc_t
-kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
+kvr_normalise_blocks(kvr_normalise_op_t *op, const kvr_event_t *ev,
     uint32_t n, kvr_why_t *why)
 {
     uint32_t            i;
     kvr_rc_t            rc;
+    kvr_event_t         seeded;
+    kvr_change_t        c;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
 
@@ -388,19 +389,16 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
 
     b = ev->has_parent ? kvr_normalise_find(op, ev->parent) : NULL;
 
-    if (b) {
-        ev->seed = b->seed;
+    if (b && b->seed != ev->seed) {
+        seeded = *ev;
+        seeded.seed = b->seed;
+        ev = &seeded;
     }
 
-    rc = kvr_normalise_write(op, ev, why);
+    rc = kvr_normalise_write_event(op, ev, &c, why);
 
     if (rc != KVR_OK && rc != KVR_FULL) {
         return kvr_why_class(*why) == KVR_WHY_IS_FORGOTTEN ? KVR_DECLINED : rc;
-    }
-
-    if (n && ev->ntokens) {
-        ev->locals = op->k->hashes;
-        ev->seed = op->k->hasher.seed;
     }
 
     if (rc == KVR_FULL) {
@@ -425,10 +423,12 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
         (void) kvr_normalise_not(op, rc, why, ev->why);
     }
 
-    ev->nhandles = n;
-    ev->nlocals = n * span;
+    if (n) {
+        c.nlocals = c.nlocals / c.nhandles * n;
+        c.nhandles = n;
 
-    kvr_normalise_learn(op, ev);
+        kvr_normalise_learn(op, &c, ev->reused);
+    }
 
     if (op->h->nclasses && ev->tier == KVR_DEVICE) {
         kvr_class_stored(op, ev->handles, n);
@@ -445,49 +445,46 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, kvr_event_t *ev, uint32_t span,
  */
 
 static void
-kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
+kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_change_t *c,
+    bool reused)
 {
     bool                held, same;
     uint32_t            i, k;
     uint64_t            path_hash;
-    kvr_event_t         one, row;
+    kvr_change_t        one, row;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
 
-    if (ev->nhandles == 0) {
-        return;
-    }
-
     e = op->e;
-    k = ev->nlocals / ev->nhandles;
+    k = c->nlocals / c->nhandles;
 
-    one = *ev;
+    one = *c;
     one.nhandles = 1;
     one.nlocals = k;
 
-    row = *ev;
+    row = *c;
     row.nhandles = 0;
 
-    path_hash = kvr_normalise_parent_path_hash(op, ev->has_parent, ev->parent);
+    path_hash = kvr_normalise_parent_path_hash(op, c->has_parent, c->parent);
 
-    for (i = 0; i < ev->nhandles; i++) {
+    for (i = 0; i < c->nhandles; i++) {
 
-        one.handles = &ev->handles[i];
-        one.locals = &ev->locals[(size_t) i * k];
+        one.handles = &c->handles[i];
+        one.locals = &c->locals[(size_t) i * k];
 
         if (i) {
             one.has_parent = true;
-            one.parent = ev->handles[i - 1];
+            one.parent = c->handles[i - 1];
         }
 
         path_hash = kvr_normalise_path_hash(path_hash, one.locals, k);
 
         b = kvr_normalise_find(op, *one.handles);
-        held = e->tiers[i] >> ev->tier & 1;
+        held = e->tiers[i] >> c->tier & 1;
         same = b && b->k == k && b->path_hash == path_hash;
 
         kvr_normalise_learn_one(op, b, &one, path_hash,
-                                same ? e->tiers[i] : 0);
+                                same ? e->tiers[i] : 0, reused);
 
         if (held && same) {
 
@@ -519,10 +516,10 @@ kvr_normalise_learn(kvr_normalise_op_t *op, const kvr_event_t *ev)
 
 static void
 kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *one, uint64_t path_hash, uint32_t tiers)
+    const kvr_change_t *one, uint64_t path_hash, uint32_t tiers, bool reused)
 {
     if (tiers >> one->tier & 1) {
-        kvr_normalise_copy(op, b, one);
+        kvr_normalise_copy(op, b, one->tier, reused);
         return;
     }
 
@@ -555,7 +552,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
     uint64_t            handle;
     kvr_rc_t            rc;
     kvr_why_t           what;
-    kvr_event_t         gone;
+    kvr_change_t        gone;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
 
@@ -601,7 +598,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         }
     }
 
-    gone = *ev;
+    gone = ev->change;
     gone.handles = e->handles;
     gone.nhandles = n;
 

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The normaliser turns an engine's own events into plain events, which contain
- * all that is needed to apply them.
+ * The normaliser turns an engine's own events (kvr_event_t) into changes
+ * (kvr_change_t), which contain all that is needed to apply them.
  *
  * RouterEvents and normalised batches are idempotent sets: kvr_shard_apply()
  * is all they need.  The meaning of an engine's own ("bare") batch depends on
@@ -71,7 +71,7 @@ typedef struct {
 
 
 /*
- * Called with each normalised event that took effect in the index, in order:
+ * Called with each change that took effect in the index, in order:
  *
  *     STORE    with k local hashes to a handle, and a parent that is held; or
  *              with neither tokens nor locals: handles that are held already
@@ -81,11 +81,11 @@ typedef struct {
  *     CLASS    a class of KV cache groups
  *     BITS     what a class holds now, and no longer
  *
- * Applied to an empty index, these events make a copy of the index.  The
- * event and its arrays are valid during the call only.  The shard's lock is
+ * Applied to an empty index, these changes make a copy of the index.  The
+ * change and its arrays are valid during the call only.  The shard's lock is
  * held.
  */
-typedef void (*kvr_normalise_emit_pt)(void *data, const kvr_event_t *ev);
+typedef void (*kvr_normalise_emit_pt)(void *data, const kvr_change_t *c);
 
 
 /*

@@ -6,6 +6,7 @@
 #include "kvr_normalise_op.h"
 
 
+static void kvr_normalise_dropped(kvr_normalise_op_t *op);
 static void kvr_normalise_lost(kvr_normalise_op_t *op,
     kvr_normalise_holder_t *h, uint32_t view);
 
@@ -83,31 +84,57 @@ kvr_normalise_lost(kvr_normalise_op_t *op, kvr_normalise_holder_t *h,
 
 
 kvr_rc_t
-kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
+kvr_normalise_write(kvr_normalise_op_t *op, const kvr_change_t *c,
     kvr_why_t *why)
 {
-    uint32_t             unknown;
-    kvr_rc_t             rc;
-    kvr_event_t          clear;
-    const kvr_holder_t  *holder;
+    uint32_t  unknown;
+    kvr_rc_t  rc;
 
-    rc = kvr_shard_apply(op->k, op->worker, ev, &unknown, why);
+    rc = kvr_shard_apply(op->k, op->worker, c, &unknown, why);
+    kvr_normalise_dropped(op);
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_normalise_write_event(kvr_normalise_op_t *op, const kvr_event_t *ev,
+    kvr_change_t *c, kvr_why_t *why)
+{
+    uint32_t  unknown;
+    kvr_rc_t  rc;
+
+    rc = kvr_shard_apply_event(op->k, op->worker, ev, c, &unknown, why);
+    kvr_normalise_dropped(op);
+
+    return rc;
+}
+
+
+/* Forgets the holder if the index has dropped its view. */
+
+static void
+kvr_normalise_dropped(kvr_normalise_op_t *op)
+{
+    kvr_change_t         clear;
+    const kvr_holder_t  *holder;
 
     holder = &op->k->fleet.holders[op->holder];
 
-    if (op->h->dropped != holder->dropped) {
-
-        kvr_normalise_lost(op, op->h, holder->view);
-        op->h->dropped = holder->dropped;
-        op->h->all_known = true;
-        op->npins = 0;
-
-        memset(&clear, 0, sizeof(kvr_event_t));
-        clear.kind = KVR_CLEAR;
-        kvr_normalise_emit(op, &clear);
+    if (op->h->dropped == holder->dropped) {
+        return;
     }
 
-    return rc;
+    kvr_normalise_lost(op, op->h, holder->view);
+    op->h->dropped = holder->dropped;
+    op->h->all_known = true;
+    op->npins = 0;
+
+    memset(&clear, 0, sizeof(kvr_change_t));
+    clear.kind = KVR_CLEAR;
+    clear.rank = op->rank;
+
+    kvr_normalise_emit(op, &clear);
 }
 
 
@@ -123,36 +150,11 @@ kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,
 
 
 void
-kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
+kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_change_t *c)
 {
-    kvr_event_t  plain;
-
-    if (op->emit == NULL) {
-        return;
+    if (op->emit != NULL) {
+        op->emit(op->data, c);
     }
-
-    memset(&plain, 0, sizeof(kvr_event_t));
-
-    plain.kind = ev->kind;
-    plain.tier = ev->tier;
-    plain.rank = op->rank;
-    plain.has_parent = ev->has_parent;
-    plain.parent = ev->parent;
-    plain.handles = ev->handles;
-    plain.nhandles = ev->nhandles;
-    plain.locals = ev->locals;
-    plain.nlocals = ev->nlocals;
-    plain.class_at = ev->class_at;
-
-    if (ev->kind == KVR_CLASS) {
-        plain.group_kind = ev->group_kind;
-        plain.class_window = ev->class_window;
-        plain.block_size = ev->block_size;
-    }
-
-    plain.nadded = ev->nadded;
-
-    op->emit(op->data, &plain);
 }
 
 
@@ -163,13 +165,13 @@ kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev)
 
 void
 kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *ev)
+    kvr_tier_t tier, bool reused)
 {
     uint16_t  *copies;
 
-    copies = &b->copies[ev->tier];
+    copies = &b->copies[tier];
 
-    if (op->e->counting && !ev->reused && *copies && *copies < UINT16_MAX) {
+    if (op->e->counting && !reused && *copies && *copies < UINT16_MAX) {
         (*copies)++;
     }
 }

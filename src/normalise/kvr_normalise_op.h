@@ -188,23 +188,29 @@ kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
  * no space for its holes (KVR_FULL), a CLEAR is emitted and the memory of the
  * holder is dropped too.
  */
-kvr_rc_t kvr_normalise_write(kvr_normalise_op_t *op, const kvr_event_t *ev,
+kvr_rc_t kvr_normalise_write(kvr_normalise_op_t *op, const kvr_change_t *c,
     kvr_why_t *why);
+
+/*
+ * The same for a store: calls kvr_shard_apply_event(), which makes the change.
+ */
+kvr_rc_t kvr_normalise_write_event(kvr_normalise_op_t *op,
+    const kvr_event_t *ev, kvr_change_t *c, kvr_why_t *why);
 
 /* Counts an event that is left out for the reason `what`; returns rc. */
 kvr_rc_t kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,
     kvr_why_t what);
 
-/* Emits what is common of an event: without tokens and what goes with them. */
-void kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_event_t *ev);
+/* Emits a change, if anybody listens. */
+void kvr_normalise_emit(kvr_normalise_op_t *op, const kvr_change_t *c);
 
 /* The first copy of a block in a tier; fresh: it was in no other. */
 void kvr_normalise_hold(kvr_normalise_op_t *op, kvr_known_block_t *b,
     kvr_tier_t tier, bool fresh);
 
-/* Another copy in the event's tier, unless it is none. */
+/* Another copy in a tier; reused: it is none. */
 void kvr_normalise_copy(kvr_normalise_op_t *op, kvr_known_block_t *b,
-    const kvr_event_t *ev);
+    kvr_tier_t tier, bool reused);
 
 
 /*

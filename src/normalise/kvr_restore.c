@@ -130,25 +130,25 @@ kvr_restore_pin_piece(kvr_normalise_op_t *op, const kvr_known_block_t *top,
     uint32_t           i;
     kvr_rc_t           rc;
     kvr_why_t          why;
-    kvr_event_t        ev;
+    kvr_change_t       c;
     kvr_normaliser_t  *e;
 
     e = op->e;
 
-    memset(&ev, 0, sizeof(kvr_event_t));
+    memset(&c, 0, sizeof(kvr_change_t));
 
-    ev.kind = KVR_STORE;
-    ev.tier = KVR_EXTERNAL;
-    ev.rank = op->rank;
-    ev.has_parent = top->has_parent;
-    ev.parent = top->parent;
-    ev.seed = top->seed;
-    ev.handles = handles;
-    ev.nhandles = n;
-    ev.locals = e->locals;
-    ev.nlocals = n * top->k;
+    c.kind = KVR_STORE;
+    c.tier = KVR_EXTERNAL;
+    c.rank = op->rank;
+    c.has_parent = top->has_parent;
+    c.parent = top->parent;
+    c.seed = top->seed;
+    c.handles = handles;
+    c.nhandles = n;
+    c.locals = e->locals;
+    c.nlocals = n * top->k;
 
-    rc = kvr_normalise_write(op, &ev, &why);
+    rc = kvr_normalise_write(op, &c, &why);
 
     for (i = 0; i < n; i++) {
 
@@ -160,9 +160,9 @@ kvr_restore_pin_piece(kvr_normalise_op_t *op, const kvr_known_block_t *top,
     }
 
     if (i) {
-        ev.nhandles = i;
-        ev.nlocals = i * top->k;
-        kvr_normalise_emit(op, &ev);
+        c.nhandles = i;
+        c.nlocals = i * top->k;
+        kvr_normalise_emit(op, &c);
     }
 
     return i == n;
@@ -175,7 +175,7 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
     uint32_t            i, n;
     uint64_t           *pins;
     kvr_why_t           why;
-    kvr_event_t         ev;
+    kvr_change_t        c;
     kvr_known_block_t  *b;
 
     pins = op->e->pins;
@@ -197,16 +197,16 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
         return;
     }
 
-    memset(&ev, 0, sizeof(kvr_event_t));
+    memset(&c, 0, sizeof(kvr_change_t));
 
-    ev.kind = KVR_REMOVE;
-    ev.tier = KVR_EXTERNAL;
-    ev.rank = op->rank;
-    ev.handles = pins;
-    ev.nhandles = n;
+    c.kind = KVR_REMOVE;
+    c.tier = KVR_EXTERNAL;
+    c.rank = op->rank;
+    c.handles = pins;
+    c.nhandles = n;
 
-    if (kvr_normalise_write(op, &ev, &why) == KVR_OK) {
-        kvr_normalise_emit(op, &ev);
+    if (kvr_normalise_write(op, &c, &why) == KVR_OK) {
+        kvr_normalise_emit(op, &c);
     }
 }
 
@@ -219,7 +219,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     uint64_t            handle;
     kvr_rc_t            rc;
     kvr_why_t           what;
-    kvr_event_t         add;
+    kvr_change_t        add;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
 
@@ -237,7 +237,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
         if (tiers >> ev->tier & 1) {
 
             if (b) {
-                kvr_normalise_copy(op, b, ev);
+                kvr_normalise_copy(op, b, ev->tier, ev->reused);
             }
 
             continue;
@@ -267,7 +267,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     rc = KVR_OK;
 
     if (n) {
-        add = *ev;
+        add = ev->change;
         add.has_parent = false;
         add.handles = e->handles;
         add.nhandles = n;

@@ -26,7 +26,7 @@ kvr_decoder_create(void)
 
     d->end = KVR_DONE;
     d->detail = "";
-    d->message_max = KVR_MESSAGE_MAX;
+    d->conf.message_max = KVR_MESSAGE_MAX;
 
     return d;
 }
@@ -55,38 +55,10 @@ kvr_decoder_destroy(kvr_decoder_t *d)
 }
 
 
-void
-kvr_decoder_salted(kvr_decoder_t *d, bool salted)
+kvr_decoder_conf_t *
+kvr_decoder_conf(kvr_decoder_t *d)
 {
-    d->salted = salted;
-}
-
-
-void
-kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract)
-{
-    d->contract = contract;
-}
-
-
-void
-kvr_decoder_message_max(kvr_decoder_t *d, size_t size)
-{
-    d->message_max = size;
-}
-
-
-void
-kvr_decoder_window(kvr_decoder_t *d, uint32_t window)
-{
-    d->window = window;
-}
-
-
-void
-kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank)
-{
-    d->usual_rank = rank;
+    return &d->conf;
 }
 
 
@@ -102,7 +74,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     d->detail = "";
     d->at = 0;
     d->source = 0;
-    d->rank = d->usual_rank;
+    d->rank = d->conf.rank;
     d->left = 0;
     d->in.pos = bytes;
     d->in.left = len;
@@ -111,7 +83,7 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
     msg->form = KVR_FORM_BARE;
     *why = KVR_WHY_NONE;
 
-    if (len > d->message_max) {
+    if (len > d->conf.message_max) {
         rc = kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "message too long");
         goto done;
     }

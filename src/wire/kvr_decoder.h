@@ -35,38 +35,34 @@ typedef struct {
 
 
 struct kvr_decoder_s {
-    kvr_rc_t      (*next)(kvr_decoder_t *d, kvr_event_t *ev);
-    kvr_rc_t        end;        /* returned when `next' is NULL */
-    const char     *detail;
-    bool            salted;
-    kvr_contract_t  contract;       /* the index's */
-    uint32_t        window;         /* the largest of the worker's; 0: … */
-    uint32_t        usual_rank;     /* of messages that name none */
-    size_t          message_max;    /* bytes */
+    kvr_rc_t           (*next)(kvr_decoder_t *d, kvr_event_t *ev);
+    kvr_rc_t             end;        /* returned when `next' is NULL */
+    const char          *detail;
+    kvr_decoder_conf_t   conf;
 
-    uint32_t        at;         /* index of the next event */
-    uint32_t        source;     /* of what was sent */
-    uint32_t        rank;       /* of events that have none of their own */
+    uint32_t             at;         /* index of the next event */
+    uint32_t             source;     /* of what was sent */
+    uint32_t             rank;      /* of events that have none of their own */
 
-    kvr_msgpack_t   in;
-    uint32_t        left;       /* events of a msgpack batch */
+    kvr_msgpack_t        in;
+    uint32_t             left;       /* events of a msgpack batch */
 
-    kvr_json_t      json;
-    kvr_scratch_t   text;       /* a string of JSON without its escapes */
+    kvr_json_t           json;
+    kvr_scratch_t        text;       /* a string of JSON without its escapes */
 
     kvr_router_event_t  *router_event;
     kvr_tensorrt_t      *tensorrt;
-    uint32_t        page;       /* tokens of the engine's blocks; 0: … */
+    uint32_t             page;       /* tokens of the engine's blocks; 0: … */
 
-    char            lora_id[KVR_LORA_ID_MAX + 1];   /* of the last event */
+    char                 lora_id[KVR_LORA_ID_MAX + 1];  /* of the last event */
 
-    kvr_scratch_t   packed;     /* msgpack, made of JSON */
-    kvr_scratch_t   handles;    /* uint64_t */
-    kvr_scratch_t   locals;     /* uint64_t */
-    kvr_scratch_t   tokens;     /* uint32_t */
-    kvr_scratch_t   remaining;  /* uint32_t */
-    kvr_scratch_t   mm;         /* uint64_t */
-    kvr_scratch_t   mm_start;   /* uint32_t */
+    kvr_scratch_t        packed;     /* msgpack, made of JSON */
+    kvr_scratch_t        handles;    /* uint64_t */
+    kvr_scratch_t        locals;     /* uint64_t */
+    kvr_scratch_t        tokens;     /* uint32_t */
+    kvr_scratch_t        remaining;  /* uint32_t */
+    kvr_scratch_t        mm;         /* uint64_t */
+    kvr_scratch_t        mm_start;   /* uint32_t */
 };
 
 

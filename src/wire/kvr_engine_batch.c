@@ -493,13 +493,13 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
     ev = e->ev;
     ev->remaining = NULL;
 
-    if (ev->pairs && !d->contract.pairs) {
+    if (ev->pairs && !d->conf.contract.pairs) {
         return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
                                 "token pairs (EAGLE), and the index is not "
                                 "of pairs");
     }
 
-    if (ev->ntokens != 0 && d->contract.pairs && !ev->pairs) {
+    if (ev->ntokens != 0 && d->conf.contract.pairs && !ev->pairs) {
         return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
                                 "single tokens, and the index is of pairs "
                                 "(EAGLE)");

@@ -126,58 +126,102 @@ typedef enum {
 } kvr_why_class_t;
 
 
+/*
+ * A change is what the index takes.  Ten fields say what is stored or removed:
+ * the handles of blocks, one for each block of the engine's, in a tier of the
+ * holder (worker, rank).
+ *
+ *     kind          the handles                    the locals
+ *     KVR_STORE     are stored behind the parent   a local hash for each, or
+ *                                                  a multiple of them
+ *     KVR_STORE     are held, get one more tier    none
+ *     KVR_REMOVE    leave the tier                 none
+ *     KVR_CLEAR     none: the holder has nothing   none
+ *     KVR_CLASS     none                           none
+ *     KVR_BITS      the first nadded are held by   none
+ *                   the class, the others are not
+ *
+ * The last five are of classes of KV-cache groups (kvr_hit.h): KVR_CLASS says
+ * that class class_at has group_kind, blocks of block_size tokens, and windows
+ * of class_window of its blocks.  In KVR_BITS a handle of a block that the
+ * holder does not hold means nothing.
+ *
+ * The names of the fields are names of kvr_event_t, too; therefore they are
+ * listed once.
+ */
+#define KVR_CHANGE_FIELDS                                                     \
+    kvr_event_kind_t   kind;                                                  \
+    kvr_tier_t         tier;                                                  \
+    uint32_t           rank;                                                  \
+    bool               has_parent;                                            \
+    uint64_t           parent;          /* handle */                          \
+    const uint64_t    *handles;                                               \
+    uint32_t           nhandles;                                              \
+    const uint64_t    *locals;                                                \
+    uint32_t           nlocals;                                               \
+    uint64_t           seed;            /* of the chain, where the index does \
+                                           not know it; 0: none */            \
+                                                                              \
+    uint32_t           class_at;        /* below KVR_CLASSES_MAX */           \
+    kvr_group_kind_t   group_kind;                                            \
+    uint32_t           class_window;                                          \
+    uint32_t           block_size;                                            \
+    uint32_t           nadded;
+
 typedef struct {
-    kvr_event_kind_t  kind;
-    kvr_verdict_t     verdict;
-    kvr_why_t         why;
+    KVR_CHANGE_FIELDS
+} kvr_change_t;
 
-    kvr_tier_t        tier;         /* store, remove */
-    uint32_t          rank;         /* the event's or batch's own, else the
-                                       envelope's, else that of
-                                       kvr_decoder_rank() */
-    bool              unranked;     /* refused before its rank was read */
 
-    bool              has_parent;   /* store */
-    uint64_t          parent;       /* handle */
+/*
+ * An event is what an engine, or a publisher, says: a change, and the rest
+ * which is said of it.  The decoder, the normaliser and the ingest alone look
+ * at the rest: the index gets &ev->change.
+ *
+ * A store of an engine has tokens to be hashed (kvr_shard_hash()) where a
+ * change has locals, or neither: an offload.
+ */
+typedef struct {
+    union {
+        kvr_change_t   change;
+        struct {
+            /*
+             * rank is the event's or batch's own, else the envelope's, else
+             * that of the decoder's conf.  With tokens, block_size is the
+             * engine's, 0 otherwise; group_kind is that of the group, below.
+             */
+            KVR_CHANGE_FIELDS
+        };
+    };
 
-    const uint64_t   *handles;      /* store, remove; one an engine block */
-    uint32_t          nhandles;
+    kvr_verdict_t      verdict;
+    kvr_why_t          why;
+    bool               unranked;        /* refused before its rank was read */
 
     /*
      * Engine batches only, stores: so many handles more, behind the others,
      * are of blocks that can't be indexed, for the reason `why': the first of
      * them was filtered, and the rest hangs on it.
      */
-    uint32_t          nfiltered;
+    uint32_t           nfiltered;
 
-    /*
-     * A store carries either ready local hashes, nlocals of them (the same
-     * number as handles, or a multiple of it), or tokens to be hashed, or
-     * neither: an offload event that adds a tier to known handles.
-     */
-    const uint64_t   *locals;
-    uint32_t          nlocals;
-    const uint32_t   *tokens;
-    uint32_t          ntokens;
-    bool              pairs;        /* the tokens came as so many pairs, and
-                                       one more is behind them: the second of
-                                       the last pair */
-    uint32_t          block_size;   /* engine's, with tokens; 0 otherwise */
-    uint64_t          seed;         /* of the chain, for who knows it: where
-                                       the index doesn't; 0 otherwise */
-
-    const char       *lora_name;    /* with tokens; not terminated; of a LoRA
-                                       that has no name, its number */
-    size_t            lora_len;
-    const char       *cache_salt;
-    size_t            salt_len;
+    const uint32_t    *tokens;
+    uint32_t           ntokens;
+    bool               pairs;           /* the tokens came as so many pairs,
+                                           and one more is behind them: the
+                                           second of the last pair */
+    const char        *lora_name;       /* with tokens; not terminated; of a
+                                           LoRA that has no name, its number */
+    size_t             lora_len;
+    const char        *cache_salt;
+    size_t             salt_len;
 
     /*
      * Multimodal hashes, with tokens: mm[mm_start[i] .. mm_start[i + 1]) are
      * those of engine block i; mm_start is NULL when there are none at all.
      */
-    const uint64_t   *mm;
-    const uint32_t   *mm_start;
+    const uint64_t    *mm;
+    const uint32_t    *mm_start;
 
     /*
      * Engine batches only: the KV cache group, 0 when none is named, and its
@@ -187,45 +231,33 @@ typedef struct {
      * should, for group 0 too: so it may be with a store whose group is not 0
      * and has no kind.  otherwise is what `why' would be without the group.
      */
-    uint32_t          group;
-    kvr_group_kind_t  group_kind;
-    uint32_t          group_window; /* tokens; 0: not said, or none */
-    kvr_why_t         otherwise;
-
-    /*
-     * Normalised batches only, of a holder with classes of KV-cache groups
-     * (kvr_hit.h).  KVR_CLASS: the class has group_kind, blocks of block_size
-     * tokens, and windows of so many of its blocks.  KVR_BITS: of the handles,
-     * the class holds the first nadded from now on, and the others no longer.
-     * A handle of a block that the holder does not hold means nothing.
-     */
-    uint32_t          class_at;     /* below KVR_CLASSES_MAX */
-    uint32_t          class_window;
-    uint32_t          nadded;
+    uint32_t           group;
+    uint32_t           group_window;    /* tokens; 0: not said, or none */
+    kvr_why_t          otherwise;
 
     /*
      * Engine batches only, of those that say more of copies.  Removals: how
      * many are left of each handle, or NULL; TensorRT-LLM has one of a block,
      * so none.  Stores: the blocks are announced again, and are no new copies.
      */
-    const uint32_t   *remaining;
-    bool              reused;
+    const uint32_t    *remaining;
+    bool               reused;
 
     /*
      * TensorRT-LLM only: one of several removals of the same blocks, from each
      * tier, of which the first is that from KVR_DEVICE.
      */
-    bool              everywhere;
+    bool               everywhere;
 
     /*
      * TensorRT-LLM only: the largest attention window that the worker is known
-     * to have by now, for kvr_decoder_window(); 0 when unknown.
+     * to have by now, see kvr_decoder_conf_t; 0 when unknown.
      */
-    uint32_t          window;
+    uint32_t           window;
 
     /* RouterEvents only */
-    const char       *worker;       /* id, not terminated; NULL otherwise */
-    size_t            worker_len;
+    const char        *worker;          /* id, not terminated; or NULL */
+    size_t             worker_len;
 
     /*
      * RouterEvents, TensorRT-LLM and RFC 1527, counted for each rank.  What
@@ -233,19 +265,19 @@ typedef struct {
      * the same id.  What changes nothing here comes out as a store without
      * handles, for its id.
      */
-    bool              has_event_id;
-    uint64_t          event_id;
+    bool               has_event_id;
+    uint64_t           event_id;
 
     /* where in the message: index of the event, for error messages */
-    uint32_t          at;
+    uint32_t           at;
 
     /*
      * The number of the event among those of the message as it was sent, and
      * whether another part of that event follows.  An event of TensorRT-LLM is
      * cut into parts, how many depends on the window.
      */
-    uint32_t          source;
-    bool              more;
+    uint32_t           source;
+    bool               more;
 } kvr_event_t;
 
 
@@ -254,44 +286,50 @@ kvr_decoder_t *kvr_decoder_create(void);
 void kvr_decoder_destroy(kvr_decoder_t *d);
 
 /*
- * Sets whether the worker whose messages come next uses cache salts of its own
- * (salted=on).  If it does, one extra key of no other kind, on the first block
- * of a chain, is the salt.  Default: off.  Valid until the next call.
+ * A decoder's settings, which the owner of the decoder may change between two
+ * messages, and the window between two events.
  */
-void kvr_decoder_salted(kvr_decoder_t *d, bool salted);
+typedef struct {
 
-/*
- * Says how the index's blocks are made.  Engine events that come with tokens
- * of the other kind are filtered, KVR_WHY_BIGRAM: pairs tell nothing of a
- * plain block that others would know, and single tokens don't tell the one
- * behind a block.  By the block size a smaller last block of TensorRT-LLM's is
- * known to be partial.  Single tokens and a size that is not known at first;
- * holds until said otherwise.
- */
-void kvr_decoder_contract(kvr_decoder_t *d, kvr_contract_t contract);
+    /*
+     * The maximum size of a message, bytes; a longer message is refused
+     * unread, KVR_WHY_LIMIT.  KVR_MESSAGE_MAX at first.
+     */
+    size_t          message_max;
 
-/*
- * The largest attention window seen so far of the worker whose messages come
- * next, to which an event of TensorRT-LLM's of a larger one adds.  0, as at
- * first: not known.  Holds until said otherwise, and may be said when a
- * message is open already.
- */
-void kvr_decoder_window(kvr_decoder_t *d, uint32_t window);
+    /*
+     * How the index's blocks are made.  Engine events with tokens of the other
+     * kind are filtered, KVR_WHY_BIGRAM: pairs tell nothing of a plain block
+     * that others would know, and single tokens don't tell the one behind a
+     * block.  By the block size a smaller last block of TensorRT-LLM's is
+     * known to be partial.  Single tokens and a size that is not known at
+     * first.
+     */
+    kvr_contract_t  contract;
 
-/*
- * Sets the maximum size of a message, bytes.  A longer message is refused
- * unread, KVR_WHY_LIMIT.  Default: KVR_MESSAGE_MAX.  Valid until the next
- * call.
- */
-void kvr_decoder_message_max(kvr_decoder_t *d, size_t size);
+    /*
+     * The rank, below KVR_RANKS_MAX, of events that name no rank, neither
+     * themselves nor in their batch or envelope.  A batch that names rank 0 is
+     * of rank 0.  0 at first.
+     */
+    uint32_t        rank;
 
-/*
- * Sets the rank, below KVR_RANKS_MAX, of events that name no rank, neither
- * themselves nor in their batch or envelope, in the messages opened next.  A
- * batch that names rank 0 is of rank 0.  Default: 0.  Valid until the next
- * call.
- */
-void kvr_decoder_rank(kvr_decoder_t *d, uint32_t rank);
+    /*
+     * The largest attention window seen so far of the worker whose messages
+     * come next; an event of TensorRT-LLM's of a larger window raises it.  0,
+     * as at first: not known.
+     */
+    uint32_t        window;
+
+    /*
+     * The worker whose messages come next uses cache salts of its own
+     * (salted=on): one extra key of no other kind, on the first block of a
+     * chain, is the salt.  False at first.
+     */
+    bool            salted;
+} kvr_decoder_conf_t;
+
+kvr_decoder_conf_t *kvr_decoder_conf(kvr_decoder_t *d);
 
 /*
  * Reads the message's frame and makes the decoder ready for its events.
@@ -347,9 +385,9 @@ size_t kvr_router_event_print(char *out, size_t size, const char *worker,
 
 /*
  * A normalised batch is its head, for so many events, and then the events,
- * each written by itself.  Returns an event's length, or 0 when size is too
- * small or the form can't say it: tokens, or locals that are no multiple of
- * the handles.  An event takes KVR_NORMALISED_EVENT bytes at most, and 8 for
+ * each written by itself.  Returns a change's length, or 0 when size is too
+ * small or the form can't say it: locals that are no multiple of the handles.
+ * A change takes KVR_NORMALISED_EVENT bytes at most, and 8 for
  * each handle and each local.
  */
 #define KVR_NORMALISED_HEAD   5
@@ -357,7 +395,7 @@ size_t kvr_router_event_print(char *out, size_t size, const char *worker,
 
 void kvr_normalised_head_print(char out[KVR_NORMALISED_HEAD],
     uint32_t events);
-size_t kvr_normalised_print(char *out, size_t size, const kvr_event_t *ev);
+size_t kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev);
 
 /* The envelope that kv-relay sends. */
 typedef struct {

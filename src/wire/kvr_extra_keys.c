@@ -168,13 +168,13 @@ kvr_extra_key(kvr_decoder_t *d, kvr_event_t *ev, kvr_msgpack_t *in,
     /* an engine that names kinds sends images as pairs: digits are the salt */
 
     if (key.count == KVR_MM_DIGITS
-        && !(d->salted && first && ev->group_kind != KVR_GROUP_UNSAID)
+        && !(d->conf.salted && first && ev->group_kind != KVR_GROUP_UNSAID)
         && kvr_hex_digits(key.bytes, key.count) == KVR_MM_DIGITS)
     {
         return kvr_extra_mm(d, &key, nmm) ? KVR_WHY_NONE : KVR_WHY_LIMIT;
     }
 
-    if (d->salted && first && kvr_extra_salt(ev, key.bytes, key.count)) {
+    if (d->conf.salted && first && kvr_extra_salt(ev, key.bytes, key.count)) {
         return KVR_WHY_NONE;
     }
 

@@ -38,13 +38,12 @@ kvr_normalised_head_print(char out[KVR_NORMALISED_HEAD], uint32_t events)
 
 
 size_t
-kvr_normalised_print(char *out, size_t size, const kvr_event_t *ev)
+kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev)
 {
     kvr_packer_t  to;
 
-    if (ev->ntokens != 0
-        || (ev->nlocals != 0
-            && (ev->nhandles == 0 || ev->nlocals % ev->nhandles != 0)))
+    if (ev->nlocals != 0
+        && (ev->nhandles == 0 || ev->nlocals % ev->nhandles != 0))
     {
         return 0;
     }

@@ -50,7 +50,7 @@ typedef struct {
     uint32_t    max_fails;                      /* as kvr_health_params_t */
     uint32_t    fail_timeout;                   /* ms */
     uint32_t    slow_start;                     /* ms */
-    uint32_t    salted;                         /* kvr_decoder_salted() */
+    uint32_t    salted;                         /* kvr_decoder_conf_t */
     uint32_t    spec_drop;                      /* the engine drafts tokens:
                                                    kvr_hit.h */
     uint32_t    attention_chunk;                /* tokens; 0: not known */

@@ -153,10 +153,10 @@ kvr_tensorrt_window(kvr_decoder_t *d)
         return;
     }
 
-    if (t->window > d->window
+    if (t->window > d->conf.window
         || (t->type == KVR_TENSORRT_CREATED && t->has_id && t->id == 0))
     {
-        d->window = t->window;
+        d->conf.window = t->window;
     }
 }
 
@@ -181,7 +181,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
         kvr_tensorrt_window(d);
     }
 
-    if (t->window == 0 || t->window >= d->window) {
+    if (t->window == 0 || t->window >= d->conf.window) {
 
         /* an event of another window is filtered first */
 
@@ -240,7 +240,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
         if (b[i].why == KVR_WHY_NONE && t->ntokens != 0) {
 
-            if (d->contract.pairs) {
+            if (d->conf.contract.pairs) {
                 b[i].why = KVR_WHY_BIGRAM;
 
             } else if (i == n - 1 && kvr_tensorrt_partial(d, first)) {
@@ -290,7 +290,7 @@ kvr_tensorrt_partial(kvr_decoder_t *d, uint32_t tokens)
     }
 
     return tokens < 2 || (tokens & (tokens - 1)) != 0
-           || tokens < d->contract.block_size;
+           || tokens < d->conf.contract.block_size;
 }
 
 
@@ -305,7 +305,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
     ev->rank = t->rank;
     ev->has_event_id = t->has_id;
     ev->event_id = t->id;
-    ev->window = d->window;
+    ev->window = d->conf.window;
 
     if (t->part == 0
         && (t->wrong != KVR_WHY_NONE || t->type == KVR_TENSORRT_UNKNOWN))
@@ -332,7 +332,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
         return t->part++ == 0;
     }
 
-    if (t->window != 0 && t->window < d->window) {
+    if (t->window != 0 && t->window < d->conf.window) {
 
         kvr_tensorrt_other_window(d, ev);
 

@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * From an event to the index: kvr_shard_apply(), and kvr_router_write() for
- * those who have no event stream.
+ * From a change to the index: kvr_shard_apply(); from an event with tokens to
+ * a change: kvr_shard_apply_event(); and kvr_router_write() for those who have
+ * no event stream.
  */
 
 
@@ -10,24 +11,27 @@
 #include "kvr_views.h"
 
 
-static kvr_rc_t kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w,
-    uint32_t holder, const kvr_event_t *ev, uint32_t *unknown,
+static kvr_rc_t kvr_apply_count(kvr_shard_t *k, uint32_t worker, kvr_rc_t rc,
+    kvr_why_t *why);
+static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev, kvr_change_t *c, kvr_why_t *why);
+static kvr_why_t kvr_apply_no_parent(const kvr_shard_t *k, uint32_t worker);
+static kvr_rc_t kvr_apply_store(kvr_shard_t *k, uint32_t worker,
+    uint32_t holder, const kvr_change_t *c, uint32_t *unknown,
     kvr_why_t *why);
 static kvr_rc_t kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
-    const kvr_event_t *ev, uint32_t *unknown);
-static kvr_rc_t kvr_apply_hash(kvr_shard_t *k, uint32_t view,
-    const kvr_event_t *ev, uint32_t n, uint64_t *seed);
+    const kvr_change_t *c, uint32_t *unknown);
 static void kvr_apply_drop(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder);
 static kvr_rc_t kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w,
-    uint32_t holder, const kvr_event_t *ev, uint32_t *unknown);
+    uint32_t holder, const kvr_change_t *c, uint32_t *unknown);
 static kvr_rc_t kvr_apply_class(kvr_shard_t *k, uint32_t worker,
-    uint32_t holder, const kvr_event_t *ev, kvr_why_t *why);
+    uint32_t holder, const kvr_change_t *c, kvr_why_t *why);
 static kvr_rc_t kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w,
-    uint32_t holder, const kvr_event_t *ev, kvr_why_t *why);
+    uint32_t holder, const kvr_change_t *c, kvr_why_t *why);
 
 
 kvr_rc_t
-kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
+kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_change_t *c,
     uint32_t *unknown, kvr_why_t *why)
 {
     uint32_t       holder;
@@ -39,7 +43,7 @@ kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
 
     w = &k->fleet.workers[worker];
 
-    rc = kvr_fleet_holder(&k->fleet, worker, ev->rank, &holder);
+    rc = kvr_fleet_holder(&k->fleet, worker, c->rank, &holder);
 
     if (rc != KVR_OK) {
         *why = KVR_WHY_RANK;
@@ -47,22 +51,22 @@ kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
 
     } else {
 
-        switch (ev->kind) {
+        switch (c->kind) {
 
         case KVR_STORE:
-            rc = kvr_apply_store(k, w, holder, ev, unknown, why);
+            rc = kvr_apply_store(k, worker, holder, c, unknown, why);
             break;
 
         case KVR_REMOVE:
-            rc = kvr_apply_remove(k, w, holder, ev, unknown);
+            rc = kvr_apply_remove(k, w, holder, c, unknown);
             break;
 
         case KVR_CLASS:
-            rc = kvr_apply_class(k, worker, holder, ev, why);
+            rc = kvr_apply_class(k, worker, holder, c, why);
             break;
 
         case KVR_BITS:
-            rc = kvr_apply_bits(k, w, holder, ev, why);
+            rc = kvr_apply_bits(k, w, holder, c, why);
             break;
 
         default: /* KVR_CLEAR */
@@ -73,6 +77,15 @@ kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
         }
     }
 
+    return kvr_apply_count(k, worker, rc, why);
+}
+
+
+/* Counts why a change, or a part of it, was not applied; returns rc. */
+
+static kvr_rc_t
+kvr_apply_count(kvr_shard_t *k, uint32_t worker, kvr_rc_t rc, kvr_why_t *why)
+{
     if (rc == KVR_FULL) {
         *why = KVR_WHY_FULL;
         kvr_count(k, &k->zone->stores_full, 1);
@@ -80,41 +93,158 @@ kvr_shard_apply(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
     }
 
     if (*why != KVR_WHY_NONE) {
-        kvr_count(k, &w->counters.why[*why], 1);
+        kvr_count(k, &k->fleet.workers[worker].counters.why[*why], 1);
     }
 
     return rc;
 }
 
 
-static kvr_rc_t
-kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
-    const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why)
+kvr_rc_t
+kvr_shard_apply_event(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
+    kvr_change_t *c, uint32_t *unknown, kvr_why_t *why)
 {
-    bool             tier;
-    uint32_t         view, done, n, span;
-    uint64_t         seed;
-    kvr_rc_t         rc;
-    const uint64_t  *hashes, *handles;
+    kvr_rc_t   rc;
+    kvr_why_t  partial;
 
-    tier = ev->ntokens == 0 && ev->nlocals == 0;
-    n = 0;
-    span = 1;
-    seed = 0;
+    *c = ev->change;
 
-    if (!tier) {
-        *why = kvr_span_of(ev, k->params, &span, &n);
+    if (ev->kind != KVR_STORE || ev->ntokens == 0) {
+        return kvr_shard_apply(k, worker, c, unknown, why);
+    }
 
-        if (*why != KVR_WHY_NONE) {
+    *unknown = 0;
+    *why = KVR_WHY_NONE;
+
+    rc = kvr_apply_hash(k, worker, ev, c, why);
+
+    if (rc != KVR_OK || c->nhandles == 0) {
+        return kvr_apply_count(k, worker, rc, why);
+    }
+
+    partial = *why;
+    rc = kvr_shard_apply(k, worker, c, unknown, why);
+
+    if (*why == KVR_WHY_NONE) {
+        *why = partial;
+        return kvr_apply_count(k, worker, rc, why);
+    }
+
+    return rc;
+}
+
+
+/*
+ * Hashes the tokens of a store, into k->hashes: of as many blocks as can be
+ * stored.
+ */
+
+static kvr_rc_t
+kvr_apply_hash(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
+    kvr_change_t *c, kvr_why_t *why)
+{
+    uint32_t        i, n, span, holder, view;
+    kvr_contract_t  contract;
+
+    if (kvr_fleet_holder(&k->fleet, worker, ev->rank, &holder) != KVR_OK) {
+        *why = KVR_WHY_RANK;
+        return KVR_INVALID;
+    }
+
+    *why = kvr_span_of(ev, k->params, &span, &n);
+
+    if (*why != KVR_WHY_NONE) {
+        return KVR_INVALID;
+    }
+
+    if (n < ev->nhandles) {
+        *why = KVR_WHY_EXTRA_KEY;
+    }
+
+    c->nhandles = n;
+    c->locals = k->hashes;
+    c->nlocals = n * span;
+
+    if (n == 0) {
+        return KVR_OK;
+    }
+
+    /* salt and LoRA come with a chain's first block, and hold for all of it */
+
+    if (ev->has_parent) {
+
+        view = *kvr_fleet_written(&k->fleet, holder);
+        c->seed = 0;
+
+        if (view == KVR_VIEW_NONE
+            || kvr_index_seed(&k->index, view, ev->parent, &c->seed)
+               != KVR_OK)
+        {
+            *why = kvr_apply_no_parent(k, worker);
             return KVR_INVALID;
         }
 
-        if (n < ev->nhandles) {
-            *why = KVR_WHY_EXTRA_KEY;
+        if (c->seed == 0) {
+            c->seed = ev->seed;
         }
+    }
 
-        if (n == 0) {
-            return KVR_OK;
+    if (c->seed == 0) {
+        c->seed = kvr_hash_seed(ev->lora_name, ev->lora_len, ev->cache_salt,
+                                ev->salt_len);
+    }
+
+    contract = kvr_params_contract(k->params);
+
+    kvr_hasher_init(&k->hasher, c->seed);
+
+    if (ev->mm_start == NULL || ev->block_size != contract.block_size) {
+        (void) kvr_contract_hash(contract, &k->hasher, ev->tokens,
+                                 (size_t) n * ev->block_size + contract.pairs,
+                                 k->hashes);
+        return KVR_OK;
+    }
+
+    for (i = 0; i < n; i++) {
+        k->hashes[i] = kvr_hash_block_mm(&k->hasher,
+                                         ev->tokens + i * contract.block_size,
+                                         contract.block_size + contract.pairs,
+                                         ev->mm + ev->mm_start[i],
+                                         ev->mm_start[i + 1]
+                                         - ev->mm_start[i]);
+    }
+
+    return KVR_OK;
+}
+
+
+/* The reason why a parent that is not held is not. */
+
+static kvr_why_t
+kvr_apply_no_parent(const kvr_shard_t *k, uint32_t worker)
+{
+    return k->fleet.workers[worker].flags & KVR_WORKER_TRUNCATED
+           ? KVR_WHY_FORGOTTEN : KVR_WHY_PARENT;
+}
+
+
+static kvr_rc_t
+kvr_apply_store(kvr_shard_t *k, uint32_t worker, uint32_t holder,
+    const kvr_change_t *c, uint32_t *unknown, kvr_why_t *why)
+{
+    uint32_t         view, done, span;
+    kvr_rc_t         rc;
+    kvr_worker_t    *w;
+    const uint64_t  *handles;
+
+    w = &k->fleet.workers[worker];
+    span = 1;
+
+    if (c->nlocals != 0) {
+        *why = kvr_span_of_locals(c, &span);
+
+        if (*why != KVR_WHY_NONE) {
+            return KVR_INVALID;
         }
     }
 
@@ -128,47 +258,37 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     kvr_txn_commit(&k->mem);
     kvr_index_begin(&k->index);
 
-    if (tier) {
-        return kvr_apply_tier(k, w, view, ev, unknown);
+    if (c->nlocals == 0) {
+        return kvr_apply_tier(k, w, view, c, unknown);
     }
 
-    hashes = ev->locals;
-    handles = ev->handles;
-    seed = ev->seed;
+    handles = c->handles;
 
-    if (ev->ntokens) {
-        rc = kvr_apply_hash(k, view, ev, n, &seed);
-        hashes = k->hashes;
-    }
+    if (span > 1 || k->fleet.view_span[view]) {
 
-    if (rc == KVR_OK && (span > 1 || k->fleet.view_span[view])) {
+        if (c->has_parent && !kvr_index_knows(&k->index, view, c->parent)) {
+            *why = kvr_apply_no_parent(k, worker);
+            return KVR_INVALID;
+        }
 
-        if (ev->has_parent
-            && !kvr_index_knows(&k->index, view, ev->parent))
-        {
-            rc = KVR_DECLINED;
+        rc = kvr_span_store(k, view, c->handles, c->nhandles, span, &handles);
 
-        } else {
-            rc = kvr_span_store(k, view, ev->handles, n, span, &handles);
-
-            if (rc == KVR_FULL) {
-                kvr_apply_drop(k, w, holder);
-                return rc;
-            }
+        if (rc == KVR_FULL) {
+            kvr_apply_drop(k, w, holder);
+            return rc;
         }
     }
 
     done = 0;
 
     if (rc == KVR_OK) {
-        rc = kvr_index_store(&k->index, view, ev->tier, ev->has_parent,
-                             ev->parent, handles, hashes, n * span, seed,
-                             &done);
+        rc = kvr_index_store(&k->index, view, c->tier, c->has_parent,
+                             c->parent, handles, c->locals, c->nlocals,
+                             c->seed, &done);
     }
 
     if (rc == KVR_DECLINED) {
-        *why = w->flags & KVR_WORKER_TRUNCATED ? KVR_WHY_FORGOTTEN
-                                               : KVR_WHY_PARENT;
+        *why = kvr_apply_no_parent(k, worker);
         return KVR_INVALID;
     }
 
@@ -180,13 +300,13 @@ kvr_apply_store(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
 
 
 /*
- * Applies a store event without tokens: the blocks are known, and are stored
- * in another tier.
+ * Applies a store without locals: the blocks are known, and are stored in
+ * another tier.
  */
 
 static kvr_rc_t
 kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
-    const kvr_event_t *ev, uint32_t *unknown)
+    const kvr_change_t *c, uint32_t *unknown)
 {
     uint32_t  done;
     kvr_rc_t  rc;
@@ -194,13 +314,13 @@ kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
     done = 0;
 
     if (k->fleet.view_span[view]) {
-        rc = kvr_span_add_tier(k, view, ev->tier, ev->handles, ev->nhandles,
+        rc = kvr_span_add_tier(k, view, c->tier, c->handles, c->nhandles,
                                unknown, &done);
 
     } else {
-        rc = kvr_index_add_tier(&k->index, view, ev->tier, ev->handles,
-                                ev->nhandles, unknown);
-        done = ev->nhandles - *unknown;
+        rc = kvr_index_add_tier(&k->index, view, c->tier, c->handles,
+                                c->nhandles, unknown);
+        done = c->nhandles - *unknown;
     }
 
     kvr_count(k, &w->counters.stores, 1);
@@ -211,62 +331,9 @@ kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
 }
 
 
-/*
- * Computes the local hashes of the first n handles of an event with tokens,
- * into k->hashes.  KVR_DECLINED: the parent is unknown.
- */
-
-static kvr_rc_t
-kvr_apply_hash(kvr_shard_t *k, uint32_t view, const kvr_event_t *ev,
-    uint32_t n, uint64_t *seed)
-{
-    uint32_t        i;
-    kvr_contract_t  c;
-
-    /* salt and LoRA come with a chain's first block, and hold for all of it */
-
-    if (ev->has_parent
-        && kvr_index_seed(&k->index, view, ev->parent, seed) != KVR_OK)
-    {
-        return KVR_DECLINED;
-    }
-
-    if (*seed == 0) {
-        *seed = ev->seed;
-    }
-
-    if (*seed == 0) {
-        *seed = kvr_hash_seed(ev->lora_name, ev->lora_len, ev->cache_salt,
-                              ev->salt_len);
-    }
-
-    c = kvr_params_contract(k->params);
-
-    kvr_hasher_init(&k->hasher, *seed);
-
-    if (ev->mm_start == NULL || ev->block_size != c.block_size) {
-        (void) kvr_contract_hash(c, &k->hasher, ev->tokens,
-                                 (size_t) n * ev->block_size + c.pairs,
-                                 k->hashes);
-        return KVR_OK;
-    }
-
-    for (i = 0; i < n; i++) {
-        k->hashes[i] = kvr_hash_block_mm(&k->hasher,
-                                         ev->tokens + i * c.block_size,
-                                         c.block_size + c.pairs,
-                                         ev->mm + ev->mm_start[i],
-                                         ev->mm_start[i + 1]
-                                         - ev->mm_start[i]);
-    }
-
-    return KVR_OK;
-}
-
-
 static kvr_rc_t
 kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
-    const kvr_event_t *ev, uint32_t *unknown)
+    const kvr_change_t *c, uint32_t *unknown)
 {
     uint32_t  view, done;
     kvr_rc_t  rc;
@@ -276,20 +343,20 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     done = 0;
 
     if (view == KVR_VIEW_NONE) {
-        *unknown = ev->nhandles;
+        *unknown = c->nhandles;
 
     } else {
         kvr_txn_commit(&k->mem);
         kvr_index_begin(&k->index);
 
         if (k->fleet.view_span[view]) {
-            rc = kvr_span_remove(k, view, ev->tier, ev->handles,
-                                 ev->nhandles, unknown, &done);
+            rc = kvr_span_remove(k, view, c->tier, c->handles,
+                                 c->nhandles, unknown, &done);
 
         } else {
-            rc = kvr_index_remove(&k->index, view, ev->tier, ev->handles,
-                                  ev->nhandles, unknown);
-            done = ev->nhandles - *unknown;
+            rc = kvr_index_remove(&k->index, view, c->tier, c->handles,
+                                  c->nhandles, unknown);
+            done = c->nhandles - *unknown;
         }
 
         if (rc == KVR_FULL) {
@@ -313,11 +380,11 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
 
 static kvr_rc_t
 kvr_apply_class(kvr_shard_t *k, uint32_t worker, uint32_t holder,
-    const kvr_event_t *ev, kvr_why_t *why)
+    const kvr_change_t *c, kvr_why_t *why)
 {
     uint32_t       view;
     kvr_rc_t       rc;
-    kvr_class_t    c;
+    kvr_class_t    group;
     kvr_worker_t  *w;
 
     w = &k->fleet.workers[worker];
@@ -327,21 +394,21 @@ kvr_apply_class(kvr_shard_t *k, uint32_t worker, uint32_t holder,
         return rc;
     }
 
-    c.kind = ev->group_kind;
-    c.window = ev->class_window;
-    c.span = ev->block_size / k->params->block_size;
+    group.kind = c->group_kind;
+    group.window = c->class_window;
+    group.span = c->block_size / k->params->block_size;
 
-    if (ev->block_size % k->params->block_size || c.span == 0
-        || c.span > KVR_SPAN_MAX
-        || kvr_index_class_set(&k->index, view, ev->class_at, &c) != KVR_OK)
+    if (c->block_size % k->params->block_size || group.span == 0
+        || group.span > KVR_SPAN_MAX
+        || kvr_index_class_set(&k->index, view, c->class_at, &group) != KVR_OK)
     {
         *why = KVR_WHY_GROUP;
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
         return KVR_OK;
     }
 
-    if (c.kind == KVR_GROUP_CHUNKED) {
-        kvr_set32(&k->mem, &w->stream.chunked_block, ev->block_size);
+    if (group.kind == KVR_GROUP_CHUNKED) {
+        kvr_set32(&k->mem, &w->stream.chunked_block, c->block_size);
     }
 
     return KVR_OK;
@@ -352,7 +419,7 @@ kvr_apply_class(kvr_shard_t *k, uint32_t worker, uint32_t holder,
 
 static kvr_rc_t
 kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
-    const kvr_event_t *ev, kvr_why_t *why)
+    const kvr_change_t *c, kvr_why_t *why)
 {
     uint32_t     view;
     kvr_rc_t     rc;
@@ -361,7 +428,7 @@ kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     view = *kvr_fleet_written(&k->fleet, holder);
 
     if (view == KVR_VIEW_NONE
-        || ev->class_at >= kvr_index_class_get(&k->index, view, classes))
+        || c->class_at >= kvr_index_class_get(&k->index, view, classes))
     {
         *why = KVR_WHY_GROUP;
         return KVR_OK;
@@ -370,13 +437,13 @@ kvr_apply_bits(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
     kvr_txn_commit(&k->mem);
     kvr_index_begin(&k->index);
 
-    rc = kvr_span_class(k, view, ev->class_at, true, ev->handles, ev->nadded);
+    rc = kvr_span_class(k, view, c->class_at, true, c->handles, c->nadded);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    rc = kvr_span_class(k, view, ev->class_at, false,
-                        ev->handles + ev->nadded, ev->nhandles - ev->nadded);
+    rc = kvr_span_class(k, view, c->class_at, false,
+                        c->handles + c->nadded, c->nhandles - c->nadded);
 
     if (rc == KVR_FULL) {
         kvr_apply_drop(k, w, holder);
@@ -444,6 +511,7 @@ kvr_router_write(kvr_router_t *r, const char *id, size_t len,
     uint32_t       worker;
     kvr_rc_t       rc;
     kvr_shard_t   *k;
+    kvr_change_t   change;
     kvr_worker_t  *w;
 
     *why = KVR_WHY_NONE;
@@ -466,7 +534,7 @@ kvr_router_write(kvr_router_t *r, const char *id, size_t len,
         return KVR_LOST;
     }
 
-    rc = kvr_shard_apply(k, worker, ev, unknown, why);
+    rc = kvr_shard_apply_event(k, worker, ev, &change, unknown, why);
 
     kvr_set32(&k->mem, &w->stream.source, KVR_SOURCE_API);
     kvr_set32(&k->mem, &w->stream.confidence, KVR_EXTERNALLY_FED);

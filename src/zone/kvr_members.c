@@ -298,34 +298,85 @@ kvr_members_health(const kvr_router_t *r, const kvr_shard_t *k,
 
 /* ---- membership --------------------------------------------------------- */
 
-kvr_rc_t
-kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
-    uint32_t origin)
+kvr_shard_t *
+kvr_members_shard_for(kvr_router_t *r, const kvr_worker_conf_t *conf)
 {
-    bool           known;
-    size_t         len;
-    uint32_t       rank, worker, holder, flags;
-    kvr_rc_t       rc;
-    kvr_shard_t   *k;
-    kvr_worker_t  *w;
+    size_t  len;
 
-    known = false;
     len = strnlen(conf->id, sizeof(conf->id));
 
     if (!kvr_worker_id_valid(conf->id, len)
         || conf->ranks == 0 || conf->ranks > KVR_RANKS_MAX)
     {
-        return KVR_INVALID;
+        return NULL;
     }
 
-    k = kvr_shard_of(r, conf->id, len);
+    return kvr_shard_of(r, conf->id, len);
+}
+
+
+kvr_rc_t
+kvr_members_put(const kvr_router_t *r, kvr_shard_t *k,
+    const kvr_worker_conf_t *conf, uint32_t origin, uint32_t *worker)
+{
+    bool           known;
+    uint32_t       rank, holder;
+    kvr_rc_t       rc;
+    kvr_worker_t  *w;
+
+    known = false;
+
+    rc = kvr_fleet_find(&k->fleet, conf->id, strlen(conf->id), worker);
+
+    if (rc == KVR_OK) {
+        w = &k->fleet.workers[*worker];
+        known = origin == 0
+                || (!(w->flags & KVR_WORKER_DELETED)
+                    && strcmp(w->conf.address, conf->address) == 0);
+    }
+
+    if (origin != 0) {
+        rc = kvr_fleet_put(&k->fleet, conf, origin, worker);
+    }
+
+    for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
+        rc = kvr_fleet_holder(&k->fleet, *worker, rank, &holder);
+    }
+
+    if (rc != KVR_OK) {
+        (void) kvr_txn_rollback(&k->mem);
+        kvr_fleet_touch(&k->fleet);
+
+    } else if (!known) {
+        kvr_members_begin(r, k, *worker);
+    }
+
+    return rc;
+}
+
+
+kvr_rc_t
+kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
+    uint32_t origin)
+{
+    uint32_t       worker, flags;
+    kvr_rc_t       rc;
+    kvr_shard_t   *k;
+    kvr_worker_t  *w;
+
+    k = kvr_members_shard_for(r, conf);
+    if (k == NULL) {
+        return KVR_INVALID;
+    }
 
     rc = kvr_shard_lock(k, KVR_LOCK_MS);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    if (kvr_fleet_find(&k->fleet, conf->id, len, &worker) == KVR_OK) {
+    if (kvr_fleet_find(&k->fleet, conf->id, strlen(conf->id), &worker)
+        == KVR_OK)
+    {
         w = &k->fleet.workers[worker];
         flags = w->flags;
 
@@ -336,39 +387,21 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
             return flags & KVR_WORKER_DELETED ? KVR_DECLINED : KVR_OK;
         }
 
-        if (origin == KVR_WORKER_SEEN) {
-            kvr_shard_unlock(k);
-            return KVR_OK;
-        }
+        /*
+         * each process of a new configuration makes the same change: nothing
+         * may be left to do
+         */
 
-        if (memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0
-            && flags & origin)
+        if (origin == KVR_WORKER_SEEN
+            || (flags & origin
+                && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0))
         {
-            /*
-             * each process of a new configuration makes the same change:
-             * nothing is left to do
-             */
             kvr_shard_unlock(k);
             return KVR_OK;
         }
-
-        known = !(flags & KVR_WORKER_DELETED)
-                && strcmp(w->conf.address, conf->address) == 0;
     }
 
-    rc = kvr_fleet_put(&k->fleet, conf, origin, &worker);
-
-    for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
-        rc = kvr_fleet_holder(&k->fleet, worker, rank, &holder);
-    }
-
-    if (rc != KVR_OK) {
-        (void) kvr_txn_rollback(&k->mem);
-        kvr_fleet_touch(&k->fleet);
-
-    } else if (!known) {
-        kvr_members_begin(r, k, worker);
-    }
+    rc = kvr_members_put(r, k, conf, origin, &worker);
 
     kvr_shard_unlock(k);
 

@@ -21,35 +21,31 @@ kvr_rc_t
 kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
     uint64_t expires_ms, kvr_registered_t *what)
 {
-    bool                      known;
-    size_t                    len;
-    uint32_t                  worker, rank, holder, flags;
+    bool                      same;
+    uint32_t                  worker, flags, origin;
     kvr_rc_t                  rc;
     kvr_shard_t              *k;
-    kvr_worker_t             *w;
     const kvr_worker_conf_t  *conf;
 
     conf = &reg->conf;
-    known = false;
-    *what = KVR_REGISTERED_AS_BEFORE;
-    len = strnlen(conf->id, sizeof(conf->id));
+    same = false;
+    origin = KVR_WORKER_REDIS;
+    *what = KVR_REGISTERED_NEW;
 
-    if (!kvr_worker_id_valid(conf->id, len)
-        || conf->ranks == 0 || conf->ranks > KVR_RANKS_MAX)
-    {
+    k = kvr_members_shard_for(r, conf);
+    if (k == NULL) {
         return KVR_INVALID;
     }
-
-    k = kvr_shard_of(r, conf->id, len);
 
     rc = kvr_shard_lock_leased(k);
     if (rc != KVR_OK) {
         return rc;
     }
 
-    if (kvr_fleet_find(&k->fleet, conf->id, len, &worker) == KVR_OK) {
-        w = &k->fleet.workers[worker];
-        flags = w->flags;
+    if (kvr_fleet_find(&k->fleet, conf->id, strlen(conf->id), &worker)
+        == KVR_OK)
+    {
+        flags = k->fleet.workers[worker].flags;
 
         if (kvr_worker_tombstone(flags)) {
             kvr_shard_unlock(k);
@@ -58,59 +54,35 @@ kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
 
         if (flags & (KVR_WORKER_API | KVR_WORKER_STATIC)) {
             /* all that counts of it, besides what it says, are its ranks */
-            known = true;
-            goto holders;
-        }
+            origin = 0;
+            *what = KVR_REGISTERED_AS_BEFORE;
 
-        if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
-            && memcmp(&w->conf, conf, sizeof(kvr_worker_conf_t)) == 0)
+        } else if (flags & KVR_WORKER_REDIS && !(flags & KVR_WORKER_DELETED)
+                   && memcmp(&k->fleet.workers[worker].conf, conf,
+                             sizeof(kvr_worker_conf_t)) == 0)
         {
-            known = true;
-            goto done;
+            same = true;
+            *what = KVR_REGISTERED_AS_BEFORE;
+
+        } else if (!(flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN))) {
+            *what = KVR_REGISTERED_CHANGED;
         }
-
-        known = !(flags & KVR_WORKER_DELETED)
-                && strcmp(w->conf.address, conf->address) == 0;
-
-        *what = (flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN))
-                ? KVR_REGISTERED_NEW : KVR_REGISTERED_CHANGED;
-
-    } else {
-        *what = KVR_REGISTERED_NEW;
     }
 
-    rc = kvr_fleet_put(&k->fleet, conf, KVR_WORKER_REDIS, &worker);
+    rc = same ? KVR_OK : kvr_members_put(r, k, conf, origin, &worker);
 
-holders:
+    if (rc == KVR_OK) {
+        kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
+        kvr_fleet_set_reason(&k->fleet, worker, reg->reason);
 
-    for (rank = 0; rc == KVR_OK && rank < conf->ranks; rank++) {
-        rc = kvr_fleet_holder(&k->fleet, worker, rank, &holder);
-    }
-
-    if (rc != KVR_OK) {
-        (void) kvr_txn_rollback(&k->mem);
-        kvr_fleet_touch(&k->fleet);
-        kvr_shard_unlock(k);
-        return rc;
-    }
-
-done:
-
-    kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
-
-    kvr_fleet_set_reason(&k->fleet, worker, reg->reason);
-
-    if (reg->hybrid) {
-        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
-    }
-
-    if (!known) {
-        kvr_members_begin(r, k, worker);
+        if (reg->hybrid) {
+            kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
+        }
     }
 
     kvr_shard_unlock(k);
 
-    return KVR_OK;
+    return rc;
 }
 
 

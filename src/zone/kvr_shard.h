@@ -140,16 +140,27 @@ kvr_rc_t kvr_shard_enter(kvr_shard_t *k, const char *id, size_t len,
 /* ---- events: under the lock --------------------------------------------- */
 
 /*
- * Applies one decoded event to a worker that exists.  The caller must have the
+ * Applies one change to a worker that exists.  The caller must have the
  * lock, and the log must be empty.  All but the last part is committed; the
- * caller commits that part, with what it writes itself.  Counts the event in
+ * caller commits that part, with what it writes itself.  Counts the change in
  * the worker's counters.
  * KVR_INVALID: refused, *why says why.  KVR_FULL: the zone is full, blocks of
- * the event are missing, and the worker is flagged TRUNCATED.  KVR_OK with
- * another *why than KVR_WHY_NONE: the event, or its end, was filtered.
+ * the change are missing, and the worker is flagged TRUNCATED.  KVR_OK with
+ * another *why than KVR_WHY_NONE: the change was filtered.
  */
 kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
-    const kvr_event_t *ev, uint32_t *unknown, kvr_why_t *why);
+    const kvr_change_t *c, uint32_t *unknown, kvr_why_t *why);
+
+/*
+ * The same for an event, as the decoder returned it and with the verdict
+ * KVR_KEEP.  Tokens are hashed first: *c becomes the change that was applied,
+ * with its seed; its locals are valid until the next call.  KVR_OK with
+ * KVR_WHY_EXTRA_KEY: blocks at the end of the event were filtered, c->nhandles
+ * are left.
+ */
+kvr_rc_t kvr_shard_apply_event(kvr_shard_t *k, uint32_t worker,
+    const kvr_event_t *ev, kvr_change_t *c, uint32_t *unknown,
+    kvr_why_t *why);
 
 /* The sentence for an event that could not be applied; "": another reason. */
 const char *kvr_why_detail(kvr_why_t why);
@@ -163,6 +174,24 @@ const char *kvr_why_detail(kvr_why_t why);
  */
 void kvr_members_begin(const kvr_router_t *r, const kvr_shard_t *k,
     uint32_t worker);
+
+/*
+ * The shard of the worker that is configured so; NULL: its id or the number of
+ * its ranks is not valid.
+ */
+kvr_shard_t *kvr_members_shard_for(kvr_router_t *r,
+    const kvr_worker_conf_t *conf);
+
+/*
+ * Puts a worker of this origin, whose configuration kvr_members_shard_for()
+ * has found valid, with the holders of its ranks; under k's lock.  An origin
+ * of 0: the worker is there and stays as it is, only holders are added.  A
+ * worker that is new at its address begins with a new health.
+ *
+ * On an error nothing has changed: KVR_FULL, no room for a worker or holder.
+ */
+kvr_rc_t kvr_members_put(const kvr_router_t *r, kvr_shard_t *k,
+    const kvr_worker_conf_t *conf, uint32_t origin, uint32_t *worker);
 
 /* Half-opens the worker's circuit, see kvr_health_returned(). */
 void kvr_members_returned(const kvr_router_t *r, const kvr_shard_t *k,

@@ -21,36 +21,24 @@ kvr_why_t
 kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
     uint32_t *span, uint32_t *n)
 {
-    uint32_t  block_size;
-    uint64_t  whole;
-
     *n = ev->nhandles;
-    block_size = params->block_size;
 
-    if (ev->ntokens) {
+    if (ev->ntokens == 0) {
+        return kvr_span_of_locals(&ev->change, span);
+    }
 
-        if (ev->pairs != params->eagle) {
-            return KVR_WHY_BIGRAM;
-        }
+    if (ev->pairs != params->eagle) {
+        return KVR_WHY_BIGRAM;
+    }
 
-        if (ev->block_size == 0 || ev->block_size % block_size != 0) {
-            return KVR_WHY_BLOCK_SIZE;
-        }
+    if (ev->block_size == 0 || ev->block_size % params->block_size != 0) {
+        return KVR_WHY_BLOCK_SIZE;
+    }
 
-        *span = ev->block_size / block_size;
-        whole = (uint64_t) ev->nhandles * ev->block_size;
+    *span = ev->block_size / params->block_size;
 
-        if (ev->ntokens != whole) {
-            return KVR_WHY_LENGTH;
-        }
-
-    } else {
-
-        if (ev->nhandles == 0 || ev->nlocals % ev->nhandles != 0) {
-            return KVR_WHY_LENGTH;
-        }
-
-        *span = ev->nlocals / ev->nhandles;
+    if (ev->ntokens != (uint64_t) ev->nhandles * ev->block_size) {
+        return KVR_WHY_LENGTH;
     }
 
     if (*span > KVR_SPAN_MAX
@@ -59,7 +47,7 @@ kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
         return KVR_WHY_LIMIT;
     }
 
-    if (*span > 1 && ev->ntokens && ev->mm_start) {
+    if (*span > 1 && ev->mm_start) {
 
         for (*n = 0; *n < ev->nhandles; (*n)++) {
             if (ev->mm_start[*n + 1] != ev->mm_start[*n]) {
@@ -72,14 +60,28 @@ kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
 }
 
 
+kvr_why_t
+kvr_span_of_locals(const kvr_change_t *c, uint32_t *span)
+{
+    if (c->nhandles == 0 || c->nlocals % c->nhandles != 0) {
+        return KVR_WHY_LENGTH;
+    }
+
+    *span = c->nlocals / c->nhandles;
+
+    return (*span > KVR_SPAN_MAX || c->nlocals > KVR_EVENT_BLOCKS_MAX)
+           ? KVR_WHY_LIMIT : KVR_WHY_NONE;
+}
+
+
 uint32_t
-kvr_span_longest(const kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev)
+kvr_span_longest(const kvr_shard_t *k, uint32_t worker, const kvr_change_t *c)
 {
     uint32_t             longest, holder;
     const kvr_holder_t  *h;
 
-    if (ev->nlocals
-        || kvr_fleet_holder_find(&k->fleet, worker, ev->rank, &holder)
+    if (c->nlocals
+        || kvr_fleet_holder_find(&k->fleet, worker, c->rank, &holder)
            != KVR_OK)
     {
         return 1;

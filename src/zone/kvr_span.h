@@ -60,14 +60,17 @@ uint64_t kvr_span_handle(uint64_t handle, uint32_t j);
 kvr_why_t kvr_span_of(const kvr_event_t *ev, const kvr_params_t *params,
     uint32_t *span, uint32_t *n);
 
+/* The same for a change with locals: all of it can be stored, or nothing. */
+kvr_why_t kvr_span_of_locals(const kvr_change_t *c, uint32_t *span);
+
 
 /*
- * The maximum number of blocks that a handle of the event may stand for, by
- * which the event is cut into slices: the longest span that the event's holder
- * ever had, or 1.  For a store with locals it is 1: the locals are counted.
+ * The maximum number of blocks that a handle of the change may stand for, by
+ * which the change is cut into slices: the longest span that its holder ever
+ * had, or 1.  For a store with locals it is 1: the locals are counted.
  */
 uint32_t kvr_span_longest(const kvr_shard_t *k, uint32_t worker,
-    const kvr_event_t *ev);
+    const kvr_change_t *c);
 
 
 /* ---- on a shard: under the lock ----------------------------------------- */

@@ -119,6 +119,11 @@ class Engine:
             "ipc:///run/kv/w1.events", events).replace(
             "ipc:///run/kv/w1.replay", replay)) for word in words]
 
+    def environment(self):
+        """The words that set its environment."""
+        return ["env", *(f"{name}={value}"
+                         for name, value in ENVIRONMENT.items())]
+
     def start(self):
         """Starts the engine; it answers later."""
         words = self._words(readme_command(self.program), *self.listened)
@@ -129,8 +134,7 @@ class Engine:
         """Starts the README's command, with what a CPU needs."""
         words[words.index("--block-size") + 1] = "32"
         self.process = Server(f"{self.worker}-{self.runs}", [
-            "env", *(f"{name}={value}"
-                     for name, value in ENVIRONMENT.items()),
+            *self.environment(),
             "nice", "-n", "10", str(self.programs / words[0]), *words[1:],
             "--host", "127.0.0.1", "--served-model-name", "tiny",
             "--load-format", "dummy", "--enforce-eager",
@@ -161,9 +165,10 @@ class Engine:
         """One request to the engine itself: status and body."""
         return exchange(self.port, method, path)[::2]
 
-    def python(self):
-        """The engine's own Python."""
-        return [str(self.programs / "python")]
+    def dump(self):
+        """What runs kv-model-dump beside it: its own Python, and options."""
+        return [str(self.programs / "python"), "-",
+                str(MODELS / self.model.files)]
 
     def stop(self):
         """Ends both."""
@@ -218,9 +223,8 @@ class Fleet(stage.Stage):
         folder.mkdir(mode=0o755)
         with open(ROOT / "util" / "kv-model-dump", "rb") as program:
             archive = subprocess.run(
-                [*engine.python(), "-", str(MODELS / self.model.files)],
-                stdin=program, stdout=subprocess.PIPE, check=True,
-                env={**os.environ, **ENVIRONMENT,
+                engine.dump(), stdin=program, stdout=subprocess.PIPE,
+                check=True, env={**os.environ, **ENVIRONMENT,
                      "CUDA_VISIBLE_DEVICES": ""}).stdout
         subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
 

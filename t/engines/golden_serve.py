@@ -108,12 +108,15 @@ class Sglang:
                 "--context-length", "8192"]
 
     @staticmethod
-    def launcher(ear):
-        """What is before its options."""
+    def python():
+        """Its own Python."""
         return ["env", "CUDA_VISIBLE_DEVICES=", "HF_HUB_OFFLINE=1",
                 "OMP_NUM_THREADS=1", f"PYTHONPATH={radix.PACKAGES}", "nice",
-                "-n", "10", str(PYTHON), "-B",
-                str(HERE / "sglang_heard.py"), str(ear)]
+                "-n", "10", str(PYTHON), "-B"]
+
+    def launcher(self, ear):
+        """What is before its options."""
+        return [*self.python(), str(HERE / "sglang_heard.py"), str(ear)]
 
     @staticmethod
     def small(folder):

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 
+import calibrate
 import drawn_run
 import faults
 import golden_run
@@ -328,8 +329,8 @@ def main():
     parser.add_argument("--requests", metavar="N", type=int,
                         help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
-                        help="this model, 'faults', 'sglang', 'mocker', or "
-                        "'golden'")
+                        help="this model, 'faults', 'sglang', 'mocker', "
+                        "'calibration', or 'golden'")
     options = parser.parse_args()
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
@@ -343,7 +344,9 @@ def main():
             ("sglang", lambda: radix.run(
                 run, BUILD / f"vllm-{VLLM}" / "bin" / "python")),
             ("mocker", lambda: mocker.run(run)),
-            (drawn_run.NAME, lambda: drawn_run.run(run))):
+            (calibrate.NAME, lambda: calibrate.run(run)),
+            *((name, lambda name=name: drawn_run.run(run, name))
+              for name in drawn_run.KINDS)):
         if not options.smoke and options.only in (None, name):
             phases.append((name, phase))
     for _, _, model in golden_run.models():

@@ -22,10 +22,11 @@
 #include "follow/kvr_reply.h"
 #include "follow/kvr_tell.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 
-#define BLOBS  16
+#define BLOBS  512
 
 
 typedef struct node_s  node_t;

@@ -103,21 +103,25 @@ engine_close(void)
 
 
 static inline void
-engine_hear(void *data, const kvr_event_t *ev)
+engine_hear(void *data, const kvr_change_t *c)
 {
     uint32_t      unknown;
     kvr_rc_t      rc;
     kvr_why_t     why;
+    kvr_event_t   ev;
     const char   *detail;
 
     emitted++;
 
-    rc = kvr_router_write(&far_zone.router, "w", 1, ev, 1000, &unknown, &why,
+    memset(&ev, 0, sizeof(kvr_event_t));
+    ev.change = *c;
+
+    rc = kvr_router_write(&far_zone.router, "w", 1, &ev, 1000, &unknown, &why,
                           &detail);
 
-    if (rc != KVR_OK || (ev->kind == KVR_STORE && unknown)) {
-        note("not taken: kind %d, %u handles from %llu on: %d, %s", ev->kind,
-             ev->nhandles, (unsigned long long) ev->handles[0], rc, detail);
+    if (rc != KVR_OK || (c->kind == KVR_STORE && unknown)) {
+        note("not taken: kind %d, %u handles from %llu on: %d, %s", c->kind,
+             c->nhandles, (unsigned long long) c->handles[0], rc, detail);
         emission_fits = false;
     }
 }

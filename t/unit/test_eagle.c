@@ -54,7 +54,7 @@ static void
 test_decoder(void)
 {
     decoder = kvr_decoder_create();
-    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, true });
+    kvr_decoder_conf(decoder)->contract = (kvr_contract_t) { 0, true };
 
     ok(decodes("['BlockStored', [7, 8], null, [[1, 2], [2, 3], [3, 4], "
                "[4, 5]], 2]", KVR_KEEP, KVR_WHY_NONE)
@@ -120,7 +120,7 @@ test_decoder(void)
        && got.event[0].ev.why == KVR_WHY_BIGRAM,
        "TensorRT-LLM has single tokens");
 
-    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, false });
+    kvr_decoder_conf(decoder)->contract = (kvr_contract_t) { 0, false };
 
     ok(decodes("['BlockStored', [7], null, [[1, 2], [3, 4]], 9]",
                KVR_FILTERED, KVR_WHY_BIGRAM),

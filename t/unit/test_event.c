@@ -489,7 +489,7 @@ test_extra_keys(void)
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
        "a second key that is the LoRA's name can't be classified");
 
-    kvr_decoder_salted(decoder, true);
+    kvr_decoder_conf(decoder)->salted = true;
 
     ok(decode_event(STORE("null", "'ad'", "[['ad', 'ad'], ['ad']]"),
                     KVR_KEEP, KVR_WHY_NONE)
@@ -501,7 +501,7 @@ test_extra_keys(void)
        && strcmp(got.event[0].salt, "s") == 0,
        "as any other second key is");
 
-    kvr_decoder_salted(decoder, false);
+    kvr_decoder_conf(decoder)->salted = false;
 
     ok(decode_event(STORE("null", "null", "[['ad'], ['ad']]"),
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY),
@@ -568,7 +568,7 @@ test_extra_keys(void)
        && got.event[0].ev.nhandles == 2 && got.event[0].ev.ntokens == 4,
        "a bare string is filtered where salts are not expected");
 
-    kvr_decoder_salted(decoder, true);
+    kvr_decoder_conf(decoder)->salted = true;
 
     ok(decode_event(STORE("null", "null", "[['s3cret'], null]"),
                     KVR_KEEP, KVR_WHY_NONE)
@@ -608,7 +608,7 @@ test_extra_keys(void)
                        KVR_FILTERED, KVR_WHY_EXTRA_KEY),
        "on the first block, and once");
 
-    kvr_decoder_salted(decoder, false);
+    kvr_decoder_conf(decoder)->salted = false;
 
     ok(decode_event(STORE("null", "null", "[[5], null]"),
                     KVR_FILTERED, KVR_WHY_EXTRA_KEY)
@@ -815,7 +815,7 @@ test_batches(void)
     decode("{'events': [['BlockRemoved', [9]]], 'dp_rank': 4}");
     ok(got.n == 1 && got.event[0].ev.rank == 4, "or as in its events");
 
-    kvr_decoder_rank(decoder, 2);
+    kvr_decoder_conf(decoder)->rank = 2;
 
     decode("[1.5, [['BlockRemoved', [9]]]]");
     ok(got.n == 1 && got.event[0].ev.rank == 2,
@@ -830,7 +830,7 @@ test_batches(void)
     ok(got.n == 2 && got.event[0].ev.rank == 0 && got.event[1].ev.rank == 1,
        "a batch that names rank 0 is of rank 0, whatever the usual one is");
 
-    kvr_decoder_rank(decoder, 0);
+    kvr_decoder_conf(decoder)->rank = 0;
 
     decode("[1.5, [['BlockRemoved', [9]]]]");
     ok(got.n == 1 && got.event[0].ev.rank == 0,

@@ -259,7 +259,7 @@ test_mutations(void)
             }
         }
 
-        kvr_decoder_salted(decoder, random_next() % 2);
+        kvr_decoder_conf(decoder)->salted = random_next() % 2;
         decode_bytes(bytes, len);
         good = sane(len);
         kept += got.n;
@@ -269,7 +269,7 @@ test_mutations(void)
         }
     }
 
-    kvr_decoder_salted(decoder, false);
+    kvr_decoder_conf(decoder)->salted = false;
 
     ok(good, "%d damaged messages are decoded to their ends", MUTATIONS);
     ok(kept > MUTATIONS / 10, "and many an event in them is read");
@@ -483,10 +483,10 @@ test_limits(void)
     ok(got.opened == KVR_INVALID && got.why == KVR_WHY_LIMIT,
        "a message of more than 16 MiB is refused unread");
 
-    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX + 1);
+    kvr_decoder_conf(decoder)->message_max = KVR_MESSAGE_MAX + 1;
     decode_bytes(bytes, KVR_MESSAGE_MAX + 1);
     ok(got.why != KVR_WHY_LIMIT, "unless more is allowed");
-    kvr_decoder_message_max(decoder, KVR_MESSAGE_MAX);
+    kvr_decoder_conf(decoder)->message_max = KVR_MESSAGE_MAX;
     free(bytes);
 }
 

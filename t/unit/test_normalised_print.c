@@ -31,7 +31,8 @@ add(const kvr_event_t *ev)
 {
     size_t  len;
 
-    len = kvr_normalised_print(batch + batch_len, BATCH - batch_len, ev);
+    len = kvr_normalised_print(batch + batch_len, BATCH - batch_len,
+                               &ev->change);
 
     batch_len += len;
     batch_events += len != 0;
@@ -108,10 +109,6 @@ test_batch(void)
     ev.nlocals = 3;
     begin();
     ok(!add(&ev), "three locals to two handles can't be said");
-
-    ev.nlocals = 0;
-    ev.ntokens = 16;
-    ok(!add(&ev), "nor tokens");
 }
 
 
@@ -135,7 +132,7 @@ test_room(void)
     ev.nlocals = 3;
     ev.rank = 1023;
 
-    len = kvr_normalised_print(out, sizeof(out), &ev);
+    len = kvr_normalised_print(out, sizeof(out), &ev.change);
 
     ok(len != 0 && len <= KVR_NORMALISED_EVENT + 6 * 8,
        "an event takes what its bound says, at most");
@@ -145,7 +142,7 @@ test_room(void)
     for (size = 0; size < len; size++) {
         memset(out, 0x55, sizeof(out));
 
-        if (kvr_normalised_print(out, size, &ev) != 0 || out[size] != 0x55) {
+        if (kvr_normalised_print(out, size, &ev.change) != 0 || out[size] != 0x55) {
             good = false;
         }
     }

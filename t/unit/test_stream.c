@@ -38,6 +38,43 @@ test_refusal(void)
 }
 
 
+/* Between two slices of the first message of an epoch. */
+
+static void
+test_half_begun(void)
+{
+    model_t  m;
+    size_t   len;
+    uint8_t  bytes[BYTES], payload[1024];
+
+    model_random(&m);
+
+    ok(load("a", 5, 100, true, &m)
+       && stands("a", KVR_EXACT, KVR_FINE, 5, 100), "a view");
+
+    len = pack(payload, sizeof(payload), "[['c', 0], ['c', 1], ['c', 0]]");
+    len = envelope(bytes, "a", 6, 1, false, payload, len);
+
+    ok(kvr_ingest_open(ingest, "a", 1, bytes, len, true, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && stands("a", KVR_DEGRADED, KVR_DEG_INCOMPLETE, 6, 0),
+       "a new epoch whose publisher lacks something says so in the middle of "
+       "its first message");
+
+    ok(kvr_ingest_repair_begin(ingest, "a", 1) == KVR_OK, "a repair begins");
+
+    len = envelope(bytes, "a", 7, 1, false, payload,
+                   pack(payload, sizeof(payload), "[['c', 0], ['c', 1]]"));
+
+    ok(kvr_ingest_open(ingest, "a", 1, bytes, len, false, now_ms, &detail)
+       == KVR_INGEST_APPLY
+       && kvr_ingest_step(ingest, 1) == KVR_OK
+       && stands("a", KVR_SYNCING, KVR_DEG_INCOMPLETE, 7, 0),
+       "and a repair that reads that from the log does, too");
+}
+
+
 /* Is the worker to be tried?  If not, it fails once more. */
 
 static kvr_health_state_t
@@ -641,7 +678,7 @@ main(void)
     uint32_t  i, k;
 
     static void  (*const tests[])(void) = {
-        test_refusal, test_return, test_taken_over,
+        test_refusal, test_half_begun, test_return, test_taken_over,
         test_parts_taken_over,
         test_silent_epoch, test_set_back, test_unread, test_ranks,
         test_ranks_refused, test_no_room, test_old, test_numbers,

@@ -122,7 +122,7 @@ test_stored(void)
        && EV(2)->why == KVR_WHY_MEDIUM && EV(1)->verdict == KVR_KEEP,
        "a block in a level that we don't know is filtered");
 
-    kvr_decoder_window(decoder, 0);
+    kvr_decoder_conf(decoder)->window = 0;
 
     stored("null", "", "");
     ok(got.n == 1 && EV(0)->verdict == KVR_KEEP && EV(0)->nhandles == 0,
@@ -156,7 +156,7 @@ test_sizes(void)
     ok(got.n == 1 && EV(0)->verdict == KVR_KEEP && EV(0)->block_size == 4,
        "another one is whole where nothing is known");
 
-    kvr_decoder_contract(decoder, (kvr_contract_t) { 8, false });
+    kvr_decoder_conf(decoder)->contract = (kvr_contract_t) { 8, false };
     stored("null", a, "");
     ok(got.n == 1 && EV(0)->why == KVR_WHY_PARTIAL,
        "but partial when it is smaller than the index's blocks");
@@ -174,7 +174,7 @@ test_sizes(void)
        && EV(0)->nhandles == 2,
        "a block that another follows is whole, whatever its size");
 
-    kvr_decoder_contract(decoder, (kvr_contract_t) { 0, false });
+    kvr_decoder_conf(decoder)->contract = (kvr_contract_t) { 0, false };
 
     block(b, "2", 20, 8, 0, "");
     snprintf(all, sizeof(all), "%s,%s", a, b);
@@ -388,7 +388,7 @@ test_windows(void)
     "{'event_id':" id ",'data':{'type':'created',"                            \
     "'num_blocks_per_cache_level':[1]},'window_size':" window "}"
 
-    kvr_decoder_window(decoder, 0);
+    kvr_decoder_conf(decoder)->window = 0;
 
     decode_json("[" CREATED("0", "128") "," CREATED("1", "4096") ","
                 REMOVED("128") "," REMOVED("4096") "]");
@@ -423,12 +423,12 @@ test_windows(void)
     ok(got.n == 1 && EV(0)->why == KVR_WHY_GROUP && EV(0)->window == 4096,
        "the window holds for the next message");
 
-    kvr_decoder_window(decoder, 64);
+    kvr_decoder_conf(decoder)->window = 64;
     decode_json("[" REMOVED("128") "]");
     ok(got.n == 3 && EV(0)->verdict == KVR_KEEP && EV(0)->window == 128,
        "and can be said for another worker");
 
-    kvr_decoder_window(decoder, 4096);
+    kvr_decoder_conf(decoder)->window = 4096;
     decode_json("[" CREATED("0", "128") "," REMOVED("128") "]");
     ok(got.n == 4 && EV(1)->verdict == KVR_KEEP && EV(1)->window == 128,
        "an engine that begins anew has its windows anew");
@@ -437,7 +437,7 @@ test_windows(void)
     ok(got.n == 3 && EV(0)->verdict == KVR_KEEP,
        "an older engine says no window, and has but one");
 
-    kvr_decoder_window(decoder, 0);
+    kvr_decoder_conf(decoder)->window = 0;
 }
 
 
