@@ -54,6 +54,7 @@ typedef struct {
 static chat_t    chats[CHATS], others[CHATS];
 static uint64_t  random_ = 20261123;
 static uint32_t  holder;
+static bool      text;                  /* prompts are of text */
 
 
 /* ---- the engine --------------------------------------------------------- */
@@ -231,7 +232,7 @@ append(kvr_routed_record_t *r, kvr_routed_kind_t kind, const uint64_t *locals)
 static uint32_t
 routed(engine_t *e, chat_t *c, bool learn)
 {
-    uint32_t             cached, estimated, answer;
+    uint32_t             cached, estimated, answer, each;
     kvr_match_t          m;
     kvr_routed_record_t  r;
 
@@ -249,6 +250,17 @@ routed(engine_t *e, chat_t *c, bool learn)
     r.cached = cached * ES_BLOCK;
     r.completion = answer * ES_BLOCK;
     r.sibling = !learn;
+
+    if (text) {
+        /* each chat has its own tokens by byte, 0.2 to 0.3 */
+
+        each = 200 + fx_mix((uint64_t) (c - chats)) % 100;
+        r.text = 1;
+        r.bytes = c->n * KVR_TEXT_BLOCK + fx_below(&random_, KVR_TEXT_BLOCK);
+        r.tokens = r.bytes * each / 1000;
+        r.cached = cached * KVR_TEXT_BLOCK * each / 1000;
+        r.completion = answer * KVR_TEXT_BLOCK * each / 1000;
+    }
 
     append(&r, KVR_ROUTED_BEGIN, c->locals);
     append(&r, KVR_ROUTED_ANSWER, NULL);
@@ -309,7 +321,7 @@ learned(uint32_t percent, uint32_t answers)
     engine_t              e;
     kvr_estimate_info_t   info;
 
-    should = TRUE_BLOCKS * ES_BLOCK;
+    should = TRUE_BLOCKS * (text ? KVR_TEXT_BLOCK / 4 : ES_BLOCK);
     base = begin(&e, percent ? should * 100 / percent : 0);
 
     outside = 0;
@@ -333,9 +345,10 @@ learned(uint32_t percent, uint32_t answers)
            (unsigned long) (high * 100 / should), (unsigned long) info.grown,
            (unsigned long) info.shrunk);
     if (answers >= 2000) {
-        ok(outside == 0, "%s: an engine with room for %u%% of what is "
+        ok(outside == 0, "%s, %s: an engine with room for %u%% of what is "
            "configured is known within a fifth after %u answers, and for %u "
-           "more", kvr_index_name(es_kind), percent, answers, answers);
+           "more", kvr_index_name(es_kind), text ? "text" : "tokens", percent,
+           answers, answers);
     }
 
     ok(es_check() == NULL, "and the estimate is whole");
@@ -430,16 +443,21 @@ with_another(uint32_t answers, uint64_t seed)
 int
 main(int argc, char **argv)
 {
-    uint32_t  answers;
+    uint32_t  answers, i;
 
     answers = argc > 1 ? strtoul(argv[1], NULL, 0) : ANSWERS;
     random_ = argc > 2 ? strtoull(argv[2], NULL, 0) : random_;
 
     for (es_kind = 0; es_kind < KVR_INDEX_KINDS; es_kind++) {
-        learned(50, answers);
-        learned(100, answers);
-        learned(200, answers);
-        learned(0, answers);
+        for (i = 0; i < 2; i++) {
+            text = i;
+            learned(50, answers);
+            learned(100, answers);
+            learned(200, answers);
+            learned(0, answers);
+        }
+
+        text = false;
 
         if (answers >= 2000) {
             with_another(answers, random_);

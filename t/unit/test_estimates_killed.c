@@ -120,18 +120,23 @@ died(void)
 static bool
 same(void)
 {
-    uint32_t     i, e;
-    uint64_t     held;
-    kvr_match_t  a, b;
+    uint32_t             i, e;
+    uint64_t             held;
+    kvr_match_t          a, b;
+    kvr_estimate_info_t  info;
 
     for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
 
         held = kvr_estimated_held(&es.shards[0], holder, e);
 
         if (held != kvr_estimated_held(&other.shards[0], holder, e)) {
-            printf("# view %u: holds %lu, not %lu\n", e, (unsigned long) held,
+            (void) kvr_router_estimate_read(&es, holder, &info);
+            printf("# view %u: holds %lu, not %lu; dropped %lu times as full, "
+                   "%lu as of the dead\n", e, (unsigned long) held,
                    (unsigned long) kvr_estimated_held(&other.shards[0],
-                                                      holder, e));
+                                                      holder, e),
+                   (unsigned long) info.cleared[KVR_ESTIMATE_FULL],
+                   (unsigned long) info.cleared[KVR_ESTIMATE_DIED]);
             return false;
         }
     }
