@@ -88,7 +88,7 @@ class Engines:
     blocks: int                 # of each cache
     prefill_us: int             # to compute a token that is not cached
     seed: int = 0               # of the names that they give to blocks
-    model: bool = False         # they have the model of model.py; the toy
+    model: bool = False         # they have the model of demo_model.py; the toy
                                 # tokenizer otherwise
 
 
@@ -149,9 +149,9 @@ class Fleet:
         self._wait("redis", "redis answers", redis_answers)
         if self.kind.model:
             # only here: it needs jinja2
-            import model            # pylint: disable=import-outside-toplevel
-            model.write(self.directory / "model")
-            model.write(self.directory / "unknown", model.UNKNOWN)
+            import demo_model       # pylint: disable=import-outside-toplevel
+            demo_model.write(self.directory / "model")
+            demo_model.write(self.directory / "unknown", demo_model.UNKNOWN)
         workers = [Worker(
             name, self.directory, "--block-size", str(BLOCK_SIZE),
             "--blocks", str(self.kind.blocks),
@@ -263,16 +263,11 @@ class Fleet:
                 f"    kv_router_worker {zone} {worker} {address};"
                 for worker, address in self.engines.items()),
             "LUA": str(REPOSITORY / "lua"),
-<<<<<<< HEAD
-            "CONF": conf or "nil",
-=======
             "ROUTERS": ROUTERS if self.kind.model else "",
             "MODELS": MODELS if self.kind.model else "",
             "TOKENIZER": "auto" if self.kind.model else "remote",
             "UNKNOWN": "unknown" if self.kind.model else "main",
-            "POLICY": policy.name,
-            "CONF": policy.conf or "nil",
->>>>>>> main
+            "CONF": conf or "nil",
             "GENERATION": str(self.generation),
             "PORT": str(port)}
 

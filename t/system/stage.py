@@ -292,6 +292,10 @@ class Stage:
                 for worker, address in engines.items()),
             "LUA": str(ROOT / "lua"),
             "POLICY": policy,
+            "ROUTERS": "",
+            "MODELS": "",
+            "TOKENIZER": "remote",
+            "UNKNOWN": "main",
             "CONF": "nil",
             "GENERATION": "1",
             "PORT": str(self.port)}
