@@ -257,8 +257,8 @@ $(BUILD)/unit-asan/%: $(BUILD)/obj-asan/t/unit/%.o \
 
 # What the relay has of its own.
 
-$(BUILD)/unit/test_relay_ranks: $(BUILD)/obj/relay/kvr_relay_ranks.o
-$(BUILD)/unit-asan/test_relay_ranks: $(BUILD)/obj-asan/relay/kvr_relay_ranks.o
+$(BUILD)/unit/test_relay_step: $(BUILD)/obj/relay/kvr_relay_step.o
+$(BUILD)/unit-asan/test_relay_step: $(BUILD)/obj-asan/relay/kvr_relay_step.o
 
 # A fuzz target with a driver of our own, see below: it needs no clang.
 
@@ -270,7 +270,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main redis greet wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd

@@ -88,7 +88,7 @@ class Engines:
     blocks: int                 # of each cache
     prefill_us: int             # to compute a token that is not cached
     seed: int = 0               # of the names that they give to blocks
-    model: bool = False         # they have the model of demo_model.py; the toy
+    model: bool = False         # they have the model of words.py; the toy
                                 # tokenizer otherwise
 
 
@@ -149,9 +149,9 @@ class Fleet:
         self._wait("redis", "redis answers", redis_answers)
         if self.kind.model:
             # only here: it needs jinja2
-            import demo_model       # pylint: disable=import-outside-toplevel
-            demo_model.write(self.directory / "model")
-            demo_model.write(self.directory / "unknown", demo_model.UNKNOWN)
+            import words            # pylint: disable=import-outside-toplevel
+            words.write(self.directory / "model")
+            words.write(self.directory / "unknown", words.UNKNOWN)
         workers = [Worker(
             name, self.directory, "--block-size", str(BLOCK_SIZE),
             "--blocks", str(self.kind.blocks),

@@ -49,7 +49,7 @@ def words_of(tokens):
 
 
 def word_of(token):
-    """A word of three letters for an id: one token in demo_model.py."""
+    """A word of three letters for an id; words.py has each as one token."""
     letters = []
     for _ in range(3):
         token, letter = divmod(token, 26)

@@ -133,7 +133,7 @@ relay_open(kvr_relay_t *r, uint8_t how)
         }
     }
 
-    if (!kvr_relay_init(r)) {
+    if (!kvr_relay_init(r, NULL)) {
         fuzz_fail("no relay");
     }
 }

@@ -9,8 +9,6 @@
 
 #include "wire/kvr_event.h"
 
-#include <stdarg.h>
-
 
 #define OWED      4096                  /* answers */
 #define KEYS      512                   /* of Redis */
@@ -82,9 +80,11 @@ wires_redis_clear(void)
 
 
 bool
-kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
+kvr_relay_redis_init(kvr_relay_t *r, const kvr_relay_redis_told_t *told,
+    char why[KVR_RELAY_TLS_WHY])
 {
     memset(&r->redis, 0, sizeof(kvr_relay_redis_t));
+    r->redis.told = *told;
 
     return true;
 }
@@ -126,7 +126,7 @@ wires_redis(kvr_relay_t *r, bool up)
     if (up && !r->redis.up) {
         r->redis.up = true;
         r->redis.broken = false;
-        kvr_relay_session_up(r);
+        r->redis.told.up(r);
         return;
     }
 
@@ -135,7 +135,7 @@ wires_redis(kvr_relay_t *r, bool up)
 
         r->redis.up = false;
         r->redis.broken = false;
-        kvr_relay_session_down(r);
+        r->redis.told.down(r);
     }
 }
 
@@ -153,30 +153,6 @@ void
 kvr_relay_redis_break(kvr_relay_t *r, const char *why, const redisReply *reply)
 {
     r->redis.broken = r->redis.up;
-}
-
-
-void
-kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
-    ...)
-{
-    int          n;
-    va_list      args;
-    const char  *argv[16];
-
-    va_start(args, data);
-
-    for (n = 0; n < 16; n++) {
-        argv[n] = va_arg(args, const char *);
-
-        if (argv[n] == NULL) {
-            break;
-        }
-    }
-
-    va_end(args);
-
-    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
 }
 
 

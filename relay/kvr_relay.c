@@ -17,13 +17,19 @@
 
 
 static void kvr_relay_leave(kvr_relay_t *r);
+static void kvr_relay_base(kvr_relay_t *r);
 static void kvr_relay_watch(kvr_relay_t *r);
 
 
 bool
-kvr_relay_init(kvr_relay_t *r)
+kvr_relay_init(kvr_relay_t *r, void (*greet)(kvr_relay_t *r))
 {
-    char  why[KVR_WHY_LEN];
+    char                    why[KVR_WHY_LEN];
+    kvr_relay_redis_told_t  told;
+
+    told.greet = greet;
+    told.up = kvr_relay_session_up;
+    told.down = kvr_relay_session_down;
 
     r->now_ms = kvr_relay_clock();
     r->started_ms = kvr_relay_unix();
@@ -40,7 +46,7 @@ kvr_relay_init(kvr_relay_t *r)
         && kvr_relay_publisher_init(r)
         && kvr_relay_session_init(r)
         && kvr_relay_metrics_init(r, why)
-        && kvr_relay_redis_init(r, why))
+        && kvr_relay_redis_init(r, &told, why))
     {
         kvr_relay_log(KVR_RELAY_INFO, "started", "pid=%d block_size=%u "
                       "listen=%s", (int) getpid(), r->options.block_size,
@@ -65,6 +71,7 @@ kvr_relay_free(kvr_relay_t *r)
     kvr_relay_tail_free(r);
 
     if (r->sources != NULL) {
+        kvr_relay_engine_stop(r);
         kvr_relay_source_free(r);
     }
 
@@ -80,17 +87,16 @@ kvr_relay_free(kvr_relay_t *r)
 void
 kvr_relay_turn(kvr_relay_t *r)
 {
-    uint32_t  i;
-
-    for (i = 0; i < r->nsources; i++) {
-        kvr_relay_zmq_tick(r, &r->sources[i]);
+    if (r->session.started && !r->reading) {
+        r->reading = true;
+        r->sync_ms = r->now_ms + KVR_RELAY_SYNC_MS;
+        kvr_relay_engine_start(r);
     }
 
-    kvr_relay_trtllm_tick(r);
-
+    kvr_relay_engine_tick(r);
     kvr_relay_redis_tick(r);
-    kvr_relay_source_tick(r);
-    kvr_relay_source_watch(r);
+    kvr_relay_base(r);
+    kvr_relay_engine_watch(r);
     kvr_relay_watch(r);
     kvr_relay_publisher_tick(r);
     kvr_relay_session_tick(r);
@@ -105,6 +111,43 @@ kvr_relay_turn(kvr_relay_t *r)
 }
 
 
+/* Looks whether all are in step, so that publishing can begin (again). */
+
+static void
+kvr_relay_base(kvr_relay_t *r)
+{
+    bool      waiting;
+    uint32_t  i;
+
+    if (!r->session.started || r->publisher.state != KVR_RELAY_UNBASED
+        || !r->publisher.resumed || !r->redis.up)
+    {
+        return;
+    }
+
+    if (r->now_ms < r->publisher.retry_ms) {
+        kvr_relay_wake(r, r->publisher.retry_ms);
+        return;
+    }
+
+    waiting = false;
+
+    for (i = 0; i < r->nsources; i++) {
+        waiting = waiting || !r->sources[i].synced
+                  || r->sources[i].at.state == KVR_RELAY_STEP_REBUILDING;
+    }
+
+    if (waiting && r->now_ms < r->sync_ms) {
+        kvr_relay_wake(r, r->sync_ms);
+        return;
+    }
+
+    kvr_relay_tail_free(r);
+    kvr_relay_publisher_base(r);
+    kvr_relay_snapshot_start(r, true);
+}
+
+
 /* What routers have to be told at once. */
 
 static void
@@ -115,6 +158,11 @@ kvr_relay_watch(kvr_relay_t *r)
 
     if (!r->session.started) {
         return;
+    }
+
+    if (r->snapshot.news) {
+        r->snapshot.news = false;
+        kvr_relay_session_beat_now(r);
     }
 
     complete = kvr_relay_complete(r, reason);
@@ -146,7 +194,7 @@ kvr_relay_stop(kvr_relay_t *r)
     r->stopping = true;
     r->stop_ms = r->now_ms + KVR_RELAY_STOP_MS;
 
-    kvr_relay_source_stop(r);
+    kvr_relay_engine_stop(r);
 }
 
 
@@ -174,22 +222,5 @@ kvr_relay_leave(kvr_relay_t *r)
         || r->now_ms >= r->stop_ms - KVR_RELAY_LEAVE_MS)
     {
         kvr_relay_session_leave(r);
-    }
-}
-
-
-void
-kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms)
-{
-    r->wake_ms = kvr_min(r->wake_ms, at_ms);
-}
-
-
-void
-kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code)
-{
-    if (!r->done) {
-        r->done = true;
-        r->exit = code;
     }
 }

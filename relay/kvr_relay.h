@@ -8,7 +8,9 @@
  *                            └─ snapshot ─┘ └ ring: what Redis may need again
  *
  *     source       an engine's rank: its sequence, and how much of what the
- *                  engine holds is known; zmq and trtllm feed it
+ *                  engine holds is known
+ *     feed         what a source's messages do to the mirror; zmq, replay and
+ *                  trtllm bring them, engine starts and watches these
  *     mirror       what the engine holds: the router's own index, in memory
  *                  of this process
  *     publisher    envelopes of an epoch, in order, each once
@@ -23,6 +25,11 @@
  * are called by the loop when their descriptors are ready and at each turn
  * (…_tick), and say when they want to be called again (kvr_relay_wake).
  * Nothing blocks but the lookup of host names.
+ *
+ * Calls go one way: session, then snapshot, then the engine's side (engine,
+ * zmq and trtllm, replay, feed, tail), then publisher and source, then mirror,
+ * redis and what stands on nothing.  What a module has to tell upwards is a
+ * field that the turn reads, or a callback that it was given at its start.
  */
 
 
@@ -42,12 +49,15 @@
 
 
 #define KVR_RELAY_REASON  160       /* bytes of "why not complete" */
+#define KVR_RELAY_SYNC_MS 3000      /* engines are waited for before there is a
+                                       base: less than routers wait */
 #define KVR_RELAY_KEY     160       /* bytes of a channel's name */
 
 
 typedef struct kvr_relay_s  kvr_relay_t;
 
-#include "kvr_relay_ranks.h"
+#include "kvr_relay_loop.h"
+#include "kvr_relay_parts.h"
 #include "kvr_relay_batch.h"
 #include "kvr_relay_mirror.h"
 #include "kvr_relay_redis.h"
@@ -56,20 +66,15 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_snapshot.h"
 #include "kvr_relay_session.h"
 #include "kvr_relay_frames.h"
+#include "kvr_relay_step.h"
 #include "kvr_relay_source.h"
-#include "kvr_relay_state.h"
 #include "kvr_relay_tail.h"
+#include "kvr_relay_feed.h"
 #include "kvr_relay_zmq.h"
 #include "kvr_relay_trtllm.h"
+#include "kvr_relay_engine.h"
+#include "kvr_relay_state.h"
 #include "kvr_relay_metrics.h"
-
-
-/* Why the process ends. */
-typedef enum {
-    KVR_RELAY_ENDED = 0,
-    KVR_RELAY_FAILED = 1,
-    KVR_RELAY_SUPERSEDED = 3
-} kvr_relay_exit_t;
 
 
 /* All since the start. */
@@ -114,12 +119,14 @@ struct kvr_relay_s {
     void                   *zmq;        /* context */
     kvr_relay_trtllm_t      trtllm;
 
+    kvr_relay_loop_t        loop;
     uint64_t                now_ms;     /* monotonic, of this turn */
     uint64_t                wake_ms;    /* when the next turn is due */
     uint64_t                started_ms; /* unix */
     uint64_t                sync_ms;    /* sources are waited for until then,
                                            before there is a base */
 
+    bool                    reading;    /* the engine: sources were started */
     bool                    complete;   /* as was told to routers */
     bool                    cut_off;    /* what is behind the snapshot can't be
                                            replayed */
@@ -131,10 +138,10 @@ struct kvr_relay_s {
 
 
 /*
- * With the options read.  False: it can't start, which was said; to be freed
- * all the same.
+ * With the options read; greet() is kvr_relay_redis_told_t's.  False: it can't
+ * start, which was said; to be freed all the same.
  */
-bool kvr_relay_init(kvr_relay_t *r);
+bool kvr_relay_init(kvr_relay_t *r, void (*greet)(kvr_relay_t *r));
 void kvr_relay_free(kvr_relay_t *r);
 
 /* What is to be done at now_ms; the caller polls in between. */
@@ -144,20 +151,24 @@ void kvr_relay_turn(kvr_relay_t *r);
 void kvr_relay_stop(kvr_relay_t *r);
 
 /* Asks for a turn of the loop at this time at the latest. */
-void kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms);
+
+static inline void
+kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms)
+{
+    r->wake_ms = kvr_min(r->wake_ms, at_ms);
+}
+
 
 /* Ends the process after this turn; the first call counts. */
-void kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code);
 
-/*
- * Is the mirror the engine's whole state?  If not, reason says why.  reason
- * may be NULL.
- */
-bool kvr_relay_complete(kvr_relay_t *r, char reason[KVR_RELAY_REASON]);
-
-/* Monotonic and unix time, in milliseconds. */
-uint64_t kvr_relay_clock(void);
-uint64_t kvr_relay_unix(void);
+static inline void
+kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code)
+{
+    if (!r->done) {
+        r->done = true;
+        r->exit = code;
+    }
+}
 
 
 #endif /* KVR_RELAY_H_INCLUDED */

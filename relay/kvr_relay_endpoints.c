@@ -20,6 +20,12 @@ kvr_relay_endpoints_check(kvr_relay_options_t *o)
 {
     int  code;
 
+    if (o->first_rank + o->ranks > KVR_RANKS_MAX) {
+        return kvr_relay_bad("first-rank", "%u and %u ranks are more than the "
+                             "%u that there may be", o->first_rank, o->ranks,
+                             KVR_RANKS_MAX);
+    }
+
     if (o->trtllm != NULL) {
         if (o->replay.n != 0) {
             return kvr_relay_bad("replay", "goes with --events");
@@ -49,7 +55,7 @@ kvr_relay_endpoints_check(kvr_relay_options_t *o)
 }
 
 
-/* Rank r is at the port + r: ranges must not run into one another. */
+/* Ranks follow at the next ports: ranges must not run into one another. */
 
 static int
 kvr_relay_endpoints_once(const kvr_relay_options_t *o)
@@ -78,7 +84,7 @@ kvr_relay_endpoints_once(const kvr_relay_options_t *o)
 }
 
 
-/* One endpoint, several ranks: rank r is at the port + r. */
+/* One endpoint, several ranks: the next ones are at the next ports. */
 
 static int
 kvr_relay_endpoints_spread(const char *name, kvr_relay_list_t *list,

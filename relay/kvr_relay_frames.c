@@ -136,3 +136,19 @@ kvr_relay_frames_epoch(const kvr_relay_message_t *m,
 
     return strcspn(epoch, " \t\r\n") == strlen(epoch);
 }
+
+
+void
+kvr_relay_frames_option(const kvr_relay_t *r, void *socket, int option,
+    int value)
+{
+    int64_t  size;
+
+    size = (int64_t) r->options.message_max;
+
+    (void) zmq_setsockopt(socket, option, &value, sizeof(value));
+
+    value = 0;
+    (void) zmq_setsockopt(socket, ZMQ_LINGER, &value, sizeof(value));
+    (void) zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &size, sizeof(size));
+}

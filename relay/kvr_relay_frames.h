@@ -43,5 +43,9 @@ bool kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay);
 bool kvr_relay_frames_epoch(const kvr_relay_message_t *m,
     char epoch[KVR_RELAY_SGL_EPOCH]);
 
+/* Sets an option of a socket, and those that all sockets have. */
+void kvr_relay_frames_option(const kvr_relay_t *r, void *socket, int option,
+    int value);
+
 
 #endif /* KVR_RELAY_FRAMES_H_INCLUDED */

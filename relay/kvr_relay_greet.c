@@ -179,5 +179,5 @@ kvr_relay_greet_greeted(kvr_relay_t *r, void *data, const redisReply *reply)
     r->redis.up_ms = r->now_ms;
     r->counters.redis_connects++;
 
-    kvr_relay_session_up(r);
+    r->redis.told.up(r);
 }

@@ -6,17 +6,17 @@
 
 
 #include "kvr_relay.h"
+#include "kvr_relay_greet.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 
 #define KVR_RELAY_TURN_MS  1000         /* a turn at least so often */
+#define KVR_RELAY_OWN_FDS  3            /* signals, Redis and metrics */
 
 
 static void kvr_relay_standard(void);
@@ -43,7 +43,7 @@ main(int argc, char **argv)
 
     signals = kvr_relay_signals();
 
-    if (signals < 0 || !kvr_relay_init(&r)) {
+    if (signals < 0 || !kvr_relay_init(&r, kvr_relay_greet)) {
         r.exit = KVR_RELAY_FAILED;
 
     } else {
@@ -97,16 +97,14 @@ kvr_relay_signals(void)
 static void
 kvr_relay_run(kvr_relay_t *r, int signals)
 {
-    int               redis;
-    long              wait;
-    short             events;
-    uint32_t          i, n, at;
-    zmq_pollitem_t   *items;
+    uint32_t           at_signals, at_redis;
+    kvr_relay_loop_t  *loop;
 
-    items = calloc((size_t) r->nsources * 3 + 3 + KVR_RELAY_TRTLLM_FDS,
-                   sizeof(zmq_pollitem_t));
+    loop = &r->loop;
 
-    if (items == NULL) {
+    if (!kvr_relay_loop_init(loop, r->nsources * KVR_RELAY_ZMQ_FDS
+                             + KVR_RELAY_TRTLLM_FDS + KVR_RELAY_OWN_FDS))
+    {
         r->exit = KVR_RELAY_FAILED;
         return;
     }
@@ -114,54 +112,30 @@ kvr_relay_run(kvr_relay_t *r, int signals)
     r->wake_ms = 0;
 
     while (!r->done) {
-        n = 0;
+        kvr_relay_loop_begin(loop);
 
-        items[n].fd = signals;
-        items[n++].events = ZMQ_POLLIN;
-
-        at = n;
-        redis = kvr_relay_redis_poll(r, &events);
-
-        if (redis >= 0) {
-            items[n].fd = redis;
-            items[n++].events = events;
-        }
-
-        items[n].fd = kvr_relay_metrics_poll(r);
-
-        if (items[n].fd >= 0) {
-            items[n++].events = ZMQ_POLLIN;
-        }
-
-        for (i = 0; i < n; i++) {
-            items[i].socket = NULL;
-            items[i].revents = 0;
-        }
-
-        for (i = 0; i < r->nsources; i++) {
-            n += kvr_relay_zmq_poll(&r->sources[i], &items[n]);
-        }
-
-        n += kvr_relay_trtllm_poll(r, &items[n]);
+        at_signals = kvr_relay_loop_fd(loop, signals, ZMQ_POLLIN);
+        at_redis = kvr_relay_redis_poll(r, loop);
+        (void) kvr_relay_loop_fd(loop, r->metrics.fd, ZMQ_POLLIN);
+        kvr_relay_engine_poll(r, loop);
 
         r->now_ms = kvr_relay_clock();
-        wait = r->wake_ms > r->now_ms ? (long) (r->wake_ms - r->now_ms) : 0;
-
-        (void) zmq_poll(items, (int) n, wait);
+        kvr_relay_loop_wait(loop, r->wake_ms > r->now_ms
+                                  ? r->wake_ms - r->now_ms : 0);
 
         r->now_ms = kvr_relay_clock();
         r->wake_ms = r->now_ms + KVR_RELAY_TURN_MS;
 
-        if (items[0].revents) {
+        if (kvr_relay_loop_ready(loop, at_signals)) {
             kvr_relay_signalled(r, signals);
         }
 
-        kvr_relay_redis_ready(r, redis >= 0 ? items[at].revents : 0);
+        kvr_relay_redis_ready(r, kvr_relay_loop_ready(loop, at_redis));
 
         kvr_relay_turn(r);
     }
 
-    free(items);
+    kvr_relay_loop_free(loop);
     close(signals);
 }
 
@@ -182,26 +156,4 @@ kvr_relay_signalled(kvr_relay_t *r, int signals)
 
         kvr_relay_stop(r);
     }
-}
-
-
-uint64_t
-kvr_relay_clock(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
-}
-
-
-uint64_t
-kvr_relay_unix(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000 + (uint64_t) ts.tv_nsec / 1000000;
 }

@@ -124,13 +124,6 @@ kvr_relay_metrics_free(kvr_relay_t *r)
 }
 
 
-int
-kvr_relay_metrics_poll(const kvr_relay_t *r)
-{
-    return r->metrics.fd;
-}
-
-
 void
 kvr_relay_metrics_tick(kvr_relay_t *r)
 {
@@ -243,11 +236,17 @@ kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)
     for (i = 0; r->session.started && i < r->nsources; i++) {
         s = &r->sources[i];
 
-        if (!s->connected) {
+        if (s->at.state == KVR_RELAY_STEP_AWAY) {
             kvr_relay_metrics_add(page, "rank %u of the engine is not reached "
                                   "at %s: %s\n", i,
                                   kvr_relay_source_endpoint(r, s),
-                                  kvr_relay_source_why(r, s));
+                                  kvr_relay_engine_why(r, s));
+
+        } else if (s->other != s->base) {
+            kvr_relay_metrics_add(page, "rank %u of the engine is refused: %s "
+                                  "says that it is rank %u, not %u; %s\n", i,
+                                  kvr_relay_source_endpoint(r, s), s->other,
+                                  s->base, KVR_RELAY_OTHER_REMEDY);
         }
     }
 }
@@ -336,7 +335,8 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
 
     for (i = 0; i < r->nsources; i++) {
         kvr_relay_metrics_add(page, "kv_relay_engine_up{rank=\"%u\"} %d\n", i,
-                              r->sources[i].connected);
+                              r->sources[i].at.state
+                              != KVR_RELAY_STEP_AWAY);
     }
 
     kvr_relay_metrics_add(page, "# HELP kv_relay_engine_seq The engine's last "

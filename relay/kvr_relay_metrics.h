@@ -16,7 +16,7 @@ struct MHD_Daemon;
 
 typedef struct {
     struct MHD_Daemon  *daemon;         /* NULL: not asked for */
-    int                 fd;
+    int                 fd;             /* what the loop polls; -1: nothing */
     char                address[KVR_ADDRESS_MAX + 16];      /* or "-" */
 } kvr_relay_metrics_t;
 
@@ -24,9 +24,6 @@ typedef struct {
 /* False: why is a sentence. */
 bool kvr_relay_metrics_init(kvr_relay_t *r, char why[KVR_WHY_LEN]);
 void kvr_relay_metrics_free(kvr_relay_t *r);
-
-/* What the loop polls; -1: nothing. */
-int kvr_relay_metrics_poll(const kvr_relay_t *r);
 
 void kvr_relay_metrics_tick(kvr_relay_t *r);
 

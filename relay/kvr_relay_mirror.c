@@ -224,28 +224,30 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
 void
 kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m)
 {
-    static const kvr_relay_ranks_t  none;
-
-    kvr_relay_mirror_keep(m, &none);
-    kvr_relay_mirror_emptied(m);
-}
-
-
-void
-kvr_relay_mirror_keep(kvr_relay_mirror_t *m, const kvr_relay_ranks_t *ranks)
-{
     uint32_t  holder, steps, rank;
 
     holder = KVR_HOLDER_NONE;
     steps = 0;
 
-    while (kvr_router_next_holder(&m->router, m->number, &holder, &steps)) {
-        rank = kvr_router_holder_rank(&m->router, holder);
-
-        if (!kvr_relay_ranks_has(ranks, rank)) {
-            kvr_relay_mirror_clear(m, rank, NULL, NULL);
-        }
+    while (kvr_relay_mirror_next(m, &holder, &steps, &rank)) {
+        kvr_relay_mirror_clear(m, rank, NULL, NULL);
     }
+
+    kvr_relay_mirror_emptied(m);
+}
+
+
+bool
+kvr_relay_mirror_next(const kvr_relay_mirror_t *m, uint32_t *holder,
+    uint32_t *steps, uint32_t *rank)
+{
+    if (!kvr_router_next_holder(&m->router, m->number, holder, steps)) {
+        return false;
+    }
+
+    *rank = kvr_router_holder_rank(&m->router, *holder);
+
+    return true;
 }
 
 
@@ -280,7 +282,7 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 
 void
 kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, const kvr_relay_ranks_t *ranks, kvr_relay_ranks_t *told)
+    size_t len, uint32_t first, uint32_t n)
 {
     kvr_why_t       why;
     const char     *detail;
@@ -295,11 +297,10 @@ kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
 
     while (kvr_decoder_next(m->decoder, &ev) == KVR_OK) {
 
-        if (ev.verdict == KVR_KEEP
-            && (ranks == NULL || kvr_relay_ranks_has(ranks, ev.rank))
-            && kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL) == KVR_OK)
+        if (ev.verdict == KVR_KEEP && ev.rank >= first
+            && ev.rank - first < n)
         {
-            kvr_relay_ranks_add(told, ev.rank);
+            (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
         }
     }
 }

@@ -46,10 +46,13 @@ void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
     kvr_normalise_emit_pt emit, void *data);
 
-/* Empties all ranks, or all but these. */
+/* Empties all ranks. */
 void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
-void kvr_relay_mirror_keep(kvr_relay_mirror_t *m,
-    const kvr_relay_ranks_t *ranks);
+
+/* The next rank that was told of, with *holder KVR_HOLDER_NONE and *steps 0
+   at first; false: none. */
+bool kvr_relay_mirror_next(const kvr_relay_mirror_t *m, uint32_t *holder,
+    uint32_t *steps, uint32_t *rank);
 
 /*
  * A part of a snapshot, and, after all of these, a part of what
@@ -61,11 +64,11 @@ bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
 /*
- * These ranks' events of a normalised batch, NULL: all of them; what can't be
- * applied is left.  told gets the ranks of the others.
+ * The events of n ranks from first on of a normalised batch; what can't be
+ * applied is left.
  */
 void kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, const kvr_relay_ranks_t *ranks, kvr_relay_ranks_t *told);
+    size_t len, uint32_t first, uint32_t n);
 
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,

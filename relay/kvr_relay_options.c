@@ -91,13 +91,20 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "what the channel's name begins with (" KVR_CHANNEL ")" },
 
     { "events", "ENDPOINT", KVR_RELAY_LIST, at(events), 0, 0,
-      "the engine's ZMQ events, tcp://host:port; repeated: one a rank" },
+      "the engine's ZMQ events, tcp://host:port; repeated: in the order of\n"
+      "the ranks; a batch that names another rank is refused" },
 
     { "replay", "ENDPOINT", KVR_RELAY_LIST, at(replay), 0, 0,
       "the engine's ZMQ replay; as often as --events" },
 
     { "ranks", "N", KVR_RELAY_NUMBER, at(ranks), 1, KVR_RELAY_LIST_MAX,
-      "data-parallel ranks: rank r is at the port + r (1)" },
+      "data-parallel ranks: of one --events the others are at the next\n"
+      "ports; of --trtllm all are at the URL (1)" },
+
+    { "first-rank", "N", KVR_RELAY_NUMBER, at(first_rank), 0,
+      KVR_RANKS_MAX - 1,
+      "the engine's number of the first of these ranks, for a node with\n"
+      "some of an engine's ranks (0)" },
 
     { "topic", "TOPIC", KVR_RELAY_TEXT, at(topic), 0, 0,
       "subscribe to topics that begin so (all)" },

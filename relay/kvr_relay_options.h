@@ -35,9 +35,10 @@ typedef struct {
     const char        *redis_key;
     const char        *channel;         /* prefix of the channel */
 
-    kvr_relay_list_t   events;          /* endpoints, one a rank */
+    kvr_relay_list_t   events;          /* endpoints, by the rank */
     kvr_relay_list_t   replay;          /* as many, or none */
-    uint32_t           ranks;
+    uint32_t           ranks;           /* of the engine that are read */
+    uint32_t           first_rank;      /* the engine's number of the first */
     const char        *topic;
     const char        *trtllm;          /* URL */
     uint32_t           trtllm_interval; /* ms */

@@ -205,7 +205,6 @@ kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh)
         r->counters.dropped += p->seq - p->acked;
         (void) kvr_relay_ring_drop(&p->ring, UINT64_MAX);
         kvr_relay_batch_reset(&p->batch);
-        kvr_relay_snapshot_abort(r);
 
         p->outstanding = 0;
         p->outstanding_bytes = 0;
@@ -244,8 +243,6 @@ kvr_relay_publisher_base(kvr_relay_t *r)
     kvr_relay_log(KVR_RELAY_INFO, "base", "epoch=%llu seq=%llu",
                   (unsigned long long) p->epoch,
                   (unsigned long long) p->seq);
-
-    kvr_relay_snapshot_start(r, true);
 }
 
 
@@ -284,7 +281,7 @@ kvr_relay_publisher_down(kvr_relay_t *r)
 }
 
 
-void
+bool
 kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
     uint64_t log_seq, uint64_t snap_epoch, uint64_t snap_seq)
 {
@@ -301,11 +298,11 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
                       (unsigned long long) p->epoch,
                       (unsigned long long) p->known);
         kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
-        return;
+        return false;
     }
 
     if (p->state != KVR_RELAY_OPEN) {
-        return;
+        return false;
     }
 
     /* the log ends before what was sent: Redis lost something */
@@ -320,7 +317,7 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
                       "seq=%llu has=%llu", (unsigned long long) p->epoch,
                       (unsigned long long) p->acked, (unsigned long long) at);
         kvr_relay_publisher_unbase(r, false);
-        return;
+        return false;
     }
 
     if (at != p->acked) {
@@ -333,9 +330,7 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
     p->acked = at;
     p->sent = at;
 
-    if (snap_epoch != r->snapshot.epoch || snap_seq < r->snapshot.seq) {
-        kvr_relay_snapshot_want(r, "lost by redis");
-    }
+    return true;
 }
 
 

@@ -42,7 +42,9 @@ typedef struct {
 
     uint32_t            outstanding;
     size_t              outstanding_bytes;
-    uint32_t            generation; /* of answers that still count */
+    uint32_t            generation; /* of envelopes: another one since a loss,
+                                       after which answers and snapshots of
+                                       the one before don't count */
 
     kvr_relay_ring_t    ring;
     kvr_relay_batch_t   batch;
@@ -69,7 +71,7 @@ void kvr_relay_publisher_flush(kvr_relay_t *r);
 /* What follows needs a base.  fresh: of a new epoch. */
 void kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh);
 
-/* Takes the mirror as it is for the base, and has it written. */
+/* Takes the mirror as it is for the base, which the caller has written. */
 void kvr_relay_publisher_base(kvr_relay_t *r);
 
 /* The snapshot with this number is in force. */
@@ -77,9 +79,9 @@ void kvr_relay_publisher_covered(kvr_relay_t *r, uint64_t seq, bool base);
 
 /*
  * After Redis was reached (again): what its log ends with, 0-0: nothing, and
- * its snapshot.
+ * its snapshot.  True: envelopes go on behind these.
  */
-void kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
+bool kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
     uint64_t log_seq, uint64_t snap_epoch, uint64_t snap_seq);
 void kvr_relay_publisher_down(kvr_relay_t *r);
 

@@ -4,14 +4,12 @@
 
 
 #include "kvr_relay.h"
-#include "kvr_relay_greet.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 
-#define KVR_RELAY_ARGS        16
 #define KVR_RELAY_SILENCE_MS  5000      /* without an answer: broken */
 #define KVR_RELAY_RETRY_MS    200       /* the first pause, */
 #define KVR_RELAY_RETRY_MAX   3000      /* and the longest */
@@ -60,12 +58,14 @@ static void *(*kvr_relay_redis_make_array)(const redisReadTask *task,
 
 
 bool
-kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY])
+kvr_relay_redis_init(kvr_relay_t *r, const kvr_relay_redis_told_t *told,
+    char why[KVR_RELAY_TLS_WHY])
 {
     uint32_t         i;
     kvr_redis_url_t  url;
 
     memset(&r->redis, 0, sizeof(kvr_relay_redis_t));
+    r->redis.told = *told;
 
     for (i = 0; i < r->options.redis.n; i++) {
         kvr_relay_redis_url(r, i, &url);
@@ -173,7 +173,7 @@ kvr_relay_redis_connect(kvr_relay_t *r)
 
     /* said when it is open: not before the server was verified */
 
-    kvr_relay_greet(r);
+    c->told.greet(r);
 }
 
 
@@ -319,7 +319,7 @@ kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
     c->failures++;
 
     if (up) {
-        kvr_relay_session_down(r);
+        c->told.down(r);
     }
 
     kvr_relay_wake(r, c->retry_ms);
@@ -350,20 +350,21 @@ kvr_relay_redis_say(kvr_relay_t *r, const char *why)
 
 /* ---- bytes -------------------------------------------------------------- */
 
-int
-kvr_relay_redis_poll(const kvr_relay_t *r, short *events)
+uint32_t
+kvr_relay_redis_poll(const kvr_relay_t *r, kvr_relay_loop_t *loop)
 {
+    short                     events;
     const kvr_relay_redis_t  *c;
 
     c = &r->redis;
 
     if (c->wire.phase == KVR_RELAY_WIRE_NONE) {
-        return -1;
+        return kvr_relay_loop_fd(loop, -1, 0);
     }
 
-    *events = kvr_relay_wire_events(&c->wire, c->out_first != c->out_last);
+    events = kvr_relay_wire_events(&c->wire, c->out_first != c->out_last);
 
-    return c->wire.fd;
+    return kvr_relay_loop_fd(loop, c->wire.fd, events);
 }
 
 
@@ -562,30 +563,6 @@ kvr_relay_redis_empty(kvr_relay_redis_t *c)
 
 
 /* ---- commands ----------------------------------------------------------- */
-
-void
-kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
-    ...)
-{
-    int          n;
-    va_list      args;
-    const char  *argv[KVR_RELAY_ARGS];
-
-    va_start(args, data);
-
-    for (n = 0; n < KVR_RELAY_ARGS; n++) {
-        argv[n] = va_arg(args, const char *);
-
-        if (argv[n] == NULL) {
-            break;
-        }
-    }
-
-    va_end(args);
-
-    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
-}
-
 
 void
 kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,

@@ -23,6 +23,16 @@ typedef void kvr_relay_reply_pt(kvr_relay_t *r, void *data,
     const redisReply *reply);
 
 
+/* What the connection tells: each is called with the relay. */
+typedef struct {
+    void  (*greet)(kvr_relay_t *r);     /* it is open: sends the first
+                                           commands, which bring it up or
+                                           break it */
+    void  (*up)(kvr_relay_t *r);        /* it was greeted */
+    void  (*down)(kvr_relay_t *r);      /* it was up, and is lost */
+} kvr_relay_redis_told_t;
+
+
 typedef struct {
     kvr_relay_reply_pt  *reply;         /* NULL: nobody wants it */
     void                *data;
@@ -30,6 +40,7 @@ typedef struct {
 
 
 typedef struct {
+    kvr_relay_redis_told_t  told;
     kvr_relay_wire_t     wire;
     redisReader         *reader;
     kvr_redis_url_t      where;         /* what is, or was, connected to */
@@ -61,14 +72,15 @@ typedef struct {
 
 
 /* False: why says which option is wrong. */
-bool kvr_relay_redis_init(kvr_relay_t *r, char why[KVR_RELAY_TLS_WHY]);
+bool kvr_relay_redis_init(kvr_relay_t *r, const kvr_relay_redis_told_t *told,
+    char why[KVR_RELAY_TLS_WHY]);
 void kvr_relay_redis_free(kvr_relay_t *r);
 
 /* Connects when it is time, closes what is broken or silent. */
 void kvr_relay_redis_tick(kvr_relay_t *r);
 
-/* What the loop polls; fd -1: nothing. */
-int kvr_relay_redis_poll(const kvr_relay_t *r, short *events);
+/* Adds what the loop polls; answers where, see kvr_relay_loop_fd(). */
+uint32_t kvr_relay_redis_poll(const kvr_relay_t *r, kvr_relay_loop_t *loop);
 
 /* When it is ready, and at each turn with 0. */
 void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
@@ -82,6 +94,13 @@ void kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, ...) __attribute__((sentinel));
 void kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, int argc, const char **argv, const size_t *len);
+
+/*
+ * The answer to a command that the relay can do without.  That it is refused,
+ * and what follows, is said once: said is kept by the caller, one a command.
+ */
+void kvr_relay_redis_spared(const char *command, const char *lack,
+    bool *said, const redisReply *reply);
 
 /* Closes the connection at the next turn, and says why. */
 void kvr_relay_redis_break(kvr_relay_t *r, const char *why,

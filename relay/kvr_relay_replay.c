@@ -97,7 +97,7 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
         return;
     }
 
-    kvr_relay_zmq_set(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
+    kvr_relay_frames_option(r, z->replay, ZMQ_RCVHWM, KVR_RELAY_HWM);
 
     if (zmq_connect(z->replay, r->options.replay.items[s->index]) == 0
         && zmq_send(z->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0
@@ -146,7 +146,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
         } else {
             z->unread = true;
-            kvr_relay_zmq_refused(r, s, &m);
+            kvr_relay_replay_refused(r, s, &m);
             more = true;
         }
 
@@ -199,7 +199,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     r->cut_off = r->cut_off || large;
 
-    if (large || !s->in_step || z->answers != 0 || z->unread) {
+    if (large || !kvr_relay_step_in(s->at) || z->answers != 0 || z->unread) {
         kvr_relay_source_broken(r, s, why);
     }
 
@@ -311,7 +311,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
             }
         }
 
-        kvr_relay_source_rebuild(r, s);
+        kvr_relay_feed_rebuild(r, s);
 
         if (m->seq != 0) {
             kvr_relay_source_broken(r, s, z->skip ? KVR_RELAY_LARGE
@@ -335,7 +335,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
         if (z->tries < KVR_RELAY_TRIES) {
             z->hole = true;
-            s->in_step = false;
+            kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
             return true;
         }
 
@@ -347,10 +347,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
     /* the gap is closed */
 
-    if (z->has_held && m->seq == z->held_seq && !z->reconnected
-        && !s->rebuilding)
-    {
-        s->in_step = true;
+    if (z->has_held && m->seq == z->held_seq) {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_FOUND);
     }
 
     kvr_relay_replay_apply(r, s, m);
@@ -383,8 +381,7 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
             return true;
         }
 
-        s->in_step = false;                 /* of another engine */
-
+        kvr_relay_source_step(s, KVR_RELAY_STEP_OTHER);
         kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
         return false;
     }
@@ -426,8 +423,8 @@ kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
         z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
     }
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_source_epoch(s, m);
+    kvr_relay_feed_message(r, s, m->seq, m->payload, m->len);
 }
 
 
@@ -475,9 +472,9 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->synced || (!s->whole && !z->unread)))
+        && (s->known || !s->synced || (!s->at.whole && !z->unread)))
     {
-        kvr_relay_source_rebuild(r, s);
+        kvr_relay_feed_rebuild(r, s);
 
         if (z->hollow || z->has_held) {
             z->hollow = !z->unread;
@@ -504,7 +501,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
-    news = !s->in_step || z->answers > 1;
+    news = !kvr_relay_step_in(s->at) || z->answers > 1;
 
     kvr_relay_replay_stop(s);
 
@@ -516,8 +513,8 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
     z->reconnected = false;
     z->skipped = 0;
 
-    if (s->rebuilding) {
-        kvr_relay_source_rebuilt(r, s);
+    if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
+        kvr_relay_feed_rebuilt(r, s);
     }
 
     if (news) {
@@ -542,19 +539,19 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
             /* it counts anew, and the replay is silent about it */
 
             if (anew) {
-                kvr_relay_source_restarted(r, s);
+                kvr_relay_feed_restarted(r, s);
                 kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
 
             } else if (z->held_seq != (s->known ? s->seq + 1 : 0)
-                       && s->whole)
+                       && s->at.whole)
             {
                 kvr_relay_source_broken(r, s, "messages of the engine were "
                                         "lost");
             }
 
-            kvr_relay_source_message(r, s, z->held_seq,
-                                     zmq_msg_data(&z->held),
-                                     zmq_msg_size(&z->held));
+            kvr_relay_feed_message(r, s, z->held_seq,
+                                   zmq_msg_data(&z->held),
+                                   zmq_msg_size(&z->held));
         }
 
         /* not of a replay that said nothing: the next one asks once more */
@@ -565,8 +562,63 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
         z->has_live = true;
         z->live = z->held_seq;
-        kvr_relay_zmq_drop(s);
+        kvr_relay_replay_drop(s);
     }
 
     kvr_relay_wake(r, r->now_ms);
+}
+
+
+/* ---- between zmq and this ----------------------------------------------- */
+
+void
+kvr_relay_replay_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    kvr_relay_replay_drop(s);
+
+    z->has_held = true;
+    z->held_seq = m->seq;
+
+    if (!kvr_relay_frames_epoch(m, z->held_epoch)) {
+        z->held_epoch[0] = '\0';
+    }
+
+    /* what it follows on is not known, until the replay is over */
+
+    kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
+
+    zmq_msg_init(&z->held);
+    zmq_msg_move(&z->held, &m->frames[m->n - 1]);
+}
+
+
+void
+kvr_relay_replay_drop(kvr_relay_source_t *s)
+{
+    if (s->zmq->has_held) {
+        zmq_msg_close(&s->zmq->held);
+        s->zmq->has_held = false;
+    }
+}
+
+
+/* Told of once, for another publisher may say nothing else. */
+
+void
+kvr_relay_replay_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+    const kvr_relay_message_t *m)
+{
+    r->counters.why[KVR_WHY_SYNTAX]++;
+
+    if (!s->zmq->refused) {
+        s->zmq->refused = true;
+
+        kvr_relay_log(KVR_RELAY_WARN, "message refused", "rank=%u frames=%s%u "
+                      "why=\"not a topic, 8 bytes of a number and a payload\"",
+                      s->index, m->more ? ">" : "", m->n);
+    }
 }

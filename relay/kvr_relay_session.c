@@ -36,6 +36,7 @@ static void kvr_relay_session_loaded(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_unloaded(kvr_relay_t *r, const char *why);
 static void kvr_relay_session_start(kvr_relay_t *r);
+static void kvr_relay_session_resume(kvr_relay_t *r);
 static void kvr_relay_session_beat(kvr_relay_t *r);
 static void kvr_relay_session_beaten(kvr_relay_t *r, void *data,
     const redisReply *reply);
@@ -60,7 +61,8 @@ static const char  kvr_relay_beat_script[] =
     "if t and t ~= ARGV[1] then return 0 end\n"
     "local e = tonumber(ARGV[5])\n"
     "if not t and e > 0"
-    " and (tonumber(redis.call('hget', KEYS[4], 'epoch') or 0) or 0) > e"
+    " and (tonumber(redis.call('hget', KEYS[4], '" KVR_FIELD_EPOCH "') or 0)"
+    " or 0) > e"
     " then return 0 end\n"
     "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])\n"
     "redis.call('expire', KEYS[5], ARGV[6])\n"
@@ -356,8 +358,7 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
 
     if (s->phase == KVR_RELAY_CHECK) {
         s->phase = KVR_RELAY_READY;
-        kvr_relay_publisher_resume(r, s->log_epoch, s->log_seq, s->snap_epoch,
-                                   s->snap_seq);
+        kvr_relay_session_resume(r);
         return;
     }
 
@@ -512,10 +513,24 @@ kvr_relay_session_start(kvr_relay_t *r)
     s->phase = KVR_RELAY_READY;
 
     r->publisher.known = s->worker_epoch;
-    kvr_relay_publisher_resume(r, s->log_epoch, s->log_seq, s->snap_epoch,
-                               s->snap_seq);
+    kvr_relay_session_resume(r);
+}
 
-    kvr_relay_source_start(r);
+
+static void
+kvr_relay_session_resume(kvr_relay_t *r)
+{
+    kvr_relay_session_t  *s;
+
+    s = &r->session;
+
+    if (kvr_relay_publisher_resume(r, s->log_epoch, s->log_seq, s->snap_epoch,
+                                   s->snap_seq)
+        && (s->snap_epoch != r->snapshot.epoch
+            || s->snap_seq < r->snapshot.seq))
+    {
+        kvr_relay_snapshot_want(r, "lost by redis");
+    }
 }
 
 
@@ -560,7 +575,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
 
         snprintf(seq, sizeof(seq), "%llu",
                  (unsigned long long) r->publisher.sent);
-        snprintf(ranks, sizeof(ranks), "%u", r->nsources);
+        snprintf(ranks, sizeof(ranks), "%u", r->options.ranks);
         snprintf(chunk, sizeof(chunk), "%u", r->options.attention_chunk);
         snprintf(started, sizeof(started), "%llu",
                  (unsigned long long) r->started_ms);
@@ -619,32 +634,12 @@ kvr_relay_session_beaten(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_asked(kvr_relay_t *r, void *data, const redisReply *reply)
 {
-    kvr_relay_session_spared("GETDEL", "routers ask for snapshots in vain",
-                             &r->session.deaf, reply);
+    kvr_relay_redis_spared("GETDEL", "routers ask for snapshots in vain",
+                           &r->session.deaf, reply);
 
     if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
         kvr_relay_snapshot_want(r, "a router asks");
     }
-}
-
-
-void
-kvr_relay_session_spared(const char *command, const char *lack, bool *said,
-    const redisReply *reply)
-{
-    char  quoted[KVR_RELAY_QUOTED];
-
-    if (reply == NULL) {
-        return;
-    }
-
-    if (reply->type == REDIS_REPLY_ERROR && !*said) {
-        kvr_relay_log(KVR_RELAY_WARN, "redis refuses", "command=%s why=%s "
-                      "lack=\"%s\"", command,
-                      kvr_relay_quote(quoted, reply->str, reply->len), lack);
-    }
-
-    *said = reply->type == REDIS_REPLY_ERROR;
 }
 
 

@@ -74,13 +74,6 @@ void kvr_relay_session_tick(kvr_relay_t *r);
 /* A heartbeat is due at once. */
 void kvr_relay_session_beat_now(kvr_relay_t *r);
 
-/*
- * The answer to a command that the relay can do without.  That it is refused,
- * and what follows, is said once: said is kept by the caller, one a command.
- */
-void kvr_relay_session_spared(const char *command, const char *lack,
-    bool *said, const redisReply *reply);
-
 /* Gives the lease back and, with --deregister, takes the worker out. */
 void kvr_relay_session_leave(kvr_relay_t *r);
 

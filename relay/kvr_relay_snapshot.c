@@ -16,12 +16,16 @@
 #define KVR_RELAY_SNAPSHOT_AGE_MS   (12 * 3600 * 1000)  /* of the oldest: half
                                                of KVR_RELAY_KEEP_SECONDS */
 #define KVR_RELAY_PART_SECONDS      "600"   /* until the pointer is there */
+#define KVR_RELAY_SNAPSHOT_READ                                               \
+    "redis.call('hmget', KEYS[2], '" KVR_FIELD_EPOCH "', '" KVR_FIELD_SEQ "'" \
+    ", '" KVR_FIELD_PARTS "', '" KVR_FIELD_STATE_PARTS "')"
 #define KVR_RELAY_ENGINE_SEQ        32      /* bytes of one rank */
 
 
 static bool kvr_relay_snapshot_take(kvr_relay_t *r);
 static kvr_rc_t kvr_relay_snapshot_put(void *data, const kvr_event_t *ev);
 static bool kvr_relay_snapshot_full(void *data, const char *bytes, size_t len);
+static bool kvr_relay_snapshot_late(const kvr_relay_t *r, const void *data);
 static void kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
     const redisReply *reply);
 static void kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i);
@@ -41,16 +45,14 @@ static void kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data,
  */
 static const char  kvr_relay_snapshot_script[] =
     "local t = redis.call('get', KEYS[1])\n"
-    "local o = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
-    " 'state_parts')\n"
+    "local o = " KVR_RELAY_SNAPSHOT_READ "\n"
     "local e, s = tonumber(o[1]) or 0, tonumber(o[2]) or 0\n"
     "local to = tonumber(ARGV[2])\n"
     "if (t and t ~= ARGV[1]) or e > to"
     " or (e == to and s > tonumber(ARGV[3])) then return 0 end\n"
     "redis.call('del', KEYS[2])\n"
     "redis.call('hset', KEYS[2], unpack(ARGV, 4))\n"
-    "local n = redis.call('hmget', KEYS[2], 'epoch', 'seq', 'parts',"
-    " 'state_parts')\n"
+    "local n = " KVR_RELAY_SNAPSHOT_READ "\n"
     "local function each(p, what)\n"
     "  local at = KEYS[2] .. ':' .. p[1] .. '-' .. p[2] .. ':'\n"
     "  for i = 0, (tonumber(p[3]) or 0) - 1 do what(at .. i) end\n"
@@ -83,6 +85,10 @@ kvr_relay_snapshot_tick(kvr_relay_t *r)
     kvr_relay_snapshot_t  *s;
 
     s = &r->snapshot;
+
+    if (s->writing && s->based != r->publisher.generation) {
+        kvr_relay_snapshot_abort(r);
+    }
 
     if (r->publisher.state != KVR_RELAY_OPEN || !r->publisher.resumed
         || !r->redis.up)
@@ -126,6 +132,7 @@ kvr_relay_snapshot_start(kvr_relay_t *r, bool base)
     s->wanted = false;
     s->writing = true;
     s->base = base;
+    s->based = r->publisher.generation;
     s->at_epoch = r->publisher.epoch;
     s->at_seq = r->publisher.seq;
     s->complete = kvr_relay_complete(r, NULL);
@@ -214,16 +221,21 @@ kvr_relay_snapshot_put(void *data, const kvr_event_t *ev)
 static bool
 kvr_relay_snapshot_full(void *data, const char *bytes, size_t len)
 {
-    char  *copy;
+    return kvr_relay_parts_add(data, bytes, len);
+}
 
-    copy = malloc(len);
-    if (copy == NULL) {
-        return false;
-    }
 
-    memcpy(copy, bytes, len);
+/* Answers to what was given up, or to a loss since then, don't count. */
 
-    return kvr_relay_parts_add(data, copy, len);
+static bool
+kvr_relay_snapshot_late(const kvr_relay_t *r, const void *data)
+{
+    const kvr_relay_snapshot_t  *s;
+
+    s = &r->snapshot;
+
+    return !s->writing || (uintptr_t) data != s->generation
+           || s->based != r->publisher.generation;
 }
 
 
@@ -328,7 +340,7 @@ kvr_relay_snapshot_wrote(kvr_relay_t *r, void *data, const redisReply *reply)
 
     s = &r->snapshot;
 
-    if (!s->writing || (uintptr_t) data != s->generation || reply == NULL) {
+    if (reply == NULL || kvr_relay_snapshot_late(r, data)) {
         return;
     }
 
@@ -411,7 +423,7 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
 
     s = &r->snapshot;
 
-    if (!s->writing || (uintptr_t) data != s->generation || reply == NULL) {
+    if (reply == NULL || kvr_relay_snapshot_late(r, data)) {
         return;
     }
 
@@ -450,54 +462,13 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
                          r->session.log_key, "MINID", "~", id, NULL);
 
     kvr_relay_publisher_covered(r, s->seq, base);
-    kvr_relay_session_beat_now(r);
+    s->news = true;
 }
 
 
 static void
 kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data, const redisReply *reply)
 {
-    kvr_relay_session_spared("XTRIM", "the log grows", &r->session.untrimmed,
-                             reply);
-}
-
-
-bool
-kvr_relay_parts_add(kvr_relay_parts_t *parts, char *bytes, size_t len)
-{
-    uint32_t           n;
-    kvr_relay_part_t  *items;
-
-    if (parts->n == parts->size) {
-        n = parts->size ? parts->size * 2 : 16;
-
-        items = realloc(parts->items, n * sizeof(kvr_relay_part_t));
-        if (items == NULL) {
-            free(bytes);
-            return false;
-        }
-
-        parts->items = items;
-        parts->size = n;
-    }
-
-    parts->items[parts->n].bytes = bytes;
-    parts->items[parts->n].len = len;
-    parts->n++;
-
-    return true;
-}
-
-
-void
-kvr_relay_parts_free(kvr_relay_parts_t *parts)
-{
-    uint32_t  i;
-
-    for (i = 0; i < parts->n; i++) {
-        free(parts->items[i].bytes);
-    }
-
-    free(parts->items);
-    memset(parts, 0, sizeof(kvr_relay_parts_t));
+    kvr_relay_redis_spared("XTRIM", "the log grows", &r->session.untrimmed,
+                           reply);
 }

@@ -12,21 +12,10 @@
 
 
 typedef struct {
-    char      *bytes;
-    size_t     len;
-} kvr_relay_part_t;
-
-
-typedef struct {
-    kvr_relay_part_t  *items;
-    uint32_t           n;
-    uint32_t           size;
-} kvr_relay_parts_t;
-
-
-typedef struct {
     bool                wanted;
     uint64_t            due_ms;         /* not before */
+    bool                news;           /* one is in force, and routers are not
+                                           told yet: the turn has it done */
 
     /* being written */
     bool                writing;
@@ -43,7 +32,9 @@ typedef struct {
     uint32_t            next;           /* parts, then state */
     uint32_t            outstanding;
     char               *engine_seq;     /* JSON */
-    uint32_t            generation;     /* of answers that still count */
+    uint32_t            generation;     /* of answers that still count, */
+    uint32_t            based;          /* and of the publisher's envelopes:
+                                           with other ones it is of no use */
 
     /* in force */
     uint64_t            epoch;
@@ -65,10 +56,6 @@ void kvr_relay_snapshot_abort(kvr_relay_t *r);
 
 void kvr_relay_snapshot_tick(kvr_relay_t *r);
 void kvr_relay_snapshot_free(kvr_relay_t *r);
-
-/* Takes the bytes over; false: out of memory, they are freed. */
-bool kvr_relay_parts_add(kvr_relay_parts_t *parts, char *bytes, size_t len);
-void kvr_relay_parts_free(kvr_relay_parts_t *parts);
 
 
 #endif /* KVR_RELAY_SNAPSHOT_H_INCLUDED */

@@ -10,68 +10,62 @@
 
 
 #define KVR_RELAY_STATE_LINE   256
-#define KVR_RELAY_STATE_RANKS  32       /* bytes of a line of ranks */
 #define KVR_RELAY_STATE_WHY    120      /* bytes of a reason there */
+#define KVR_RELAY_STATE_RANKS  64       /* in a line of version 1 */
 
 
 typedef struct {
-    kvr_relay_source_t  *source;        /* that the lines are of, or NULL */
-    kvr_relay_ranks_t    gone;          /* ranks of those that are not here */
-    kvr_relay_ranks_t    moved;         /* places whose endpoint was at another
-                                           one */
+    uint32_t             place;         /* that the lines are of */
+    kvr_relay_source_t  *source;        /* the one there, if it is believed */
+    bool                 mixed[KVR_RELAY_LIST_MAX];  /* by place: version 1 had
+                                           its blocks under another rank, or
+                                           another one's under its rank */
 } kvr_relay_state_loading_t;
-
-
-typedef bool (*kvr_relay_state_line_pt)(kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, const char *line);
 
 
 static size_t kvr_relay_state_print(char *text, size_t size,
     const kvr_relay_t *r, const kvr_relay_source_t *s);
 static kvr_rc_t kvr_relay_state_put(void *data, const void *part, size_t len);
-static bool kvr_relay_state_lines(kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, const char *bytes, size_t len,
-    kvr_relay_state_line_pt read);
-static bool kvr_relay_state_place(kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, const char *line);
 static bool kvr_relay_state_line(kvr_relay_t *r,
     kvr_relay_state_loading_t *loading, const char *line);
-static bool kvr_relay_state_heir(const kvr_relay_t *r,
-    const kvr_relay_state_loading_t *loading, uint32_t place,
-    uint64_t endpoint);
+static bool kvr_relay_state_ranks(const kvr_relay_t *r,
+    kvr_relay_state_loading_t *loading, uint32_t first, uint64_t bits);
+static void kvr_relay_state_anew(kvr_relay_source_t *s, const char *why);
 static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
     uint32_t place);
 
 
 /*
- * Part 0 is lines: "kv-relay 1", the largest attention window, and whether the
+ * Part 0 is lines: "kv-relay 2", the largest attention window, and whether the
  * mirror lacks something; then of each source
  *
  *     source place endpoint            a hash of its name, hexadecimal
- *     ranks word bits                  hexadecimal; those that have some
  *     last seq digest whole -epoch reason
  *
- * the last one of those that have had a message, whole being 2 since a clear,
- * and the reason why it is 0.  The other parts are kvr_normalise_save()'s.
+ * the last one of those that have had a message, with the reason why whole is
+ * 0.  The other parts are kvr_normalise_save()'s.
+ *
+ * Version 1, which is read, too, has 2 for a source that was whole since a
+ * clear, and between the two lines the ranks that its engine had told of:
+ *
+ *     ranks word bits                  hexadecimal; those that have some
  */
 bool
 kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
 {
+    bool       good;
     char      *text;
     size_t     size, len;
     uint32_t   i;
 
-    size = KVR_RELAY_STATE_LINE
-           + (size_t) r->nsources * (2 * KVR_RELAY_STATE_LINE
-                                     + KVR_RELAY_RANKS_WORDS
-                                       * KVR_RELAY_STATE_RANKS);
+    size = KVR_RELAY_STATE_LINE * (1 + 2 * (size_t) r->nsources);
 
     text = malloc(size);
     if (text == NULL) {
         return false;
     }
 
-    len = (size_t) sprintf(text, "kv-relay 1 %u %d\n", r->mirror.window,
+    len = (size_t) sprintf(text, "kv-relay 2 %u %d\n", r->mirror.window,
                            kvr_relay_mirror_lacks(&r->mirror));
 
     for (i = 0; i < r->nsources; i++) {
@@ -79,7 +73,10 @@ kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
                                      &r->sources[i]);
     }
 
-    return kvr_relay_parts_add(parts, text, len)
+    good = kvr_relay_parts_add(parts, text, len);
+    free(text);
+
+    return good
            && kvr_relay_mirror_save(&r->mirror, kvr_relay_state_put, parts)
               == KVR_OK;
 }
@@ -89,30 +86,20 @@ static size_t
 kvr_relay_state_print(char *text, size_t size, const kvr_relay_t *r,
     const kvr_relay_source_t *s)
 {
-    size_t    len;
-    uint32_t  i;
+    size_t  len;
 
     len = (size_t) snprintf(text, size, "source %u %llx\n", s->index,
                             (unsigned long long)
                             kvr_relay_state_endpoint(r, s->index));
-
-    for (i = 0; i < KVR_RELAY_RANKS_WORDS; i++) {
-
-        if (s->ranks.words[i]) {
-            len += (size_t) snprintf(text + len, size - len, "ranks %u %llx\n",
-                                     i, (unsigned long long)
-                                     s->ranks.words[i]);
-        }
-    }
 
     if (s->known) {
         len += (size_t) snprintf(text + len, size - len,
                                  "last %llu %llu %d -%s %.*s\n",
                                  (unsigned long long) s->seq,
                                  (unsigned long long) s->digest,
-                                 s->whole ? 1 + s->by_clear : 0, s->sgl_epoch,
-                                 KVR_RELAY_STATE_WHY,
-                                 s->whole ? "" : s->reason);
+                                 kvr_relay_step_sure(s->at),
+                                 s->sgl_epoch, KVR_RELAY_STATE_WHY,
+                                 kvr_relay_step_sure(s->at) ? "" : s->reason);
     }
 
     return len;
@@ -122,16 +109,7 @@ kvr_relay_state_print(char *text, size_t size, const kvr_relay_t *r,
 static kvr_rc_t
 kvr_relay_state_put(void *data, const void *part, size_t len)
 {
-    char  *copy;
-
-    copy = malloc(len);
-    if (copy == NULL) {
-        return KVR_ERROR;
-    }
-
-    memcpy(copy, part, len);
-
-    return kvr_relay_parts_add(data, copy, len) ? KVR_OK : KVR_ERROR;
+    return kvr_relay_parts_add(data, part, len) ? KVR_OK : KVR_ERROR;
 }
 
 
@@ -139,8 +117,9 @@ bool
 kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len)
 {
+    char                        line[KVR_RELAY_STATE_LINE];
+    size_t                      n;
     uint32_t                    i;
-    kvr_relay_source_t         *s;
     kvr_relay_state_loading_t   loading;
 
     if (part != 0) {
@@ -148,37 +127,6 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     }
 
     memset(&loading, 0, sizeof(kvr_relay_state_loading_t));
-
-    if (!kvr_relay_state_lines(r, &loading, bytes, len, kvr_relay_state_place)
-        || !kvr_relay_state_lines(r, &loading, bytes, len,
-                                  kvr_relay_state_line))
-    {
-        return false;
-    }
-
-    /* where one that is gone has told of the same rank, nothing is sure */
-
-    for (i = 0; i < r->nsources; i++) {
-        s = &r->sources[i];
-
-        if (kvr_relay_ranks_common(&s->ranks, &loading.gone)
-            != KVR_RANKS_MAX)
-        {
-            s->known = false;
-            s->whole = false;
-        }
-    }
-
-    return true;
-}
-
-
-static bool
-kvr_relay_state_lines(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
-    const char *bytes, size_t len, kvr_relay_state_line_pt read)
-{
-    char    line[KVR_RELAY_STATE_LINE];
-    size_t  n;
 
     while (len != 0) {
         n = 0;
@@ -197,31 +145,15 @@ kvr_relay_state_lines(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
         bytes += n + 1;
         len -= n + 1;
 
-        if (!read(r, loading, line)) {
+        if (!kvr_relay_state_line(r, &loading, line)) {
             return false;
         }
     }
 
-    return true;
-}
-
-
-/* Where the endpoints were is known before any of them is believed. */
-
-static bool
-kvr_relay_state_place(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
-    const char *line)
-{
-    uint32_t            i, place;
-    unsigned long long  endpoint;
-
-    if (sscanf(line, "source %u %llx", &place, &endpoint) == 2) {
-
-        for (i = 0; i < r->nsources; i++) {
-
-            if (i != place && kvr_relay_state_endpoint(r, i) == endpoint) {
-                kvr_relay_ranks_add(&loading->moved, i);
-            }
+    for (i = 0; i < r->nsources; i++) {
+        if (loading.mixed[i]) {
+            kvr_relay_state_anew(&r->sources[i], "an earlier version kept its "
+                                 "blocks under another rank");
         }
     }
 
@@ -235,39 +167,38 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
 {
     int                  whole, lacks, why;
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
-    uint32_t             window, place, word;
-    kvr_relay_ranks_t   *ranks;
+    uint32_t             version, window, place, word;
     kvr_relay_source_t  *s;
     unsigned long long   seq, digest, endpoint, bits;
 
-    s = loading->source;
-
-    if (sscanf(line, "kv-relay 1 %u %d", &window, &lacks) == 2) {
+    if (sscanf(line, "kv-relay %u %u %d", &version, &window, &lacks) == 3) {
         kvr_relay_mirror_window(&r->mirror, window);
         r->mirror.lacking = lacks != 0;
-        return true;
+        return version == 1 || version == 2;
     }
 
     if (sscanf(line, "source %u %llx", &place, &endpoint) == 2) {
+        loading->place = place;
         loading->source = NULL;
 
-        if (kvr_relay_state_heir(r, loading, place, endpoint)) {
-            loading->source = &r->sources[place];
-            loading->source->tailed = false;
+        if (place >= r->nsources) {
+            return true;
         }
 
+        s = &r->sources[place];
+
+        if (kvr_relay_state_endpoint(r, place) != endpoint) {
+            kvr_relay_state_anew(s, "another endpoint was at its place");
+            return true;
+        }
+
+        s->tailed = false;
+        loading->source = s;
         return true;
     }
 
     if (sscanf(line, "ranks %u %llx", &word, &bits) == 2) {
-
-        if (word >= KVR_RELAY_RANKS_WORDS) {
-            return false;
-        }
-
-        ranks = s != NULL ? &s->ranks : &loading->gone;
-        ranks->words[word] |= bits;
-        return true;
+        return kvr_relay_state_ranks(r, loading, word, bits);
     }
 
     if (sscanf(line, "last %llu %llu %d %64s%n", &seq, &digest, &whole, epoch,
@@ -276,6 +207,8 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
         return false;
     }
 
+    s = loading->source;
+
     if (s == NULL) {
         return true;
     }
@@ -283,8 +216,7 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
     s->known = true;
     s->seq = seq;
     s->digest = digest;
-    s->whole = whole != 0;
-    s->by_clear = whole == 2;
+    s->at.whole = whole != 0;
     snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
 
     if (line[why] == ' ' && line[why + 1] != '\0') {
@@ -296,37 +228,49 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
 }
 
 
-/*
- * Is what was kept of that endpoint to be believed here?  One that has another
- * name may be the same; one that is at another place now is not, nor is it
- * where one is now that was at another place.
- */
-static bool
-kvr_relay_state_heir(const kvr_relay_t *r,
-    const kvr_relay_state_loading_t *loading, uint32_t place,
-    uint64_t endpoint)
-{
-    uint32_t  i;
+/* 64 ranks of version 1; only that of the place itself can be gone on with. */
 
-    if (place >= r->nsources) {
+static bool
+kvr_relay_state_ranks(const kvr_relay_t *r,
+    kvr_relay_state_loading_t *loading, uint32_t word, uint64_t bits)
+{
+    uint32_t  i, rank;
+
+    if (word >= KVR_RANKS_MAX / KVR_RELAY_STATE_RANKS) {
         return false;
     }
 
-    if (kvr_relay_state_endpoint(r, place) == endpoint) {
+    if (r->options.trtllm != NULL) {
         return true;
     }
 
-    if (kvr_relay_ranks_has(&loading->moved, place)) {
-        return false;
-    }
+    for (i = 0; i < KVR_RELAY_STATE_RANKS; i++) {
+        rank = word * KVR_RELAY_STATE_RANKS + i;
 
-    for (i = 0; i < r->nsources; i++) {
-        if (kvr_relay_state_endpoint(r, i) == endpoint) {
-            return false;
+        if ((bits >> i & 1) == 0 || rank == loading->place) {
+            continue;
+        }
+
+        if (loading->place < r->nsources) {
+            loading->mixed[loading->place] = true;
+        }
+
+        if (rank < r->nsources) {
+            loading->mixed[rank] = true;
         }
     }
 
     return true;
+}
+
+
+static void
+kvr_relay_state_anew(kvr_relay_source_t *s, const char *why)
+{
+    kvr_relay_log(KVR_RELAY_INFO, "begins anew", "rank=%u why=\"%s\"",
+                  s->index, why);
+
+    kvr_relay_source_unknown(s);
 }
 
 
@@ -342,23 +286,38 @@ kvr_relay_state_endpoint(const kvr_relay_t *r, uint32_t place)
 }
 
 
+/* Ranks of no source, or of one that begins anew, are emptied. */
+
 void
 kvr_relay_state_loaded(kvr_relay_t *r)
 {
-    uint32_t            i;
-    kvr_relay_ranks_t   told;
-
-    memset(&told, 0, sizeof(kvr_relay_ranks_t));
+    bool                 kept;
+    uint32_t             i, holder, steps, rank;
+    kvr_relay_source_t  *s;
 
     for (i = 0; i < r->nsources; i++) {
-        kvr_relay_ranks_join(&told, &r->sources[i].ranks);
+        s = &r->sources[i];
+        s->lost = r->mirror.lacking ? UINT64_MAX : 0;
 
-        r->sources[i].lost = r->mirror.lacking ? UINT64_MAX : 0;
-
-        if (r->sources[i].whole) {
-            r->sources[i].reason[0] = '\0';
+        if (s->at.whole) {
+            s->reason[0] = '\0';
         }
     }
 
-    kvr_relay_mirror_keep(&r->mirror, &told);
+    holder = KVR_HOLDER_NONE;
+    steps = 0;
+
+    while (kvr_relay_mirror_next(&r->mirror, &holder, &steps, &rank)) {
+        kept = false;
+
+        for (i = 0; i < r->nsources; i++) {
+            s = &r->sources[i];
+            kept = kept || (!s->tailed && rank >= s->index
+                            && rank - s->index < s->nranks);
+        }
+
+        if (!kept) {
+            kvr_relay_mirror_clear(&r->mirror, rank, NULL, NULL);
+        }
+    }
 }

@@ -2,11 +2,12 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * What a snapshot keeps for the next relay, beside the blocks: how far each
- * source was, which ranks it has told of, and kvr_normalise_save()'s parts.
+ * source was, and kvr_normalise_save()'s parts.
  *
- * What is kept of an endpoint is believed of the one at the same place, unless
- * that is known to be another: then, and when there are fewer, the ranks that
- * only it has told of are emptied.
+ * What is kept of a source is believed where the same endpoint is at the same
+ * place.  A source at another place, or by another name, begins anew, and so
+ * does one whose blocks an earlier version of the relay kept under another
+ * rank than that of its place; which is said.
  */
 
 

@@ -15,7 +15,7 @@
 
 static bool kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry);
 static void kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_ranks_t *ranks, const kvr_relay_part_t *part);
+    const kvr_relay_part_t *part);
 
 
 void
@@ -60,7 +60,7 @@ kvr_relay_tail_page(kvr_relay_t *r, const redisReply *reply)
 static bool
 kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
 {
-    char                *copy, *end;
+    char                *end;
     uint64_t             epoch, seq;
     const redisReply    *id, *fields, *value;
     kvr_relay_tail_t    *t;
@@ -91,14 +91,7 @@ kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
         return false;
     }
 
-    copy = malloc(value->len);
-    if (copy == NULL) {
-        return false;
-    }
-
-    memcpy(copy, value->str, value->len);
-
-    if (!kvr_relay_parts_add(&t->entries, copy, value->len)) {
+    if (!kvr_relay_parts_add(&t->entries, value->str, value->len)) {
         return false;
     }
 
@@ -112,28 +105,17 @@ kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
 void
 kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    uint32_t           i;
-    kvr_relay_ranks_t  ranks;
+    uint32_t  i;
 
-    if (s->synced || s->tailed || r->tail.entries.n == 0) {
+    if (s->tailed || r->tail.entries.n == 0) {
         return;
     }
 
     s->tailed = true;
-    s->whole = false;
-
-    /* one that has told of no rank yet is likely to be that of its place */
-
-    ranks = s->ranks;
-
-    if (kvr_relay_ranks_none(&ranks)
-        && kvr_relay_source_of(r, s->index) == NULL)
-    {
-        kvr_relay_ranks_add(&ranks, s->index);
-    }
+    kvr_relay_source_step(s, KVR_RELAY_STEP_BROKEN);
 
     for (i = 0; i < r->tail.entries.n; i++) {
-        kvr_relay_tail_one(r, s, &ranks, &r->tail.entries.items[i]);
+        kvr_relay_tail_one(r, s, &r->tail.entries.items[i]);
     }
 
     kvr_relay_log(KVR_RELAY_INFO, "log applied", "rank=%u envelopes=%u "
@@ -145,9 +127,8 @@ kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 
 static void
 kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_ranks_t *ranks, const kvr_relay_part_t *part)
+    const kvr_relay_part_t *part)
 {
-    bool                 own;
     uint32_t             i;
     kvr_msgpack_t        in;
     kvr_msgpack_item_t   frame, item[KVR_RELAY_FIELDS];
@@ -171,14 +152,11 @@ kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,
         return;
     }
 
-    own = item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index;
-
-    /* of what it said itself any rank, known before or not */
-
     kvr_relay_mirror_load_ranks(&r->mirror, item[6].bytes, item[6].count,
-                                own ? NULL : ranks, &s->ranks);
+                                s->index, s->nranks);
 
-    if (own && item[7].type == MPACK_TOKEN_UINT
+    if (item[5].type == MPACK_TOKEN_UINT && item[5].number == s->index
+        && item[7].type == MPACK_TOKEN_UINT
         && (!s->known || item[7].number > s->seq))
     {
         s->known = true;

@@ -33,9 +33,8 @@ void kvr_relay_tail_begin(kvr_relay_t *r, uint64_t epoch, uint64_t seq);
 bool kvr_relay_tail_page(kvr_relay_t *r, const redisReply *reply);
 
 /*
- * Applies what it has of a source, of its ranks and those that it tells of, to
- * the mirror, once, and only before the source is in step.  The source isn't
- * whole then.
+ * Applies what it has of a source's ranks to the mirror, once, and only before
+ * the source is in step.  The source isn't whole then.
  */
 void kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s);
 

@@ -72,8 +72,10 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
     curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, r);
 
     kvr_relay_tail_apply(r, &r->sources[0]);
-    kvr_relay_source_broken(r, &r->sources[0], "what the engine said before "
-                            "this relay began to ask is lost");
+    kvr_relay_source_broken(r, &r->sources[0], r->options.ranks > 1
+                            ? "events of several ranks come from one place"
+                            : "what the engine said before this relay began "
+                              "to ask is lost");
 }
 
 
@@ -295,21 +297,21 @@ kvr_relay_trtllm_answered(kvr_relay_t *r, CURLcode code)
         return;
     }
 
-    if (!s->connected) {
+    if (s->at.state == KVR_RELAY_STEP_AWAY) {
         kvr_relay_log(KVR_RELAY_INFO, "engine connected", "rank=0");
 
         if (s->synced) {
             r->counters.reconnects++;
         }
 
-        s->connected = true;
+        kvr_relay_source_step(s, KVR_RELAY_STEP_REACHED);
     }
 
-    if (kvr_relay_source_list(r, s, t->body, t->len)) {
+    if (kvr_relay_feed_list(r, s, t->body, t->len)) {
         t->doubt = false;
     }
 
-    if (!t->doubt && !s->in_step) {
+    if (!t->doubt && !kvr_relay_step_in(s->at)) {
         kvr_relay_source_synced(r, s);
     }
 }
@@ -329,13 +331,12 @@ kvr_relay_trtllm_failed(kvr_relay_t *r, const char *why, bool sent)
 
     snprintf(t->why, sizeof(t->why), "%s", why);
 
-    if (s->connected) {
+    if (s->at.state != KVR_RELAY_STEP_AWAY) {
         kvr_relay_log(KVR_RELAY_WARN, "engine doesn't answer", "why=%s",
                       kvr_relay_quote(quoted, why, strlen(why)));
     }
 
-    s->connected = false;
-    s->in_step = false;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_GONE);
     t->doubt = t->doubt || sent;
     t->due_ms = r->now_ms + KVR_RELAY_TRTLLM_RETRY;
 }

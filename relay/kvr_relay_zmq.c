@@ -28,7 +28,6 @@ static void kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m);
 static void kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_message_t *m, bool same, bool other);
-static void kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m);
 
 
 /* ---- sockets ------------------------------------------------------------ */
@@ -59,12 +58,12 @@ kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s)
         goto failed;
     }
 
-    kvr_relay_zmq_set(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_LIVE_HWM);
-    kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL, 100);
-    kvr_relay_zmq_set(r, z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
-    kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_IVL, 2000);
-    kvr_relay_zmq_set(r, z->sub, ZMQ_HEARTBEAT_TIMEOUT, 6000);
-    kvr_relay_zmq_set(r, z->monitor, ZMQ_LINGER, 0);
+    kvr_relay_frames_option(r, z->sub, ZMQ_RCVHWM, KVR_RELAY_LIVE_HWM);
+    kvr_relay_frames_option(r, z->sub, ZMQ_RECONNECT_IVL, 100);
+    kvr_relay_frames_option(r, z->sub, ZMQ_RECONNECT_IVL_MAX, 1000);
+    kvr_relay_frames_option(r, z->sub, ZMQ_HEARTBEAT_IVL, 2000);
+    kvr_relay_frames_option(r, z->sub, ZMQ_HEARTBEAT_TIMEOUT, 6000);
+    kvr_relay_frames_option(r, z->monitor, ZMQ_LINGER, 0);
 
     if (zmq_setsockopt(z->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0
         || zmq_socket_monitor(z->sub, name, ZMQ_EVENT_HANDSHAKE_SUCCEEDED
@@ -89,21 +88,6 @@ failed:
 
 
 void
-kvr_relay_zmq_set(const kvr_relay_t *r, void *socket, int option, int value)
-{
-    int64_t  size;
-
-    size = (int64_t) r->options.message_max;
-
-    (void) zmq_setsockopt(socket, option, &value, sizeof(value));
-
-    value = 0;
-    (void) zmq_setsockopt(socket, ZMQ_LINGER, &value, sizeof(value));
-    (void) zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &size, sizeof(size));
-}
-
-
-void
 kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     kvr_relay_zmq_t  *z;
@@ -115,7 +99,7 @@ kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     kvr_relay_replay_stop(s);
-    kvr_relay_zmq_drop(s);
+    kvr_relay_replay_drop(s);
 
     if (z->sub != NULL) {
         (void) zmq_socket_monitor(z->sub, NULL, 0);
@@ -332,7 +316,6 @@ kvr_relay_zmq_why(const kvr_relay_t *r, const kvr_relay_source_t *s)
 static void
 kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
@@ -343,7 +326,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
         r->counters.reconnects++;
     }
 
-    s->connected = true;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_REACHED);
     z->tried_ms = 0;
     z->again_ms = 0;
     z->reconnected = true;
@@ -361,10 +344,8 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     kvr_relay_tail_apply(r, s);
 
-    before = s->whole || s->before;
-    kvr_relay_source_broken(r, s, "there is no --replay to ask what the engine"
-                            " did before it was reached");
-    s->before = before;
+    kvr_relay_source_doubt(r, s, "there is no --replay to ask what the engine "
+                           "did before it was reached");
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
 }
@@ -378,7 +359,7 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     z = s->zmq;
     z->why = NULL;
 
-    if (s->connected) {
+    if (s->at.state != KVR_RELAY_STEP_AWAY) {
         kvr_relay_log(KVR_RELAY_WARN, "engine disconnected", "rank=%u",
                       s->index);
 
@@ -386,20 +367,19 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
         z->why = "what answers there is no publisher by ZMQ";
     }
 
-    s->connected = false;
-    s->in_step = false;
+    if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
+        kvr_relay_source_broken(r, s, "the engine went away during replay");
+        kvr_relay_feed_rebuilt(r, s);
+    }
+
+    kvr_relay_source_step(s, KVR_RELAY_STEP_GONE);
     z->mode = KVR_RELAY_AWAY;
     z->failed = true;
     z->tried_ms = 0;
     z->again_ms = r->now_ms + KVR_RELAY_AGAIN_MS;
 
     kvr_relay_replay_stop(s);
-    kvr_relay_zmq_drop(s);
-
-    if (s->rebuilding) {
-        kvr_relay_source_broken(r, s, "the engine went away during replay");
-        kvr_relay_source_rebuilt(r, s);
-    }
+    kvr_relay_replay_drop(s);
 }
 
 
@@ -436,7 +416,7 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
             kvr_relay_zmq_message(r, s, &m);
 
         } else {
-            kvr_relay_zmq_refused(r, s, &m);
+            kvr_relay_replay_refused(r, s, &m);
             kvr_relay_zmq_doubted(r, s);
         }
 
@@ -451,24 +431,6 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/* Told of once, for another publisher may say nothing else. */
-
-void
-kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m)
-{
-    r->counters.why[KVR_WHY_SYNTAX]++;
-
-    if (!s->zmq->refused) {
-        s->zmq->refused = true;
-
-        kvr_relay_log(KVR_RELAY_WARN, "message refused", "rank=%u frames=%s%u "
-                      "why=\"not a topic, 8 bytes of a number and a payload\"",
-                      s->index, m->more ? ">" : "", m->n);
-    }
-}
-
-
 /*
  * A live message can't be read.  It is the engine's, or another publisher's:
  * that the replay knows, or the number of the next one.
@@ -476,15 +438,12 @@ kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
 static void
 kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool              before;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
 
     if (r->options.replay.n == 0) {
-        before = s->whole || s->before;
-        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
-        s->before = before;
+        kvr_relay_source_doubt(r, s, KVR_RELAY_UNREAD);
         return;
     }
 
@@ -546,7 +505,7 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
                       (unsigned long long) m->seq);
 
         if (r->options.replay.n != 0) {
-            kvr_relay_zmq_hold(s, m);
+            kvr_relay_replay_hold(s, m);
             kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
             return;
         }
@@ -554,17 +513,15 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_source_broken(r, s, "messages of the engine were lost, and "
                                 "there is no --replay");
 
-    } else if (s->before) {
-        s->whole = true;
-        s->before = false;
-        s->reason[0] = '\0';
+    } else {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_NEXT);
     }
 
     z->has_live = true;
     z->live = m->seq;
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
+    kvr_relay_source_epoch(s, m);
+    kvr_relay_feed_message(r, s, m->seq, m->payload, m->len);
 }
 
 
@@ -581,7 +538,7 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
     z = s->zmq;
 
     if (r->options.replay.n != 0 && (other || m->seq != 0)) {
-        kvr_relay_zmq_hold(s, m);
+        kvr_relay_replay_hold(s, m);
         kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
                                             : KVR_RELAY_ZERO);
         return;
@@ -594,76 +551,30 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
     z->reconnected = false;
 
     if (other) {
-        kvr_relay_source_restarted(r, s);
+        kvr_relay_feed_restarted(r, s);
     }
 
-    if (s->known && same && m->seq == s->seq + 1 && s->before) {
-        s->whole = true;
-        s->reason[0] = '\0';
+    if (s->known && same && m->seq == s->seq + 1) {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_NEXT);
 
     } else if (!s->known && m->seq == 0) {
-        s->whole = true;
-        s->reason[0] = '\0';
+        kvr_relay_source_step(s, KVR_RELAY_STEP_CLEARED);
 
     } else if (!s->known) {
         kvr_relay_source_broken(r, s, "there is no --replay to ask what the "
                                 "engine did before");
 
-    } else if (m->seq != s->seq + 1) {
-        r->counters.gaps++;
-    }
+    } else {
+        if (m->seq != s->seq + 1) {
+            r->counters.gaps++;
+        }
 
-    s->before = false;
+        kvr_relay_source_broken(r, s, s->reason);
+    }
 
     z->has_live = true;
     z->live = m->seq;
 
-    kvr_relay_zmq_epoch(s, m);
-    kvr_relay_source_message(r, s, m->seq, m->payload, m->len);
-}
-
-
-static void
-kvr_relay_zmq_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
-{
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-
-    kvr_relay_zmq_drop(s);
-
-    z->has_held = true;
-    z->held_seq = m->seq;
-
-    if (!kvr_relay_frames_epoch(m, z->held_epoch)) {
-        z->held_epoch[0] = '\0';
-    }
-
-    /* what it follows on is not known, until the replay is over */
-
-    s->in_step = false;
-
-    zmq_msg_init(&z->held);
-    zmq_msg_move(&z->held, &m->frames[m->n - 1]);
-}
-
-
-void
-kvr_relay_zmq_drop(kvr_relay_source_t *s)
-{
-    if (s->zmq->has_held) {
-        zmq_msg_close(&s->zmq->held);
-        s->zmq->has_held = false;
-    }
-}
-
-
-void
-kvr_relay_zmq_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m)
-{
-    char  epoch[KVR_RELAY_SGL_EPOCH];
-
-    if (kvr_relay_frames_epoch(m, epoch)) {
-        memcpy(s->sgl_epoch, epoch, KVR_RELAY_SGL_EPOCH);
-    }
+    kvr_relay_source_epoch(s, m);
+    kvr_relay_feed_message(r, s, m->seq, m->payload, m->len);
 }

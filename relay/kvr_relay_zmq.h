@@ -21,6 +21,7 @@
                                            ROUTER drops what finds no room */
 #define KVR_RELAY_LIVE_HWM     10000    /* live ones: the engine's socket keeps
                                            what is more, or a replay has it */
+#define KVR_RELAY_ZMQ_FDS      3        /* sockets that a rank has polled */
 #define KVR_RELAY_TURN         256      /* messages of one turn */
 #define KVR_RELAY_UNREAD       "the engine's messages can't be read"
 #define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, what
@@ -82,7 +83,7 @@ struct kvr_relay_zmq_s {
 void kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s);
 
-/* The sockets to poll: up to 3; returns how many. */
+/* The sockets to poll: up to KVR_RELAY_ZMQ_FDS; returns how many. */
 uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
     zmq_pollitem_t *items);
 
@@ -105,19 +106,13 @@ void kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s);
 
 void kvr_relay_replay_stop(kvr_relay_source_t *s);
 
+/* Keeps a live message, in the place of another one, until the replay ends. */
+void kvr_relay_replay_hold(kvr_relay_source_t *s, kvr_relay_message_t *m);
+void kvr_relay_replay_drop(kvr_relay_source_t *s);
+
 /* Counts a message that can't be read; the first one is told of. */
-void kvr_relay_zmq_refused(kvr_relay_t *r, kvr_relay_source_t *s,
+void kvr_relay_replay_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
-
-/* Forgets the live message that waits. */
-void kvr_relay_zmq_drop(kvr_relay_source_t *s);
-
-/* Remembers the incarnation that a message is of. */
-void kvr_relay_zmq_epoch(kvr_relay_source_t *s, const kvr_relay_message_t *m);
-
-/* Sets an option, and those that all sockets have. */
-void kvr_relay_zmq_set(const kvr_relay_t *r, void *socket, int option,
-    int value);
 
 
 #endif /* KVR_RELAY_ZMQ_H_INCLUDED */

@@ -21,6 +21,8 @@
 #define NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS  1000
 
 
+static bool ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
 static void ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     uint32_t slot);
 
@@ -29,20 +31,8 @@ kvr_confidence_t
 ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)
 {
-    uint32_t  source;
-
-    if (zone->redis) {
-        source = kvr_load32(&w->stream.source);
-
-        if (source != KVR_SOURCE_NONE && source != KVR_SOURCE_API
-            && !zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
-                                                           number)])
-        {
-            return KVR_STALE;
-        }
-    }
-
-    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale);
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+                                ngx_http_kv_router_heard(zone, number), NULL);
 }
 
 
@@ -50,16 +40,27 @@ const char *
 ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)
 {
+    const char  *reason;
+
     if (zone->redis && kvr_load32(&w->stream.source) == KVR_SOURCE_NONE) {
         return "no_events";
     }
 
-    if (ngx_http_kv_router_confidence(zone, w, number) == KVR_STALE) {
-        return kvr_fleet_confidence(w, ngx_current_msec, zone->stale)
-               == KVR_STALE ? "silent" : "redis_down";
-    }
+    (void) kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+                                ngx_http_kv_router_heard(zone, number),
+                                &reason);
+    return reason;
+}
 
-    return kvr_degraded_name(kvr_load32(&w->stream.reason));
+
+/* Are messages of the worker received, or is there nobody to receive them? */
+
+static bool
+ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone, uint32_t number)
+{
+    return zone->redis == NULL
+           || zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
+                                                         number)];
 }
 
 

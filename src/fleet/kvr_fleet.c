@@ -624,8 +624,10 @@ kvr_fleet_wants_snapshot(const kvr_worker_t *w)
 
 kvr_confidence_t
 kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms)
+    uint64_t stale_ms, bool heard, const char **reason)
 {
+    bool              silent, estimated;
+    uint32_t          source;
     uint64_t          last, expires;
     kvr_confidence_t  c;
 
@@ -633,18 +635,34 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     last = kvr_load64(&w->stream.last_ms);
     expires = kvr_load64(&w->expires_ms);
 
-    if (expires && now_ms > expires) {
+    /* an estimate needs no messages, but a worker that is there */
+
+    estimated = kvr_fleet_estimated(w);
+
+    silent = expires && now_ms > expires;
+
+    if (!silent && !estimated) {
+        silent = c == KVR_STALE
+                 || (kvr_load32(&w->stream.heartbeats)
+                     && now_ms > last && now_ms - last > stale_ms);
+    }
+
+    if (!heard) {
+        source = kvr_load32(&w->stream.source);
+        heard = (source == KVR_SOURCE_NONE || source == KVR_SOURCE_API);
+    }
+
+    if (reason) {
+        *reason = silent ? "silent" : !heard ? "redis_down"
+                  : kvr_degraded_name(kvr_load32(&w->stream.reason));
+    }
+
+    if (silent || !heard) {
         return KVR_STALE;
     }
 
-    if (kvr_fleet_estimated(w)) {
+    if (estimated) {
         return KVR_ESTIMATED;
-    }
-
-    if (kvr_load32(&w->stream.heartbeats)
-        && now_ms > last && now_ms - last > stale_ms)
-    {
-        return KVR_STALE;
     }
 
     if ((c == KVR_EXACT || c == KVR_UNVERIFIED) && kvr_fleet_bound(w)) {

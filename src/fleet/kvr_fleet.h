@@ -423,10 +423,12 @@ bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 /*
  * The confidence that a reader may have at now_ms (monotonic): the stream's,
  * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
- * renew its registration.
+ * renew its registration, or when heard is false: messages of publishers are
+ * not received now.  *reason, if reason is not NULL: "silent", "redis_down"
+ * (not heard), or a word of kvr_degraded_name().
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms);
+    uint64_t stale_ms, bool heard, const char **reason);
 
 /*
  * True of a worker without events, as long as events did not tell, for all

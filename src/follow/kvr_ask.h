@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A command for Redis, with its arguments.
+ * A command for Redis, with its arguments, which may point into it: it must
+ * not be copied.
  */
 
 

@@ -14,6 +14,21 @@
  *         while ((rc = kvr_ingest_step(in, budget)) == KVR_OK) { yield }
  *         …                          rc: KVR_DONE, KVR_BUSY (again), KVR_LOST
  *     case KVR_INGEST_GAP:           ask the log from the cursor
+ *
+ * The way of an event, from the turn in which the bytes of the socket are at
+ * hand to the runs of the index, is at most seven calls.  What kv-relay and
+ * RouterEvents say is a set of changes, and takes five of them; an engine's
+ * own batch needs the normaliser, which knows what it said before:
+ *
+ *     kvr_ingest_step          takes an event from the decoder, cuts it
+ *     kvr_ingest_event         numbers, windows, verdicts
+ *       kvr_normalise_apply    an engine's own: copies, groups, blocks that
+ *                              come back
+ *       kvr_shard_apply_event  an engine's own: tokens become local hashes,
+ *                              the event a change
+ *     kvr_shard_apply          the change: holder, view, spans, counters
+ *     kvr_index_store          one of the two indexes
+ *     kvr_radix_store          walks the runs, and writes them
  */
 
 

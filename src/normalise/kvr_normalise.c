@@ -370,7 +370,7 @@ static kvr_rc_t
 kvr_normalise_blocks(kvr_normalise_op_t *op, const kvr_event_t *ev,
     uint32_t n, kvr_why_t *why)
 {
-    uint32_t            i;
+    uint32_t            i, unknown;
     kvr_rc_t            rc;
     kvr_event_t         seeded;
     kvr_change_t        c;
@@ -395,7 +395,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, const kvr_event_t *ev,
         ev = &seeded;
     }
 
-    rc = kvr_normalise_write_event(op, ev, &c, why);
+    rc = kvr_shard_apply_event(op->k, op->worker, ev, &c, &unknown, why);
+    kvr_normalise_dropped(op);
 
     if (rc != KVR_OK && rc != KVR_FULL) {
         return kvr_why_class(*why) == KVR_WHY_IS_FORGOTTEN ? KVR_DECLINED : rc;

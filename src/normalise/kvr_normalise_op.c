@@ -6,7 +6,6 @@
 #include "kvr_normalise_op.h"
 
 
-static void kvr_normalise_dropped(kvr_normalise_op_t *op);
 static void kvr_normalise_lost(kvr_normalise_op_t *op,
     kvr_normalise_holder_t *h, uint32_t view);
 
@@ -97,23 +96,7 @@ kvr_normalise_write(kvr_normalise_op_t *op, const kvr_change_t *c,
 }
 
 
-kvr_rc_t
-kvr_normalise_write_event(kvr_normalise_op_t *op, const kvr_event_t *ev,
-    kvr_change_t *c, kvr_why_t *why)
-{
-    uint32_t  unknown;
-    kvr_rc_t  rc;
-
-    rc = kvr_shard_apply_event(op->k, op->worker, ev, c, &unknown, why);
-    kvr_normalise_dropped(op);
-
-    return rc;
-}
-
-
-/* Forgets the holder if the index has dropped its view. */
-
-static void
+void
 kvr_normalise_dropped(kvr_normalise_op_t *op)
 {
     kvr_change_t         clear;

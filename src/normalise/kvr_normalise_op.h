@@ -191,11 +191,8 @@ kvr_normalise_fetch(const kvr_normalise_op_t *op, const uint64_t *handles,
 kvr_rc_t kvr_normalise_write(kvr_normalise_op_t *op, const kvr_change_t *c,
     kvr_why_t *why);
 
-/*
- * The same for a store: calls kvr_shard_apply_event(), which makes the change.
- */
-kvr_rc_t kvr_normalise_write_event(kvr_normalise_op_t *op,
-    const kvr_event_t *ev, kvr_change_t *c, kvr_why_t *why);
+/* The second half of it, for those who call the shard themselves. */
+void kvr_normalise_dropped(kvr_normalise_op_t *op);
 
 /* Counts an event that is left out for the reason `what`; returns rc. */
 kvr_rc_t kvr_normalise_not(kvr_normalise_op_t *op, kvr_rc_t rc, kvr_why_t *why,

@@ -39,17 +39,18 @@ kvr_decoder_destroy(kvr_decoder_t *d)
         return;
     }
 
-    kvr_tensorrt_free(d);
-    free(d->router_event);
-
-    kvr_scratch_free(&d->packed);
     kvr_scratch_free(&d->text);
+    kvr_scratch_free(&d->state);
+    kvr_scratch_free(&d->packed);
     kvr_scratch_free(&d->handles);
     kvr_scratch_free(&d->locals);
     kvr_scratch_free(&d->tokens);
     kvr_scratch_free(&d->remaining);
     kvr_scratch_free(&d->mm);
     kvr_scratch_free(&d->mm_start);
+    kvr_scratch_free(&d->blocks);
+    kvr_scratch_free(&d->lora);
+    kvr_scratch_free(&d->salt);
 
     free(d);
 }
@@ -122,33 +123,20 @@ done:
 static kvr_rc_t
 kvr_batch_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
 {
-    kvr_msgpack_t       peek;
-    kvr_msgpack_item_t  frame, first;
+    kvr_msgpack_t              peek;
+    kvr_msgpack_item_t         frame, first;
+    const kvr_json_dialect_t  *dialect;
 
     if (kvr_json_text(&d->in)) {
 
-        switch (kvr_json_dialect(&d->in)) {
-
-        case KVR_JSON_TENSORRT:
-            return kvr_tensorrt_open(d, why);
-
-        case KVR_JSON_ENGINE:
-            return kvr_json_batch_open(d, why);
-
-        case KVR_JSON_NOTHING:
-            msg->empty = true;
-            break;
-
-        default:
-            break;
-        }
+        dialect = kvr_json_dialect(&d->in, &msg->empty);
+        msg->counted = dialect->counted;
 
         if (msg->form == KVR_FORM_BARE) {
-            msg->form = KVR_FORM_ROUTER_EVENT;
+            msg->form = dialect->form;
         }
 
-        msg->counted = true;
-        return kvr_router_event_open(d, why);
+        return dialect->open(d, why);
     }
 
     peek = d->in;

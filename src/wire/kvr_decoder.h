@@ -19,10 +19,6 @@
 #include "kvr_msgpack.h"
 
 
-typedef struct kvr_router_event_s  kvr_router_event_t;
-typedef struct kvr_tensorrt_s  kvr_tensorrt_t;
-
-
 #define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
 #define KVR_LORA_ID_MAX   20    /* digits of a LoRA's number */
 
@@ -50,8 +46,7 @@ struct kvr_decoder_s {
     kvr_json_t           json;
     kvr_scratch_t        text;       /* a string of JSON without its escapes */
 
-    kvr_router_event_t  *router_event;
-    kvr_tensorrt_t      *tensorrt;
+    kvr_scratch_t        state;     /* of the message's dialect */
     uint32_t             page;       /* tokens of the engine's blocks; 0: … */
 
     char                 lora_id[KVR_LORA_ID_MAX + 1];  /* of the last event */
@@ -63,6 +58,9 @@ struct kvr_decoder_s {
     kvr_scratch_t        remaining;  /* uint32_t */
     kvr_scratch_t        mm;         /* uint64_t */
     kvr_scratch_t        mm_start;   /* uint32_t */
+    kvr_scratch_t        blocks;     /* kvr_tensorrt_block_t */
+    kvr_scratch_t        lora;       /* char, of TensorRT-LLM */
+    kvr_scratch_t        salt;       /* char, of TensorRT-LLM */
 };
 
 
@@ -82,16 +80,24 @@ kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
 
-/* The dialects in JSON; the first key of an event decides. */
-typedef enum {
-    KVR_JSON_NOTHING,       /* an empty list, or nothing yet */
-    KVR_JSON_ROUTER_EVENT,
-    KVR_JSON_TENSORRT,
-    KVR_JSON_ENGINE         /* an engine's batch or events, as in msgpack */
+/*
+ * A dialect in JSON.  To add one:
+ *
+ *     kvr_NAME.c            its grammar (see kvr_json_events.h), its open and
+ *                           next functions; what it knows of an event while it
+ *                           reads is in d->state
+ *     this file             its open function
+ *     kvr_json_dialect.c    its row, and the names that tell it from others
+ */
+typedef struct {
+    kvr_rc_t           (*open)(kvr_decoder_t *d, kvr_why_t *why);
+    kvr_message_form_t   form;
+    bool                 counted;    /* as in kvr_message_t */
 } kvr_json_dialect_t;
 
-
-kvr_json_dialect_t kvr_json_dialect(const kvr_msgpack_t *in);
+/* Never NULL.  *empty: the first value of the text has no event. */
+const kvr_json_dialect_t *kvr_json_dialect(const kvr_msgpack_t *in,
+    bool *empty);
 
 /*
  * The dialects.  d->in is at the first byte of the message; for an envelope
@@ -105,7 +111,6 @@ kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
-void kvr_tensorrt_free(kvr_decoder_t *d);
 
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];

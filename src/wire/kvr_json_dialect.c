@@ -18,26 +18,41 @@
 #include "kvr_decoder.h"
 
 
-static bool kvr_dialect_event(kvr_json_t *j, kvr_json_dialect_t *dialect);
+static bool kvr_dialect_event(kvr_json_t *j,
+    const kvr_json_dialect_t **dialect);
 static bool kvr_dialect_tag(const kvr_json_t *j, bool list);
 
 
+static const kvr_json_dialect_t  kvr_dialect_router_event = {
+    kvr_router_event_open, KVR_FORM_ROUTER_EVENT, true
+};
+
+static const kvr_json_dialect_t  kvr_dialect_tensorrt = {
+    kvr_tensorrt_open, KVR_FORM_BARE, false
+};
+
+/* An engine's batch or events, as in msgpack. */
+static const kvr_json_dialect_t  kvr_dialect_engine = {
+    kvr_json_batch_open, KVR_FORM_BARE, false
+};
+
+
 static const struct {
-    const char          *name;
-    kvr_json_dialect_t   dialect;
+    const char                *name;
+    const kvr_json_dialect_t  *dialect;
 } kvr_dialect_names[] = {
-    { "worker_id", KVR_JSON_ROUTER_EVENT },
-    { "storage_tier", KVR_JSON_ROUTER_EVENT },
-    { "event", KVR_JSON_ROUTER_EVENT },
-    { "data", KVR_JSON_TENSORRT },
-    { "window_size", KVR_JSON_TENSORRT },
-    { "attention_dp_rank", KVR_JSON_TENSORRT },
-    { "type", KVR_JSON_ENGINE },
-    { "event_type", KVR_JSON_ENGINE },
-    { "events", KVR_JSON_ENGINE },
-    { "block_hashes", KVR_JSON_ENGINE },
-    { "seq_hashes", KVR_JSON_ENGINE },
-    { NULL, KVR_JSON_ROUTER_EVENT }
+    { "worker_id", &kvr_dialect_router_event },
+    { "storage_tier", &kvr_dialect_router_event },
+    { "event", &kvr_dialect_router_event },
+    { "data", &kvr_dialect_tensorrt },
+    { "window_size", &kvr_dialect_tensorrt },
+    { "attention_dp_rank", &kvr_dialect_tensorrt },
+    { "type", &kvr_dialect_engine },
+    { "event_type", &kvr_dialect_engine },
+    { "events", &kvr_dialect_engine },
+    { "block_hashes", &kvr_dialect_engine },
+    { "seq_hashes", &kvr_dialect_engine },
+    { NULL, NULL }
 };
 
 
@@ -46,18 +61,19 @@ static const char *const  kvr_dialect_tags[] = {
 };
 
 
-kvr_json_dialect_t
-kvr_json_dialect(const kvr_msgpack_t *in)
+const kvr_json_dialect_t *
+kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
 {
-    bool                begun, first, timed;
-    kvr_json_t          j;
-    kvr_json_text_t     number;
-    kvr_json_dialect_t  dialect;
+    bool                       begun, first, timed;
+    kvr_json_t                 j;
+    kvr_json_text_t            number;
+    const kvr_json_dialect_t  *dialect;
 
     kvr_json_init(&j, in->pos, in->left);
     j.utf8 = true;
 
-    dialect = KVR_JSON_ROUTER_EVENT;
+    *empty = false;
+    dialect = &kvr_dialect_router_event;
 
     if (kvr_json_peek(&j) == '{') {
         (void) kvr_dialect_event(&j, &dialect);
@@ -86,7 +102,7 @@ kvr_json_dialect(const kvr_msgpack_t *in)
             begun = true;
 
             if (timed || (first && kvr_dialect_tag(&j, true))) {
-                return KVR_JSON_ENGINE;
+                return &kvr_dialect_engine;
             }
 
             (void) kvr_json_skip(&j);
@@ -94,7 +110,7 @@ kvr_json_dialect(const kvr_msgpack_t *in)
 
         case '"':
             if (first && kvr_dialect_tag(&j, false)) {
-                return KVR_JSON_ENGINE;
+                return &kvr_dialect_engine;
             }
 
             begun |= kvr_json_skip(&j);
@@ -113,14 +129,16 @@ kvr_json_dialect(const kvr_msgpack_t *in)
         }
     }
 
-    return begun ? dialect : KVR_JSON_NOTHING;
+    *empty = !begun;
+
+    return dialect;
 }
 
 
 /* Passes over an object; true when it has a name that tells its dialect. */
 
 static bool
-kvr_dialect_event(kvr_json_t *j, kvr_json_dialect_t *dialect)
+kvr_dialect_event(kvr_json_t *j, const kvr_json_dialect_t **dialect)
 {
     size_t           i;
     kvr_json_text_t  key;

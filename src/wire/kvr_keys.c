@@ -23,8 +23,8 @@ const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
     [KVR_MEMBER_CHUNK] = "attention_chunk",
     [KVR_MEMBER_ENGINE] = "engine",
     [KVR_MEMBER_REASON] = "reason",
-    [KVR_MEMBER_EPOCH] = "epoch",
-    [KVR_MEMBER_SEQ] = "seq",
+    [KVR_MEMBER_EPOCH] = KVR_FIELD_EPOCH,
+    [KVR_MEMBER_SEQ] = KVR_FIELD_SEQ,
     [KVR_MEMBER_COMPLETE] = "complete",
     [KVR_MEMBER_STARTED] = "started"
 };
@@ -32,14 +32,14 @@ const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
 
 const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS] = {
     [KVR_POINTER_VERSION] = "version",
-    [KVR_POINTER_EPOCH] = "epoch",
-    [KVR_POINTER_SEQ] = "seq",
+    [KVR_POINTER_EPOCH] = KVR_FIELD_EPOCH,
+    [KVR_POINTER_SEQ] = KVR_FIELD_SEQ,
     [KVR_POINTER_COMPLETE] = "complete",
-    [KVR_POINTER_NPARTS] = "parts",
+    [KVR_POINTER_NPARTS] = KVR_FIELD_PARTS,
     [KVR_POINTER_BLOCK_SIZE] = "block_size",
     [KVR_POINTER_EAGLE] = "eagle",
     [KVR_POINTER_HYBRID] = "hybrid",
-    [KVR_POINTER_STATE_PARTS] = "state_parts",
+    [KVR_POINTER_STATE_PARTS] = KVR_FIELD_STATE_PARTS,
     [KVR_POINTER_BLOCKS] = "blocks",
     [KVR_POINTER_ENGINE_SEQ] = "engine_seq"
 };

@@ -94,6 +94,12 @@ typedef enum {
 } kvr_pointer_field_t;
 
 
+/* Fields that scripts of Redis name, too. */
+#define KVR_FIELD_EPOCH        "epoch"
+#define KVR_FIELD_SEQ          "seq"
+#define KVR_FIELD_PARTS        "parts"
+#define KVR_FIELD_STATE_PARTS  "state_parts"
+
 /* The names of these fields, by their numbers. */
 extern const char *const  kvr_member_fields[KVR_MEMBER_FIELDS];
 extern const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS];

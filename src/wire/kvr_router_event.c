@@ -11,8 +11,6 @@
 
 #include "kvr_json_events.h"
 
-#include <stdlib.h>
-
 
 typedef enum {
     KVR_ROUTER_NONE,
@@ -35,7 +33,7 @@ typedef enum {
 
 
 /* An event while it is read. */
-struct kvr_router_event_s {
+typedef struct {
     kvr_event_t     *ev;
     bool             has_data;
     bool             has_list;      /* of blocks, or of their hashes */
@@ -50,7 +48,7 @@ struct kvr_router_event_s {
     uint64_t         local;
 
     char             worker[KVR_WORKER_ID_MAX];
-};
+} kvr_router_event_t;
 
 
 static kvr_rc_t kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev);
@@ -150,12 +148,8 @@ static const kvr_json_events_t  kvr_router_events = {
 kvr_rc_t
 kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    if (d->router_event == NULL) {
-
-        d->router_event = calloc(1, sizeof(kvr_router_event_t));
-        if (d->router_event == NULL) {
-            return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-        }
+    if (kvr_scratch_reserve(&d->state, sizeof(kvr_router_event_t)) == NULL) {
+        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
     }
 
     kvr_json_events_open(d);
@@ -168,10 +162,12 @@ kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why)
 static kvr_rc_t
 kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    bool      stray;
-    kvr_rc_t  rc;
+    bool                 stray;
+    kvr_rc_t             rc;
+    kvr_router_event_t  *r;
 
-    d->router_event->ev = ev;
+    r = d->state.data;
+    r->ev = ev;
 
     rc = kvr_json_events_next(d, &kvr_router_events, &stray);
 
@@ -193,7 +189,7 @@ kvr_router_event_verdict(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     ev->handles = d->handles.data;
     ev->locals = (ev->nlocals != 0) ? d->locals.data : NULL;
@@ -239,7 +235,7 @@ kvr_router_event_begin(kvr_decoder_t *d)
 {
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     r->has_data = false;
     r->has_list = false;
@@ -255,7 +251,7 @@ kvr_router_event_take(kvr_decoder_t *d, uint32_t name,
 {
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     if (v->kind == KVR_JSON_NULL) {
         return;
@@ -316,7 +312,7 @@ kvr_router_event_number(kvr_decoder_t *d, uint32_t name,
     kvr_event_t         *ev;
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
     ev = r->ev;
 
     if (!kvr_u64_parse(v->text, v->len, &n)) {
@@ -373,7 +369,7 @@ kvr_router_event_end(kvr_decoder_t *d, uint32_t name)
         return;
     }
 
-    r = d->router_event;
+    r = d->state.data;
 
     if (!r->has_handle) {
         kvr_router_event_wrong(d, 0, KVR_WHY_SYNTAX,
@@ -397,7 +393,7 @@ kvr_router_event_wrong(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
 {
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     if (r->wrong == KVR_WHY_NONE) {
         r->wrong = why;
@@ -416,7 +412,7 @@ kvr_router_event_data(kvr_decoder_t *d, kvr_event_kind_t kind)
 {
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     if (r->has_data) {
         kvr_router_event_wrong(d, KVR_ROUTER_DATA, KVR_WHY_SYNTAX,
@@ -434,7 +430,7 @@ kvr_router_event_worker(kvr_decoder_t *d, const kvr_json_value_t *v)
     uint64_t             n;
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
 
     if (v->kind == KVR_JSON_NUMBER && !kvr_u64_parse(v->text, v->len, &n)) {
         kvr_router_event_wrong(d, KVR_ROUTER_WORKER_ID, KVR_WHY_SYNTAX,
@@ -460,7 +456,7 @@ kvr_router_event_tier(kvr_decoder_t *d, const kvr_json_value_t *v)
     uint32_t             tier;
     kvr_router_event_t  *r;
 
-    r = d->router_event;
+    r = d->state.data;
     r->foreign_tier = false;
 
     for (tier = 0; tier < KVR_TIERS; tier++) {

@@ -12,8 +12,6 @@
 
 #include "kvr_tensorrt.h"
 
-#include <stdlib.h>
-
 
 static kvr_rc_t kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev);
 static void kvr_tensorrt_window(kvr_decoder_t *d);
@@ -55,39 +53,21 @@ static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
 kvr_rc_t
 kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    if (d->tensorrt == NULL) {
+    kvr_tensorrt_t  *t;
 
-        d->tensorrt = calloc(1, sizeof(kvr_tensorrt_t));
-        if (d->tensorrt == NULL) {
-            return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-        }
+    t = kvr_scratch_reserve(&d->state, sizeof(kvr_tensorrt_t));
+    if (t == NULL) {
+        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
     }
+
+    t->ready = false;
 
     kvr_json_events_open(d);
 
-    d->tensorrt->ready = false;
     d->page = 0;
     d->next = kvr_tensorrt_next;
 
     return KVR_OK;
-}
-
-
-void
-kvr_tensorrt_free(kvr_decoder_t *d)
-{
-    kvr_tensorrt_t  *t;
-
-    t = d->tensorrt;
-
-    if (t == NULL) {
-        return;
-    }
-
-    free(t->blocks.data);
-    free(t->lora.data);
-    free(t->salt.data);
-    free(t);
 }
 
 
@@ -99,7 +79,7 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
     kvr_rc_t         rc;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     at = ev->at;
     source = ev->source;
 
@@ -147,7 +127,7 @@ kvr_tensorrt_window(kvr_decoder_t *d)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->window == 0) {
         return;
@@ -171,7 +151,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *b;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->wrong != KVR_WHY_NONE) {
         return;
@@ -199,7 +179,7 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
         return;
     }
 
-    b = t->blocks.data;
+    b = d->blocks.data;
     n = t->nblocks;
 
     handles = kvr_scratch_reserve(&d->handles, n * sizeof(uint64_t));
@@ -300,7 +280,7 @@ kvr_tensorrt_part(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     ev->rank = t->rank;
     ev->has_event_id = t->has_id;
@@ -359,7 +339,7 @@ kvr_tensorrt_other_window(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     ev->kind = (t->type == KVR_TENSORRT_REMOVED) ? KVR_REMOVE : KVR_STORE;
     ev->group = t->window;
@@ -383,8 +363,8 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *b;
 
-    t = d->tensorrt;
-    b = t->blocks.data;
+    t = d->state.data;
+    b = d->blocks.data;
 
     ev->kind = KVR_STORE;
 
@@ -428,9 +408,9 @@ kvr_tensorrt_stored(kvr_decoder_t *d, kvr_event_t *ev)
         ev->tokens = (const uint32_t *) d->tokens.data
                      + (first != 0 ? b[first - 1].tokens : 0);
         ev->block_size = ev->ntokens / ev->nhandles;
-        ev->lora_name = t->lora.data;
+        ev->lora_name = d->lora.data;
         ev->lora_len = t->lora_len;
-        ev->cache_salt = t->salt.data;
+        ev->cache_salt = d->salt.data;
         ev->salt_len = t->salt_len;
 
         if (t->lora_len == 0 && b[first].lora == KVR_LORA_NUMBER) {
@@ -480,7 +460,7 @@ kvr_tensorrt_removed(kvr_decoder_t *d, kvr_event_t *ev)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->part == KVR_TENSORRT_LEVELS) {
         return false;
@@ -505,7 +485,7 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
     bool             moved, leaves;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     moved = t->has_new && !(t->has_old && t->old_level == t->new_level);
 
     leaves = moved && t->has_hash && t->has_old

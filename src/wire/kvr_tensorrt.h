@@ -44,7 +44,7 @@ typedef struct {
 } kvr_tensorrt_block_t;
 
 
-struct kvr_tensorrt_s {
+typedef struct {
     bool                  ready;        /* an event was read; parts of it are
                                            yet to come out */
     uint32_t              part;         /* the next that comes out */
@@ -66,13 +66,9 @@ struct kvr_tensorrt_s {
     uint64_t              new_level;
 
     uint32_t              nhashes;      /* removed, in the decoder's handles */
-    uint32_t              nblocks;
+    uint32_t              nblocks;      /* in the decoder's blocks */
     uint32_t              ntokens;
     uint32_t              nmm;
-    kvr_scratch_t         blocks;       /* kvr_tensorrt_block_t */
-
-    kvr_scratch_t         lora;
-    kvr_scratch_t         salt;
     size_t                lora_len;
     size_t                salt_len;
 
@@ -82,7 +78,7 @@ struct kvr_tensorrt_s {
 
     kvr_why_t             wrong;        /* the first */
     const char           *detail;
-};
+} kvr_tensorrt_t;
 
 
 extern const kvr_json_events_t  kvr_tensorrt_events;

@@ -56,7 +56,7 @@ static void kvr_tensorrt_token(kvr_decoder_t *d, const kvr_json_value_t *v);
 static void kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len);
 static void kvr_tensorrt_type(kvr_tensorrt_t *t, const char *text,
     size_t len);
-static void kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text,
+static void kvr_tensorrt_salt(kvr_decoder_t *d, const char *text,
     size_t len);
 static bool kvr_tensorrt_text(kvr_tensorrt_t *t, kvr_scratch_t *to,
     const char *text, size_t len);
@@ -170,7 +170,7 @@ kvr_tensorrt_take(kvr_decoder_t *d, uint32_t name, const kvr_json_value_t *v)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (v->kind == KVR_JSON_NULL) {
 
@@ -198,12 +198,12 @@ kvr_tensorrt_take(kvr_decoder_t *d, uint32_t name, const kvr_json_value_t *v)
         break;
 
     case KVR_TENSORRT_LORA_NAME:
-        t->lora_len = kvr_tensorrt_text(t, &t->lora, v->text, v->len)
+        t->lora_len = kvr_tensorrt_text(t, &d->lora, v->text, v->len)
                       ? v->len : 0;
         break;
 
     case KVR_TENSORRT_SALT:
-        kvr_tensorrt_salt(t, v->text, v->len);
+        kvr_tensorrt_salt(d, v->text, v->len);
         break;
 
     case KVR_TENSORRT_MM_HASH:
@@ -253,7 +253,7 @@ kvr_tensorrt_number(kvr_decoder_t *d, uint32_t name,
     uint64_t         n;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     n = 0;
     number = kvr_u64_parse(v->text, v->len, &n);
 
@@ -334,11 +334,15 @@ kvr_tensorrt_number(kvr_decoder_t *d, uint32_t name,
 static void
 kvr_tensorrt_end(kvr_decoder_t *d, uint32_t name)
 {
+    kvr_tensorrt_t  *t;
+
+    t = d->state.data;
+
     if (name == KVR_TENSORRT_BLOCK) {
         kvr_tensorrt_block(d);
 
-    } else if (name == KVR_TENSORRT_MM_KEY && !d->tensorrt->mm_hashed) {
-        kvr_tensorrt_block_wrong(d->tensorrt, KVR_WHY_EXTRA_KEY);
+    } else if (name == KVR_TENSORRT_MM_KEY && !t->mm_hashed) {
+        kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
     }
 }
 
@@ -351,7 +355,7 @@ kvr_tensorrt_bad(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     switch (name) {
 
@@ -422,7 +426,7 @@ kvr_tensorrt_token(kvr_decoder_t *d, const kvr_json_value_t *v)
     uint64_t         token;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (!kvr_u64_parse(v->text, v->len, &token) || token > UINT32_MAX) {
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
@@ -451,7 +455,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
     uint32_t         before;
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
     t->mm_hashed = true;
 
     if (kvr_hex_digits(text, len) < 16) {
@@ -460,7 +464,7 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
     }
 
     before = (t->nblocks != 0)
-             ? ((kvr_tensorrt_block_t *) t->blocks.data)[t->nblocks - 1].mm
+             ? ((kvr_tensorrt_block_t *) d->blocks.data)[t->nblocks - 1].mm
              : 0;
 
     if (t->nmm - before == KVR_BLOCK_MM_MAX) {
@@ -474,8 +478,12 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
 
 /* One salt an event: blocks behind a block with another can't be hashed. */
 static void
-kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text, size_t len)
+kvr_tensorrt_salt(kvr_decoder_t *d, const char *text, size_t len)
 {
+    kvr_tensorrt_t  *t;
+
+    t = d->state.data;
+
     if (len == 0) {
         return;
     }
@@ -483,11 +491,11 @@ kvr_tensorrt_salt(kvr_tensorrt_t *t, const char *text, size_t len)
     t->block_salted = true;
 
     if (t->salt_len == 0 && t->nblocks == 0) {
-        t->salt_len = kvr_tensorrt_text(t, &t->salt, text, len) ? len : 0;
+        t->salt_len = kvr_tensorrt_text(t, &d->salt, text, len) ? len : 0;
         return;
     }
 
-    if (t->salt_len != len || memcmp(t->salt.data, text, len) != 0) {
+    if (t->salt_len != len || memcmp(d->salt.data, text, len) != 0) {
         kvr_tensorrt_block_wrong(t, KVR_WHY_EXTRA_KEY);
     }
 }
@@ -532,14 +540,14 @@ kvr_tensorrt_block(kvr_decoder_t *d)
     kvr_tensorrt_t        *t;
     kvr_tensorrt_block_t  *blocks;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     if (t->nblocks == KVR_EVENT_BLOCKS_MAX) {
         kvr_tensorrt_wrong(t, KVR_WHY_LIMIT, "too many blocks");
         return;
     }
 
-    blocks = kvr_scratch_reserve(&t->blocks,
+    blocks = kvr_scratch_reserve(&d->blocks,
                                  (t->nblocks + (size_t) 1)
                                  * sizeof(kvr_tensorrt_block_t));
     if (blocks == NULL) {
@@ -563,7 +571,7 @@ kvr_tensorrt_begin(kvr_decoder_t *d)
 {
     kvr_tensorrt_t  *t;
 
-    t = d->tensorrt;
+    t = d->state.data;
 
     t->type = KVR_TENSORRT_UNKNOWN;
     t->has_id = false;

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import random
+import subprocess
 import time
 from pathlib import Path
 
@@ -27,6 +28,8 @@ TURNS = (4, 14)
 ADDED = (30, 160)               # tokens that a turn adds to the one before
 ANSWERS = (4, 32)               # tokens of an answer
 BLOCKS = 400                    # fewer than the sessions have
+RUNNING, TOKENS = 16, 512       # in a step, at most
+POINTS = 2                      # between hit rates at eight at once
 # larger than the other models, so that a token costs something beside what a
 # step costs by itself
 SIZES = {"hidden_size": 256, "intermediate_size": 768,
@@ -34,7 +37,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 768,
          "num_key_value_heads": 2}
 MODEL = Model(
     NAME, "--num-gpu-blocks-override", str(BLOCKS), "--max-model-len", "8192",
-    "--max-num-seqs", "16", "--max-num-batched-tokens", "512",
+    "--max-num-seqs", str(RUNNING), "--max-num-batched-tokens", str(TOKENS),
     "--hf-overrides", json.dumps(SIZES), "--no-async-scheduling",
     "--scheduler-cls", "vllm_steps.Steps", files="llama")
 
@@ -146,6 +149,41 @@ def at_once(runner, at, requests):
                  f"{row['failed']} failed" if row["failed"] else None)
 
 
+def replayed(records, clients, parts):
+    """What kv-simulate's engine has cached for each request, by its number;
+    vLLM keeps a block for itself."""
+    done = subprocess.run(
+        ["luajit", ROOT / "t" / "engines" / "replay.lua", *map(str, (
+            clients, BLOCKS - 1, MODEL.block_size, TOKENS, RUNNING,
+            *(parts[name] for name in steps.PARTS)))],
+        input="".join(json.dumps({
+            name: it[name] for name in ("n", "ids", "output_ids")}) + "\n"
+            for it in records),
+        stdout=subprocess.PIPE, text=True, check=True,
+        env={**os.environ, "LUA_PATH": f"{ROOT}/lua/?.lua;;"})
+    return {int(n): int(cached) for n, cached in (
+        line.split()[:2] for line in done.stdout.splitlines())}
+
+
+def compared(runner, records, parts):
+    """kv-simulate's engine beside this one."""
+    for name, clients in (("one_by_one", 1), ("at_once", CLIENTS)):
+        simulated = replayed(records[name], clients, parts)
+        equal = sum(simulated[it["n"]] == it["cached_tokens"]
+                    for it in records[name])
+        tokens = sum(it["prompt_tokens"] for it in records[name])
+        had, would = (100 * sum(cached) / tokens for cached in (
+            (it["cached_tokens"] for it in records[name]),
+            simulated.values()))
+        said = (f"{equal} of {len(simulated)} requests are simulated with the "
+                f"same cached tokens; in all {would:.1f} %, the engine "
+                f"{had:.1f} %")
+        runner.say(f"{NAME}, {name}: {said}")
+        well = (abs(would - had) <= POINTS if clients > 1
+                else equal == len(simulated) > 0)
+        runner.check(NAME, f"kv-simulate, {name}", None if well else said)
+
+
 def written(folder, name, records):
     """A file of JSON lines, if there is a folder."""
     if folder:
@@ -161,11 +199,11 @@ def run(runner):
     requests = list(drawn(options.requests or REQUESTS, options.seed))
     with Fleet(NAME, MODEL, engine=Engine) as at:
         runner.say(f"{NAME}: the engine answers")
-        found = []
+        found, sent = [], {}
         for name, send in (("one_by_one", one_by_one), ("at_once", at_once)):
             reset(at)
             skipped = len(steps.read(steps_of(at)))
-            records = list(send(runner, at, requests))
+            records = sent[name] = list(send(runner, at, requests))
             seen = steps.read(steps_of(at))[skipped:]
             found += seen
             written(options.record, name, records)
@@ -179,6 +217,7 @@ def run(runner):
     parts = steps.fitted(found)
     runner.say(f"{NAME}: seconds of a step: " + ", ".join(
         f"{part} {value:.3g}" for part, value in parts.items()))
+    compared(runner, sent, parts)
     written(options.record, "engine", [{
         "engine": f"vLLM {MODEL.version}", "seed": options.seed,
         "block_size": MODEL.block_size, "blocks": BLOCKS,

@@ -33,11 +33,12 @@ LESS = {
         "completions: truncated to the model's length": OTHERS,
         "completions: truncated text": "vLLM keeps the BOS, which is cut off"},
     "golden, vLLM, local": {
-        "chat: extra_key": OTHERS, "completions: extra_key": OTHERS,
+        "chat: extra_key": UNREAD,
         "completions: truncated to the model's length": OTHERS,
         "chat: truncated": CUT, "completions: truncated text": CUT,
         "responses: truncation auto": CUT,
-        "chat: ids, prompt_token_ids": UNREAD},
+        "chat: ids, prompt_token_ids": UNREAD,
+        "chat: ids, input_ids": UNREAD},
     SGLANG: {
         "messages: ": NO_PATH, "responses: ": NO_PATH,
         "completions: extra_key": OTHERS,

@@ -46,17 +46,22 @@ def fitted(steps):
         "R2": 1 - left / sum((taken(step) - mean) ** 2 for step in kept)}
 
 
-def least_squares(steps):
-    """What each of PARTS costs, by least squares."""
-    rows = [[part(step) for part in PARTS.values()] for step in steps]
+def least_squares(steps, names=tuple(PARTS)):
+    """What each of PARTS costs, by least squares; a part that would cost less
+    than nothing costs nothing."""
+    rows = [[PARTS[name](step) for name in names] for step in steps]
     # columns of one size, so that numbers of different sizes don't drown
     sizes = [max(map(abs, column)) or 1 for column in zip(*rows)]
     rows = [[value / size for value, size in zip(row, sizes)] for row in rows]
-    found = solved([
+    found = dict(zip(names, solved([
         [sum(row[i] * row[j] for row in rows) for j in range(len(sizes))]
         + [sum(row[i] * taken(step) for row, step in zip(rows, steps))]
-        for i in range(len(sizes))])
-    return {name: x / size for name, x, size in zip(PARTS, found, sizes)}
+        for i in range(len(sizes))])))
+    least = min(found, key=found.get)
+    if found[least] < 0:
+        return least_squares(steps, [name for name in names if name != least])
+    return dict.fromkeys(PARTS, 0) | {
+        name: found[name] / size for name, size in zip(names, sizes)}
 
 
 def solved(rows):

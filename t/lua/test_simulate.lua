@@ -183,6 +183,26 @@ for name, module in pairs { vllm = vllm, sglang = sglang } do
        name .. ": no block is lost")
 end
 
+-- vLLM's blocks that are not whole
+do
+    local gone = {}
+    local cache = vllm.new(6, function() end, function(block)
+        gone[#gone + 1] = block
+    end)
+    local whole, part = request(1, 2, 3), request(4, 5, 6)
+
+    compute(cache, whole)
+    cache:acquire(part, 0)
+    cache:grow(part, 3)
+    cache:commit(part, 2)
+    cache:release(whole)
+    cache:release(part)
+    compute(cache, request(7))
+    is(#gone, 0, "vllm: a block that is not whole is taken first")
+    compute(cache, request(8))
+    is(table.concat(gone, " "), "3", "vllm: and then the oldest tail")
+end
+
 
 -- ---- the engine -------------------------------------------------------------
 

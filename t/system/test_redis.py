@@ -210,28 +210,6 @@ def a_new_epoch_is_read_from_the_log():
     at.check(stream)
 
 
-def a_log_that_begins_late_is_admitted():
-    """a worker never heard of, its log trimmed: DEGRADED, the rest applied"""
-    stream = at.stream("g3")
-    stream.seq = 100
-    stream.send(20, live=False)
-    stream.send(1)
-    at.check(stream, "DEGRADED", "log_trimmed")
-    stream.restart()
-    at.check(stream)
-
-
-def a_log_that_cannot_be_read_is_admitted():
-    """a log of another type: DEGRADED, what comes is applied"""
-    stream = at.stream("g4")
-    at.stage.redis.set(stream.log_key, "no stream")
-    stream.send(5, log=False)
-    at.check(stream)
-    stream.seq += 1
-    stream.send(3, log=False)
-    at.check(stream, "DEGRADED", "gap_not_filled")
-
-
 def messages_again_or_late_are_ignored():
     """duplicates, messages out of order and of old epochs change nothing"""
     stream = at.stream("g1")
@@ -532,8 +510,6 @@ def main():
             a_lost_message_is_admitted,
             a_new_epoch_heals,
             a_new_epoch_is_read_from_the_log,
-            a_log_that_begins_late_is_admitted,
-            a_log_that_cannot_be_read_is_admitted,
             messages_again_or_late_are_ignored,
             malformed_messages_are_refused,
             channels_that_name_no_worker_are_refused,

@@ -754,6 +754,15 @@ class Tests:
                 queue.append({**store(6, 5, None), "window_size": 8192})
             self.comes(relay, 5)
             assert "lost" in self.is_complete(relay, False)
+            relay.stop()
+            relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
+                          f"http://127.0.0.1:{server.server_port}/",
+                          "--trtllm-interval", "20", "--ranks", "2")
+            self.relays.append(relay)
+            relay.wait_for("snapshot")
+            with lock:
+                queue.append({**store(6, 5, None), "window_size": 8192})
+            self.comes(relay, 5)
             with lock:
                 # another rank begins, and says its smaller window first
                 queue.extend([

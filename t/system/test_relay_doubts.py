@@ -426,8 +426,8 @@ class Doubts(test_relay.Tests):
         self.comes(second, *range(1, 9))
         assert second.metric("engine_restarts_total") == 0
 
-    def clear_of_one(self):
-        """a clear of one rank says nothing of others at the same place"""
+    def clear_is_kept(self):
+        """that a clear has made it complete is known to the next one, too"""
         engine = self.engine(keep=1)
         engine.send(stored([8]))
         engine.send(stored([9]))
@@ -437,18 +437,9 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 1)
         self.is_complete(relay)
         self.snapshot_now(relay)
-        relay.kill()                        # the next one knows it, too
-        relay = self.started(engine, worker=relay.worker)
-        self.is_complete(relay)
-        engine.send_rank(3, stored([5]))
-        self.comes(relay, 5, rank=3)
-        assert "several ranks" in self.is_complete(relay, False)
-        self.snapshot_now(relay)
         relay.kill()
         relay = self.started(engine, worker=relay.worker)
-        engine.send(CLEARED, stored([2]))
-        self.comes(relay, 2)
-        assert self.is_complete(relay, False)
+        self.is_complete(relay)
 
     def wild_rank(self):
         """an event of a rank that can't be is refused, and no more than that"""
@@ -467,22 +458,6 @@ class Doubts(test_relay.Tests):
         assert "snapshot not loaded" not in again.text()
         self.is_complete(again)
 
-    def restart_of_all(self):
-        """an engine with all its ranks at one place takes all of them along"""
-        engine = self.engine()
-        relay = self.started(engine)
-        engine.send(stored([1]))
-        engine.send_rank(3, stored([5]))
-        self.comes(relay, 5, rank=3)
-        self.is_complete(relay)
-        engine.close()
-        relay.wait_for("engine disconnected")
-        engine.rise()
-        engine.send(stored([2]))
-        self.comes(relay, 2)
-        self.comes(relay, rank=3)
-        self.is_complete(relay)
-
     def rank_restarts(self):
         """a rank that starts anew takes its own blocks along, and no others"""
         first, second = self.engine(), self.engine()
@@ -500,39 +475,10 @@ class Doubts(test_relay.Tests):
         self.comes(relay, 1, 2)
         self.is_complete(relay)
 
-    def ranks_in_disorder(self):
-        """the rank that a batch names counts, not its endpoint's place"""
-        first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
-        first.send_rank(1, stored([1, 2]))
-        second.send_rank(0, stored([1, 3]))
-        self.comes(relay, 1, 2, rank=1)
-        self.comes(relay, 1, 3)
-        second.send_rank(0, removed([3]))
-        self.comes(relay, 1)
-        self.is_complete(relay)
-        second.close()
-        relay.wait_for("engine disconnected")
-        second.rise()
-        second.send_rank(0, stored([4]))
-        self.comes(relay, 4)
-        self.comes(relay, 1, 2, rank=1)
-        self.is_complete(relay)
-
-    def one_rank_twice(self):
-        """two engines that both say rank 0 can't be told apart"""
-        first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
-        first.send_rank(0, stored([1]))
-        second.send_rank(0, stored([2]))
-        self.comes(relay, 1, 2)
-        assert ("endpoints 1 and 2 both say that they are rank 0"
-                in self.is_complete(relay, False))
-
-    def trtllm(self, drain):
+    def trtllm(self, drain, *options):
         """A relay that asks it."""
         relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
-                      drain.url, "--trtllm-interval", "20")
+                      drain.url, "--trtllm-interval", "20", *options)
         self.relays.append(relay)
         relay.wait_for("snapshot")
         return relay
@@ -541,7 +487,7 @@ class Doubts(test_relay.Tests):
         """ranks of TensorRT-LLM count for themselves: no restart, no proof"""
         drain = Drain()
         try:
-            relay = self.trtllm(drain)
+            relay = self.trtllm(drain, "--ranks", "2")
             drain.answers.append(json.dumps([
                 created(0), created(1), drained(1, 5, 0), drained(2, 6, 0),
                 drained(1, 7, 1), drained(3, 8, 0), drained(2, 9, 1),
@@ -549,6 +495,7 @@ class Doubts(test_relay.Tests):
             self.comes(relay, 5, 6, 8)
             self.comes(relay, 7, 9, rank=1)
             self._lacks(relay, "several ranks")
+            assert self.member(relay.worker)["ranks"] == "2"
             assert relay.metric("engine_restarts_total") == 0
             drain.answers.append(json.dumps([created(0), created(1)]).encode())
             self.comes(relay)
@@ -557,7 +504,7 @@ class Doubts(test_relay.Tests):
             drain.close()
 
     def restart_of_tensorrt(self):
-        """nor when the first rank is that of the event that began anew"""
+        """a rank that --ranks has no room for is refused, beside a restart"""
         drain = Drain()
         try:
             relay = self.trtllm(drain)
@@ -566,10 +513,13 @@ class Doubts(test_relay.Tests):
             self.comes(relay, 5, 6)
             self.is_complete(relay)
             drain.answers.append(json.dumps([
-                created(0), drained(1, 7, 1)]).encode())
+                created(0), drained(1, 7, 1), drained(1, 8, 0)]).encode())
+            self.comes(relay, 8)
+            self._lacks(relay, "rank 1 were refused")
+            assert "--ranks" in relay.http("/ready")[1]
+            drain.answers.append(json.dumps([created(0)]).encode())
             self.comes(relay)
-            self.comes(relay, 7, rank=1)
-            self._lacks(relay, "several ranks")
+            self.is_complete(relay)
         finally:
             drain.close()
 
@@ -639,7 +589,7 @@ class Doubts(test_relay.Tests):
         key = f"{name}:{int(pointer[b'epoch'])}-{int(pointer[b'seq'])}:s0"
         good = self.stage.redis.get(key).decode()
         line = good.splitlines()[1]
-        for bad in ("", "kv-relay 2 0 0\n", good[:-3], good + "\0" * 9,
+        for bad in ("", "kv-relay 3 0 0\n", good[:-3], good + "\0" * 9,
                     good + "x" * 300 + "\n", good + "0 1 2 3 99999999 -\n",
                     good + "ranks 16 1\n", good + "last 1 2 3\n",
                     good + line[:-1] + "-" + "e" * 500 + "\n",

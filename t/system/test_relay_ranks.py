@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kv-relay with several endpoints: whose blocks a rank's are."""
+"""kv-relay with several endpoints: a rank is its endpoint's place."""
 
 import signal
 import sys
@@ -77,8 +77,8 @@ class Ranks(test_relay.Tests):
         self.is_complete(relay)
 
     def another_name(self):
-        """an endpoint by another name is the one that was at its place"""
-        engine = self.engine(keep=1)
+        """an endpoint by another name begins anew, and that is said"""
+        engine = self.engine()
         relay = self.started(engine)
         engine.send(stored([1]))
         engine.send(stored([2], 1))
@@ -90,38 +90,26 @@ class Ranks(test_relay.Tests):
                              worker=relay.worker)
         self.comes(relay, 1, 2)
         self.is_complete(relay)
+        assert "another endpoint was at its place" in relay.text()
 
     def another_order(self):
-        """endpoints in another order lose nothing, and no copies"""
-        for named in True, False:
-            first, second = engines = self.engine(), self.engine()
-
-            def both(*events):
-                """Of the blocks of each of them."""
-                for rank, engine in enumerate(engines):
-                    event = [e(rank) for e in events]
-                    if named:
-                        engine.send_rank(rank, *event)
-                    else:
-                        engine.send(*event)
-
-            relay = self.started(engines)
-            both(lambda n: stored([1 + n]))
-            both(lambda n: stored([1 + n, 11 + n]))     # a second copy
-            self._have(relay, r0=[1, 11], r1=[2, 12])
-            self._left(relay)
-            relay = self.started([second, first], worker=relay.worker)
-            self._have(relay, **{"r0" if named else "r1": [1, 11],
-                                 "r1" if named else "r0": [2, 12]})
-            self.is_complete(relay)
-            self._ends(relay)
-            relay = self.started(engines, worker=relay.worker)
-            both(lambda n: removed([1 + n]))
-            both(lambda n: removed([11 + n]))
-            self._have(relay, r0=[1], r1=[2])
-            both(lambda n: removed([1 + n]))
-            self._have(relay, r0=[], r1=[])
-            self.is_complete(relay)
+        """endpoints in another order begin anew at their places"""
+        first, second = engines = self.engine(), self.engine()
+        relay = self.started(engines)
+        for n, engine in enumerate(engines):
+            engine.send(stored([1 + n]))
+            engine.send(stored([1 + n, 11 + n]))        # a second copy
+        self._have(relay, r0=[1, 11], r1=[2, 12])
+        self._left(relay)
+        relay = self.started([second, first], worker=relay.worker)
+        self._have(relay, r0=[2, 12], r1=[1, 11])
+        self.is_complete(relay)
+        second.send(removed([2]))
+        second.send(removed([12]))
+        self._have(relay, r0=[2], r1=[1, 11])
+        second.send(removed([2]))
+        self._have(relay, r0=[], r1=[1, 11])
+        self.is_complete(relay)
 
     def moved_up(self):
         """one that moves to the place of another is not that one's heir"""
@@ -140,6 +128,17 @@ class Ranks(test_relay.Tests):
         self._lacks(relay, "replay doesn't reach back")
 
     # ---------------------------------------------- one rank is not the others
+
+    def cleared(self):
+        """a clear of one rank says nothing of the others"""
+        engines = self.engine(), self.engine()
+        relay = self.started(engines)
+        engines[0].send_rank(0, stored([1]))
+        engines[1].send_rank(1, stored([2]))
+        self._have(relay, r0=[1], r1=[2])
+        engines[1].send_rank(1, CLEARED)
+        self._have(relay, r0=[1], r1=[])
+        self.is_complete(relay)
 
     def rebuilt_slowly(self):
         """a rank that begins anew silences no other, however long it takes"""
@@ -254,98 +253,113 @@ class Ranks(test_relay.Tests):
         self.comes(relay)
         self.is_complete(relay)
 
-    # ----------------------------------------------- several at one endpoint
+    # ------------------------------------------------- a rank that is another
 
-    def _several(self):
-        """Two engines, of which the first gives two ranks, and a relay."""
+    def refused(self):
+        """a batch that names another rank is refused, counted and said"""
         first, second = self.engine(), self.engine()
         relay = self.started([first, second])
-        first.send_rank(2, stored([12]))
-        first.send_rank(0, stored([10]))
-        second.send_rank(1, stored([11]))
-        self._have(relay, r0=[10], r1=[11], r2=[12])
-        return first, second, relay
-
-    def several_restart(self):
-        """an endpoint that gives several ranks takes all of them along"""
-        first, second, relay = self._several()
+        first.send_rank(0, stored([1]))
+        second.send_rank(1, stored([2]))
+        self._have(relay, r0=[1], r1=[2])
         self.is_complete(relay)
-        first.close()
-        relay.wait_for("engine disconnected")
-        first.rise()
-        first.send_rank(0, stored([20]))
-        self._have(relay, r0=[20], r1=[11], r2=[])
+        second.send_rank(0, removed([1]), stored([3]))
+        self._lacks(relay, "events of the engine's rank 0 were refused: its "
+                           "endpoint is that of rank 1")
+        self._have(relay, r0=[1], r1=[2])
+        assert relay.metric(
+            'skipped_total{what="refused",why="rank"}') == 2
+        status, text = relay.http("/ready")
+        assert status == 503, text
+        assert text.startswith(
+            "rank 1 of the engine is refused: "
+            f"tcp://127.0.0.1:{second.port} says that it is rank 0, not 1; "
+            "name --events in the order of the engine's ranks"), text
+        for _ in range(9):
+            second.send_rank(0, stored([3]))
+        wait_until("all of them", lambda: relay.metric("messages_total") == 12,
+                   PATIENCE)
+        assert relay.text().count('msg="rank refused"') == 1
+        assert "expected=1 named=0 remedy=" in relay.text()
+        second.send_rank(1, CLEARED, stored([4]))
+        self._have(relay, r0=[1], r1=[4])
         self.is_complete(relay)
+        relay.wait_ready()
 
-    def several_restart_unseen(self):
-        """so it does when the relay was away meanwhile"""
-        first, second, relay = self._several()
+    def first_rank(self):
+        """with --first-rank a node's ranks are counted from there"""
+        engines = self.engine(), self.engine()
+        relay = self.started(engines, "--first-rank", "4")
+        engines[0].send_rank(4, stored([1]))
+        engines[1].send_rank(5, stored([2]))
+        engines[1].send(stored([3]))            # it names none
+        self._have(relay, r0=[1], r1=[2, 3])
+        self.is_complete(relay)
+        assert self.member(relay.worker)["ranks"] == "2"
+        engines[0].send_rank(0, stored([9]))
+        self._lacks(relay, "rank 0 were refused: its endpoint is that of "
+                           "rank 4")
         self._left(relay)
-        first.close()
-        first.rise()
-        first.send_rank(0, stored([20]))
-        relay = self.started([first, second], worker=relay.worker)
-        self._have(relay, r0=[20], r1=[11], r2=[])
+        relay = self.started(engines, "--first-rank", "4",
+                             worker=relay.worker)
+        self._have(relay, r0=[1], r1=[2, 3])
+        self._lacks(relay, "rank 0 were refused")
+        engines[0].close()
+        engines[0].rise()
+        engines[0].send_rank(4, stored([7]))
+        self._have(relay, r0=[7], r1=[2, 3])
         self.is_complete(relay)
 
-    def several_in_the_log(self):
-        """a rank that came after the snapshot is read from the log, too"""
-        for n in 1, 2:
-            engines = [self.engine(keep=2) for _ in range(n)]
-            relay = self.started(engines)
-            engines[-1].send_rank(0, stored([1]))
-            self._have(relay, r0=[1])
-            self.snapshot_now(relay)
-            engines[-1].send_rank(3, stored([5]))
-            for i in range(3):
-                engines[-1].send_rank(0, stored([2 + i]))
-            self._have(relay, r0=range(1, 5), r3=[5])
-            relay.kill()
+    # ------------------------------------------- what an older relay has left
+
+    def _older(self, relay, change):
+        """Its snapshot's state as version 1 had it: with the ranks that each
+        engine had told of, by change(); it is stopped."""
+        self.snapshot_now(relay)
+        relay.kill()
+        name = f"kv-snap:{{{relay.worker}}}"
+        pointer = self.stage.redis.hgetall(name)
+        key = f"{name}:{int(pointer[b'epoch'])}-{int(pointer[b'seq'])}:s0"
+        lines = self.stage.redis.get(key).decode().splitlines()
+        assert lines[0] == "kv-relay 2 0 0", lines
+        lines[0] = "kv-relay 1 0 0"
+        state = []
+        for line in lines:
+            state.append(line)
+            if line.startswith("source "):
+                state.append(f"ranks 0 {change(int(line.split()[1])):x}")
+        self.stage.redis.set(key, "\n".join(state) + "\n")
+        self.stage.redis.delete(f"kv-lease:{{{relay.worker}}}")
+
+    def older(self):
+        """the state of the version before is gone on with"""
+        engines = self.engine(keep=1), self.engine(keep=1)
+        relay = self.started(engines, "--deregister", "off")
+        for i in range(3):
+            for n, engine in enumerate(engines):
+                engine.send(stored([10 * n + i]))
+        self._have(relay, r0=range(3), r1=range(10, 13))
+        self._older(relay, lambda place: 1 << place)
+        relay = self.started(engines, worker=relay.worker)
+        self._have(relay, r0=range(3), r1=range(10, 13))
+        self.is_complete(relay)
+        assert "begins anew" not in relay.text()
+
+    def older_ranks(self):
+        """a rank that had another's blocks then begins anew, and says so"""
+        for change, anew in ((lambda place: 1 << 1 - place, 2),
+                             (lambda place: 1, 2),
+                             (lambda place: 10 if place else 1, 1)):
+            engines = self.engine(), self.engine()
+            relay = self.started(engines, "--deregister", "off")
+            for n, engine in enumerate(engines):
+                engine.send(stored([10 * n]))
+            self._have(relay, r0=[0], r1=[10])
+            self._older(relay, change)
             relay = self.started(engines, worker=relay.worker)
-            relay.wait_for("in step", n)
-            self._have(relay, r0=range(1, 5), r3=[5])
-            self._lacks(relay, "replay doesn't reach back")
-
-    # ------------------------------------------------- one at several of them
-
-    def shared(self):
-        """what two have said of one rank is not sure until both begin anew"""
-        first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
-        first.send_rank(0, stored([1]))
-        second.send_rank(0, stored([2]))
-        self._lacks(relay, "both say that they are rank 0")
-        second.send_rank(0, CLEARED)
-        second.send_rank(1, stored([3]))
-        self._have(relay, r0=[], r1=[3])
-        self.told(relay)
-        self._lacks(relay, "both say that they are rank 0")
-        second.close()
-        relay.wait_for("engine disconnected")
-        second.rise()
-        second.send_rank(1, stored([4]))
-        self._have(relay, r1=[4])
-        self._lacks(relay, "another endpoint")
-        first.close()
-        relay.wait_for("engine disconnected", 2)
-        first.rise()
-        first.send_rank(0, stored([5]))
-        self._have(relay, r0=[5], r1=[4])
-        self.is_complete(relay)
-
-    def shared_no_more(self):
-        """a relay of one of them alone doesn't believe what it finds"""
-        first, second = self.engine(), self.engine()
-        relay = self.started([first, second])
-        first.send_rank(0, stored([1]))
-        second.send_rank(0, stored([2]))
-        self._lacks(relay, "both say that they are rank 0")
-        second.send_rank(0, removed([1]))
-        self.comes(relay, 2)
-        self._left(relay)
-        relay = self.started(first, worker=relay.worker)
-        self.comes(relay, 1)
-        self.is_complete(relay)
+            self._have(relay, r0=[0], r1=[10])
+            self.is_complete(relay)
+            assert relay.text().count('msg="begins anew"') == anew
 
 
 if __name__ == "__main__":

@@ -197,17 +197,6 @@ def after_an_outage_too():
     at.check(stream)
 
 
-def the_log_is_preferred():
-    """while the log leads on no snapshot is loaded"""
-    stream = at.stream("c2")
-    before = at.check(stream)["counters"]["snapshots"]
-    stream.send(50, live=False)
-    stream.snapshot(trim=False)
-    stream.send(50, live=False)
-    at.check(stream)
-    assert at.stage.workers()["c2"]["counters"]["snapshots"] == before
-
-
 # ------------------------------------------------------------------- epochs
 
 def an_epoch_may_begin_with_a_snapshot():
@@ -596,7 +585,6 @@ def main():
             an_empty_snapshot_is_one,
             a_log_trimmed_meanwhile_is_no_loss,
             after_an_outage_too,
-            the_log_is_preferred,
             an_epoch_may_begin_with_a_snapshot,
             an_epoch_without_its_snapshot_clears_nothing,
             an_older_snapshot_is_ignored,

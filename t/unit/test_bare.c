@@ -486,7 +486,7 @@ test_hybrid(void)
     ok(of("a")->flags & KVR_WORKER_HYBRID && held("a") == 1
        && stands("a", KVR_UNVERIFIED, KVR_FINE),
        "one with a group that is not indexed is");
-    ok(kvr_fleet_confidence(of("a"), 0, 5000) == KVR_BOUND,
+    ok(kvr_fleet_confidence(of("a"), 0, 5000, true, NULL) == KVR_BOUND,
        "readers are told BOUND");
 
     put("a");

@@ -162,18 +162,18 @@ test_stream(void)
     len = envelope(bytes, sizeof(bytes), "e", 1000, 4, true, 0, 0, 0);
     ok(take("e", bytes, len, true) == KVR_INGEST_DROP,
        "a heartbeat with the last seq says nothing new");
-    ok(kvr_fleet_confidence(w, now(), 5000) == KVR_EXACT
+    ok(kvr_fleet_confidence(w, now(), 5000, true, NULL) == KVR_EXACT
        && take("e", bytes, pack(bytes, sizeof(bytes), "['kvr1', 'e', 1000, 4, "
                                 "true, null, null, null, true]"), true)
           == KVR_INGEST_DROP
        && w->stream.confidence == KVR_EXACT
-       && kvr_fleet_confidence(w, now(), 5000) == KVR_BOUND,
+       && kvr_fleet_confidence(w, now(), 5000, true, NULL) == KVR_BOUND,
        "but one that says that the model is hybrid makes EXACT BOUND");
     len = envelope(bytes, sizeof(bytes), "e", 1000, 5, true, 0, 0, 0);
     ok(take("e", bytes, len, true) == KVR_INGEST_GAP,
        "one with a higher seq is a gap");
 
-    is_u64(kvr_fleet_confidence(w, now() + 6000, 5000), KVR_STALE,
+    is_u64(kvr_fleet_confidence(w, now() + 6000, 5000, true, NULL), KVR_STALE,
            "a publisher of heartbeats that is silent is STALE");
 
     (void) kvr_ingest_repair_failed(ingest, "e", 1, 1000, 7);

@@ -329,7 +329,8 @@ confidence_of(const char *worker, uint64_t ms)
         return KVR_UNKNOWN;
     }
 
-    return kvr_fleet_confidence(kvr_router_worker(&router, slot), ms, 5000);
+    return kvr_fleet_confidence(kvr_router_worker(&router, slot), ms, 5000,
+                                true, NULL);
 }
 
 

@@ -93,7 +93,7 @@ begin(void)
     o->ring = 1u << 20;
     o->snapshot_interval = 1000;
 
-    if (!kvr_relay_init(&relay)) {
+    if (!kvr_relay_init(&relay, NULL)) {
         fuzz_fail("no relay");
     }
 
@@ -593,6 +593,6 @@ because(const char *why)
 {
     turn(TURN);
 
-    return strstr(kvr_relay_source_why(&relay, &relay.sources[0]), why)
+    return strstr(kvr_relay_engine_why(&relay, &relay.sources[0]), why)
            != NULL;
 }

@@ -148,7 +148,7 @@ stale(const char *id)
 
     w = worker(id);
 
-    return w && kvr_fleet_confidence(w, now_ms, 5000) == KVR_STALE;
+    return w && kvr_fleet_confidence(w, now_ms, 5000, true, NULL) == KVR_STALE;
 }
 
 

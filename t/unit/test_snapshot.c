@@ -137,10 +137,12 @@ test_hybrid(void)
     model_random(&m);
 
     ok(load("a", 1, 1, true, &m)
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_EXACT,
        "a snapshot makes the view EXACT");
     ok(begin_hybrid("a", 2, 1) == KVR_OK && end() == KVR_OK
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_BOUND,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_BOUND,
        "that of a hybrid model makes it BOUND");
 }
 

@@ -294,7 +294,8 @@ test_set_back(void)
        "what is of an earlier epoch is no sign of life");
 
     now_ms += 2000;
-    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+       == KVR_STALE,
        "so that the known epoch becomes STALE");
 
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
@@ -519,23 +520,32 @@ test_ranks_refused(void)
 static void
 test_old(void)
 {
-    size_t   len;
-    model_t  m;
-    uint8_t  payload[64], message[BYTES];
+    size_t       len;
+    model_t      m;
+    uint8_t      payload[64], message[BYTES];
+    const char  *reason;
 
     model_random(&m);
     (void) load("a", 5, 100, true, &m);
     (void) say("a", 5, 100, true, NULL);
 
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+       == KVR_EXACT && strcmp(reason, "none") == 0, "a publisher is heard");
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, false, &reason)
+       == KVR_STALE && strcmp(reason, "redis_down") == 0,
+       "it is STALE while nobody hears it");
+
     now_ms += 6000;
-    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+       == KVR_STALE && strcmp(reason, "silent") == 0,
        "a publisher is silent");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");
     len = envelope(message, "a", 5, 100, true, payload, len);
     ok(kvr_ingest_open(ingest, "a", 1, message, len, false, now_ms, &detail)
        == KVR_INGEST_DROP
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_STALE,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_STALE,
        "and stays so when something old of it is read in the log");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");
@@ -548,7 +558,8 @@ test_old(void)
        "of who is known by its log alone no message was heard");
 
     ok(say("a", 5, 100, true, NULL) == KVR_INGEST_DROP
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000) == KVR_EXACT,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
+          == KVR_EXACT,
        "until it is heard again");
 }
 

@@ -7,8 +7,9 @@
 --     held    name -> block           each copy of a name links to the next one
 --
 -- A request that ends puts its blocks into the queue in reverse: the tail of a
--- prompt is evicted before its head.  A block that is computed twice is there
--- twice.
+-- prompt is evicted before its head.  Blocks that are not whole have no name,
+-- and can't be found: they are put at the queue's old end, to be taken first.  A
+-- block that is computed twice is there twice.
 --
 -- Of a request the cache uses: names (double[]), blocks (int32_t[], written
 -- here), nblocks (how many of these it has), cached (how many have names).
@@ -66,12 +67,13 @@ function _M:match(request, limit)
 end
 
 
-local function enqueue(self, block)
+-- Puts a block into the queue, before the block `younger`; 0: as the youngest.
+local function enqueue(self, block, younger)
     local older, newer = self.older, self.newer
-    local last = older[0]
+    local last = older[younger]
 
     newer[last], older[block] = block, last
-    newer[block], older[0] = 0, block
+    newer[block], older[younger] = younger, block
     self.free = self.free + 1
 end
 
@@ -201,13 +203,15 @@ end
 
 -- Ends a request, or takes all blocks from a preempted one.
 function _M:release(request)
+    local oldest = self.newer[0]
+
     for i = request.nblocks - 1, 0, -1 do
         local block = request.blocks[i]
 
         self.refs[block] = self.refs[block] - 1
 
         if self.refs[block] == 0 then
-            enqueue(self, block)
+            enqueue(self, block, self.name[block] == 0 and oldest or 0)
         end
     end
 
