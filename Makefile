@@ -270,7 +270,7 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop redis greet wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop http redis greet wire tls)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd

@@ -274,9 +274,9 @@ http(const uint8_t *bytes, size_t len)
     static const long  statuses[] = { 200, 200, 200, 404, 405, 500, 200, 200 };
 
     if (len != 0) {
-        wires_http((bytes[0] & 7) == 6 ? CURLE_COULDNT_CONNECT
-                   : (bytes[0] & 7) == 7 ? CURLE_RECV_ERROR : CURLE_OK,
-                   statuses[bytes[0] & 7], bytes + 1, len - 1);
+        wires_http((bytes[0] & 7) >= 6 ? "an error" : NULL,
+                   (bytes[0] & 7) == 7, statuses[bytes[0] & 7], bytes + 1,
+                   len - 1);
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What a relay talks to, in the place of libzmq, libcurl and the connection to
+ * What a relay talks to, in the place of libzmq, HTTP and the connection to
  * Redis: each wire says what an input has put on it.  Frames and answers are
  * copies of just their size.
  *
@@ -47,8 +47,12 @@ void wires_frame(wires_kind_t kind, uint32_t rank, const void *bytes,
 void wires_connect(uint32_t rank, bool up);
 void wires_event(uint32_t rank, uint16_t event);
 
-/* What the next request over HTTP is answered. */
-void wires_http(CURLcode code, long status, const void *body, size_t len);
+/*
+ * What the next request over HTTP is answered, or why it is not: see
+ * kvr_relay_http_answer_t.
+ */
+void wires_http(const char *why, bool sent, long status, const void *bytes,
+    size_t len);
 
 /* The connection to Redis is there, or gone. */
 void wires_redis(kvr_relay_t *r, bool up);

@@ -1,220 +1,80 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * In the place of libcurl.
+ * In the place of the HTTP client.
  */
 
 
-#define CURL_DISABLE_TYPECHECK
-
 #include "wires.h"
 
-#include <errno.h>
-#include <stdarg.h>
 
-
-#undef curl_easy_setopt
-#undef curl_easy_getinfo
-
-
-static struct {
-    bool        ready;
-    CURLcode    code;
-    long        status;
-    void       *body;
-    size_t      len;
-    size_t    (*write)(char *bytes, size_t one, size_t n, void *data);
-    void       *data;
-    bool        asked;
-    bool        done;
-} http;
+static kvr_relay_http_answer_t  answers;
+static char                    *body;
+static bool                     ready;
 
 
 void
 wires_http_clear(void)
 {
-    free(http.body);
-    memset(&http, 0, sizeof(http));
+    free(body);
+    body = NULL;
+    ready = false;
 }
 
 
 void
-wires_http(CURLcode code, long status, const void *body, size_t len)
+wires_http(const char *why, bool sent, long status, const void *bytes,
+    size_t len)
 {
-    free(http.body);
+    wires_http_clear();
 
-    http.ready = true;
-    http.code = code;
-    http.status = status;
-    http.body = fuzz_copy(body, len);
-    http.len = len;
+    body = fuzz_copy(bytes, len);
+    ready = true;
+
+    answers.why = why;
+    answers.sent = sent;
+    answers.status = status;
+    answers.body = body;
+    answers.len = len;
 }
 
 
-CURLcode
-curl_global_init(long flags)
+bool
+kvr_relay_http_open(kvr_relay_http_t *http, const char *url, size_t max)
 {
-    return CURLE_OK;
-}
-
-
-CURLM *
-curl_multi_init(void)
-{
-    return (CURLM *) &http;
-}
-
-
-CURL *
-curl_easy_init(void)
-{
-    return (CURL *) &http;
+    return true;
 }
 
 
 void
-curl_easy_cleanup(CURL *easy)
+kvr_relay_http_close(kvr_relay_http_t *http)
 {
+    http->running = false;
 }
 
 
-CURLMcode
-curl_multi_cleanup(CURLM *m)
+uint32_t
+kvr_relay_http_poll(kvr_relay_http_t *http, zmq_pollitem_t *items)
 {
-    return CURLM_OK;
-}
-
-
-struct curl_slist *
-curl_slist_append(struct curl_slist *list, const char *text)
-{
-    static struct curl_slist  one;
-
-    return &one;
+    return 0;
 }
 
 
 void
-curl_slist_free_all(struct curl_slist *list)
+kvr_relay_http_ask(kvr_relay_http_t *http, bool get)
 {
+    http->running = true;
 }
 
 
-CURLcode
-curl_easy_setopt(CURL *easy, CURLoption option, ...)
+bool
+kvr_relay_http_answered(kvr_relay_http_t *http,
+    kvr_relay_http_answer_t *answer, uint64_t *ms)
 {
-    va_list  args;
+    *answer = answers;
+    *ms = 100;
+    http->running = !ready;
+    ready = false;
 
-    va_start(args, option);
-
-    if (option == CURLOPT_WRITEFUNCTION) {
-        http.write = va_arg(args, size_t (*)(char *, size_t, size_t, void *));
-
-    } else if (option == CURLOPT_WRITEDATA) {
-        http.data = va_arg(args, void *);
-    }
-
-    va_end(args);
-
-    return CURLE_OK;
-}
-
-
-CURLcode
-curl_easy_getinfo(CURL *easy, CURLINFO info, ...)
-{
-    va_list  args;
-
-    va_start(args, info);
-    *va_arg(args, long *) = info == CURLINFO_RESPONSE_CODE ? http.status
-                                                            : ECONNREFUSED;
-    va_end(args);
-
-    return CURLE_OK;
-}
-
-
-const char *
-curl_easy_strerror(CURLcode code)
-{
-    return "an error";
-}
-
-
-CURLMcode
-curl_multi_add_handle(CURLM *m, CURL *easy)
-{
-    http.asked = true;
-
-    return CURLM_OK;
-}
-
-
-CURLMcode
-curl_multi_remove_handle(CURLM *m, CURL *easy)
-{
-    http.asked = false;
-
-    return CURLM_OK;
-}
-
-
-CURLMcode
-curl_multi_fdset(CURLM *m, fd_set *in, fd_set *out, fd_set *error, int *max)
-{
-    return CURLM_OK;
-}
-
-
-CURLMcode
-curl_multi_timeout(CURLM *m, long *ms)
-{
-    return CURLM_OK;
-}
-
-
-/* The body comes in two pieces. */
-
-CURLMcode
-curl_multi_perform(CURLM *m, int *running)
-{
-    size_t   half;
-    char    *piece;
-
-    if (!http.asked || !http.ready) {
-        return CURLM_OK;
-    }
-
-    half = http.len / 2;
-
-    piece = fuzz_copy(http.body, half);
-    (void) http.write(piece, 1, half, http.data);
-    free(piece);
-
-    piece = fuzz_copy((char *) http.body + half, http.len - half);
-    (void) http.write(piece, 1, http.len - half, http.data);
-    free(piece);
-
-    http.ready = false;
-    http.done = true;
-
-    return CURLM_OK;
-}
-
-
-CURLMsg *
-curl_multi_info_read(CURLM *m, int *left)
-{
-    static CURLMsg  msg;
-
-    if (!http.done) {
-        return NULL;
-    }
-
-    http.done = false;
-
-    msg.msg = CURLMSG_DONE;
-    msg.data.result = http.code;
-
-    return &msg;
+    return !http->running;
 }

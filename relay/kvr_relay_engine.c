@@ -57,7 +57,8 @@ kvr_relay_engine_poll(kvr_relay_t *r, kvr_relay_loop_t *loop)
         loop->n += kvr_relay_zmq_poll(&r->sources[i], &loop->items[loop->n]);
     }
 
-    loop->n += kvr_relay_trtllm_poll(r, &loop->items[loop->n]);
+    loop->n += kvr_relay_http_poll(&r->trtllm.http,
+                                   &loop->items[loop->n]);
 }
 
 

@@ -103,7 +103,7 @@ kvr_relay_run(kvr_relay_t *r, int signals)
     loop = &r->loop;
 
     if (!kvr_relay_loop_init(loop, r->nsources * KVR_RELAY_ZMQ_FDS
-                             + KVR_RELAY_TRTLLM_FDS + KVR_RELAY_OWN_FDS))
+                             + KVR_RELAY_HTTP_FDS + KVR_RELAY_OWN_FDS))
     {
         r->exit = KVR_RELAY_FAILED;
         return;

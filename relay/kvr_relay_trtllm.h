@@ -15,24 +15,17 @@
 #define KVR_RELAY_TRTLLM_H_INCLUDED
 
 
-#include <curl/curl.h>
+#include "kvr_relay_http.h"
 
 
-#define KVR_RELAY_TRTLLM_FDS  8
 #define KVR_RELAY_TRTLLM_WHY  64      /* bytes */
 
 
 typedef struct {
-    CURLM              *multi;
-    CURL               *easy;           /* NULL: not asked for, or closed */
-    struct curl_slist  *headers;
-    char               *url;
-    bool                running;
+    kvr_relay_http_t    http;
+    char               *url;            /* NULL: not asked, or closed */
     bool                get;            /* it wants GET instead of POST */
     uint64_t            due_ms;         /* next poll */
-    char               *body;
-    size_t              len;
-    size_t              size;
     char                why[KVR_RELAY_TRTLLM_WHY];      /* the last poll that
                                            failed did; "": none has */
     bool                doubt;          /* an answer was lost, perhaps with
@@ -42,9 +35,6 @@ typedef struct {
 
 void kvr_relay_trtllm_open(kvr_relay_t *r);
 void kvr_relay_trtllm_close(kvr_relay_t *r);
-
-/* What the loop polls: up to KVR_RELAY_TRTLLM_FDS; returns how many. */
-uint32_t kvr_relay_trtllm_poll(kvr_relay_t *r, zmq_pollitem_t *items);
 
 void kvr_relay_trtllm_tick(kvr_relay_t *r);
 
