@@ -106,6 +106,9 @@ kvr_estimated_sync(kvr_shard_t *k, uint32_t h)
 
     } else if (kvr_estimated_halved(k, h)) {
         kvr_estimated_clear(k, h, KVR_ESTIMATE_DIED);
+
+    } else if (e->marked) {
+        kvr_estimated_mark(k, e, KVR_MARK_NONE, 0);
     }
 
     kvr_txn_commit(&k->mem);

@@ -14,6 +14,7 @@
 
 #define ANSWERS      2000
 #define ENGINE       65536              /* slots of its table of blocks */
+#define TIDY         256                /* prompts */
 #define CHATS        400
 #define SYSTEM       12                 /* blocks that all chats begin with */
 #define ANSWER       10                 /* blocks, at most */
@@ -36,6 +37,7 @@ typedef struct {
     uint64_t    first, last, size;
     uint64_t    time;
     uint32_t    held, room;
+    uint32_t    prompts;
 } engine_t;
 
 
@@ -58,7 +60,7 @@ static void
 engine_open(engine_t *e, uint32_t room)
 {
     memset(e, 0, sizeof(engine_t));
-    e->size = 1 << 23;
+    e->size = 1 << 20;
     e->blocks = calloc(ENGINE, sizeof(cached_t));
     e->heap = calloc(e->size * 2, sizeof(uint64_t));
     e->room = room;
@@ -150,8 +152,13 @@ engine_prompt(engine_t *e, const uint64_t *names, uint32_t n)
         }
     }
 
-    if (e->time % 64 < n) {
+    if (++e->prompts % TIDY == 0) {
         engine_tidy(e);
+    }
+
+    if (e->last - e->first > e->size) {
+        printf("Bail out! the engine's list of uses is full\n");
+        exit(1);
     }
 
     /* the last token is computed in any case */

@@ -53,7 +53,8 @@ info(uint32_t holder)
 static kvr_confidence_t
 confidence(uint32_t worker)
 {
-    return kvr_fleet_confidence(kvr_router_worker(&es, worker), 1, 1000);
+    return kvr_fleet_confidence(kvr_router_worker(&es, worker), 1, 1000,
+                                true, NULL);
 }
 
 
