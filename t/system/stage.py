@@ -296,10 +296,6 @@ class Stage:
             "TOKENIZER": "remote",
             "UNKNOWN": "main",
             "POLICY": policy,
-            "ROUTERS": "",
-            "MODELS": "",
-            "TOKENIZER": "remote",
-            "UNKNOWN": "main",
             "CONF": "nil",
             "GENERATION": "1",
             "PORT": str(self.port)}
