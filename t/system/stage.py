@@ -291,10 +291,6 @@ class Stage:
                 f"    kv_router_worker main {worker} {address};"
                 for worker, address in engines.items()),
             "LUA": str(ROOT / "lua"),
-            "ROUTERS": "",
-            "MODELS": "",
-            "TOKENIZER": "remote",
-            "UNKNOWN": "main",
             "POLICY": policy,
             "CONF": "nil",
             "ROUTERS": "",
