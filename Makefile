@@ -90,7 +90,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals bench install uninstall clean help
+.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
@@ -417,6 +417,18 @@ rivals: deps-demo all
 	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
 	        vllm-router) \
 	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
+
+## make estimated   routing without events beside exact routing and the others,
+##                  on chats in words; LONG=1: two sizes of the caches, the
+##                  trace, and three seeds (two hours)
+estimated: deps-demo all
+	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
+	    --seeds $(if $(LONG),3,1) \
+	    $(addprefix --policy=,round_robin prefix_hash kv_cost estimated \
+	        sglang-router vllm-router) \
+	    $(addsuffix -text,$(addprefix --workload=,$(if $(LONG),trace chats40 \
+	        )chats75))
 
 ## make engines     real engines, from the Python registry, held against what
 ##                  the router tells; SMOKE=1: one model; RECORD=DIR

@@ -6,7 +6,8 @@ the demo's fleet; and drawn chats (conversations.py), with caches that together
 hold 40 % and 75 % of their distinct tokens.  Each (workload, seed) has a fleet
 of its own, to which all policies come in turn; --jobs of them run at once.
 The text workloads are the same ones as chats in words.  A policy can be
-another router, which is installed from the Python registry.
+another router, which is installed from the Python registry; or "estimated",
+which is kv_cost in a zone that hears no events of the engines.
 
 The fleets keep time by deadlines, so that the machine's speed matters little.
 A run in which the replay or an engine missed too many of these is void, and
@@ -26,8 +27,8 @@ from pathlib import Path
 
 import conversations
 from demo import ENGINES, PERCENTILES, REQUESTS, TRACE
-from fleet import (BLOCK_SIZE, WORKERS, Engines, Policy, add_options,
-                   milliseconds, print_table, session, terminate)
+from fleet import (BLOCK_SIZE, ESTIMATED, WORKERS, Engines, Policy,
+                   add_options, milliseconds, print_table, session, terminate)
 from processes import DemoError, Process
 from rival_routers import PACKAGES
 
@@ -247,7 +248,8 @@ def parse_options(argv=None):
     add = parser.add_argument
     add("--policy", dest="policies", action="append", metavar="NAME[=CONF]",
         help="a policy, with policy_conf as a Lua table, or another router ("
-             + ", ".join(PACKAGES) + "); repeatable; default: "
+             + ", ".join(PACKAGES) + f"), or {ESTIMATED}: kv_cost without "
+             "events; repeatable; default: "
              + ", ".join(POLICIES))
     add("--workload", dest="workloads", action="append", choices=WORKLOADS,
         help="repeatable; default: " + ", ".join(IDS))

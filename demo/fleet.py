@@ -46,6 +46,7 @@ ROUTERS = """
 """
 PROBE = list(range(1, 1 + 4 * BLOCK_SIZE))      # a prompt no workload has
 PROBES = 20                                     # of the workload
+ESTIMATED = "estimated"         # a policy's name
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,18 @@ class Policy:
         """Whether this is another router, with its own policy."""
         return self.name in rival_routers.PACKAGES
 
+    @property
+    def estimated(self):
+        """Whether the router hears no events: kv_cost, with estimates."""
+        return self.name == ESTIMATED
 
-# what watches the caches for another router
+    @property
+    def apart(self):
+        """Whether the router is another one than that which hears events."""
+        return self.rival or self.estimated
+
+
+# what watches the caches for a router apart
 WATCHER = Policy("round_robin")
 
 
@@ -95,6 +106,12 @@ def http(method, url, body=None):
                       f"{err.read(200).decode(errors='replace')}") from err
 
 
+def filled(template, names):
+    """A configuration, with names in the place of those between at signs."""
+    return re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]],
+                  (DEMO / template).read_text())
+
+
 class Fleet:
     """Everything that runs."""
 
@@ -110,6 +127,7 @@ class Fleet:
         self.generation = 0                     # of nginx's configuration
         self.redis_port = free_port()
         self.port = free_port()
+        self.alone_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     # ------------------------------------------------------------- starting
@@ -152,7 +170,7 @@ class Fleet:
                                "--block-size", str(BLOCK_SIZE),
                                "--listen", "127.0.0.1:0")
             self.processes[worker.relay.name] = worker.relay
-        self._write_conf(WATCHER if policy.rival else policy)
+        self._write_conf(policy)
         self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
                               "-c", "nginx.conf", "-e", "error.log"])
         self._wait("nginx", "nginx answers", self._configured)
@@ -219,26 +237,39 @@ class Fleet:
     def _write_conf(self, policy):
         self.policy = policy
         self.generation += 1
-        names = {
+        names = self._names("main", self.port, policy.conf)
+        if policy.apart:
+            names |= {"POLICY": WATCHER.name, "CONF": "nil"}
+        else:
+            names["POLICY"] = policy.name
+        conf = filled("nginx.conf.in", names)
+        if policy.estimated:
+            # a zone of its own for each run: nothing is estimated yet
+            zone = f"alone{self.generation}"
+            conf = conf.rstrip().removesuffix("}") + filled(
+                "alone.conf.in",
+                self._names(zone, self.alone_port, policy.conf)) + "}\n"
+        (self.directory / "nginx.conf").write_text(conf)
+
+    def _names(self, zone, port, conf):
+        """What the templates have between at signs."""
+        return {
+            "ZONE": zone,
             "MODULE": str(self.module),
             "USER": "user  root;" if os.geteuid() == 0 else "",
             "BLOCK_SIZE": str(BLOCK_SIZE),
             "REDIS": self._redis_url(),
             "WORKERS": "\n".join(
-                f"    kv_router_worker main {worker} {address};"
+                f"    kv_router_worker {zone} {worker} {address};"
                 for worker, address in self.engines.items()),
             "LUA": str(REPOSITORY / "lua"),
             "ROUTERS": ROUTERS if self.kind.model else "",
             "MODELS": MODELS if self.kind.model else "",
             "TOKENIZER": "auto" if self.kind.model else "remote",
             "UNKNOWN": "unknown" if self.kind.model else "main",
-            "POLICY": policy.name,
-            "CONF": policy.conf or "nil",
+            "CONF": conf or "nil",
             "GENERATION": str(self.generation),
-            "PORT": str(self.port)}
-        text = (DEMO / "nginx.conf.in").read_text()
-        conf = re.sub(r"@([A-Z_]+)@", lambda name: names[name[1]], text)
-        (self.directory / "nginx.conf").write_text(conf)
+            "PORT": str(port)}
 
     def _configured(self):
         """The configuration that was written last answers."""
@@ -310,7 +341,11 @@ class Fleet:
         an engine: see lateness.py.
         """
         options = replay.parse_options(workload)
+        if self.policy.estimated:
+            self.reload(self.policy)
         url = self._start_rival() if self.policy.rival else self.url
+        if self.policy.estimated:
+            url = f"http://127.0.0.1:{self.alone_port}"
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])

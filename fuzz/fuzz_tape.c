@@ -10,6 +10,7 @@
 #include "fuzz.h"
 
 #include "wire/kvr_json_ways.h"
+#include "wire/kvr_plain.h"
 #include "wire/kvr_tape.h"
 
 
@@ -30,6 +31,7 @@ static void is(const kvr_tape_t *t, uint32_t i, bool good, const char *what);
 static void refused(const kvr_tape_t *t);
 static bool utf8(const kvr_json_text_t *text);
 static void little(const kvr_tape_t *t);
+static void plain(const kvr_tape_t *t);
 
 
 const uint32_t  fuzz_inputs = 300000;
@@ -51,6 +53,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     if (rc == KVR_OK) {
         walk(&t);
         little(&t);
+        plain(&t);
 
     } else {
         refused(&t);
@@ -401,4 +404,34 @@ little(const kvr_tape_t *t)
     }
 
     clear(&u);
+}
+
+
+/* The plain text of a prompt has no more bytes than the body. */
+
+static void
+plain(const kvr_tape_t *t)
+{
+    char        *out, *room;
+    size_t       n;
+    kvr_form_t   form;
+
+    out = fuzz_copy((const uint8_t *) t->text, t->text_len);
+    room = malloc(2 * t->text_len + 1);
+
+    for (form = KVR_FORM_UNKNOWN; form < KVR_FORMS; form++) {
+
+        n = kvr_plain_text(t, form, out, t->text_len);
+
+        if (n > t->text_len
+            || n != kvr_plain_text(t, form, room, 2 * t->text_len + 1)
+            || memcmp(out, room, n) != 0)
+        {
+            fuzz_fail("plain text of form %u: %zu bytes of %zu",
+                      (unsigned) form, n, t->text_len);
+        }
+    }
+
+    free(room);
+    free(out);
 }

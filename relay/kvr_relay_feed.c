@@ -254,7 +254,7 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* It holds nothing, as far as the engine has said: so all is known. */
+/* The engine holds nothing, as far as it has said: all of that is known. */
 
 static void
 kvr_relay_feed_empty(kvr_relay_t *r, kvr_relay_source_t *s)

@@ -66,7 +66,10 @@ const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
 void kvr_relay_source_epoch(kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 
-/* An input of kvr_relay_step.h, but for those below, which have a reason. */
+/*
+ * Gives the source an input of kvr_relay_step.h.  BROKEN, DOUBT and ENDED have
+ * calls of their own, below, which write to the log.
+ */
 void kvr_relay_source_step(kvr_relay_source_t *s,
     kvr_relay_step_input_t input);
 
@@ -74,11 +77,11 @@ void kvr_relay_source_step(kvr_relay_source_t *s,
 void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
-/* The same, unless the next message shows that nothing was lost: DOUBT. */
+/* Something may be missing; the next message shows it: DOUBT.  why is kept. */
 void kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
-/* What was asked for has come, or never will: ENDED. */
+/* The engine was asked for all that it can tell: ENDED. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
@@ -87,10 +90,10 @@ void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
  */
 bool kvr_relay_source_ours(const kvr_relay_source_t *s, kvr_event_t *ev);
 
-/* Nothing is known of it. */
+/* Forgets what was known of a source. */
 void kvr_relay_source_unknown(kvr_relay_source_t *s);
 
-/* Nothing is known of any. */
+/* Forgets what was known of all sources. */
 void kvr_relay_source_forget(kvr_relay_t *r);
 
 /*

@@ -151,7 +151,7 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     }
 
     for (i = 0; i < r->nsources; i++) {
-        if (loading.mixed[i]) {
+        if (loading.mixed[i] && !r->sources[i].tailed) {
             kvr_relay_state_anew(&r->sources[i], "an earlier version kept its "
                                  "blocks under another rank");
         }

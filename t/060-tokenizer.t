@@ -83,8 +83,8 @@ _EOC_
 _EOC_
 
 our $Workers = <<'_EOC_';
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
-    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_2 events=on;
 _EOC_
 
 add_block_preprocessor(sub {
@@ -226,7 +226,7 @@ load: none
 
 === TEST 4: an engine that is silent, and load decides
 --- http_config
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
 
     # it is expected to be
     lua_socket_log_errors  off;
@@ -251,7 +251,7 @@ routed by load
 
 === TEST 5: an engine that is not there: another is asked
 --- http_config
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
     kv_router_worker  main dead 127.0.0.1:$TEST_NGINX_RAND_PORT_9;
 
     lua_socket_log_errors  off;
@@ -283,7 +283,7 @@ load: none
 === TEST 6: a real engine
 --- http_config
     kv_router_worker  main e1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
 --- script
             local decode = require("cjson").decode
 
@@ -453,7 +453,7 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
 
 === TEST 9: texts without a tokenizer are told of, once something is cached
 --- http_config
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 events=on;
 --- config
     location /mute/ {
         access_by_lua_block {

@@ -106,9 +106,9 @@ __DATA__
 === TEST 1: what one process stores both of them see
 --- http_config
     kv_router_zone    zone=main:16m block_size=4;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 --- script
             local prompt = client.tokens(1, 16)
 
@@ -147,9 +147,9 @@ removed: 200 api 2
 === TEST 2: a reload keeps the index, drains and workers of the API
 --- http_config
     kv_router_zone    zone=main:16m block_size=4;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 
     # so that it isn't the same
     kv_router_stale   7s;
@@ -182,9 +182,9 @@ load: none
 === TEST 3: a configured worker that a reload drops gets nothing, a new one does
 --- http_config
     kv_router_zone    zone=main:16m block_size=4;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 --- script
             local prompt = client.tokens(1, 16)
 
@@ -217,7 +217,7 @@ w4 static
 === TEST 4: a reload with another block size is refused, and the old goes on
 --- http_config
     kv_router_zone    zone=main:16m block_size=8;
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 --- reload_fails
 --- script
             -- what answers is the configuration of TEST 3, and its script
@@ -244,7 +244,7 @@ exited on signal
 === TEST 5: and can be made good again
 --- http_config
     kv_router_zone    zone=main:16m block_size=4;
-    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 --- script
             both("routed", "POST", "/v1/completions", '{"prompt":'
                  .. client.tokens(1, 16) .. "}", "x-route")
@@ -257,7 +257,7 @@ routed: 200 w4 4
 === TEST 6: a zone of another size is a new one
 --- http_config
     kv_router_zone    zone=main:17m block_size=8;
-    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
+    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
 --- script
             both("routed", "POST", "/v1/completions", '{"prompt":'
                  .. client.tokens(1, 16) .. "}", "x-route")

@@ -13,7 +13,7 @@ use_hup();
 $ENV{TEST_NGINX_ENGINE_PORT} = free_port();
 
 our $HttpConfig = <<'_EOC_';
-    kv_router_zone  zone=copy:16m block_size=4 shards=3;
+    kv_router_zone  zone=copy:32m block_size=4 shards=3;
 
     server {
         listen    127.0.0.1:$TEST_NGINX_ENGINE_PORT;
@@ -107,7 +107,7 @@ __DATA__
 
 === TEST 1: workers of all shards are found, routed to, and go
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4 shards=4;
+    kv_router_zone    zone=main:32m block_size=4 shards=4;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
     kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- script
@@ -146,7 +146,7 @@ load: none
 
 === TEST 2: a reload keeps all of it, a dump makes the same in another zone
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4 shards=4;
+    kv_router_zone    zone=main:32m block_size=4 shards=4;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- script
             ngx.say(scores("/kv"))
@@ -182,7 +182,7 @@ w2 events at ""
 
 === TEST 3: Lua writes and reads all shards
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4 shards=4;
+    kv_router_zone    zone=main:32m block_size=4 shards=4;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- script
             local index = require("resty.kv_router").index("main")
@@ -223,7 +223,7 @@ w1/0=1 w10/0=1 w2/0=1 w3/0=1 w4/0=1 w5/0=1 w6/0=1 w7/0=1 w8/0=1 w9/0=1
 
 === TEST 4: a reload with another number of shards is refused
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4 shards=2;
+    kv_router_zone    zone=main:32m block_size=4 shards=2;
     kv_router_worker  main w9 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- reload_fails
 --- script
@@ -241,7 +241,7 @@ exited on signal
 
 === TEST 5: the fixed tables of many shards need more room
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4 shards=4;
+    kv_router_zone    zone=main:32m block_size=4 shards=4;
     kv_router_zone    zone=small:12m block_size=4 shards=64;
     kv_router_worker  main w9 127.0.0.1:$TEST_NGINX_ENGINE_PORT;
 --- reload_fails

@@ -5,7 +5,7 @@ use lib 't/lib';
 use KVRouter;
 
 our $Workers = join('', map { <<_EOC_ } 1 .. 3);
-    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;
+    kv_router_worker  main w$_ 127.0.0.1:\$TEST_NGINX_RAND_PORT_$_ events=on;
 
     server {
         listen    127.0.0.1:\$TEST_NGINX_RAND_PORT_$_;

@@ -232,7 +232,7 @@ kvr_repair_last(kvr_repair_t *r)
 
     memset(&r->last, 0, sizeof(kvr_cursor_t));
 
-    if (r->asked == KVR_ASKED_ANSWERED && r->reply.len) {
+    if (r->reply.len) {
         entry = kvr_reply_element(&r->reply, 0);
         (void) kvr_repair_entry(&entry, &r->last, &body);
     }

@@ -372,7 +372,6 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, const kvr_event_t *ev,
 {
     uint32_t            i, unknown;
     kvr_rc_t            rc;
-    kvr_event_t         seeded;
     kvr_change_t        c;
     kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
@@ -389,13 +388,8 @@ kvr_normalise_blocks(kvr_normalise_op_t *op, const kvr_event_t *ev,
 
     b = ev->has_parent ? kvr_normalise_find(op, ev->parent) : NULL;
 
-    if (b && b->seed != ev->seed) {
-        seeded = *ev;
-        seeded.seed = b->seed;
-        ev = &seeded;
-    }
-
-    rc = kvr_shard_apply_event(op->k, op->worker, ev, &c, &unknown, why);
+    rc = kvr_shard_apply_event(op->k, op->worker, ev, b ? b->seed : ev->seed,
+                               &c, &unknown, why);
     kvr_normalise_dropped(op);
 
     if (rc != KVR_OK && rc != KVR_FULL) {

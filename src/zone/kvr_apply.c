@@ -102,12 +102,13 @@ kvr_apply_count(kvr_shard_t *k, uint32_t worker, kvr_rc_t rc, kvr_why_t *why)
 
 kvr_rc_t
 kvr_shard_apply_event(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
-    kvr_change_t *c, uint32_t *unknown, kvr_why_t *why)
+    uint64_t seed, kvr_change_t *c, uint32_t *unknown, kvr_why_t *why)
 {
     kvr_rc_t   rc;
     kvr_why_t  partial;
 
     *c = ev->change;
+    c->seed = seed;
 
     if (ev->kind != KVR_STORE || ev->ntokens == 0) {
         return kvr_shard_apply(k, worker, c, unknown, why);
@@ -144,6 +145,7 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
     kvr_change_t *c, kvr_why_t *why)
 {
     uint32_t        i, n, span, holder, view;
+    uint64_t        known;
     kvr_contract_t  contract;
 
     if (kvr_fleet_holder(&k->fleet, worker, ev->rank, &holder) != KVR_OK) {
@@ -174,7 +176,7 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
     if (ev->has_parent) {
 
         view = *kvr_fleet_written(&k->fleet, holder);
-        c->seed = 0;
+        known = c->seed;
 
         if (view == KVR_VIEW_NONE
             || kvr_index_seed(&k->index, view, ev->parent, &c->seed)
@@ -185,7 +187,7 @@ kvr_apply_hash(kvr_shard_t *k, uint32_t worker, const kvr_event_t *ev,
         }
 
         if (c->seed == 0) {
-            c->seed = ev->seed;
+            c->seed = known;
         }
     }
 
@@ -534,7 +536,8 @@ kvr_router_write(kvr_router_t *r, const char *id, size_t len,
         return KVR_LOST;
     }
 
-    rc = kvr_shard_apply_event(k, worker, ev, &change, unknown, why);
+    rc = kvr_shard_apply_event(k, worker, ev, ev->seed, &change, unknown,
+                               why);
 
     kvr_set32(&k->mem, &w->stream.source, KVR_SOURCE_API);
     kvr_set32(&k->mem, &w->stream.confidence, KVR_EXTERNALLY_FED);

@@ -3,7 +3,7 @@
  */
 
 
-#include "kvr_views.h"
+#include "kvr_shard.h"
 
 
 #define KVR_ESTIMATE_MOVES   32         /* ends in flight that are passed over
@@ -12,6 +12,7 @@
 
 static void kvr_estimated_write(kvr_shard_t *k, void *to, const void *from,
     size_t size);
+static void kvr_estimated_drop_views(kvr_shard_t *k, uint32_t holder);
 static void kvr_estimated_inherit(kvr_shard_t *k, uint32_t h);
 static bool kvr_estimated_halved(const kvr_shard_t *k, uint32_t h);
 static kvr_rc_t kvr_estimated_open(kvr_shard_t *k, uint32_t h);
@@ -92,7 +93,7 @@ kvr_estimated_sync(kvr_shard_t *k, uint32_t h)
 
     if (e->generation != generation) {
 
-        kvr_shard_drop_estimate(k, h);
+        kvr_estimated_drop_views(k, h);
 
         for (i = 0; i < KVR_FLEET_ESTIMATES; i++) {
             kvr_recency_clear(&k->recency, &e->caches[i]);
@@ -106,10 +107,8 @@ kvr_estimated_sync(kvr_shard_t *k, uint32_t h)
     } else if (kvr_estimated_halved(k, h)) {
         kvr_estimated_clear(k, h, KVR_ESTIMATE_DIED);
 
-    } else if (e->spaces[0]
-               && k->fleet.holders[h].estimate[0] == KVR_VIEW_NONE)
-    {
-        kvr_estimated_clear(k, h, KVR_ESTIMATE_ASKED);
+    } else if (e->marked) {
+        kvr_estimated_mark(k, e, KVR_MARK_NONE, 0);
     }
 
     kvr_txn_commit(&k->mem);
@@ -194,6 +193,24 @@ kvr_estimated_forgot(kvr_shard_t *k, uint32_t h, uint32_t handles)
 }
 
 
+static void
+kvr_estimated_drop_views(kvr_shard_t *k, uint32_t holder)
+{
+    uint32_t  e, view;
+
+    for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
+
+        k->fleet.estimate = e + 1;
+        view = kvr_fleet_drop_view(&k->fleet, holder);
+        k->fleet.estimate = 0;
+
+        if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
+            kvr_fleet_free_view(&k->fleet, view);
+        }
+    }
+}
+
+
 void
 kvr_estimated_clear(kvr_shard_t *k, uint32_t h, kvr_estimate_why_t why)
 {
@@ -202,7 +219,7 @@ kvr_estimated_clear(kvr_shard_t *k, uint32_t h, kvr_estimate_why_t why)
 
     e = &k->estimates[h];
 
-    kvr_shard_drop_estimate(k, h);
+    kvr_estimated_drop_views(k, h);
 
     for (i = 0; i < KVR_FLEET_ESTIMATES; i++) {
         kvr_recency_clear(&k->recency, &e->caches[i]);
@@ -213,7 +230,6 @@ kvr_estimated_clear(kvr_shard_t *k, uint32_t h, kvr_estimate_why_t why)
     kvr_set64(&k->mem, &e->since_ms, kvr_now_us() / 1000);
     kvr_set64(&k->mem, &e->forgotten, 0);
     kvr_count(k, &e->cleared[why], 1);
-    kvr_txn_commit(&k->mem);
 }
 
 
@@ -425,22 +441,23 @@ kvr_estimated_over(const kvr_shard_t *k, uint32_t h, uint32_t e)
 }
 
 
-/*
- * With ttl=, a prompt goes a little before the index would evict its blocks.
- */
-
 static bool
 kvr_estimated_old(const kvr_point_t *p, uint32_t ttl, uint32_t now)
 {
-    return ttl && kvr_load32(&p->tick) + (uint64_t) ttl - ttl / 8 <= now;
+    return ttl && kvr_load32(&p->tick) + (uint64_t) ttl <= now;
 }
 
 
-/* The seconds that a prompt stays without use; 0: as long as there is room. */
+/*
+ * The seconds that a prompt stays without use; 0: as long as there is room.
+ * With ttl=, prompts go a little before the index would evict their blocks.
+ */
 
 static uint32_t
 kvr_estimated_ttl(const kvr_estimated_t *e, uint32_t ttl)
 {
+    ttl -= ttl / 8;
+
     if (kvr_load64(&e->capacity.tokens)) {
         return ttl;
     }
@@ -493,6 +510,7 @@ kvr_estimated_evict(kvr_shard_t *k, uint32_t h, uint32_t i, uint32_t ttl,
                           + KVR_ESTIMATE_CUT)
     {
         kvr_estimated_clear(k, h, KVR_ESTIMATE_FULL);
+        kvr_txn_commit(&k->mem);
         return false;
     }
 
@@ -580,6 +598,7 @@ kvr_estimated_cut(kvr_shard_t *k, uint32_t h, uint32_t i, kvr_point_t *p,
 
     if (rc == KVR_FULL) {
         kvr_estimated_clear(k, h, KVR_ESTIMATE_FULL);
+        kvr_txn_commit(&k->mem);
         return;
     }
 

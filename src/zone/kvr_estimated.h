@@ -137,7 +137,7 @@ bool kvr_estimated_evict(kvr_shard_t *k, uint32_t h, uint32_t e, uint32_t ttl,
 bool kvr_estimated_due(const kvr_shard_t *k, uint32_t h, uint32_t e,
     uint32_t ttl, uint32_t now);
 
-/* Drops what is estimated of a holder. */
+/* Drops what is estimated of a holder; the caller commits. */
 void kvr_estimated_clear(kvr_shard_t *k, uint32_t h, kvr_estimate_why_t why);
 
 /* Writes a capacity. */

@@ -5,7 +5,6 @@
  */
 
 
-#include "kvr_views.h"
 #include "kvr_zone.h"
 #include "../core/kvr_hash.h"
 

@@ -157,9 +157,12 @@ kvr_rc_t kvr_shard_apply(kvr_shard_t *k, uint32_t worker,
  * with its seed; its locals are valid until the next call.  KVR_OK with
  * KVR_WHY_EXTRA_KEY: blocks at the end of the event were filtered, c->nhandles
  * are left.
+ *
+ * seed is that of the chain, from a caller who may know it where the index
+ * does not; 0: unknown.
  */
 kvr_rc_t kvr_shard_apply_event(kvr_shard_t *k, uint32_t worker,
-    const kvr_event_t *ev, kvr_change_t *c, uint32_t *unknown,
+    const kvr_event_t *ev, uint64_t seed, kvr_change_t *c, uint32_t *unknown,
     kvr_why_t *why);
 
 /* The sentence for an event that could not be applied; "": another reason. */

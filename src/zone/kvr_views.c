@@ -90,24 +90,8 @@ kvr_shard_clear_all(kvr_shard_t *k, uint32_t worker)
     for (h = k->fleet.workers[worker].first_holder; h != KVR_HOLDER_NONE;
          h = k->fleet.holders[h].next)
     {
-        kvr_shard_drop_estimate(k, h);
-    }
-}
-
-
-void
-kvr_shard_drop_estimate(kvr_shard_t *k, uint32_t holder)
-{
-    uint32_t  e, view;
-
-    for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
-
-        k->fleet.estimate = e + 1;
-        view = kvr_fleet_drop_view(&k->fleet, holder);
-        k->fleet.estimate = 0;
-
-        if (view != KVR_VIEW_NONE && kvr_index_view_empty(&k->index, view)) {
-            kvr_fleet_free_view(&k->fleet, view);
+        if (k->estimates[h].spaces[0]) {
+            kvr_estimated_clear(k, h, KVR_ESTIMATE_ASKED);
         }
     }
 }

@@ -31,12 +31,6 @@ void kvr_shard_drop_aside(kvr_shard_t *k, uint32_t worker);
 void kvr_shard_sweep_aside(kvr_shard_t *k);
 
 /*
- * Drops the views of a holder's estimate.  The record of the estimate learns
- * of it when it is used next.
- */
-void kvr_shard_drop_estimate(kvr_shard_t *k, uint32_t holder);
-
-/*
  * Reclaims some of the cleared views, until about until_us (kvr_now_us()).
  * True when work is left.
  */

@@ -297,6 +297,10 @@ class Stage:
             "UNKNOWN": "main",
             "POLICY": policy,
             "CONF": "nil",
+            "ROUTERS": "",
+            "MODELS": "",
+            "TOKENIZER": "remote",
+            "UNKNOWN": "main",
             "GENERATION": "1",
             "PORT": str(self.port)}
         text = (DEMO / "nginx.conf.in").read_text()

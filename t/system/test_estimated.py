@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from stage import PATIENCE, SEED, Stage, wait_until
+from stage import MODULE, PATIENCE, SEED, Stage, wait_until
 from worker import Worker
 
 BLOCKS = 1024                   # of each engine, of 16 tokens
@@ -44,6 +44,17 @@ class Alone(Stage):
 
         location = /status {""")
         path.write_text(conf)
+
+
+class Silent(Stage):
+    """With Redis, and workers that are said to publish no events."""
+
+    def _write_conf(self, engines, policy, url, log):
+        super()._write_conf(engines, policy, url, log)
+        path = self.directory / "nginx.conf"
+        path.write_text(re.sub(
+            r"(kv_router_worker .*);", r"\1 events=off capacity=16k;",
+            path.read_text()))
 
 
 class Load:
@@ -221,12 +232,57 @@ def a_reload_keeps_estimates():
 
 def zones_are_apart():
     """another zone has rings, a lease and estimates of its own"""
-    other = json.loads(stage.persist("GET", "/other"))
-    assert other["lease"]["pid"] in stage.children(), other["lease"]
+    def page():
+        return json.loads(stage.persist("GET", "/other"))
+
+    # the former holder may have been one from before the reload
+    wait_until("the other zone has a lease", lambda: page()["lease"]["pid"]
+               in stage.children(), PATIENCE)
+    other = page()
     assert other["routed"]["appended"] == 0, other["routed"]
     assert not any(worker["estimates"] and worker["estimates"][0]["held"]
                    for worker in other["workers"]), other["workers"]
     stage.check_log(r"\[alert\].* exited on signal 9")
+
+
+def events_take_over():
+    """events that come after all take over, and stay"""
+    global stage
+    with Silent("silent") as stage:
+        engine = engine_of("w1")
+        try:
+            stage.start_redis()
+            stage.start_nginx({"w1": engine.address})
+            prompt = complete(1)
+            stage.wait_confidence("w1", "ESTIMATED")
+            assert held(prompt) == 10
+            assert not stage.query(prompt)
+            engine.start_relay(MODULE.parent / "kv-relay", stage.redis_url(),
+                               "--block-size", "16")
+            stage.wait_confidence("w1", "EXACT")
+            wait_until("the events' blocks", lambda: stage.query(
+                prompt) == {("w1", 0): (10, 10, 10)}, PATIENCE)
+            wait_until("the estimate is dropped", lambda: sum(
+                rank["cleared"]["events"]
+                for rank in stage.workers()["w1"]["estimates"]) == 1, PATIENCE)
+            appended = routed()["appended"]
+            stage.persist("POST", "/v1/completions",
+                          {"prompt": prompt, "max_tokens": 2})
+            assert routed()["appended"] == appended, routed()
+            engine.relay.stop()
+            stage.wait_confidence("w1", "STALE")
+            stage.check_log()
+        finally:
+            engine.stop()
+
+
+def engine_of(name):
+    """An engine that serves."""
+    engine = Worker(name, stage.directory, "--blocks", str(BLOCKS),
+                    "--prefill-us-per-token", "1",
+                    "--decode-us-per-token", "100")
+    engine.wait_ready()
+    return engine
 
 
 def main():
@@ -235,17 +291,14 @@ def main():
     with Alone("estimated") as stage:
         try:
             for name in ("w1", "w2"):
-                engines.append(Worker(
-                    name, stage.directory, "--blocks", str(BLOCKS),
-                    "--prefill-us-per-token", "1",
-                    "--decode-us-per-token", "100"))
-                engines[-1].wait_ready()
+                engines.append(engine_of(name))
             stage.start_nginx({engine.name: engine.address
                                for engine in engines})
             return stage.run([
                 capacities_are_scraped, chats_stay,
                 a_killed_holder_is_replaced, a_full_ring_drops,
-                a_reload_keeps_estimates, zones_are_apart])
+                a_reload_keeps_estimates, zones_are_apart,
+                events_take_over])
         finally:
             for engine in engines:
                 engine.stop()

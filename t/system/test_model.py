@@ -51,7 +51,7 @@ http {{
     client_body_buffer_size  8m;
 
 {zones}
-    kv_router_worker  z0 w0 127.0.0.1:{engine} engine=vllm;
+    kv_router_worker  z0 w0 127.0.0.1:{engine} engine=vllm events=on;
 
     lua_package_path  "{lua};;";
 

@@ -215,7 +215,7 @@ class Router:
             module=MODULE, lua=ROOT / "lua", port=self.port,
             user="user  root;" if os.geteuid() == 0 else "",
             workers="\n".join(
-                f"    kv_router_worker  main w{i} 127.0.0.{i}:{engine.port};"
+                f"    kv_router_worker  main w{i} 127.0.0.{i}:{engine.port} events=on;"
                 for i in range(1, addresses + 1)),
             engine=conf, trust=trust, scheme="https" if tls else "http"))
         self._nginx = Process("nginx", [

@@ -83,7 +83,18 @@ silent(const char *text, const char *what)
 static void
 answers(void)
 {
-    char  *text;
+    char                *text;
+    kvr_answer_usage_t   u;
+
+    ok(reads(KVR_FORM_CHAT, "{\"usage\":{\"prompt_tokens\":70,"
+                            "\"completion_tokens\":5}}", WHOLE, &u)
+       && u.completion_tokens == 5
+       && reads(KVR_FORM_MESSAGES, "{\"usage\":{\"input_tokens\":70,"
+                                   "\"output_tokens\":6}}", WHOLE, &u)
+       && u.completion_tokens == 6
+       && reads(KVR_FORM_CHAT, "{\"usage\":{\"prompt_tokens\":70}}", WHOLE,
+                &u)
+       && u.completion_tokens == 0, "the tokens of the answer itself");
 
     says(KVR_FORM_CHAT,
          "{\"choices\":[{\"message\":{\"content\":\"hi\"}}],\"usage\":"
