@@ -63,7 +63,8 @@ local LIST = function()
              { device = 3, active_requests = 2 }, { prefill_tokens = 300 } }
 end
 
-for _, name in ipairs { "kv_cost", "weighted", "cache_aware", "least_loaded" }
+for _, name in ipairs { "kv_cost", "weighted", "cache_aware", "lmetric",
+                        "affinity_gate", "least_loaded" }
 do
     local loaded = assert(policy.load(name))
     local all = policy.costs(loaded, fake.ctx(LIST(), PROMPT))

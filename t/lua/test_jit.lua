@@ -183,6 +183,8 @@ for _, case in ipairs {
     { "random", "random" },
     { "p2c", "p2c" },
     { "cache_aware", "cache_aware", { balance = true } },
+    { "lmetric", "lmetric" },
+    { "affinity_gate", "affinity_gate", { threshold = 0.1, explore = 0.01 } },
     { "prefix_hash", "prefix_hash" },
     { "weighted", "weighted", { picker = "weighted" } },
     { "weighted with sessions", "weighted",

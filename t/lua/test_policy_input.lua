@@ -106,6 +106,8 @@ for _, case in ipairs {
     { "kv_cost", { temperature = 0.5 } },
     { "kv_cost", { temperature = 1e9, overlap_credit = 1e9 } },
     { "cache_aware", { balance = true } },
+    { "lmetric" },
+    { "affinity_gate", { explore = 0.5, penalty = 0 } },
     { "weighted", { scorers = { session = 1, active_requests = 1 } } },
     { "weighted", { picker = "weighted" } },
     { "weighted", { picker = "random" } },

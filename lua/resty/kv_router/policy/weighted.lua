@@ -30,6 +30,7 @@
 
 
 local checked = require "resty.kv_router.conf".check
+local discounts = require "resty.kv_router.discounts"
 local find = string.find
 local id_of = require "resty.kv_router.policy.session".id_of
 local order = require "resty.kv_router.order"
@@ -43,8 +44,6 @@ local lowest = order.lowest
 local max = math.max
 local min = math.min
 local moved = require "resty.kv_router.policy.session".moved
-local names = require "resty.kv_router.ffi".CONFIDENCES
-local usual = require "resty.kv_router.ffi".DISCOUNTS
 local number_of = sessions.number
 local setmetatable = setmetatable
 
@@ -73,12 +72,6 @@ local SCORERS = {
 }
 
 local PICKERS = { max = true, weighted = true, random = true }
-
-local DISCOUNTS = {}         -- by confidence_id, from 0
-
-for id = 0, #names do
-    DISCOUNTS[id] = usual[names[id]] or 1
-end
 
 local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
@@ -124,7 +117,7 @@ local function add_prefix(cost, weight, candidates, blocks)
     for i = 1, #candidates do
         local c = candidates[i]
 
-        cost[i] = cost[i] - weight * DISCOUNTS[c.confidence_id]
+        cost[i] = cost[i] - weight * discounts[c.confidence_id]
                             * min(c.device / blocks, 1)
     end
 end
