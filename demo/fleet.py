@@ -90,6 +90,7 @@ class Engines:
     seed: int = 0               # of the names that they give to blocks
     model: bool = False         # they have the model of words.py; the toy
                                 # tokenizer otherwise
+    queue: int = 0              # requests that may wait in an nginx process
 
 
 def http(method, url, body=None):
@@ -265,6 +266,8 @@ class Fleet:
             "LUA": str(REPOSITORY / "lua"),
             "ROUTERS": ROUTERS if self.kind.model else "",
             "MODELS": MODELS if self.kind.model else "",
+            "QUEUE": f"            queue = {self.kind.queue},\n"
+                     if self.kind.queue else "",
             "TOKENIZER": "auto" if self.kind.model else "remote",
             "UNKNOWN": "unknown" if self.kind.model else "main",
             "CONF": conf or "nil",

@@ -27,7 +27,7 @@ from alerts import CASES, RULES, alerts, fires                  # noqa: E402
 from fleet import (Engines, Policy, add_options, http, session)  # noqa: E402
 from processes import Process, free_port, wait_until            # noqa: E402
 
-ENGINES = Engines(blocks=4_000, prefill_us=20)
+ENGINES = Engines(blocks=4_000, prefill_us=20, queue=256)
 BOARDS = sorted((REPOSITORY / "contrib/grafana").glob("*.json"))
 LOAD = ("--requests", "40", "--speedup", "20", "--scale", "8")
 TEXT = ("--chats", "12", "--text", "--speedup", "20")

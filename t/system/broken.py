@@ -324,7 +324,12 @@ class Stage(stage.Stage):
                  "add_header x-kv-reason $kv_router_reason;")):
             assert old in conf or old.startswith("policy"), old
             conf = conf.replace(old, new)
-        path.write_text(conf)
+
+        # no estimates: they would keep equal requests at one worker, and the
+        # others would get none that shows them to be well again
+
+        path.write_text(re.sub(r"(kv_router_worker main .*);",
+                               r"\1 events=on;", conf))
 
     def change(self, old, new):
         """Changes the configuration, and reloads it."""

@@ -294,6 +294,7 @@ class Stage:
             "POLICY": policy,
             "CONF": "nil",
             "ROUTERS": "",
+            "QUEUE": "",
             "MODELS": "",
             "TOKENIZER": "remote",
             "UNKNOWN": "main",

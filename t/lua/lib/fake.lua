@@ -147,6 +147,12 @@ function _M.c.question(_, what)
     _M.asked[what] = (_M.asked[what] or 0) + 1
 end
 
+-- for the status alone
+function _M.c.policy() end
+function _M.c.tokenized() end
+function _M.c.waits() end
+function _M.c.waited() end
+
 function _M.c.tokens_by(_, _, by, why)
     _M.by = by .. " " .. why
 end
