@@ -30,7 +30,6 @@
 #define KVR_DUMP_LINE        (KVR_DUMP_BLOCKS * 80 + 1024)
 
 
-
 /* a run of which the holder has blocks, or a run before such a run */
 typedef struct {
     uint32_t    run;
@@ -316,7 +315,6 @@ kvr_dump_estimated(const kvr_shard_t *k, uint32_t view)
 
     h &= KVR_VIEW_HOLDER;
     holder = &k->fleet.holders[h];
-
     return holder->estimate[KVR_FLEET_VISIBLE] == view
            && kvr_fleet_estimated(&k->fleet.workers[holder->worker])
            ? h : KVR_HOLDER_NONE;
