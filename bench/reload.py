@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # Copyright (C) the nginx-kv-router authors
 
-"""How long nginx reloads with five models, and without.
+"""How long nginx reloads with five models, and without; memory of the master.
 
     reload.py [--build DIR] [--reloads N]
 
@@ -12,7 +12,9 @@ are taken over for the first time, their files must be two seconds old.
 
 One run prints one line of JSON a figure, as run.py reads them: the median and
 the longest of all reloads, by the clock, which others on the machine lengthen,
-and of the processor time of the master.
+and of the processor time of the master.  The memory that is resident in the
+master is looked at after half of the reloads, when the old configuration and
+the new one have had their room beside one another many times, and after all.
 """
 
 import argparse
@@ -109,6 +111,13 @@ class Nginx:
                   encoding='ascii') as file:
             return int(file.read().split()[0]) / 1e9
 
+    def memory(self):
+        """KB of the master that are resident."""
+        with open(f'/proc/{self.process.pid}/status',
+                  encoding='ascii') as file:
+            return next(int(line.split()[1]) for line in file
+                        if line.startswith('VmRSS:'))
+
     def reload(self):
         """Seconds: by the clock, and of the master's processor time."""
         before = self.children()
@@ -135,13 +144,22 @@ def main():
                        args.build, models) as nginx:
                 time.sleep(SETTLED if models else 0)
                 nginx.reload()
-                times = [nginx.reload() for _ in range(args.reloads)]
+                times, sizes = [], []
+
+                for _ in range(args.reloads):
+                    times.append(nginx.reload())
+                    sizes.append(nginx.memory())
 
             for by, i in (('', 0), (', processor time', 1)):
                 figure(f'nginx: a reload {what}{by}', 'ms', 1000
                        * statistics.median(t[i] for t in times))
                 figure(f'nginx: a reload {what}{by}, the longest', 'ms', 1000
                        * max(t[i] for t in times))
+
+            half = sizes[(args.reloads - 1) // 2]
+            figure(f'nginx: reloads {what}, the master', 'MB', half / 1024)
+            figure(f'nginx: reloads {what}, the master grows by', 'KB',
+                   sizes[-1] - half)
 
 
 if __name__ == '__main__':

@@ -83,6 +83,7 @@ LIMITS = {
 }
 
 LIMITS['nginx: a reload with five models, processor time'] = 50
+LIMITS['nginx: reloads with five models, the master grows by'] = 1000
 
 # a snapshot of 1 M blocks: altogether, and what holds requests up
 LOADED, HELD_UP = 2000, 5

@@ -197,6 +197,17 @@ def archives():
     assert text.index(b"router.json") < text.index(b"a/b.jinja")
 
 
+def old_transformers():
+    """transformers before 4.42 prints tools as other JSON, which is said"""
+    tools = {"default": "{{ messages }}", "tool_use": "{{ tools | tojson }}"}
+
+    assert dump.old_json("4.41.2", tools).startswith("transformers 4.41.2 ")
+    assert dump.old_json("4.40.0", tools).startswith("transformers 4.40.0 ")
+    assert dump.old_json("4.40.0", {"default": "{{ messages }}"}) is None
+    assert dump.old_json("4.42.0", tools) is None
+    assert dump.old_json("5.23.0", tools) is None
+
+
 def vectors():
     """the archive in t/vectors/model is whole, and of this format"""
     router = json.loads((MODEL / "router.json").read_text())
@@ -216,7 +227,8 @@ def main():
         at = Path(folder)
         return tap.run([kept_flags, secrets, wrong_flags, config_files,
                         engines, running_engines, wrapped_engines,
-                        other_engines, wrong_arguments, archives, vectors])
+                        other_engines, wrong_arguments, archives,
+                        old_transformers, vectors])
 
 
 if __name__ == "__main__":
