@@ -172,10 +172,24 @@ dump: 0 bytes
             ngx.say("refused: ", (select(2, route("bad", 1, 32))))
             ngx.say("again: ", (select(2, route("usage", 1, 32))))
             ngx.say("answered: ", (select(2, route("usage", 1, 32))))
---- response_body
-refused: 0 of 8, ESTIMATED
+
+            -- two records make one end of a chain
+            client.wait(function()
+                return #ask("GET", "/kv/dump?estimated=1").body > 0
+            end)
+
+            local dump = ask("GET", "/kv/dump?estimated=1").body
+            local event = cjson.decode(dump)
+
+            ngx.say("dumped: ", event.worker_id, " ",
+                    #event.event.data.stored.blocks, " blocks")
+            ngx.say("unasked: ", #ask("GET", "/kv/dump").body, " bytes")
+--- response_body_like chop
+^refused: 0 of 8, ESTIMATED
 again: 0 of 8, ESTIMATED
 answered: 8 of 8, ESTIMATED
+dumped: \w+ 8 blocks
+unasked: 0 bytes
 --- no_error_log
 [error]
 

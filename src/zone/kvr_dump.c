@@ -30,7 +30,6 @@
 #define KVR_DUMP_LINE        (KVR_DUMP_BLOCKS * 80 + 1024)
 
 
-
 /* a run of which the holder has blocks, or a run before such a run */
 typedef struct {
     uint32_t    run;
@@ -45,6 +44,7 @@ typedef struct {
 typedef struct {
     kvr_shard_t         *shard;
     uint32_t             only;          /* worker's slot; UINT32_MAX: all */
+    bool                 estimates;     /* instead of what events told */
     kvr_rc_t           (*put)(void *data, const kvr_event_t *ev);
     void                *data;
 
@@ -73,11 +73,14 @@ typedef struct {
 } kvr_dump_lines_t;
 
 
+static kvr_rc_t kvr_dump_all(kvr_router_t *r, bool estimates,
+    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 static kvr_rc_t kvr_dump_line(void *data, const kvr_event_t *ev);
 static void kvr_dump_free(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static void kvr_dump_tell(void *data, const kvr_index_handle_t *h);
+static uint32_t kvr_dump_estimated(const kvr_shard_t *k, uint32_t view);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
 static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e,
@@ -101,6 +104,22 @@ kvr_rc_t
 kvr_router_dump(kvr_router_t *r,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
 {
+    return kvr_dump_all(r, false, put, data);
+}
+
+
+kvr_rc_t
+kvr_router_dump_estimates(kvr_router_t *r,
+    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
+{
+    return kvr_dump_all(r, true, put, data);
+}
+
+
+static kvr_rc_t
+kvr_dump_all(kvr_router_t *r, bool estimates,
+    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
+{
     uint32_t          i;
     kvr_rc_t          rc;
     kvr_dump_t        d;
@@ -114,6 +133,7 @@ kvr_router_dump(kvr_router_t *r,
     lines.line = malloc(KVR_DUMP_LINE);
 
     d.only = UINT32_MAX;
+    d.estimates = estimates;
     d.put = kvr_dump_line;
     d.data = &lines;
 
@@ -259,7 +279,8 @@ kvr_dump_tell(void *data, const kvr_index_handle_t *h)
     d = data;
     k = d->shard;
     view = kvr_index_view(&k->index, h->view, &shadow);
-    holder = k->fleet.view_holder[view];
+    holder = d->estimates ? kvr_dump_estimated(k, view)
+                          : k->fleet.view_holder[view];
 
     if (shadow || holder >= k->zone->fleet.max_holders
         || d->nentries == d->pairs)
@@ -270,6 +291,33 @@ kvr_dump_tell(void *data, const kvr_index_handle_t *h)
     if (d->only == UINT32_MAX || k->fleet.holders[holder].worker == d->only) {
         d->entries[d->nentries++] = *h;
     }
+}
+
+
+/*
+ * The holder of which a view is what the holder is taken to have at present;
+ * KVR_HOLDER_NONE of any other view.
+ */
+
+static uint32_t
+kvr_dump_estimated(const kvr_shard_t *k, uint32_t view)
+{
+    uint32_t             h;
+    const kvr_holder_t  *holder;
+
+    h = k->fleet.view_holder[view];
+
+    if (!kvr_view_is_estimate(h)
+        || (h & KVR_VIEW_HOLDER) >= k->zone->fleet.max_holders)
+    {
+        return KVR_HOLDER_NONE;
+    }
+
+    h &= KVR_VIEW_HOLDER;
+    holder = &k->fleet.holders[h];
+    return holder->estimate[KVR_FLEET_VISIBLE] == view
+           && kvr_fleet_estimated(&k->fleet.workers[holder->worker])
+           ? h : KVR_HOLDER_NONE;
 }
 
 
@@ -327,7 +375,7 @@ kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e, size_t n)
 
     k = d->shard;
     view = e[0].view;
-    holder = k->fleet.view_holder[view];
+    holder = kvr_fleet_view_holder(&k->fleet, view);
 
     d->worker = k->fleet.workers[k->fleet.holders[holder].worker].conf.id;
     d->rank = k->fleet.holders[holder].rank;

@@ -578,6 +578,14 @@ kvr_rc_t kvr_router_dump(kvr_router_t *k,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
 /*
+ * Dumps in the same way what workers without events are taken to have
+ * (kvr_estimated.h), which kvr_router_dump() leaves out.  The handles are the
+ * router's own.
+ */
+kvr_rc_t kvr_router_dump_estimates(kvr_router_t *k,
+    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
+
+/*
  * Dumps one worker, as events: stores with locals, and removals, each with its
  * rank, worker and event_id, and with a bounded number of blocks.  An event is
  * valid during the call of put().  KVR_DECLINED: no such worker.

@@ -128,6 +128,10 @@ answers_are_estimated(void)
     (void) kvr_router_dump(&es, count_line, &lines);
     is_u64(lines, 0, "a dump has none of it");
 
+    (void) kvr_router_dump_estimates(&es, count_line, &lines);
+    ok(lines == 2 || lines == 22,
+       "unless it is asked for estimates: a line a chain, or a block");
+
     (void) kvr_router_remove_worker(&es, "a", 1);
     is_u64(has(ha, 0), 0, "a worker that is removed has nothing");
     (void) es_worker("a");
