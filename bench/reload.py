@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 # Copyright (C) the nginx-kv-router authors
 
-"""How long nginx reloads with five models, and without; memory of the master.
+"""How long nginx reloads with five models, and without; the master's memory.
 
     reload.py [--build DIR] [--reloads N]
 
 A real nginx with one worker process, and with five zones, each with a model of
 its own: copies of t/vectors/model whose router.json says another name.  A
 reload lasts from its signal until the new process is there.  Before the models
-are taken over for the first time, their files must be two seconds old.
+are taken over for the first time, their files must be two seconds old.  Models
+are changed by a name that is new each time: a reload loads them, frees the old.
 
 One run prints one line of JSON a figure, as run.py reads them: the median and
 the longest of all reloads, by the clock, which others on the machine lengthen,
@@ -62,6 +63,7 @@ class Nginx:
 
     def __init__(self, folder, build, models):
         os.mkdir(folder)
+        self.models = []
         zones = ''
 
         for i in range(ZONES):
@@ -70,15 +72,11 @@ class Nginx:
             if models:
                 to = os.path.join(folder, f'model{i}')
                 shutil.copytree(MODEL, to)
-                name = os.path.join(to, 'router.json')
-
-                with open(name, encoding='utf-8') as file:
-                    router = json.load(file)
-
-                with open(name, 'w', encoding='utf-8') as file:
-                    json.dump({**router, 'model': to}, file)
+                self.models.append(to)
 
                 zones += f'    kv_router_model z{i} {to};\n'
+
+        self.rename('')
 
         with open(os.path.join(folder, 'nginx.conf'), 'w',
                   encoding='utf-8') as file:
@@ -111,6 +109,17 @@ class Nginx:
                   encoding='ascii') as file:
             return int(file.read().split()[0]) / 1e9
 
+    def rename(self, name):
+        """Gives all models names of their own, which end so."""
+        for folder in self.models:
+            path = os.path.join(folder, 'router.json')
+
+            with open(path, encoding='utf-8') as file:
+                router = json.load(file)
+
+            with open(path, 'w', encoding='utf-8') as file:
+                json.dump({**router, 'model': folder + name}, file)
+
     def memory(self):
         """KB of the master that are resident."""
         with open(f'/proc/{self.process.pid}/status',
@@ -138,15 +147,20 @@ def main():
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder:
-        for what, models in (('without models', False),
-                             ('with five models', True)):
+        for what, models, changed in (
+                ('without models', False, False),
+                ('with five models', True, False),
+                ('with five changed models', True, True)):
             with Nginx(os.path.join(folder, what.replace(' ', '-')),
                        args.build, models) as nginx:
                 time.sleep(SETTLED if models else 0)
                 nginx.reload()
                 times, sizes = [], []
 
-                for _ in range(args.reloads):
+                for i in range(args.reloads):
+                    if changed:
+                        nginx.rename(f' {i}')
+
                     times.append(nginx.reload())
                     sizes.append(nginx.memory())
 
