@@ -82,7 +82,8 @@ class Faults:
 
     def during(self, name, break_, mend=None, away=3.0, refused=False):
         """A fault, and what undoes it, with requests going on.  With
-        `refused`, nginx itself is away, and connections may be refused."""
+        `refused`, nginx itself is away: connections may be refused, and those
+        that it served when it was told to end (SIGTERM) are cut."""
         self.run.say(f"{name}")
         with Traffic(self.fleet, self.prompts) as traffic:
             time.sleep(1)
@@ -104,8 +105,9 @@ class Faults:
         more, bound, less, failed = [], 0, 0, []
         for answer in traffic.answers:
             if isinstance(answer, OSError):
-                if not refused or not isinstance(answer,
-                                                 ConnectionRefusedError):
+                if not refused or not isinstance(
+                        answer, (ConnectionRefusedError,
+                                 ConnectionResetError)):
                     failed.append(str(answer))
             elif answer.status != 200:
                 failed.append(f"{answer.status} {answer.data[:100]}")
