@@ -90,7 +90,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall clean help
+.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
@@ -557,6 +557,16 @@ uninstall:
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
 	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
+
+
+## make deb         Debian packages, in build/deb; of what is committed
+
+deb: deps-deb
+	rm -rf $(BUILD)/deb/source
+	mkdir -p $(BUILD)/deb/source
+	git archive HEAD | tar -x -C $(BUILD)/deb/source
+	cd $(BUILD)/deb/source && dpkg-buildpackage -us -uc -b
+	rm -rf $(BUILD)/deb/source
 
 
 ## make clean       removes build/
