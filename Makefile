@@ -92,7 +92,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb clean help
 .PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
+.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -106,7 +106,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
+deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
 	@util/deps $*
 
 
