@@ -574,10 +574,12 @@ deb: deps-deb
 
 
 ## make check-deb   the packages in bare Debians: built, installed, used,
-##                  upgraded, removed, purged; as root (ten minutes)
+##                  upgraded, removed, purged; the images and manifests of
+##                  deploy/; as root (ten minutes)
 
 check-deb: deps-packages
 	$(PYTHON) -B t/packages/check.py --build $(out)
+	$(PYTHON) -B t/packages/deploy.py --build $(out)
 
 
 ## make clean       removes build/
