@@ -73,7 +73,8 @@ class Root:
     def run(self, *command, cwd="/root", check=True):
         """Runs a command in the root: (status, what it printed)."""
         done = subprocess.run(
-            ["chroot", self.path, "env", "-C", cwd, *map(str, command)],
+            ["chroot", self.path, "env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL",
+             "-C", cwd, *map(str, command)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False)
         assert not check or done.returncode == 0, \
