@@ -196,6 +196,9 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
                        sizeof(ngx_http_kv_router_zone_t *))
         != NGX_OK
         || ngx_array_init(&kmcf->prefixes, cf->pool, 1, sizeof(void *))
+           != NGX_OK
+        || ngx_array_init(&kmcf->places, cf->pool, 2,
+                          sizeof(ngx_http_kv_router_place_t))
            != NGX_OK)
     {
         return NULL;

@@ -271,9 +271,19 @@ typedef struct ngx_http_kv_router_shctx_s {
 } ngx_http_kv_router_shctx_t;
 
 
+/* a location of kv_router_status that can be linked to */
+
+typedef struct {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_http_core_srv_conf_t       *server;
+    ngx_str_t                       path;
+} ngx_http_kv_router_place_t;
+
+
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
+    ngx_array_t                     places;    /* …_place_t */
     ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
