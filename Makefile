@@ -534,7 +534,10 @@ install: all
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
-	install -m 644 relay/README.md "$(DESTDIR)$(DOC_DIR)/kv-relay.md"
+	install -D -m 644 relay/README.md \
+	    "$(DESTDIR)$(DOC_DIR)/relay/README.md"
+	install -m 644 README.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md
 	@echo
 	@echo "Add at the top of nginx.conf (both Lua lines only if absent):"
 	@echo

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 
-#define KVR_RELAY_STOP_MS   3000        /* for what is queued, at the end */
-#define KVR_RELAY_LEAVE_MS  1000        /* of that, for the leave itself */
+/* the time for sending what is queued when the process ends */
+#define KVR_RELAY_STOP_MS   3000
+/* the part of it that giving the lease back can take */
+#define KVR_RELAY_LEAVE_MS  1000
 
 
 static void kvr_relay_leave(kvr_relay_t *r);
@@ -111,7 +113,10 @@ kvr_relay_turn(kvr_relay_t *r)
 }
 
 
-/* Looks whether all are in step, so that publishing can begin (again). */
+/*
+ * Looks whether all sources are in step, so that publishing can begin or go
+ * on.
+ */
 
 static void
 kvr_relay_base(kvr_relay_t *r)
@@ -148,7 +153,7 @@ kvr_relay_base(kvr_relay_t *r)
 }
 
 
-/* What routers have to be told at once. */
+/* Sends a heartbeat at once when routers have to know that a state changed. */
 
 static void
 kvr_relay_watch(kvr_relay_t *r)
@@ -198,7 +203,9 @@ kvr_relay_stop(kvr_relay_t *r)
 }
 
 
-/* What is queued goes first, then the worker. */
+/*
+ * Ends in two steps: queued envelopes are sent first, then the worker leaves.
+ */
 
 static void
 kvr_relay_leave(kvr_relay_t *r)

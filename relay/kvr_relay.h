@@ -48,10 +48,12 @@
 #include <zmq.h>
 
 
-#define KVR_RELAY_REASON  160       /* bytes of "why not complete" */
-#define KVR_RELAY_SYNC_MS 3000      /* engines are waited for before there is a
-                                       base: less than routers wait */
-#define KVR_RELAY_KEY     160       /* bytes of a channel's name */
+/* the maximum length of the reason for "not complete", in bytes */
+#define KVR_RELAY_REASON  160
+/* The first base waits for all sources so long: less than routers wait. */
+#define KVR_RELAY_SYNC_MS 3000
+/* the maximum length of a channel's name, in bytes */
+#define KVR_RELAY_KEY     160
 
 
 typedef struct kvr_relay_s  kvr_relay_t;
@@ -138,16 +140,20 @@ struct kvr_relay_s {
 
 
 /*
- * With the options read; greet() is kvr_relay_redis_told_t's.  False: it can't
- * start, which was said; to be freed all the same.
+ * Starts the modules with the options that were read. greet is called when a
+ * connection to Redis is open, see kvr_relay_redis_told_t.  False: the relay
+ * can't start, and the log says why.  The relay must be freed in both cases.
  */
 bool kvr_relay_init(kvr_relay_t *r, void (*greet)(kvr_relay_t *r));
 void kvr_relay_free(kvr_relay_t *r);
 
-/* What is to be done at now_ms; the caller polls in between. */
+/* Does what is to be done at now_ms.  The caller polls between two turns. */
 void kvr_relay_turn(kvr_relay_t *r);
 
-/* Has the process end soon: what is queued goes first, then the worker. */
+/*
+ * Asks the process to end soon: queued envelopes are sent first, then the
+ * worker leaves.
+ */
 void kvr_relay_stop(kvr_relay_t *r);
 
 /* Asks for a turn of the loop at this time at the latest. */
@@ -159,7 +165,10 @@ kvr_relay_wake(kvr_relay_t *r, uint64_t at_ms)
 }
 
 
-/* Ends the process after this turn; the first call counts. */
+/*
+ * Ends the process after this turn with an exit code.  The first call decides
+ * the code.
+ */
 
 static inline void
 kvr_relay_exit(kvr_relay_t *r, kvr_relay_exit_t code)

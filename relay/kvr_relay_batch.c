@@ -8,7 +8,10 @@
 #include <stdlib.h>
 
 
-/* blocks of a piece at most: 3/4 of a batch, however many locals they have */
+/*
+ * the maximum number of blocks in a piece: 3/4 of a batch, whatever the number
+ * of local hashes of each block
+ */
 #define KVR_RELAY_PIECE  (KVR_RELAY_BATCH_MAX / 4 * 3)
 
 

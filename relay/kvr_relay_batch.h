@@ -33,8 +33,8 @@ void kvr_relay_batch_free(kvr_relay_batch_t *b);
 bool kvr_relay_batch_add(kvr_relay_batch_t *b, const kvr_change_t *ev);
 
 /*
- * Writes the head: then bytes[0..len) are the batch.  False when there is
- * nothing in it.  Forgotten by kvr_relay_batch_reset().
+ * Writes the head: bytes[0..len) are the batch then, until
+ * kvr_relay_batch_reset().  False: the batch has no event.
  */
 bool kvr_relay_batch_end(kvr_relay_batch_t *b);
 void kvr_relay_batch_reset(kvr_relay_batch_t *b);

@@ -55,7 +55,10 @@ kvr_relay_endpoints_check(kvr_relay_options_t *o)
 }
 
 
-/* Ranks follow at the next ports: ranges must not run into one another. */
+/*
+ * Refuses endpoints whose ranges of ports overlap: the ranks of an endpoint
+ * are at its next ports.
+ */
 
 static int
 kvr_relay_endpoints_once(const kvr_relay_options_t *o)
@@ -84,7 +87,10 @@ kvr_relay_endpoints_once(const kvr_relay_options_t *o)
 }
 
 
-/* One endpoint, several ranks: the next ones are at the next ports. */
+/*
+ * Makes one endpoint for several ranks into one for each: the next ranks are
+ * at the next ports.
+ */
 
 static int
 kvr_relay_endpoints_spread(const char *name, kvr_relay_list_t *list,

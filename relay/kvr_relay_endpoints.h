@@ -13,8 +13,9 @@
 
 
 /*
- * Makes one endpoint for each rank of those that were given, and as many ranks
- * as there are.  -1, or the process's exit code, as kvr_relay_bad().
+ * Makes one endpoint for each rank of the endpoints that were given, and as
+ * many ranks as there are.  Returns -1, or the exit code of the process as
+ * kvr_relay_bad() does.
  */
 int kvr_relay_endpoints_check(kvr_relay_options_t *o);
 

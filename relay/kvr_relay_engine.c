@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 
-#define KVR_RELAY_AWAY_MS     5000      /* without a connection to the engine:
-                                           that is said, */
+/* After so long without a connection to the engine, the log warns. */
+#define KVR_RELAY_AWAY_MS     5000
 #define KVR_RELAY_WARN_MS     60000     /* and again so much later */
 
 

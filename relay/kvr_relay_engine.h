@@ -9,14 +9,14 @@
 #define KVR_RELAY_ENGINE_H_INCLUDED
 
 
-/* Connects to the engine, and lets it be. */
+/* Connects all sources to the engine, or closes their connections. */
 void kvr_relay_engine_start(kvr_relay_t *r);
 void kvr_relay_engine_stop(kvr_relay_t *r);
 
-/* Adds what the loop polls. */
+/* Adds the sockets of all sources to what the loop polls. */
 void kvr_relay_engine_poll(kvr_relay_t *r, kvr_relay_loop_t *loop);
 
-/* Reads what there is, some of it; at each turn. */
+/* Reads a bounded number of messages that have come; called at each turn. */
 void kvr_relay_engine_tick(kvr_relay_t *r);
 
 /*
@@ -25,7 +25,7 @@ void kvr_relay_engine_tick(kvr_relay_t *r);
  */
 void kvr_relay_engine_watch(kvr_relay_t *r);
 
-/* Why the source's engine is not reached at its endpoint. */
+/* Tells why the source's engine can't be reached at its endpoint. */
 const char *kvr_relay_engine_why(const kvr_relay_t *r,
     const kvr_relay_source_t *s);
 

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 
-#define KVR_RELAY_OTHER_MS  60000       /* a rank that is refused is said, and
-                                           again so much later */
+/* The warning of a rank that is refused is repeated after so long. */
+#define KVR_RELAY_OTHER_MS  60000
 
 
 static uint32_t kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -49,7 +49,10 @@ kvr_relay_feed_list(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* Applies the events of a batch, has it published; returns their number. */
+/*
+ * Applies the events of a batch and gives them to the publisher.  Returns the
+ * number of events.
+ */
 
 static uint32_t
 kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -68,7 +71,7 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     s->heard_ms = r->now_ms;
 
-    /* a batch that names no rank is of the rank that it came from */
+    /* A batch without a rank belongs to the rank of its endpoint. */
 
     kvr_decoder_conf(d)->rank = s->base;
 
@@ -100,7 +103,7 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_feed_refused(r, s, KVR_WHY_SYNTAX, kvr_decoder_detail(d));
     }
 
-    /* an empty list is no message */
+    /* An empty list of TensorRT-LLM's events is not a message. */
 
     if (n != 0 || r->options.trtllm == NULL) {
         r->counters.messages++;
@@ -113,7 +116,7 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* The source has a number, perhaps its first. */
+/* Records the number of the source's last message, which may be its first. */
 
 static void
 kvr_relay_feed_known(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq)
@@ -127,7 +130,7 @@ kvr_relay_feed_known(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq)
 }
 
 
-/* An event of a rank that is not the source's: it is refused. */
+/* Refuses an event whose rank is not the source's, counts it and warns. */
 
 static void
 kvr_relay_feed_other(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
@@ -162,8 +165,9 @@ kvr_relay_feed_other(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
 
 
 /*
- * An event of TensorRT-LLM: one may come in several parts.  Ranks have numbers
- * of their own, which say nothing when they are mixed.
+ * Checks the number of an event of TensorRT-LLM.  Several parts of one event
+ * have one number.  With ranks, each rank counts for itself, and the numbers
+ * of a mixed list tell nothing about losses.
  */
 
 static void
@@ -245,7 +249,7 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
 
     r->counters.why[why]++;
 
-    /* where not all is known anyway, that is no wonder */
+    /* A removal of an unknown block is expected while something is missing. */
 
     if (why == KVR_WHY_UNKNOWN && s->at.whole) {
         kvr_relay_source_broken(r, s, "an offloaded block was not known, or "
@@ -254,7 +258,7 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* The engine holds nothing, as far as it has said: all of that is known. */
+/* The engine holds nothing: all that it holds is known again. */
 
 static void
 kvr_relay_feed_empty(kvr_relay_t *r, kvr_relay_source_t *s)
@@ -264,7 +268,7 @@ kvr_relay_feed_empty(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_source_step(s, KVR_RELAY_STEP_CLEARED);
     s->lost = kvr_relay_mirror_lost(&r->mirror);
 
-    /* whose blocks it were that there was no room for isn't known */
+    /* The mirror does not know of which rank the forgotten blocks were. */
 
     for (other = r->sources; other < r->sources + r->nsources; other++) {
         if (other->known && other->lost != s->lost) {
@@ -306,7 +310,7 @@ kvr_relay_feed_restarted(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/* Another engine: what it holds follows, and it has no number yet. */
+/* Another engine has come: its blocks follow, and it has no number yet. */
 
 static void
 kvr_relay_feed_clear(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -339,7 +343,7 @@ kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
 
     if (r->nsources > 1) {
 
-        /* what is said of the other ranks stays as it is */
+        /* The other ranks keep what is known of them. */
 
         kvr_relay_feed_clear(r, s, kvr_relay_publisher_event);
         kvr_relay_publisher_flush(r);
@@ -358,7 +362,7 @@ kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
 void
 kvr_relay_feed_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    /* what the next relay asks has to be of this engine */
+    /* The snapshot that the next relay reads must be one of this engine. */
 
     if (r->nsources > 1) {
         kvr_relay_snapshot_want(r, "an engine began anew");

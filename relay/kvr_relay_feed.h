@@ -18,27 +18,30 @@
 
 
 /*
- * Applies a message of the engine.  It is the next one, or what lies between
- * is lost and was said so.
+ * Applies a message of the engine.  The message is the next one, or the caller
+ * has recorded that the messages between are lost.
  */
 void kvr_relay_feed_message(kvr_relay_t *r, kvr_relay_source_t *s,
     uint64_t seq, const void *payload, size_t len);
 
 /*
- * Applies a list of TensorRT-LLM's events, whose numbers are the sequence:
- * what is missing, or counts anew, is seen here.  True: there was one, at
- * least.
+ * Applies a list of TensorRT-LLM's events, whose numbers are the sequence: a
+ * number that is missing, or a count that starts again, is found here.  True:
+ * the list had at least one event.
  */
 bool kvr_relay_feed_list(kvr_relay_t *r, kvr_relay_source_t *s,
     const void *payload, size_t len);
 
-/* The engine is another one than before: its blocks go. */
+/*
+ * The engine is another one than before: the blocks of its ranks are removed.
+ */
 void kvr_relay_feed_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
- * Goes on from nothing, until kvr_relay_feed_rebuilt(): its ranks' blocks
- * go.  An engine of one endpoint gets a new epoch, whose base waits for all
- * that follows, for a while; of several, routers are told at once.
+ * Starts a source again from nothing, until kvr_relay_feed_rebuilt(): the
+ * blocks of its ranks are removed.  An engine with one endpoint gets a new
+ * epoch, whose base waits a bounded time for all that the engine tells.  With
+ * several endpoints routers are told of the removal at once.
  */
 void kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_feed_rebuilt(kvr_relay_t *r, kvr_relay_source_t *s);

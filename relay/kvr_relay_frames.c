@@ -78,7 +78,7 @@ kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay)
         return false;
     }
 
-    /* the end of a replay may come without a payload */
+    /* the last message of a replay may have no payload */
 
     seq = m->n - 2;
 

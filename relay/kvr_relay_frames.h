@@ -21,7 +21,8 @@
 typedef struct {
     zmq_msg_t    frames[KVR_RELAY_FRAMES];
     uint32_t     n;
-    bool         more;              /* and others, which were dropped */
+    /* the message had more frames, which were dropped */
+    bool         more;
 
     /* parsed */
     const char  *topic;
@@ -32,18 +33,21 @@ typedef struct {
 } kvr_relay_message_t;
 
 
-/* False: there is none.  To be released. */
+/* Receives a message, which must be released.  False: there is none. */
 bool kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m);
 void kvr_relay_frames_release(kvr_relay_message_t *m);
 
 /* False: it isn't one. */
 bool kvr_relay_frames_parse(kvr_relay_message_t *m, bool replay);
 
-/* SGLang's incarnation, in the topic up to the next NUL; false: none. */
+/*
+ * Reads SGLang's incarnation: the topic up to the next NUL.  False: the topic
+ * has none.
+ */
 bool kvr_relay_frames_epoch(const kvr_relay_message_t *m,
     char epoch[KVR_RELAY_SGL_EPOCH]);
 
-/* Sets an option of a socket, and those that all sockets have. */
+/* Sets an option of a socket, and the options that all sockets have. */
 void kvr_relay_frames_option(const kvr_relay_t *r, void *socket, int option,
     int value);
 

@@ -57,14 +57,17 @@ kvr_relay_greet(kvr_relay_t *r)
 }
 
 
-/* A server that knows no AUTH repeats what it was told: the code only. */
+/*
+ * Logs the error code alone: a server without AUTH repeats the password in its
+ * message.
+ */
 
 static void
 kvr_relay_greet_authed(kvr_relay_t *r, void *data, const redisReply *reply)
 {
     char  why[KVR_RELAY_KEY];
 
-    /* users of a Sentinel may differ from the master's */
+    /* The users of a Sentinel can differ from the users of the master. */
 
     if (reply != NULL && reply->type == REDIS_REPLY_ERROR
         && !r->redis.asking)
@@ -76,7 +79,7 @@ kvr_relay_greet_authed(kvr_relay_t *r, void *data, const redisReply *reply)
 }
 
 
-/* The Sentinel's answer: where the master is. */
+/* Takes the Sentinel's answer: the address of the master. */
 
 static void
 kvr_relay_greet_named(kvr_relay_t *r, void *data, const redisReply *reply)
@@ -131,7 +134,7 @@ kvr_relay_greet_named(kvr_relay_t *r, void *data, const redisReply *reply)
 }
 
 
-/* Who may not ask INFO is told by PING what else is wrong. */
+/* Where INFO is not permitted, PING tells what else is wrong. */
 
 static void
 kvr_relay_greet_known(kvr_relay_t *r, void *data, const redisReply *reply)
@@ -150,7 +153,7 @@ kvr_relay_greet_known(kvr_relay_t *r, void *data, const redisReply *reply)
 }
 
 
-/* data: the last of the greeting. */
+/* data is not NULL for the last command of the greeting. */
 
 static void
 kvr_relay_greet_greeted(kvr_relay_t *r, void *data, const redisReply *reply)

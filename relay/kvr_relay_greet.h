@@ -14,8 +14,8 @@
 
 
 /*
- * Sends them.  The replies make the connection up, or break it; that of a
- * Sentinel has the next connection go to the master.
+ * Sends the first commands.  Their replies bring the connection up or break
+ * it.  After the reply of a Sentinel the next connection goes to the master.
  */
 void kvr_relay_greet(kvr_relay_t *r);
 

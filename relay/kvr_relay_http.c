@@ -10,8 +10,8 @@
 
 
 #define KVR_RELAY_HTTP_MS    5000       /* for an answer */
-#define KVR_RELAY_HTTP_LOOK  100        /* ms: while it looks a name up, there
-                                           may be nothing to poll */
+/* ms: while a host name is looked up, there may be no socket to poll */
+#define KVR_RELAY_HTTP_LOOK  100
 
 
 static void kvr_relay_http_end(kvr_relay_http_t *http, CURLcode code,

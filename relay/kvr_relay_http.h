@@ -30,27 +30,33 @@ typedef struct {
 /* An answer, or why there is none. */
 typedef struct {
     const char         *why;            /* NULL: there is one */
-    bool                sent;           /* the server may have seen the request
-                                           nevertheless */
+    /* the request may have reached the server although there is no answer */
+    bool                sent;
     long                status;
     const char         *body;           /* until the next request */
     size_t              len;
 } kvr_relay_http_answer_t;
 
 
-/* False: out of memory; to be closed all the same. */
+/*
+ * Prepares the URL.  False: out of memory.  The request must be closed in both
+ * cases.
+ */
 bool kvr_relay_http_open(kvr_relay_http_t *http, const char *url, size_t max);
 void kvr_relay_http_close(kvr_relay_http_t *http);
 
-/* What the loop polls: up to KVR_RELAY_HTTP_FDS; returns how many. */
+/*
+ * Fills in what the loop polls, at most KVR_RELAY_HTTP_FDS items, and returns
+ * their number.
+ */
 uint32_t kvr_relay_http_poll(kvr_relay_http_t *http, zmq_pollitem_t *items);
 
-/* Sends a GET, or a POST of "{}", where none runs. */
+/* Sends a GET, or a POST of "{}".  No request may run. */
 void kvr_relay_http_ask(kvr_relay_http_t *http, bool get);
 
 /*
- * Goes on with the request that runs.  True: it has ended.  False: *ms is when
- * to call again, at the latest.
+ * Goes on with the request that runs.  True: the request has ended.  False:
+ * *ms is the time until the next call, at most.
  */
 bool kvr_relay_http_answered(kvr_relay_http_t *http,
     kvr_relay_http_answer_t *answer, uint64_t *ms);

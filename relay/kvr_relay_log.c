@@ -47,10 +47,10 @@ kvr_relay_log_init(kvr_relay_level_t level, const char *worker)
 
 
 /*
- * A terminal says that it can be written to when it has room for a byte, and a
- * pipe may have lost what it had when it comes to writing.  That they are not
- * to be waited for must not be others' business, who have the same file: it is
- * opened anew.
+ * Opens stderr anew without blocking. poll() says that a terminal can be
+ * written to when it has room for one byte, so a long write could block; and
+ * the flag O_NONBLOCK of the file as it is would also be set for other
+ * processes that have the file open.
  */
 static void
 kvr_relay_log_open(void)
@@ -131,7 +131,7 @@ kvr_relay_log_dropped(void)
 }
 
 
-/* False: it could not be written. */
+/* Writes a line.  False: stderr does not take it now. */
 
 static bool
 kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
@@ -145,8 +145,9 @@ kvr_relay_log_line(kvr_relay_level_t level, const char *msg, const char *more)
     struct timespec  ts;
 
     /*
-     * A log that nobody reads must not stop the relay.  What is ready takes a
-     * line at once: a pipe has room for PIPE_BUF then, a socket for more.
+     * A log that is not read must not stop the relay.  A descriptor that
+     * poll() says is ready takes a line at once: a pipe then has room for
+     * PIPE_BUF bytes, and a socket for more.
      */
 
     out.fd = kvr_relay_log_fd;

@@ -31,32 +31,43 @@ typedef enum {
 } kvr_relay_level_t;
 
 
-/* The worker's id must stay; NULL: none. */
+/* Starts the log.  The worker's id is not copied; NULL: no id. */
 void kvr_relay_log_init(kvr_relay_level_t level, const char *worker);
 
 /* "error", "warn", "info", "debug". */
 const char *kvr_relay_level_name(kvr_relay_level_t level);
 
-/* One line; fmt may be NULL.  Dropped where stderr can't take it at once. */
+/*
+ * Writes one line; fmt may be NULL.  The line is dropped and counted when
+ * stderr can't take it at once.
+ */
 __attribute__((format(printf, 3, 4)))
 void kvr_relay_log(kvr_relay_level_t level, const char *msg, const char *fmt,
     ...);
 
-/* Says how many lines were dropped, once stderr takes one again. */
+/* When stderr takes a line again, logs how many lines were dropped. */
 void kvr_relay_log_tick(void);
 
-/* Those dropped since the start. */
+/* The number of lines dropped since the start. */
 uint64_t kvr_relay_log_dropped(void);
 
-/* A value in quotation marks, its controls replaced; cut where out ends. */
+/*
+ * Puts a value in quotation marks and replaces control characters.  The value
+ * is cut where out ends.
+ */
 const char *kvr_relay_quote(char out[KVR_RELAY_QUOTED], const char *text,
     size_t len);
 
-/* Says on stderr what is wrong with an option; the process's exit code. */
+/*
+ * Writes to stderr what is wrong with an option.  Returns the exit code of the
+ * process.
+ */
 __attribute__((format(printf, 2, 3)))
 int kvr_relay_bad(const char *name, const char *fmt, ...);
 
-/* A value as messages may have it: a URL may have a password. */
+/*
+ * The form of a value that messages show: the password of a URL is left out.
+ */
 const char *kvr_relay_shown(const char *value);
 
 

@@ -33,21 +33,21 @@ typedef struct {
 bool kvr_relay_loop_init(kvr_relay_loop_t *loop, uint32_t size);
 void kvr_relay_loop_free(kvr_relay_loop_t *loop);
 
-/* Forgets what was waited for. */
+/* Removes all sockets from the list of what is polled. */
 void kvr_relay_loop_begin(kvr_relay_loop_t *loop);
 
 /*
- * Waits for a descriptor of the system, too; fd -1 is left out.  Answers where
- * kvr_relay_loop_ready() finds it after the wait.
+ * Adds a descriptor of the system to what is polled; fd -1 is left out.
+ * Returns the place that kvr_relay_loop_ready() takes after the wait.
  */
 uint32_t kvr_relay_loop_fd(kvr_relay_loop_t *loop, int fd, short events);
 
-/* What has come: ZMQ_POLLIN and the like. */
+/* The events that the wait found: ZMQ_POLLIN and the like. */
 short kvr_relay_loop_ready(const kvr_relay_loop_t *loop, uint32_t at);
 
 /*
- * Waits until something is ready, at most `ms` milliseconds.  Sockets of
- * libzmq may be added to items directly.
+ * Waits until a socket is ready, at most `ms` milliseconds.  Sockets of libzmq
+ * are added to items directly.
  */
 void kvr_relay_loop_wait(kvr_relay_loop_t *loop, uint64_t ms);
 

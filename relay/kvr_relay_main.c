@@ -56,7 +56,10 @@ main(int argc, char **argv)
 }
 
 
-/* None of our own files is to be what lines are written to. */
+/*
+ * Keeps stdin, stdout and stderr open, so that no later file gets the number
+ * of stderr and receives log lines.
+ */
 
 static void
 kvr_relay_standard(void)
@@ -84,7 +87,7 @@ kvr_relay_signals(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
 
-    /* before libzmq starts its thread, which inherits it */
+    /* before libzmq starts its thread, which inherits the mask */
 
     sigprocmask(SIG_BLOCK, &set, NULL);
 

@@ -154,7 +154,7 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
 
     r = data;
 
-    /* called first without, then with what the client sends */
+    /* libmicrohttpd calls first without the body, then with it */
 
     if (*request == NULL) {
         *request = r;
@@ -213,7 +213,7 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
 }
 
 
-/* A line for each thing that has to be waited for. */
+/* Writes a line for each condition that is not met yet. */
 
 static void
 kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page)

@@ -21,7 +21,7 @@ typedef struct {
 } kvr_relay_metrics_t;
 
 
-/* False: why is a sentence. */
+/* Starts to listen.  False: why is a sentence. */
 bool kvr_relay_metrics_init(kvr_relay_t *r, char why[KVR_WHY_LEN]);
 void kvr_relay_metrics_free(kvr_relay_t *r);
 

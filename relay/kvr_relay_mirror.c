@@ -9,9 +9,10 @@
 #include <sys/mman.h>
 
 
-#define KVR_RELAY_TEND_US  2000         /* of each turn, while there is work */
-#define KVR_RELAY_REMEMBER 96           /* bytes that the engine's memory takes
-                                           of a block */
+/* the time that pending work may take in each turn */
+#define KVR_RELAY_TEND_US  2000
+/* bytes that the normaliser remembers for a block */
+#define KVR_RELAY_REMEMBER 96
 
 
 static kvr_rc_t kvr_relay_mirror_apply(kvr_relay_mirror_t *m,
@@ -35,7 +36,7 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
 
     m->worker = o->worker;
     m->worker_len = strlen(o->worker);
-    m->size = o->memory / 2;        /* the other half is the engine's */
+    m->size = o->memory / 2;        /* the other half is for the normaliser */
     m->base = mmap(NULL, m->size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -137,8 +138,9 @@ kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
 
 
 /*
- * As the router does: a rank that begins anew says its windows one after
- * another, and what other ranks hold is of the largest.
+ * Follows the attention windows as a router does: a rank that starts again
+ * names its windows one after another, and until then blocks are of the
+ * largest window that other ranks named.
  */
 
 static void
@@ -156,7 +158,7 @@ kvr_relay_mirror_windows(kvr_relay_mirror_t *m, const kvr_event_t *ev,
         rank = kvr_router_holder_rank(&m->router, holder);
 
         if (ev->window > m->window) {
-            /* its removals don't count any more */
+            /* removals that wait for the rank are dropped, too */
             kvr_relay_mirror_clear(m, rank, emit, data);
 
         } else if (rank != ev->rank
@@ -179,7 +181,10 @@ kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window)
 }
 
 
-/* The lock is nobody else's; only a debugger makes it busy. */
+/*
+ * The mirror's lock is used by this process alone: only a debugger can keep it
+ * busy.
+ */
 
 static kvr_rc_t
 kvr_relay_mirror_apply(kvr_relay_mirror_t *m, const kvr_event_t *ev,
@@ -204,7 +209,7 @@ kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
     kvr_why_t    why;
     kvr_event_t  ev;
 
-    /* an engine that begins anew may be of another model */
+    /* after a restart the engine may serve another model */
 
     while (kvr_normalise_forget_groups(m->engine, m->worker, m->worker_len,
                                        rank)

@@ -26,20 +26,20 @@ typedef struct {
 } kvr_relay_mirror_t;
 
 
-/* False: why is a sentence. */
+/* Makes an empty mirror.  False: why is a sentence. */
 bool kvr_relay_mirror_init(kvr_relay_mirror_t *m,
     const kvr_relay_options_t *o, char why[KVR_WHY_LEN]);
 void kvr_relay_mirror_free(kvr_relay_mirror_t *m);
 
 /*
- * One event of the engine, as decoded; emit() is given what took effect.
- * Answers KVR_WHY_NONE, or why it was filtered or refused, or its end;
- * *refused tells which of both.
+ * Applies one decoded event of the engine, and calls emit() with each change
+ * that took effect.  Returns KVR_WHY_NONE when all took effect, otherwise why
+ * the event was filtered or refused; *refused tells which of the two.
  */
 kvr_why_t kvr_relay_mirror_event(kvr_relay_mirror_t *m, const kvr_event_t *ev,
     kvr_normalise_emit_pt emit, void *data, bool *refused);
 
-/* The largest attention window of TensorRT-LLM, as far as is known. */
+/* Sets the largest attention window that TensorRT-LLM has named. */
 void kvr_relay_mirror_window(kvr_relay_mirror_t *m, uint32_t window);
 
 /* Empties a rank; emit may be NULL. */
@@ -49,14 +49,14 @@ void kvr_relay_mirror_clear(kvr_relay_mirror_t *m, uint32_t rank,
 /* Empties all ranks. */
 void kvr_relay_mirror_clear_all(kvr_relay_mirror_t *m);
 
-/* The next rank that was told of, with *holder KVR_HOLDER_NONE and *steps 0
-   at first; false: none. */
+/* Finds the next rank that the engine named.  At first *holder is
+   KVR_HOLDER_NONE and *steps 0.  False: there are no more. */
 bool kvr_relay_mirror_next(const kvr_relay_mirror_t *m, uint32_t *holder,
     uint32_t *steps, uint32_t *rank);
 
 /*
- * A part of a snapshot, and, after all of these, a part of what
- * kvr_normalise_save() wrote.  False: it is broken.
+ * Loads a part of a snapshot, or, after the last of these, a part that
+ * kvr_normalise_save() wrote.  False: the part is broken.
  */
 bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
@@ -64,8 +64,8 @@ bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
 /*
- * The events of n ranks from first on of a normalised batch; what can't be
- * applied is left.
+ * Applies the events of a normalised batch which belong to the n ranks from
+ * `first` on.  Events that can't be applied are left out.
  */
 void kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
     size_t len, uint32_t first, uint32_t n);
@@ -78,23 +78,24 @@ kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
 kvr_rc_t kvr_relay_mirror_save(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const void *part, size_t len), void *data);
 
-/* Index blocks held, over all ranks. */
+/* The number of index blocks held, over all ranks. */
 uint64_t kvr_relay_mirror_blocks(const kvr_relay_mirror_t *m);
 
 /*
- * Blocks, or copies of them, forgotten for want of room: all since the start,
- * and since each rank was empty; kvr_relay_mirror_emptied() says that each
- * was.  Lacks: some of these, or of the relay that wrote what was loaded.
+ * The number of blocks and copies forgotten for want of memory: lost() since
+ * the start, forgotten() since each rank was empty, which
+ * kvr_relay_mirror_emptied() records. lacks(): some of the mirror's blocks, or
+ * of the snapshot that was loaded, are among them.
  */
 uint64_t kvr_relay_mirror_lost(const kvr_relay_mirror_t *m);
 uint64_t kvr_relay_mirror_forgotten(const kvr_relay_mirror_t *m);
 bool kvr_relay_mirror_lacks(const kvr_relay_mirror_t *m);
 void kvr_relay_mirror_emptied(kvr_relay_mirror_t *m);
 
-/* The engine told of KV cache groups that are not indexed. */
+/* Did the engine name KV cache groups that are not indexed? */
 bool kvr_relay_mirror_hybrid(const kvr_relay_mirror_t *m);
 
-/* Work that is left for later, some of it. */
+/* Does a bounded part of the work that was left for later. */
 void kvr_relay_mirror_tick(kvr_relay_t *r);
 
 

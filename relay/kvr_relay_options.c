@@ -34,7 +34,7 @@ typedef enum {
 
 typedef struct {
     const char               *name;
-    const char               *value;    /* what stands for it in the help */
+    const char               *value;    /* the name of the value in the help */
     kvr_relay_option_kind_t   kind;
     size_t                    offset;
     uint64_t                  least;
@@ -292,7 +292,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
             return kvr_relay_bad(kvr_relay_options[k].name, "has no value");
         }
 
-        /* the first of a list takes the place of the environment's */
+        /* the first value given replaces the list of the environment */
 
         if (kvr_relay_options[k].kind == KVR_RELAY_LIST && !given[k]) {
             kvr_relay_list_free((kvr_relay_list_t *)
@@ -482,7 +482,7 @@ kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
 }
 
 
-/* What only all options together tell. */
+/* Checks what concerns several options at once. */
 
 static int
 kvr_relay_options_check(kvr_relay_options_t *o)
@@ -621,7 +621,7 @@ kvr_relay_options_redis(kvr_relay_options_t *o)
 }
 
 
-/* host:port, as far as can be told here, and no URL. */
+/* Is the value host:port, and not a URL?  The host is not looked up here. */
 
 static bool
 kvr_relay_options_address(const char *text)

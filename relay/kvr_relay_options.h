@@ -15,7 +15,8 @@
 #include "kvr.h"
 
 
-#define KVR_RELAY_LIST_MAX     64   /* of an option that may be repeated */
+/* the maximum number of values of an option */
+#define KVR_RELAY_LIST_MAX     64
 #define KVR_RELAY_CHANNEL_MAX  90   /* bytes of its prefix */
 
 
@@ -62,18 +63,18 @@ typedef struct {
 
     uint64_t           memory;          /* bytes, of the mirror */
     uint64_t           ring;            /* bytes */
-    uint64_t           message_max;     /* bytes of one of the engine's */
+    uint64_t           message_max;     /* of one engine message */
     uint32_t           snapshot_interval;   /* envelopes */
 
-    const char        *listen;          /* host:port, of metrics; NULL: none */
+    const char        *listen;          /* of metrics; NULL: none */
     kvr_relay_level_t  log_level;
 } kvr_relay_options_t;
 
 
 /*
- * Reads the options; what they point at stays until the process ends.
- * Returns -1 to go on, or the process's exit code: after --help and
- * --version, and when an option is wrong, which was said on stderr.
+ * Reads the options; the strings they point at stay until the process ends.
+ * Returns -1 to go on, otherwise the exit code of the process: after --help
+ * and --version, or when an option is wrong, which is written to stderr.
  */
 int kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv);
 

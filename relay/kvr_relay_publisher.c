@@ -137,7 +137,7 @@ kvr_relay_publisher_make(kvr_relay_t *r, const char *payload, size_t len,
 
     size = len + KVR_ENVELOPE_HEAD;
 
-    /* what Redis has goes first */
+    /* entries that Redis has are dropped first */
 
     while (!kvr_relay_ring_room(&p->ring, size) && p->ring.n != 0) {
         oldest = p->ring.entries[p->ring.first].seq;
@@ -305,7 +305,8 @@ kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
         return false;
     }
 
-    /* the log ends before what was sent: Redis lost something */
+    /* The log ends before the last envelope that was sent: Redis has lost
+       some. */
 
     at = (log_epoch == p->epoch) ? log_seq
          : (snap_epoch == p->epoch) ? snap_seq : 0;
@@ -406,7 +407,7 @@ kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
                          (void *) (uintptr_t) r->publisher.generation, "EXEC",
                          NULL);
 
-    /* who dies before the next beat leaves no log for ever */
+    /* The log expires even if the relay dies before its next heartbeat. */
 
     if (!r->publisher.lasting) {
         r->publisher.lasting = true;
@@ -416,7 +417,10 @@ kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
 }
 
 
-/* The answers come in the order of the envelopes. */
+/*
+ * Takes the answer to one envelope.  Answers come in the order of the
+ * envelopes.
+ */
 
 static void
 kvr_relay_publisher_answer(kvr_relay_t *r, void *data, const redisReply *reply)
@@ -451,7 +455,8 @@ kvr_relay_publisher_answer(kvr_relay_t *r, void *data, const redisReply *reply)
             return;
         }
 
-        /* of another relay, or what we sent ourselves, and came late */
+        /* Redis has an entry of another relay, or ours by a connection that
+           was given up. */
 
         p->refused = true;
         kvr_relay_redis_break(r, "has a later message", bad);

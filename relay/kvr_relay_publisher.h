@@ -55,31 +55,38 @@ typedef struct {
 bool kvr_relay_publisher_init(kvr_relay_t *r);
 void kvr_relay_publisher_free(kvr_relay_t *r);
 
-/* A kvr_relay_emit_pt, data is the relay: takes what took effect. */
+/*
+ * A kvr_relay_emit_pt whose data is the relay: adds a change that took effect
+ * to the envelope.
+ */
 void kvr_relay_publisher_event(void *data, const kvr_change_t *ev);
 
 /*
- * Makes the envelope of what was taken.  engine: it completes the batch
- * engine_seq of the engine's rank.
+ * Makes an envelope of the changes that were added. engine: the envelope
+ * completes the batch engine_seq of the engine's rank.
  */
 void kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank,
     uint64_t engine_seq);
 
-/* The same, of what no batch of the engine has said. */
+/* Makes an envelope of changes that no batch of the engine brought. */
 void kvr_relay_publisher_flush(kvr_relay_t *r);
 
-/* What follows needs a base.  fresh: of a new epoch. */
+/*
+ * Stops publishing until there is a base. fresh: the base is of a new epoch.
+ */
 void kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh);
 
-/* Takes the mirror as it is for the base, which the caller has written. */
+/* Takes the mirror as it is now for the base.  The caller has written it. */
 void kvr_relay_publisher_base(kvr_relay_t *r);
 
-/* The snapshot with this number is in force. */
+/*
+ * The snapshot with this number is in force: older envelopes need not be kept.
+ */
 void kvr_relay_publisher_covered(kvr_relay_t *r, uint64_t seq, bool base);
 
 /*
- * After Redis was reached (again): what its log ends with, 0-0: nothing, and
- * its snapshot.  True: envelopes go on behind these.
+ * Called when Redis was reached, with the end of its log (0-0: the log is
+ * empty) and its snapshot.  True: envelopes go on behind these.
  */
 bool kvr_relay_publisher_resume(kvr_relay_t *r, uint64_t log_epoch,
     uint64_t log_seq, uint64_t snap_epoch, uint64_t snap_seq);
@@ -88,10 +95,10 @@ void kvr_relay_publisher_down(kvr_relay_t *r);
 /* Sends what may be sent. */
 void kvr_relay_publisher_tick(kvr_relay_t *r);
 
-/* Publishes a heartbeat, when there is something to say. */
+/* Publishes a heartbeat, once there is a base and Redis has been looked at. */
 void kvr_relay_publisher_heartbeat(kvr_relay_t *r);
 
-/* All that was made is in Redis. */
+/* Are all envelopes that were made in Redis? */
 bool kvr_relay_publisher_idle(const kvr_relay_t *r);
 
 

@@ -10,18 +10,22 @@
 #include <stdlib.h>
 
 
-#define KVR_RELAY_SILENCE_MS  5000      /* without an answer: broken */
+/* without an answer so long: the connection is broken */
+#define KVR_RELAY_SILENCE_MS  5000
 #define KVR_RELAY_RETRY_MS    200       /* the first pause, */
 #define KVR_RELAY_RETRY_MAX   3000      /* and the longest */
-#define KVR_RELAY_GOOD_MS     10000     /* up for so long: no failure */
+/* a connection that was up so long did not fail */
+#define KVR_RELAY_GOOD_MS     10000
 #define KVR_RELAY_OUT_MIN     (64u << 10)
 #define KVR_RELAY_OUT_KEEP    (1u << 20)    /* when all was written */
 #define KVR_RELAY_OUT_MAX     (64u << 20)   /* bytes not written yet */
 #define KVR_RELAY_READ        (64u << 10)   /* at a time, */
-#define KVR_RELAY_READ_TURN   (1u << 20)    /* and in a turn of the loop */
+/* the maximum number of bytes read in a turn of the loop */
+#define KVR_RELAY_READ_TURN   (1u << 20)
 #define KVR_RELAY_REPLY_MAX   (256u << 20)  /* bytes */
-#define KVR_RELAY_ELEMENTS    4096      /* of an array: pages of the log have
-                                           256; hiredis would believe any */
+/* The maximum number of elements of an array: a page of the log has 256.
+   hiredis has no bound of its own. */
+#define KVR_RELAY_ELEMENTS    4096
 
 
 #if (HIREDIS_MAJOR == 0)
@@ -49,7 +53,7 @@ static bool kvr_relay_redis_put(kvr_relay_redis_t *c, const char *bytes,
     size_t len);
 
 
-/* hiredis's own functions that make replies, but for arrays without bound */
+/* hiredis's own functions that make replies, with a bound for arrays */
 
 static redisReplyObjectFunctions  kvr_relay_redis_objects;
 
@@ -79,7 +83,7 @@ kvr_relay_redis_init(kvr_relay_t *r, const kvr_relay_redis_told_t *told,
 }
 
 
-/* URL i, which was found good at the start. */
+/* Parses URL i again.  All URLs were checked at the start. */
 
 static void
 kvr_relay_redis_url(const kvr_relay_t *r, uint32_t i, kvr_redis_url_t *url)
@@ -161,7 +165,7 @@ kvr_relay_redis_connect(kvr_relay_t *r)
 
     good = kvr_relay_wire_open(&c->wire, &c->where);
 
-    /* a name may have taken long to look up */
+    /* the lookup of a host name may have taken long */
 
     r->now_ms = kvr_relay_clock();
     c->heard_ms = r->now_ms;
@@ -171,7 +175,8 @@ kvr_relay_redis_connect(kvr_relay_t *r)
         return;
     }
 
-    /* said when it is open: not before the server was verified */
+    /* The password is sent when the connection is open: the server is
+       verified by then. */
 
     c->told.greet(r);
 }
@@ -264,7 +269,9 @@ kvr_relay_redis_silent(kvr_relay_t *r)
 }
 
 
-/* why: NULL when it was said already. */
+/*
+ * Closes the connection and logs why.  NULL: the log has the reason already.
+ */
 
 static void
 kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
@@ -326,7 +333,7 @@ kvr_relay_redis_closed(kvr_relay_t *r, const char *why)
 }
 
 
-/* The same reason is said once. */
+/* Logs why a connection failed, once for each reason. */
 
 static void
 kvr_relay_redis_say(kvr_relay_t *r, const char *why)
@@ -398,7 +405,8 @@ kvr_relay_redis_ready(kvr_relay_t *r, short revents)
         return;
     }
 
-    /* what a server says before it hangs up tells more than a failed write */
+    /* Input is read first: the last reply of a server that closes tells
+       more than a failed write. */
 
     if (!kvr_relay_redis_read(r) || !kvr_relay_redis_write(r)) {
         kvr_relay_redis_closed(r, c->wire.why);
@@ -449,7 +457,7 @@ kvr_relay_redis_read(kvr_relay_t *r)
 }
 
 
-/* False: the connection is broken. */
+/* Takes the replies that were read.  False: the connection is broken. */
 
 static bool
 kvr_relay_redis_replies(kvr_relay_t *r)
@@ -493,7 +501,10 @@ kvr_relay_redis_replies(kvr_relay_t *r)
 }
 
 
-/* To the command that has waited longest; NULL: the connection is lost. */
+/*
+ * Gives the reply to the command that has waited longest.  NULL: the
+ * connection is lost.
+ */
 
 static void
 kvr_relay_redis_answer(kvr_relay_t *r, const redisReply *reply)
@@ -546,7 +557,7 @@ kvr_relay_redis_write(kvr_relay_t *r)
 }
 
 
-/* What was large is given back. */
+/* Frees the memory of a large buffer that is empty. */
 
 static void
 kvr_relay_redis_empty(kvr_relay_redis_t *c)

@@ -16,18 +16,19 @@
 #include "kvr_relay_wire.h"
 
 
-#define KVR_RELAY_PENDING  4096     /* answers that may be waited for */
+/* the maximum number of commands that wait for an answer */
+#define KVR_RELAY_PENDING  4096
 
 
 typedef void kvr_relay_reply_pt(kvr_relay_t *r, void *data,
     const redisReply *reply);
 
 
-/* What the connection tells: each is called with the relay. */
+/* The callbacks of the connection; each is called with the relay. */
 typedef struct {
-    void  (*greet)(kvr_relay_t *r);     /* it is open: sends the first
-                                           commands, which bring it up or
-                                           break it */
+    /* The connection is open: sends the first commands, whose replies bring
+       the connection up or break it. */
+    void  (*greet)(kvr_relay_t *r);
     void  (*up)(kvr_relay_t *r);        /* it was greeted */
     void  (*down)(kvr_relay_t *r);      /* it was up, and is lost */
 } kvr_relay_redis_told_t;
@@ -76,19 +77,27 @@ bool kvr_relay_redis_init(kvr_relay_t *r, const kvr_relay_redis_told_t *told,
     char why[KVR_RELAY_TLS_WHY]);
 void kvr_relay_redis_free(kvr_relay_t *r);
 
-/* Connects when it is time, closes what is broken or silent. */
+/*
+ * Connects when it is time, and closes a connection that is broken or silent.
+ */
 void kvr_relay_redis_tick(kvr_relay_t *r);
 
-/* Adds what the loop polls; answers where, see kvr_relay_loop_fd(). */
+/*
+ * Adds the socket to what the loop polls.  Returns its place, see
+ * kvr_relay_loop_fd().
+ */
 uint32_t kvr_relay_redis_poll(const kvr_relay_t *r, kvr_relay_loop_t *loop);
 
-/* When it is ready, and at each turn with 0. */
+/*
+ * Reads and writes when the socket is ready; called at each turn, with 0 when
+ * it is not.
+ */
 void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
 
 /*
- * Sends a command; reply may be NULL.  It is called with NULL at once when
- * there is no connection.  Strings are terminated, and args end with NULL; of
- * argv they are terminated when len is NULL.
+ * Sends a command; reply may be NULL.  Without a connection reply is called
+ * with NULL at once.  Strings end with NUL, and args ends with NULL.  The
+ * strings of argv end with NUL when len is NULL.
  */
 void kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, ...) __attribute__((sentinel));
@@ -96,13 +105,14 @@ void kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, int argc, const char **argv, const size_t *len);
 
 /*
- * The answer to a command that the relay can do without.  That it is refused,
- * and what follows, is said once: said is kept by the caller, one a command.
+ * Takes the answer to a command that the relay can do without.  A refusal and
+ * its consequence are logged once: the caller keeps `said`, one for each
+ * command.
  */
 void kvr_relay_redis_spared(const char *command, const char *lack,
     bool *said, const redisReply *reply);
 
-/* Closes the connection at the next turn, and says why. */
+/* Closes the connection at the next turn, and logs why. */
 void kvr_relay_redis_break(kvr_relay_t *r, const char *why,
     const redisReply *reply);
 

@@ -7,11 +7,15 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
-#define KVR_RELAY_ALL_MS       60000    /* without one that goes on, of it or
-                                           another asked for in its place */
-#define KVR_RELAY_LOOK_MS      20       /* whether its connection is over */
-#define KVR_RELAY_TRIES        3        /* for what a replay leaves out */
-#define KVR_RELAY_SKIPS        16       /* too large messages of a replay */
+/* the maximum time without a message that goes on, over all replays of one
+   repair */
+#define KVR_RELAY_ALL_MS       60000
+/* the time between two looks whether the connection is closed */
+#define KVR_RELAY_LOOK_MS      20
+/* the maximum number of questions for messages that a replay leaves out */
+#define KVR_RELAY_TRIES        3
+/* the maximum number of too large messages in a replay */
+#define KVR_RELAY_SKIPS        16
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_UNASKED      "the engine's replay can't be asked"
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
@@ -49,7 +53,10 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* skip: so many messages are left out, for they can't be had. */
+/*
+ * Asks for a replay. skip: the number of messages after the last one which are
+ * not asked for, because they are too large.
+ */
 
 static void
 kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -191,7 +198,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    /* one that only looked for more has lost nothing */
+    /* a replay that was only asked whether there is more has lost nothing */
 
     if (z->reconnected && z->answers == 0) {
         kvr_relay_tail_apply(r, s);
@@ -208,8 +215,8 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
- * What is behind a message that is too large is asked for: a clear there makes
- * all good again.  False: there are too many of these.
+ * Asks for what follows a message that is too large: a clear there makes the
+ * view whole again.  False: there are too many such messages.
  */
 static bool
 kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s)
@@ -231,7 +238,8 @@ kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s)
 
     if (z->answers != 0) {
 
-        /* up to there the replay has it all, and the log not more */
+        /* The replay has all messages up to there, and the log has no later
+           ones. */
 
         s->tailed = true;
 
@@ -253,9 +261,10 @@ kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
- * A connection that breaks is made again, and can be written to all the time.
- * But for one whose peer broke the rules: that is over, and no poll tells of
- * it.
+ * Looks whether the replay's connection is over. libzmq makes a broken
+ * connection again, and the socket takes questions meanwhile.  A connection
+ * whose peer broke the protocol is not made again, and poll tells nothing
+ * about it.
  */
 static bool
 kvr_relay_replay_ended(const kvr_relay_zmq_t *z)
@@ -271,7 +280,7 @@ kvr_relay_replay_ended(const kvr_relay_zmq_t *z)
 }
 
 
-/* False: this replay is over. */
+/* Looks at the time limits of a replay.  False: the replay is over. */
 
 static bool
 kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -300,7 +309,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
             return kvr_relay_replay_verify(r, s, m);
         }
 
-        /* what another relay has passed on is better than nothing */
+        /* The log's tail, which another relay published, is better than
+           nothing. */
 
         if (m->seq != 0 && !s->known) {
             kvr_relay_tail_apply(r, s);
@@ -357,7 +367,10 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* The first answer to what was asked from our last message on. */
+/*
+ * Compares the first answer with the last message that is known: the replay
+ * was asked to begin with it.
+ */
 
 static bool
 kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -386,7 +399,8 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
         return false;
     }
 
-    /* what another relay has passed on is better than nothing */
+    /* The log's tail, which another relay published, is better than
+       nothing. */
 
     kvr_relay_tail_apply(r, s);
 
@@ -408,7 +422,7 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* One that is repeated does not go on. */
+/* Passes over a message that the replay repeats. */
 
 static void
 kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -428,7 +442,10 @@ kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* A message that the log's tail has, which knows no payloads. */
+/*
+ * Passes over a message that the log's tail has.  The tail has no payloads to
+ * compare.
+ */
 
 static void
 kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -456,8 +473,9 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     /*
-     * An engine that doesn't have what we know is another one, unless we have
-     * been connected all the time: then it keeps nothing for its replay.
+     * An engine without the last known message is another engine.  While the
+     * connection was never lost, the engine is the same and keeps nothing for
+     * its replay.
      */
 
     if (z->mode == KVR_RELAY_VERIFY && z->answers == 0 && z->skip == 0) {
@@ -525,7 +543,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
         anew = s->known && z->held_seq <= s->seq;
 
-        /* a replay that says nothing has no message of another incarnation */
+        /* an empty replay has no message of another incarnation */
 
         same = z->answers != 0 || z->held_epoch[0] == '\0'
                || s->sgl_epoch[0] == '\0'
@@ -536,7 +554,7 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
             anew = false;
 
         } else {
-            /* it counts anew, and the replay is silent about it */
+            /* The engine counts from 0 again, and the replay is empty. */
 
             if (anew) {
                 kvr_relay_feed_restarted(r, s);
@@ -554,7 +572,8 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
                                    zmq_msg_size(&z->held));
         }
 
-        /* not of a replay that said nothing: the next one asks once more */
+        /* The incarnation of an empty replay is not recorded: the next
+           message asks again. */
 
         if ((anew || z->answers != 0) && z->held_epoch[0] != '\0') {
             memcpy(s->sgl_epoch, z->held_epoch, KVR_RELAY_SGL_EPOCH);
@@ -587,7 +606,8 @@ kvr_relay_replay_hold(kvr_relay_source_t *s, kvr_relay_message_t *m)
         z->held_epoch[0] = '\0';
     }
 
-    /* what it follows on is not known, until the replay is over */
+    /* The message that this one follows is unknown until the replay is
+       over. */
 
     kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
 
@@ -606,7 +626,10 @@ kvr_relay_replay_drop(kvr_relay_source_t *s)
 }
 
 
-/* Told of once, for another publisher may say nothing else. */
+/*
+ * Logs the first message that can't be read.  Later ones are counted only:
+ * another publisher at this endpoint could fill the log.
+ */
 
 void
 kvr_relay_replay_refused(kvr_relay_t *r, kvr_relay_source_t *s,

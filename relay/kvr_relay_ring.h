@@ -26,7 +26,7 @@ typedef struct {
     kvr_relay_entry_t  *entries;
     uint32_t            first;
     uint32_t            n;
-    uint64_t            bytes;      /* with what each entry itself takes */
+    uint64_t            bytes;      /* with the overhead of each entry */
     uint64_t            max_bytes;
 } kvr_relay_ring_t;
 
@@ -35,10 +35,10 @@ typedef struct {
 bool kvr_relay_ring_init(kvr_relay_ring_t *ring, uint64_t max_bytes);
 void kvr_relay_ring_free(kvr_relay_ring_t *ring);
 
-/* Room for one of so many bytes? */
+/* Is there room for an entry of so many bytes? */
 bool kvr_relay_ring_room(const kvr_relay_ring_t *ring, size_t len);
 
-/* Takes the bytes over; there has to be room. */
+/* Takes ownership of the bytes.  There must be room. */
 void kvr_relay_ring_push(kvr_relay_ring_t *ring, uint64_t seq, char *bytes,
     size_t len, bool complete, uint64_t now_ms);
 
@@ -46,7 +46,7 @@ void kvr_relay_ring_push(kvr_relay_ring_t *ring, uint64_t seq, char *bytes,
 const kvr_relay_entry_t *kvr_relay_ring_at(const kvr_relay_ring_t *ring,
     uint64_t seq);
 
-/* Forgets all up to seq; returns how many. */
+/* Drops all entries up to seq.  Returns their number. */
 uint32_t kvr_relay_ring_drop(kvr_relay_ring_t *ring, uint64_t seq);
 
 

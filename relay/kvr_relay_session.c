@@ -14,8 +14,10 @@
 #define KVR_RELAY_LEASE_MS     "5000"
 #define KVR_RELAY_LEASE_S      "5"
 #define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
-#define KVR_RELAY_PAGE         "256"    /* entries of the log at a time */
-#define KVR_RELAY_PARTS_MAX    1000000  /* of a snapshot that is loaded */
+/* the number of log entries in a page */
+#define KVR_RELAY_PAGE         "256"
+/* the maximum number of parts of a snapshot */
+#define KVR_RELAY_PARTS_MAX    1000000
 
 
 static void kvr_relay_session_lease(kvr_relay_t *r);
@@ -51,10 +53,10 @@ static bool kvr_relay_session_never(kvr_relay_t *r, const char *key,
 
 
 /*
- * KEYS: lease, worker, workers, snapshot, log.  ARGV: token, lease's ms,
- * worker's seconds, worker, epoch, log's seconds, the fields of kv-worker
- * (none: only the lease).  0: the lease is another relay's, or one that had it
- * is gone.
+ * KEYS: lease, worker, workers, snapshot, log.  ARGV: token, the lease's ms,
+ * the worker's seconds, worker, epoch, the log's seconds, the fields of
+ * kv-worker (no fields: the lease only).  Returns 0 when another relay has the
+ * lease, or when the relay that has it is gone.
  */
 static const char  kvr_relay_beat_script[] =
     "local t = redis.call('get', KEYS[1])\n"
@@ -229,8 +231,8 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
     }
 
     /*
-     * One who died before Redis's clock was set back had it until later.  LT
-     * is of Redis 7.0; before that the lease ends when it ends.
+     * Shortens a lease whose time is too long because Redis's clock was set
+     * back.  LT is of Redis 7.0; before 7.0 the lease ends at its own time.
      */
 
     kvr_relay_redis_args(r, NULL, NULL, "EXPIRE", s->lease_key,
@@ -425,7 +427,7 @@ kvr_relay_session_part(kvr_relay_t *r)
 }
 
 
-/* What the log has behind it. */
+/* Takes a page of the log behind the snapshot. */
 
 static void
 kvr_relay_session_tail(kvr_relay_t *r)
@@ -490,7 +492,7 @@ kvr_relay_session_loaded(kvr_relay_t *r, void *data, const redisReply *reply)
 }
 
 
-/* What is there is of no use: from nothing, then. */
+/* What Redis has is of no use: the relay starts from nothing. */
 
 static void
 kvr_relay_session_unloaded(kvr_relay_t *r, const char *why)
@@ -674,7 +676,7 @@ kvr_relay_session_left(kvr_relay_t *r, void *data, const redisReply *reply)
 
 /* ---- answers ------------------------------------------------------------ */
 
-/* No answer, or an error, after which the connection is given up. */
+/* Is the reply no answer or an error?  The connection is given up then. */
 
 static bool
 kvr_relay_session_bad(kvr_relay_t *r, const redisReply *reply)
@@ -705,8 +707,9 @@ kvr_relay_session_number(const redisReply *reply)
 
 
 /*
- * An epoch that none can follow.  What has it is in the way of all that is to
- * come, and no relay's: it goes.
+ * Removes a log or a snapshot whose epoch is so high that no epoch can follow.
+ * No relay writes such an epoch, and the key would be in the way of all later
+ * ones.
  */
 static bool
 kvr_relay_session_never(kvr_relay_t *r, const char *key, uint64_t epoch)

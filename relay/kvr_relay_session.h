@@ -17,8 +17,8 @@
 
 
 /*
- * What a worker's relays leave in Redis goes so long after the last of them: a
- * day and a night, in which somebody mends it.
+ * The keys of a worker expire so long after its last relay has ended: a day,
+ * in which somebody can repair the relay.
  */
 #define KVR_RELAY_KEEP_SECONDS  "86400"
 
@@ -37,7 +37,7 @@ typedef struct {
     kvr_relay_phase_t   phase;
     bool                started;        /* has loaded, once */
     bool                standby;        /* said so */
-    bool                deaf;           /* said that GETDEL is refused */
+    bool                deaf;           /* the refusal of GETDEL was logged */
     bool                untrimmed;      /* and XTRIM */
     char                token[33];      /* the lease's */
     uint64_t            beat_ms;        /* next one */
@@ -62,19 +62,19 @@ typedef struct {
 } kvr_relay_session_t;
 
 
-/* False: no random numbers. */
+/* Makes the token of the lease.  False: there are no random numbers. */
 bool kvr_relay_session_init(kvr_relay_t *r);
 
-/* Called when Redis was reached, and when it was lost. */
+/* Called when Redis was reached, and when the connection was lost. */
 void kvr_relay_session_up(kvr_relay_t *r);
 void kvr_relay_session_down(kvr_relay_t *r);
 
 void kvr_relay_session_tick(kvr_relay_t *r);
 
-/* A heartbeat is due at once. */
+/* The next heartbeat is due at once. */
 void kvr_relay_session_beat_now(kvr_relay_t *r);
 
-/* Gives the lease back and, with --deregister, takes the worker out. */
+/* Gives the lease back and, with --deregister, removes the worker. */
 void kvr_relay_session_leave(kvr_relay_t *r);
 
 

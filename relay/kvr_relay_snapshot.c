@@ -13,9 +13,10 @@
 
 #define KVR_RELAY_SNAPSHOT_MS       2000    /* between two of them */
 #define KVR_RELAY_SNAPSHOT_PARTS    8       /* on their way at a time */
-#define KVR_RELAY_SNAPSHOT_AGE_MS   (12 * 3600 * 1000)  /* of the oldest: half
-                                               of KVR_RELAY_KEEP_SECONDS */
-#define KVR_RELAY_PART_SECONDS      "600"   /* until the pointer is there */
+/* the maximum age of a snapshot: half of KVR_RELAY_KEEP_SECONDS */
+#define KVR_RELAY_SNAPSHOT_AGE_MS   (12 * 3600 * 1000)
+/* parts expire after so long unless the pointer names them */
+#define KVR_RELAY_PART_SECONDS      "600"
 #define KVR_RELAY_SNAPSHOT_READ                                               \
     "redis.call('hmget', KEYS[2], '" KVR_FIELD_EPOCH "', '" KVR_FIELD_SEQ "'" \
     ", '" KVR_FIELD_PARTS "', '" KVR_FIELD_STATE_PARTS "')"
@@ -40,8 +41,8 @@ static void kvr_relay_snapshot_trimmed(kvr_relay_t *r, void *data,
 
 /*
  * KEYS: lease, pointer.  ARGV: token, the pointer's epoch and number, its
- * fields.  0: the lease, or the pointer, is another relay's, or a connection
- * that was given up says it late.
+ * fields.  Returns 0 when another relay has the lease or wrote the pointer, or
+ * when the command comes late by a connection that was given up.
  */
 static const char  kvr_relay_snapshot_script[] =
     "local t = redis.call('get', KEYS[1])\n"
@@ -225,7 +226,10 @@ kvr_relay_snapshot_full(void *data, const char *bytes, size_t len)
 }
 
 
-/* Answers to what was given up, or to a loss since then, don't count. */
+/*
+ * Does the answer come too late to count?  The snapshot was given up
+ * meanwhile, or Redis has lost data since.
+ */
 
 static bool
 kvr_relay_snapshot_late(const kvr_relay_t *r, const void *data)
@@ -294,7 +298,10 @@ kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
 }
 
 
-/* Writes part i: those of the batches, then those of the state. */
+/*
+ * Writes part i: the parts of the batches come first, then the parts of the
+ * state.
+ */
 
 static void
 kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)

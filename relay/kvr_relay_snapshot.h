@@ -45,13 +45,13 @@ typedef struct {
 } kvr_relay_snapshot_t;
 
 
-/* As soon as may be; why is for the log. */
+/* Asks for a snapshot as soon as one can be taken; why is for the log. */
 void kvr_relay_snapshot_want(kvr_relay_t *r, const char *why);
 
-/* Takes it now.  base: the publisher waits for it. */
+/* Takes a snapshot now. base: the publisher waits for it. */
 void kvr_relay_snapshot_start(kvr_relay_t *r, bool base);
 
-/* Gives up what is being written. */
+/* Gives up the snapshot that is being written. */
 void kvr_relay_snapshot_abort(kvr_relay_t *r);
 
 void kvr_relay_snapshot_tick(kvr_relay_t *r);

@@ -141,7 +141,10 @@ kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* The first reason is said; the last one is kept. */
+/*
+ * Records why the source is not whole.  The log has the first reason; the last
+ * one is kept.
+ */
 
 static void
 kvr_relay_source_lack(kvr_relay_source_t *s, kvr_relay_step_input_t input,

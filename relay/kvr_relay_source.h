@@ -55,14 +55,14 @@ typedef struct {
 bool kvr_relay_source_init(kvr_relay_t *r);
 void kvr_relay_source_free(kvr_relay_t *r);
 
-/* The hash that stands for a payload. */
+/* A hash of a payload, by which payloads are compared. */
 uint64_t kvr_relay_source_digest(const void *payload, size_t len);
 
-/* Where its engine should be, as messages may have it. */
+/* The endpoint of the source's engine, in the form that messages show. */
 const char *kvr_relay_source_endpoint(const kvr_relay_t *r,
     const kvr_relay_source_t *s);
 
-/* Remembers the incarnation that a message is of. */
+/* Records the incarnation of the engine that sent a message. */
 void kvr_relay_source_epoch(kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 
@@ -73,27 +73,33 @@ void kvr_relay_source_epoch(kvr_relay_source_t *s,
 void kvr_relay_source_step(kvr_relay_source_t *s,
     kvr_relay_step_input_t input);
 
-/* Something of the engine is not known: BROKEN.  why is kept. */
+/*
+ * Gives the input BROKEN: some blocks of the engine are not known.  The source
+ * keeps `why`.
+ */
 void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
-/* Something may be missing; the next message shows it: DOUBT.  why is kept. */
+/*
+ * Gives the input DOUBT: a message may be missing, which the next message
+ * shows.  The source keeps `why`.
+ */
 void kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
-/* The engine was asked for all that it can tell: ENDED. */
+/* Gives the input ENDED: the engine's replay has told all that it can. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
- * Is the event of one of the source's ranks?  Then its rank is numbered as
- * routers do.
+ * Is the event's rank one of the source's?  If it is, the event gets the
+ * rank's number as routers count.
  */
 bool kvr_relay_source_ours(const kvr_relay_source_t *s, kvr_event_t *ev);
 
-/* Forgets what was known of a source. */
+/* Forgets the number and the incarnation of a source. */
 void kvr_relay_source_unknown(kvr_relay_source_t *s);
 
-/* Forgets what was known of all sources. */
+/* Forgets the numbers and incarnations of all sources. */
 void kvr_relay_source_forget(kvr_relay_t *r);
 
 /*

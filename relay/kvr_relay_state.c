@@ -16,7 +16,8 @@
 
 typedef struct {
     uint32_t             place;         /* that the lines are of */
-    kvr_relay_source_t  *source;        /* the one there, if it is believed */
+    /* the source at the same place with the same name, or NULL */
+    kvr_relay_source_t  *source;
     bool                 mixed[KVR_RELAY_LIST_MAX];  /* by place: version 1 had
                                            its blocks under another rank, or
                                            another one's under its rank */
@@ -228,7 +229,10 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
 }
 
 
-/* 64 ranks of version 1; only that of the place itself can be gone on with. */
+/*
+ * Reads the 64 ranks of version 1.  The relay can only go on with the rank of
+ * the place itself.
+ */
 
 static bool
 kvr_relay_state_ranks(const kvr_relay_t *r,
@@ -286,7 +290,10 @@ kvr_relay_state_endpoint(const kvr_relay_t *r, uint32_t place)
 }
 
 
-/* Ranks of no source, or of one that begins anew, are emptied. */
+/*
+ * Empties ranks that belong to no source, and ranks of a source that starts
+ * again.
+ */
 
 void
 kvr_relay_state_loaded(kvr_relay_t *r)

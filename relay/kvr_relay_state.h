@@ -18,8 +18,8 @@
 bool kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
 
 /*
- * load takes one part after the other, false: it is broken; loaded comes after
- * the last.
+ * load() takes one part after the other; false: the part is broken. loaded()
+ * must be called after the last part.
  */
 bool kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     size_t len);

@@ -55,7 +55,10 @@ kvr_relay_tail_page(kvr_relay_t *r, const redisReply *reply)
 }
 
 
-/* [id, [field, value]]: the next one of the epoch, or the tail ends. */
+/*
+ * Takes [id, [field, value]]: the next entry of the epoch.  Any other entry
+ * ends the tail.
+ */
 
 static bool
 kvr_relay_tail_entry(kvr_relay_t *r, const redisReply *entry)
@@ -123,7 +126,7 @@ kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/* The envelope's last fields are read here: decoders pass them over. */
+/* Reads the last fields of an envelope, which decoders pass over. */
 
 static void
 kvr_relay_tail_one(kvr_relay_t *r, kvr_relay_source_t *s,

@@ -23,18 +23,18 @@ typedef struct {
 } kvr_relay_tail_t;
 
 
-/* Begins behind a snapshot. */
+/* Starts an empty tail behind the snapshot (epoch, seq). */
 void kvr_relay_tail_begin(kvr_relay_t *r, uint64_t epoch, uint64_t seq);
 
 /*
- * Takes a page of the log, as XRANGE answers it.  True: there may be more, and
- * it is of use: from (epoch, seq) on.
+ * Takes a page of the log, as XRANGE answers it.  True: the caller must ask
+ * for the next page, from (epoch, seq) on.
  */
 bool kvr_relay_tail_page(kvr_relay_t *r, const redisReply *reply);
 
 /*
- * Applies what it has of a source's ranks to the mirror, once, and only before
- * the source is in step.  The source isn't whole then.
+ * Applies the tail's changes of a source's ranks to the mirror, once, and only
+ * before the source is in step.  The source is not whole afterwards.
  */
 void kvr_relay_tail_apply(kvr_relay_t *r, kvr_relay_source_t *s);
 

@@ -139,7 +139,7 @@ kvr_relay_tls_trust(SSL_CTX *ctx, const kvr_relay_options_t *o,
 }
 
 
-/* What the server may ask for. */
+/* Loads the client's own certificate and key, which the server may ask for. */
 
 static bool
 kvr_relay_tls_own(SSL_CTX *ctx, const kvr_relay_options_t *o,
@@ -173,7 +173,10 @@ kvr_relay_tls_own(SSL_CTX *ctx, const kvr_relay_options_t *o,
 }
 
 
-/* OpenSSL's own words for a file that is not there help nobody. */
+/*
+ * Says which file can't be read.  OpenSSL's own message does not name the
+ * file.
+ */
 
 static bool
 kvr_relay_tls_file(const char *option, const char *file,
@@ -190,7 +193,7 @@ kvr_relay_tls_file(const char *option, const char *file,
 }
 
 
-/* There is nobody at a terminal who could be asked. */
+/* Refuses to ask for the password of a key: there is no terminal. */
 
 static int
 kvr_relay_tls_no_password(char *buf, int size, int rwflag, void *data)
@@ -207,7 +210,7 @@ kvr_relay_tls_expect(SSL *ssl, const char *name)
     if (inet_pton(AF_INET, name, address) == 1
         || inet_pton(AF_INET6, name, address) == 1)
     {
-        /* RFC 6066: addresses are no names here */
+        /* an IP address is not sent as a server name (RFC 6066) */
 
         return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
     }

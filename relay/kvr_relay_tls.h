@@ -20,29 +20,32 @@
 #define KVR_RELAY_TLS_WHY  160      /* bytes of what is wrong */
 
 
-/* What a call of OpenSSL is about to do next. */
+/* What must happen before the call of OpenSSL is repeated. */
 typedef enum {
     KVR_RELAY_TLS_FAILED,           /* why says it */
-    KVR_RELAY_TLS_READ,             /* the call again when there is input, */
+    KVR_RELAY_TLS_READ,             /* repeat the call when there is input */
     KVR_RELAY_TLS_WRITE             /* or room for output */
 } kvr_relay_tls_next_t;
 
 
-/* Can the files of the options be used?  If not, why says what is wrong. */
+/*
+ * Can the files that the options name be used?  If not, why says what is
+ * wrong.
+ */
 bool kvr_relay_tls_check(const kvr_relay_options_t *o,
     char why[KVR_RELAY_TLS_WHY]);
 
 /*
- * A client for a socket that is connected; it is the caller's to free, before
- * the socket is closed.  Files are read anew each time, so that those that
- * were renewed are taken.  NULL: why says what is wrong.
+ * Makes a client for a connected socket.  The caller must free the client
+ * before it closes the socket.  The files are read each time, so that renewed
+ * files are used.  NULL: why says what is wrong.
  */
 SSL *kvr_relay_tls_create(const kvr_relay_options_t *o,
     const kvr_redis_url_t *url, int fd, char why[KVR_RELAY_TLS_WHY]);
 
 /*
- * After SSL_connect(), SSL_read() or SSL_write() returned rc, which is not
- * positive; ERR_clear_error() was called before.
+ * Tells what to do after SSL_connect(), SSL_read() or SSL_write() returned rc,
+ * which is not positive.  ERR_clear_error() must have been called before them.
  */
 kvr_relay_tls_next_t kvr_relay_tls_next(const SSL *ssl, int rc,
     char why[KVR_RELAY_TLS_WHY]);

@@ -160,7 +160,10 @@ kvr_relay_trtllm_answered(kvr_relay_t *r,
 }
 
 
-/* sent: the engine may have seen it, and have taken its events for read. */
+/*
+ * Ends a request without an answer.  If the request was sent, the engine may
+ * have removed the events that it answered with.
+ */
 
 static void
 kvr_relay_trtllm_failed(kvr_relay_t *r, const char *why, bool sent)

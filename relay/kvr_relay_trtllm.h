@@ -38,7 +38,7 @@ void kvr_relay_trtllm_close(kvr_relay_t *r);
 
 void kvr_relay_trtllm_tick(kvr_relay_t *r);
 
-/* Why the engine is not reached, while it is not. */
+/* Why the engine can't be reached, while it can't. */
 const char *kvr_relay_trtllm_why(const kvr_relay_t *r);
 
 

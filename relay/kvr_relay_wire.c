@@ -199,7 +199,10 @@ kvr_relay_wire_connected(kvr_relay_wire_t *w)
 }
 
 
-/* What a handshake failed for tells more than that nobody listens. */
+/*
+ * Keeps the reason of a failed handshake: the next address may only tell that
+ * nobody listens.
+ */
 
 static void
 kvr_relay_wire_failed(kvr_relay_wire_t *w, int err)
@@ -266,7 +269,10 @@ kvr_relay_wire_write(kvr_relay_wire_t *w, const char *buf, size_t len)
 }
 
 
-/* waits: set when it waits for what the other direction does otherwise. */
+/*
+ * Reads or writes by TLS. waits: set when the call waits for the other
+ * direction.
+ */
 
 static ssize_t
 kvr_relay_wire_tls(kvr_relay_wire_t *w, int rc, bool *waits,
@@ -304,7 +310,7 @@ kvr_relay_wire_plain(kvr_relay_wire_t *w, ssize_t n)
 }
 
 
-/* Errors of others, libcurl's among them, are not ours. */
+/* Clears OpenSSL's list of errors, in which libcurl may have left some. */
 
 static void
 kvr_relay_wire_clear(void)

@@ -37,25 +37,31 @@ typedef struct {
 } kvr_relay_wire_t;
 
 
-/* Begins to connect; all zero before.  False: it failed at once. */
+/*
+ * Starts to connect. w must be all zero.  False: the connect failed at once.
+ */
 bool kvr_relay_wire_open(kvr_relay_wire_t *w, const kvr_redis_url_t *url);
 
-/* Connects to the host's next address instead.  False: there is no other. */
+/*
+ * Connects to the next address of the host instead.  False: there is no other
+ * address.
+ */
 bool kvr_relay_wire_next(kvr_relay_wire_t *w);
 
 /*
- * Goes on to be OPEN, when the socket is ready.  url and o are those that it
- * was, and is, opened for.  False: it failed, and is to be closed.
+ * Goes on with the connect when the socket is ready, until the state is OPEN.
+ * url and o are the ones that kvr_relay_wire_open() got.  False: the connect
+ * failed, and the wire must be closed.
  */
 bool kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_redis_url_t *url,
     const kvr_relay_options_t *o);
 
-/* What the loop polls; out: there is something to write. */
+/* The events to poll for; out: there are bytes to write. */
 short kvr_relay_wire_events(const kvr_relay_wire_t *w, bool out);
 
 /*
- * Only when OPEN.  How many bytes; 0: none for now; -1: it failed, and is to
- * be closed.
+ * Reads in the state OPEN.  Returns the number of bytes; 0: there is nothing
+ * now; -1: the connection failed, and must be closed.
  */
 ssize_t kvr_relay_wire_read(kvr_relay_wire_t *w, char *buf, size_t size);
 ssize_t kvr_relay_wire_write(kvr_relay_wire_t *w, const char *buf,

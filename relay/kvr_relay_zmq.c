@@ -10,8 +10,10 @@
 
 
 #define KVR_RELAY_IDLE_MS      10000    /* while it is silent */
-#define KVR_RELAY_AGAIN_MS     500      /* for libzmq to connect again */
-#define KVR_RELAY_SILENT_MS    3000     /* without an answer to a connect */
+/* the time until libzmq connects again */
+#define KVR_RELAY_AGAIN_MS     500
+/* after so long without an answer to a connect, the engine counts as silent */
+#define KVR_RELAY_SILENT_MS    3000
 
 
 static void kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -170,7 +172,7 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
         kvr_relay_zmq_live(r, s);
     }
 
-    /* the engine may have sent more than has arrived */
+    /* the engine may have sent messages that have not arrived yet */
 
     if (z->replay == NULL && z->mode == KVR_RELAY_LIVE
         && r->options.replay.n != 0)
@@ -192,8 +194,8 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
 /* ---- connections -------------------------------------------------------- */
 
 /*
- * libzmq tries again by itself, and says so, but not with a peer that broke
- * the rules, as by a message that is too large.
+ * Connects again to a peer that broke the protocol, for example by a message
+ * that is too large. libzmq itself connects again in all other cases.
  */
 static void
 kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s)
@@ -220,7 +222,7 @@ kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-/* What happened to the connection, up to now. */
+/* Reads the events of the connection's monitor. */
 
 static void
 kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
@@ -242,10 +244,10 @@ kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
- * libzmq does not tell the error of a connect.  The events around it do, more
- * or less: DELAYED is the begin of a connect, CLOSED its failure, and RETRIED
- * comes when the next one is planned.  Without DELAYED and CLOSED there was no
- * address to connect to.
+ * Finds out why a connect fails. libzmq does not report the error, but the
+ * events around it: DELAYED is the begin of a connect, CLOSED its failure, and
+ * RETRIED comes when the next connect is planned.  Without DELAYED and CLOSED
+ * there was no address to connect to.
  */
 static void
 kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s, uint16_t event)
@@ -292,7 +294,7 @@ kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s, uint16_t event)
 }
 
 
-/* Nothing has answered to the connect that runs, or that has just failed. */
+/* Has the connect that runs, or has just failed, had no answer for long? */
 
 static bool
 kvr_relay_zmq_silent(const kvr_relay_t *r, const kvr_relay_zmq_t *z)
@@ -340,7 +342,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
-    /* what the engine did meanwhile can't be known */
+    /* what the engine did while it was away can't be known */
 
     kvr_relay_tail_apply(r, s);
 
@@ -401,8 +403,9 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
         }
 
         /*
-         * A connection is told of before its first message is there.  What
-         * came with a new one is in the replay, too.
+         * The monitor reports a new connection before its first message can be
+         * read.  The replay also has the messages that came with the new
+         * connection.
          */
 
         kvr_relay_zmq_monitor(r, s);
@@ -432,8 +435,9 @@ kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
- * A live message can't be read.  It is the engine's, or another publisher's:
- * that the replay knows, or the number of the next one.
+ * Handles a live message that can't be read.  The sender is the engine or
+ * another publisher: the replay, or the number of the next message, shows
+ * which of the two.
  */
 static void
 kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
@@ -449,7 +453,7 @@ kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->doubted = true;
 
-    /* one that can't be read either has said it all */
+    /* a second such message tells nothing new */
 
     if (!z->unread) {
         z->check_ms = kvr_min(z->check_ms, r->now_ms + KVR_RELAY_CHECK_MS);
@@ -526,8 +530,9 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
 
 
 /*
- * A message that follows on nothing that is sure: the first of all, the first
- * after a reconnect without replay, or one of an engine that counts anew.
+ * Handles a message whose predecessor is uncertain: the first of all, the
+ * first after a reconnect without a replay, or a message of an engine which
+ * counts from 0 again.
  */
 static void
 kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,

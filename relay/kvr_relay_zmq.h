@@ -17,15 +17,18 @@
 #define KVR_RELAY_ZMQ_H_INCLUDED
 
 
-#define KVR_RELAY_HWM          100000   /* messages of a replay that wait: a
-                                           ROUTER drops what finds no room */
-#define KVR_RELAY_LIVE_HWM     10000    /* live ones: the engine's socket keeps
-                                           what is more, or a replay has it */
-#define KVR_RELAY_ZMQ_FDS      3        /* sockets that a rank has polled */
+/* The maximum number of messages of a replay that wait: a ROUTER drops
+   messages that find no room. */
+#define KVR_RELAY_HWM          100000
+/* The maximum number of live messages that wait: further ones stay in the
+   engine's socket, or a replay has them. */
+#define KVR_RELAY_LIVE_HWM     10000
+/* the maximum number of sockets that are polled for a rank */
+#define KVR_RELAY_ZMQ_FDS      3
 #define KVR_RELAY_TURN         256      /* messages of one turn */
 #define KVR_RELAY_UNREAD       "the engine's messages can't be read"
-#define KVR_RELAY_CHECK_MS     500      /* after the engine was reached, what
-                                           it has said is looked at again */
+/* the replay is asked again so long after the engine was reached */
+#define KVR_RELAY_CHECK_MS     500
 
 
 typedef enum {
@@ -83,34 +86,40 @@ struct kvr_relay_zmq_s {
 void kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s);
 
-/* The sockets to poll: up to KVR_RELAY_ZMQ_FDS; returns how many. */
+/*
+ * Fills in the sockets to poll, at most KVR_RELAY_ZMQ_FDS.  Returns their
+ * number.
+ */
 uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
     zmq_pollitem_t *items);
 
-/* Why the engine is not reached, while it is not. */
+/* Why the engine can't be reached, while it can't. */
 const char *kvr_relay_zmq_why(const kvr_relay_t *r,
     const kvr_relay_source_t *s);
 
-/* Reads what there is, some of it; at each turn. */
+/* Reads a bounded number of messages that have come; called at each turn. */
 void kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s);
 
 
 /* ---- between kvr_relay_zmq.c and kvr_relay_replay.c --------------------- */
 
-/* Asks for a replay, in the place of one that runs. */
+/* Asks for a replay.  A replay that runs is given up. */
 void kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_zmq_mode_t mode);
 
-/* Reads its answers; ends in KVR_RELAY_LIVE. */
+/* Reads the answers of a replay.  The mode is KVR_RELAY_LIVE when it ends. */
 void kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s);
 
 void kvr_relay_replay_stop(kvr_relay_source_t *s);
 
-/* Keeps a live message, in the place of another one, until the replay ends. */
+/*
+ * Keeps a live message until the replay ends.  The message replaces one that
+ * is kept already.
+ */
 void kvr_relay_replay_hold(kvr_relay_source_t *s, kvr_relay_message_t *m);
 void kvr_relay_replay_drop(kvr_relay_source_t *s);
 
-/* Counts a message that can't be read; the first one is told of. */
+/* Counts a message that can't be read.  The first one is logged. */
 void kvr_relay_replay_refused(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 

@@ -18,18 +18,24 @@
 
 
 /*
- * Makes a list of any bytes: names with commas, blanks around them and empty
- * ones left out.  NULL, or what is wrong, a word that lives forever, and the
- * list is as it was.
+ * Makes a list of any bytes.  Names with commas, the blanks around a name, and
+ * empty names are left out.  Returns NULL, or what is wrong: a static word;
+ * the list is unchanged then.
  */
 const char *kvr_adapters_set(char list[KVR_ADAPTERS_MAX + 1],
     const char *names, size_t len);
 
-/* The same of one more name, in which a comma is wrong. */
+/*
+ * Adds one name to a list, as kvr_adapters_set() does.  A comma in the name is
+ * an error.
+ */
 const char *kvr_adapters_add(char list[KVR_ADAPTERS_MAX + 1],
     const char *name, size_t len);
 
-/* The next name of a list, which *list moves behind; false: there is none. */
+/*
+ * Finds the next name of a list, and moves *list behind the name.  False:
+ * there are no more names.
+ */
 bool kvr_adapters_next(const char **list, const char **name, size_t *len);
 
 

@@ -104,8 +104,9 @@ kvr_address_v6(char *host, size_t len)
 
 
 /*
- * Labels of letters, digits, hyphens and underscores, with dots between them.
- * The last label has a letter: "127.0.0.256" is a wrong address, no name.
+ * Checks a host name: labels of letters, digits, hyphens and underscores, with
+ * dots between them.  The last label must have a letter: "127.0.0.256" is a
+ * wrong address and not a name.
  */
 
 static const char *

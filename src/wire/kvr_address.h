@@ -14,14 +14,15 @@
 
 
 /*
- * NULL when requests can be sent there, else what is wrong: a sentence, that
- * lives forever.  The address is terminated, of any length.
+ * Returns NULL when requests can be sent to the address, otherwise what is
+ * wrong: a static sentence.  The address ends with NUL and can have any
+ * length.
  */
 const char *kvr_address_wrong(const char *address);
 
 /*
- * The bytes of the host name at the beginning of an address with which nothing
- * is wrong; 0: the address has no host name.
+ * Returns the length of the host name at the beginning of a correct address.
+ * 0: the address has no host name.
  */
 size_t kvr_address_named(const char *address);
 

@@ -89,8 +89,9 @@ kvr_answer_add(kvr_answer_t *a, const void *data, size_t len)
 
 
 /*
- * Looks for the key and the brace behind it; returns the position behind what
- * was read.  In a string of JSON the key's last quote would have a backslash.
+ * Looks for the key and the brace behind the key.  Returns the position behind
+ * what was read.  Inside a string of JSON the key's quotes would have
+ * backslashes, so a string can't be taken for the key.
  */
 
 static const char *
@@ -248,7 +249,7 @@ kvr_answer_string(kvr_answer_t *a, char c)
 
     } else if (c == '\\') {
 
-        /* no key that is looked for has an escape */
+        /* the names that are looked for have no escapes */
 
         a->escape = true;
         a->word_len = KVR_ANSWER_WORD + 1;
@@ -273,7 +274,7 @@ kvr_answer_word(const kvr_answer_t *a, const char *word)
 }
 
 
-/* A key ends: is the value behind it a figure? */
+/* A key has ended: does the value behind the key belong to a figure? */
 
 static void
 kvr_answer_key(kvr_answer_t *a)

@@ -30,10 +30,11 @@
 #include "kvr_forms.h"
 
 
-#define KVR_ANSWER_WORD      32      /* bytes of a key: no shorter than those
-                                        that are looked for */
-#define KVR_ANSWER_DEPTH     64      /* levels: an object that is nested
-                                        deeper says nothing */
+/* the maximum length of a key, at least that of the longest name that is
+   looked for */
+#define KVR_ANSWER_WORD      32
+/* the maximum depth: an object that is nested deeper is not read */
+#define KVR_ANSWER_DEPTH     64
 
 
 typedef enum {
@@ -81,13 +82,16 @@ typedef struct {
 } kvr_answer_usage_t;
 
 
-/* Begins an answer to a request of that form. */
+/* Starts an answer to a request of that form. */
 void kvr_answer_init(kvr_answer_t *a, kvr_form_t form);
 
 /* Searches the next piece of the answer. */
 void kvr_answer_add(kvr_answer_t *a, const void *data, size_t len);
 
-/* A part of the answer is missing here; the figures found before stay. */
+/*
+ * Records that a part of the answer is missing here.  The figures found before
+ * stay.
+ */
 void kvr_answer_gap(kvr_answer_t *a);
 
 /*

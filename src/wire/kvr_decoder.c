@@ -226,8 +226,8 @@ kvr_decoder_detail(const kvr_decoder_t *d)
 
 
 /*
- * The first byte decides: braces, brackets and spaces are integers in msgpack,
- * and no message is a bare integer.
+ * Is the message JSON?  The first byte decides: a brace, a bracket or a space
+ * would be an integer in msgpack, and no message is a single integer.
  */
 static bool
 kvr_json_text(const kvr_msgpack_t *in)

@@ -64,10 +64,12 @@ struct kvr_decoder_s {
 };
 
 
-/* Room for so many bytes, what was there kept; NULL when out of memory. */
+/*
+ * Makes room for so many bytes and keeps the contents.  NULL: out of memory.
+ */
 void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
 
-/* Adds to the blocks of an event; what was wrong when it can't, else NULL. */
+/* Adds a number to the blocks of an event.  Returns NULL, or what is wrong. */
 const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
 
 /* Sets an event's verdict and its reason; returns KVR_OK. */
@@ -76,7 +78,7 @@ kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
 kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
     const char *detail);
 
-/* For frames; returns KVR_INVALID. */
+/* Records why a message's frame can't be read.  Returns KVR_INVALID. */
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
 
@@ -126,21 +128,23 @@ extern const char *const  kvr_router_event_tiers[KVR_TIERS];
 kvr_why_t kvr_extra_keys(kvr_decoder_t *d, kvr_event_t *ev,
     const kvr_msgpack_item_t *item, kvr_msgpack_t in, uint32_t *good);
 
-/* An event has one salt; false when this would be another. */
+/* Sets the salt of an event.  False: the event has another salt already. */
 bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
 
 /*
- * Names the LoRA of an event that has its number alone: by the number in
- * decimal digits.  The name is good until the next event.
+ * Gives a name to an event's LoRA that has only a number: the number in
+ * decimal digits.  The name is valid until the next event.
  */
 void kvr_event_lora_id(kvr_decoder_t *d, kvr_event_t *ev, uint64_t id);
 
-/* A decimal number of up to 64 bits, and nothing else. */
+/*
+ * Reads a decimal number of up to 64 bits.  False: the text is anything else.
+ */
 bool kvr_u64_parse(const char *text, size_t len, uint64_t *value);
 
 /*
- * An engine's hash as text: decimal, with a sign or without, or where that may
- * be, the last digits of a hexadecimal number.
+ * Reads an engine's hash from text: a decimal number, with or without a sign,
+ * or, if hex is true, the last 16 digits of a hexadecimal number.
  */
 bool kvr_hash_parse(const char *text, size_t len, bool hex, uint64_t *hash);
 

@@ -356,7 +356,11 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
 }
 
 
-/* A window that is no number is as good as none: its group has no rule. */
+/*
+ * Reads a group's window.  A value that is not a number counts as missing: the
+ * group has no rule then.
+ */
+
 static kvr_rc_t
 kvr_engine_window(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
@@ -439,7 +443,7 @@ kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 }
 
 
-/* The verdict, apart from the filters that apply whatever else there is. */
+/* Sets the event's verdict, after the filters that need no other field. */
 static kvr_rc_t
 kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
 {

@@ -611,7 +611,8 @@ kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
 }
 
 
-/* RFC 1527: position in the chain; if null, a null parent may be unknown. */
+/* An event whose position in the chain is not 0 does not begin a chain. */
+
 kvr_rc_t
 kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)

@@ -18,8 +18,8 @@
 
 
 /*
- * The kinds of events that a field matters to.  A clear has a rank, whatever
- * else it says; a removal says which blocks, too.
+ * The kinds of events whose fields are checked.  A clear needs its rank alone,
+ * and a removal its blocks, too.
  */
 #define KVR_ENGINE_KINDS  (KVR_CLEAR + 1)
 

@@ -70,7 +70,7 @@ typedef enum {
     KVR_STORE,
     KVR_REMOVE,
     KVR_CLEAR,
-    KVR_CLASS,              /* describes a class of KV-cache groups */
+    KVR_CLASS,              /* describes a class of KV cache groups */
     KVR_BITS                /* blocks that a class holds, or no longer */
 } kvr_event_kind_t;
 

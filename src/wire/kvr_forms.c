@@ -188,7 +188,10 @@ kvr_form(bool asks, const char *path, size_t len, uint32_t engines)
 }
 
 
-/* The field number i of those rows of a table that apply; NULL: no more. */
+/*
+ * Finds field number i among the rows of a table that apply.  NULL: there are
+ * no more.
+ */
 
 static const kvr_field_t *
 kvr_form_field(const kvr_form_field_t *f, size_t n, kvr_form_t form,
@@ -320,7 +323,8 @@ kvr_form_truncates(kvr_form_t form, uint32_t engines, bool *cut)
         return KVR_OK;
     }
 
-    /* where one kind is known to cut and another one not to, nobody knows */
+    /* some of these engines cut the prompt and others don't: the answer is
+       unknown */
 
     if (engines != 0
         && (engines & kvr_engine_bit(KVR_ENGINE_UNKNOWN)) == 0)

@@ -119,8 +119,8 @@ bool kvr_form_has_base_adapter(kvr_form_t form, uint32_t engines);
 kvr_rc_t kvr_form_truncates(kvr_form_t form, uint32_t engines, bool *cut);
 
 /*
- * The fields with a number of sequences for each prompt, of which the largest
- * counts: i from 0 on; NULL: no more.
+ * The fields that give the number of sequences of each prompt; the largest
+ * number counts. i starts at 0; NULL: there are no more.
  */
 const kvr_field_t *kvr_form_sequences(kvr_form_t form, uint32_t engines,
     uint32_t i);

@@ -25,9 +25,9 @@ typedef struct {
 
 
 /*
- * Looks at what has come so far; end: nothing more will.  KVR_OK: all is
- * there; the text was changed if the body came in chunks.  KVR_BUSY: more is
- * to come.  KVR_INVALID: it never will be an answer.
+ * Looks at what has come so far; end: nothing more will come.  KVR_OK: the
+ * answer is complete; a body in chunks has been put together in place.
+ * KVR_BUSY: more must come.  KVR_INVALID: the bytes are not an answer.
  */
 kvr_rc_t kvr_http_answer(char *text, size_t len, bool end,
     kvr_http_answer_t *a);

@@ -74,10 +74,16 @@ int kvr_json_peek(kvr_json_t *j);
 /* Enters an object ('{') or array ('['); false when the value is no such. */
 bool kvr_json_open(kvr_json_t *j, int bracket);
 
-/* The next key of the object; false after leaving it, at its end. */
+/*
+ * Reads the next key of the object.  False: the object has ended, and the
+ * cursor is behind it.
+ */
 bool kvr_json_key(kvr_json_t *j, kvr_json_text_t *key);
 
-/* Is there another element in the array?  False after leaving it. */
+/*
+ * Is there another element in the array?  False: the array has ended, and the
+ * cursor is behind it.
+ */
 bool kvr_json_next(kvr_json_t *j);
 
 /* The values. */
@@ -90,24 +96,26 @@ bool kvr_json_null(kvr_json_t *j);
 bool kvr_json_u64(kvr_json_t *j, uint64_t *value);
 
 /*
- * An array of integers 0 .. 2^32 - 1, the whole of it, as fast as it goes.
- * *n is their number; at most cap of them are written to out.
+ * Reads an array of integers 0 .. 2^32 - 1 as fast as possible.  *n is the
+ * number of integers; at most cap of them are written to out.
  */
 bool kvr_json_ids(kvr_json_t *j, uint32_t *out, size_t cap, size_t *n);
 
-/* Skips a value, whatever it is. */
+/* Skips a value of any kind. */
 bool kvr_json_skip(kvr_json_t *j);
 
 /*
- * The same.  *deep becomes true when more than so many lists and objects of
- * the value are in one another.
+ * Skips a value.  *deep becomes true if lists and objects in the value are
+ * nested deeper than `levels`.
  */
 bool kvr_json_skip_levels(kvr_json_t *j, uint32_t levels, bool *deep);
 
-/* Skips the rest of what is open, down to this number of levels. */
+/*
+ * Skips the rest of all objects and arrays that are open, down to this depth.
+ */
 bool kvr_json_leave(kvr_json_t *j, uint32_t depth);
 
-/* Nothing but white space is left, and no error has been met. */
+/* Is nothing but white space left, without an error before? */
 bool kvr_json_end(kvr_json_t *j);
 
 /* Reports an error in the value that begins at `at`; answers false. */
@@ -126,7 +134,10 @@ size_t kvr_json_decode(const kvr_json_text_t *s, char *out, size_t size);
 /* The first escape of a surrogate that is not half of a pair; NULL: none. */
 const char *kvr_json_lone(const kvr_json_text_t *s);
 
-/* 1 .. 20 digits without leading zeros, as a u64; false when they aren't. */
+/*
+ * Reads 1 .. 20 digits without leading zeros.  False: the text is anything
+ * else.
+ */
 bool kvr_json_digits(const char *s, size_t len, uint64_t *value);
 
 

@@ -96,8 +96,9 @@ typedef struct {
     void  (*end)(kvr_decoder_t *d, uint32_t name);
 
     /*
-     * A value of another kind than the row `name' takes, KVR_WHY_SYNTAX; or a
-     * value that could not be read, KVR_WHY_LIMIT, name then is 0.
+     * Called for a value whose kind the row `name` does not take
+     * (KVR_WHY_SYNTAX), and for a value that can't be read (KVR_WHY_LIMIT,
+     * with name 0).
      */
     void  (*wrong)(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
         const char *detail);

@@ -36,7 +36,10 @@
 /* The only field of a log's entries: the message. */
 #define KVR_LOG_FIELD     "m"
 
-/* Bytes of any of the keys, with the null byte: those of parts are longest. */
+/*
+ * The maximum length of a key, with the null byte.  Keys of a snapshot's parts
+ * are the longest.
+ */
 #define KVR_KEY_MAX       (KVR_WORKER_ID_MAX + 80)
 
 
@@ -106,15 +109,14 @@ extern const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS];
 
 
 /*
- * Writes "name:{worker}", terminated, and answers its length.  The worker's id
- * is valid, len its bytes.
+ * Writes "name:{worker}" with a null byte, and returns the length.  The
+ * worker's id must be valid; len is its length.
  */
 size_t kvr_key(char out[KVR_KEY_MAX], const char *name, const char *worker,
     size_t len);
 
 /*
- * The same of part i of a snapshot; of the parts that only relays read when
- * state is true.
+ * Writes the key of part i of a snapshot. state: a part that only relays read.
  */
 size_t kvr_key_part(char out[KVR_KEY_MAX], const char *worker, size_t len,
     uint64_t epoch, uint64_t seq, bool state, uint32_t i);

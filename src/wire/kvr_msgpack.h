@@ -48,9 +48,9 @@ typedef struct {
 kvr_rc_t kvr_msgpack_read(kvr_msgpack_t *in, kvr_msgpack_item_t *item);
 
 /*
- * Skips what an item that was just read contains.  With more than room
- * containers in one another, the item's own among them, the answer is
- * KVR_FULL, the value having been skipped all the same.
+ * Skips the contents of an item that was just read.  KVR_FULL: the value was
+ * skipped, but its containers, the item included, were nested deeper than
+ * `room`.
  */
 kvr_rc_t kvr_msgpack_skip_rest(kvr_msgpack_t *in,
     const kvr_msgpack_item_t *item, uint32_t room);
@@ -59,8 +59,8 @@ kvr_rc_t kvr_msgpack_skip_rest(kvr_msgpack_t *in,
 kvr_rc_t kvr_msgpack_skip(kvr_msgpack_t *in, uint32_t room);
 
 /*
- * Reads up to n integers of 0..2^32-1 and returns how many there were: it
- * stops before the first value that is anything else.
+ * Reads up to n integers of 0..2^32-1 and returns their number.  The first
+ * value of another kind ends the call.
  */
 uint32_t kvr_msgpack_u32s(kvr_msgpack_t *in, uint32_t *out, uint32_t n);
 

@@ -55,7 +55,7 @@ kvr_plain_string(kvr_plain_t *p, const kvr_json_text_t *s)
 }
 
 
-/* A string is written as it is meant, any other value as it stands there. */
+/* Writes a string decoded, and any other value as it stands in the text. */
 
 static void
 kvr_plain_value(kvr_plain_t *p, uint32_t i)
@@ -81,7 +81,10 @@ kvr_plain_value(kvr_plain_t *p, uint32_t i)
 }
 
 
-/* A content of parts is that of its texts: parts of no text as they stand. */
+/*
+ * Writes a content that has parts: the texts of the parts.  A part without
+ * text is written as it stands.
+ */
 
 static void
 kvr_plain_content(kvr_plain_t *p, uint32_t i)
@@ -108,7 +111,9 @@ kvr_plain_content(kvr_plain_t *p, uint32_t i)
 }
 
 
-/* The role comes first, wherever it stands. */
+/*
+ * Writes a message.  The role comes first, wherever it stands in the message.
+ */
 
 static void
 kvr_plain_message(kvr_plain_t *p, uint32_t i)

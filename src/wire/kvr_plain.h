@@ -24,9 +24,9 @@
 
 
 /*
- * Writes the text of the first prompt in the body of that form, at most size
- * bytes of it, and returns the number of bytes written.  As many bytes as the
- * body has are always enough.  0: there is no text.
+ * Writes the text of the first prompt in a body of that form, at most size
+ * bytes.  Returns the number of bytes written.  A buffer of the body's length
+ * is always large enough. 0: there is no text.
  */
 size_t kvr_plain_text(const kvr_tape_t *t, kvr_form_t form, char *out,
     size_t size);

@@ -14,7 +14,10 @@
 #include "kvr_keys.h"
 
 
-/* Of a snapshot: more blocks than any zone has room for. */
+/*
+ * The maximum number of parts of a snapshot: more blocks than any zone has
+ * room for.
+ */
 #define KVR_POINTER_PARTS   65536
 
 

@@ -102,7 +102,7 @@ kvr_write_name(kvr_writer_t *w, const char *name)
 }
 
 
-/* A value as it stands in the body. */
+/* Writes a value as it stands in the body. */
 
 static void
 kvr_write_raw(kvr_writer_t *w, uint32_t i)
@@ -114,7 +114,7 @@ kvr_write_raw(kvr_writer_t *w, uint32_t i)
 }
 
 
-/* A field of the body, if it has the field. */
+/* Writes a field of the body, if the body has the field. */
 
 static void
 kvr_write_field(kvr_writer_t *w, const char *name)
@@ -131,8 +131,8 @@ kvr_write_field(kvr_writer_t *w, const char *name)
 
 
 /*
- * The members of an object but those named, n of them; NULL among the names
- * stands for none.
+ * Writes the members of an object except those with one of the n names.  NULL
+ * among the names stands for no name.
  */
 
 static void
@@ -174,7 +174,7 @@ kvr_write_members(kvr_writer_t *w, uint32_t object, const char *const *names,
 
 /* ---- the dialects ------------------------------------------------------- */
 
-/* A text, or the first one of several. */
+/* Writes the text, or the first one of several texts. */
 
 static kvr_rc_t
 kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
@@ -288,8 +288,8 @@ kvr_question_kwargs(kvr_writer_t *w)
 
 
 /*
- * A message's field that vLLM's chats read and its /tokenize drops, or NULL.
- * Of messages that are not in the tape it is not known.
+ * Finds a field of a message that vLLM's chats read and its /tokenize ignores.
+ * NULL: there is none.  Messages that are not in the tape can't be checked.
  */
 
 static const char *

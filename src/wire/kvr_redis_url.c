@@ -207,7 +207,7 @@ kvr_redis_url_master(kvr_redis_url_t *url, const char **p, const char *last)
 
 /*
  * Reads user and password: the part before the last @ that precedes the first
- * slash, because a password may have an @.  Moves p behind that @.
+ * slash, because a password can contain an @.  Moves p behind that @.
  */
 
 static const char *

@@ -25,13 +25,19 @@
 #include "../kvr.h"
 
 
-/* Bytes, with the null byte: a DNS name fits, and the path of a socket. */
+/*
+ * The maximum length, with the null byte: a DNS name fits, and the path of a
+ * socket.
+ */
 #define KVR_REDIS_URL_PART      256
 
-/* The same of passwords: tokens of cloud providers have over a thousand. */
+/*
+ * The maximum length of a password: tokens of cloud providers have over a
+ * thousand bytes.
+ */
 #define KVR_REDIS_URL_PASSWORD  4096
 
-/* Bytes that a masked text may have more than the text. */
+/* The number of bytes by which a masked text can be longer than the text. */
 #define KVR_REDIS_URL_MASK      3
 
 
@@ -52,16 +58,16 @@ typedef struct {
 bool kvr_redis_url_is(const char *text, size_t len);
 
 /*
- * Takes a URL of len bytes to pieces.  NULL, or what is wrong with the URL: a
- * sentence without its subject, of no part of the URL, that lives forever.
+ * Parses a URL of len bytes.  Returns NULL, or what is wrong with the URL: a
+ * static sentence without a subject, which contains no part of the URL.
  */
 const char *kvr_redis_url_parse(kvr_redis_url_t *url, const char *text,
     size_t len);
 
 /*
- * Writes the text, be it a URL or not, without what may be a password, to out,
- * which has room for len + KVR_REDIS_URL_MASK bytes.  Answers how many bytes
- * were written; there is no null byte behind them.
+ * Writes the text, a URL or any other text, to out, and masks what may be a
+ * password. out must have room for len + KVR_REDIS_URL_MASK bytes.  Returns
+ * the number of bytes written; there is no null byte.
  */
 size_t kvr_redis_url_mask(char *out, const char *text, size_t len);
 

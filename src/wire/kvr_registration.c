@@ -141,7 +141,7 @@ kvr_registration_foreign(const kvr_registration_t *reg, const char *model,
 }
 
 
-/* Keeps a value for messages: a value that is too long is cut. */
+/* Keeps a value for messages.  A long value is cut. */
 
 static void
 kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
@@ -158,7 +158,10 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 }
 
 
-/* If only a newer publisher knows the kind, it is unknown here. */
+/*
+ * Reads a kind of engine.  A kind that this version does not know counts as
+ * unknown.
+ */
 
 static void
 kvr_registration_engine(kvr_registration_t *reg, const char *value,

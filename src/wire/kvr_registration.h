@@ -78,20 +78,24 @@ typedef struct {
 } kvr_registration_t;
 
 
-/* One without fields.  The id is valid, len its bytes. */
+/*
+ * Makes a registration without fields.  The id must be valid; len is its
+ * length.
+ */
 void kvr_registration_init(kvr_registration_t *reg, const char *id,
     size_t len);
 
 /*
- * Reads a field, whose value can be any bytes, into reg; a field that routers
- * don't read is ignored.  NULL: read; else the error, a static sentence.
+ * Reads a field, whose value can be any bytes, into reg.  Fields that routers
+ * don't read are ignored.  Returns NULL, or the error: a static sentence.
  */
 const char *kvr_registration_field(kvr_registration_t *reg,
     kvr_member_field_t field, const char *value, size_t len);
 
 /*
- * NULL when the worker is for a zone of this model ("": of any) and of these
- * blocks; else why not, as above.  A worker that does not say is.
+ * Is the worker for a zone of this model ("": any model) and of these blocks?
+ * NULL: it is.  Otherwise the reason why not, a static sentence.  A
+ * registration without a model, or without a block size, fits every zone.
  */
 const char *kvr_registration_foreign(const kvr_registration_t *reg,
     const char *model, kvr_contract_t zone);

@@ -36,7 +36,9 @@ kvr_tape_init(kvr_tape_t *t, kvr_tape_entry_t *entries, uint32_t cap,
 
 /* ---- the scan ----------------------------------------------------------- */
 
-/* A new entry for what begins at this offset.  There is room for it. */
+/*
+ * Adds an entry for the value that begins at this offset.  There must be room.
+ */
 
 static kvr_tape_entry_t *
 kvr_tape_put(kvr_tape_t *t, kvr_tape_kind_t kind, size_t at)
@@ -57,7 +59,9 @@ kvr_tape_put(kvr_tape_t *t, kvr_tape_kind_t kind, size_t at)
 }
 
 
-/* Is the entry the value of a key?  Of its parent only the kind is read. */
+/*
+ * Is the cursor in an object, and not in an array?
+ */
 
 static bool
 kvr_tape_in_object(const kvr_tape_scan_t *s)
@@ -68,7 +72,7 @@ kvr_tape_in_object(const kvr_tape_scan_t *s)
 }
 
 
-/* The value of entry i ends where the cursor is. */
+/* Ends the value of entry i at the cursor. */
 
 static void
 kvr_tape_ended(kvr_tape_scan_t *s, uint32_t i)
@@ -268,9 +272,9 @@ kvr_tape_value(kvr_tape_scan_t *s)
 
 
 /*
- * The array of entries is full: the member of the value at the top that the
- * cursor is in loses its entries, and is skipped.  The cursor is in front of a
- * value.
+ * Makes room when the array of entries is full: the member of the top value in
+ * which the cursor is loses its entries and is skipped.  The cursor must be in
+ * front of a value.
  */
 
 static void

@@ -167,7 +167,7 @@ kvr_tape_kind(const kvr_tape_t *t, uint32_t i)
 }
 
 
-/* Is there a value that is not null?  false for 0. */
+/* Is there a value which is not null?  False for index 0. */
 static inline bool
 kvr_tape_given(const kvr_tape_t *t, uint32_t i)
 {
@@ -184,7 +184,7 @@ kvr_json_text_t kvr_tape_text(const kvr_tape_t *t, uint32_t i);
 /* Any value as it stands in the text, with quotes and brackets. */
 kvr_json_text_t kvr_tape_raw(const kvr_tape_t *t, uint32_t i);
 
-/* Is it a string, and this one?  Escapes are decoded. */
+/* Is the entry a string, and equal to this one?  Escapes are decoded. */
 bool kvr_tape_is(const kvr_tape_t *t, uint32_t i, const char *with);
 
 /* An integer 0 .. 2^64 - 1; false for every other value. */

@@ -246,8 +246,8 @@ kvr_tensorrt_judge(kvr_decoder_t *d)
 
 
 /*
- * Without a name, does the block have no LoRA, or a numbered one, and is that
- * the one of the block before, which is NULL for the first?
+ * Has the block no LoRA, or a LoRA that the engine only gives as a number, and
+ * is it the LoRA of the block before? before is NULL for the first block.
  */
 static bool
 kvr_tensorrt_same_lora(const kvr_tensorrt_block_t *b,
@@ -538,7 +538,11 @@ kvr_tensorrt_updated(kvr_decoder_t *d, kvr_event_t *ev)
 }
 
 
-/* The engine counts a block once: after a removal no copy is left. */
+/*
+ * Sets the number of copies left after a removal to 0: the engine counts a
+ * block once.
+ */
+
 static void
 kvr_tensorrt_remove(kvr_decoder_t *d, kvr_event_t *ev, kvr_tier_t tier,
     uint32_t n)

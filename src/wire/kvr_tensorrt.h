@@ -84,7 +84,7 @@ typedef struct {
 extern const kvr_json_events_t  kvr_tensorrt_events;
 
 
-/* The first thing that is wrong with the event stays. */
+/* Refuses the event.  The first reason is kept. */
 static inline void
 kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail)
 {
@@ -95,7 +95,7 @@ kvr_tensorrt_wrong(kvr_tensorrt_t *t, kvr_why_t why, const char *detail)
 }
 
 
-/* The same, with the block. */
+/* Refuses the block.  The first reason is kept. */
 static inline void
 kvr_tensorrt_block_wrong(kvr_tensorrt_t *t, kvr_why_t why)
 {

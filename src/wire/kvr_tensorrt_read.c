@@ -347,7 +347,10 @@ kvr_tensorrt_end(kvr_decoder_t *d, uint32_t name)
 }
 
 
-/* A value of the wrong kind is the event's fault, or its block's alone. */
+/*
+ * Refuses the event for a value of the wrong kind, or only the block, if the
+ * value belongs to a block.
+ */
 
 static void
 kvr_tensorrt_bad(kvr_decoder_t *d, uint32_t name, kvr_why_t why,
@@ -476,7 +479,11 @@ kvr_tensorrt_mm(kvr_decoder_t *d, const char *text, size_t len)
 }
 
 
-/* One salt an event: blocks behind a block with another can't be hashed. */
+/*
+ * Reads a salt.  An event has one salt: blocks behind a block with another
+ * salt can't be hashed.
+ */
+
 static void
 kvr_tensorrt_salt(kvr_decoder_t *d, const char *text, size_t len)
 {

@@ -123,7 +123,7 @@ kvr_prompt_ids(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
 }
 
 
-/* [ids], [[ids], …]: KVR_DECLINED if there are no ids. */
+/* Reads [ids] or [[ids], …].  KVR_DECLINED: there are no ids. */
 
 static kvr_rc_t
 kvr_prompt_value(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
@@ -157,7 +157,7 @@ kvr_prompt_value(kvr_prompt_t *p, kvr_tape_t *t, uint32_t i)
 }
 
 
-/* Is the part of a message's content something else than text? */
+/* Is the part of a message's content something other than text? */
 
 static bool
 kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
@@ -187,7 +187,10 @@ kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
 }
 
 
-/* Has one of the messages more than text?  If that can't be seen, it may. */
+/*
+ * Does a message have parts other than text?  A message that can't be read
+ * counts as having some.
+ */
 
 static bool
 kvr_prompt_has_media(const kvr_tape_t *t)
@@ -263,7 +266,7 @@ kvr_prompt_find_ids(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
 }
 
 
-/* Texts where the form has them. */
+/* Finds the texts of the prompt, in the fields that the form has for texts. */
 
 static void
 kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
@@ -361,7 +364,7 @@ kvr_prompt_find_cut(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form,
 }
 
 
-/* Neither null, nor false, nor "", [] or {}. */
+/* Is the value neither null, nor false, nor "", [] or {}? */
 
 static bool
 kvr_prompt_filled(const kvr_tape_t *t, uint32_t i)

@@ -6,7 +6,10 @@
 #include "kvr_utf8.h"
 
 
-/* The length of the character at p, 2 .. 4; 0: it is none. */
+/*
+ * Returns the length of the character at p, 2 .. 4. 0: the bytes are not a
+ * character.
+ */
 
 static inline size_t
 kvr_utf8_character(const uint8_t *p, size_t left)

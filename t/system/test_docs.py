@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""README.md and conf/nginx.conf do what they say when pasted; TAP.
+"""The documentation and conf/nginx.conf do what they say when pasted; TAP.
 
 Each configuration is laid out as `make install` has it, with other ports and
 directories, tested by `nginx -t`, started with a Redis and two engine
-stand-ins, and sent the commands of README.md.
+stand-ins, and sent the commands of the pages.
 """
 
 import json
@@ -36,7 +36,9 @@ URL = "http://127.0.0.1:8080"               # that of the documents
 HUNDRED = ",".join(map(str, range(1, 101)))    # $(seq -s, 100)
 TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
-README = (ROOT / "README.md").read_text()
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text()
+         for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+DOCS = "\n".join(PAGES.values())
 SAMPLE = (ROOT / "conf" / "nginx.conf").read_text()
 ALONE = (ROOT / "conf" / "alone.conf").read_text()
 
@@ -45,10 +47,33 @@ at = None                                   # the Fixture, set by main()
 
 # ---------------------------------------------------------------- documents
 
+def lines(text):
+    """Lines of a page: (the level of a heading or 0, the line)."""
+    fence = False
+    for line in text.splitlines(keepends=True):
+        fence ^= line.startswith("```")
+        heading = None if fence else re.match("(#+) ", line)
+        yield (len(heading[1]) if heading else 0), line
+
+
 def section(title):
-    """A section of README.md, with those below it."""
-    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", README,
-                     re.MULTILINE | re.DOTALL)[1]
+    """A section of a page, or a page, by its title, with those below it."""
+    found, level = [], 0
+    for mark, line in lines(DOCS):
+        if not level and mark and line.strip("# \n") == title:
+            level = mark
+        elif level and 0 < mark <= level:
+            break
+        elif level:
+            found.append(line)
+    assert found, title
+    return "".join(found)
+
+
+def anchor(heading):
+    """The name by which GitHub links to a heading."""
+    text = re.sub(r"[^\w\- ]", "", heading.strip("# \n").lower())
+    return text.replace(" ", "-")
 
 
 def blocks(language, text):
@@ -262,7 +287,7 @@ def chat_and_complete():
 # -------------------------------------------------------------------- tests
 
 def the_relays_run():
-    """the relays of the README start with the options they have there"""
+    """the relays of the documentation start with the options they have there"""
     lines = [line for line in "".join(
         blocks("sh", section("Attaching engines"))).splitlines()
         if line.startswith("kv-relay ")]
@@ -304,7 +329,27 @@ def failures_are_named():
                  "which is no multiple of the zone's", "never_matched",
                  "prompts ever found one", "was ever received"):
         assert text in said, text
-        assert text in section("Attaching engines"), text
+        assert text in section("Does it work?"), text
+
+
+def links_lead_somewhere():
+    """every link of every page leads to a file and a heading that are there"""
+    anchors, wrong, seen = {}, [], 0
+    for path in ROOT.rglob("*.md"):
+        if "build" not in path.relative_to(ROOT).parts:
+            anchors[path] = {anchor(line) for mark, line
+                             in lines(path.read_text()) if mark}
+    for path in anchors:
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            if re.match("[a-z]+:", link):
+                continue
+            name, _, where = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            seen += 1
+            if not target.exists() \
+                    or where and where not in anchors.get(target, ()):
+                wrong.append(f"{path.relative_to(ROOT)}: {link}")
+    assert not wrong and seen > 100, (seen, wrong)
 
 
 def nginx_alone_is_accepted():
@@ -349,9 +394,9 @@ def the_synopsis_runs():
     metrics = chat_and_complete()
     names = set(re.findall(r"^# TYPE (\S+)", metrics, re.MULTILINE))
     assert len(names) > 50, names
-    missing = [name for name in sorted(names) if f"`{name}`" not in README]
+    missing = [name for name in sorted(names) if f"`{name}`" not in DOCS]
     assert not missing, missing
-    known = {name for name in re.findall(r"`(kv_router_\w+)", README)
+    known = {name for name in re.findall(r"`(kv_router_\w+)", DOCS)
              if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)
              and not re.match("kv_router_(turn_cache|local|models)_", name)}
     assert not known - names, known - names
@@ -372,7 +417,7 @@ def the_api_answers_as_documented():
 
 
 def the_calls_of_the_api_are_documented():
-    """every call of the HTTP API is in the README"""
+    """every call of the HTTP API is in docs/api.md"""
     status, text = at.send("GET", "/kv/nothing")
     assert status == 404
     calls = re.findall(r"(GET|POST|PUT|DELETE) ([\w/]+)",
@@ -387,7 +432,7 @@ def the_publisher_publishes():
     """the publisher in Python feeds the index, and its worker is EXACT"""
     (program,) = blocks("python", section("Feeding events"))
     assert program.count("port=6379") == 1
-    exec(compile(program.replace("6379", str(at.redis_port)), "README.md",
+    exec(compile(program.replace("6379", str(at.redis_port)), "events.md",
                  "exec"), {})
     scores = wait_until("its blocks are found", lambda: [
         score for score in at.json(
@@ -427,8 +472,8 @@ def the_sample_policy_decides():
 
 
 def the_policy_decides():
-    """the policy of the README decides after a reload, with the same index"""
-    policy = next(text for text in blocks("lua", section("Policies"))
+    """the policy of the documentation decides after a reload, with the same index"""
+    policy = next(text for text in blocks("lua", section("Writing a policy"))
                   if text.startswith("-- acme/eager.lua:"))
     folder = at.directory / "lua" / "acme"
     folder.mkdir(parents=True)
@@ -465,7 +510,7 @@ def the_sample_runs():
         score for score in at.json(*commands("Synopsis")[3])["scores"]
         if score["worker_id"] in WORKERS])
     chat_and_complete()
-    workers, query = commands("Attaching engines")
+    workers, query = commands("Does it work?")
     assert all(worker["counters"]["blocks_stored"]
                and worker["confidence"] == "EXACT"
                for worker in at.json(*workers)
@@ -484,15 +529,15 @@ def the_sample_runs():
 
 
 def names_are_documented():
-    """every directive, variable and policy is in README and CHANGES"""
+    """every directive, variable and policy is in the documentation and CHANGES"""
     sources = "".join(path.read_text()
                       for path in (ROOT / "ngx_module").rglob("*.c"))
     changes = (ROOT / "CHANGES").read_text()
     names = set(re.findall(r'ngx_string\("(kv_router_\w+)"\)', sources))
     assert len(names) > 15, names
-    variables = {name for name in names if f"$kv_router_{name[10:]}" in README}
+    variables = {name for name in names if f"$kv_router_{name[10:]}" in DOCS}
     for name in names - variables:
-        assert f"### {name}\n" in README, name
+        assert f"### {name}\n" in DOCS, name
         assert f'"{name}"' in changes, name
     for name in variables:
         assert f"`${name}`" in section("Variables"), name
@@ -513,6 +558,7 @@ def main():
         at.start()
         return tap.run([
             names_are_documented,
+            links_lead_somewhere,
             failures_are_named,
             the_relays_run,
             nginx_alone_is_accepted,

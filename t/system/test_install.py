@@ -71,7 +71,7 @@ def the_unit_is_there():
     assert (at / said["Documentation"].partition("file:///")[2]).is_file()
     assert said["Environment"] == "KV_RELAY_WORKER=%i"
     assert said["EnvironmentFile"] == "/etc/kv-relay/%i.env"
-    readme = (at / "usr/share/doc/nginx-kv-router/kv-relay.md").read_text()
+    readme = (at / "usr/share/doc/nginx-kv-router/relay/README.md").read_text()
     assert "copy `kv-relay.env` to `/etc/kv-relay/w1.env`" in readme
 
 
