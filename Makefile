@@ -11,7 +11,8 @@
 #     V            make check: 1 shows every assertion, make: every command
 #     SECONDS      make fuzz: for each target; make soak: altogether (600)
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
-#     KEEP         make demo: 1 leaves the demo running
+#     KEEP         make demo: 1 leaves the demo running, with a load
+#     PORT         make demo KEEP=1: where nginx listens, on 127.0.0.1 (8080)
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
@@ -145,7 +146,14 @@ $(BUILD)/nginx/Makefile: config $(BUILD)/nginx/stamp
 	    || { tail -n 20 $(out)/nginx/configure.log; rm -f $(out)/nginx/Makefile; exit 1; }
 	$(Q)touch $@
 
-$(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
+# Made by config, too: here it follows the page.
+
+page       := $(BUILD)/nginx/ngx_http_kv_router_status_html.c
+
+$(page): ngx_module/status/status.html util/embed $(BUILD)/nginx/Makefile
+	$(Q)sh util/embed ngx_http_kv_router_status_html $< > $@
+
+$(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile $(page) FORCE
 	$(Q)$(MAKE) --no-print-directory -f $(out)/nginx/Makefile \
 	    -C $(NGINX_SRC) modules > $(out)/nginx/make.log 2>&1 \
 	    || { grep -v '^[[:space:]]*-[ID]' $(out)/nginx/make.log; exit 1; }
@@ -401,12 +409,26 @@ lint: deps-check all
 	@t/run $(if $(V),-v) --build $(BUILD) util/lint
 
 
-## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on;
+# For targets whose own output matters: all is built, and one line is said of it,
+# unless that fails.
+
+define built
+@mkdir -p $(BUILD)
+@echo "make all: its output is in $(BUILD)/build.log"
+@$(MAKE) --no-print-directory all >$(BUILD)/build.log 2>&1 \
+    || { cat $(BUILD)/build.log; exit 1; }
+endef
+
+
+## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on, with
+##                  a load and the status page on PORT (8080);
 ##                  COMPARE=1: five policies, three workloads, 25 minutes
 
-demo: deps-demo all
-	$(PYTHON) demo/$(if $(COMPARE),compare,demo).py --module $(BUILD)/$(MODULE).so \
-	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
+demo: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/$(if $(COMPARE),compare,demo).py \
+	    --module $(BUILD)/$(MODULE).so --relay $(BUILD)/kv-relay \
+	    $(if $(KEEP),--keep $(if $(PORT),--port $(PORT)))
 
 
 ## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
