@@ -104,8 +104,7 @@ def manifests_are_valid():
 
 
 def the_router_is_made():
-    """the RUN lines of the router's image work, and nginx takes the manifest's
-    configuration"""
+    """the router's image is made, and nginx takes the manifest's configuration"""
     can_be_made()
     root = image("router")
     maps = [one for one in yaml.safe_load_all(
@@ -119,7 +118,7 @@ def the_router_is_made():
 
 
 def the_relay_is_made():
-    """the RUN lines of the relay's image work, with the manifest's settings"""
+    """the relay's image is made, and the relay takes the manifest's settings"""
     can_be_made()
     root = image("relay")
     (pod,) = [one for one in yaml.safe_load_all(
