@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_history.h"
 
 
 /* A part of the JSON, as ?part= names it. */
@@ -36,6 +36,9 @@ static ngx_uint_t ngx_http_kv_router_accepts(ngx_http_request_t *r,
 static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
     { "status", ngx_http_kv_router_part_status },
     { "places", ngx_http_kv_router_part_places },
+    { "history", ngx_http_kv_router_history_json },
+    { "decisions", ngx_http_kv_router_decisions_json },
+    { "prefixes", ngx_http_kv_router_prefixes_json },
     { NULL, NULL }
 };
 

@@ -3,15 +3,15 @@
  *
  * The last decisions of a zone, for the status page: a ring of records.
  *
- * The ring lies in shared memory, all zero at first, and stays through reloads.
- * All processes write to it without a lock: a counter gives each record its
- * place.  A record has an odd version while it is written, and an even one
- * that names it afterwards; readers take a record only when its version is even
- * and the same before and behind the copy.  A process that dies while it
- * writes leaves a record that readers pass over until it is written again.  A
- * process that is stopped while it writes, and goes on when the ring has come
- * round, can mix two records: every number and length is checked by its
- * reader, and the record is one of a table for people.
+ * The ring lies in shared memory, all zero at first, and stays through
+ * reloads.  All processes write to it without a lock: a counter gives each
+ * record its place.  A record has an odd version while it is written, and an
+ * even one that names it afterwards; readers take a record only when its
+ * version is even and the same before and behind the copy.  A process that
+ * dies while it writes leaves a record that readers pass over until it is
+ * written again.  A process that is stopped while it writes, and goes on when
+ * the ring has come round, can mix two records: every number and length is
+ * checked by its reader, and the record is one of a table for people.
  *
  * At most KVR_DECISIONS_RATE records a second are taken.
  */

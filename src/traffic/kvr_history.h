@@ -4,17 +4,17 @@
  * The last hour of a zone, for the graphs of the status page: a ring of
  * samples, one each 15 seconds.
  *
- * The ring lies in shared memory, all zero at first, and stays through reloads.
- * A sample has counters, which readers subtract from the sample before, and
- * gauges.  A step is the number of 15 seconds since the clock's beginning; the
- * clock is monotonic.
+ * The ring lies in shared memory, all zero at first, and stays through
+ * reloads.  A sample has counters, which readers subtract from the sample
+ * before, and gauges.  A step is the number of 15 seconds since the clock's
+ * beginning; the clock is monotonic.
  *
  * All processes ask whether a sample is due.  The one that moves the step on
  * writes the sample, without a lock: its place is marked as empty first and
- * with its step at the end, so that readers take whole samples only.  A process
- * that dies in between leaves the place empty: the graph has a gap of 15
- * seconds.  A process that is stopped in between, and goes on an hour later,
- * can spoil one sample of the graph.
+ * with its step at the end, so that readers take whole samples only.  A
+ * process that dies in between leaves the place empty: the graph has a gap of
+ * 15 seconds.  A process that is stopped in between, and goes on an hour
+ * later, can spoil one sample of the graph.
  */
 
 

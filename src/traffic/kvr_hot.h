@@ -5,16 +5,16 @@
  *
  * A prefix is the beginning of a prompt, of 4, 16, 64, 256 or 1024 blocks.
  * KVR_HOT_PREFIXES of them are counted by SpaceSaving (Metwally, Agrawal, El
- * Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams,
- * ICDT 2005): a prefix that is not in the table takes the place of the one with
- * the smallest count, and its count begins with that count, which is the
- * greatest error that the new count can have.  All counts are halved each ten
- * minutes, so that the table has what is hot now.
+ * Abbadi: Efficient Computation of Frequent and Top-k Elements in Data
+ * Streams, ICDT 2005): a prefix that is not in the table takes the place of
+ * the one with the smallest count, and its count begins with that count,
+ * which is the greatest error that the new count can have.  All counts are
+ * halved each ten minutes, so that the table has what is hot now.
  *
- * The table lies in shared memory, all zero at first.  A process that finds the
- * lock taken does not wait: its prompt is not counted, and the table counts
- * that.  A process that dies with the lock leaves counts that are wrong by one
- * prompt at most; the lock is taken from it.
+ * The table lies in shared memory, all zero at first.  A process that finds
+ * the lock taken does not wait: its prompt is not counted, and the table
+ * counts that.  A process that dies with the lock leaves counts that are
+ * wrong by one prompt at most; the lock is taken from it.
  */
 
 
@@ -42,7 +42,7 @@ typedef struct {
 
 typedef struct {
     uint64_t          key;              /* hash of its blocks; 0: free */
-    uint64_t          parent;           /* of the next shorter prefix; 0: none */
+    uint64_t          parent;           /* key of the next shorter prefix */
     uint64_t          count;            /* prompts */
     uint64_t          error;            /* of count, at most */
     uint64_t          saved;            /* blocks that were cached where the
@@ -50,7 +50,7 @@ typedef struct {
     uint64_t          first_ms;         /* unix: when it came to the table */
     uint64_t          last_ms;
     uint32_t          depth;            /* blocks */
-    uint32_t          nholders;         /* that had all of it, at the last
+    uint32_t          nholders;         /* with all of the prefix, at the last
                                            prompt */
     kvr_hot_holder_t  holders[KVR_HOT_HOLDERS];
     uint32_t          model_len;
@@ -70,7 +70,7 @@ typedef struct {
 typedef struct {
     const uint64_t          *hashes;    /* of its blocks */
     uint32_t                 n;
-    uint32_t                 overlap;   /* blocks cached at the chosen worker */
+    uint32_t                 overlap;   /* blocks, at the chosen worker */
     const char              *model;     /* any bytes */
     size_t                   model_len;
     const kvr_hot_holder_t  *holders;   /* with the deepest overlaps */
@@ -87,10 +87,10 @@ uint64_t kvr_hot_add(kvr_hot_t *hot, kvr_owner_t self,
     const kvr_hot_prompt_t *prompt);
 
 /*
- * Copies at most max prefixes to out, the most frequent one first, and returns
- * their number.  Of prefixes in one another only the longest one that nearly
- * all of their prompts have (4 of 5) is told.  0, too, if the lock is taken for
- * over 10 milliseconds.
+ * Copies at most max prefixes to out, the most frequent one first, and
+ * returns their number.  Of prefixes in one another only the longest one that
+ * nearly all of their prompts have (4 of 5) is told.  0, too, if the lock is
+ * taken for over 10 milliseconds.
  */
 uint32_t kvr_hot_read(kvr_hot_t *hot, kvr_owner_t self, kvr_hot_prefix_t *out,
     uint32_t max);
