@@ -606,8 +606,8 @@ typedef struct {
     uint32_t    parent;             /* the same; 0: the run begins prompts */
     uint32_t    offset;             /* blocks of the parent before the run */
     uint32_t    blocks;
-    uint32_t    below;              /* blocks of all runs that were found below
-                                       this one */
+    uint32_t    below;              /* blocks of the runs below this one that
+                                       were found */
     uint32_t    holders;            /* there are so many */
     uint32_t    nholders;           /* told below: those with the most of its
                                        blocks, in no order */
