@@ -623,10 +623,9 @@ typedef struct {
  * run.  Returns their number.  *cut: there are more runs.
  *
  * Of a large index only some thousand runs are looked at, and those before
- * them; they are a random choice, which the branches with many runs are sure
- * to be in.  Takes each shard's lock for some milliseconds.  KVR_BUSY: the lock
- * was not to be had; KVR_ERROR: no memory.  A positional index has no runs: *n
- * becomes 0.
+ * them: a random choice, which has all branches of many runs.  Takes each
+ * shard's lock for some milliseconds.  KVR_BUSY: the lock was not to be had;
+ * KVR_ERROR: no memory.  A positional index has no runs: *n becomes 0.
  */
 kvr_rc_t kvr_router_tree(kvr_router_t *k, kvr_tree_node_t *nodes, uint32_t *n,
     bool *cut);
