@@ -431,5 +431,8 @@ true
 {"parts":[],"places":[{"zone":"main","path":"/status"},{"zone":"other","path":"/zones/other"}],"prefix_caches":[{"zone":"texts"}
 status: 200 application/json table
 places: 200 application/json table
+history: 200 application/json table
+decisions: 200 application/json table
+prefixes: 200 application/json table
 nothing: 404 {"error":"unknown part \"\": ?part=places lists the parts"}
 all: 404 {"error":"unknown part \"all\": ?part=places lists the parts"}

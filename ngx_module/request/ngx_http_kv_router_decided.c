@@ -21,6 +21,7 @@ void
 ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t                     i;
+    ngx_str_t                    model;
     kvr_decision_t               d;
     kvr_hot_prompt_t             prompt;
     const ngx_time_t            *tp;
@@ -46,9 +47,17 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
                                                    ctx->policy.len);
     d.reason_len = ngx_http_kv_router_decided_text(d.reason, ctx->reason.data,
                                                    ctx->reason.len);
-    d.model_len = ngx_http_kv_router_decided_text(d.model,
-                                               (u_char *) ctx->chosen->model,
-                                               ctx->chosen->model_len);
+
+    model.data = (u_char *) ctx->chosen->model;
+    model.len = ctx->chosen->model_len;
+
+    if (model.len == 0) {
+        model.data = (u_char *) ctx->zone->params.model;
+        model.len = ngx_strlen(model.data);
+    }
+
+    d.model_len = ngx_http_kv_router_decided_text(d.model, model.data,
+                                                  model.len);
 
     ngx_http_kv_router_decided_options(ctx, &d);
 
