@@ -208,7 +208,7 @@ def a_full_zone():
     said = look("full", f"{zones}/status/full", says("full"))
     assert said["level"] == "card warn", said
     is_said(said, "not used for longest are forgotten", r"it has \d+ MiB")
-    assert re.match(r"9\d\.\d % of|100 % of", said["tiles"]["Zone filled"])
+    assert re.match(r"9\d\.\d\s% of|100\s% of", said["tiles"]["Zone filled"])
 
 
 def fill():
