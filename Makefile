@@ -11,7 +11,8 @@
 #     V            make check: 1 shows every assertion, make: every command
 #     SECONDS      make fuzz: for each target; make soak: altogether (600)
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
-#     KEEP         make demo: 1 leaves the demo running
+#     KEEP         make demo: 1 leaves the demo running, with a load
+#     PORT         make demo KEEP=1: where nginx listens, on 127.0.0.1 (8080)
 #     COMPARE      make demo: 1 compares five policies on three workloads
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
@@ -408,12 +409,26 @@ lint: deps-check all
 	@t/run $(if $(V),-v) --build $(BUILD) util/lint
 
 
-## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on;
+# For targets whose own output matters: all is built, and one line is said of it,
+# unless that fails.
+
+define built
+@mkdir -p $(BUILD)
+@echo "make all: its output is in $(BUILD)/build.log"
+@$(MAKE) --no-print-directory all >$(BUILD)/build.log 2>&1 \
+    || { cat $(BUILD)/build.log; exit 1; }
+endef
+
+
+## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on, with
+##                  a load and the status page on PORT (8080);
 ##                  COMPARE=1: five policies, three workloads, 25 minutes
 
-demo: deps-demo all
-	$(PYTHON) demo/$(if $(COMPARE),compare,demo).py --module $(BUILD)/$(MODULE).so \
-	    --relay $(BUILD)/kv-relay $(if $(KEEP),--keep)
+demo: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/$(if $(COMPARE),compare,demo).py \
+	    --module $(BUILD)/$(MODULE).so --relay $(BUILD)/kv-relay \
+	    $(if $(KEEP),--keep $(if $(PORT),--port $(PORT)))
 
 
 ## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the

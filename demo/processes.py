@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -26,6 +27,18 @@ def free_port():
         return sock.getsockname()[1]
 
 
+def check_port(port):
+    """Raises DemoError when a loopback port can't be listened on."""
+    try:
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as err:
+        raise DemoError(f"nginx can't listen on port {port} of 127.0.0.1: "
+                        f"{err}; choose another one (make demo KEEP=1 "
+                        f"PORT=N)") from err
+
+
 def wait_until(what, check, seconds=WAIT_SECONDS):
     """Polls `check` until its answer is true, and returns that answer.
 
@@ -45,15 +58,17 @@ def wait_until(what, check, seconds=WAIT_SECONDS):
 
 
 class Process:
-    """One child, in a session of its own, its output in a log file."""
+    """One child, in a session of its own, its output in a log file, or on our
+    terminal when it is attached."""
 
-    def __init__(self, name, command, directory):
+    def __init__(self, name, command, directory, attached=False):
         self.name = name
         self.log = directory / f"{name}.log"
-        with open(self.log, "wb") as out:
+        with open(os.devnull if attached else self.log, "wb") as out:
             self._child = subprocess.Popen(
                 command, cwd=directory, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=subprocess.STDOUT,
+                stdout=None if attached else out,
+                stderr=None if attached else subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
 
     def pid(self):
@@ -63,6 +78,10 @@ class Process:
     def status(self):
         """The status that the child has ended with; None while it runs."""
         return self._child.poll()
+
+    def wait(self):
+        """Waits for the child's end: its status."""
+        return self._child.wait()
 
     def check_alive(self):
         """Raises DemoError when the child has ended by itself."""
@@ -95,15 +114,11 @@ class Process:
 
 def run_attached(command, directory):
     """Runs a child to its end, sharing our terminal; returns its status."""
-    child = subprocess.Popen(command, cwd=directory,
-                             stdin=subprocess.DEVNULL, start_new_session=True,
-                             preexec_fn=_die_with_parent)
+    child = Process("child", command, directory, attached=True)
     try:
         return child.wait()
     finally:
-        if child.poll() is None:
-            child.terminate()
-            child.wait()
+        child.stop()
 
 
 def _die_with_parent():
