@@ -434,5 +434,6 @@ places: 200 application/json table
 history: 200 application/json table
 decisions: 200 application/json table
 prefixes: 200 application/json table
+tree: 200 application/json table
 nothing: 404 {"error":"unknown part \"\": ?part=places lists the parts"}
 all: 404 {"error":"unknown part \"all\": ?part=places lists the parts"}

@@ -1,5 +1,5 @@
-# What the status tells of the past: the last hour, the last decisions, and the
-# prefixes that are asked for most often.
+# What the status tells beside the present numbers: the last hour, the last
+# decisions, the prefixes that are asked for most often, and the tree.
 
 use lib 't/lib';
 use KVRouter;
@@ -79,7 +79,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 12;
+plan tests => repeat_each() * blocks() * 4;
 
 run_tests();
 
@@ -204,6 +204,64 @@ first_byte_p50_ms 240
 first_byte_p90_ms 240
 \[.*"history","decisions","prefixes".*\]
 404$
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 4: the tree has runs of blocks, and who holds them
+--- script
+            put("a")
+            put("b")
+
+            local function event(id, hashes, parent)
+                local answer = ask("POST", "/kv/events", cjson.encode {
+                    worker_id = id, event = {
+                        event_id = 1, data = { stored = {
+                            parent_hash = parent, blocks = hashes } } } })
+
+                assert(answer.status == 200, answer.body)
+            end
+
+            local function blocks(from, to)
+                local list = {}
+
+                for i = from, to do
+                    list[#list + 1] = { block_hash = i, tokens_hash = i }
+                end
+
+                return list
+            end
+
+            event("a", blocks(1, 6))
+            event("b", blocks(1, 4))
+            event("b", blocks(21, 22), 4)
+
+            local tree = part("tree")
+
+            ngx.say(tree.index, " ", tree.block_size, " ", tree.cut, " ",
+                    #tree.nodes)
+
+            for i, node in ipairs(tree.nodes) do
+                local held = {}
+
+                for k, h in ipairs(node.holders) do
+                    held[k] = h.worker .. " " .. h.rank .. " " .. h.blocks
+                end
+
+                table.sort(held)
+
+                ngx.say(node.parent == cjson.null and "begins"
+                        or node.parent == tree.nodes[1].id and "hangs on it"
+                        or "hangs elsewhere", " ", node.offset, " ",
+                        node.blocks, " ", node.below, " ", node.holders_total,
+                        ": ", table.concat(held, ", "))
+            end
+--- response_body
+radix 4 false 2
+begins 0 6 2 2: a 0 6, b 0 4
+hangs on it 4 2 0 1: b 0 2
 --- no_error_log
 [error]
 [alert]
