@@ -92,8 +92,8 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
 
 .DELETE_ON_ERROR:
 .PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb check-deb clean help
-.PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-seeds
+.PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
+.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -107,7 +107,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-seeds: deps-%:
+deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -468,6 +468,23 @@ engines: deps-engines all
 check-metrics: deps-metrics all
 	$(PYTHON) -B t/metrics/check.py --module $(out)/$(MODULE).so \
 	    --relay $(out)/kv-relay
+
+
+## make check-page  the status page, in a headless Chromium (two minutes);
+##                  screenshots are left in build/page
+
+check-page: deps-page all
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page
+
+
+## make screenshots docs/images/status.png: six minutes of the demo's load
+
+screenshots: deps-page all
+	mkdir -p docs/images
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page \
+	    --readme docs/images/status.png
 
 
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from
