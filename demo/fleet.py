@@ -69,7 +69,7 @@ class Policy:
     @property
     def rival(self):
         """Whether this is another router, with its own policy."""
-        return self.name in rival_routers.PACKAGES
+        return self.name in rival_routers.NAMES
 
     @property
     def estimated(self):
@@ -212,13 +212,23 @@ class Fleet:
         It begins anew for each run, as what it remembers can't be emptied.
         """
         name = self.policy.name
-        try:
-            python = rival_routers.install(self.rivals, name)
-        except (OSError, subprocess.CalledProcessError) as err:
-            raise DemoError(f"{name} can't be installed: {err}") from err
         port = free_port()
-        self._spawn(name, rival_routers.command(
-            python, name, port, free_port(), self.engines.values()))
+        if name in rival_routers.NGINX:
+            (self.directory / "plain.conf").write_text(filled(
+                "plain.conf.in", self._names("main", port, "") | {
+                    "BALANCE": rival_routers.NGINX[name],
+                    "SERVERS": "\n".join(f"        server  {address};" for
+                                         address in self.engines.values())}))
+            command = ["nginx", "-p", f"{self.directory}/", "-c",
+                       "plain.conf", "-e", "plain-error.log"]
+        else:
+            try:
+                python = rival_routers.install(self.rivals, name)
+            except (OSError, subprocess.CalledProcessError) as err:
+                raise DemoError(f"{name} can't be installed: {err}") from err
+            command = rival_routers.command(python, name, port, free_port(),
+                                            self.engines.values())
+        self._spawn(name, command)
         self._wait(name, f"{name} answers",
                    lambda: rival_routers.answers(port, MODEL))
         return f"http://127.0.0.1:{port}"
@@ -388,7 +398,8 @@ class Fleet:
         """One run, of replay.py with these options; the summary it wrote.
 
         "late" is the largest share of missed deadlines, of the replay or of
-        an engine: see lateness.py.
+        an engine: see lateness.py.  "cpu" is the router's processor time in
+        seconds: without relays and Redis.
         """
         options = replay.parse_options(workload)
         if self.policy.estimated:
@@ -399,7 +410,10 @@ class Fleet:
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
+        router = self.processes[self.policy.name if self.policy.rival
+                                else "nginx"]
         before = self._missed()
+        cpu = router.cpu_seconds()
         prompts = self._prompt_tokens()
         rungs = self.status()["requests"]["by_tokens"]
         output = self.directory / "replay.json"
@@ -414,6 +428,7 @@ class Fleet:
             *(["--progress"] if progress else [])], self.directory)
         for process in self.processes.values():
             process.check_alive()
+        cpu = router.cpu_seconds() - cpu
         if self.policy.rival:
             self.processes.pop(self.policy.name).stop()
         if not output.exists():
@@ -422,7 +437,7 @@ class Fleet:
         engines = missed_share(
             [now - then for now, then in zip(*pair)]
             for pair in zip(self._missed(), before))
-        return {**summary, "late": max(summary["late"], engines),
+        return {**summary, "late": max(summary["late"], engines), "cpu": cpu,
                 "tokens": {worker: now - prompts[worker] for worker, now
                            in self._prompt_tokens().items()},
                 "rungs": {rung: now - rungs[rung] for rung, now in

@@ -1,8 +1,9 @@
-"""The routers that ours is compared with: from the Python registry.
+"""The routers that ours is compared with.
 
-Each has a virtual environment of its own.  Both route by their own policy
-"cache_aware", a tree of texts with their defaults: vllm-router needs engines
-that publish events for a better one.
+Those from the Python registry have a virtual environment each.  Both route by
+their own policy "cache_aware", a tree of texts with their defaults: vllm-router
+needs engines that publish events for a better one.  The others are nginx
+without the module.
 """
 
 import json
@@ -14,6 +15,10 @@ from pathlib import Path
 # name -> version, module to run
 PACKAGES = {"sglang-router": ("0.3.2", "sglang_router.launch_router"),
             "vllm-router": ("0.1.17", "vllm_router.launch_router")}
+# name -> how the upstream balances; replay.py names the session of a request
+NGINX = {"nginx-least_conn": "least_conn",
+         "nginx-hash": "hash  $http_x_session_id consistent"}
+NAMES = (*PACKAGES, *NGINX)
 PROBE_SECONDS = 5
 
 
