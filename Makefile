@@ -147,7 +147,14 @@ $(BUILD)/nginx/Makefile: config $(BUILD)/nginx/stamp
 	    || { tail -n 20 $(out)/nginx/configure.log; rm -f $(out)/nginx/Makefile; exit 1; }
 	$(Q)touch $@
 
-$(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile FORCE
+# Made by config, too: here it follows the page.
+
+page       := $(BUILD)/nginx/ngx_http_kv_router_status_html.c
+
+$(page): ngx_module/status/status.html util/embed $(BUILD)/nginx/Makefile
+	$(Q)sh util/embed ngx_http_kv_router_status_html $< > $@
+
+$(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile $(page) FORCE
 	$(Q)$(MAKE) --no-print-directory -f $(out)/nginx/Makefile \
 	    -C $(NGINX_SRC) modules > $(out)/nginx/make.log 2>&1 \
 	    || { grep -v '^[[:space:]]*-[ID]' $(out)/nginx/make.log; exit 1; }

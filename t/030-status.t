@@ -5,6 +5,8 @@ use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone    zone=main:16m block_size=4 model=llama;
+    kv_router_zone    zone=other:8m;
+    kv_router_prefix_cache  zone=texts:2m;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2 events=on;
 
     upstream engines {
@@ -27,6 +29,20 @@ _EOC_
 
     location = /status {
         kv_router_status  main;
+    }
+
+    location /zones/other {
+        kv_router_status  other;
+    }
+
+    # no link leads to these
+
+    location ~ ^/by-name$ {
+        kv_router_status  other;
+    }
+
+    location @named {
+        kv_router_status  other;
     }
 
     location /v1/ {
@@ -124,8 +140,8 @@ load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 true
 true
 text/plain; version=0.0.4
-xml: 400 {"error":"unknown format \"xml\": it is \"json\", \"prometheus\" or \"html\""}
-nothing: 400 {"error":"unknown format \"\": it is \"json\", \"prometheus\" or \"html\""}
+xml: 400 {"error":"unknown format \"xml\": it is \"json\", \"prometheus\", \"html\" or \"table\""}
+nothing: 400 {"error":"unknown format \"\": it is \"json\", \"prometheus\", \"html\" or \"table\""}
 POST: 405 {"error":"the status page is read by GET or HEAD"}
 GET, HEAD
 200 0 true
@@ -296,7 +312,7 @@ kv_router_worker_draining{zone="main",worker="x"} 1
 
 
 
-=== TEST 6: a page for people
+=== TEST 6: a table for people
 --- script
             ask("PUT", "/kv/workers/<x>", '{"address":"127.0.0.1:1"}')
             ask("PUT", "/kv/workers/x",
@@ -312,7 +328,7 @@ kv_router_worker_draining{zone="main",worker="x"} 1
                     .. '"tokens_hash":2}]}}}}')
             end
 
-            local answer = ask("GET", "/status?format=html")
+            local answer = ask("GET", "/status?format=table")
             local page = answer.body
 
             ngx.say(answer.status, " ", answer.headers["content-type"])
@@ -347,3 +363,76 @@ llama, blocks of 4 tokens, 1 shard
   x 127.0.0.1:1 decode   ok UNKNOWN none  1 0 0 0 0 0 0 0  
   y unix:/tmp/&lt;script&gt;&amp;&quot;s.sock both   ok EXTERNAL none N s 2 2 0 0 0 0 0 0  draining 
 nothing from elsewhere
+
+
+
+=== TEST 7: a page for people, whose script and style alone may run
+--- script
+            local answer = ask("GET", "/status?format=html")
+            local page = answer.body
+
+            ngx.say(answer.status, " ", answer.headers["content-type"])
+            ngx.say((answer.headers["content-security-policy"]
+                     :gsub("'sha256%-[%w+/]*='", "HASH")))
+            ngx.say(page:match("^<!DOCTYPE html>") ~= nil, " ",
+                    page:sub(-8, -2), " ",
+                    page == ask("GET", "/zones/other?format=html").body)
+            ngx.say(page:find("://", 1, true)
+                    == page:find("://www.w3.org/2000/svg", 1, true))
+
+            local ffi = require("ffi")
+
+            ffi.cdef[[
+                const void *EVP_sha256(void);
+                int EVP_Digest(const char *, size_t, unsigned char *,
+                               unsigned *, const void *, void *);
+            ]]
+
+            for _, tag in ipairs { "script", "style" } do
+                local text = page:match("<" .. tag .. ">(.-)</" .. tag .. ">")
+                local hash = ffi.new("unsigned char[64]")
+
+                ffi.C.EVP_Digest(text, #text, hash, nil, ffi.C.EVP_sha256(),
+                                 nil)
+
+                ngx.say(answer.headers["content-security-policy"]
+                        :find(tag .. "-src 'sha256-"
+                              .. ngx.encode_base64(ffi.string(hash, 32)) .. "'",
+                              1, true) ~= nil)
+            end
+--- response_body
+200 text/html; charset=utf-8
+default-src 'none'; script-src HASH; style-src HASH; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'
+true </html> true
+true
+true
+true
+
+
+
+=== TEST 8: the parts that there are, the locations, and the prefix caches
+--- script
+            local places = ask("GET", "/status?part=places").body
+
+            ngx.say((places:gsub('"parts":%b[]', '"parts":[]')
+                           :gsub('("zone":"texts"),.*}\n?', "%1}")))
+
+            for part in places:match('"parts":(%b[])'):gmatch('"(.-)"') do
+                local answer = ask("GET", "/status?part=" .. part)
+
+                ngx.say(part, ": ", answer.status, " ",
+                        answer.headers["content-type"], " ",
+                        type(require("cjson").decode(answer.body)))
+            end
+
+            tell("nothing", "GET", "/status?part=")
+            tell("all", "GET", "/status?part=all&format=json")
+--- response_body
+{"parts":[],"places":[{"zone":"main","path":"/status"},{"zone":"other","path":"/zones/other"}],"prefix_caches":[{"zone":"texts"}
+status: 200 application/json table
+places: 200 application/json table
+history: 200 application/json table
+decisions: 200 application/json table
+prefixes: 200 application/json table
+nothing: 404 {"error":"unknown part \"\": ?part=places lists the parts"}
+all: 404 {"error":"unknown part \"all\": ?part=places lists the parts"}

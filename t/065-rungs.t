@@ -462,7 +462,7 @@ found vllm 0.32.0: all; vllm 0.32.0: all
                 end
             end
 
-            local page = ask("GET", "/status?format=html").body
+            local page = ask("GET", "/status?format=table").body
 
             ngx.say(page:match("token ids of the body[^\n]*"))
             ngx.say(page:match("<td>vllm[^\n]-<td>render tokenize"))

@@ -115,7 +115,7 @@ add_block_preprocessor(sub {
 
             -- the page's last columns of w1, and what it says below
             local function page()
-                local text = ask("GET", "/status?format=html").body
+                local text = ask("GET", "/status?format=table").body
 
                 local row = text:match("<tr><td>w1([^\n]*)")
                 local below = text:match("</table>\n(.*)")

@@ -25,6 +25,8 @@ static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
     ngx_str_t *value, kvr_worker_conf_t *w);
 static ngx_uint_t ngx_http_kv_router_header_name(ngx_str_t *name);
+static char *ngx_http_kv_router_conf_place(ngx_conf_t *cf,
+    ngx_http_core_loc_conf_t *clcf, ngx_http_kv_router_zone_t *zone);
 
 
 static const ngx_conf_enum_t  ngx_http_kv_router_indexes[] = {
@@ -731,6 +733,44 @@ ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     clcf->handler = (ngx_http_handler_pt) cmd->post;
+
+    if (cmd->offset == offsetof(ngx_http_kv_router_loc_conf_t, status)) {
+        return ngx_http_kv_router_conf_place(cf, clcf, *zone);
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* Keeps a location of a status, unless its name is no path. */
+
+static char *
+ngx_http_kv_router_conf_place(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
+    ngx_http_kv_router_zone_t *zone)
+{
+    ngx_http_kv_router_place_t      *place;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    if (clcf->noname || clcf->named
+#if (NGX_PCRE)
+        || clcf->regex
+#endif
+       )
+    {
+        return NGX_CONF_OK;
+    }
+
+    kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
+
+    place = ngx_array_push(&kmcf->places);
+    if (place == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    place->zone = zone;
+    place->server = ngx_http_conf_get_module_srv_conf(cf,
+                                                      ngx_http_core_module);
+    place->path = clcf->name;
 
     return NGX_CONF_OK;
 }

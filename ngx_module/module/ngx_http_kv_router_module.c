@@ -7,6 +7,7 @@
 
 
 #include "../request/ngx_http_kv_router_route.h"
+#include "../status/ngx_http_kv_router_history.h"
 
 
 #define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
@@ -196,6 +197,9 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
                        sizeof(ngx_http_kv_router_zone_t *))
         != NGX_OK
         || ngx_array_init(&kmcf->prefixes, cf->pool, 1, sizeof(void *))
+           != NGX_OK
+        || ngx_array_init(&kmcf->places, cf->pool, 2,
+                          sizeof(ngx_http_kv_router_place_t))
            != NGX_OK)
     {
         return NULL;
@@ -506,6 +510,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
 
     ngx_http_kv_router_judge(zone);
     ngx_http_kv_router_echo_looks(zone);
+    ngx_http_kv_router_history_tend(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);

@@ -14,7 +14,10 @@
 
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
+#include <traffic/kvr_decisions.h>
 #include <traffic/kvr_histogram.h>
+#include <traffic/kvr_history.h>
+#include <traffic/kvr_hot.h>
 #include <traffic/kvr_tally.h>
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
@@ -244,9 +247,13 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
-    kvr_histogram_t                 times[KVR_TIMES];  /* but first bytes */
+    kvr_histogram_t                 times[KVR_TIMES];
     kvr_tally_t                     reasons;       /* "policy\nreason" */
     kvr_served_t                   *served;        /* of each worker */
+    ngx_atomic_t                    failed;        /* requests: 5xx, or none */
+    kvr_history_t                   history;
+    kvr_decisions_t                 decisions;
+    kvr_hot_t                       hot;
     ngx_http_kv_router_rings_t     *rings;
     ngx_atomic_t                    routed_lost;   /* records of processes
                                                       without a ring */
@@ -271,9 +278,19 @@ typedef struct ngx_http_kv_router_shctx_s {
 } ngx_http_kv_router_shctx_t;
 
 
+/* a location of kv_router_status that can be linked to */
+
+typedef struct {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_http_core_srv_conf_t       *server;
+    ngx_str_t                       path;
+} ngx_http_kv_router_place_t;
+
+
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
+    ngx_array_t                     places;    /* …_place_t */
     ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;

@@ -272,6 +272,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     kvr_histogram_add(&sh->times[KVR_TIME_DECIDE], KVR_TIME_DECIDE,
                       (int64_t) choice->us);
     ngx_http_kv_router_count_reason(ctx);
+    ngx_http_kv_router_decided(ctx);
 
     if (choice->why < NGX_HTTP_KV_ROUTER_REASONS) {
         (void) ngx_atomic_fetch_add(&sh->by_reason[choice->why], 1);

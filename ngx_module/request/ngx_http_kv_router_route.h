@@ -235,6 +235,9 @@ ngx_int_t ngx_http_kv_router_tracestate(ngx_http_request_t *r,
  * for room, if it did.  count_end: the request has ended.
  */
 void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
+
+/* Keeps the decision, and the prefixes of its prompt, for the status page. */
+void ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
 

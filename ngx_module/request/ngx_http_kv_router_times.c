@@ -101,6 +101,16 @@ ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
 
     status = r->err_status ? r->err_status : r->headers_out.status;
 
+    if (!r->header_sent || status >= 500) {
+        (void) ngx_atomic_fetch_add(&ctx->zone->sh->failed, 1);
+    }
+
+    if (ctx->first_byte_us) {
+        kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_FIRST_BYTE],
+                          KVR_TIME_FIRST_BYTE,
+                          (int64_t) (ctx->first_byte_us - ctx->began_us));
+    }
+
     kvr_served_add(&ctx->zone->sh->served[worker], ctx->chosen->generation,
                    r->header_sent ? status : 0,
                    ctx->first_byte_us

@@ -6,11 +6,41 @@
  */
 
 
-#include "ngx_http_kv_router_stats.h"
+#include "ngx_http_kv_router_history.h"
 
 
+/* A part of the JSON, as ?part= names it. */
+
+typedef struct {
+    const char                     *name;
+    void                          (*json)(ngx_http_request_t *r,
+                                          ngx_http_kv_router_zone_t *zone,
+                                          yajl_gen g);
+} ngx_http_kv_router_part_t;
+
+
+static ngx_int_t ngx_http_kv_router_part(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+static void ngx_http_kv_router_part_status(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, yajl_gen g);
+static void ngx_http_kv_router_part_places(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, yajl_gen g);
+static ngx_uint_t ngx_http_kv_router_is(const ngx_str_t *word,
+    const char *name);
 static ngx_uint_t ngx_http_kv_router_accepts(ngx_http_request_t *r,
     char *type);
+
+
+/* The first one is that of a request that names none. */
+
+static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
+    { "status", ngx_http_kv_router_part_status },
+    { "places", ngx_http_kv_router_part_places },
+    { "history", ngx_http_kv_router_history_json },
+    { "decisions", ngx_http_kv_router_decisions_json },
+    { "prefixes", ngx_http_kv_router_prefixes_json },
+    { NULL, NULL }
+};
 
 
 ngx_int_t
@@ -24,6 +54,7 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
     ngx_uint_t                      openmetrics;
 
     static ngx_str_t  allow = ngx_string("GET, HEAD");
+    static ngx_str_t  vary = ngx_string("Accept");
 
     klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
     zone = klcf->status;
@@ -52,6 +83,10 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
 
     if (ngx_http_arg(r, (u_char *) "format", 6, &format) != NGX_OK) {
 
+        if (ngx_http_kv_router_answer_header(r, "Vary", &vary) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
         if (ngx_http_kv_router_accepts(r, "application/openmetrics-text")) {
             ngx_str_set(&format, "prometheus");
 
@@ -63,15 +98,11 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
         }
     }
 
-    if (format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0) {
-        ngx_http_kv_router_stats_json(zone, a->gen);
-        ngx_http_kv_router_answer_write(a, "\n", 1);
-
-        return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK,
-                                              "application/json");
+    if (ngx_http_kv_router_is(&format, "json")) {
+        return ngx_http_kv_router_part(r, zone, a);
     }
 
-    if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
+    if (ngx_http_kv_router_is(&format, "prometheus")) {
 
         openmetrics = ngx_http_kv_router_accepts(r,
                                               "application/openmetrics-text");
@@ -86,9 +117,12 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
                                    : "text/plain; version=0.0.4");
     }
 
-    if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
-
-        if (ngx_http_kv_router_page(r, zone, a) != NGX_OK) {
+    if (ngx_http_kv_router_is(&format, "html")
+        || ngx_http_kv_router_is(&format, "table"))
+    {
+        rc = (format.data[0] == 'h') ? ngx_http_kv_router_page(r, a)
+                                     : ngx_http_kv_router_table(r, zone, a);
+        if (rc != NGX_OK) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
@@ -98,8 +132,77 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
 
     return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
                                            "unknown format \"%V\": it is "
-                                           "\"json\", \"prometheus\" or "
-                                           "\"html\"", &format);
+                                           "\"json\", \"prometheus\", "
+                                           "\"html\" or \"table\"",
+                                           &format);
+}
+
+
+/* Answers the part of the JSON that the request asks for. */
+
+static ngx_int_t
+ngx_http_kv_router_part(ngx_http_request_t *r, ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_answer_t *a)
+{
+    ngx_str_t                           name;
+    const ngx_http_kv_router_part_t    *part;
+
+    part = ngx_http_kv_router_parts;
+
+    if (ngx_http_arg(r, (u_char *) "part", 4, &name) == NGX_OK) {
+        while (part->name && !ngx_http_kv_router_is(&name, part->name)) {
+            part++;
+        }
+    }
+
+    if (part->name == NULL) {
+        return ngx_http_kv_router_answer_error(a, NGX_HTTP_NOT_FOUND,
+                                               "unknown part \"%V\": "
+                                               "?part=places lists the parts",
+                                               &name);
+    }
+
+    part->json(r, zone, a->gen);
+    ngx_http_kv_router_answer_write(a, "\n", 1);
+
+    return ngx_http_kv_router_answer_send(a, NGX_HTTP_OK, "application/json");
+}
+
+
+static void
+ngx_http_kv_router_part_status(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    ngx_http_kv_router_stats_json(zone, g);
+}
+
+
+static void
+ngx_http_kv_router_part_places(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    const ngx_http_kv_router_part_t  *part;
+
+    (void) yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_key(g, "parts");
+    (void) yajl_gen_array_open(g);
+
+    for (part = ngx_http_kv_router_parts; part->name; part++) {
+        (void) yajl_gen_string(g, (u_char *) part->name,
+                               ngx_strlen(part->name));
+    }
+
+    (void) yajl_gen_array_close(g);
+    ngx_http_kv_router_places_json(r, g);
+    (void) yajl_gen_map_close(g);
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_is(const ngx_str_t *word, const char *name)
+{
+    return word->len == ngx_strlen(name)
+           && ngx_strncmp(word->data, name, word->len) == 0;
 }
 
 

@@ -2,474 +2,154 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The status page for people: one small document that asks for nothing else.
+ * The status page: status.html, which the build makes an array of, and what
+ * its script needs beside the status of the zone.
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
+#include "../api/ngx_http_kv_router_answer.h"
+#include "../prefix/ngx_http_kv_router_prefix.h"
 #include "ngx_http_kv_router_stats.h"
-#include "ngx_http_kv_router_watch.h"
+
+#include <openssl/evp.h>
 
 
-static void ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_causes(
-    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_echoes(
-    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
-    ngx_http_kv_router_answer_t *a);
-static void ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
-    const kvr_rungs_found_t *found);
-static void ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
-    const ngx_http_kv_router_worker_t *w);
-static void ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a,
-    ngx_uint_t bad, const char *word);
-static void ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a,
-    int64_t ms);
-static void ngx_http_kv_router_page_text(ngx_http_kv_router_answer_t *a,
-    const u_char *text, size_t len);
-static void ngx_http_kv_router_page_str(ngx_http_kv_router_answer_t *a,
-    const char *text);
+/* "'sha256-", 32 bytes in base64, "'" */
+
+#define NGX_HTTP_KV_ROUTER_HASH_LEN  53
 
 
-static const char  ngx_http_kv_router_page_head[] =
-    "<style>\n"
-    "body { font: 14px sans-serif; margin: 2em }\n"
-    "table { border-collapse: collapse; margin: 1em 0 }\n"
-    "th, td { border-bottom: 1px solid #ccc; padding: .3em .8em; "
-    "text-align: left }\n"
-    ".n { text-align: right; font-variant-numeric: tabular-nums }\n"
-    ".bad { color: #b00; font-weight: bold }\n"
-    "</style>\n";
+static ngx_int_t ngx_http_kv_router_page_hash(const char *tag, u_char *to);
 
+
+/* made by util/embed */
+
+extern const char    ngx_http_kv_router_status_html[];
+extern const size_t  ngx_http_kv_router_status_html_size;
+
+
+/*
+ * The browser runs the script and the style of this very page, by their
+ * hashes, and nothing else; it may read from this server alone.
+ */
 
 ngx_int_t
-ngx_http_kv_router_page(ngx_http_request_t *r, ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a)
+ngx_http_kv_router_page(ngx_http_request_t *r, ngx_http_kv_router_answer_t *a)
 {
-    static ngx_str_t  policy = ngx_string("default-src 'none'; "
-                                          "style-src 'unsafe-inline'");
+    static u_char     data[256 + 2 * NGX_HTTP_KV_ROUTER_HASH_LEN];
+    static ngx_str_t  policy;
+    static ngx_str_t  cache = ngx_string("no-cache");
 
-    if (ngx_http_kv_router_answer_header(r, "Content-Security-Policy",
-                                         &policy)
-        != NGX_OK)
+    u_char  script[NGX_HTTP_KV_ROUTER_HASH_LEN + 1];
+    u_char  style[NGX_HTTP_KV_ROUTER_HASH_LEN + 1];
+
+    if (policy.len == 0) {
+
+        if (ngx_http_kv_router_page_hash("script", script) != NGX_OK
+            || ngx_http_kv_router_page_hash("style", style) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        policy.data = data;
+        policy.len = ngx_snprintf(data, sizeof(data),
+                                  "default-src 'none'; script-src %s; "
+                                  "style-src %s; connect-src 'self'; "
+                                  "img-src data:; base-uri 'none'; "
+                                  "form-action 'none'",
+                                  script, style) - data;
+    }
+
+    if (ngx_http_kv_router_answer_header(r, "Content-Security-Policy", &policy)
+        != NGX_OK
+        || ngx_http_kv_router_answer_header(r, "Cache-Control", &cache)
+           != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    ngx_http_kv_router_answer_printf(a, "<!DOCTYPE html>\n<html lang=\"en\">\n"
-                                     "<meta charset=\"utf-8\">\n<title>");
-    ngx_http_kv_router_page_text(a, zone->name.data, zone->name.len);
-    ngx_http_kv_router_answer_printf(a, " - kv_router</title>\n");
-
-    ngx_http_kv_router_answer_write(a, ngx_http_kv_router_page_head,
-                                    sizeof(ngx_http_kv_router_page_head) - 1);
-
-    ngx_http_kv_router_page_zone(zone, a);
-    ngx_http_kv_router_page_requests(zone, a);
-    ngx_http_kv_router_page_workers(zone, a);
+    ngx_http_kv_router_answer_write(a, ngx_http_kv_router_status_html,
+                                    ngx_http_kv_router_status_html_size);
 
     return NGX_OK;
 }
 
 
-static void
-ngx_http_kv_router_page_zone(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a)
+/* Writes the hash of what is between the first <tag> and the </tag> after. */
+
+static ngx_int_t
+ngx_http_kv_router_page_hash(const char *tag, u_char *to)
 {
-    const char          *state, *why;
-    kvr_stats_t          stats;
-    const kvr_params_t  *params;
+    u_char       hash[EVP_MAX_MD_SIZE], name[16];
+    ngx_str_t    from, out;
+    const char  *begin, *end;
 
-    ngx_memzero(&stats, sizeof(kvr_stats_t));
-    kvr_router_stats(&zone->router, &stats);
+    *ngx_snprintf(name, sizeof(name) - 1, "<%s>", tag) = '\0';
+    begin = ngx_strstr(ngx_http_kv_router_status_html, name);
 
-    params = kvr_router_params(&zone->router);
+    *ngx_snprintf(name, sizeof(name) - 1, "</%s>", tag) = '\0';
+    end = begin ? ngx_strstr(begin, name) : NULL;
 
-    ngx_http_kv_router_answer_printf(a, "<h1>");
-    ngx_http_kv_router_page_text(a, zone->name.data, zone->name.len);
-    ngx_http_kv_router_answer_printf(a, "</h1>\n<p>");
-
-    if (params->model[0]) {
-        ngx_http_kv_router_page_str(a, params->model);
-        ngx_http_kv_router_answer_printf(a, ", ");
+    if (end == NULL) {
+        return NGX_ERROR;
     }
 
-    ngx_http_kv_router_answer_printf(a, "blocks of %uD %stokens, %uD shard%s\n"
-                                     "<p>%uL of %uL MiB used, %uL blocks, "
-                                     "%uL pairs, %uL forgotten\n",
-                                     params->block_size,
-                                     params->eagle ? "pairs of " : "",
-                                     params->shards,
-                                     params->shards > 1 ? "s" : "",
-                                     stats.used_bytes >> 20,
-                                     stats.zone_bytes >> 20,
-                                     (uint64_t) stats.blocks,
-                                     (uint64_t) stats.pairs,
-                                     (uint64_t) stats.forgotten);
+    begin += ngx_strlen(name) - 1;
 
-    if (zone->model) {
-        state = ngx_http_kv_router_model_state(zone, &why);
-
-        ngx_http_kv_router_answer_printf(a, "<p%s>model %s",
-                                         why[0] ? " class=\"bad\"" : "",
-                                         state);
-
-        if (why[0]) {
-            ngx_http_kv_router_answer_printf(a, ": ");
-            ngx_http_kv_router_page_str(a, why);
-        }
-
-        ngx_http_kv_router_answer_printf(a, "\n");
+    if (EVP_Digest(begin, end - begin, hash, NULL, EVP_sha256(), NULL) != 1) {
+        return NGX_ERROR;
     }
+
+    from.data = hash;
+    from.len = 32;
+    out.data = ngx_cpymem(to, "'sha256-", 8);
+    ngx_encode_base64(&out, &from);
+
+    (void) ngx_cpymem(out.data + out.len, "'", 2);
+
+    return NGX_OK;
 }
 
 
-static void
-ngx_http_kv_router_page_requests(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a)
+void
+ngx_http_kv_router_places_json(ngx_http_request_t *r, yajl_gen g)
 {
-    ngx_uint_t                   blocks;
-    ngx_http_kv_router_shctx_t  *sh;
+    ngx_uint_t                        i;
+    ngx_http_kv_router_place_t       *places;
+    ngx_http_kv_router_prefix_t     **prefixes;
+    ngx_http_kv_router_main_conf_t   *kmcf;
 
-    sh = zone->sh;
+    kmcf = ngx_http_get_module_main_conf(r, ngx_http_kv_router_module);
+    places = kmcf->places.elts;
+    prefixes = kmcf->prefixes.elts;
 
-    if (sh == NULL) {
-        return;
-    }
+    ngx_http_kv_router_gen_key(g, "places");
+    (void) yajl_gen_array_open(g);
 
-    ngx_http_kv_router_answer_printf(a, "<p>%uA requests, %uA retries, %uA "
-                                     "prompt blocks", sh->requests,
-                                     sh->retries, sh->prompt_blocks);
+    for (i = 0; i < kmcf->places.nelts; i++) {
 
-    blocks = ngx_max(sh->prompt_blocks, 1);
-
-    ngx_http_kv_router_answer_printf(a, ", %uL%% of them where they were sent "
-                                     "to, %uL%% at the best place\n",
-                                     (uint64_t) sh->overlap_blocks * 100
-                                     / blocks,
-                                     (uint64_t) sh->best_blocks * 100
-                                     / blocks);
-
-    ngx_http_kv_router_answer_printf(a, "<p>token ids of the body: %uA, of "
-                                     "the model: %uA, of render: %uA, of "
-                                     "tokenize: %uA, none, but text: %uA, "
-                                     "none: %uA\n",
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_IDS],
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOCAL],
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_RENDER],
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_REMOTE],
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_TEXT],
-                                     sh->by_rung[NGX_HTTP_KV_ROUTER_BY_LOAD]);
-
-    if (ngx_http_kv_router_never_matched(zone)) {
-        ngx_http_kv_router_answer_printf(a, "<p class=\"bad\">No prompt ever "
-                                         "found a block: are the tokenizer, "
-                                         "the LoRA names and the cache salts "
-                                         "those of the engines?\n");
-    }
-
-    if (zone->redis && !ngx_http_kv_router_redis_up(zone)) {
-        ngx_http_kv_router_answer_printf(a, "<p class=\"bad\">Redis is "
-                                         "down.\n");
-    }
-}
-
-
-static void
-ngx_http_kv_router_page_workers(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_answer_t *a)
-{
-    uint32_t                     i, n;
-    ngx_http_kv_router_worker_t  w;
-
-    ngx_http_kv_router_answer_printf(a, "<table>\n<tr><th>worker<th>address"
-                                     "<th>role<th>engine<th>asked by<th>health"
-                                     "<th>confidence"
-                                     "<th>reason<th class=\"n\">last message"
-                                     "<th class=\"n\">ranks"
-                                     "<th class=\"n\">held blocks"
-                                     "<th class=\"n\">requests"
-                                     "<th class=\"n\">in prefill"
-                                     "<th class=\"n\">prefill tokens"
-                                     "<th class=\"n\">decode blocks"
-                                     "<th class=\"n\">tokens predicted"
-                                     "<th class=\"n\">cached"
-                                     "<th>watchdog<th>\n");
-
-    n = kvr_router_workers(&zone->router);
-
-    for (i = 0; i < n; i++) {
-        if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
-            ngx_http_kv_router_page_worker(zone, &w, a);
-        }
-    }
-
-    ngx_http_kv_router_answer_printf(a, "</table>\n");
-
-    for (i = 0; i < n; i++) {
-        if (ngx_http_kv_router_read_worker(zone, i, &w) == NGX_OK) {
-            ngx_http_kv_router_page_causes(&w, a);
-            ngx_http_kv_router_page_echoes(&w, a);
-        }
-    }
-}
-
-
-/* Shows a line for each route of a worker that had an echo. */
-
-static void
-ngx_http_kv_router_page_echoes(const ngx_http_kv_router_worker_t *w,
-    ngx_http_kv_router_answer_t *a)
-{
-    ngx_uint_t               i, bad;
-    const kvr_trust_view_t  *view;
-
-    for (i = 0; i < KVR_ROUTES; i++) {
-
-        view = &w->trust[i];
-        bad = view->state == KVR_TRUST_MISMATCH;
-
-        if (!ngx_http_kv_router_echoed(view)) {
+        if (places[i].server
+            != ngx_http_get_module_srv_conf(r, ngx_http_core_module))
+        {
             continue;
         }
 
-        ngx_http_kv_router_answer_printf(a, "<p>");
-        ngx_http_kv_router_page_str(a, w->conf.id);
-        ngx_http_kv_router_answer_printf(a, ", route %s: <span%s>%s</span>, "
-                                         "%uL echoes full, %uL parted",
-                                         kvr_route_name(i),
-                                         bad ? " class=\"bad\"" : "",
-                                         kvr_trust_name(view->state),
-                                         view->full, view->parted);
-
-        if (view->blocks) {
-            ngx_http_kv_router_answer_printf(a, ", the last one after %uD of "
-                                             "%uD blocks", view->depth,
-                                             view->blocks);
-        }
-
-        ngx_http_kv_router_answer_printf(a, "%s%s\n", bad ? ": " : "",
-                                         bad ? ngx_http_kv_router_echo_causes()
-                                             : "");
-    }
-}
-
-
-/* Shows the watchdog's verdict on a worker, below the table. */
-
-static void
-ngx_http_kv_router_page_causes(const ngx_http_kv_router_worker_t *w,
-    ngx_http_kv_router_answer_t *a)
-{
-    const char  *causes;
-
-    causes = ngx_http_kv_router_usage_causes(w->verdict);
-
-    if (causes == NULL) {
-        return;
+        (void) yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_key(g, "zone");
+        (void) yajl_gen_string(g, places[i].zone->name.data,
+                               places[i].zone->name.len);
+        ngx_http_kv_router_gen_key(g, "path");
+        (void) yajl_gen_string(g, places[i].path.data, places[i].path.len);
+        (void) yajl_gen_map_close(g);
     }
 
-    ngx_http_kv_router_answer_printf(a, "<p><span class=\"bad\">");
-    ngx_http_kv_router_page_str(a, w->conf.id);
-    ngx_http_kv_router_answer_printf(a, "</span>: %s: %s\n",
-                                     ngx_http_kv_router_usage_says(
-                                         w->verdict),
-                                     causes);
-}
+    (void) yajl_gen_array_close(g);
+    ngx_http_kv_router_gen_key(g, "prefix_caches");
+    (void) yajl_gen_array_open(g);
 
-
-static void
-ngx_http_kv_router_page_worker(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, ngx_http_kv_router_answer_t *a)
-{
-    ngx_http_kv_router_answer_printf(a, "<tr><td>");
-    ngx_http_kv_router_page_str(a, w->conf.id);
-    ngx_http_kv_router_answer_printf(a, "<td>");
-    ngx_http_kv_router_page_str(a, w->conf.address);
-    ngx_http_kv_router_page_name(a, w);
-    ngx_http_kv_router_answer_printf(a, "<td>%s", kvr_role_name(w->conf.role));
-    ngx_http_kv_router_page_rungs(a, &w->rungs);
-
-    ngx_http_kv_router_page_word(a, w->health.state != KVR_HEALTH_OK
-                                    && w->health.state
-                                       != KVR_HEALTH_SLOW_START,
-                                 kvr_health_name(w->health.state));
-    ngx_http_kv_router_page_word(a, w->confidence == KVR_DEGRADED
-                                    || w->confidence == KVR_STALE,
-                                 kvr_confidence_name(w->confidence));
-
-    ngx_http_kv_router_answer_printf(a, "<td>%s%s", w->reason,
-                                     w->publisher_reason[0] ? ": " : "");
-    ngx_http_kv_router_page_text(a, (u_char *) w->publisher_reason,
-                                 ngx_strlen(w->publisher_reason));
-
-    ngx_http_kv_router_answer_printf(a, "<td class=\"n\">");
-    ngx_http_kv_router_page_ms(a, w->age);
-    ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uD", w->conf.ranks);
-
-    ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_held_fields, a);
-    ngx_http_kv_router_page_sums(zone, w, ngx_http_kv_router_load_fields, a);
-
-    ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uL"
-                                     "<td class=\"n\">%uL",
-                                     w->usage.predicted_tokens,
-                                     w->usage.cached_tokens);
-
-    ngx_http_kv_router_page_word(a, ngx_http_kv_router_usage_causes(w->verdict)
-                                    != NULL,
-                                 w->usage.requests
-                                 ? kvr_usage_verdict_name(w->verdict) : "");
-
-    ngx_http_kv_router_answer_printf(a, "<td>%s%s%s\n",
-                                     w->flags & KVR_WORKER_DRAINING
-                                     ? "draining " : "",
-                                     w->flags & KVR_WORKER_TRUNCATED
-                                     ? "truncated " : "",
-                                     w->flags & KVR_WORKER_HYBRID
-                                     ? "upper bounds" : "");
-}
-
-
-/* Shows what the host name of the worker is, and why it is nothing. */
-
-static void
-ngx_http_kv_router_page_name(ngx_http_kv_router_answer_t *a,
-    const ngx_http_kv_router_worker_t *w)
-{
-    const char  *reason;
-
-    if (w->mark == 0) {
-        return;
+    for (i = 0; i < kmcf->prefixes.nelts; i++) {
+        ngx_http_kv_router_prefix_json(prefixes[i], g);
     }
 
-    reason = ngx_http_kv_router_name_reason(w);
-
-    if (w->name.address[0]) {
-        ngx_http_kv_router_answer_printf(a, ", %s", w->name.address);
-    }
-
-    if (reason[0]) {
-        ngx_http_kv_router_answer_printf(a, ", <span class=\"bad\">");
-        ngx_http_kv_router_page_str(a, reason);
-        ngx_http_kv_router_answer_printf(a, "</span>");
-    }
-}
-
-
-/* Shows what the probe found: the engine, and what it can be asked for. */
-
-static void
-ngx_http_kv_router_page_rungs(ngx_http_kv_router_answer_t *a,
-    const kvr_rungs_found_t *found)
-{
-    if (!(found->rungs & KVR_RUNG_KNOWN)) {
-        ngx_http_kv_router_answer_printf(a, "<td><td>");
-        return;
-    }
-
-    ngx_http_kv_router_answer_printf(a, "<td>%s %s<td>%s%s",
-                                     kvr_engine_name(found->engine),
-                                     found->version,
-                                     found->rungs & KVR_RUNG_RENDER
-                                     ? "render " : "",
-                                     found->rungs & KVR_RUNG_REMOTE
-                                     ? "tokenize" : "");
-}
-
-
-/* Shows the sums over all ranks of a worker. */
-
-static void
-ngx_http_kv_router_page_sums(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, const ngx_http_kv_router_field_t *f,
-    ngx_http_kv_router_answer_t *a)
-{
-    uint32_t                   holder, steps;
-    uint64_t                   sum;
-    ngx_http_kv_router_load_t  load;
-
-    for ( /* void */ ; f->key; f++) {
-
-        sum = 0;
-        holder = KVR_HOLDER_NONE;
-        steps = 0;
-
-        while (ngx_http_kv_router_next_load(zone, w->slot, &holder, &steps,
-                                            &load))
-        {
-            sum += ngx_http_kv_router_field(f, &load);
-        }
-
-        ngx_http_kv_router_answer_printf(a, "<td class=\"n\">%uL", sum);
-    }
-}
-
-
-static void
-ngx_http_kv_router_page_word(ngx_http_kv_router_answer_t *a, ngx_uint_t bad,
-    const char *word)
-{
-    ngx_http_kv_router_answer_printf(a, "<td%s>%s",
-                                     bad ? " class=\"bad\"" : "", word);
-}
-
-
-static void
-ngx_http_kv_router_page_ms(ngx_http_kv_router_answer_t *a, int64_t ms)
-{
-    if (ms >= 0) {
-        ngx_http_kv_router_answer_printf(a, "%L.%03L s", ms / 1000,
-                                         ms % 1000);
-    }
-}
-
-
-/* Escapes text, whose origin is a configuration, the API, or Redis. */
-
-static void
-ngx_http_kv_router_page_text(ngx_http_kv_router_answer_t *a,
-    const u_char *text, size_t len)
-{
-    size_t  i;
-
-    for (i = 0; i < len; i++) {
-
-        switch (text[i]) {
-
-        case '<':
-            ngx_http_kv_router_answer_write(a, "&lt;", 4);
-            break;
-
-        case '>':
-            ngx_http_kv_router_answer_write(a, "&gt;", 4);
-            break;
-
-        case '&':
-            ngx_http_kv_router_answer_write(a, "&amp;", 5);
-            break;
-
-        case '"':
-            ngx_http_kv_router_answer_write(a, "&quot;", 6);
-            break;
-
-        default:
-            ngx_http_kv_router_answer_write(a, &text[i], 1);
-        }
-    }
-}
-
-
-static void
-ngx_http_kv_router_page_str(ngx_http_kv_router_answer_t *a, const char *text)
-{
-    ngx_http_kv_router_page_text(a, (const u_char *) text, ngx_strlen(text));
+    (void) yajl_gen_array_close(g);
 }

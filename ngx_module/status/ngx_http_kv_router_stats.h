@@ -123,8 +123,21 @@ const char *ngx_http_kv_router_origin(uint32_t flags);
 ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a,
     ngx_uint_t openmetrics);
-ngx_int_t ngx_http_kv_router_page(ngx_http_request_t *r,
+ngx_int_t ngx_http_kv_router_table(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
+
+/*
+ * The status page, which reads the JSON by its script: the same for each zone.
+ * Adds the headers that it needs.
+ */
+ngx_int_t ngx_http_kv_router_page(ngx_http_request_t *r,
+    ngx_http_kv_router_answer_t *a);
+
+/*
+ * The locations of kv_router_status in the request's server, with their zones,
+ * and the prefix caches: pairs of an object.
+ */
+void ngx_http_kv_router_places_json(ngx_http_request_t *r, yajl_gen g);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_STATS_H_INCLUDED_ */

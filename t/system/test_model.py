@@ -289,7 +289,7 @@ def texts():
         page = router.get("/status/z0?format=prometheus")
         assert 'how="done"} 2' in page, page
         assert 'state="ready"} 1' in page, page
-        assert "<p>model ready" in router.get("/status/z0?format=html")
+        assert "<p>model ready" in router.get("/status/z0?format=table")
 
 
 def hashes(ids):
@@ -358,7 +358,7 @@ def refusals():
         assert "is refused: text 8" in router.log(), router.log()
         assert router.ask({"prompt": "words"})[0] == "load no_rung"
         assert 'class="bad">model refused: text' in router.get(
-            "/status/z0?format=html")
+            "/status/z0?format=table")
 
     def coded(to):
         text = json.loads((to / "router.json").read_text())

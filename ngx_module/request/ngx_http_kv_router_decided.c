@@ -1,0 +1,146 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * What a decision leaves for the status page.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+
+static void ngx_http_kv_router_decided_options(ngx_http_kv_router_ctx_t *ctx,
+    kvr_decision_t *d);
+static void ngx_http_kv_router_decided_option(
+    const ngx_http_kv_router_candidate_t *c, kvr_decision_option_t *o);
+static uint8_t ngx_http_kv_router_decided_text(char *to, const u_char *text,
+    size_t len);
+
+
+void
+ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                     i;
+    ngx_str_t                    model;
+    kvr_decision_t               d;
+    kvr_hot_prompt_t             prompt;
+    const ngx_time_t            *tp;
+    kvr_hot_holder_t             holders[KVR_DECISION_OPTIONS];
+    ngx_http_kv_router_shctx_t  *sh;
+
+    sh = ctx->zone->sh;
+    tp = ngx_timeofday();
+
+    if (!kvr_decisions_due(&sh->decisions, tp->sec)) {
+        return;
+    }
+
+    ngx_memzero(&d, offsetof(kvr_decision_t, policy));
+
+    d.time_ms = (uint64_t) tp->sec * 1000 + tp->msec;
+    d.prompt_tokens = ctx->match.prompt_tokens;
+    d.prompt_blocks = ctx->match.prompt_blocks;
+    d.best = ctx->best;
+    d.decide_us = (uint32_t) ctx->us;
+    d.candidates = ctx->match.n;
+    d.policy_len = ngx_http_kv_router_decided_text(d.policy, ctx->policy.data,
+                                                   ctx->policy.len);
+    d.reason_len = ngx_http_kv_router_decided_text(d.reason, ctx->reason.data,
+                                                   ctx->reason.len);
+
+    model.data = (u_char *) ctx->chosen->model;
+    model.len = ctx->chosen->model_len;
+
+    if (model.len == 0) {
+        model.data = (u_char *) ctx->zone->params.model;
+        model.len = ngx_strlen(model.data);
+    }
+
+    d.model_len = ngx_http_kv_router_decided_text(d.model, model.data,
+                                                  model.len);
+
+    ngx_http_kv_router_decided_options(ctx, &d);
+
+    for (i = 0; i < d.noptions; i++) {
+        holders[i].holder = d.options[i].holder;
+        holders[i].generation = d.options[i].generation;
+        holders[i].depth = d.options[i].overlap;
+    }
+
+    prompt.hashes = ctx->keys;
+    prompt.n = ctx->keys ? ctx->nkeys : 0;
+    prompt.overlap = ctx->chosen->device - ctx->chosen->predicted;
+    prompt.model = d.model;
+    prompt.model_len = d.model_len;
+    prompt.holders = holders;
+    prompt.nholders = d.noptions;
+    prompt.now_ms = d.time_ms;
+
+    d.prefix = kvr_hot_add(&sh->hot, kvr_owner_self(), &prompt);
+
+    kvr_decisions_add(&sh->decisions, &d);
+}
+
+
+/* The chosen candidate, and behind it those with the most overlap. */
+
+static void
+ngx_http_kv_router_decided_options(ngx_http_kv_router_ctx_t *ctx,
+    kvr_decision_t *d)
+{
+    uint32_t                               i, k, n;
+    const ngx_http_kv_router_candidate_t  *c, *most[KVR_DECISION_OPTIONS];
+
+    most[0] = ctx->chosen;
+    n = 1;
+
+    for (i = 0; i < ctx->match.n; i++) {
+        c = &ctx->candidates[i];
+
+        if (c == ctx->chosen
+            || (n == KVR_DECISION_OPTIONS
+                && c->device <= most[n - 1]->device))
+        {
+            continue;
+        }
+
+        k = (n < KVR_DECISION_OPTIONS) ? n++ : n - 1;
+
+        for ( /* void */ ; k > 1 && most[k - 1]->device < c->device; k--) {
+            most[k] = most[k - 1];
+        }
+
+        most[k] = c;
+    }
+
+    for (i = 0; i < n; i++) {
+        ngx_http_kv_router_decided_option(most[i], &d->options[i]);
+    }
+
+    d->noptions = n;
+}
+
+
+static void
+ngx_http_kv_router_decided_option(const ngx_http_kv_router_candidate_t *c,
+    kvr_decision_option_t *o)
+{
+    o->holder = c->holder;
+    o->generation = c->generation;
+    o->rank = c->rank;
+    o->overlap = c->device;
+    o->predicted = c->predicted;
+    o->active = (uint32_t) c->active_requests;
+    o->queued = (uint32_t) c->prefill_tokens;
+    o->confidence = c->confidence;
+}
+
+
+static uint8_t
+ngx_http_kv_router_decided_text(char *to, const u_char *text, size_t len)
+{
+    len = ngx_min(len, KVR_DECISION_TEXT);
+    ngx_memcpy(to, text, len);
+
+    return (uint8_t) len;
+}
