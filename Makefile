@@ -433,7 +433,8 @@ demo: deps-demo
 
 
 ## make rivals      ours and other routers, on the same chats in words (two
-##                  hours); QUICK=1: two workloads, one seed (ten minutes)
+##                  hours); QUICK=1: two workloads, one seed (ten minutes, and
+##                  once some more to install what is compared)
 
 rivals: deps-demo
 	$(built)
@@ -441,7 +442,8 @@ rivals: deps-demo
 	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
 	    --seeds $(if $(QUICK),1,3) \
 	    $(addprefix --policy=,$(if $(QUICK),,round_robin prefix_hash) kv_cost \
-	        nginx-least_conn nginx-hash sglang-router vllm-router) \
+	        nginx-least_conn nginx-hash sglang-router vllm-router \
+	        dynamo-frontend) \
 	    $(addsuffix -text,$(addprefix --workload=,$(if $(QUICK),,trace \
 	        chats75) chats40 agents))
 

@@ -71,6 +71,13 @@ class Process:
                 stdout=None if attached else out,
                 stderr=None if attached else subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
+        # where the kernel shares its time between sessions, nice counts within
+        # one only, unless the session has it, too
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        if nice:
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{self._child.pid}/autogroup").write_text(
+                    str(nice))
 
     def pid(self):
         """Its process id."""
