@@ -13,7 +13,8 @@
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running, with a load
 #     PORT         make demo KEEP=1: where nginx listens, on 127.0.0.1 (8080)
-#     COMPARE      make demo: 1 compares five policies on three workloads
+#     COMPARE      make demo: 1 compares five policies on four workloads
+#     QUICK        make rivals: 1 compares on two workloads, with one seed
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
 #     PART         make parity: these parts only, e.g. PART="templates"
@@ -422,7 +423,7 @@ endef
 
 ## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on, with
 ##                  a load and the status page on PORT (8080);
-##                  COMPARE=1: five policies, three workloads, 25 minutes
+##                  COMPARE=1: five policies, four workloads, 35 minutes
 
 demo: deps-demo
 	$(built)
@@ -431,20 +432,27 @@ demo: deps-demo
 	    $(if $(KEEP),--keep $(if $(PORT),--port $(PORT)))
 
 
-## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
-##                  Python registry, on the same chats in words (an hour)
-rivals: deps-demo all
-	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+## make rivals      ours and other routers, on the same chats in words (two
+##                  hours); QUICK=1: two workloads, one seed (ten minutes, and
+##                  once some more to install what is compared)
+
+rivals: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
-	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
-	        vllm-router) \
-	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
+	    --seeds $(if $(QUICK),1,3) \
+	    $(addprefix --policy=,$(if $(QUICK),,round_robin prefix_hash) kv_cost \
+	        nginx-least_conn nginx-hash sglang-router vllm-router \
+	        dynamo-frontend) \
+	    $(addsuffix -text,$(addprefix --workload=,$(if $(QUICK),,trace \
+	        chats75) chats40 agents))
 
 ## make estimated   routing without events beside exact routing and the others,
 ##                  on chats in words; LONG=1: two sizes of the caches, the
 ##                  trace, and three seeds (two hours)
-estimated: deps-demo all
-	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+estimated: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
 	    --seeds $(if $(LONG),3,1) \
 	    $(addprefix --policy=,round_robin prefix_hash kv_cost estimated \
