@@ -1,12 +1,14 @@
 """Conversations as prompts: what a client sends turn by turn.
 
 A turn's prompt is the prompt before it, the engine's answer to that, and the
-turn's own tokens.  draw() makes chats up by a seed; the requests of a recorded
-trace (mooncake.py) are conversations of one turn each.
+turn's own tokens.  draw() makes chats up by a seed, draw_agents() sessions of
+coding agents; the requests of a recorded trace (mooncake.py) are conversations
+of one turn each.
 """
 
 import random
 from dataclasses import dataclass
+from math import log
 
 from tokenizer import VOCABULARY
 
@@ -20,6 +22,26 @@ MESSAGE_TOKENS = (20, 1000)     # of a user's message
 MEAN_MORE_MESSAGE_TOKENS = 200
 ANSWER_TOKENS = (40, 500)
 MEAN_MORE_ANSWER_TOKENS = 110
+
+# Sessions of coding agents, as kv-simulate draws them, with a sixteenth of
+# their tokens: (median, sigma) of lognormal draws, bounds, and shares.
+AGENT_TURNS = (43, 0.5)
+AGENT_TURN_BOUNDS = (4, 60)
+AGENT_SYSTEM_TOKENS = 875       # tools and instructions: all sessions' alike
+AGENT_MESSAGE_TOKENS = (120, 0.9)       # what a tool gives
+AGENT_ANSWER_TOKENS = (2, 125)
+AGENT_MEAN_MORE_ANSWER_TOKENS = 16
+TOOL_SECONDS = (2.5, 0.8)
+PERSON_SHARE = 0.12             # of turns that wait for a person
+PERSON_SECONDS = (10.0, 120.0)
+MEAN_MORE_PERSON_SECONDS = 30.0
+SUB_SHARE = 0.44                # of sessions with one to three sub-agents
+SUB_TURNS = (5, 16)
+SUB_SYSTEM_TOKENS = 440
+SUB_MESSAGE_TOKENS = (95, 0.9)
+SUB_SECONDS = (20.0, 300.0)     # from one sub-agent's begin to the next one's
+MEAN_MORE_SUB_SECONDS = 60.0
+SESSION_SECONDS = 12.0          # from one session's begin to the next one's
 
 
 @dataclass
@@ -66,6 +88,40 @@ def draw(count, seed):
     return sorted(drawn, key=lambda conversation: conversation.at)
 
 
+def draw_agents(count, seed):
+    """`count` sessions of coding agents, and their sub-agents, as
+    conversations in order of time; the same for the same seed."""
+    lot = random.Random(seed)
+    system = _tokens(lot, AGENT_SYSTEM_TOKENS)
+    sub_system = _tokens(lot, SUB_SYSTEM_TOKENS)
+    drawn = []
+    for number in range(count):
+        at = number * SESSION_SECONDS
+        least, most = AGENT_TURN_BOUNDS
+        turns = min(most, max(least, round(_lognormal(lot, AGENT_TURNS))))
+        drawn.append(_session(lot, at, system, turns, AGENT_MESSAGE_TOKENS))
+        if lot.random() < SUB_SHARE:
+            for _ in range(lot.randint(1, 3)):
+                at += _skewed(lot, SUB_SECONDS, MEAN_MORE_SUB_SECONDS)
+                drawn.append(_session(lot, at, sub_system,
+                                      lot.randint(*SUB_TURNS),
+                                      SUB_MESSAGE_TOKENS))
+    return sorted(drawn, key=lambda conversation: conversation.at)
+
+
+def _session(lot, at, system, count, message):
+    """One agent's conversation: tools answer soon, people later."""
+    turns = [Turn(
+        _tokens(lot, max(1, round(_lognormal(lot, message)))),
+        round(_skewed(lot, AGENT_ANSWER_TOKENS,
+                      AGENT_MEAN_MORE_ANSWER_TOKENS)),
+        _skewed(lot, PERSON_SECONDS, MEAN_MORE_PERSON_SECONDS)
+        if lot.random() < PERSON_SHARE else _lognormal(lot, TOOL_SECONDS))
+        for _ in range(count)]
+    turns[0].tokens = system + turns[0].tokens
+    return Conversation(at, turns)
+
+
 def distinct_tokens(conversations):
     """Tokens that a cache needs for all of them, equal prefixes once.
 
@@ -85,6 +141,11 @@ def distinct_tokens(conversations):
 
 def _tokens(lot, count):
     return lot.choices(range(VOCABULARY), k=count)
+
+
+def _lognormal(lot, shape):
+    median, sigma = shape
+    return lot.lognormvariate(log(median), sigma)
 
 
 def _skewed(lot, bounds, mean_more):

@@ -1,32 +1,57 @@
 #!/usr/bin/python3
-"""The demo: one trace, three policies, four engine stand-ins, a real nginx.
+"""The demo: two workloads, four engine stand-ins, a real nginx.
 
 Replays the same part of the Mooncake trace with round_robin, with kv_cost and
-Dynamo's weights, and with kv_cost as it comes, and prints what the clients
-saw.  The status is 0 when no request failed and kv_cost was better than
-round_robin in hit rate and time to first token.
+Dynamo's weights, and with kv_cost as it comes, then sessions of coding agents
+with round_robin and kv_cost; and prints what the clients saw.  The status is 0
+when no request failed and kv_cost was better than round_robin in hit rate and
+time to first token.
 """
 
 import argparse
-import contextlib
-import json
-import signal
 import sys
+import time
+from dataclasses import dataclass
 
-from fleet import (BLOCK_SIZE, PROBE, Engines, Policy, add_options,
+from fleet import (RETURN_SECONDS, WORKERS, Engines, Policy, add_options,
                    milliseconds, print_table, session)
-
-# The fleet and the load are chosen together: with round_robin the engines
-# prefill about 55 % of the time, and a cache holds some 110 of the prompts.
-ENGINES = Engines(blocks=24_000, prefill_us=35, model=True)
-TRACE = ("--text", "--speedup", "6.5", "--scale", "4")
-REQUESTS = 800
-KEEP_REQUESTS = 200             # with --keep only a taste
 
 BASE = Policy("round_robin")
 BEST = Policy("kv_cost")
-POLICIES = (BASE, Policy("kv_cost", "{ dynamo = true }"), BEST)
 PERCENTILES = ("p50", "p90", "p99")
+PORT = 8080                     # of --keep
+
+# The fleet and the load are chosen together: with round_robin the engines
+# prefill about 55 % of the time, and a cache holds some 110 of the prompts.
+ENGINES = Engines(blocks=24_000, prefill_us=35, model=True, unknown=True)
+TRACE = ("--text", "--speedup", "6.5", "--scale", "4")
+REQUESTS = 800
+
+# The four caches together hold some 85 % of the distinct tokens.
+AGENTS_ENGINES = Engines(blocks=2_600, prefill_us=50, model=True)
+AGENTS = ("--speedup", "24")
+SESSIONS = 20
+KEPT_SESSIONS = 12              # at once, with --keep
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is replayed, to which engines, with which policies."""
+
+    title: str
+    engines: Engines
+    options: tuple              # of replay.py
+    policies: tuple
+
+
+RECORDED = Workload(
+    f"{REQUESTS} requests of a recorded trace; most of its prompts are new:",
+    ENGINES, (*TRACE, "--requests", str(REQUESTS)),
+    (BASE, Policy("kv_cost", "{ dynamo = true }"), BEST))
+CODING = Workload(
+    f"{SESSIONS} sessions of coding agents, whose prompts repeat the turns "
+    "before:",
+    AGENTS_ENGINES, ("--text", *AGENTS, "--agents", str(SESSIONS)), (BASE, BEST))
 
 
 # ------------------------------------------------------------------ reports
@@ -38,7 +63,8 @@ def print_summaries(summaries):
         total = sum(summary["workers"].values()) or 1
         rows.append((
             policy.title, str(summary["requests"]), str(summary["errors"]),
-            f"{summary['hit_rate']:.1%}",
+            f"{summary['hit_rate']:.1%} of the possible "
+            f"{summary['ceiling']:.1%}",
             *(milliseconds(summary["ttft"][p])
               for p in ("mean", *PERCENTILES)),
             f"{summary['late']:.1%}",
@@ -60,9 +86,11 @@ def print_rungs(summaries, fleet):
     print("  (local: the zone's own model, once the engines' events have "
           "proven it;\n  remote: an engine was asked; load: by load, without "
           "token ids)")
-    model = fleet.status("unknown")["model"]
-    print(f"Another zone's model is {model['state']}: {model['why']}; such "
-          f"chats go the other ways.\n")
+    if fleet.kind.unknown:
+        model = fleet.status("unknown")["model"]
+        print(f"Another zone's model is {model['state']}: {model['why']}; "
+              f"such chats go the other ways.")
+    print()
 
 
 def verdict(summaries):
@@ -87,76 +115,116 @@ def verdict(summaries):
 
 
 def print_hints(fleet):
-    """What to try while everything is up."""
-    prompt = json.dumps(PROBE, separators=(",", ":"))
+    """What to try while everything is up: commands to paste."""
     data = "-H 'Content-Type: application/json' -d"
-    print(f"""Everything is up, logs are in {fleet.directory}. To try:
+    here = fleet.directory
+    chat = ('{"messages":[{"role":"user","content":"Hello"}],'
+            '"max_tokens":8}')
 
-  # a completion of a prompt of token ids; again, and it is cached
-  curl -si {fleet.url}/v1/completions {data} '{{"prompt":{prompt},"max_tokens":8}}'
+    def switch(policy):
+        return (f"cp {here}/{policy.name}.conf {here}/nginx.conf && "
+                f"kill -HUP $(cat {here}/nginx.pid)")
 
-  # a chat
-  curl -s {fleet.url}/v1/chat/completions {data} '{{"messages":[{{"role":"user","content":"Hello"}}],"max_tokens":8}}'
+    print(f"""{KEPT_SESSIONS} sessions of coding agents go on, routed by \
+{BEST.name}. Logs are in {here}.
 
-  # who has how many blocks of a prompt
-  curl -s {fleet.url}/kv/query {data} '{{"tokens":{prompt}}}'
+Open the status page:
 
-  # the workers, and the metrics
-  curl -s {fleet.url}/kv/workers
-  curl -s '{fleet.url}/status?format=prometheus'
+  {fleet.url}/status
 
-  # how each request was routed
-  tail -f {fleet.directory}/access.log
+Switch the policy to {BASE.name}, watch the hit rate, and switch back:
 
-Ctrl-C stops everything.""", flush=True)
+  {switch(BASE)}
+  {switch(BEST)}
+
+Kill an engine; {RETURN_SECONDS:.0f} seconds later it is started again, with \
+an empty cache:
+
+  kill -9 $(cat {here}/{WORKERS[1]}.pid)
+
+Send a chat of your own, and see how each request is routed:
+
+  curl -si {fleet.url}/v1/chat/completions {data} '{chat}'
+  tail -f {here}/access.log
+
+Ctrl-C stops everything.
+""", flush=True)
 
 
 # --------------------------------------------------------------------- main
 
-def compare(fleet):
-    """All runs and their report; returns the program's status."""
+def replay(fleet, workload):
+    """A workload with each of its policies: {policy: summary}."""
     summaries = {}
-    for policy in POLICIES:
+    print(f"\n{workload.title}", flush=True)
+    for policy in workload.policies:
         if summaries:
             fleet.reload(policy)
         else:
             fleet.start(policy)
-        summaries[policy] = fleet.replay((*TRACE, "--requests", str(REQUESTS)))
+        summaries[policy] = fleet.replay(workload.options)
     print_summaries(summaries)
     print_rungs(summaries, fleet)
-    text, won = verdict(summaries)
-    print(text)
-    return 0 if won else 1
+    return summaries
+
+
+def compare(options):
+    """All workloads and their reports; returns the program's status."""
+    for workload in (RECORDED, CODING):
+        def work(fleet, workload=workload):
+            text, won = verdict(replay(fleet, workload))
+            print(text, flush=True)
+            return 0 if won else 1
+
+        status = session(options, workload.engines, work)
+        if status:
+            return status
+    return 0
 
 
 def keep(fleet):
-    """A short run, then everything stays up until a signal."""
-    fleet.start(BEST)
-    summary = fleet.replay((*TRACE, "--requests", str(KEEP_REQUESTS)))
-    print_summaries({BEST: summary})
-    print_rungs({BEST: summary}, fleet)
+    """Both policies, then a load goes on until a signal comes."""
+    summaries = replay(fleet, CODING)
+    for policy in CODING.policies:
+        (fleet.directory / f"{policy.name}.conf").write_text(
+            fleet.conf(policy))
+    fleet.start_load(("--text", *AGENTS, "--agents", str(KEPT_SESSIONS)))
     print_hints(fleet)
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
-    return 1 if summary["errors"] else 0
+    try:
+        while True:
+            fleet.processes["nginx"].check_alive()
+            fleet.processes["load"].check_alive()
+            for name in fleet.revive():
+                print(f"engine {name} has ended; it is started again",
+                      flush=True)
+            time.sleep(1)
+    except KeyboardInterrupt:
+        print("\nstopping", flush=True)
+    return 1 if any(summary["errors"] for summary in summaries.values()) \
+        else 0
 
 
 def parse_options():
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Compare round_robin and kv_cost on a recorded trace.",
+        description="Compare round_robin and kv_cost on a recorded trace, and "
+                    "on sessions of coding agents.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add_options(parser)
     parser.add_argument("--keep", action="store_true",
-                        help="replay a little with kv_cost, then leave "
-                             "everything up until Ctrl-C")
+                        help="compare on the sessions only, then leave a load "
+                             "and everything up until Ctrl-C")
+    parser.add_argument("--port", type=int, default=PORT,
+                        help="of 127.0.0.1, where nginx listens with --keep")
     return parser.parse_args()
 
 
 def main():
     """The program."""
     options = parse_options()
-    return session(options, ENGINES, keep if options.keep else compare)
+    if options.keep:
+        return session(options, CODING.engines, keep, options.port)
+    return compare(options)
 
 
 if __name__ == "__main__":

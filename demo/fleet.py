@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ import redis
 import replay
 import rival_routers
 from lateness import missed_share
-from processes import (DemoError, Process, free_port, run_attached,
-                       wait_until)
+from processes import (DemoError, Process, check_port, free_port,
+                       run_attached, wait_until)
 from worker import MODEL, Worker
 
 DEMO = Path(__file__).resolve().parent
@@ -34,10 +35,13 @@ REPOSITORY = DEMO.parent
 WORKERS = ("w1", "w2", "w3", "w4")
 BLOCK_SIZE = 16
 DECODE_US = 4000
-MODELS = """
-    # the zone's own model, for the token ids of chats; of the other zone the
-    # template can't be rendered here, which its status says
+MODEL_OF_ZONE = """
+    # the zone's own model, for the token ids of chats
     kv_router_model  main model engine=vllm;
+"""
+UNKNOWN = """
+    # another zone: the template of its model can't be rendered here, which its
+    # status says
     kv_router_zone   zone=unknown:8m block_size=16;
     kv_router_model  unknown unknown engine=vllm;
 """
@@ -47,6 +51,7 @@ ROUTERS = """
 PROBE = list(range(1, 1 + 4 * BLOCK_SIZE))      # a prompt no workload has
 PROBES = 20                                     # of the workload
 ESTIMATED = "estimated"         # a policy's name
+RETURN_SECONDS = 20.0           # until an engine that was killed comes back
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Policy:
     @property
     def rival(self):
         """Whether this is another router, with its own policy."""
-        return self.name in rival_routers.PACKAGES
+        return self.name in rival_routers.NAMES
 
     @property
     def estimated(self):
@@ -90,6 +95,7 @@ class Engines:
     seed: int = 0               # of the names that they give to blocks
     model: bool = False         # they have the model of words.py; the toy
                                 # tokenizer otherwise
+    unknown: bool = False       # nginx has a zone with a model that it refuses
     queue: int = 0              # requests that may wait in an nginx process
 
 
@@ -116,18 +122,20 @@ def filled(template, names):
 class Fleet:
     """Everything that runs."""
 
-    def __init__(self, options, directory, engines):
+    def __init__(self, options, directory, engines, port=None):
         self.module = options.module.resolve()
         self.relay = options.relay.resolve()
         self.directory = directory
         self.kind = engines
         self.processes = {}
         self.engines = {}                       # worker -> host:port
-        self.rivals = options.rivals
+        self.workers = {}
+        self.ended = {}                         # worker -> since when
+        self.rivals = options.rivals.resolve()
         self.policy = None
         self.generation = 0                     # of nginx's configuration
         self.redis_port = free_port()
-        self.port = free_port()
+        self.port = port or free_port()
         self.alone_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -152,19 +160,20 @@ class Fleet:
             # only here: it needs jinja2
             import words            # pylint: disable=import-outside-toplevel
             words.write(self.directory / "model")
-            words.write(self.directory / "unknown", words.UNKNOWN)
-        workers = [Worker(
-            name, self.directory, "--block-size", str(BLOCK_SIZE),
+            if self.kind.unknown:
+                words.write(self.directory / "unknown", words.UNKNOWN)
+        self.workers = {name: Worker(
+            name, self.directory, "--port", str(free_port()),
+            "--block-size", str(BLOCK_SIZE),
             "--blocks", str(self.kind.blocks),
             "--prefill-us-per-token", str(self.kind.prefill_us),
             "--decode-us-per-token", str(DECODE_US),
             "--seed", str(self.kind.seed * len(WORKERS) + number),
-            *(["--tokenizer", str(self.directory / "model")]
-              if self.kind.model else []))
-            for number, name in enumerate(WORKERS)]
-        for worker in workers:
-            self.processes[worker.name] = worker.engine
-        for worker in workers:
+            *self.tokenizer())
+            for number, name in enumerate(WORKERS)}
+        for worker in self.workers.values():
+            self._note_engine(worker)
+        for worker in self.workers.values():
             worker.wait_ready()
             self.engines[worker.name] = worker.address
             worker.start_relay(self.relay, self._redis_url(),
@@ -177,22 +186,89 @@ class Fleet:
         self._wait("nginx", "nginx answers", self._configured)
         self.policy = policy
 
+    def _note_engine(self, worker):
+        """An engine was started; FILE.pid is for whoever wants to kill it."""
+        self.processes[worker.name] = worker.engine
+        (self.directory / f"{worker.name}.pid").write_text(
+            f"{worker.engine.pid()}\n")
+
+    def revive(self):
+        """Starts engines again that ended RETURN_SECONDS ago, at their old
+        addresses, with empty caches: the names of those that were started."""
+        revived = []
+        for name, worker in self.workers.items():
+            if worker.engine.status() is None:
+                self.ended.pop(name, None)
+            elif time.monotonic() - self.ended.setdefault(
+                    name, time.monotonic()) > RETURN_SECONDS:
+                worker.start_engine()
+                self._note_engine(worker)
+                revived.append(name)
+        return revived
+
     def _start_rival(self):
         """Starts the router that the policy names: its URL.
 
         It begins anew for each run, as what it remembers can't be emptied.
         """
         name = self.policy.name
-        try:
-            python = rival_routers.install(self.rivals, name)
-        except (OSError, subprocess.CalledProcessError) as err:
-            raise DemoError(f"{name} can't be installed: {err}") from err
         port = free_port()
-        self._spawn(name, rival_routers.command(
-            python, name, port, free_port(), self.engines.values()))
+        if name in rival_routers.NGINX:
+            self._spawn(name, self._plain_nginx(name, port))
+        else:
+            try:
+                python = rival_routers.install(self.rivals, name)
+            except (OSError, subprocess.CalledProcessError) as err:
+                raise DemoError(f"{name} can't be installed: {err}") from err
+            if name == rival_routers.DYNAMO:
+                self._start_dynamo(python, port)
+            else:
+                self._spawn(name, rival_routers.command(
+                    python, name, port, free_port(), self.engines.values()))
         self._wait(name, f"{name} answers",
                    lambda: rival_routers.answers(port, MODEL))
         return f"http://127.0.0.1:{port}"
+
+    def _plain_nginx(self, name, port):
+        """The command of an nginx without the module."""
+        (self.directory / "plain.conf").write_text(filled(
+            "plain.conf.in", self._names("main", port, "") | {
+                "BALANCE": rival_routers.NGINX[name],
+                "SERVERS": "\n".join(f"        server  {address};" for
+                                     address in self.engines.values())}))
+        return ["nginx", "-p", f"{self.directory}/", "-c", "plain.conf",
+                "-e", "plain-error.log"]
+
+    def _start_dynamo(self, python, port):
+        """Dynamo's frontend, after a worker of its runtime for each engine."""
+        if not self.kind.model:
+            raise DemoError(f"{rival_routers.DYNAMO} needs engines with a "
+                            f"model: compare it on a workload in words")
+        folder = Path(tempfile.mkdtemp(prefix="dynamo-", dir=self.directory))
+        for name, worker in self.workers.items():
+            self._spawn(f"dynamo-{name}", rival_routers.dynamo(
+                python, folder, rival_routers.WORKER,
+                "--engine", worker.address, "--events", worker.events,
+                "--model", self.directory / "model", "--name", MODEL,
+                "--blocks", self.kind.blocks, "--block-size", BLOCK_SIZE))
+        for name in self.workers:
+            self._wait(f"dynamo-{name}", "Dynamo's worker is ready",
+                       lambda log=self.processes[f"dynamo-{name}"].log:
+                       "ready\n" in log.read_text(errors="replace"))
+        self._spawn(rival_routers.DYNAMO, rival_routers.dynamo(
+            python, folder, *rival_routers.dynamo_frontend(port)))
+
+    def _stop_rival(self):
+        """Stops the other router, and what belongs to it."""
+        for name in [self.policy.name, *(
+                name for name in self.processes
+                if name.startswith("dynamo-w"))]:
+            self.processes.pop(name).stop()
+
+    def tokenizer(self):
+        """What engines and replay are told of the model."""
+        return ["--tokenizer", str(self.directory / "model")] \
+            if self.kind.model else []
 
     def relay_addresses(self):
         """Where each relay tells its metrics: {worker: host:port}."""
@@ -218,9 +294,10 @@ class Fleet:
             logs.append(("error.log", "\n".join(lines[-20:])))
         return "\n".join(f"--- {name}\n{text}" for name, text in logs if text)
 
-    def _spawn(self, name, command):
+    def _spawn(self, name, command, attached=False):
         try:
-            self.processes[name] = Process(name, command, self.directory)
+            self.processes[name] = Process(name, command, self.directory,
+                                           attached)
         except OSError as err:
             raise DemoError(f"{command[0]} can't be started: {err}") from err
 
@@ -230,6 +307,13 @@ class Fleet:
             return check()
         return wait_until(what, alive_and_checked)
 
+    def start_load(self, options):
+        """Starts a load without an end, of load.py with these options; what it
+        says goes to our terminal."""
+        self._spawn("load", [
+            sys.executable, "-B", str(DEMO / "load.py"), "--url",
+            self.url + "/v1/chat/completions", *options], attached=True)
+
     # ---------------------------------------------------------------- nginx
 
     def _redis_url(self):
@@ -238,6 +322,10 @@ class Fleet:
     def _write_conf(self, policy):
         self.policy = policy
         self.generation += 1
+        (self.directory / "nginx.conf").write_text(self.conf(policy))
+
+    def conf(self, policy):
+        """nginx's configuration with a policy."""
         names = self._names("main", self.port, policy.conf)
         if policy.apart:
             names |= {"POLICY": WATCHER.name, "CONF": "nil"}
@@ -250,7 +338,7 @@ class Fleet:
             conf = conf.rstrip().removesuffix("}") + filled(
                 "alone.conf.in",
                 self._names(zone, self.alone_port, policy.conf)) + "}\n"
-        (self.directory / "nginx.conf").write_text(conf)
+        return conf
 
     def _names(self, zone, port, conf):
         """What the templates have between at signs."""
@@ -264,12 +352,13 @@ class Fleet:
                 f"    kv_router_worker {zone} {worker} {address};"
                 for worker, address in self.engines.items()),
             "LUA": str(REPOSITORY / "lua"),
-            "ROUTERS": ROUTERS if self.kind.model else "",
-            "MODELS": MODELS if self.kind.model else "",
+            "ROUTERS": ROUTERS if self.kind.unknown else "",
+            "MODELS": (MODEL_OF_ZONE if self.kind.model else "")
+            + (UNKNOWN if self.kind.unknown else ""),
             "QUEUE": f"            queue = {self.kind.queue},\n"
                      if self.kind.queue else "",
             "TOKENIZER": "auto" if self.kind.model else "remote",
-            "UNKNOWN": "unknown" if self.kind.model else "main",
+            "UNKNOWN": "unknown" if self.kind.unknown else "main",
             "CONF": conf or "nil",
             "GENERATION": str(self.generation),
             "PORT": str(port)}
@@ -341,7 +430,8 @@ class Fleet:
         """One run, of replay.py with these options; the summary it wrote.
 
         "late" is the largest share of missed deadlines, of the replay or of
-        an engine: see lateness.py.
+        an engine: see lateness.py.  "cpu" is the router's processor time in
+        seconds: without relays and Redis.
         """
         options = replay.parse_options(workload)
         if self.policy.estimated:
@@ -352,7 +442,10 @@ class Fleet:
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
+        router = self.processes[self.policy.name if self.policy.rival
+                                else "nginx"]
         before = self._missed()
+        cpu = router.cpu_seconds()
         prompts = self._prompt_tokens()
         rungs = self.status()["requests"]["by_tokens"]
         output = self.directory / "replay.json"
@@ -362,19 +455,21 @@ class Fleet:
             "--url", url + ("/v1/chat/completions" if options.text
                             else "/v1/completions"), *workload,
             "--block-size", str(BLOCK_SIZE), "--output", str(output),
+            *self.tokenizer(),
             "--label", f"{self.policy.title}: ",
             *(["--progress"] if progress else [])], self.directory)
         for process in self.processes.values():
             process.check_alive()
+        cpu = router.cpu_seconds() - cpu
         if self.policy.rival:
-            self.processes.pop(self.policy.name).stop()
+            self._stop_rival()
         if not output.exists():
             raise DemoError("the replay was broken off")
         summary = json.loads(output.read_text())
         engines = missed_share(
             [now - then for now, then in zip(*pair)]
             for pair in zip(self._missed(), before))
-        return {**summary, "late": max(summary["late"], engines),
+        return {**summary, "late": max(summary["late"], engines), "cpu": cpu,
                 "tokens": {worker: now - prompts[worker] for worker, now
                            in self._prompt_tokens().items()},
                 "rungs": {rung: now - rungs[rung] for rung, now in
@@ -402,8 +497,9 @@ def terminate(*_):
     raise KeyboardInterrupt
 
 
-def session(options, engines, work):
-    """Calls work(fleet), whose answer is the program's status.
+def session(options, engines, work, port=None):
+    """Calls work(fleet), whose answer is the program's status.  nginx listens
+    on `port`, or on one that is free.
 
     The fleet is not started yet; it is stopped afterwards, and what it wrote
     is removed, unless something went wrong.
@@ -411,9 +507,14 @@ def session(options, engines, work):
     for file in (options.module, options.relay):
         if not file.is_file():
             sys.exit(f"{file} isn't there: build it first, by `make`")
+    if port:
+        try:
+            check_port(port)
+        except DemoError as err:
+            sys.exit(f"demo: {err}")
     signal.signal(signal.SIGTERM, terminate)
     directory = Path(tempfile.mkdtemp(prefix="kv-router-demo-"))
-    fleet = Fleet(options, directory, engines)
+    fleet = Fleet(options, directory, engines, port)
     status = 1
     keep_logs = False
     try:

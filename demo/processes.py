@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import os
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 5.0              # from SIGTERM to SIGKILL
@@ -24,6 +26,18 @@ def free_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
+
+
+def check_port(port):
+    """Raises DemoError when a loopback port can't be listened on."""
+    try:
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as err:
+        raise DemoError(f"nginx can't listen on port {port} of 127.0.0.1: "
+                        f"{err}; choose another one (make demo KEEP=1 "
+                        f"PORT=N)") from err
 
 
 def wait_until(what, check, seconds=WAIT_SECONDS):
@@ -45,24 +59,48 @@ def wait_until(what, check, seconds=WAIT_SECONDS):
 
 
 class Process:
-    """One child, in a session of its own, its output in a log file."""
+    """One child, in a session of its own, its output in a log file, or on our
+    terminal when it is attached."""
 
-    def __init__(self, name, command, directory):
+    def __init__(self, name, command, directory, attached=False):
         self.name = name
         self.log = directory / f"{name}.log"
-        with open(self.log, "wb") as out:
+        with open(os.devnull if attached else self.log, "wb") as out:
             self._child = subprocess.Popen(
                 command, cwd=directory, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=subprocess.STDOUT,
+                stdout=None if attached else out,
+                stderr=None if attached else subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
+        # where the kernel shares its time between sessions, nice counts within
+        # one only, unless the session has it, too
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        if nice:
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{self._child.pid}/autogroup").write_text(
+                    str(nice))
 
     def pid(self):
         """Its process id."""
         return self._child.pid
 
+    def cpu_seconds(self):
+        """Processor time of the child and all of its processes so far."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):      # it has just ended
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self._child.pid:       # its session
+                    # the last two: children that have ended
+                    ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def status(self):
         """The status that the child has ended with; None while it runs."""
         return self._child.poll()
+
+    def wait(self):
+        """Waits for the child's end: its status."""
+        return self._child.wait()
 
     def check_alive(self):
         """Raises DemoError when the child has ended by itself."""
@@ -95,15 +133,11 @@ class Process:
 
 def run_attached(command, directory):
     """Runs a child to its end, sharing our terminal; returns its status."""
-    child = subprocess.Popen(command, cwd=directory,
-                             stdin=subprocess.DEVNULL, start_new_session=True,
-                             preexec_fn=_die_with_parent)
+    child = Process("child", command, directory, attached=True)
     try:
         return child.wait()
     finally:
-        if child.poll() is None:
-            child.terminate()
-            child.wait()
+        child.stop()
 
 
 def _die_with_parent():

@@ -2,7 +2,7 @@
 """Replays conversations against an OpenAI-compatible endpoint.
 
 They are a part of the Mooncake trace, whose conversations have one turn each,
-or with --chats drawn by a seed.  Open loop: a conversation begins at its time,
+or with --chats or --agents drawn by a seed.  Open loop: a conversation begins at its time,
 divided by the speed-up, whether or not others have been answered; only
 --max-in-flight holds a request back.  The next turn comes when the answer has
 been thought about, and has that answer in its prompt, as token ids by the
@@ -10,7 +10,8 @@ stand-in's tokenizer.  Answers are streamed.  Measured for each request: the
 time to the first token, the time to the end, the cached and all prompt tokens
 by the engine's own usage, and the worker, when the response names it in
 x-kv-worker.  With --text the requests are chats in words, a word for each
-token id.
+token id.  Beside the hit rate stands its ceiling (ceiling.py): for chats in
+words it needs the engines' own tokenizer.
 """
 
 import argparse
@@ -26,8 +27,9 @@ import aiohttp
 
 import conversations
 import mooncake
+from ceiling import Ceiling
 from lateness import Deadlines, missed_share
-from tokenizer import tokenize
+from tokenizer import Toy, tokenize
 
 REQUEST_TIMEOUT_SECONDS = 120
 HEAD_SECONDS = 0.1              # for making a body before it is due
@@ -67,6 +69,7 @@ class Replay:
         self.slots = asyncio.Semaphore(options.max_in_flight)
         self.deadlines = Deadlines()
         self.results = []
+        self.sent = []                  # (prompt, its length then, answers)
         self.errors = Counter()
         self.held_back = 0              # requests that --max-in-flight delayed
         self.in_flight = 0
@@ -75,25 +78,29 @@ class Replay:
     async def run(self):
         """Sends everything and waits for all answers."""
         loop = asyncio.get_running_loop()
-        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
-        async with aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=timeout) as session:
+        async with self._session() as session:
             reporter = asyncio.create_task(self._report())
             start = loop.time()
             tasks = []
-            for talk in self.talks:
+            for number, talk in enumerate(self.talks):
                 due = start + talk.at / self.options.speedup
                 await asyncio.sleep(due - HEAD_SECONDS - loop.time())
                 tasks.append(asyncio.create_task(
-                    self._converse(session, talk, due)))
+                    self._converse(session, talk, due, number)))
             await asyncio.gather(*tasks)
             self.seconds = loop.time() - start
             reporter.cancel()
         self._print_progress(end="\n")
 
-    async def _converse(self, session, talk, due):
-        """All turns of a conversation, the first one at `due`."""
+    @staticmethod
+    def _session():
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS))
+
+    async def _converse(self, session, talk, due, number):
+        """All turns of a conversation, the first one at `due`; its number is
+        in a header, for balancers that keep a session together."""
         loop = asyncio.get_running_loop()
         prompt = []                     # token ids, or a chat's messages
         for turn in talk.turns:
@@ -103,9 +110,12 @@ class Replay:
                 if self.options.text else turn.tokens
             body = self._body(prompt, turn.output_length)
             await self.deadlines.wait(due)
-            answer = await self._one(session, body)
+            answers = []
+            self.sent.append((prompt, len(prompt), answers))
+            answer = await self._one(session, body, number)
             if answer is None:          # the turns that follow need it
                 return
+            answers.append(answer)
             prompt += [{"role": "assistant", "content": answer}] \
                 if self.options.text else tokenize(answer)
 
@@ -117,13 +127,13 @@ class Replay:
             "stream": True, "stream_options": {"include_usage": True},
         }, separators=(",", ":")).encode()
 
-    async def _one(self, session, body):
+    async def _one(self, session, body, number):
         """The answer's text; None when the request failed."""
         self.held_back += self.slots.locked()
         async with self.slots:
             self.in_flight += 1
             try:
-                answer, result = await self._stream(session, body)
+                answer, result = await self._stream(session, body, number)
                 self.results.append(result)
                 return answer
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
@@ -133,14 +143,15 @@ class Replay:
             finally:
                 self.in_flight -= 1
 
-    async def _stream(self, session, body):
+    async def _stream(self, session, body, number):
         sent = time.perf_counter()
         first = usage = None
         pieces = []
         done = False
         async with session.post(
                 self.options.url, data=body,
-                headers={"Content-Type": "application/json"}) as response:
+                headers={"Content-Type": "application/json",
+                         "x-session-id": str(number)}) as response:
             if response.status != 200:
                 raise ValueError(f"status {response.status}")
             async for line in response.content:
@@ -167,6 +178,26 @@ class Replay:
             "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"],
             "completion_tokens": usage["completion_tokens"]}
 
+    def _ceiling(self):
+        """The ceiling of the hit rate of what was sent and answered."""
+        ceiling = Ceiling(self.options.block_size)
+        tokenizer = Toy()
+        if self.options.tokenizer:
+            # only here: it needs jinja2
+            # pylint: disable-next=import-outside-toplevel
+            from template import Template
+            tokenizer = Template(self.options.tokenizer)
+        for prompt, length, answers in self.sent:
+            prompt = prompt[:length]
+            for answer in answers:
+                if self.options.text:
+                    ceiling.add(tokenizer.chat_ids(
+                        prompt, None, {"add_generation_prompt": True}),
+                        tokenizer.text_ids(answer, False))
+                else:
+                    ceiling.add(prompt, tokenize(answer))
+        return ceiling.rate()
+
     def summary(self):
         """What was measured, for the result file; times in seconds."""
         prompt = sum(r["prompt_tokens"] for r in self.results)
@@ -184,6 +215,7 @@ class Replay:
             "seconds": self.seconds,
             "prompt_tokens": prompt, "cached_tokens": cached,
             "hit_rate": cached / prompt if prompt else 0.0,
+            "ceiling": self._ceiling(),
             "ttft": {"mean": sum(ttfts) / len(ttfts) if ttfts else None,
                      **{f"p{p}": percentile(ttfts, p)
                         for p in (50, 90, 99)}},
@@ -227,6 +259,9 @@ def parse_options(argv=None):
     add("--model", default="demo", help="the model's name")
     add("--text", action="store_true",
         help="send chats in words; --url is the endpoint of chats then")
+    add("--tokenizer", metavar="DIR",
+        help="the engines' model, for the ceiling of chats in words; needs "
+             "python3-jinja2")
     add("--trace", metavar="FILE", default=os.path.join(
         os.path.dirname(os.path.abspath(__file__)),
         "conversation_trace.jsonl"), help="the trace")
@@ -237,14 +272,17 @@ def parse_options(argv=None):
     add("--chats", type=int, metavar="COUNT",
         help="instead of the trace, so many drawn conversations of 4 to 9 "
              "turns")
-    add("--seed", type=int, default=1, help="of --chats")
+    add("--agents", type=int, metavar="COUNT",
+        help="instead of the trace, so many drawn sessions of coding agents, "
+             "and their sub-agents")
+    add("--seed", type=int, default=1, help="of --chats and --agents")
     add("--speedup", type=float, default=5.0,
         help="divides the recorded times, and those of thinking")
     add("--scale", type=int, default=4,
         help="divides the trace's prompt and answer lengths; 512/SCALE must "
              "be a multiple of the block size")
     add("--block-size", type=int, default=16,
-        help="the engines', only to check --scale")
+        help="the engines', for --scale and the ceiling")
     add("--max-in-flight", type=int, default=512,
         help="requests that may be unanswered at once")
     add("--output", metavar="FILE", help="write the results here, as JSON")
@@ -263,6 +301,8 @@ def load(options):
     """The conversations that the command line names."""
     if options.chats:
         return conversations.draw(options.chats, options.seed)
+    if options.agents:
+        return conversations.draw_agents(options.agents, options.seed)
     return mooncake.load(options.trace, options.requests, options.scale,
                          options.skip)
 

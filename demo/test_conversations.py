@@ -63,6 +63,43 @@ def system_prompts_are_popular():
     assert 0.30 < most / 2000 < 0.45 and second < most
 
 
+def sessions_of_agents_repeat_themselves():
+    """sessions of agents have many turns, sub-agents, and little that is new"""
+    talks = conversations.draw_agents(60, 1)
+    assert talks == conversations.draw_agents(60, 1)
+    assert [talk.at for talk in talks] == sorted(talk.at for talk in talks)
+    sessions = [talk for talk in talks if len(talk.turns[0].tokens)
+                > conversations.AGENT_SYSTEM_TOKENS]
+    subs = len(talks) - len(sessions)
+    assert len({tuple(talk.turns[0].tokens[:conversations.SUB_SYSTEM_TOKENS])
+                for talk in talks}) == 2
+    assert 60 * 0.3 < subs < 60 * 1.5, subs
+    turns = sorted(len(talk.turns) for talk in sessions)
+    assert turns[0] >= 4 and turns[-1] <= 60 and 35 <= turns[30] <= 50, turns
+    prompts = new = 0
+    for talk in talks:
+        length = 0
+        for turn in talk.turns:
+            length += len(turn.tokens)
+            prompts += length
+            new += len(turn.tokens)
+            length += turn.output_length
+    assert 1 - new / prompts > 0.9
+
+
+def the_ceiling_is_what_a_large_cache_has():
+    """one request after the other, an engine has what the ceiling says"""
+    for options in ((), ("--text",)):
+        talks = conversations.draw_agents(2, 5 + len(options))
+        url = f"http://{worker.address}/v1/" + (
+            "chat/completions" if options else "completions")
+        summary = replayed(talks, "--max-in-flight", "1", "--url", url,
+                           *options)
+        assert summary["errors"] == 0, summary["error_kinds"]
+        assert summary["hit_rate"] == summary["ceiling"] > 0.9, (
+            summary["hit_rate"], summary["ceiling"])
+
+
 def distinct_tokens_are_counted_once():
     """what first prompts have in common is counted once"""
     system = list(range(100))
@@ -136,6 +173,8 @@ def main():
             a_seed_names_the_conversations,
             conversations_are_within_their_bounds,
             system_prompts_are_popular,
+            sessions_of_agents_repeat_themselves,
+            the_ceiling_is_what_a_large_cache_has,
             distinct_tokens_are_counted_once,
             the_next_turn_has_the_answer,
             a_broken_conversation_ends,
