@@ -171,6 +171,9 @@ void kvr_router_detach(kvr_router_t *k);
  */
 kvr_rc_t kvr_router_join(kvr_router_t *k);
 
+/* The process that joined: kvr_owner_self() without a system call. */
+kvr_owner_t kvr_router_self(const kvr_router_t *k);
+
 /* Gives back the process's leases and its load table. */
 void kvr_router_leave(kvr_router_t *k);
 
