@@ -272,7 +272,7 @@ def relays_are_dead():
     said = look("relays-dead", f"{fleet.url}/status",
                 says("2 of 4 workers are not heard: w1 and w2."))
     assert said["level"] == "card warn", said
-    is_said(said, r"Since\d+ s", "Requests go on", "whether kv-relay runs")
+    is_said(said, r"Since\d+\s", "Requests go on", "whether kv-relay runs")
     assert said["tiles"]["Workers well"] == "2 of 4", said
 
 
