@@ -138,7 +138,7 @@ def no_workers():
 
 
 def many_workers():
-    """512 workers: those that are out are told, 50 rows are drawn"""
+    """512 workers: those that are out are told, 25 rows are drawn"""
     engine, out = f"127.0.0.1:{engines_port}", f"127.0.0.1:{free_port()}"
     for number in range(MANY):
         body = {"address": engine, "ranks": 1}
@@ -156,9 +156,9 @@ def many_workers():
     assert said["level"] == "card bad", said
     assert "w0, w1 and w2" in said["headline"], said
     is_said(said, "Requests go to the 509 other workers", "Since")
-    assert said["rows"] == 50, said["rows"]
+    assert said["rows"] == 25, said["rows"]
     assert len(said["squares"]) == MANY, said["squares"]
-    assert "Show 50 more of 462" in said["text"], said["text"]
+    assert "Show 25 more of 487" in said["text"], said["text"]
 
 
 def many_can_be_filtered():
@@ -170,7 +170,7 @@ def many_can_be_filtered():
     }"""
     rows = """() => [...document.querySelectorAll("#rows .name")]
         .map(e => e.textContent)"""
-    drawn = "() => document.querySelectorAll('#rows tr.row').length === 50"
+    drawn = "() => document.querySelectorAll('#rows tr.row').length === 25"
     names = [one["look"] for one in browse([
         {"url": f"{zones}/status/many", "width": 1440, "scheme": "light",
          "until": drawn, "then": then, "look": rows}
