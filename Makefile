@@ -92,9 +92,9 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
+.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb check-deb clean help
+.PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
+.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -108,7 +108,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
+deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -478,6 +478,23 @@ check-metrics: deps-metrics all
 	    --relay $(out)/kv-relay
 
 
+## make check-page  the status page, in a headless Chromium (two minutes);
+##                  screenshots are left in build/page
+
+check-page: deps-page all
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page
+
+
+## make screenshots docs/images/status.png: six minutes of the demo's load
+
+screenshots: deps-page all
+	mkdir -p docs/images
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page \
+	    --readme docs/images/status.png
+
+
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from
 ##                  the npm registry, skipped where there is no Node
 
@@ -553,6 +570,9 @@ install: all
 	    "$(DESTDIR)$(DOC_DIR)/relay/README.md"
 	install -m 644 README.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib/grafana" \
+	    contrib/grafana/*.json
 	@echo
 	@echo "Add at the top of nginx.conf (both Lua lines only if absent):"
 	@echo
@@ -587,6 +607,26 @@ uninstall:
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
 	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
+
+
+## make deb         Debian packages, in build/deb; of what is committed
+
+deb: deps-deb
+	rm -rf $(BUILD)/deb/source
+	mkdir -p $(BUILD)/deb/source
+	git archive HEAD | tar -x -C $(BUILD)/deb/source
+	cd $(BUILD)/deb/source && DEB_BUILD_OPTIONS=noautodbgsym \
+	    dpkg-buildpackage -us -uc -b
+	rm -rf $(BUILD)/deb/source
+
+
+## make check-deb   the packages in bare Debians: built, installed, used,
+##                  upgraded, removed, purged; the images and manifests of
+##                  deploy/; as root (ten minutes)
+
+check-deb: deps-packages
+	$(PYTHON) -B t/packages/check.py --build $(out)
+	$(PYTHON) -B t/packages/deploy.py --build $(out)
 
 
 ## make clean       removes build/
