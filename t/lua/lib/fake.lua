@@ -7,7 +7,6 @@ local ffi = require "ffi"
 local host = require "resty.kv_router.host"
 
 local error = error
-local pairs = pairs
 local setmetatable = setmetatable
 
 
@@ -199,20 +198,9 @@ function _M.dict(name)
 end
 
 
--- What pick() is given, for candidates as above.  Seeded.  The request has
--- neither headers nor fields.
-function _M.ctx(list, match, more)
-    local random = require "resty.kv_router.random"
-    local policy = require "resty.kv_router.policy"
-    local request = { headers = {}, fields = {} }
-    local ctx = policy.context(_M.match(list, match), request, nil,
-                               random.new(42), 100, 3)
-
-    for key, value in pairs(more or {}) do
-        ctx[key] = value
-    end
-
-    return ctx
+-- What pick() is given, see resty.kv_router.testing.
+function _M.ctx(...)
+    return require("resty.kv_router.testing").ctx(...)
 end
 
 
