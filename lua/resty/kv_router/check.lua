@@ -281,6 +281,7 @@ local function stand_in()
     }
 
     ffi.C = setmetatable({
+        ngx_http_kv_router_ffi_defined = function() return 1 end,
         ngx_http_kv_router_ffi_version = function() return lib.VERSION end,
     }, { __index = none })
 end

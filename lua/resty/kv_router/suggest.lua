@@ -44,6 +44,10 @@ function _M.among(name, names)
     local nearest
     local least = min(3, #name / 2)
 
+    if #names == 0 then
+        return ": there is none"
+    end
+
     sort(names)
 
     for i = 1, #names do

@@ -146,6 +146,10 @@ function _M.c.question(_, what)
     _M.asked[what] = (_M.asked[what] or 0) + 1
 end
 
+function _M.c.defined()
+    return 1
+end
+
 -- for the status alone
 function _M.c.policy() end
 function _M.c.tokenized() end
