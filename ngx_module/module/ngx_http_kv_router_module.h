@@ -246,6 +246,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
     time_t                          redis_changed[KVR_SHARDS_MAX];
+    ngx_atomic_t                    made;          /* unix: the zone */
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
@@ -414,6 +415,7 @@ char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 /* the zone: init of its shared memory, cleanup of its configuration */
 
 ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
+
 void ngx_http_kv_router_zone_cleanup(void *data);
 
 

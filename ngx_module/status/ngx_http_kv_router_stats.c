@@ -665,6 +665,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_shards_json(zone, g);
 
     if (zone->sh) {
+        ngx_http_kv_router_gen_u64(g, "uptime",
+                                   ngx_time() - (time_t) zone->sh->made);
         ngx_http_kv_router_histograms_json(zone, g);
 
         ngx_http_kv_router_gen_key(g, "requests");

@@ -5,6 +5,7 @@
 
 
 #include "kvr_decisions.h"
+#include "../core/kvr_words.h"
 
 
 bool
@@ -40,7 +41,7 @@ kvr_decisions_add(kvr_decisions_t *d, const kvr_decision_t *decision)
     p = &d->places[n % KVR_DECISIONS];
 
     __atomic_store_n(&p->version, 2 * n + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     memcpy(&p->decision, decision, sizeof(kvr_decision_t));
 
@@ -65,7 +66,7 @@ kvr_decisions_open(kvr_decisions_t *d, uint64_t number)
         return NULL;
     }
 
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     return &p->decision;
 }
@@ -109,7 +110,7 @@ kvr_decisions_read(const kvr_decisions_t *d, uint32_t i,
     }
 
     memcpy(decision, &p->decision, sizeof(kvr_decision_t));
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    kvr_fence(__ATOMIC_ACQUIRE);
 
     if (__atomic_load_n(&p->version, __ATOMIC_RELAXED) != 2 * n + 2) {
         return false;
