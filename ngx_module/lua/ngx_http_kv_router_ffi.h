@@ -459,6 +459,13 @@ void ngx_http_kv_router_ffi_engine(void *zone,
  * are probed.  automatic: 1: the router asks whatever they have.  Before the
  * processes are made the name is kept for them; 64 names at most.
  */
+/*
+ * 1: the configuration that is being read, or was the last one, has a zone of
+ * that name.  0: it has none, and those that it has are in names, joined by
+ * commas, as far as they fit in size bytes.  For init_by_lua.
+ */
+int ngx_http_kv_router_ffi_defined(const u_char *name, size_t len,
+    char *names, size_t size);
 void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
     int automatic);
 

@@ -294,10 +294,21 @@ typedef struct {
 } ngx_http_kv_router_place_t;
 
 
+/* a location of kv_router_api, and where it is written */
+
+typedef struct {
+    ngx_http_core_loc_conf_t       *core;
+    ngx_http_core_srv_conf_t       *server;
+    u_char                         *file;
+    ngx_uint_t                      line;
+} ngx_http_kv_router_api_place_t;
+
+
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
     ngx_array_t                     places;    /* …_place_t */
+    ngx_array_t                     apis;      /* …_api_place_t */
     ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
@@ -310,6 +321,9 @@ typedef struct {
 typedef struct {
     ngx_http_kv_router_zone_t      *status;    /* kv_router_status */
     ngx_http_kv_router_zone_t      *api;       /* kv_router_api */
+    ngx_str_t                       token;     /* of its callers; len 0: none
+                                                  is needed */
+    ngx_uint_t                      read_only; /* no call may change a zone */
 } ngx_http_kv_router_loc_conf_t;
 
 
@@ -499,6 +513,31 @@ ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
 const char *ngx_http_kv_router_name_error(uint32_t error);
+
+
+/*
+ * mistakes: warns of what nginx takes, and is hardly meant.  keepalive: before
+ * the upstream's peer.init is wrapped.
+ */
+
+void ngx_http_kv_router_tell_mistakes(ngx_conf_t *cf);
+void ngx_http_kv_router_tell_keepalive(ngx_conf_t *cf,
+    ngx_http_upstream_srv_conf_t *upstream);
+
+
+/*
+ * The configuration that is being read, or was the last one: for Lua, which
+ * runs before a configuration becomes that of ngx_cycle.  NULL: none was read.
+ */
+
+extern ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
+
+
+/* guard: the directive kv_router_api; the access phase of its locations */
+
+char *ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_kv_router_api_access(ngx_http_request_t *r);
 
 
 /* location handlers */

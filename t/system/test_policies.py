@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import sys
-import time
 
 from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
